@@ -42,6 +42,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ROWS", default_value_t = 32, value_parser = positive)]
     pub(super) max_batch: usize,
 
+    /// What the values of one run may take of memory, beside the model, with the native engine
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = bytes)]
+    pub(super) max_memory: usize,
+
+    /// What the states of a model's open sequences may take of memory
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
+    pub(super) max_sequence_memory: usize,
+
     /// The most requests that wait for a model; more are turned away
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,

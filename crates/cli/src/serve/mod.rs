@@ -234,6 +234,9 @@ fn tell(
             example::types(&signature.inputs),
             example::types(&signature.outputs)
         ));
+        if let Some(why) = model.apart() {
+            say(&format!("  requests to {name} are computed one by one: {why}"));
+        }
         example.get_or_insert_with(|| format!("/v2/models/{name}/infer -d {}", example::body(signature)));
     }
     let engine = match args.engine.as_str() {

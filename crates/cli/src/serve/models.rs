@@ -8,7 +8,7 @@ use std::sync::Arc;
 use polygrad::{Device, Error};
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Engine, OnnxModel, Opset, Options};
-use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Source, hub};
+use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Signature, Source, hub};
 use serde_json::Value;
 
 use super::args::Serve;
@@ -49,6 +49,7 @@ impl Loading {
         let options = Options {
             engine,
             threads: Some(1),
+            max_run_bytes: args.max_memory,
             ..Options::default()
         };
         Ok(Self {
@@ -58,6 +59,7 @@ impl Loading {
             settings: Settings {
                 max_batch_size: args.max_batch,
                 max_queue: args.max_queue,
+                max_sequence_bytes: args.max_sequence_memory,
                 timeout: Some(args.timeout).filter(|timeout| !timeout.is_zero()),
                 ..Settings::default()
             },
@@ -79,15 +81,15 @@ impl Loading {
         Ok(name)
     }
 
-    /// Adds the models of a folder that are not there yet, and says why others cannot be.
+    /// Adds the models of a folder that are not there yet, and says why others cannot be, and what else is passed over.
     pub(super) fn add_all(&self, folder: &Path, repository: &Repository) -> Vec<Failure> {
         let known: BTreeSet<(String, u64)> = repository
             .index()
             .into_iter()
             .map(|(name, version, _)| (name, version))
             .collect();
-        let mut failures = Vec::new();
-        for (name, version, path) in versions(folder) {
+        let (versions, mut failures) = versions(folder);
+        for (name, version, path) in versions {
             if known.contains(&(name.clone(), version)) {
                 continue;
             }
@@ -119,10 +121,45 @@ impl Loading {
             Found::Run(folder) => served(OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?),
             Found::Hub(folder) => hub::load(folder, &self.device, self.options, self.as_ids),
         };
+        let model: Arc<dyn Model> = Arc::new(Served(model?));
         // A server needs as much memory again only when it loads the next one.
+        model.trim();
+        Ok(model)
+    }
+}
+
+/// A model that says what can be done in the words of the command line.
+struct Served(Arc<dyn Model>);
+
+impl Model for Served {
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+
+    fn run(&self, inputs: &[polygrad_serve::Value]) -> polygrad::Result<Vec<polygrad_serve::Value>> {
+        self.0.run(inputs).map_err(|error| match error.hint() {
+            Some(hint) if hint.contains("Options::max_") && hint.contains("_bytes") => {
+                error.with_hint("ask for less at a time; --max-memory of `polygrad serve` is the limit")
+            }
+            _ => error,
+        })
+    }
+
+    fn apart(&self) -> Option<&str> {
+        self.0.apart()
+    }
+
+    fn trim(&self) {
         #[cfg(feature = "cpu")]
         polygrad::cpu::memory::flush();
-        model
+    }
+
+    fn platform(&self) -> &str {
+        self.0.platform()
+    }
+
+    fn metadata(&self) -> &[(String, String)] {
+        self.0.metadata()
     }
 }
 
@@ -171,8 +208,10 @@ fn find(path: &Path) -> Result<Found> {
     let Ok(config) = fs::read_to_string(path.join("config.json")) else {
         return Err(Failure::new(format!("{} holds no model", path.shown())).fix(TAKEN));
     };
-    // Damaged settings are told of when the run is read.
-    let config: Value = serde_json::from_str(&config).unwrap_or_default();
+    let config = serde_json::from_str::<Value>(&config).map_err(|error| {
+        Failure::new(format!("{} is damaged: {error}", path.join("config.json").shown()))
+            .fix("get the file again from where the folder came from: the Hub, or `polygrad train`")
+    })?;
     Ok(match config.get("model_type") {
         Some(_) => Found::Hub(path.to_owned()),
         None => Found::Run(path.to_owned()),
@@ -217,25 +256,38 @@ fn named(text: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// `NAME/VERSION` in a folder, in order; whatever else is there is passed over.
-fn versions(folder: &Path) -> Vec<(String, u64, PathBuf)> {
-    let mut found = Vec::new();
-    for model in subfolders(folder) {
-        let name = file_name(&model);
-        for version in subfolders(&model) {
-            if let Ok(number @ 1..) = file_name(&version).parse() {
-                found.push((name.clone(), number, version));
+/// `NAME/VERSION` in a folder, in order, and what is there besides.
+fn versions(folder: &Path) -> (Vec<(String, u64, PathBuf)>, Vec<Failure>) {
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    let other = |path: &Path, why: &str| {
+        Failure::new(format!("{} is passed over: {why}", path.shown())).fix("put models into NAME/VERSION/model.onnx")
+    };
+    for model in entries(folder) {
+        if !model.is_dir() {
+            others.push(other(&model, "it is no folder of a model's versions"));
+            continue;
+        }
+        let (name, before) = (file_name(&model), found.len());
+        for version in entries(&model).filter(|path| path.is_dir()) {
+            match file_name(&version).parse() {
+                Ok(number @ 1..) => found.push((name.clone(), number, version)),
+                _ => others.push(other(&version, "versions are numbers from 1")),
             }
+        }
+        if found.len() == before {
+            others.push(other(&model, "it has no folder of a version, such as 1"));
         }
     }
     found.sort();
-    found
+    (found, others)
 }
 
-fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+/// What is in a folder, in order, and not hidden.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    paths.filter(|path| path.is_dir() && !file_name(path).starts_with('.'))
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths.into_iter().filter(|path| !file_name(path).starts_with('.'))
 }
 
 fn file_name(path: &Path) -> String {

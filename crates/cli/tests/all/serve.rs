@@ -290,12 +290,44 @@ fn what_cannot_be_served_is_named() {
         "serve half.onnx",
         &["version 1 of half could not be loaded", "half.onnx"],
     );
+    scene.fails("serve stats=bars", &["\"stats\"", "/v2/models/stats"]);
+    fs::create_dir_all(scene.path("hub")).unwrap();
+    scene.write("hub/config.json", b"{\"model_type\": \"bert\",");
+    let said = scene.fails("serve hub", &["config.json is damaged", "the Hub"]);
+    assert!(!said.contains("train anew"), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     scene.fails(
         &format!("serve bars --port {port}"),
         &["cannot listen on 127.0.0.1", "choose another --port"],
     );
+}
+
+#[test]
+fn what_is_passed_over_in_a_repository_is_named() {
+    let scene = Scene::new();
+    scene.train("bars", "--epochs 1 --model mlp");
+    scene.ok("export bars --onnx m.onnx");
+    let model = scene.read("m.onnx");
+    for path in [
+        "models/good/1/model.onnx",
+        "models/odd/latest/model.onnx",
+        "models/loose.onnx",
+        "models/flat/model.onnx",
+    ] {
+        fs::create_dir_all(scene.path(path).parent().unwrap()).unwrap();
+        scene.write(path, &model);
+    }
+    let served = Served::new(&scene, "--repository models");
+    assert!(served.said.contains("good, version 1"), "{}", served.said);
+    let errors = served.end_with_errors();
+    for words in [
+        "latest is passed over: versions are numbers",
+        "loose.onnx is passed over",
+        "flat is passed over",
+    ] {
+        assert!(errors.contains(words), "{words} is not in\n{errors}");
+    }
 }
 
 #[test]
