@@ -39,4 +39,5 @@ mod zip;
 
 pub use file::{Format, Skipped, TensorFile, TensorInfo};
 pub use metadata::{Metadata, Value};
-pub use save::{fits_archive, save, save_with_metadata, writable};
+pub use npy::npy_descr;
+pub use save::{NpzArray, fits_archive, save, save_npz, save_with_metadata, writable};

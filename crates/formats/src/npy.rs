@@ -98,17 +98,22 @@ pub(crate) fn column_major(shape: &Shape) -> Vec<usize> {
     strides.collect()
 }
 
-/// What stands before the values of an array in a `.npy` file. NumPy has no bf16: it is taken for f32.
-pub(crate) fn npy_header(dtype: DType, shape: &Shape) -> Vec<u8> {
-    let descr = match dtype {
-        DType::F32 | DType::BF16 => "<f4",
+/// What NumPy calls a dtype; bf16, which it lacks, as `ml_dtypes` has it written: two bytes.
+pub const fn npy_descr(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
+        DType::BF16 => "<V2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::U8 => "|u1",
         DType::Bool => "|b1",
-    };
+    }
+}
+
+/// What stands before the values of an array in a `.npy` file.
+pub(crate) fn npy_header(descr: &str, shape: &Shape) -> Vec<u8> {
     let mut extents: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
     if shape.rank() > 1 {
         extents.truncate(extents.len() - 2);
@@ -175,6 +180,8 @@ fn numbers(descr: &str) -> Result<(Stored, bool)> {
         "f2" => Stored::F16,
         "f4" => Stored::F32,
         "f8" => Stored::F64,
+        // What `ml_dtypes` gives NumPy to write.
+        "V2" => Stored::BF16,
         _ => return Err(unknown()),
     };
     Ok((element, order == ">"))
@@ -195,6 +202,7 @@ mod tests {
             DType::F32,
             DType::F64,
             DType::F16,
+            DType::BF16,
             DType::I32,
             DType::I64,
             DType::U8,
@@ -202,7 +210,7 @@ mod tests {
         ] {
             for dims in [&[][..], &[3], &[2, 3], &[0, 4]] {
                 let shape = Shape::new(dims).unwrap();
-                let bytes = npy_header(dtype, &shape);
+                let bytes = npy_header(npy_descr(dtype), &shape);
                 assert!(bytes.len().is_multiple_of(ALIGNMENT));
                 let header = NpyHeader::read(bytes.as_slice()).unwrap();
                 assert_eq!((header.shape, header.length), (shape, bytes.len()));
@@ -218,7 +226,7 @@ mod tests {
         assert_eq!(spaced.shape.dims(), [2, 3]);
         assert!(spaced.big_endian && spaced.column_major && spaced.element == Stored::I16);
         assert_eq!(column_major(&spaced.shape), [1, 2]);
-        let endless = npy_header(DType::F32, &Shape::from([2]));
+        let endless = npy_header(npy_descr(DType::F32), &Shape::from([2]));
         assert!(NpyHeader::read(endless.as_slice().chain(std::io::repeat(0))).is_ok());
     }
 

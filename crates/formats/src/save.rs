@@ -1,5 +1,6 @@
 //! Files for others.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,11 +8,11 @@ use std::path::Path;
 use polygrad_core::printable;
 use polygrad_nn::files::in_file;
 use polygrad_nn::{StateDict, replace_file};
-use polygrad_tensor::{DType, Error, Result};
+use polygrad_tensor::{DType, Error, Result, Shape};
 
 use crate::file::Format;
 use crate::metadata::{Metadata, Value};
-use crate::npy::npy_header;
+use crate::npy::{npy_descr, npy_header};
 use crate::numpy::ENDING;
 use crate::zip::Writer;
 
@@ -49,6 +50,37 @@ pub fn save_with_metadata(path: impl AsRef<Path>, state: &StateDict, metadata: &
             state.save_with_metadata(path, &texts.collect::<BTreeMap<_, _>>())
         }
     }
+}
+
+/// An array for [`save_npz`], of any type that NumPy has or can be told.
+#[derive(Clone, Debug)]
+pub struct NpzArray<'a> {
+    /// Its name in the archive, for which [`fits_archive`] holds.
+    pub name: Cow<'a, str>,
+    /// The type of its elements as NumPy's header has it, such as `<i2`.
+    pub descr: &'static str,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its elements in row-major order, little-endian.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// Writes arrays to a `.npz` archive, not compressed. A kill at any moment leaves the old file or the new one, whole.
+///
+/// # Errors
+/// When a name is none that an archive can have, or the file cannot be written; the old one, if any, is then untouched.
+pub fn save_npz(path: impl AsRef<Path>, arrays: &[NpzArray<'_>]) -> Result<()> {
+    let path = path.as_ref();
+    let fits = little_endian().and_then(|()| arrays.iter().try_for_each(|array| check_name(&array.name)));
+    fits.map_err(|e| in_file(e, "write", path))?;
+    replace_file(path, |out| {
+        let mut archive = Writer::new(out);
+        for array in arrays {
+            let header = npy_header(array.descr, &array.shape);
+            archive.entry(&format!("{}{ENDING}", array.name), &[&header, &array.bytes])?;
+        }
+        archive.finish()
+    })
 }
 
 /// The format in which [`save`] would write to a path: the one that its ending says.
@@ -107,7 +139,7 @@ fn npz(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
             DType::BF16 => host.try_cast(DType::F32).map_err(io::Error::other)?,
             _ => host.clone(),
         };
-        let header = npy_header(widened.dtype(), widened.shape());
+        let header = npy_header(npy_descr(widened.dtype()), widened.shape());
         archive.entry(&format!("{name}{ENDING}"), &[&header, widened.bytes()])?;
     }
     archive.finish()

@@ -38,7 +38,7 @@ mod watched;
 pub use failure::{Failure, Reason};
 pub use files::Files;
 pub use listen::Limits;
-pub use model::{Model, Signature, State, TensorSpec};
+pub use model::{InputDefault, Model, Signature, State, TensorSpec};
 pub use onnx::OnnxService;
 pub use repository::{ModelInfo, Repository, Source, VersionState};
 pub use request::{InferRequest, InferResponse, NamedValue, SequenceId, SequenceStep};

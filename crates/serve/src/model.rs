@@ -40,7 +40,7 @@ pub trait Model: Send + Sync + 'static {
 }
 
 /// What a model takes and gives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Signature {
     /// The inputs.
     pub inputs: Vec<TensorSpec>,
@@ -50,8 +50,17 @@ pub struct Signature {
     pub states: Vec<State>,
 }
 
+/// What an input is where a request leaves it out.
+#[derive(Clone, Debug)]
+pub enum InputDefault {
+    /// Full of a number; its extents are those of the other inputs that have their names. Strings have no such number.
+    Number(i64),
+    /// This value. A request that gives another is not joined with others.
+    Value(Value),
+}
+
 /// An input or output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TensorSpec {
     /// Its name.
     pub name: String,
@@ -61,9 +70,8 @@ pub struct TensorSpec {
     pub dims: Vec<Dim>,
     /// The axis along which rows of several requests are joined; none where requests are computed one by one.
     pub batch: Option<usize>,
-    /// What an input is full of where a request leaves it out; its extents are then those of the other inputs that have their names. None where
-    /// it cannot be left out. Strings have no such number.
-    pub default: Option<i64>,
+    /// What an input is where a request leaves it out. None where it cannot be left out.
+    pub default: Option<InputDefault>,
     /// What the places along an output's last axis are called, which answers to the extension `classification` tell; nothing where that is not
     /// known.
     pub labels: Arc<[String]>,
@@ -79,10 +87,18 @@ pub struct State {
 }
 
 impl Signature {
-    /// Whether rows of several requests may be joined: each input and output has an axis for them.
+    /// Whether rows of several requests may be joined: each input and output has an axis for them, but for inputs with a default value,
+    /// which then is the same for all.
     pub fn is_batched(&self) -> bool {
-        let mut all = self.inputs.iter().chain(&self.outputs);
-        !self.inputs.is_empty() && all.all(|spec| spec.batch.is_some())
+        let is_kept_state = |place| self.is_state_input(place) && self.inputs[place].default_value().is_some();
+        let has_input = self.inputs.iter().any(|spec| spec.batch.is_some());
+        has_input && self.with_rows().all(|spec| spec.batch.is_some()) && !(0..self.inputs.len()).any(is_kept_state)
+    }
+
+    /// The inputs and outputs that may have rows.
+    fn with_rows(&self) -> impl Iterator<Item = &TensorSpec> {
+        let inputs = self.inputs.iter().filter(|spec| spec.default_value().is_none());
+        inputs.chain(&self.outputs)
     }
 
     /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not among the extents there.
@@ -107,8 +123,13 @@ impl Signature {
     /// When there is no memory for them.
     pub(crate) fn fill(&self, inputs: &mut [Option<Value>]) -> Result<()> {
         for (place, spec) in self.inputs.iter().enumerate() {
-            let (Some(number), None) = (spec.default, &inputs[place]) else {
-                continue;
+            let number = match (&spec.default, &inputs[place]) {
+                (Some(InputDefault::Number(number)), None) => *number,
+                (Some(InputDefault::Value(value)), None) => {
+                    inputs[place] = Some(value.clone());
+                    continue;
+                }
+                _ => continue,
             };
             let like = |wanted: &Dim| {
                 let given = self.inputs.iter().zip(&*inputs);
@@ -151,7 +172,7 @@ impl Signature {
             return;
         };
         let first = first.clone();
-        let all = || self.inputs.iter().chain(&self.outputs);
+        let all = || self.with_rows();
         let by_name = |spec: &TensorSpec| spec.dims.iter().position(|dim| *dim == first);
         let is_open = |spec: &TensorSpec| matches!(spec.dims.first(), Some(Dim::Named(_) | Dim::Unknown));
         let axes: Vec<usize> = match first {
@@ -159,7 +180,8 @@ impl Signature {
             _ if all().all(is_open) => all().map(|_| 0).collect(),
             _ => return,
         };
-        for (spec, axis) in self.inputs.iter_mut().chain(&mut self.outputs).zip(axes) {
+        let inputs = self.inputs.iter_mut().filter(|spec| spec.default_value().is_none());
+        for (spec, axis) in inputs.chain(&mut self.outputs).zip(axes) {
             spec.batch = Some(axis);
         }
     }
@@ -181,8 +203,16 @@ impl TensorSpec {
     /// The same for an input that may be left out, and is full of a number then.
     #[must_use]
     pub fn with_default(mut self, number: i64) -> Self {
-        self.default = Some(number);
+        self.default = Some(InputDefault::Number(number));
         self
+    }
+
+    /// The value that it has where a request leaves it out, if it has one.
+    pub(crate) fn default_value(&self) -> Option<&Value> {
+        match &self.default {
+            Some(InputDefault::Value(value)) => Some(value),
+            _ => None,
+        }
     }
 
     /// The extents as the protocol has them: −1 where they are not known.

@@ -5,7 +5,7 @@ use polygrad_onnx::graph::{Dim, ValueType};
 use polygrad_onnx::{Engine, OnnxModel};
 use smallvec::SmallVec;
 
-use crate::{Model, Signature, TensorSpec, Value, rows};
+use crate::{InputDefault, Model, Signature, TensorSpec, Value, rows};
 
 /// A graph that is served, on any backend or engine.
 pub struct OnnxService {
@@ -17,7 +17,8 @@ pub struct OnnxService {
 impl OnnxService {
     /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
     /// name is found in each, and only where each node of the graph is known to keep rows apart, which is tried on a few numbers, too; else
-    /// [`Model::apart`] says why not. An output `next_NAME` is the state for an input `NAME`.
+    /// [`Model::apart`] says why not. An output `next_NAME` is the state for an input `NAME`. An input
+    /// that has a default in the file may be left out.
     ///
     /// # Errors
     /// An input or output that is no tensor, or of a type that the protocol lacks.
@@ -31,6 +32,12 @@ impl OnnxService {
             outputs: specs(model.outputs().collect())?,
             states: Vec::new(),
         };
+        for (name, ty, value) in model.optional_inputs() {
+            // What the protocol lacks cannot be given.
+            let Ok(mut spec) = spec(name, ty) else { continue };
+            spec.default = Some(InputDefault::Value(Value::Tensor(value.clone())));
+            signature.inputs.push(spec);
+        }
         signature.states = signature.states_by_name();
         let classes = model.header().metadata.iter().find(|(name, _)| name == "classes");
         if let (Some((_, classes)), [output]) = (classes, &mut *signature.outputs) {
@@ -64,7 +71,7 @@ impl OnnxService {
     pub fn with_default(mut self, input: &str, number: i64) -> Result<Self> {
         let found = self.signature.inputs.iter_mut().find(|spec| spec.name == input);
         let spec = found.ok_or_else(|| Error::invalid(format!("the model has no input {input:?}")))?;
-        spec.default = Some(number);
+        spec.default = Some(InputDefault::Number(number));
         Ok(self)
     }
 }
@@ -79,7 +86,14 @@ impl Model for OnnxService {
         for input in inputs {
             literals.push(input.clone().into_graph()?);
         }
-        let outputs = self.model.run_ordered(literals.into_iter())?;
+        let has_defaults = self.signature.inputs.iter().any(|spec| spec.default_value().is_some());
+        let outputs = match has_defaults {
+            true => {
+                let names = self.signature.inputs.iter().map(|spec| spec.name.clone());
+                self.model.run(names.zip(literals))?
+            }
+            false => self.model.run_ordered(literals.into_iter())?,
+        };
         outputs
             .iter()
             .map(|(_, value)| Ok(Value::Tensor(value.literal()?)))

@@ -434,9 +434,12 @@ fn ready(versions: &Versions) -> impl DoubleEndedIterator<Item = (u64, Arc<Servi
     all.filter_map(|(number, version)| Some((*number, version.service.load_full()?)))
 }
 
-/// One row of zeros, where all other extents are known.
+/// One row of zeros, where all other extents are known; defaults as they are.
 fn example(signature: &Signature) -> Option<Vec<Value>> {
     let zeros = signature.inputs.iter().map(|spec| {
+        if let Some(value) = spec.default_value() {
+            return Some(value.clone());
+        }
         let shape = spec.shape(1).ok()?;
         Value::zeros(spec.element, shape).ok()
     });

@@ -38,11 +38,15 @@ pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signa
 }
 
 fn follow(graph: &OnnxModel, signature: &Signature, extent: usize) -> Result<Option<String>> {
-    let axes = |specs: &[TensorSpec]| specs.iter().map(|spec| spec.batch.unwrap_or(0)).collect::<Vec<_>>();
-    let (inputs, outputs) = (axes(&signature.inputs), axes(&signature.outputs));
+    let axis = |spec: &TensorSpec| spec.batch.unwrap_or(0);
+    // The graph has the defaults itself.
+    let has_rows = |spec: &&TensorSpec| spec.default_value().is_none();
+    let inputs: Vec<usize> = signature.inputs.iter().filter(has_rows).map(axis).collect();
+    let outputs: Vec<usize> = signature.outputs.iter().map(axis).collect();
     graph.mixes_rows([&inputs, &outputs], |rows| {
         let all = made_up(signature, extent, &vec![1.0; rows])?;
-        all.into_iter().map(Value::into_graph).collect()
+        let given = signature.inputs.iter().zip(all).filter(|(spec, _)| has_rows(spec));
+        given.map(|(_, value)| value.into_graph()).collect()
     })
 }
 
@@ -54,7 +58,10 @@ fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Op
         let together = model.run(&both)?;
         let row = |row: usize| {
             let own = signature.inputs.iter().zip(&both);
-            let own = own.map(|(spec, value)| value.rows(spec.batch.unwrap_or(0), row..row + 1));
+            let own = own.map(|(spec, value)| match spec.batch {
+                Some(axis) => value.rows(axis, row..row + 1),
+                None => Ok(value.clone()),
+            });
             model.run(&own.collect::<Result<Vec<_>>>()?)
         };
         if alone.is_none() {
@@ -83,6 +90,9 @@ fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Op
 /// Inputs with a row for each factor, all different; whole numbers are 0 and 1, which every table of embeddings has.
 fn made_up(signature: &Signature, extent: usize, factors: &[f64]) -> Result<Vec<Value>> {
     let one = |spec: &TensorSpec| {
+        if let Some(value) = spec.default_value() {
+            return Ok(value.clone());
+        }
         let extents = spec.dims.iter().enumerate().map(|(axis, dim)| match dim {
             _ if spec.batch == Some(axis) => factors.len(),
             Dim::Fixed(fixed) => *fixed,

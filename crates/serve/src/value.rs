@@ -154,6 +154,14 @@ impl Value {
         }
     }
 
+    /// Where its memory begins, by which values that share it are known.
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Self::Tensor(literal) => Arc::as_ptr(literal.host().shared()).cast::<()>() as usize,
+            Self::Strings(strings) => strings.strings.as_ptr() as usize,
+        }
+    }
+
     /// Several values of the same shape but along `axis`, one after another along it.
     pub(crate) fn join(parts: &[&Self], axis: usize) -> Result<Self> {
         let [first, ..] = parts else {

@@ -89,9 +89,7 @@ fn graphs(device: &Device, args: &Check) -> Result<Outcome> {
     if faults.is_empty() {
         return Ok(Outcome::Done);
     }
-    let again = format!(
-        "see one again with --mode graphs --seed {seed} --count 1 --first NUMBER"
-    );
+    let again = format!("see one again with --mode graphs --seed {seed} --count 1 --first NUMBER");
     Err(Failure::new(format!("{} of {graphs} graphs differ", faults.len())).fix(again))
 }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use polygrad::backend::{HostTensor, printable};
-use polygrad::formats::{TensorFile, fits_archive, save as save_archive};
-use polygrad::nn::StateDict;
+use polygrad::backend::{DType, HostTensor, printable};
+use polygrad::formats::{NpzArray, TensorFile, fits_archive, npy_descr, save_npz};
+use polygrad_onnx::graph::{ElementType, Literal};
 
 use crate::failure::{Failure, Result, Shown};
 
@@ -90,16 +90,44 @@ pub(super) fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>)
     }
 }
 
-/// Writes arrays to a `.npz` file: whole, or not at all.
+/// Writes arrays to a `.npz` file, of the types that the model says: whole, or not at all.
 ///
 /// # Errors
 /// When it cannot be written.
-pub(super) fn save(path: &Path, arrays: Vec<(String, HostTensor)>) -> Result<()> {
-    let state: StateDict = arrays
-        .into_iter()
-        .map(|(name, host)| (entry(&name).into_owned(), host))
-        .collect();
-    Ok(save_archive(path, &state)?)
+pub(super) fn save(path: &Path, arrays: &[(String, Literal)]) -> Result<()> {
+    let arrays = arrays.iter().map(|(name, literal)| {
+        let (descr, bytes) = stored(literal);
+        NpzArray {
+            name: entry(name),
+            descr,
+            shape: *literal.host().shape(),
+            bytes,
+        }
+    });
+    Ok(save_npz(path, &arrays.collect::<Vec<_>>())?)
+}
+
+/// What NumPy calls the elements, and their bytes. What NumPy lacks is written as `ml_dtypes` has it written: `.view(ml_dtypes.bfloat16)` is
+/// bf16 again, and `.view(ml_dtypes.float8_e4m3fn)` and others are floats of 8 bits. Narrower numbers become the next that NumPy has.
+fn stored(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
+    let element = literal.element();
+    let wire = || Cow::from(literal.to_wire().to_vec());
+    let as_u8 = || Cow::from(literal.host().cast(DType::U8).bytes().to_vec());
+    match element {
+        ElementType::I8 => ("|i1", wire()),
+        ElementType::I16 => ("<i2", wire()),
+        ElementType::U16 => ("<u2", wire()),
+        ElementType::U32 => ("<u4", wire()),
+        ElementType::U64 => ("<u8", wire()),
+        // The bits of an i8 are those of an u8.
+        ElementType::I4 | ElementType::I2 => ("|i1", as_u8()),
+        ElementType::U4 | ElementType::U2 => ("|u1", as_u8()),
+        _ if element.is_small_float() && element.bits() == 8 => ("|V1", wire()),
+        _ => {
+            let host = literal.host();
+            (npy_descr(host.dtype()), Cow::Borrowed(host.bytes()))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use polygrad::backend::{HostTensor, printable};
+use polygrad::backend::printable;
 use polygrad::{Device, ErrorKind, no_grad};
+use polygrad_onnx::graph::{Literal, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
 use super::extents::Extents;
@@ -44,11 +45,11 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
     }
     let inputs = inputs(args, &model, options.max_memory_bytes)?;
     let outputs = no_grad(|| forward(&model, &inputs))?;
-    for (name, host) in &outputs {
-        say(&printable(&summary(name, host)));
+    for (name, literal) in &outputs {
+        say(&printable(&summary(name, literal)));
     }
     if let Some(path) = &args.output {
-        arrays::save(path, outputs)?;
+        arrays::save(path, &outputs)?;
         say(&format!("written: {}", path.display()));
     }
     if let Some(times) = args.time {
@@ -58,21 +59,25 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
 }
 
 fn inputs(args: &Run, model: &OnnxModel, most: usize) -> Result<Vec<(String, Value)>> {
-    let types = model.inputs().filter_map(|(_, ty)| ty?.as_tensor());
+    let known = || {
+        model
+            .inputs()
+            .chain(model.optional_inputs().map(|(name, ty, _)| (name, ty)))
+    };
+    let types = known().filter_map(|(_, ty)| ty?.as_tensor());
     let extents = Extents::given(&args.dim, types, None)?;
     let mut values: Vec<(String, Value)> = Vec::with_capacity(args.input.len());
     for (i, given) in args.input.iter().enumerate() {
-        let (name, source) = given.parts(|name| model.inputs().any(|(known, _)| known == name));
+        let (name, source) = given.parts(|name| known().any(|(known, _)| known == name));
         if values.iter().any(|(earlier, _)| earlier == name) {
             return Err(Failure::new(format!("the input {name:?} is given twice")).fix("give it once"));
         }
-        let known = model.inputs().find(|(known, _)| *known == name);
-        let Some((_, ty)) = known else {
-            let names: Vec<&str> = model.inputs().map(|(name, _)| name).collect();
+        let Some((_, ty)) = known().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = known().map(|(name, _)| name).collect();
             return Err(Failure::new(format!("the model has no input {name:?}"))
                 .fix(format!("its inputs are {}", printable(&names.join(", ")))));
         };
-        let ty = ty.and_then(|ty| ty.as_tensor()).ok_or_else(|| {
+        let ty = ty.and_then(ValueType::as_tensor).ok_or_else(|| {
             Failure::new(format!("the input {name:?} is no tensor"))
                 .fix("run this model from Rust, with OnnxModel::run")
         })?;
@@ -93,9 +98,11 @@ fn inputs(args: &Run, model: &OnnxModel, most: usize) -> Result<Vec<(String, Val
     Ok(values)
 }
 
-fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String, HostTensor)>> {
+fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String, Literal)>> {
     let outputs = model.run(inputs.iter().cloned()).map_err(about_run)?;
-    let outputs = outputs.iter().map(|(name, value)| Ok((name.to_owned(), value.host()?)));
+    let outputs = outputs
+        .iter()
+        .map(|(name, value)| Ok((name.to_owned(), value.literal()?)));
     outputs.collect()
 }
 
@@ -108,8 +115,12 @@ fn about_run(error: polygrad::Error) -> Failure {
     told(error, fix)
 }
 
-fn summary(name: &str, host: &HostTensor) -> String {
-    let line = format!("{name}: {}{}", host.dtype(), host.shape());
+fn summary(name: &str, literal: &Literal) -> String {
+    let host = literal.host();
+    let line = match literal.element() {
+        element if element.is_widened() => format!("{name}: {element}{}", host.shape()),
+        _ => format!("{name}: {}{}", host.dtype(), host.shape()),
+    };
     let count = host.shape().numel();
     if count == 0 {
         return line;
@@ -159,13 +170,14 @@ fn time(model: &OnnxModel, inputs: &[(String, Value)], times: usize, engine: Eng
 #[cfg(test)]
 mod tests {
     use polygrad::Shape;
+    use polygrad::backend::HostTensor;
 
     use super::*;
 
     #[test]
     fn large_integers_are_shown_as_they_are() {
         let values = vec![(1i64 << 53) + 1, i64::MAX];
-        let text = summary("y", &HostTensor::new(Shape::from([2]), values).unwrap());
+        let text = summary("y", &HostTensor::new(Shape::from([2]), values).unwrap().into());
         assert!(text.contains("9007199254740993 to 9223372036854775807"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! A request to try a model with.
 
 use polygrad_onnx::graph::{Dim, ElementType};
-use polygrad_serve::{Signature, TensorSpec, datatype_name};
+use polygrad_serve::{InputDefault, Signature, TensorSpec, datatype_name};
 
 /// More values than these are written by the shell.
 const SHORT: usize = 16;
@@ -52,7 +52,11 @@ pub(super) fn types(specs: &[TensorSpec]) -> String {
     let one = |spec: &TensorSpec| {
         let dims: Vec<String> = spec.dims.iter().map(Dim::to_string).collect();
         let name = datatype_name(spec.element).unwrap_or_default();
-        let default = spec.default.map(|number| format!(" = {number}")).unwrap_or_default();
+        let default = match &spec.default {
+            Some(InputDefault::Number(number)) => format!(" = {number}"),
+            Some(InputDefault::Value(_)) => " = its default".to_owned(),
+            None => String::new(),
+        };
         format!("{} {name}[{}]{default}", spec.name, dims.join(", "))
     };
     specs.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -357,3 +357,135 @@ fn fixes_fit_what_is_wrong() {
     let text = scene.fails("run wide.onnx --input x=double.npy", &["f64 was given"]);
     assert!(!text.contains("to_dtype"), "{text}");
 }
+
+/// One node for each output, on the input `x` of type f32[n].
+fn casts(scene: &Scene, file: &str, outputs: &[ElementType]) {
+    let mut body = Body::default();
+    let ty = |element| Some(ValueType::tensor(element, named(&["n"])));
+    let x = body.add_value("x", ty(ElementType::F32));
+    body.inputs = vec![x];
+    for &element in outputs {
+        let y = body.add_value(element.name(), ty(element));
+        body.nodes.push(Node {
+            op_type: "Cast".into(),
+            inputs: vec![Some(x)],
+            outputs: vec![Some(y)],
+            attributes: vec![("to".into(), Attribute::Int(element.number().into()))],
+            ..Node::default()
+        });
+        body.outputs.push(y);
+    }
+    let graph = Graph {
+        opsets: [(String::new(), 23)].into(),
+        body,
+        ..Graph::default()
+    };
+    graph.save(scene.path(file)).unwrap();
+}
+
+#[test]
+fn outputs_are_written_as_the_types_that_the_file_declares() {
+    use ElementType::*;
+    // What NumPy calls them, and the bytes of 1 and −2, or of what −2 is there.
+    let written: [(ElementType, &str, &[u8]); 17] = [
+        (I8, "|i1", &[1, 254]),
+        (I16, "<i2", &[1, 0, 254, 255]),
+        (I32, "<i4", &[1, 0, 0, 0, 254, 255, 255, 255]),
+        (
+            I64,
+            "<i8",
+            &[1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 255, 255, 255, 255],
+        ),
+        (U8, "|u1", &[1, 254]),
+        (U16, "<u2", &[1, 0, 254, 255]),
+        (U32, "<u4", &[1, 0, 0, 0, 254, 255, 255, 255]),
+        (Bool, "|b1", &[1, 1]),
+        (F16, "<f2", &[0, 0x3c, 0, 0xc0]),
+        (BF16, "<V2", &[0x80, 0x3f, 0, 0xc0]),
+        (F32, "<f4", &[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]),
+        (F64, "<f8", &[0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0]),
+        (F8E4M3Fn, "|V1", &[0x38, 0xc0]),
+        (F8E5M2, "|V1", &[0x3c, 0xc0]),
+        (I4, "|i1", &[1, 254]),
+        (U4, "|u1", &[1, 14]),
+        (F4E2M1, "<f4", &[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]),
+    ];
+    let scene = Scene::new();
+    casts(&scene, "m.onnx", &written.map(|(element, ..)| element));
+    scene.write("x.npy", &npy("(2,)", &[1.0, -2.0]));
+    let out = scene.ok("run m.onnx --input x=x.npy --output y.npz");
+    assert!(line(&out, "int8").contains("int8[2]  -2"), "{out}");
+    assert!(line(&out, "bfloat16").contains("bf16[2]"), "{out}");
+    let archive = scene.read("y.npz");
+    for (element, descr, values) in written {
+        let name = format!("{}.npy", element.name());
+        let find = |from: usize, text: &[u8]| {
+            archive[from..]
+                .windows(text.len())
+                .position(|part| part == text)
+                .unwrap()
+                + from
+        };
+        let header = find(find(0, name.as_bytes()), b"{'descr': '");
+        let end = find(header, b"\n") + 1;
+        let header = String::from_utf8_lossy(&archive[header..end]);
+        assert!(header.starts_with(&format!("{{'descr': '{descr}'")), "{name}: {header}");
+        assert_eq!(&archive[end..end + values.len()], values, "{name}");
+    }
+    // What was written is an input again.
+    for (element, wrong) in [(I8, None), (BF16, None), (U32, Some("int64"))] {
+        let ty = wrong.unwrap_or(element.name());
+        let mut body = Body::default();
+        let x = body.add_value(ty, Some(ValueType::tensor(element, named(&["n"]))));
+        (body.inputs, body.outputs) = (vec![x], vec![x]);
+        let graph = Graph {
+            opsets: [(String::new(), 23)].into(),
+            body,
+            ..Graph::default()
+        };
+        graph.save(scene.path("again.onnx")).unwrap();
+        let command = format!("run again.onnx --input {ty}=y.npz");
+        match wrong {
+            None => assert!(line(&scene.ok(&command), ty).contains("[2]  -2")),
+            Some(_) => drop(scene.fails(&command, &["-2 is no uint32", "from 0 to 4294967295"])),
+        }
+    }
+}
+
+#[test]
+fn an_input_with_a_default_is_given_or_left_out() {
+    let scene = Scene::new();
+    let mut body = Body::default();
+    let ty = Some(ValueType::tensor(ElementType::F32, named(&["n"])));
+    let (x, w, y) = (
+        body.add_value("x", ty.clone()),
+        body.add_value("w", ty.clone()),
+        body.add_value("y", ty),
+    );
+    (body.inputs, body.outputs) = (vec![x, w], vec![y]);
+    body.nodes.push(Node {
+        op_type: "Add".into(),
+        inputs: vec![Some(x), Some(w)],
+        outputs: vec![Some(y)],
+        ..Node::default()
+    });
+    let tensor = polygrad::backend::HostTensor::new(polygrad::Shape::from([2]), vec![10f32, 10.0]).unwrap();
+    body.initializers = vec![polygrad_onnx::graph::Initializer {
+        value: w,
+        tensor: tensor.into(),
+    }];
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    graph.save(scene.path("m.onnx")).unwrap();
+    scene.write("x.npy", &npy("(2,)", &[1.0, 1.0]));
+    scene.write("w.npy", &npy("(2,)", &[0.5, 0.5]));
+    assert!(line(&scene.ok("run m.onnx --input x=x.npy"), "y").contains("11.000000 to 11.000000"));
+    assert!(line(&scene.ok("run m.onnx --input x=x.npy --input w=w.npy"), "y").contains("1.500000 to 1.500000"));
+    scene.fails(
+        "run m.onnx --input x=x.npy --input z=w.npy",
+        &["no input \"z\"", "its inputs are x, w"],
+    );
+}

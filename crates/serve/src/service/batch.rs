@@ -93,6 +93,8 @@ impl Service {
                     let parts = jobs.iter().map(|job| job.input(place, spec));
                     Value::join(&parts.collect::<Result<Vec<_>>>()?, axis)?
                 }
+                // It is one value for all: what they were grouped by.
+                ([job, ..], None) if spec.default_value().is_some() => job.input(place, spec)?.clone(),
                 (_, None) => {
                     let message = format!("the input {:?} has no axis for rows", spec.name);
                     return Err(Error::invalid(message));

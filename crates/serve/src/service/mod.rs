@@ -379,7 +379,8 @@ impl Drop for Caller<'_> {
 
 type Reply = oneshot::Sender<Result<Outputs, Failure>>;
 type Inputs = Vec<Option<Value>>;
-/// The extents that are not fixed, rows aside: requests whose groups are equal can be joined.
+/// The extents that are not fixed, rows aside, and where the values of inputs with a default value are: requests whose groups are equal can
+/// be joined.
 type Group = SmallVec<[usize; 4]>;
 
 fn names(specs: &[TensorSpec]) -> String {
@@ -396,6 +397,9 @@ fn fit(signature: &Signature, inputs: &Inputs) -> Result<(usize, Group), Failure
     let given = signature.inputs.iter().zip(inputs);
     for (spec, value) in given.filter_map(|(spec, value)| Some((spec, value.as_ref()?))) {
         let shape: &Shape = value.shape();
+        if spec.default_value().is_some() {
+            group.push(value.address());
+        }
         for (axis, (dim, &extent)) in spec.dims.iter().zip(shape.iter()).enumerate() {
             let differs = |other: usize, of: &str| {
                 Failure::invalid(format!(

@@ -207,7 +207,10 @@ fn too_large(bytes: usize, settings: &Settings) -> Failure {
 fn first_states(signature: &Signature, rows: usize) -> Result<Vec<Value>, Failure> {
     let zeros = signature.states.iter().map(|state| {
         let spec = &signature.inputs[state.input];
-        Value::zeros(spec.element, spec.shape(rows)?)
+        match spec.default_value() {
+            Some(value) => Ok(value.clone()),
+            None => Value::zeros(spec.element, spec.shape(rows)?),
+        }
     });
     zeros.collect::<Result<_, _>>().map_err(|error| Failure::of_run(&error))
 }

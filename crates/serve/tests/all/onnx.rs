@@ -1,10 +1,15 @@
 //! Graphs as services: which requests may be joined.
 
+use std::sync::Arc;
+
+use crate::running::Running;
+use crate::running::proto::model_infer_request::InferInputTensor;
+use crate::running::proto::{ModelConfigRequest, ModelInferRequest, ModelMetadataRequest};
 use crate::support::{floats, numbers};
-use polygrad_core::{DType, Result};
+use polygrad_core::{DType, HostTensor, Result, Shape};
 use polygrad_cpu::Cpu;
 use polygrad_nn::Linear;
-use polygrad_onnx::graph::Dim;
+use polygrad_onnx::graph::{Body, Dim, ElementType, Graph, Initializer, Node, ValueType};
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use polygrad_serve::{Model, OnnxService};
 use polygrad_tensor::{Device, Tensor};
@@ -70,8 +75,6 @@ fn graphs_run_on_several_threads_at_once() {
 
 #[tokio::test]
 async fn what_a_run_knows_is_told_and_classes_have_their_names() {
-    use std::sync::Arc;
-
     use crate::common::Asked;
     use polygrad_serve::{Pool, Repository, Server, ServerOptions, Settings};
     use serde_json::json;
@@ -102,4 +105,107 @@ async fn what_a_run_knows_is_told_and_classes_have_their_names() {
         found["outputs"][0]["data"],
         json!(["9.000000:2:a: b", "2.000000:1:dog"])
     );
+}
+
+/// `y = x + by`, where `by` is an initializer that is also an input.
+fn with_default() -> OnnxService {
+    let mut body = Body::default();
+    let x = body.add_value(
+        "x",
+        Some(ValueType::tensor(ElementType::F32, vec![open(), Dim::Fixed(2)])),
+    );
+    let by = body.add_value("by", Some(ValueType::tensor(ElementType::F32, vec![Dim::Fixed(2)])));
+    let y = body.add_value(
+        "y",
+        Some(ValueType::tensor(ElementType::F32, vec![open(), Dim::Fixed(2)])),
+    );
+    body.inputs = vec![by, x];
+    body.outputs = vec![y];
+    body.initializers = vec![Initializer {
+        value: by,
+        tensor: HostTensor::new(Shape::from([2]), vec![10f32, 20.0]).unwrap().into(),
+    }];
+    body.nodes.push(Node {
+        op_type: "Add".into(),
+        inputs: vec![Some(x), Some(by)],
+        outputs: vec![Some(y)],
+        ..Node::default()
+    });
+    let graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    let device = Device::<Cpu>::default().into_any();
+    OnnxService::new(OnnxModel::from_graph(&graph, &device, Options::default()).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn an_input_with_a_default_in_the_file_is_given_or_left_out() {
+    let service = with_default();
+    assert!(service.signature().is_batched());
+    let server = Running::of(vec![("m", Arc::new(service))]).await;
+    let metadata = server.get("/v2/models/m").await;
+    assert!(metadata.contains(r#""name":"by""#), "{metadata}");
+    let config = server.get("/v2/models/m/config").await;
+    assert_eq!(config.matches(r#""optional":true"#).count(), 1, "{config}");
+    let mut client = server.grpc().await;
+    let asked = ModelMetadataRequest {
+        name: "m".into(),
+        ..Default::default()
+    };
+    let metadata = client.model_metadata(asked).await.unwrap().into_inner();
+    assert_eq!(
+        metadata
+            .inputs
+            .iter()
+            .map(|input| input.name.as_str())
+            .collect::<Vec<_>>(),
+        ["x", "by"]
+    );
+    let asked = ModelConfigRequest {
+        name: "m".into(),
+        ..Default::default()
+    };
+    let config = client.model_config(asked).await.unwrap().into_inner().config.unwrap();
+    assert_eq!(
+        config.input.iter().map(|input| input.optional).collect::<Vec<_>>(),
+        [false, true]
+    );
+    let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let request = |x: f32, by: Option<[f32; 2]>| {
+        let tensor = |name: &str, shape: &[i64]| InferInputTensor {
+            name: name.into(),
+            datatype: "FP32".into(),
+            shape: shape.to_vec(),
+            ..Default::default()
+        };
+        let mut request = ModelInferRequest {
+            model_name: "m".into(),
+            inputs: vec![tensor("x", &[1, 2])],
+            raw_input_contents: vec![bytes(&[x, x]).into()],
+            ..Default::default()
+        };
+        if let Some(by) = by {
+            request.inputs.push(tensor("by", &[2]));
+            request.raw_input_contents.push(bytes(&by).into());
+        }
+        request
+    };
+    // At once, so that requests are joined where they may be.
+    let asked = (0..60).map(|i| {
+        let mut client = client.clone();
+        let (x, by) = (i as f32, (i % 3 == 0).then_some([i as f32, 1.0]));
+        let request = request(x, by);
+        async move {
+            let answer = client.model_infer(request).await.unwrap().into_inner();
+            let [a, b] = by.unwrap_or([10.0, 20.0]);
+            (answer.raw_output_contents[0].to_vec(), [x + a, x + b])
+        }
+    });
+    let asked: Vec<_> = asked.map(tokio::spawn).collect();
+    for answer in asked {
+        let (found, wanted) = answer.await.unwrap();
+        assert_eq!(found, bytes(&wanted));
+    }
 }
