@@ -40,6 +40,21 @@ fn programs_hold_on_the_cpu() {
     }
 }
 
+/// Reduced programs that failed once.
+const KEPT: [&str; 1] = [include_str!("cases/f32-1-208.json")];
+
+#[test]
+fn kept_programs_hold() -> Result<()> {
+    let driver = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);
+    for text in KEPT {
+        let kept = Kept::from_json(text)?;
+        for device in [Device::<Cpu>::default().into_any(), driver.clone().into_any()] {
+            assert_eq!(replay(&device, &kept, &Programs::default()), None, "{text}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn programs_hold_on_the_kernels_as_a_driver() -> Result<()> {
     let device = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);

@@ -70,9 +70,8 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
 pub(crate) fn slice_scatter(x: &mut CpuTensor, src: &CpuTensor, axis: usize, start: usize) -> Result<()> {
     decompose::check_slice_scatter((x.shape(), x.dtype()), (src.shape(), src.dtype()), axis, start)?;
     x.make_writable()?;
-    let place = x
-        .layout()
-        .slice_axis(axis, SliceRange::new(start, src.shape()[axis], 1));
+    // From the first element on: `x` may be the end of a larger tensor that is gone.
+    let place = Layout::contiguous(*x.shape()).slice_axis(axis, SliceRange::new(start, src.shape()[axis], 1));
     // SAFETY: the place is a part of `x`, of the shape of `src`; nobody else holds `x`, so that `src` lies elsewhere.
     unsafe { write_part(src, x, &place) };
     Ok(())

@@ -148,3 +148,13 @@ fn the_page_of_ops_is_current() {
         "run `polygrad check cpu --mode support` at the top of the repository"
     );
 }
+
+#[test]
+fn an_option_of_another_mode_is_refused() {
+    let scene = Scene::new();
+    scene.fails("check cpu --seed 3", &["--seed is for --mode programs"]);
+    scene.fails(
+        "check cpu --mode programs --op add",
+        &["--op is not for --mode programs"],
+    );
+}
