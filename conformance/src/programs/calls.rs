@@ -413,7 +413,7 @@ calls! {
     Exact index_add [x index y] (axis: isize) = x.index_add(axis, &index, &y);
     Exact embedding [index weight] () = index.embedding(&weight, None);
     Exact assign [x y] (at: isize) = {
-        let mut z = x.clone();
+        let mut z = if x.is_leaf() { x.mul(1.0)? } else { x.clone() };
         z.set_i(at, &y)?;
         Ok::<_, Error>(z)
     };

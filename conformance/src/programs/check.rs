@@ -64,6 +64,8 @@ pub(crate) fn check(program: &Program, bench: &Bench<'_>) -> Verdict {
 fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
     let tested = bench.tested;
     let mut verdict = Verdict::default();
+    // What a program before this one did wrong is told there.
+    let _ = bench.device.synchronize();
     let mut truths: Vec<(Question, Truth)> = Vec::new();
     for &form in bench.forms {
         let given = given(form, program, bench);
@@ -133,6 +135,15 @@ fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
                 });
                 return verdict;
             }
+        }
+        // Once nobody holds the results: a device can look at memory when it gets it back.
+        if let Err(error) = bench.device.synchronize() {
+            let reason = error.to_string();
+            verdict.failure = Some(Failure {
+                form: Some(form),
+                reason,
+            });
+            return verdict;
         }
         verdict.held.push(form);
     }

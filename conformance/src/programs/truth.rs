@@ -6,7 +6,6 @@ use super::forms::{answered, inputs, trained};
 use super::noise::{Noise, Noisy};
 use super::program::{Dtypes, Program};
 use super::run::{everything, narrowest};
-use crate::compare::largest;
 use crate::tolerance::digits;
 
 /// What is asked.
@@ -47,6 +46,9 @@ const STRENGTHS: [i32; 5] = [0, 1, 2, 3, 4];
 
 /// How many times as far off as disturbed runs an answer may be.
 const FACTOR: f64 = 8.0;
+
+/// Terms are not taken to be larger.
+const LARGEST_TERM: f64 = 4.0;
 
 impl Truth {
     /// Asks the reference in f64.
@@ -120,8 +122,8 @@ impl Truth {
 
     fn differs(&self, answers: &Answered, tested: DType) -> Option<String> {
         let right = self.right.names.iter().zip(&self.right.values).zip(&self.off);
-        // The zero that numbers of about 1 leave may be as far off as they are rounded.
-        let scale = self.right.values.iter().map(largest).fold(0.0, f64::max).min(1.0);
+        // What larger terms leave may be as far off as they are rounded, within a call, too: tanh(-4) + 1.
+        let scale = self.largest.min(LARGEST_TERM);
         let mut given = answers.names.iter().zip(&answers.values);
         right
             .zip(given.by_ref())
@@ -180,7 +182,7 @@ fn difference(answer: &HostTensor, right: &HostTensor, off: &[f64], tested: DTyp
     let narrow = digits(given).unwrap_or(53).min(digits(tested).unwrap_or(53));
     let unit = f64::powi(2.0, 2 - narrow);
     for (i, ((a, b), &off)) in numbers.zip(off).enumerate() {
-        let allowed = FACTOR * (off + mean) + unit * (b.abs() + scale / 4.0) + smallest(given);
+        let allowed = FACTOR * (off + mean) + unit * (b.abs() + scale / 2.0) + smallest(given);
         if distance(a, b) > allowed && a.is_finite() | b.is_finite() {
             return Some(format!(
                 "element {i} is {a:e}, {b:e} is right, and {allowed:.1e} off is explained"

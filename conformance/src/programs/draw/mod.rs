@@ -27,6 +27,9 @@ const LARGEST: f64 = 200.0;
 /// Gradients that are larger are not asked for.
 const LARGEST_GRADIENT: f64 = 1e4;
 
+/// What gradients are at least where it matters how near to 0 they are.
+const FLAT: f64 = 1e-3;
+
 /// Integers up to which every float dtype holds each.
 const WHOLE: f64 = 256.0;
 
@@ -418,7 +421,7 @@ impl Draw {
             program.order -= 1;
         }
         if trains && program.order > 0 {
-            program.trainer = Some(trainer);
+            program.trainer = Some(if program.is_steep() { trainer } else { Trainer::Sgd });
             if !program.trains() {
                 program.trainer = None;
             }
@@ -441,6 +444,20 @@ impl Program {
                 Err(_) => false,
                 Ok(answers) => answers.names.len() > self.outputs.len() && noisy.largest() < LARGEST_GRADIENT,
             }
+        })
+    }
+
+    /// Whether each gradient is 0 or far from it: optimizers that divide gradients by their size make a step of what rounding leaves of one.
+    fn is_steep(&self) -> bool {
+        let device = Noisy::silent().device();
+        [0, 1].into_iter().all(|set| {
+            let inputs = super::forms::inputs(self, set, &device, WIDE);
+            let Ok(answers) = inputs.and_then(|inputs| everything(self, &inputs, WIDE)) else {
+                return false;
+            };
+            let gradients = answers.tensors.iter().skip(self.outputs.len());
+            let mut numbers = gradients.flat_map(|x| x.to_f64_vec().unwrap_or_default());
+            numbers.all(|x| x == 0.0 || x.abs() > FLAT)
         })
     }
 
