@@ -185,14 +185,14 @@ mod tests {
     fn a_page_has_all_differences_and_no_other() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), PAGE).unwrap();
-        let hold = |ops: &[&str]| {
+        let held = |ops: &[&str]| {
             let found: Vec<Difference> = ops.iter().map(|op| found(op)).collect();
-            super::hold(file.path(), "Edges", &found)
+            hold(file.path(), "Edges", &found)
         };
-        assert_eq!(hold(&["abs", "sign"]), Ok(()));
-        assert!(hold(&["abs"]).unwrap_err().contains("no longer so: sign"));
+        assert_eq!(held(&["abs", "sign"]), Ok(()));
+        assert!(held(&["abs"]).unwrap_err().contains("no longer so: sign"));
         assert!(
-            hold(&["abs", "sign", "relu"])
+            held(&["abs", "sign", "relu"])
                 .unwrap_err()
                 .contains("not on the page: relu")
         );
@@ -208,6 +208,6 @@ mod tests {
             "| NaN | 0 | NaN | `relu` | ? |\n| NaN | 0 | NaN | `sign` | so |\n"
         );
         std::fs::write(file.path(), PAGE.replace("| so |", "| ? |")).unwrap();
-        assert!(hold(&["abs", "sign"]).unwrap_err().contains("without a reason"));
+        assert!(held(&["abs", "sign"]).unwrap_err().contains("without a reason"));
     }
 }

@@ -185,8 +185,14 @@ fn sequences(samples: &mut Vec<Sample>) {
             operands.extend((0..states).map(|_| reals(&[rows, width])));
             operands.extend([reals(&[gates * width, inputs]), reals(&[gates * width, width])]);
             operands.extend((0..if biased { 2 } else { 0 }).map(|_| reals(&[gates * width])));
-            let direction = if reverse { "reverse" } else { "" };
-            samples.push(Sample::new(op, operands, direction));
+            let resets_before = matches!(op, Op::Gru { reset_after: false, .. });
+            let form = match (resets_before, reverse) {
+                (false, false) => "",
+                (false, true) => "reverse",
+                (true, false) => "reset before",
+                (true, true) => "reset before, reverse",
+            };
+            samples.push(Sample::new(op, operands, form));
         }
     }
 }

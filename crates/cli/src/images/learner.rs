@@ -9,7 +9,7 @@ use crate::task::Batch;
 use crate::team::Team;
 use crate::train::optimizer;
 
-/// How `model` is trained by `team` in so many steps; the rest is in `options`.
+/// How `model` is trained by `team` in so many steps, which are recorded and replayed if `captured`; the rest is in `options`.
 ///
 /// # Errors
 /// Those of the device.
@@ -19,6 +19,7 @@ pub(crate) fn build(
     steps: u64,
     options: TrainerConfig,
     team: &Team,
+    captured: bool,
 ) -> Result<Trainer<Sequential, Batch>> {
     let optimizer = optimizer::build(config.optimizer, config.training.lr, model.parameters(), team)?;
     let options = options.schedule(optimizer::schedule(steps)).metric(Accuracy::new());
@@ -26,5 +27,8 @@ pub(crate) fn build(
         let logits = model.forward(images)?;
         Ok(Step::new(cross_entropy(&logits, labels)?).outputs(logits, labels))
     };
-    Ok(options.build_captured(model, optimizer, loss)?)
+    Ok(match captured {
+        true => options.build_captured(model, optimizer, loss)?,
+        false => options.build(model, optimizer, loss)?,
+    })
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod eval;
-mod learner;
+pub(crate) mod learner;
 mod loaders;
 mod model;
 mod picture;
@@ -154,7 +154,7 @@ impl Task for Config {
         options: TrainerConfig,
         team: &Team,
     ) -> Result<Trainer<Sequential, Batch>> {
-        learner::build(self, model, steps, options, team)
+        learner::build(self, model, steps, options, team, true)
     }
 
     fn result(&self, last: &Row) -> String {

@@ -18,7 +18,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     pub(super) repository: Option<PathBuf>,
 
-    /// What the native engine computes with; devices of the CPU get one thread where nothing is said [default: cpu]
+    /// What the native engine computes with; devices of the CPU get one thread unless they say [default: cpu]
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub(super) backend: String,
 
@@ -54,7 +54,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,
 
-    /// Seconds after which a request that waits is given up, if it tells no timeout of its own; 0 for never
+    /// Seconds after which a waiting request is given up, if it has no timeout of its own; 0 for never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: Duration,
 
@@ -70,7 +70,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 750, value_parser = positive)]
     pub(super) max_connections_per_peer: usize,
 
-    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that have left; then its connection is closed
+    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that have left
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) write_timeout: Duration,
 
@@ -82,8 +82,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = bytes)]
     pub(super) max_unread_in_all: usize,
 
-    /// A name that this server is called by, beside localhost and its IP addresses; * for any. Others are refused where there are neither
-    /// tokens nor HTTPS
+    /// A name of this server, beside localhost and IP addresses, where there are neither tokens nor HTTPS; * for any
     #[arg(long, value_name = "NAME")]
     pub(super) allowed_host: Vec<String>,
 
@@ -99,7 +98,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(super) access_log: bool,
 
-    /// Send a span for each request to this collector, by OTLP over gRPC, such as http://127.0.0.1:4317; OTEL_* say the rest
+    /// Send a span for each request to this OTLP collector, such as http://127.0.0.1:4317; OTEL_* say the rest
     #[arg(long, value_name = "URL")]
     pub(super) otlp: Option<String>,
 

@@ -428,7 +428,7 @@ fn outputs_are_written_as_the_types_that_the_file_declares() {
         };
         let header = find(find(0, name.as_bytes()), b"{'descr': '");
         let end = find(header, b"\n") + 1;
-        let header = String::from_utf8_lossy(&archive[header..end]);
+        let header = std::string::String::from_utf8_lossy(&archive[header..end]);
         assert!(header.starts_with(&format!("{{'descr': '{descr}'")), "{name}: {header}");
         assert_eq!(&archive[end..end + values.len()], values, "{name}");
     }
@@ -439,7 +439,7 @@ fn outputs_are_written_as_the_types_that_the_file_declares() {
         let x = body.add_value(ty, Some(ValueType::tensor(element, named(&["n"]))));
         (body.inputs, body.outputs) = (vec![x], vec![x]);
         let graph = Graph {
-            opsets: [(String::new(), 23)].into(),
+            opsets: [(std::string::String::new(), 23)].into(),
             body,
             ..Graph::default()
         };

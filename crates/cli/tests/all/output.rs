@@ -4,6 +4,8 @@
 use std::fs::{File, OpenOptions};
 use std::process::Stdio;
 
+use polygrad::nn::StateDict;
+
 use crate::common::{Ended, Scene, image, png};
 
 fn full() -> File {
@@ -70,6 +72,9 @@ fn names_of_others_do_not_steer_the_terminal() {
     let named = config.replace("\"0\"", "\"bag\\u001b[2J\\nshoe\"");
     assert_ne!(named, config);
     scene.write("run/config.json", named.as_bytes());
+    // Without the digest of the settings that it was trained with.
+    let state = StateDict::load(scene.path("run/model.safetensors")).unwrap();
+    state.save(scene.path("run/model.safetensors")).unwrap();
     let table = scene.ok("eval run");
     assert!(table.contains("bag\\u{1b}[2J\\nshoe"), "{table:?}");
     let ended = scene.command("eval").arg("no\u{1b}[2J\nrun").output().unwrap();

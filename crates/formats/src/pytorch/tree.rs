@@ -160,7 +160,11 @@ impl Walk<'_> {
             }
             (Some(Object::Foreign { why: Some(why), .. }), _) => {
                 let name = if name.is_empty() { UNNAMED } else { name };
-                self.leave_out(name, Error::unsupported(format!("tensor {}: {why}", printable(name))));
+                let error = Error::unsupported(format!("tensor {}: {why}", printable(name)));
+                self.leave_out(
+                    name,
+                    error.with_hint("save a state dict of ordinary tensors with torch.save"),
+                );
             }
             (Some(Object::Foreign { .. }), _) => {
                 let global = heap.global(value).unwrap_or_default();

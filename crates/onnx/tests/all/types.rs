@@ -284,6 +284,10 @@ fn results_have_the_type_of_their_operands() {
             ("Range", vec![one(), of(element, &[], &[5]), one()], vec![], 1),
         ];
         for (op, inputs, attributes, outputs) in cases {
+            // ONNX has no maximum of windows of them.
+            if op == "MaxPool" && element == U64 {
+                continue;
+            }
             let found = run(op, &inputs, &attributes, outputs).unwrap_or_else(|e| panic!("{op} of {element}: {e}"));
             for (name, value) in found
                 .iter()

@@ -10,6 +10,9 @@ use polygrad_tensor::{Device, HostTensor, Result, Shape};
 
 use crate::suite::Archive;
 
+/// How an operand without elements is told.
+const EMPTY: &str = "no elements";
+
 /// How many cases of an op are changed: some have several modes.
 const CASES: usize = 3;
 
@@ -42,7 +45,10 @@ pub(crate) fn check(archive: &Archive, device: &Device) -> std::result::Result<(
             continue;
         }
         *taken.entry(op.clone()).or_default() += 1;
-        for (given, changed) in changes(&values) {
+        let kinds = changes(&values)
+            .into_iter()
+            .filter(|(given, _)| *given != EMPTY || !NEVER_EMPTY.contains(&op.as_str()));
+        for (given, changed) in kinds {
             if let Verdict::Differs(ours, theirs) = pair.verdict(&changed) {
                 let (given, op) = (given.to_owned(), op.clone());
                 found.push(Difference {
@@ -71,6 +77,36 @@ const RANDOM: [&str; 6] = [
     "RandomNormalLike",
     "RandomUniformLike",
     "RandomNormal",
+];
+
+/// What ONNX Runtime is not asked about tensors without elements: its kernels divide by extents or read what is not there.
+const NEVER_EMPTY: [&str; 26] = [
+    "Attention",
+    "AveragePool",
+    "Col2Im",
+    "Conv",
+    "ConvInteger",
+    "ConvTranspose",
+    "DeformConv",
+    "GRU",
+    "GlobalAveragePool",
+    "GlobalLpPool",
+    "GlobalMaxPool",
+    "GridSample",
+    "LRN",
+    "LSTM",
+    "LpPool",
+    "MaxPool",
+    "MaxRoiPool",
+    "MaxUnpool",
+    "NonMaxSuppression",
+    "QLinearConv",
+    "RNN",
+    "Resize",
+    "RoiAlign",
+    "STFT",
+    "DFT",
+    "Upsample",
 ];
 
 /// One node here and there.
@@ -219,7 +255,7 @@ fn changes(values: &[Literal]) -> Vec<(&'static str, Vec<Literal>)> {
                     .enumerate()
                     .map(cut)
                     .collect::<Option<Vec<_>>>()
-                    .map(|changed| ("no elements", changed)),
+                    .map(|changed| (EMPTY, changed)),
             );
         }
     }

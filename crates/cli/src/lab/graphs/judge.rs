@@ -1,6 +1,7 @@
 //! One graph in several ways: node by node, fused and folded, after it was written and read again, and by ONNX Runtime.
 
-use polygrad::{DType, Device, HostTensor};
+use polygrad::backend::HostTensor;
+use polygrad::{DType, Device};
 use polygrad_onnx::graph::{Graph, Literal};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 

@@ -1,6 +1,7 @@
 //! Graphs at random, valid by construction: each node is run when it is added, so that the shapes and sizes of all values are known.
 
-use polygrad::{DType, Device, HostTensor, Shape};
+use polygrad::backend::HostTensor;
+use polygrad::{DType, Device, Shape};
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Graph, Literal, Node, ValueId, ValueType};
 use polygrad_onnx::{OnnxModel, Options, Value};
 

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use polygrad::Device;
 use polygrad_onnx::Engine;
-use polygrad_onnx::graph::{Graph, Literal};
+use polygrad_onnx::graph::{Graph, Literal, ValueId, ValueType};
 
 use self::judge::{Allowed, Fault, Way, run};
 use crate::failure::{Failure, Result};
@@ -144,7 +144,7 @@ fn tell(
 /// The nodes of a graph, one a line.
 fn listing(graph: &Graph) -> String {
     let body = &graph.body;
-    let shape = |id: polygrad_onnx::graph::ValueId| match (&body.initializer(id), &body.value(id).ty) {
+    let shape = |id: ValueId| match (&body.initializer(id), &body.value(id).ty) {
         (Some(fixed), _) => {
             let host = fixed.tensor.host();
             let values = if host.shape().numel() <= 4 {
@@ -159,11 +159,11 @@ fn listing(graph: &Graph) -> String {
                 host.shape()
             )
         }
-        (None, Some(ty)) if body.inputs.contains(&id) => format!("{}: {ty}", body.name_of(id)),
+        (None, Some(ValueType::Tensor(ty))) if body.inputs.contains(&id) => format!("{}: {ty}", body.name_of(id)),
         _ => body.name_of(id).to_owned(),
     };
     let lines = body.nodes.iter().map(|node| {
-        let names = |ids: &[Option<polygrad_onnx::graph::ValueId>]| {
+        let names = |ids: &[Option<ValueId>]| {
             let names = ids.iter().map(|id| id.map_or_else(|| "-".to_owned(), shape));
             names.collect::<Vec<_>>().join(", ")
         };

@@ -1,6 +1,7 @@
 //! The nodes that graphs are made of.
 
-use polygrad::{DType, HostTensor};
+use polygrad::DType;
+use polygrad::backend::HostTensor;
 use polygrad_onnx::graph::{Attribute, ElementType, Literal};
 
 use super::make::{Made, Maker};
@@ -256,17 +257,18 @@ fn softmax(m: &mut Maker<'_>) -> Option<()> {
     let x = m.real_of_rank(1..=4)?;
     let op = m.draw.of(&["Softmax", "LogSoftmax", "Softmax", "Hardmax"]);
     let rank = x.rank() as i64;
-    m.node(op, &[Some(&x)], 1, vec![("axis", int(m.draw.between(-rank, rank - 1)))])
-        .map(drop)
+    let axis = int(m.draw.between(-rank, rank - 1));
+    m.node(op, &[Some(&x)], 1, vec![("axis", axis)]).map(drop)
 }
 
 fn reshape(m: &mut Maker<'_>) -> Option<()> {
     let x = m.pick(|made| made.rank() > 0)?;
     let rank = x.rank() as i64;
     match m.draw.below(4) {
-        0 => m
-            .node("Flatten", &[Some(&x)], 1, vec![("axis", int(m.draw.between(0, rank)))])
-            .map(drop),
+        0 => {
+            let axis = int(m.draw.between(0, rank));
+            m.node("Flatten", &[Some(&x)], 1, vec![("axis", axis)]).map(drop)
+        }
         1 => {
             let axis = m.draw.between(-rank - 1, rank);
             let axes = m.integers(&[axis]);
@@ -290,7 +292,10 @@ fn reshape(m: &mut Maker<'_>) -> Option<()> {
                 dims.insert(at + 1, factor);
             }
             match m.draw.below(3) {
-                0 => dims[m.draw.below(x.rank().min(dims.len()))] = -1,
+                0 => {
+                    let open = m.draw.below(x.rank().min(dims.len()));
+                    dims[open] = -1;
+                }
                 1 if dims[0] == x.dims()[0] as i64 => dims[0] = 0,
                 _ => {}
             }
@@ -540,33 +545,31 @@ fn gemm(m: &mut Maker<'_>) -> Option<()> {
     m.node("Gemm", &[Some(&x), Some(&w), bias], 1, attributes).map(drop)
 }
 
-/// Attributes of a window over these axes.
-fn window(m: &mut Maker<'_>, kernel: &[i64], dilated: bool) -> Attributes {
+/// Attributes of a window over these axes. ONNX Runtime refuses `SAME` with dilations.
+fn window(m: &mut Maker<'_>, kernel: &[i64], paddings: &[&'static str], dilated: bool) -> Attributes {
     let count = kernel.len();
     let mut attributes: Attributes = vec![("kernel_shape", Attribute::Ints(kernel.to_vec()))];
     let strides: Vec<i64> = (0..count).map(|_| m.draw.between(1, 2)).collect();
     attributes.push(("strides", Attribute::Ints(strides)));
+    if m.draw.one_in(2) && !paddings.is_empty() {
+        let padding = m.draw.of(paddings);
+        attributes.push(("auto_pad", Attribute::String(padding.into())));
+        return attributes;
+    }
     if dilated && m.draw.one_in(3) {
-        attributes.push((
-            "dilations",
-            Attribute::Ints((0..count).map(|_| m.draw.between(1, 2)).collect()),
-        ));
+        let dilations = (0..count).map(|_| m.draw.between(1, 2)).collect();
+        attributes.push(("dilations", Attribute::Ints(dilations)));
     }
-    match m.draw.below(6) {
-        0 => attributes.push(("auto_pad", Attribute::String("SAME_UPPER".into()))),
-        1 => attributes.push(("auto_pad", Attribute::String("SAME_LOWER".into()))),
-        2 => attributes.push(("auto_pad", Attribute::String("VALID".into()))),
-        _ => {
-            let pads: Vec<i64> = [kernel, kernel]
-                .concat()
-                .iter()
-                .map(|&k| m.draw.between(0, k / 2))
-                .collect();
-            attributes.push(("pads", Attribute::Ints(pads)));
-        }
-    }
+    let pads: Vec<i64> = [kernel, kernel]
+        .concat()
+        .iter()
+        .map(|&k| m.draw.between(0, k / 2))
+        .collect();
+    attributes.push(("pads", Attribute::Ints(pads)));
     attributes
 }
+
+const PADDINGS: [&str; 3] = ["SAME_UPPER", "SAME_LOWER", "VALID"];
 
 fn conv(m: &mut Maker<'_>) -> Option<()> {
     let x = m.real_of_rank(3..=4)?;
@@ -586,7 +589,9 @@ fn conv(m: &mut Maker<'_>) -> Option<()> {
     let w = m.reals_fixed(&dims, 1.0);
     let bias = m.reals_fixed(&[out], 1.0);
     let bias = if m.draw.one_in(3) { None } else { Some(&bias) };
-    let mut attributes = window(m, &kernel, !transposed);
+    // Where the stride is longer than the kernel, ONNX Runtime's `SAME` is shorter than ONNX says.
+    let paddings = if transposed { &[][..] } else { &PADDINGS[..] };
+    let mut attributes = window(m, &kernel, paddings, !transposed);
     attributes.push(("group", int(groups as i64)));
     let op = if transposed { "ConvTranspose" } else { "Conv" };
     let found = m.node(op, &[Some(&x), Some(&w), bias], 1, attributes)?.remove(0);
@@ -612,7 +617,7 @@ fn pool(m: &mut Maker<'_>) -> Option<()> {
         0 => m.node("GlobalAveragePool", &[Some(&x)], 1, vec![]).map(drop),
         1 => m.node("GlobalMaxPool", &[Some(&x)], 1, vec![]).map(drop),
         kind => {
-            let mut attributes = window(m, &kernel, kind == 2);
+            let mut attributes = window(m, &kernel, &PADDINGS, kind == 2);
             let by_pads = attributes.iter().any(|(name, _)| *name == "pads");
             if by_pads {
                 attributes.push(("ceil_mode", int(m.draw.between(0, 1))));
@@ -675,7 +680,8 @@ fn norm(m: &mut Maker<'_>) -> Option<()> {
             )
             .map(drop)
         }
-        _ => m.node("LRN", &[Some(&x)], 1, vec![("size", int(3))]).map(drop),
+        3 if x.rank() == 4 => m.node("LRN", &[Some(&x)], 1, vec![("size", int(3))]).map(drop),
+        _ => None,
     }
 }
 
@@ -737,8 +743,8 @@ fn odd(m: &mut Maker<'_>) -> Option<()> {
         }
         2 => {
             let x = m.real_of_rank(2..=4)?;
-            m.node("Trilu", &[Some(&x)], 1, vec![("upper", int(m.draw.between(0, 1)))])
-                .map(drop)
+            let upper = int(m.draw.between(0, 1));
+            m.node("Trilu", &[Some(&x)], 1, vec![("upper", upper)]).map(drop)
         }
         3 => {
             let x = m.real_of_rank(1..=3)?;

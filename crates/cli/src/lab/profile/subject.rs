@@ -10,7 +10,8 @@ use polygrad_workloads::Case;
 use crate::data::files::Dataset;
 use crate::failure::Result;
 use crate::images::config::Config;
-use crate::task::{RunSettings, Task};
+use crate::images::learner;
+use crate::task::RunSettings;
 use crate::team::Team;
 
 /// Batches to train on, over and over.
@@ -62,11 +63,14 @@ fn training<'a>(config: &Config, data: &Dataset, device: &Device) -> Result<Work
     let (train, _) = config.loaders(data, device)?;
     let epochs = config.training.epochs;
     let steps = (train.batches().unwrap_or(0) * epochs) as u64;
-    let mut trainer = config.trainer(
+    // As it is written: a replay knows neither passes nor modules.
+    let mut trainer = learner::build(
+        config,
         config.model(device)?,
         steps,
         TrainerConfig::epochs(epochs as u64),
         &Team::alone(),
+        false,
     )?;
     trainer.model().train();
     let model: Rc<dyn Visit<AnyBackend>> = trainer.shared_model();
