@@ -61,7 +61,9 @@ impl StateDict {
                     .filter_map(|(state, weight)| Some((state.get(name)?, *weight)))
             };
             if !value.dtype().is_float() {
-                return Ok(all().last().map_or_else(|| value.clone(), |(last, _)| last.clone()));
+                return Ok(all()
+                    .next_back()
+                    .map_or_else(|| value.clone(), |(last, _)| last.clone()));
             }
             let mut sums = vec![0.0; value.shape().numel()];
             for (value, weight) in all().filter(|&(_, weight)| weight > 0.0) {
