@@ -36,6 +36,9 @@ pub enum Nature {
     Jump,
 }
 
+/// What a call does to its operands.
+type Run = fn(Vec<T>, &[Arg], Dtypes) -> Result<Vec<T>>;
+
 /// A call.
 #[derive(Debug)]
 pub struct Call {
@@ -46,7 +49,7 @@ pub struct Call {
     operands: &'static str,
     args: &'static [&'static str],
     body: &'static str,
-    run: fn(Vec<T>, &[Arg], Dtypes) -> Result<Vec<T>>,
+    run: Run,
     write: fn(&[Arg], Dtypes) -> Result<Vec<String>>,
 }
 

@@ -197,10 +197,9 @@ impl Program {
         let mut places: Vec<usize> = (0..self.values()).collect();
         let mut added: Vec<usize> = Vec::new();
         for step in gone.clone() {
-            for value in first[step]..first[step] + self.steps[step].results {
-                added.push(value);
-                inputs.push(types[value].clone());
-            }
+            let results = first[step]..first[step] + self.steps[step].results;
+            inputs.extend_from_slice(&types[results.clone()]);
+            added.extend(results);
         }
         let shift = added.len();
         for (k, &value) in added.iter().enumerate() {
@@ -211,8 +210,8 @@ impl Program {
             if gone.contains(&i) {
                 continue;
             }
-            for value in first[i]..first[i] + step.results {
-                places[value] = next;
+            for place in &mut places[first[i]..first[i] + step.results] {
+                *place = next;
                 next += 1;
             }
         }

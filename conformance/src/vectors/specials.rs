@@ -48,11 +48,7 @@ fn of_case(set: &VectorSet, case: &Vector, dtype: DType, device: &Device) -> Vec
         Err(CaseError::Failed(_)) if case.refused => return Vec::new(),
         Err(CaseError::Failed(_)) => {
             let theirs = set.get(&format!("{}/o.0", case.k)).ok().flatten();
-            return vec![differs(
-                "",
-                "an error",
-                &theirs.map_or_else(String::new, |host| kind(host)),
-            )];
+            return vec![differs("", "an error", &theirs.map_or_else(String::new, kind))];
         }
     };
     if case.refused {
@@ -61,10 +57,10 @@ fn of_case(set: &VectorSet, case: &Vector, dtype: DType, device: &Device) -> Vec
     }
     let mut all = Vec::new();
     let mut judge = |side: &str, ours: &HostTensor, key: &str| {
-        if let Ok(Some(theirs)) = set.get(key) {
-            if let Some((ours, theirs)) = difference(ours, theirs, dtype, &case.op) {
-                all.push(differs(side, &ours, &theirs));
-            }
+        if let Ok(Some(theirs)) = set.get(key)
+            && let Some((ours, theirs)) = difference(ours, theirs, dtype, &case.op)
+        {
+            all.push(differs(side, &ours, &theirs));
         }
     };
     let Given { outputs, gradients } = found;
@@ -112,9 +108,9 @@ fn difference(ours: &HostTensor, theirs: &HostTensor, dtype: DType, op: &str) ->
         return Some((shape(ours), shape(theirs)));
     }
     let largest = largest(theirs);
+    let is_near = |a: f64, b: f64| (a - b).abs() <= bounds.around(b, largest);
     let pairs = ours.to_f64_vec().into_iter().zip(theirs.to_f64_vec());
-    let far =
-        pairs.filter(|&(a, b)| a != b && !(a.is_nan() && b.is_nan()) && !((a - b).abs() <= bounds.around(b, largest)));
+    let far = pairs.filter(|&(a, b)| a != b && !(a.is_nan() && b.is_nan()) && !is_near(a, b));
     let mut words: Vec<_> = far.map(|(a, b)| (word(a), word(b))).collect();
     // One that is no number there tells more than those that follow from it.
     words.sort_by_key(|(a, b)| a == b);

@@ -97,7 +97,7 @@ fn batches_are_padded_on_either_side() {
     let device = Device::<Cpu>::default();
     let tokenizer = Tokenizer::bytes();
     let config = |side| tokenizer.batch_config().pad_id(0).padding_side(side);
-    let batch = |side| tokenizer.batch(&["abc", "d"], &config(side), &device).unwrap();
+    let batch = |side| tokenizer.batch(["abc", "d"], &config(side), &device).unwrap();
     let (left, right) = (batch(Side::Left), batch(Side::Right));
     assert_eq!(left.ids.to_vec::<i64>().unwrap(), [97, 98, 99, 0, 0, 100]);
     assert_eq!(left.attention_mask.to_vec::<i64>().unwrap(), [1, 1, 1, 0, 0, 1]);

@@ -91,7 +91,7 @@ impl Value {
     fn misread(&self) -> Result<AnyTensor> {
         match &self.0.source {
             None => Ok(self.tensor()),
-            Some(source) => execute(&Op::Reshape(self.0.shape), &[source.clone()])?.take(0),
+            Some(source) => execute(&Op::Reshape(self.0.shape), std::slice::from_ref(source))?.take(0),
         }
     }
 }

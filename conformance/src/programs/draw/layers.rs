@@ -161,7 +161,7 @@ fn norm(draw: &mut Draw) -> Wish {
             Some(("rms_norm", vec![x, weight], vec![int(1)]))
         }
         3 => {
-            let groups = if channels % 2 == 0 { 2 } else { 1 };
+            let groups = if channels.is_multiple_of(2) { 2 } else { 1 };
             let (weight, bias) = (draw.weight(&[channels]), draw.weight(&[channels]));
             Some(("group_norm", vec![x, weight, bias], vec![int(groups)]))
         }

@@ -315,10 +315,11 @@ impl<'a> Machine<'a> {
         if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(no_number().into());
         }
-        Ok(match text.parse() {
+        match text.parse() {
             Ok(number) => self.push(Value::Int(number))?,
             Err(_) => self.make(Object::Large)?,
-        })
+        }
+        Ok(())
     }
 
     /// A text in a line of its own, as protocol 0 has them: Python's `raw-unicode-escape`, or what `repr` gives for bytes of Python 2.

@@ -184,6 +184,9 @@ fn casts_out_of_range_are_alike_for_all_integer_types() {
     }
 }
 
+/// An op, its operands, its attributes, and how many results it has.
+type Case = (&'static str, Vec<Literal>, Vec<(&'static str, Attribute)>, usize);
+
 /// Whoever adds an op that keeps its operands' type adds it here.
 #[test]
 fn results_have_the_type_of_their_operands() {
@@ -194,7 +197,7 @@ fn results_have_the_type_of_their_operands() {
         let x = || of(element, &[2, 2], &[1, 2, 3, 4]);
         let image = || of(element, &[1, 1, 2, 2], &[1, 2, 3, 4]);
         let one = || of(element, &[], &[1]);
-        let cases: Vec<(&str, Vec<Literal>, Vec<(&str, Attribute)>, usize)> = vec![
+        let cases: Vec<Case> = vec![
             ("Identity", vec![x()], vec![], 1),
             ("Add", vec![x(), x()], vec![], 1),
             ("Sub", vec![x(), x()], vec![], 1),

@@ -125,7 +125,8 @@ impl Allowed {
             let values = found.to_f64_vec().into_iter().zip(truth.to_f64_vec()).enumerate();
             for (j, (a, b)) in values {
                 let same = a == b || (a.is_nan() && b.is_nan());
-                if !same && !((a - b).abs() <= floor + TIMES * most) {
+                let is_near = (a - b).abs() <= floor + TIMES * most;
+                if !same && !is_near {
                     return fault(Some(i), format!("element {j} is {a:?} instead of {b:?}"));
                 }
             }
