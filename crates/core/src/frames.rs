@@ -62,20 +62,32 @@ pub(crate) fn of_users(backtrace: &Backtrace) -> Vec<Frame> {
     }
 }
 
-/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is known.
+/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is known. A program with
+/// line tables alone has names without crates: there the place decides.
 fn parse(text: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
-    let mut is_users = false;
+    // The function whose place is read next, and whether it is the user's as far as its name tells.
+    let mut current: Option<(&str, Option<bool>)> = None;
     for line in text.lines().map(str::trim) {
         if let Some(place) = line.strip_prefix("at ") {
-            if let Some(frame) = frames.last_mut().filter(|frame| is_users && frame.place.is_none()) {
-                frame.place = Some(place.strip_prefix("./").unwrap_or(place).to_owned());
+            match current.take() {
+                Some((_, Some(true))) => {
+                    if let Some(frame) = frames.last_mut() {
+                        frame.place = Some(place.strip_prefix("./").unwrap_or(place).to_owned());
+                    }
+                }
+                Some((function, None)) if !is_library(place) => frames.push(Frame {
+                    function: function.to_owned(),
+                    place: Some(place.strip_prefix("./").unwrap_or(place).to_owned()),
+                }),
+                _ => {}
             }
         } else if let Some((number, function)) = line.split_once(": ")
             && number.bytes().all(|c| c.is_ascii_digit())
         {
-            is_users = crate_of(function).is_some_and(|name| !OURS.contains(&name));
-            if is_users {
+            let is_users = crate_of(function).map(|name| !OURS.contains(&name));
+            current = Some((function, is_users));
+            if is_users == Some(true) {
                 frames.push(Frame {
                     function: function.to_owned(),
                     place: None,
@@ -84,6 +96,18 @@ fn parse(text: &str) -> Vec<Frame> {
         }
     }
     frames
+}
+
+/// Whether a file is Rust's, a registry's, or one of this library's sources.
+fn is_library(place: &str) -> bool {
+    let place = match place.strip_prefix("./") {
+        Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
+        None => place.into(),
+    };
+    let text = place.to_string_lossy();
+    let root = env!("CARGO_MANIFEST_DIR").strip_suffix("/crates/core");
+    let is_source = root.is_some_and(|root| text.strip_prefix(root).is_some_and(|rest| rest.contains("/src/")));
+    is_source || text.starts_with("/rustc/") || text.contains("/registry/src/")
 }
 
 /// The crate of `name::f`, `<name::Type as Trait>::f` and `name[0123]::f`; none for a symbol of C.
@@ -126,6 +150,23 @@ mod tests {
                 "<&program::Net as core::fmt::Debug>::fmt",
             ]
         );
+    }
+
+    #[test]
+    fn names_without_crates_go_by_their_files() {
+        let library = concat!(env!("CARGO_MANIFEST_DIR"), "/src/error.rs:120:9");
+        let text = format!(
+            "   0: new
+             at {library}
+   1: forward
+             at ./tests/all/net.rs:33:17
+   2: call_once<program::train::{{closure_env#0}}, ()>
+             at /rustc/abc/library/core/src/ops/function.rs:250:5
+   3: main
+"
+        );
+        let frames: Vec<String> = parse(&text).iter().map(Frame::to_string).collect();
+        assert_eq!(frames, ["tests/all/net.rs:33:17 (forward)"]);
     }
 
     /// So that a new crate of the library is not taken for the user's.

@@ -227,7 +227,7 @@ fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {
     let error = model.load_state_dict(&state, true).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("bias: 1 values of f64 are too large for f32 and would become infinite"),
+        text.contains("1 values of f64 are too large for f32 and would become infinite in module bias"),
         "{text}"
     );
     assert_eq!(error.kind(), ErrorKind::StateDict);
