@@ -58,7 +58,7 @@ impl RunSettings for Settings {
         if let Some((name, size)) = sizes.iter().find(|(_, size)| !SIZES.contains(size)) {
             return Err(format!("{name}: {size} is not {} to {}", SIZES.start(), SIZES.end()));
         }
-        if self.width % self.heads != 0 {
+        if !self.width.is_multiple_of(self.heads) {
             return Err(format!(
                 "width: {} is no multiple of the {} heads",
                 self.width, self.heads

@@ -173,7 +173,7 @@ fn a_layer_of_llama_is_wrapped_with_cache_checkpoints_and_captured_steps() {
         let gradients = loss.backward().unwrap();
         let trained = model.parameters().into_iter().filter(Param::is_trainable);
         trained
-            .flat_map(|param| values(&gradients.get(&param).unwrap()))
+            .flat_map(|param| values(gradients.get(&param).unwrap()))
             .collect::<Vec<f32>>()
     };
     let kept = gradients(&model);

@@ -99,10 +99,10 @@ fn partner(m: &mut Maker<'_>, x: &Made) -> Made {
                 .zip(dims.iter().rev())
                 .all(|(&a, &b)| a == b || a == 1 || b == 1)
     };
-    if !m.draw.one_in(3) {
-        if let Some(found) = m.pick(fits) {
-            return found;
-        }
+    if !m.draw.one_in(3)
+        && let Some(found) = m.pick(fits)
+    {
+        return found;
     }
     let skip = m.draw.below(dims.len() + 1);
     let dims: Vec<usize> = dims[skip..]
