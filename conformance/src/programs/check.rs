@@ -64,7 +64,7 @@ pub(crate) fn check(program: &Program, bench: &Bench<'_>) -> Verdict {
 fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
     let tested = bench.tested;
     let mut verdict = Verdict::default();
-    // What a program before this one did wrong is told there.
+    // Reports what an earlier program left behind.
     let _ = bench.device.synchronize();
     let mut truths: Vec<(Question, Truth)> = Vec::new();
     for &form in bench.forms {
@@ -136,7 +136,7 @@ fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
                 return verdict;
             }
         }
-        // Once nobody holds the results: a device can look at memory when it gets it back.
+        // After the results are dropped: devices check memory when it is freed.
         if let Err(error) = bench.device.synchronize() {
             let reason = error.to_string();
             verdict.failure = Some(Failure {

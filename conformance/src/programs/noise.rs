@@ -39,7 +39,7 @@ impl Noise {
         }
     }
 
-    /// So many binary digits more, for which nothing is divided.
+    /// Extra binary digits, so that no division is needed.
     pub(crate) fn stronger(self, bits: i32) -> Self {
         Self {
             digits: self.digits - bits,

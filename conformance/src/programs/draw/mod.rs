@@ -195,7 +195,7 @@ impl Draw {
         (0..rank as i64).filter(|_| self.rng.chance(0.5)).collect()
     }
 
-    /// A value of the program that is such; those that nobody has used more often.
+    /// A value of this kind; values that no step has used yet are drawn more often.
     fn pick(&mut self, is_such: impl Fn(&Value) -> bool) -> Option<usize> {
         let such = |(i, value): (usize, &Value)| is_such(value).then_some(i);
         let all: Vec<usize> = self.values.iter().enumerate().filter_map(such).collect();
@@ -367,7 +367,7 @@ impl Draw {
                 tensors,
             });
         }
-        // A whole number that nobody knows exactly is of no use.
+        // A whole number that rounding may change is not drawn.
         if results.iter().any(|value| !value.is_float() && !value.exact) {
             return None;
         }

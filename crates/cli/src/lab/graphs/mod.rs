@@ -41,7 +41,7 @@ pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: O
     let beside = Engine::Ort.available().is_ok();
     let mut report = Report::default();
     let mut lacking: BTreeMap<String, u64> = BTreeMap::new();
-    for index in first..first + count {
+    for index in first..first.saturating_add(count) {
         let drawn = make::graph(seed, index, device);
         report.graphs += 1;
         report.nodes += drawn.graph.body.nodes.len();
