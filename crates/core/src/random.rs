@@ -155,7 +155,7 @@ pub fn check(distribution: Distribution) -> Result<()> {
         Distribution::Normal { mean, std } => {
             format!("the mean {mean} and the standard deviation {std} must be finite, and the latter not negative")
         }
-        Distribution::Bernoulli { p } => format!("{p} is no probability: it must be from 0 to 1"),
+        Distribution::Bernoulli { p } => format!("{p:?} is no probability: it must be from 0 to 1"),
         Distribution::Integers { low, high } if low >= high => {
             format!("there is no integer from {low} up to, and not including, {high}")
         }

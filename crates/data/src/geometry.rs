@@ -95,7 +95,7 @@ impl Image {
             shear: [sx, sy],
         } = *affine;
         if scale.is_nan() || scale <= 0.0 {
-            return Err(Error::invalid(format!("scale = {scale} is not above 0")).with_op("affine"));
+            return Err(Error::invalid(format!("scale = {scale:?} is not above 0")).with_op("affine"));
         }
         // A rotation after two shears, inverted: torchvision's `_get_inverse_affine_matrix`.
         let (turn, sx, sy) = (degrees.to_radians(), sx.to_radians(), sy.to_radians());

@@ -48,10 +48,10 @@ pub(crate) fn conv(
     let tensors = [x, weight].into_iter().chain(bias).chain(residual);
     let dtype = x.dtype();
     if fused && Half::of(dtype).is_some() && tensors.clone().all(|x| x.dtype() == dtype) {
-        let [bias, residual] = [bias, residual].map(|x| x.map(wide).transpose());
-        let (x, weight) = (wide(x)?, wide(weight)?);
-        let y = conv(&x, &weight, bias?.as_ref(), residual?.as_ref(), activation, params)?;
-        return convert::cast(&y, dtype);
+        let bias = bias.map(wide).transpose()?;
+        let y = conv(&wide(x)?, &wide(weight)?, bias.as_ref(), None, None, params)?;
+        // Rounded before what follows, as where they are calls of their own: a recording gives the same bits.
+        return decompose::epilogue::<Cpu>(convert::cast(&y, dtype)?, None, residual, activation);
     }
     let Some(level) = vectors(tensors).filter(|_| fused) else {
         let y = convolve(x, weight, params, None)?;

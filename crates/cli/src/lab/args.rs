@@ -52,15 +52,15 @@ pub(crate) struct Check {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// With --mode programs or graphs: what they are drawn from [default: 0]
+    /// With --mode programs, graphs or trainings: what they are drawn from [default: 0]
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
 
-    /// With --mode programs or graphs: how many are drawn [default: 500]
+    /// With --mode programs, graphs or trainings: how many are drawn [default: 500]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 
-    /// With --mode programs or graphs: the number of the first one [default: 0]
+    /// With --mode programs, graphs or trainings: the number of the first one [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) first: Option<u64>,
 
@@ -164,31 +164,32 @@ pub(crate) enum Mode {
     Programs,
     /// Do ONNX graphs, drawn at random, give the same node by node, fused, and by ONNX Runtime where it is there?
     Graphs,
+    /// Do small trainings, drawn at random, end the same with other threads, captured, stopped or lost and resumed, and by two ranks?
+    Trainings,
 }
 
 impl Check {
     /// The first option that is given and says nothing in the mode.
     pub(crate) fn misplaced(&self) -> Option<&'static str> {
-        let (of_programs, of_others) = (
-            [
-                ("--seed", self.seed.is_some()),
-                ("--count", self.count.is_some()),
-                ("--first", self.first.is_some()),
-                ("--cases", self.cases.is_some()),
-            ],
-            [
-                ("--op", self.op.is_some()),
-                ("--case", self.case.is_some()),
-                ("--sample", self.sample.is_some()),
-                ("--vectors", self.vectors.is_some()),
-                ("--json", self.json.is_some()),
-            ],
-        );
+        let drawn = [
+            ("--seed", self.seed.is_some()),
+            ("--count", self.count.is_some()),
+            ("--first", self.first.is_some()),
+        ];
+        let cases = [("--cases", self.cases.is_some())];
         let dtype = [("--dtype", self.dtype.is_some())];
+        let asked = [
+            ("--op", self.op.is_some()),
+            ("--case", self.case.is_some()),
+            ("--sample", self.sample.is_some()),
+            ("--vectors", self.vectors.is_some()),
+            ("--json", self.json.is_some()),
+        ];
         let options: Vec<(&'static str, bool)> = match self.mode {
-            Mode::Programs => of_others.to_vec(),
-            Mode::Graphs => [&of_others[..], &dtype].concat(),
-            _ => [&of_programs[..], &dtype].concat(),
+            Mode::Programs => asked.to_vec(),
+            Mode::Graphs => [&asked[..], &dtype].concat(),
+            Mode::Trainings => [&asked[..], &dtype, &cases].concat(),
+            _ => [&drawn[..], &cases, &dtype].concat(),
         };
         options.iter().find(|(_, given)| *given).map(|(name, _)| *name)
     }

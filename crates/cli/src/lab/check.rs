@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use clap::ValueEnum;
 use polygrad::Device;
 use polygrad::backend::{Availability, Registry};
 use polygrad_conformance::{Options, Report, Timing, support_page};
 
 use super::args::{self, Check};
-use super::{graphs, programs};
+use super::{graphs, programs, trainings};
 use crate::backend;
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
@@ -23,11 +24,11 @@ const PAGE: &str = "docs/ops.md";
 /// An option that the mode has not, a backend that cannot be opened, vectors that cannot be read, an unknown op or case, a file that cannot be written; and cases that fail.
 pub(crate) fn command(args: &Check) -> Result<Outcome> {
     if let Some(option) = args.misplaced() {
-        let (is, fix) = match args.mode {
-            args::Mode::Programs => ("not for", "leave it out"),
-            _ => ("for", "add --mode programs, or leave it out"),
-        };
-        return Err(Failure::new(format!("{option} is {is} --mode programs")).fix(fix));
+        let mode = args.mode.to_possible_value();
+        let mode = mode.as_ref().map_or("", |value| value.get_name());
+        return Err(
+            Failure::new(format!("{option} is not for --mode {mode}")).fix("leave it out, or give another --mode")
+        );
     }
     let device = backend::open(&args.backend, None)?;
     match args.mode {
@@ -37,6 +38,7 @@ pub(crate) fn command(args: &Check) -> Result<Outcome> {
         args::Mode::Support => support(device),
         args::Mode::Programs => programs::command(&device, args),
         args::Mode::Graphs => graphs(&device, args),
+        args::Mode::Trainings => trainings(args),
     }
 }
 
@@ -91,6 +93,18 @@ fn graphs(device: &Device, args: &Check) -> Result<Outcome> {
     }
     let again = format!("see one again with --mode graphs --seed {seed} --count 1 --first NUMBER");
     Err(Failure::new(format!("{} of {graphs} graphs differ", faults.len())).fix(again))
+}
+
+fn trainings(args: &Check) -> Result<Outcome> {
+    let seed = args.seed.unwrap_or(0);
+    let (first, count) = (args.first.unwrap_or(0), args.count.unwrap_or(500));
+    let report = trainings::check(&args.backend, seed, first, count)?;
+    say(&report.to_string());
+    if report.faults.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let again = format!("see one again with --mode trainings --seed {seed} --count 1 --first NUMBER");
+    Err(Failure::new(format!("{} runs of {count} trainings differ", report.faults.len())).fix(again))
 }
 
 fn perf(device: &Device, args: &Check) -> Result<Outcome> {

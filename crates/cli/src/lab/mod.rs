@@ -4,12 +4,14 @@
 mod args;
 mod bench;
 mod check;
+mod draw;
 mod graphs;
 mod plan;
 mod profile;
 mod programs;
 mod returns;
 mod trace;
+mod trainings;
 
 pub(crate) use args::Command;
 

@@ -54,7 +54,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,
 
-    /// Seconds after which a waiting request is given up, if it has no timeout of its own; 0 for never
+    /// Seconds that a request may wait, if it has no timeout of its own; 0 for ever
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: Duration,
 
@@ -74,7 +74,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) write_timeout: Duration,
 
-    /// The most that may wait to be read on one connection, where it is more than one answer
+    /// The most bytes of answers that may wait to be read on one connection, beside one answer
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
     pub(super) max_unread: usize,
 
@@ -82,7 +82,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = bytes)]
     pub(super) max_unread_in_all: usize,
 
-    /// A name of this server, beside localhost and IP addresses, where there are neither tokens nor HTTPS; * for any
+    /// Without tokens and HTTPS: a host name that requests may use beside localhost and IP addresses; * for any
     #[arg(long, value_name = "NAME")]
     pub(super) allowed_host: Vec<String>,
 

@@ -152,7 +152,7 @@ fn the_page_of_ops_is_current() {
 #[test]
 fn an_option_of_another_mode_is_refused() {
     let scene = Scene::new();
-    scene.fails("check cpu --seed 3", &["--seed is for --mode programs"]);
+    scene.fails("check cpu --seed 3", &["--seed is not for --mode test"]);
     scene.fails(
         "check cpu --mode programs --op add",
         &["--op is not for --mode programs"],

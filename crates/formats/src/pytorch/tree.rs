@@ -160,11 +160,7 @@ impl Walk<'_> {
             }
             (Some(Object::Foreign { why: Some(why), .. }), _) => {
                 let name = if name.is_empty() { UNNAMED } else { name };
-                let error = Error::unsupported(format!("tensor {}: {why}", printable(name)));
-                self.leave_out(
-                    name,
-                    error.with_hint("save a state dict of ordinary tensors with torch.save"),
-                );
+                self.leave_out(name, Error::unsupported(format!("tensor {}: {why}", printable(name))));
             }
             (Some(Object::Foreign { .. }), _) => {
                 let global = heap.global(value).unwrap_or_default();
@@ -213,7 +209,8 @@ impl Walk<'_> {
 
     fn leave_out(&mut self, name: &str, why: Error) {
         self.tree.skipped.push(Skipped::tensor(name, &why));
-        self.left_out.get_or_insert(why);
+        let whole = why.with_hint("save a state dict of ordinary tensors with torch.save");
+        self.left_out.get_or_insert(whole);
     }
 
     fn skip(&mut self, value: Value, name: &str) {

@@ -20,7 +20,7 @@ impl Dropout {
     /// When `p` is no probability.
     pub fn new(p: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&p) {
-            return Err(Error::invalid(format!("p = {p} is no probability")).with_op("dropout"));
+            return Err(Error::invalid(format!("p = {p:?} is no probability")).with_op("dropout"));
         }
         Ok(Self {
             p,

@@ -142,7 +142,7 @@ pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f6
     if value.is_finite() && range.contains(&value) {
         return Ok(());
     }
-    Err(Error::invalid(format!("{name} = {value} is outside {range:?}")).with_op("optimizer"))
+    Err(Error::invalid(format!("{name} = {value:?} is outside {range:?}")).with_op("optimizer"))
 }
 
 /// A parameter's new value, and its new state.

@@ -256,7 +256,7 @@ fn what_cannot_be_is_said<B: Backend>(device: &Device<B>) {
     };
     says(
         Gpt2::<B>::new(&dropping, device).unwrap_err(),
-        &["p = 2 is no probability"],
+        &["p = 2.0 is no probability"],
     );
     let huge = 1 << 60;
     for config in [

@@ -231,7 +231,7 @@ fn checked_gamma(gamma: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&gamma) {
         return Ok(gamma);
     }
-    Err(Error::invalid(format!("the discount {gamma} is not from 0 to 1")))
+    Err(Error::invalid(format!("the discount {gamma:?} is not from 0 to 1")))
 }
 
 /// Above 0, so that it can be cut off at.

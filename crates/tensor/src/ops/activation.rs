@@ -199,7 +199,7 @@ impl<B: Backend> Tensor<B> {
     pub fn dropout(&self, p: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&p) {
             return Err(context(
-                Error::invalid(format!("{p} is no probability")),
+                Error::invalid(format!("{p:?} is no probability")),
                 "dropout",
                 &[self],
             ));

@@ -5,7 +5,7 @@ use polygrad::{DType, Device};
 use polygrad_onnx::graph::{Graph, Literal};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
-use super::draw::Draw;
+use crate::lab::draw::Draw;
 
 /// Inputs are moved by so much of themselves to see what rounding does to the outputs: one rounding of f32.
 const NUDGE: f64 = 6e-8;

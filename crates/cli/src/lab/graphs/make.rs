@@ -5,8 +5,8 @@ use polygrad::{DType, Device, Shape};
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Graph, Literal, Node, ValueId, ValueType};
 use polygrad_onnx::{OnnxModel, Options, Value};
 
-use super::draw::Draw;
 use super::nodes;
+use crate::lab::draw::Draw;
 
 /// The version of the ops.
 pub(super) const OPSET: i64 = 21;

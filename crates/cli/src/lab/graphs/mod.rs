@@ -2,7 +2,6 @@
 //!
 //! A difference that moved inputs do not explain is reduced to the smallest graph that shows it, printed, and kept as a file.
 
-mod draw;
 mod judge;
 mod make;
 mod nodes;

@@ -86,7 +86,7 @@ impl RotaryConfig {
             return Err(Error::invalid(format!("dim = {} is odd", self.dim)).with_op("RotaryEmbedding"));
         }
         if !(self.base > 0.0 && self.base.is_finite()) {
-            return Err(Error::invalid(format!("base = {} is not above 0", self.base)).with_op("RotaryEmbedding"));
+            return Err(Error::invalid(format!("base = {:?} is not above 0", self.base)).with_op("RotaryEmbedding"));
         }
         let angle = |place: usize, i: usize| place as f64 / self.base.powf(2.0 * i as f64 / self.dim as f64);
         Ok(RotaryEmbedding {

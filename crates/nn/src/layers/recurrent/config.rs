@@ -105,7 +105,7 @@ impl<K: Recurrence> RecurrentConfig<K> {
         }
         if !(0.0..=1.0).contains(&self.dropout) {
             return Err(fail(Error::invalid(format!(
-                "dropout = {} is no probability",
+                "dropout = {:?} is no probability",
                 self.dropout
             ))));
         }

@@ -94,17 +94,17 @@ impl GenerateConfig {
     pub(super) fn check(&self) -> Result<()> {
         let fail = |text: String| Err(Error::invalid(text).with_op("generate"));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return fail(format!("temperature = {} is not a number from 0 on", self.temperature));
+            return fail(format!("temperature = {:?} is not a number from 0 on", self.temperature));
         }
         if self.top_k == Some(0) {
             return fail("top_k = 0 leaves no token".to_owned());
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return fail(format!("top_p = {} is outside (0, 1]", self.top_p));
+            return fail(format!("top_p = {:?} is outside (0, 1]", self.top_p));
         }
         if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
             return fail(format!(
-                "repetition_penalty = {} is not above 0",
+                "repetition_penalty = {:?} is not above 0",
                 self.repetition_penalty
             ));
         }

@@ -200,7 +200,7 @@ impl LlamaConfig {
         if theta > 0.0 && theta.is_finite() {
             return Ok(theta);
         }
-        Err(Error::invalid(format!("rope_theta = {theta} is not above 0")).with_op(NAME))
+        Err(Error::invalid(format!("rope_theta = {theta:?} is not above 0")).with_op(NAME))
     }
 
     /// What scaling makes of a frequency.
@@ -209,7 +209,7 @@ impl LlamaConfig {
         let scaling = self.scaling().unwrap_or(&plain);
         let needed = |name: &str, value: Option<f64>| match value {
             Some(value) if value > 0.0 && value.is_finite() => Ok(value),
-            Some(value) => Err(Error::invalid(format!("the scaling's {name} = {value} is not above 0")).with_op(NAME)),
+            Some(value) => Err(Error::invalid(format!("the scaling's {name} = {value:?} is not above 0")).with_op(NAME)),
             None => Err(Error::invalid(format!("the scaling of the positions lacks {name}")).with_op(NAME)),
         };
         match scaling.rope_type.as_deref() {
@@ -225,7 +225,7 @@ impl LlamaConfig {
                 let original = scaling.original_max_position_embeddings;
                 let original = needed("original_max_position_embeddings", original)?;
                 if high <= low {
-                    let text = format!("high_freq_factor = {high} is not above low_freq_factor = {low}");
+                    let text = format!("high_freq_factor = {high:?} is not above low_freq_factor = {low:?}");
                     return Err(Error::invalid(text).with_op(NAME));
                 }
                 Ok(Box::new(move |frequency| {

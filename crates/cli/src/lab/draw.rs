@@ -1,10 +1,10 @@
-//! Random numbers of a graph: the same for one seed everywhere.
+//! Random numbers for what is drawn: the same for one seed everywhere.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
-pub(super) struct Draw(u64);
+pub(in crate::lab) struct Draw(u64);
 
 impl Draw {
-    pub(super) fn new(seed: u64, index: u64) -> Self {
+    pub(in crate::lab) fn new(seed: u64, index: u64) -> Self {
         let mut draw = Self(seed ^ index.wrapping_mul(0xd134_2543_de82_ef95));
         draw.bits();
         draw
@@ -19,27 +19,27 @@ impl Draw {
     }
 
     /// From 0 to `count - 1`; `count` is not 0.
-    pub(super) fn below(&mut self, count: usize) -> usize {
+    pub(in crate::lab) fn below(&mut self, count: usize) -> usize {
         (self.bits() % count as u64) as usize
     }
 
     /// Whether one of so many is hit.
-    pub(super) fn one_in(&mut self, count: usize) -> bool {
+    pub(in crate::lab) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
     /// Both ends included.
-    pub(super) fn between(&mut self, low: i64, high: i64) -> i64 {
+    pub(in crate::lab) fn between(&mut self, low: i64, high: i64) -> i64 {
         low + self.below((high - low + 1) as usize) as i64
     }
 
     /// One of these.
-    pub(super) fn of<T: Clone>(&mut self, all: &[T]) -> T {
+    pub(in crate::lab) fn of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())].clone()
     }
 
     /// Evenly from −1 to 1.
-    pub(super) fn real(&mut self) -> f64 {
+    pub(in crate::lab) fn real(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 }
