@@ -100,7 +100,8 @@ fn replaced(text: &str, words: &[(&str, String)]) -> String {
             false => first.len_utf8(),
         };
         let (word, after) = rest.split_at(end);
-        let is_name = !out.ends_with('.') && !after.starts_with("::") && !after.starts_with(": ");
+        let is_name =
+            (!out.ends_with('.') || out.ends_with("..")) && !after.starts_with("::") && !after.starts_with(": ");
         match words.iter().find(|(name, _)| *name == word) {
             Some((_, value)) if is_name => out.push_str(value),
             _ => out.push_str(word),

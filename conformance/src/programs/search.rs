@@ -83,7 +83,7 @@ pub struct Found {
     pub held: BTreeMap<&'static str, u64>,
     /// In how many programs a recording was replayed.
     pub replayed: u64,
-    /// Why there was no answer, and how often.
+    /// Why there was no answer, without operands and names of nodes, and how often.
     pub unsupported: BTreeMap<String, u64>,
     /// The programs that failed, reduced.
     pub failures: Vec<Kept>,
@@ -98,7 +98,7 @@ impl Found {
         }
         self.replayed += u64::from(verdict.replayed);
         for why in &verdict.unsupported {
-            *self.unsupported.entry(why.clone()).or_default() += 1;
+            *self.unsupported.entry(without_names(why)).or_default() += 1;
         }
     }
 }
@@ -118,6 +118,26 @@ impl fmt::Display for Found {
         }
         Ok(())
     }
+}
+
+/// A reason as it is told of many programs: nothing of what stands in quotes or in parentheses, such as names, shapes and dtypes.
+fn without_names(why: &str) -> String {
+    let (mut out, mut depth, mut is_quoted) = (String::new(), 0_u32, false);
+    for c in why.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '"' => {
+                is_quoted = !is_quoted;
+                if depth == 0 && is_quoted {
+                    out.push('…');
+                }
+            }
+            _ if depth == 0 && !is_quoted => out.push(c),
+            _ => {}
+        }
+    }
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Holds a device to many programs.
@@ -255,5 +275,18 @@ fn kept(program: &Program, failure: Failure, device: &Device, options: &Programs
         tested: options.tested,
         failure: last,
         from: (options.seed, number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_names;
+
+    #[test]
+    fn reasons_are_told_without_names() {
+        assert_eq!(
+            without_names(r#"atan2: not for i64 (operands [2, 3] i64 (bool)) in node "Atan_1""#),
+            "atan2: not for i64 in node …"
+        );
     }
 }

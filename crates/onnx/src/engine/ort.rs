@@ -119,7 +119,7 @@ fn lend(literal: &Literal) -> Result<SessionInputValue<'_>> {
         ElementType::U64 => copy(host, |v| v as u64),
         element => Err(super::failed(
             Engine::Ort,
-            ErrorKind::DType,
+            ErrorKind::Unsupported,
             format_args!("no tensors of {element} here"),
         )),
     }
@@ -185,7 +185,7 @@ fn take(value: &DynValue) -> Result<Literal> {
         }
         other => Err(super::failed(
             Engine::Ort,
-            ErrorKind::DType,
+            ErrorKind::Unsupported,
             format_args!("no tensors of {other} here"),
         )),
     }

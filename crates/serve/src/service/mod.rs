@@ -162,32 +162,33 @@ impl Service {
         if self.is_watched.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (service, mut was_freed) = (Arc::downgrade(self), false);
+        let (service, mut trims) = (Arc::downgrade(self), 0);
         runtime.spawn(async move {
-            while let Some((is_freed, next)) = service.upgrade().and_then(|service| service.look(was_freed)) {
-                was_freed = is_freed;
+            while let Some((still, next)) = service.upgrade().and_then(|service| service.look(trims)) {
+                trims = still;
                 tokio::time::sleep_until(next.into()).await;
             }
         });
     }
 
-    /// Closes sequences that are silent for too long, and gives memory back where the last look freed some, which answers may have held until
-    /// now. Says whether this look did, and when to look again, if there will be something to see.
-    fn look(&self, was_freed: bool) -> Option<(bool, Instant)> {
+    /// Closes sequences that are silent for too long, and gives memory back at the two looks after one that freed much: answers may have held it
+    /// until then, and an allocator keeps for a while what the first of them frees. Takes and gives how many of the two are to come, and says when
+    /// to look again, if there will be something to see.
+    fn look(&self, trims: u8) -> Option<(u8, Instant)> {
         let now = Instant::now();
-        let (is_freed, next) = {
+        let (still, next) = {
             let mut queue = self.queue();
             let (freed, next) = queue.sequences.look(now, self.settings.sequence_timeout);
-            let is_freed = freed >= MUCH;
-            let next = next.or_else(|| is_freed.then_some(now + LOOK));
+            let still = if freed >= MUCH { 2 } else { trims.saturating_sub(1) };
+            let next = next.or_else(|| (still > 0).then_some(now + LOOK));
             // Before another sequence is opened.
             self.is_watched.store(next.is_some(), Ordering::Release);
-            (is_freed, next)
+            (still, next)
         };
-        if was_freed {
+        if trims > 0 {
             self.model.trim();
         }
-        next.map(|next| (is_freed, next.min(now + LOOK)))
+        next.map(|next| (still, next.min(now + LOOK)))
     }
 
     fn refused(&self, failure: &Failure) {

@@ -11,6 +11,67 @@ use crate::lab::draw::Draw;
 /// The version of the ops.
 pub(super) const OPSET: i64 = 21;
 
+/// Ops whose results jump: for numbers that one engine rounds otherwise than the other, they may give anything.
+const JUMPS: [&str; 16] = [
+    "ArgMax",
+    "ArgMin",
+    "Cast",
+    "Ceil",
+    "DynamicQuantizeLinear",
+    "Equal",
+    "Floor",
+    "Greater",
+    "GreaterOrEqual",
+    "Hardmax",
+    "Less",
+    "LessOrEqual",
+    "QuantizeLinear",
+    "Round",
+    "Sign",
+    "TopK",
+];
+
+/// Ops that do not round reals: they move them, choose among them or give whole numbers.
+const KEEPS: [&str; 37] = [
+    "Abs",
+    "Cast",
+    "Ceil",
+    "Concat",
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Floor",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "GlobalMaxPool",
+    "Hardmax",
+    "Identity",
+    "Max",
+    "MaxPool",
+    "Min",
+    "Neg",
+    "OneHot",
+    "Pad",
+    "ReduceMax",
+    "ReduceMin",
+    "Relu",
+    "Reshape",
+    "Round",
+    "ScatterND",
+    "Shape",
+    "Sign",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "TopK",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+];
+
 /// A value that later nodes may take.
 #[derive(Clone)]
 pub(super) struct Made {
@@ -18,6 +79,8 @@ pub(super) struct Made {
     pub(super) value: Literal,
     /// Whether it stands in the file, and does not depend on inputs.
     pub(super) fixed: bool,
+    /// Whether every engine has these bits: inputs, constants, and what moves, compares or counts them.
+    pub(super) exact: bool,
 }
 
 impl Made {
@@ -90,6 +153,7 @@ impl Maker<'_> {
             id,
             value,
             fixed: false,
+            exact: true,
         });
         self.all[self.all.len() - 1].clone()
     }
@@ -97,7 +161,12 @@ impl Maker<'_> {
     /// A constant of the file. Others may take it too.
     pub(super) fn fixed(&mut self, value: Literal) -> Made {
         let id = self.body.add_initializer(self.name(), value.clone());
-        Made { id, value, fixed: true }
+        Made {
+            id,
+            value,
+            fixed: true,
+            exact: true,
+        }
     }
 
     /// Real numbers up to a size.
@@ -140,7 +209,8 @@ impl Maker<'_> {
         self.pick(|made| made.value.element() == ElementType::F32 && ranks.contains(&made.rank()))
     }
 
-    /// Adds a node, unless its results are not fit for others: too large, too many, or not numbers. Its results.
+    /// Adds a node, unless its results are not fit for others: too large, too many, or not numbers; or they jump where its operands have been
+    /// rounded. Its results.
     pub(super) fn node(
         &mut self,
         op: &str,
@@ -148,6 +218,10 @@ impl Maker<'_> {
         outputs: usize,
         attributes: Vec<(&str, Attribute)>,
     ) -> Option<Vec<Made>> {
+        let is_exact = inputs.iter().flatten().all(|made| made.exact);
+        if JUMPS.contains(&op) && !is_exact {
+            return None;
+        }
         let attributes: Vec<(String, Attribute)> = attributes
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
@@ -169,6 +243,7 @@ impl Maker<'_> {
             .into_iter()
             .map(|value| Made {
                 id: self.body.add_value(format!("v{}", self.body.values.len()), None),
+                exact: is_exact && (value.element() != ElementType::F32 || KEEPS.contains(&op)),
                 value,
                 fixed,
             })

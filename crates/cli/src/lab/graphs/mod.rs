@@ -6,6 +6,7 @@ mod judge;
 mod make;
 mod nodes;
 mod reduce;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::fs;

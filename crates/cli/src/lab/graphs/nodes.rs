@@ -5,8 +5,9 @@ use polygrad::backend::HostTensor;
 use polygrad_onnx::graph::{Attribute, ElementType, Literal};
 
 use super::make::{Made, Maker};
+use super::windows::{conv, pool};
 
-type Attributes = Vec<(&'static str, Attribute)>;
+pub(super) type Attributes = Vec<(&'static str, Attribute)>;
 
 /// Tries to add one node, or a few that belong together.
 pub(super) fn add(maker: &mut Maker<'_>) {
@@ -19,7 +20,7 @@ pub(super) fn add(maker: &mut Maker<'_>) {
     let _ = kind(maker);
 }
 
-fn int(value: i64) -> Attribute {
+pub(super) fn int(value: i64) -> Attribute {
     Attribute::Int(value)
 }
 
@@ -545,98 +546,7 @@ fn gemm(m: &mut Maker<'_>) -> Option<()> {
     m.node("Gemm", &[Some(&x), Some(&w), bias], 1, attributes).map(drop)
 }
 
-/// Attributes of a window over these axes. ONNX Runtime refuses `SAME` with dilations.
-fn window(m: &mut Maker<'_>, kernel: &[i64], paddings: &[&'static str], dilated: bool) -> Attributes {
-    let count = kernel.len();
-    let mut attributes: Attributes = vec![("kernel_shape", Attribute::Ints(kernel.to_vec()))];
-    let strides: Vec<i64> = (0..count).map(|_| m.draw.between(1, 2)).collect();
-    attributes.push(("strides", Attribute::Ints(strides)));
-    if m.draw.one_in(2) && !paddings.is_empty() {
-        let padding = m.draw.of(paddings);
-        attributes.push(("auto_pad", Attribute::String(padding.into())));
-        return attributes;
-    }
-    if dilated && m.draw.one_in(3) {
-        let dilations = (0..count).map(|_| m.draw.between(1, 2)).collect();
-        attributes.push(("dilations", Attribute::Ints(dilations)));
-    }
-    let pads: Vec<i64> = [kernel, kernel]
-        .concat()
-        .iter()
-        .map(|&k| m.draw.between(0, k / 2))
-        .collect();
-    attributes.push(("pads", Attribute::Ints(pads)));
-    attributes
-}
-
-const PADDINGS: [&str; 3] = ["SAME_UPPER", "SAME_LOWER", "VALID"];
-
-fn conv(m: &mut Maker<'_>) -> Option<()> {
-    let x = m.real_of_rank(3..=4)?;
-    let (channels, spatial) = (x.dims()[1], &x.dims()[2..]);
-    let kernel: Vec<i64> = spatial
-        .iter()
-        .map(|&extent| m.draw.between(1, (extent as i64).min(3)))
-        .collect();
-    let groups = if m.draw.one_in(3) { channels } else { 1 };
-    let out = groups * m.draw.between(1, 3) as usize;
-    let transposed = m.draw.one_in(4);
-    let extents = kernel.iter().map(|&k| k as usize);
-    let dims: Vec<usize> = match transposed {
-        true => [channels, out / groups].into_iter().chain(extents).collect(),
-        false => [out, channels / groups].into_iter().chain(extents).collect(),
-    };
-    let w = m.reals_fixed(&dims, 1.0);
-    let bias = m.reals_fixed(&[out], 1.0);
-    let bias = if m.draw.one_in(3) { None } else { Some(&bias) };
-    // Where the stride is longer than the kernel, ONNX Runtime's `SAME` is shorter than ONNX says.
-    let paddings = if transposed { &[][..] } else { &PADDINGS[..] };
-    let mut attributes = window(m, &kernel, paddings, !transposed);
-    attributes.push(("group", int(groups as i64)));
-    let op = if transposed { "ConvTranspose" } else { "Conv" };
-    let found = m.node(op, &[Some(&x), Some(&w), bias], 1, attributes)?.remove(0);
-    match m.draw.below(4) {
-        0 => m.node("Relu", &[Some(&found)], 1, vec![]).map(drop),
-        1 => batch_norm(m, &found),
-        2 => {
-            let other = m.pick(|made| made.value.element() == ElementType::F32 && made.dims() == found.dims())?;
-            let sum = m.node("Add", &[Some(&found), Some(&other)], 1, vec![])?.remove(0);
-            m.node("Relu", &[Some(&sum)], 1, vec![]).map(drop)
-        }
-        _ => Some(()),
-    }
-}
-
-fn pool(m: &mut Maker<'_>) -> Option<()> {
-    let x = m.real_of_rank(3..=4)?;
-    let kernel: Vec<i64> = x.dims()[2..]
-        .iter()
-        .map(|&extent| m.draw.between(1, (extent as i64).min(3)))
-        .collect();
-    match m.draw.below(4) {
-        0 => m.node("GlobalAveragePool", &[Some(&x)], 1, vec![]).map(drop),
-        1 => m.node("GlobalMaxPool", &[Some(&x)], 1, vec![]).map(drop),
-        kind => {
-            let mut attributes = window(m, &kernel, &PADDINGS, kind == 2);
-            let by_pads = attributes.iter().any(|(name, _)| *name == "pads");
-            if by_pads {
-                attributes.push(("ceil_mode", int(m.draw.between(0, 1))));
-            }
-            if kind == 3 {
-                attributes.push(("count_include_pad", int(m.draw.between(0, 1))));
-            }
-            m.node(
-                if kind == 2 { "MaxPool" } else { "AveragePool" },
-                &[Some(&x)],
-                1,
-                attributes,
-            )
-            .map(drop)
-        }
-    }
-}
-
-fn batch_norm(m: &mut Maker<'_>, x: &Made) -> Option<()> {
+pub(super) fn batch_norm(m: &mut Maker<'_>, x: &Made) -> Option<()> {
     let channels = x.dims()[1];
     let [scale, bias, mean] = [(); 3].map(|()| m.reals_fixed(&[channels], 1.0));
     let spread = m.reals(&[channels], 0.5).host().to_f64_vec();
@@ -665,7 +575,8 @@ fn norm(m: &mut Maker<'_>) -> Option<()> {
                 "LayerNormalization",
                 &[Some(&x), Some(&scale), Some(&bias)],
                 1,
-                vec![("axis", int(1))],
+                // Where an axis has equal numbers, their mean's rounding is divided by the root of this.
+                vec![("axis", int(1)), ("epsilon", float(0.01))],
             )
             .map(drop)
         }

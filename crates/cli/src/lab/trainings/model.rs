@@ -11,7 +11,7 @@ use polygrad::nn::{
 use polygrad::optim::{AdagradConfig, AdamConfig, LAMBConfig, LionConfig, Optimizer, RMSpropConfig, SGDConfig};
 use polygrad::{DType, Device, Result, Shape, Tensor, manual_seed};
 
-use super::spec::{Input, Layer, Rule, Training};
+use super::spec::{Block, Input, Rule, Training};
 use crate::lab::draw::Draw;
 
 /// Examples and their targets.
@@ -184,17 +184,17 @@ impl Training {
 }
 
 /// Adds a layer, if it can take what is there, and the axes of an example behind it.
-fn push(model: Sequential, layer: Layer, dims: &mut Vec<usize>, device: &Device) -> Result<Sequential> {
+fn push(model: Sequential, layer: Block, dims: &mut [usize], device: &Device) -> Result<Sequential> {
     let last = dims[dims.len() - 1];
     let groups = if dims[0].is_multiple_of(2) { 2 } else { 1 };
     let is_image = dims.len() == 3;
     Ok(match layer {
-        Layer::Linear(features) => {
+        Block::Linear(features) => {
             let linear = Linear::new(last, features, device)?;
             *dims.last_mut().expect("there is an axis") = features;
             model.push(linear)
         }
-        Layer::Activation(which) => match which {
+        Block::Activation(which) => match which {
             0 => model.push(ReLU),
             1 => model.push(Tanh),
             2 => model.push(Sigmoid),
@@ -202,12 +202,12 @@ fn push(model: Sequential, layer: Layer, dims: &mut Vec<usize>, device: &Device)
             4 => model.push(SiLU),
             _ => model.push(LeakyReLU(0.1)),
         },
-        Layer::Dropout(p) => model.push(Dropout::new(p)?),
-        Layer::LayerNorm => model.push(LayerNorm::new([last], device)?),
-        Layer::BatchNorm if is_image => model.push(BatchNorm2d::new(dims[0], device)?),
-        Layer::BatchNorm => model.push(BatchNorm1d::new(last, device)?),
-        Layer::GroupNorm => model.push(GroupNorm::new(groups, dims[0], device)?),
-        Layer::Conv {
+        Block::Dropout(p) => model.push(Dropout::new(p)?),
+        Block::LayerNorm => model.push(LayerNorm::new([last], device)?),
+        Block::BatchNorm if is_image => model.push(BatchNorm2d::new(dims[0], device)?),
+        Block::BatchNorm => model.push(BatchNorm1d::new(last, device)?),
+        Block::GroupNorm => model.push(GroupNorm::new(groups, dims[0], device)?),
+        Block::Conv {
             channels,
             kernel,
             stride,
@@ -224,20 +224,20 @@ fn push(model: Sequential, layer: Layer, dims: &mut Vec<usize>, device: &Device)
             }
             model.push(config.build(device)?)
         }
-        Layer::MaxPool | Layer::AvgPool if dims[1] < 2 => model,
-        Layer::MaxPool | Layer::AvgPool => {
+        Block::MaxPool | Block::AvgPool if dims[1] < 2 => model,
+        Block::MaxPool | Block::AvgPool => {
             dims[1..].iter_mut().for_each(|extent| *extent /= 2);
             match layer {
-                Layer::MaxPool => model.push(MaxPool2d::new(2)),
+                Block::MaxPool => model.push(MaxPool2d::new(2)),
                 _ => model.push(AvgPool2d::new(2)),
             }
         }
-        Layer::Upsample if dims[1] > 8 => model,
-        Layer::Upsample => {
+        Block::Upsample if dims[1] > 8 => model,
+        Block::Upsample => {
             dims[1..].iter_mut().for_each(|extent| *extent *= 2);
             model.push(Upsample::scale_factor(2.0))
         }
-        Layer::Lstm {
+        Block::Lstm {
             hidden,
             layers,
             bidirectional,
@@ -250,7 +250,7 @@ fn push(model: Sequential, layer: Layer, dims: &mut Vec<usize>, device: &Device)
                 layer: config.batch_first(true).build(device)?,
             })
         }
-        Layer::Gru {
+        Block::Gru {
             hidden,
             layers,
             bidirectional,
@@ -263,7 +263,7 @@ fn push(model: Sequential, layer: Layer, dims: &mut Vec<usize>, device: &Device)
                 layer: config.batch_first(true).build(device)?,
             })
         }
-        Layer::Attention { heads, causal } => {
+        Block::Attention { heads, causal } => {
             let heads = if last.is_multiple_of(heads) { heads } else { 1 };
             let layer = polygrad::nn::MultiheadAttentionConfig::new(last, heads)
                 .batch_first(true)

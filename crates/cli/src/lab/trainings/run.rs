@@ -13,7 +13,7 @@ use polygrad::train::{Control, Event, Progress, Run, ShardedOptimizer, Trainer, 
 use polygrad::{DType, Device, Error};
 
 use super::model::{Batch, Moved};
-use super::spec::{Layer, Rule, Training};
+use super::spec::{Block, Rule, Training};
 use crate::backend::{open, spec};
 use crate::failure::{Failure, Result};
 
@@ -109,7 +109,7 @@ impl Way {
         let apart = training.batch_size.is_multiple_of(2)
             && training.dtype == DType::F64
             && !training.draws_numbers()
-            && !training.layers.contains(&Layer::BatchNorm);
+            && !training.layers.contains(&Block::BatchNorm);
         match self {
             Self::Ranks => apart,
             // LAMB looks at whole tensors.

@@ -9,7 +9,7 @@ use crate::lab::draw::Draw;
 pub(super) struct Training {
     /// Extents of one example; of tokens the length.
     pub(super) input: Input,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<Block>,
     /// Classes of the target; none for a target of two real numbers.
     pub(super) classes: Option<usize>,
     pub(super) examples: usize,
@@ -46,7 +46,7 @@ pub(super) enum Input {
 
 /// A layer, which takes its input's extents as it finds them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Layer {
+pub(super) enum Block {
     Linear(usize),
     Activation(usize),
     Dropout(f64),
@@ -91,7 +91,7 @@ pub(super) enum Rule {
     Lion,
 }
 
-/// Names of the activations that [`Layer::Activation`] counts.
+/// Names of the activations that [`Block::Activation`] counts.
 pub(super) const ACTIVATIONS: usize = 6;
 
 impl Training {
@@ -175,24 +175,24 @@ impl Training {
     }
 
     pub(super) fn draws_numbers(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Dropout(_)))
+        self.layers.iter().any(|layer| matches!(layer, Block::Dropout(_)))
     }
 }
 
-fn layer(draw: &mut Draw, input: Input) -> Layer {
-    let activation = Layer::Activation(draw.below(ACTIVATIONS));
-    let dropout = Layer::Dropout(draw.of(&[0.1, 0.5]));
+fn layer(draw: &mut Draw, input: Input) -> Block {
+    let activation = Block::Activation(draw.below(ACTIVATIONS));
+    let dropout = Block::Dropout(draw.of(&[0.1, 0.5]));
     match input {
         Input::Row(_) => match draw.below(6) {
-            0 => Layer::Linear(draw.between(1, 8) as usize),
+            0 => Block::Linear(draw.between(1, 8) as usize),
             1 => activation,
             2 => dropout,
-            3 => Layer::LayerNorm,
-            4 => Layer::BatchNorm,
-            _ => Layer::GroupNorm,
+            3 => Block::LayerNorm,
+            4 => Block::BatchNorm,
+            _ => Block::GroupNorm,
         },
         Input::Image(..) => match draw.below(10) {
-            0..=3 => Layer::Conv {
+            0..=3 => Block::Conv {
                 channels: draw.between(1, 6) as usize,
                 kernel: draw.between(1, 3) as usize,
                 stride: draw.between(1, 2) as usize,
@@ -200,27 +200,27 @@ fn layer(draw: &mut Draw, input: Input) -> Layer {
             },
             4 => activation,
             5 => dropout,
-            6 => Layer::BatchNorm,
-            7 => Layer::GroupNorm,
-            8 => draw.of(&[Layer::MaxPool, Layer::AvgPool]),
-            _ => Layer::Upsample,
+            6 => Block::BatchNorm,
+            7 => Block::GroupNorm,
+            8 => draw.of(&[Block::MaxPool, Block::AvgPool]),
+            _ => Block::Upsample,
         },
         Input::Sequence(..) | Input::Tokens(..) => match draw.below(8) {
-            0 => Layer::Linear(draw.between(1, 8) as usize),
+            0 => Block::Linear(draw.between(1, 8) as usize),
             1 => activation,
             2 => dropout,
-            3 => Layer::LayerNorm,
-            4 => Layer::Lstm {
+            3 => Block::LayerNorm,
+            4 => Block::Lstm {
                 hidden: draw.between(1, 5) as usize,
                 layers: draw.between(1, 2) as usize,
                 bidirectional: draw.one_in(3),
             },
-            5 => Layer::Gru {
+            5 => Block::Gru {
                 hidden: draw.between(1, 5) as usize,
                 layers: draw.between(1, 2) as usize,
                 bidirectional: draw.one_in(3),
             },
-            _ => Layer::Attention {
+            _ => Block::Attention {
                 heads: draw.between(1, 2) as usize,
                 causal: draw.one_in(2),
             },

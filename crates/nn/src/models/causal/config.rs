@@ -94,7 +94,10 @@ impl GenerateConfig {
     pub(super) fn check(&self) -> Result<()> {
         let fail = |text: String| Err(Error::invalid(text).with_op("generate"));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return fail(format!("temperature = {:?} is not a number from 0 on", self.temperature));
+            return fail(format!(
+                "temperature = {:?} is not a number from 0 on",
+                self.temperature
+            ));
         }
         if self.top_k == Some(0) {
             return fail("top_k = 0 leaves no token".to_owned());

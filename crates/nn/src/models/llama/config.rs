@@ -209,7 +209,9 @@ impl LlamaConfig {
         let scaling = self.scaling().unwrap_or(&plain);
         let needed = |name: &str, value: Option<f64>| match value {
             Some(value) if value > 0.0 && value.is_finite() => Ok(value),
-            Some(value) => Err(Error::invalid(format!("the scaling's {name} = {value:?} is not above 0")).with_op(NAME)),
+            Some(value) => {
+                Err(Error::invalid(format!("the scaling's {name} = {value:?} is not above 0")).with_op(NAME))
+            }
             None => Err(Error::invalid(format!("the scaling of the positions lacks {name}")).with_op(NAME)),
         };
         match scaling.rope_type.as_deref() {

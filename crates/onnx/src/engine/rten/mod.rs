@@ -135,7 +135,7 @@ fn supported(element: ElementType) -> Result<()> {
         | ElementType::U8 => Ok(()),
         _ => Err(super::failed(
             Engine::Rten,
-            ErrorKind::DType,
+            ErrorKind::Unsupported,
             format_args!("there are no tensors of {element}"),
         )),
     }

@@ -45,6 +45,9 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
 }
 
 pub(crate) fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
+    if x.dtype == DType::Bool {
+        return arg_reduce(op, &cast(x, DType::I32)?, axis, keepdims);
+    }
     let name = match op {
         ArgOp::Max => "ArgMax",
         _ => "ArgMin",
@@ -62,6 +65,11 @@ pub(crate) fn cumsum(x: &T, axis: usize) -> Result<T> {
 }
 
 pub(crate) fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
+    // ONNX orders numbers alone.
+    if x.dtype == DType::Bool {
+        let (values, places) = sort(&cast(x, DType::I32)?, axis, descending)?;
+        return Ok((cast(&values, DType::Bool)?, places));
+    }
     let count = x.extents()[axis].clone();
     let count = x.recording.state().extent(&count)?;
     let call = Call::of("TopK", [x])

@@ -14,7 +14,8 @@ pub(super) fn remove(state: &mut State, outputs: &[ValueId]) {
         if !node.outputs.iter().any(used) {
             continue;
         }
-        while node.outputs.last().is_some_and(|last| !used(last)) {
+        // Of all ops that are written, TopK alone must have each of its outputs.
+        while node.op_type != "TopK" && node.outputs.last().is_some_and(|last| !used(last)) {
             node.outputs.pop();
         }
         wanted.extend(node.inputs.iter().flatten());
