@@ -1,74 +1,200 @@
-//! Processes that train together: the seam to MPI, Gloo and NCCL, and how to join those that a launcher has started.
+//! Processes that train together: the seam to MPI, Gloo, NCCL and engines of your own, and how to join those that a launcher has started.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use polygrad_core::{DeviceSpec, Error, ErrorKind, Result};
 
 pub use polygrad_core::communicator::*;
+#[cfg(feature = "nccl")]
+pub use polygrad_cuda::Nccl;
 #[cfg(feature = "mpi")]
 pub use polygrad_mpi::Mpi;
 #[cfg(feature = "gloo")]
 pub use polygrad_torch::gloo::{Gloo, GlooOptions};
 
-/// An engine that a launcher's processes are joined by.
-struct Engine {
-    name: &'static str,
-    /// The launcher.
+type Join = dyn Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Send + Sync;
+
+/// An engine by which the processes of a launcher are joined, as [`open`] and `polygrad train --parallel` find it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polygrad::communicator::{self, Communicator, Engine, Threads};
+///
+/// # fn main() -> polygrad::Result<()> {
+/// // A group of this process alone, in place of an engine of your own.
+/// communicator::register(Engine::new("alone", |_, timeout| {
+///     Ok(Arc::new(Threads::group(1, timeout)?.remove(0)))
+/// }))?;
+/// assert_eq!(communicator::open("alone:timeout=5")?.size(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Engine {
+    name: Cow<'static, str>,
+    options: &'static [&'static str],
+    /// How its processes are started, if that is known here.
     launcher: &'static str,
     /// None where this build lacks it.
-    open: Option<Open>,
+    join: Option<Box<Join>>,
 }
 
-type Open = fn(Duration) -> Result<Arc<dyn Communicator>>;
+impl Engine {
+    /// An engine whose `join` gives this process's end of the group. It gets the string that names the engine, whose options it has told
+    /// ([`Engine::with_options`]), and the time limit for collectives.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        join: impl Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            options: &[],
+            launcher: "",
+            join: Some(Box::new(join)),
+        }
+    }
 
-const ENGINES: [Engine; 2] = [
-    Engine {
-        name: "mpi",
-        launcher: "mpirun -n 2",
+    /// The options that its string may have beside `timeout`, such as `device` in `nccl:device=1`. Default: none.
+    #[must_use]
+    pub fn with_options(mut self, options: &'static [&'static str]) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// One that this build lacks, and by what its processes would be started.
+    fn absent(name: &'static str, launcher: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            options: &[],
+            launcher,
+            join: None,
+        }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether this build has it.
+    pub fn is_available(&self) -> bool {
+        self.join.is_some()
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("name", &self.name)
+            .field("is_available", &self.is_available())
+            .finish_non_exhaustive()
+    }
+}
+
+const MPIRUN: &str = "mpirun -n 2";
+const TORCHRUN: &str = "torchrun --no-python --nproc-per-node 2";
+
+static ENGINES: LazyLock<RwLock<Vec<Arc<Engine>>>> =
+    LazyLock::new(|| RwLock::new(built_in().into_iter().map(Arc::new).collect()));
+
+fn built_in() -> [Engine; 3] {
+    [
         #[cfg(feature = "mpi")]
-        open: Some(|timeout| Ok(Arc::new(Mpi::init(timeout)?))),
+        Engine::new("mpi", |_, timeout| Ok(Arc::new(Mpi::init(timeout)?))),
         #[cfg(not(feature = "mpi"))]
-        open: None,
-    },
-    Engine {
-        name: "gloo",
-        launcher: "torchrun --no-python --nproc-per-node 2",
+        Engine::absent("mpi", MPIRUN),
         #[cfg(feature = "gloo")]
-        open: Some(|timeout| Ok(Arc::new(Gloo::from_env(timeout)?))),
+        Engine::new("gloo", |_, timeout| Ok(Arc::new(Gloo::from_env(timeout)?))),
         #[cfg(not(feature = "gloo"))]
-        open: None,
-    },
-];
+        Engine::absent("gloo", TORCHRUN),
+        #[cfg(feature = "nccl")]
+        Engine::new("nccl", nccl).with_options(&["bootstrap", "device"]),
+        #[cfg(not(feature = "nccl"))]
+        Engine::absent("nccl", TORCHRUN),
+    ]
+}
 
-/// Joins the processes that a launcher has started: `mpi` for those of `mpirun`, `gloo` for those of `torchrun`. Both are cargo features. A time limit
+/// NCCL between the CUDA devices of the processes that another engine joins.
+#[cfg(feature = "nccl")]
+fn nccl(spec: &DeviceSpec, timeout: Duration) -> Result<Arc<dyn Communicator>> {
+    let bootstrap = spec.option("bootstrap").unwrap_or("gloo");
+    if bootstrap == "nccl" {
+        let message = "NCCL cannot carry its own id to all ranks";
+        return Err(Error::invalid(message).with_hint("name mpi or gloo, as in nccl:bootstrap=mpi"));
+    }
+    let device = match spec.option("device") {
+        Some(device) => Some(device.to_owned()),
+        // Of torchrun, Open MPI and MPICH.
+        None => ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok()),
+    };
+    let device = device.as_deref().unwrap_or("0");
+    let device = device.parse().map_err(|_| {
+        let message = format!("device={device} is no index of a CUDA device");
+        Error::invalid(message)
+            .with_hint("give one, as in nccl:device=0; without it each process takes that of its local rank")
+    })?;
+    let bootstrap = open(&format!("{bootstrap}:timeout={}", timeout.as_secs_f64()))?;
+    Ok(Arc::new(Nccl::new(bootstrap, device)?))
+}
+
+/// Makes an engine known to [`open`], by its name.
+///
+/// # Errors
+/// When one of that name is there already, or the name cannot stand in such a string.
+pub fn register(engine: Engine) -> Result<()> {
+    let name = engine.name().to_owned();
+    if name.is_empty() || name.contains([':', ',', '=', ' ']) {
+        return Err(Error::invalid(format!("{name:?} cannot name an engine")));
+    }
+    let mut engines = ENGINES.write().unwrap_or_else(PoisonError::into_inner);
+    if engines.iter().any(|known| known.name() == name) {
+        return Err(Error::invalid(format!(
+            "an engine named {name:?} is registered already"
+        )));
+    }
+    engines.push(Arc::new(engine));
+    Ok(())
+}
+
+/// The engines that [`open`] knows, in the order in which they were registered; those that this build lacks, too.
+pub fn engines() -> Vec<Arc<Engine>> {
+    ENGINES.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Joins the processes that a launcher has started: `mpi` for those of `mpirun`, `gloo` for those of `torchrun`, `nccl` for either on CUDA
+/// devices (`nccl:bootstrap=mpi`; `gloo` without it), all of which are cargo features; or an engine that was [registered](register). A time limit
 /// for collectives follows in seconds, as in `mpi:timeout=60`; it is [`DEFAULT_TIMEOUT`] else.
 ///
 /// # Errors
-/// An engine that is unknown or not in this build, naming those that are; those of the engine, such as a library that is not found or a launcher
-/// that has not started this process.
+/// An engine that is unknown or not in this build, naming those that are known; those of the engine, such as a library that is not found or a
+/// launcher that has not started this process.
 pub fn open(engine: &str) -> Result<Arc<dyn Communicator>> {
     let spec: DeviceSpec = engine.parse()?;
-    spec.expect(0, &["timeout"])?;
-    let timeout = match spec.option("timeout") {
-        None => DEFAULT_TIMEOUT,
-        Some(text) => seconds(text)?,
-    };
-    let Some(found) = ENGINES.iter().find(|known| known.name == spec.backend()) else {
-        let known = ENGINES.map(|known| known.name).join(", ");
+    let engines = engines();
+    let Some(found) = engines.iter().find(|known| known.name() == spec.backend()) else {
+        let known: Vec<&str> = engines.iter().map(|known| known.name()).collect();
         let message = format!(
             "there is no engine {:?} for processes to train together",
             spec.backend()
         );
-        return Err(Error::invalid(message).with_hint(format!("it is one of {known}")));
+        return Err(Error::invalid(message).with_hint(format!("it is one of {}", known.join(", "))));
     };
-    let Some(open) = found.open else {
-        let (name, launcher) = (found.name, found.launcher);
+    spec.expect(0, &[&["timeout"], found.options].concat())?;
+    let timeout = match spec.option("timeout") {
+        None => DEFAULT_TIMEOUT,
+        Some(text) => seconds(text)?,
+    };
+    let Some(join) = &found.join else {
+        let (name, launcher) = (found.name(), found.launcher);
         let message = format!("this program was built without {name}");
         let hint = format!("build it with --features {name}, and start it by `{launcher} …`");
         return Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(hint));
     };
-    open(timeout)
+    join(&spec, timeout)
 }
 
 fn seconds(text: &str) -> Result<Duration> {

@@ -1,6 +1,7 @@
 //! A toy backend for Polygrad, complete: every required op, in plain safe Rust and nothing but loops over vectors.
 //!
-//! It is here to be read, along with the page "Bring your own backend" (`docs/backend.md`).
+//! It is here to be read, along with the page "Bring your own backend" (`docs/backend.md`). Beside it stands an engine for processes that train
+//! together, [`Star`] (`docs/how-to/distributed.md`).
 
 mod backend;
 mod elementwise;
@@ -8,6 +9,7 @@ mod index;
 mod matmul;
 mod movement;
 mod reduce;
+mod star;
 mod support;
 mod tensor;
 mod total;
@@ -17,6 +19,7 @@ use std::fmt;
 
 use polygrad::backend::{AnyDevice, BackendEntry};
 
+pub use star::{Star, engine};
 pub use tensor::ToyTensor;
 
 /// The backend: a type without values, whose methods are the ops.

@@ -1,11 +1,13 @@
-//! The `polygrad` command with the toy backend in place of Polygrad's own.
+//! The `polygrad` command with the toy backend in place of Polygrad's own, and the star as an engine for several processes.
 
 use std::process::ExitCode;
 
 use polygrad::backend::Registry;
+use polygrad::communicator;
 
 fn main() -> ExitCode {
-    if let Err(error) = Registry::global().register(polygrad_toy::entry()) {
+    let registered = Registry::global().register(polygrad_toy::entry());
+    if let Err(error) = registered.and_then(|()| communicator::register(polygrad_toy::engine())) {
         eprintln!("error: {error}");
         return ExitCode::FAILURE;
     }

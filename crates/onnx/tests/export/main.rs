@@ -2,6 +2,7 @@
 
 mod errors;
 mod graphs;
+mod order;
 mod resample;
 mod zoo;
 

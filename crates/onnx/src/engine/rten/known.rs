@@ -5,7 +5,7 @@
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result};
 
 use crate::engine::{Engine, failed};
-use crate::graph::{Attribute, Body, ElementType, Graph, Node, ValueId};
+use crate::graph::{Attribute, Body, Dim, ElementType, Graph, Node, ValueId};
 use crate::import::{inline, row_of};
 
 /// A deviation.
@@ -90,6 +90,11 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
         applies: To(|s| s.text("coordinate_transformation_mode") == Some("align_corners") && !s.has_whole_scales()),
     },
     Deviation {
+        ops: &["Reshape"],
+        what: "it repeats each element where Unsqueeze, Expand and Reshape repeat all of them in turn",
+        applies: To(Site::is_tiled),
+    },
+    Deviation {
         ops: &["Relu"],
         what: "it makes 0 of NaN",
         applies: Nan,
@@ -144,6 +149,44 @@ impl Site<'_> {
     fn has_whole_scales(&self) -> bool {
         let is_whole = |host: &HostTensor| host.to_f64_vec().iter().all(|scale| scale.fract() == 0.0);
         self.input(2).is_none() || self.constant(2).is_some_and(is_whole)
+    }
+
+    /// The node that makes a value.
+    fn maker(&self, id: ValueId) -> Option<&Node> {
+        self.body.nodes.iter().find(|node| node.outputs.contains(&Some(id)))
+    }
+
+    fn dims(&self, id: ValueId) -> Option<&[Dim]> {
+        self.body.value(id).ty.as_ref()?.as_tensor()?.shape.as_deref()
+    }
+
+    /// Whether a Reshape ends what RTen takes for `repeat_interleave`, as far as extents are told, and the repeated axis is not behind the one
+    /// that grows.
+    fn is_tiled(&self) -> bool {
+        let operand = |node: &Node, i: usize| node.inputs.get(i).copied().flatten();
+        let made_by = |node: &Node, op: &str| self.maker(operand(node, 0)?).filter(|maker| maker.op_type == op);
+        let Some(unsqueeze) = made_by(self.node, "Expand").and_then(|expand| made_by(expand, "Unsqueeze")) else {
+            return false;
+        };
+        let constant = operand(unsqueeze, 1).and_then(|id| self.body.initializer(id));
+        let (Some(axes), Some(x), Some(&Some(y))) = (constant, operand(unsqueeze, 0), self.node.outputs.first()) else {
+            return false;
+        };
+        let (Some(before), Some(after)) = (self.dims(x), self.dims(y)) else {
+            return true;
+        };
+        let is_told = |dim: &Dim| *dim != Dim::Unknown;
+        if before.len() != after.len() || !before.iter().chain(after).all(is_told) {
+            return before.len() == after.len();
+        }
+        let grown: Vec<usize> = (0..before.len()).filter(|&axis| before[axis] != after[axis]).collect();
+        let rank = before.len() as i64 + 1;
+        let axes = axes.tensor.host().to_f64_vec();
+        match (&grown[..], &axes[..]) {
+            ([axis], [new]) => (*new as i64).rem_euclid(rank) != *axis as i64 + 1,
+            ([_], _) => true,
+            _ => false,
+        }
     }
 
     /// Whether operand 0 is a bool, or integers whose truth is all that is asked for.

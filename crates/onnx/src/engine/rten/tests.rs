@@ -93,6 +93,37 @@ fn example(
     }
 }
 
+/// Two numbers, twice: a new axis, along which they are repeated, and which is taken up again.
+fn repeated(axes: &[i64], shape: &[i64], right: &[f64]) -> Example {
+    let x = Input(host(&[2], &[1f32, 2.0]));
+    let mut example = example(
+        20,
+        &[("Unsqueeze", &[])],
+        vec![x, Constant(host(&[axes.len()], axes))],
+        (ElementType::F32, 1),
+        right,
+    );
+    let body = &mut example.graph.body;
+    let y = body.outputs[0];
+    body.values[y.index()].ty = None;
+    let mut last = y;
+    for (i, (op, numbers)) in [("Expand", shape), ("Reshape", &[4])].into_iter().enumerate() {
+        let operand = body.add_initializer(format!("c{i}"), host(&[numbers.len()], numbers));
+        let ty = ValueType::tensor(ElementType::F32, vec![Dim::Fixed(4)]);
+        let made = body.add_value(format!("z{i}"), (op == "Reshape").then_some(ty));
+        body.nodes.push(Node {
+            name: op.into(),
+            op_type: op.into(),
+            inputs: vec![Some(last), Some(operand)],
+            outputs: vec![Some(made)],
+            ..Node::default()
+        });
+        last = made;
+    }
+    body.outputs = vec![last];
+    example
+}
+
 /// In the order of the rows. The numbers are ONNX Runtime's.
 fn examples() -> Vec<Example> {
     use ElementType::{Bool, F32, I32, I64};
@@ -240,6 +271,7 @@ fn examples() -> Vec<Example> {
             (F32, 4),
             &[1.0, 3.142_857],
         ),
+        repeated(&[0, 1], &[1, 2, 1], &[1.0, 2.0, 1.0, 2.0]),
         example(
             20,
             &[("Relu", &[])],
@@ -304,7 +336,8 @@ fn what_is_computed_right_is_not_refused() {
         (ElementType::Bool, 1),
         &[1.0, 0.0],
     );
-    for example in [last, truth] {
+    let each = repeated(&[1], &[1, 2], &[1.0, 1.0, 2.0, 2.0]);
+    for example in [last, truth, each] {
         assert!(refuse(&example.graph).is_ok());
         let near = computed(&example)
             .1

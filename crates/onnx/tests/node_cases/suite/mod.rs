@@ -46,8 +46,7 @@ pub(crate) fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> 
         .collect();
     tests.extend(further.into_iter().map(|(title, test)| {
         let (cases, place) = (Arc::clone(&archive), device.clone());
-        // On demand, for as long as the page that it is held against is not written.
-        Trial::test(title, move || test(&cases, &place).map_err(Failed::from)).with_ignored_flag(true)
+        Trial::test(title, move || test(&cases, &place).map_err(Failed::from))
     }));
     let (cases, place) = (Arc::clone(&archive), device.clone());
     tests.push(Trial::test("no gradient is lost", move || {

@@ -1,0 +1,52 @@
+//! Sorting and places: ONNX orders numbers alone, and its TopK has two results.
+
+use polygrad_core::ArgOp;
+use polygrad_nn::Sequential;
+use polygrad_onnx::{Engine, Export, ExportOnnx, Input, OnnxModel, Options};
+use polygrad_tensor::{DType, Result, Tensor};
+
+use super::cpu;
+
+#[test]
+fn truth_values_are_ordered_as_numbers() -> Result<()> {
+    type Run = fn(&Tensor) -> Result<Tensor>;
+    let calls: [(&str, Run); 5] = [
+        ("TopK", |x| Ok(x.sort(1, true)?.0)),
+        ("TopK", |x| Ok(x.topk(2, 1, false)?.0)),
+        ("TopK", |x| x.argsort(1, false)),
+        ("ArgMax", |x| x.arg_reduce(ArgOp::Max, 1, true)),
+        ("ArgMin", |x| x.arg_reduce(ArgOp::Min, 0, false)),
+    ];
+    let bits = Tensor::from_vec(vec![0i64, 1, 0, 1, 1, 0], [2, 3], &cpu())?;
+    for dtype in [DType::Bool, DType::F32] {
+        let x = bits.to_dtype(dtype)?;
+        for (op, run) in calls {
+            let export = Export::new([Input::new("x", dtype, (2usize, 3usize))]).outputs(["y"]);
+            let graph = Sequential::new().record_onnx(&export, |x| run(&x[0]))?;
+            let node = graph.body.nodes.iter().find(|node| node.op_type == op).expect(op);
+            if op == "TopK" {
+                assert_eq!(node.outputs.len(), 2, "{op} of {dtype}");
+            }
+            for engine in [Engine::Native, Engine::Ort] {
+                if engine.available().is_err() {
+                    continue;
+                }
+                let options = Options {
+                    engine,
+                    ..Options::default()
+                };
+                let found = OnnxModel::from_graph(&graph, &cpu(), options)?
+                    .forward(std::slice::from_ref(&x))?
+                    .tensor(0)?;
+                let wanted = run(&x)?;
+                assert_eq!(found.dtype(), wanted.dtype(), "{op} of {dtype} by {engine}");
+                // Of equal values another engine may choose other places.
+                if engine == Engine::Native || wanted.dtype() != DType::I64 {
+                    let numbers = |x: &Tensor| x.to_host().map(|host| host.to_f64_vec());
+                    assert_eq!(numbers(&found)?, numbers(&wanted)?, "{op} of {dtype} by {engine}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
