@@ -92,7 +92,7 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
     Deviation {
         ops: &["Reshape"],
         what: "it repeats each element where Unsqueeze, Expand and Reshape repeat all of them in turn",
-        applies: To(Site::is_tiled),
+        applies: To(|s| s.is_tiled()),
     },
     Deviation {
         ops: &["Relu"],
