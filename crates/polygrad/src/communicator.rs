@@ -35,10 +35,8 @@ type Join = dyn Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Sen
 pub struct Engine {
     name: Cow<'static, str>,
     options: &'static [&'static str],
-    /// How its processes are started, if that is known here.
-    launcher: &'static str,
-    /// None where this build lacks it.
-    join: Option<Box<Join>>,
+    /// Or what to do about it, where this build lacks it.
+    join: std::result::Result<Box<Join>, String>,
 }
 
 impl Engine {
@@ -51,8 +49,7 @@ impl Engine {
         Self {
             name: name.into(),
             options: &[],
-            launcher: "",
-            join: Some(Box::new(join)),
+            join: Ok(Box::new(join)),
         }
     }
 
@@ -63,13 +60,12 @@ impl Engine {
         self
     }
 
-    /// One that this build lacks, and by what its processes would be started.
-    fn absent(name: &'static str, launcher: &'static str) -> Self {
+    /// One that this build lacks, and what to do about it: the hint of the error of [`open`].
+    pub fn absent(name: impl Into<Cow<'static, str>>, fix: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             options: &[],
-            launcher,
-            join: None,
+            join: Err(fix.into()),
         }
     }
 
@@ -80,7 +76,7 @@ impl Engine {
 
     /// Whether this build has it.
     pub fn is_available(&self) -> bool {
-        self.join.is_some()
+        self.join.is_ok()
     }
 }
 
@@ -93,9 +89,6 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-const MPIRUN: &str = "mpirun -n 2";
-const TORCHRUN: &str = "torchrun --no-python --nproc-per-node 2";
-
 static ENGINES: LazyLock<RwLock<Vec<Arc<Engine>>>> =
     LazyLock::new(|| RwLock::new(built_in().into_iter().map(Arc::new).collect()));
 
@@ -104,15 +97,21 @@ fn built_in() -> [Engine; 3] {
         #[cfg(feature = "mpi")]
         Engine::new("mpi", |_, timeout| Ok(Arc::new(Mpi::init(timeout)?))),
         #[cfg(not(feature = "mpi"))]
-        Engine::absent("mpi", MPIRUN),
+        Engine::absent("mpi", "build it with --features mpi, and start it by `mpirun -n 2 …`"),
         #[cfg(feature = "gloo")]
         Engine::new("gloo", |_, timeout| Ok(Arc::new(Gloo::from_env(timeout)?))),
         #[cfg(not(feature = "gloo"))]
-        Engine::absent("gloo", TORCHRUN),
+        Engine::absent(
+            "gloo",
+            "build it with --features gloo, and start it by `torchrun --no-python --nproc-per-node 2 …`",
+        ),
         #[cfg(feature = "nccl")]
         Engine::new("nccl", nccl).with_options(&["bootstrap", "device"]),
         #[cfg(not(feature = "nccl"))]
-        Engine::absent("nccl", TORCHRUN),
+        Engine::absent(
+            "nccl",
+            "build it with --features nccl,gloo, and start it by `torchrun --no-python --nproc-per-node 2 …`",
+        ),
     ]
 }
 
@@ -188,13 +187,13 @@ pub fn open(engine: &str) -> Result<Arc<dyn Communicator>> {
         None => DEFAULT_TIMEOUT,
         Some(text) => seconds(text)?,
     };
-    let Some(join) = &found.join else {
-        let (name, launcher) = (found.name(), found.launcher);
-        let message = format!("this program was built without {name}");
-        let hint = format!("build it with --features {name}, and start it by `{launcher} …`");
-        return Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(hint));
-    };
-    join(&spec, timeout)
+    match &found.join {
+        Ok(join) => join(&spec, timeout),
+        Err(fix) => {
+            let message = format!("this program was built without {}", found.name());
+            Err(Error::new(ErrorKind::BackendUnavailable, message).with_hint(fix.clone()))
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration> {

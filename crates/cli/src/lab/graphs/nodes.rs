@@ -564,6 +564,11 @@ pub(super) fn batch_norm(m: &mut Maker<'_>, x: &Made) -> Option<()> {
     .map(drop)
 }
 
+/// Whether no element is far from 0: ONNX Runtime takes products of elements from each other, and the rounding of large ones is left.
+fn is_small(x: &Made) -> bool {
+    x.value.host().to_f64_vec().iter().all(|v| v.abs() <= 2.0)
+}
+
 fn norm(m: &mut Maker<'_>) -> Option<()> {
     let x = m.real_of_rank(2..=4)?;
     match m.draw.below(4) {
@@ -580,7 +585,7 @@ fn norm(m: &mut Maker<'_>) -> Option<()> {
             )
             .map(drop)
         }
-        2 if x.rank() > 2 => {
+        2 if x.rank() > 2 && is_small(&x) => {
             let channels = x.dims()[1];
             let (scale, bias) = (m.reals_fixed(&[channels], 1.0), m.reals_fixed(&[channels], 1.0));
             m.node(
@@ -591,7 +596,7 @@ fn norm(m: &mut Maker<'_>) -> Option<()> {
             )
             .map(drop)
         }
-        3 if x.rank() == 4 => m.node("LRN", &[Some(&x)], 1, vec![("size", int(3))]).map(drop),
+        3 if x.rank() == 4 && is_small(&x) => m.node("LRN", &[Some(&x)], 1, vec![("size", int(3))]).map(drop),
         _ => None,
     }
 }
