@@ -13,7 +13,8 @@ const NUDGE: f64 = 6e-8;
 const NUDGES: u64 = 4;
 /// So many times what moved inputs do is allowed: each node rounds, where the inputs are moved once.
 const TIMES: f64 = 64.0;
-/// What is allowed where moved inputs do nothing, as a share of the largest element, or of 0.1: ONNX Runtime's Celu and Sigmoid are 2e-8 off.
+/// What is allowed where moved inputs do nothing, as a share of the largest element, or of 0.5: values of that size are rounded before a node
+/// takes them from each other.
 const FLOOR: f64 = 4e-6;
 
 /// How a graph is run.
@@ -118,7 +119,7 @@ impl Allowed {
             // One element may stand for what rounding does to its neighbours: a place that jumps, an order that turns.
             let most = self.by[i].iter().fold(0.0f64, |most, &bound| most.max(bound));
             let floor = if truth.dtype() == DType::F32 {
-                FLOOR * largest.max(0.1)
+                FLOOR * largest.max(0.5)
             } else {
                 0.0
             };
