@@ -50,3 +50,23 @@ fn truth_values_are_ordered_as_numbers() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn none_of_no_truth_values_is_true() -> Result<()> {
+    let x = Tensor::zeros([1, 0, 2], (&cpu(), DType::Bool))?;
+    let export = Export::new([Input::new("x", DType::Bool, (1usize, 0usize, 2usize))]).outputs(["any", "all"]);
+    let graph = Sequential::new().record_onnx(&export, |x| Ok(vec![x[0].any(&[1][..])?, x[0].all(&[1][..])?]))?;
+    for engine in [Engine::Native, Engine::Ort] {
+        if engine.available().is_err() {
+            continue;
+        }
+        let options = Options {
+            engine,
+            ..Options::default()
+        };
+        let found = OnnxModel::from_graph(&graph, &cpu(), options)?.forward(std::slice::from_ref(&x))?;
+        assert_eq!(found.tensor(0)?.to_vec::<bool>()?, [false; 2], "{engine}");
+        assert_eq!(found.tensor(1)?.to_vec::<bool>()?, [true; 2], "{engine}");
+    }
+    Ok(())
+}

@@ -12,15 +12,15 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
     if axes.is_empty() {
         return Ok(x.clone());
     }
-    // ONNX reduces numbers; truth values are counted.
+    // ONNX reduces numbers; truth values are counted. The largest of none would be true.
     let as_number = match op {
-        ReduceOp::Any => Some(ReduceOp::Max),
-        ReduceOp::All => Some(ReduceOp::Min),
-        ReduceOp::Max | ReduceOp::Min if matches!(x.dtype, DType::Bool | DType::U8) => Some(op),
+        ReduceOp::Any => Some((ReduceOp::Sum, DType::I64)),
+        ReduceOp::All => Some((ReduceOp::Min, DType::I32)),
+        ReduceOp::Max | ReduceOp::Min if matches!(x.dtype, DType::Bool | DType::U8) => Some((op, DType::I32)),
         _ => None,
     };
-    if let Some(op) = as_number {
-        return cast(&reduce(op, &cast(x, DType::I32)?, axes, keepdims)?, x.dtype);
+    if let Some((op, dtype)) = as_number {
+        return cast(&reduce(op, &cast(x, dtype)?, axes, keepdims)?, x.dtype);
     }
     let name = match op {
         ReduceOp::Sum => "ReduceSum",
