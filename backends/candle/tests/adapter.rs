@@ -302,3 +302,12 @@ fn tensors_of_rank_8_work() {
     .unwrap();
     assert_eq!(total.shape().rank(), 8);
 }
+
+#[test]
+fn one_matrix_for_a_batch_of_single_rows() {
+    let x = Candle::reshape(&vector(&[1.0, 2.0, 3.0, 4.0]), Shape::from([2, 2, 1])).unwrap();
+    let rows = Candle::permute(&x, Axes::new([0, 2, 1]).unwrap()).unwrap();
+    let one = Candle::reshape(&vector(&[1.0, 2.0, 3.0, 4.0]), Shape::from([1, 2, 2])).unwrap();
+    let all = Candle::expand(&one, Shape::from([2, 2, 2])).unwrap();
+    assert_eq!(values(&Candle::matmul(&rows, &all).unwrap()), [7.0, 10.0, 15.0, 22.0]);
+}

@@ -1,6 +1,6 @@
 //! The versions of the ops: all that differs between them stands here.
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{DType, Error, Result};
 
 /// The version of ONNX's ops that a model is written for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +58,20 @@ impl Opset {
     /// Whether there is Gelu.
     pub(super) fn has_gelu(self) -> bool {
         self >= Self::V20
+    }
+
+    /// Whether an op takes a float dtype, of those that are written.
+    pub(super) fn has_dtype(self, op: &str, dtype: DType) -> bool {
+        match (op, dtype) {
+            (
+                "AveragePool" | "Conv" | "ConvTranspose" | "Cos" | "Elu" | "GRU" | "GlobalAveragePool" | "LSTM"
+                | "MaxPool" | "RNN" | "Round" | "Sin" | "Softplus" | "Tan",
+                DType::BF16,
+            ) => self >= Self::V23,
+            ("IsInf", DType::F16 | DType::BF16) => self >= Self::V20,
+            ("TopK", DType::BF16) | ("Range", DType::F16 | DType::BF16) => false,
+            _ => true,
+        }
     }
 
     /// Whether there are BitwiseAnd, BitwiseOr and BitwiseXor.

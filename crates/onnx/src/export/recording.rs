@@ -210,9 +210,37 @@ impl State {
         if let Some(undone) = self.undone(&call) {
             return Ok(vec![undone]);
         }
+        let given = call.inputs.iter().flatten().map(|id| self.values[id.index()].dtype);
+        let mut dtypes = given.chain(call.outputs.iter().map(|&(_, dtype)| dtype));
+        let lacking = dtypes.find(|&dtype| !self.opset.has_dtype(call.op, dtype));
+        if let Some(narrow) = lacking {
+            return self.in_f32(call, narrow);
+        }
         let outputs = self.append(call)?;
         self.calls.insert(key, outputs.clone());
         Ok(outputs)
+    }
+
+    /// Records a call that the opset does not have in a narrow dtype: in f32, with casts around it.
+    fn in_f32(&mut self, mut call: Call, narrow: DType) -> Result<Vec<ValueId>> {
+        for id in call.inputs.iter_mut().flatten() {
+            if self.values[id.index()].dtype == narrow {
+                *id = self.cast(*id, narrow, DType::F32)?;
+            }
+        }
+        let dtypes: Vec<DType> = call.outputs.iter().map(|&(_, dtype)| dtype).collect();
+        for (_, dtype) in &mut call.outputs {
+            if *dtype == narrow {
+                *dtype = DType::F32;
+            }
+        }
+        let wide = self.emit(call)?;
+        let outputs = wide.into_iter().zip(dtypes);
+        let outputs = outputs.map(|(id, dtype)| match dtype == narrow {
+            true => self.cast(id, DType::F32, narrow),
+            false => Ok(id),
+        });
+        outputs.collect()
     }
 
     /// Records a call as one of its own, and gives its outputs.

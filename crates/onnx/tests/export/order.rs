@@ -2,7 +2,7 @@
 
 use polygrad_core::ArgOp;
 use polygrad_nn::Sequential;
-use polygrad_onnx::{Engine, Export, ExportOnnx, Input, OnnxModel, Options};
+use polygrad_onnx::{Engine, Export, ExportOnnx, Input, OnnxModel, Opset, Options};
 use polygrad_tensor::{DType, Result, Tensor};
 
 use super::cpu;
@@ -67,6 +67,34 @@ fn none_of_no_truth_values_is_true() -> Result<()> {
         let found = OnnxModel::from_graph(&graph, &cpu(), options)?.forward(std::slice::from_ref(&x))?;
         assert_eq!(found.tensor(0)?.to_vec::<bool>()?, [false; 2], "{engine}");
         assert_eq!(found.tensor(1)?.to_vec::<bool>()?, [true; 2], "{engine}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ops_that_lack_a_dtype_are_written_in_f32() -> Result<()> {
+    type Run = fn(&Tensor) -> Result<Tensor>;
+    let calls: [(&str, Run, bool); 4] = [
+        ("Cos", |x| x.cos(), true),
+        ("Round", |x| x.round(), true),
+        ("TopK", |x| Ok(x.sort(1, false)?.0), false),
+        ("Exp", |x| x.exp(), true),
+    ];
+    let x = Tensor::from_vec(vec![0.5f32, -1.25, 2.0, 0.75], [2, 2], &cpu())?.to_dtype(DType::BF16)?;
+    for opset in Opset::ALL {
+        for (op, run, newest_has) in calls {
+            let export = Export::new([Input::new("x", DType::BF16, (2usize, 2usize))])
+                .outputs(["y"])
+                .opset(opset);
+            let graph = Sequential::new().record_onnx(&export, |x| run(&x[0]))?;
+            let casts = graph.body.nodes.iter().filter(|node| node.op_type == "Cast").count();
+            let is_native = op == "Exp" || (newest_has && opset == Opset::V23);
+            assert_eq!(casts, if is_native { 0 } else { 2 }, "{op} in {}", opset.version());
+            let found = OnnxModel::from_graph(&graph, &cpu(), Options::default())?.forward(std::slice::from_ref(&x))?;
+            let found = found.tensor(0)?;
+            assert_eq!(found.dtype(), DType::BF16);
+            assert_eq!(found.to_host()?.to_f64_vec(), run(&x)?.to_host()?.to_f64_vec(), "{op}");
+        }
     }
     Ok(())
 }

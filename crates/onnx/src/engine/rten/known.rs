@@ -95,6 +95,11 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
         applies: To(|s| s.is_tiled()),
     },
     Deviation {
+        ops: &["Div"],
+        what: "it gives the rank of the dividend where a divisor of one element has more axes",
+        applies: To(|s| s.rank(1) > s.rank(0) && s.rank(0).is_some()),
+    },
+    Deviation {
         ops: &["Relu"],
         what: "it makes 0 of NaN",
         applies: Nan,

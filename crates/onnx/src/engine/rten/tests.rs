@@ -274,6 +274,13 @@ fn examples() -> Vec<Example> {
         repeated(&[0, 1], &[1, 2, 1], &[1.0, 2.0, 1.0, 2.0]),
         example(
             20,
+            &[("Div", &[])],
+            vec![Input(host(&[], &[3f32])), Input(host(&[1], &[2f32]))],
+            (F32, 1),
+            &[1.5],
+        ),
+        example(
+            20,
             &[("Relu", &[])],
             vec![Input(host(&[2], &[f32::NAN, -1.0]))],
             (F32, 1),
