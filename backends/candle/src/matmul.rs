@@ -60,7 +60,7 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
     // Matrices of a batch that lie in one place are one matrix to candle: as above, the rows must lie in a row. It goes by the stride of rows, which
     // may be any where each matrix has one, and is made anew.
     if b.raw().stride()[0] == 0 {
-        let flat = *a.shape();
+        let flat = a.shape();
         a = reshape(&reshape(&a, Shape::from([batch.numel() * m, k]))?, flat)?;
     }
     reshape(&plain(&a, &b)?, shape)
