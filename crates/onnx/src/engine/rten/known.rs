@@ -95,8 +95,8 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
         applies: To(|s| s.is_tiled()),
     },
     Deviation {
-        ops: &["Div"],
-        what: "it gives the rank of the dividend where a divisor of one element has more axes",
+        ops: &["Div", "Pow"],
+        what: "it gives the rank of the first operand where a second one of one element has more axes",
         applies: To(|s| s.rank(1) > s.rank(0) && s.rank(0).is_some()),
     },
     Deviation {
