@@ -57,8 +57,8 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         return plain(a, b);
     }
     let (mut a, b) = (stretched(a, [m, k])?, stretched(b, [k, n])?);
-    // Matrices of a batch that lie in one place are one matrix to candle: as above, the rows must lie in a row. It goes by the stride of rows, which
-    // may be any where each matrix has one, and is made anew.
+    // candle makes one product of a batch that shares its right matrix, and steps by the left one's stride of rows. Where
+    // each matrix has a single row that stride may be any number, so the layout is made anew.
     if b.raw().stride()[0] == 0 {
         let flat = a.shape();
         a = reshape(&reshape(&a, Shape::from([batch.numel() * m, k]))?, flat)?;

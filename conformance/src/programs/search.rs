@@ -120,7 +120,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// A reason as it is told of many programs: nothing of what stands in quotes or in parentheses, such as names, shapes and dtypes.
+/// Removes what stands in quotes and parentheses (names, shapes, dtypes), so that equal reasons are counted together.
 fn without_names(why: &str) -> String {
     let (mut out, mut depth, mut is_quoted) = (String::new(), 0_u32, false);
     for c in why.chars() {

@@ -119,7 +119,8 @@ pub(crate) struct Train {
 #[derive(Debug, Args)]
 pub(crate) struct Together {
     /// Train together with the other processes that a launcher has started, each with batches or environments of its own: mpi for those of
-    /// mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on them after a minute
+    /// mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on them after
+    /// a minute
     #[arg(long, value_name = "ENGINE")]
     pub(crate) parallel: Option<String>,
 

@@ -164,7 +164,7 @@ pub(crate) enum Mode {
     Programs,
     /// Do ONNX graphs, drawn at random, give the same node by node, fused, and by ONNX Runtime where it is there?
     Graphs,
-    /// Do small trainings, drawn at random, end the same with other threads, captured, stopped or lost and resumed, and by two ranks?
+    /// Do small trainings, drawn at random, end the same with other threads, captured, resumed, and by two ranks?
     Trainings,
 }
 

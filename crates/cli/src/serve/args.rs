@@ -54,7 +54,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,
 
-    /// Seconds that a request may wait, if it has no timeout of its own; 0 for ever
+    /// Default timeout of requests, in seconds; 0 for none
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: Duration,
 

@@ -112,7 +112,7 @@ impl Training {
         }
     }
 
-    /// Batches of so many examples, others for each `salt`.
+    /// The data of this training; each `salt` gives other data.
     pub(super) fn loader(&self, salt: u64, moved: Moved, device: &Device) -> Result<DataLoader<Batch>> {
         let mut draw = Draw::new(self.seed, salt);
         // Moves that depend on nothing that the data depend on.

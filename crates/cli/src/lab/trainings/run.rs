@@ -31,7 +31,7 @@ const SLACK: f64 = 64.0;
 pub(crate) enum Way {
     /// As it is written, on one thread.
     Whole,
-    /// With so many threads.
+    /// With this number of threads.
     Threads(usize),
     /// Recorded and replayed.
     Captured,
@@ -133,7 +133,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Runs a training, with data that are moved by so many units of the last place.
+    /// Runs a training. `moved` disturbs data and parameters, in units of the last place.
     pub(super) fn of(training: &Training, backend: &str, way: Way, moved: Moved) -> std::result::Result<Self, String> {
         let scene = Scene::new();
         let path = scene.0.join("run");

@@ -40,7 +40,7 @@ pub(super) enum Input {
     Image(usize, usize),
     /// `[length, features]`.
     Sequence(usize, usize),
-    /// `[length]` of so many kinds of tokens.
+    /// `[length]` of token ids; the second number is the size of the vocabulary.
     Tokens(usize, usize),
 }
 

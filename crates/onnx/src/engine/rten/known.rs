@@ -97,7 +97,7 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
     Deviation {
         ops: &["Div", "Pow"],
         what: "it gives the rank of the first operand where a second one of one element has more axes",
-        applies: To(|s| s.rank(1) > s.rank(0) && s.rank(0).is_some()),
+        applies: To(|s| s.rank(0).is_some() && s.rank(1) > s.rank(0) && s.may_be_single(1)),
     },
     Deviation {
         ops: &["Relu"],
@@ -163,6 +163,12 @@ impl Site<'_> {
 
     fn dims(&self, id: ValueId) -> Option<&[Dim]> {
         self.body.value(id).ty.as_ref()?.as_tensor()?.shape.as_deref()
+    }
+
+    /// Whether an operand may have a single element, as far as its extents are told.
+    fn may_be_single(&self, i: usize) -> bool {
+        let dims = self.input(i).and_then(|id| self.dims(id)).unwrap_or_default();
+        !dims.iter().any(|dim| matches!(dim, Dim::Fixed(extent) if *extent != 1))
     }
 
     /// Whether a Reshape ends what RTen takes for `repeat_interleave`, as far as extents are told, and the repeated axis is not behind the one
