@@ -4,8 +4,8 @@ use polygrad_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Step;
-use super::event::Figures;
 use crate::Metric;
+use crate::driver::Figures;
 
 /// The mean loss so far, and the metrics.
 #[derive(Clone)]

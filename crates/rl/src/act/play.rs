@@ -2,7 +2,7 @@
 
 use polygrad_core::{Error, Result, Rng};
 
-use crate::evaluate::evaluation_seed;
+use super::evaluate::evaluation_seed;
 use crate::fault::not_finite;
 use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
 

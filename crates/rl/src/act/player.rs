@@ -2,9 +2,9 @@
 
 use polygrad_core::{Error, Result, Rng};
 
-use crate::ppo::actor::Actor;
-use crate::ppo::collector::{check_spaces, flatten, for_environment, observation_shape};
-use crate::ppo::sampler::choose;
+use super::actor::Actor;
+use super::sampler::choose;
+use super::spaces::{check_spaces, flatten, for_environment, observation_shape};
 use crate::vector::check_len;
 use crate::{ActionSpace, Policy, PolicyState, Space};
 

@@ -128,15 +128,13 @@ fn computed(policy: &(impl Policy + ?Sized), actions: &ActionSpace, inputs: &[Te
             .with_op("policy")
             .with_hint("make the policy for the environments' action space"));
     }
-    if answer.value.dims() != [rows] {
-        let text = format!(
-            "the policy gives values {} for {rows} observations",
-            answer.value.shape()
-        );
+    let value = answer.value()?;
+    if value.dims() != [rows] {
+        let text = format!("the policy gives values {} for {rows} observations", value.shape());
         return Err(Error::shape(text).with_op("policy"));
     }
     let log_std = answer.action.log_std();
-    let numbers = [Some(answer.action.output()), Some(&answer.value), log_std];
+    let numbers = [Some(answer.action.output()), Some(value), log_std];
     let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
     let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
     outputs.extend(answer.state.parts().iter().cloned());

@@ -1,12 +1,12 @@
-//! What a trainer tells while it works.
+//! What a driver tells while it works.
 
-use std::any::Any;
 use std::path::Path;
 
 use polygrad_core::Result;
 use polygrad_nn::Module;
 use polygrad_tensor::Gradients;
 
+use super::{Figures, LastStep};
 use crate::run::Row;
 
 /// What has just happened.
@@ -25,7 +25,7 @@ pub enum Event<'a> {
     Epoch(Option<&'a Row>),
     /// Training is over, or stopped.
     End,
-    /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) gives next.
+    /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) or [`RunConfig::train`](crate::RunConfig::train) gives next.
     Failed,
 }
 
@@ -66,34 +66,18 @@ pub struct Progress<'a> {
     /// Every measurement so far, oldest first.
     pub history: &'a [Row],
     pub(super) figures: &'a dyn Figures,
-    pub(super) seen: Seen<'a>,
+    pub(super) module: Shown<'a>,
+    pub(super) last: LastStep<'a>,
 }
 
-/// What callbacks can look at.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Seen<'a> {
-    pub(super) module: Option<&'a dyn Module>,
-    pub(super) model: Option<&'a dyn Any>,
-    pub(super) batch: Option<&'a dyn Any>,
-    pub(super) gradients: Option<&'a Gradients>,
-}
+/// A module, of which nothing is printed.
+#[derive(Clone)]
+pub(super) struct Shown<'a>(pub(super) Option<&'a dyn Module>);
 
-impl std::fmt::Debug for Seen<'_> {
+impl std::fmt::Debug for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seen")
-            .field("gradients", &self.gradients)
-            .finish_non_exhaustive()
+        f.write_str("Module")
     }
-}
-
-/// What was measured of the running epoch.
-pub(super) trait Figures: std::fmt::Debug {
-    fn loss(&self) -> f64;
-
-    fn values(&self) -> Vec<f64>;
-
-    /// A value of a metric, with its name, as one reads it.
-    fn shown(&self, metric: usize, value: f64) -> Option<String>;
 }
 
 impl<'a> Progress<'a> {
@@ -101,24 +85,24 @@ impl<'a> Progress<'a> {
     /// it is in. To run it in evaluation, take an [`Evaluation`](polygrad_nn::Evaluation) of it, which puts the mode back. None of another type,
     /// and of a [`Learner`](crate::Learner).
     pub fn model<M: 'static>(&self) -> Option<&'a M> {
-        self.seen.model?.downcast_ref()
+        self.last.model?.downcast_ref()
     }
 
     /// The model of any type: its parameters and buffers by name, its state dict. None of a [`Learner`](crate::Learner) that does not
     /// [show](crate::Learner::model) one.
     pub fn module(&self) -> Option<&'a dyn Module> {
-        self.seen.module
+        self.module.0
     }
 
     /// The last batch of the step that is done, where batches are of type `T`. None but at [`Event::Step`].
     pub fn batch<T: 'static>(&self) -> Option<&'a T> {
-        self.seen.batch?.downcast_ref()
+        self.last.batch?.downcast_ref()
     }
 
     /// The gradients of the step that is done, as the optimizer got them: the mean over all batches and ranks, unscaled and clipped. In f16 those of
     /// a step that was left out are not finite. None but at [`Event::Step`].
     pub fn gradients(&self) -> Option<&'a Gradients> {
-        self.seen.gradients
+        self.last.gradients
     }
 
     /// The mean training loss of the epoch so far; NaN before its first step.
