@@ -4,65 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::images::config::Model;
 use crate::onnx::Given;
-use crate::rl::PolicyKind;
-use crate::run::config::{self, COUNTS, Optimizer};
-use crate::table::SPLITS;
+use crate::run::config::{self, COUNTS};
 
+// What every training is told. A doc comment would be shown as help.
 #[derive(Debug, Args)]
-pub(crate) struct Train {
-    /// The data set: fashion-mnist (a subset comes with Polygrad), any name together with --data,
-    /// images and their folder, table and its file, or chargpt; or an environment, such as cartpole
-    #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume")]
+pub(crate) struct Every {
+    /// What to learn from
+    #[arg(value_name = "WHAT", value_parser = dataset_name, required_unless_present = "resume", hide = true)]
     pub(crate) dataset: Option<String>,
-
-    /// For images: a folder with a folder of PNG or JPEG files for each class, or with such folders in train and test; for table: a CSV file
-    #[arg(value_name = "PATH")]
-    pub(crate) path: Option<PathBuf>,
-
-    /// For chargpt: the text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) text: Option<PathBuf>,
-
-    /// For table: the column to be predicted
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) target: Option<String>,
-
-    /// For table: the target is one of some whole numbers or words [default: words are classes, numbers are not]
-    #[arg(long, conflicts_with = "regress")]
-    pub(crate) classify: bool,
-
-    /// For table: the target is a number
-    #[arg(long)]
-    pub(crate) regress: bool,
-
-    /// For table: a column to leave out; may be given several times
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) ignore: Vec<String>,
-
-    /// For table: what stands for no value, such as NA,?; the run keeps it for later tables
-    #[arg(long, value_name = "MARKS", value_delimiter = ',', allow_hyphen_values = true)]
-    pub(crate) missing: Vec<String>,
-
-    /// For table: a column of words, whatever its cells look like; may be given several times
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) categorical: Vec<String>,
-
-    /// For table: decimals follow a comma, as in 1,5
-    #[arg(long)]
-    pub(crate) decimal_comma: bool,
-
-    /// For table: the share of the rows, drawn by the seed, that the model is judged by [default: 0.2]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(crate) validation_split: Option<f64>,
-
-    #[command(flatten)]
-    pub(crate) data: Data,
-
-    /// For images: the height and width that they are given [default: 64]
-    #[arg(long, value_name = "PIXELS", value_parser = side)]
-    pub(crate) size: Option<usize>,
 
     /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is [default: cpu]
     #[arg(long)]
@@ -72,35 +22,19 @@ pub(crate) struct Train {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// For images: the network [default: cnn]
-    #[arg(long, value_enum)]
-    pub(crate) model: Option<Model>,
-
-    /// How often to go through the training data; with --resume, a larger number trains on
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) epochs: Option<usize>,
-
-    /// Examples per step
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) batch_size: Option<usize>,
-
-    /// The highest learning rate, reached after the warm-up; the default depends on the optimizer
+    /// The highest learning rate, reached after the warm-up; the default depends on what learns
     #[arg(long, value_name = "RATE", value_parser = learning_rate)]
     pub(crate) lr: Option<f64>,
-
-    /// How the weights are updated [default: adamw]
-    #[arg(long, value_enum)]
-    pub(crate) optimizer: Option<Optimizer>,
 
     /// Where the random numbers start; the same seed gives the same run [default: 0]
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
-    #[command(flatten)]
-    pub(crate) rl: Rl,
-
-    #[command(flatten)]
-    pub(crate) together: Together,
+    /// Train together with the other processes that a launcher has started, each with batches or environments of its own: mpi for those of
+    /// mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on them after
+    /// a minute
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) parallel: Option<String>,
 
     /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
     #[arg(long)]
@@ -115,42 +49,20 @@ pub(crate) struct Train {
     pub(crate) resume: Option<PathBuf>,
 }
 
-/// How several processes train together.
+// What training on examples is told beside.
 #[derive(Debug, Args)]
-pub(crate) struct Together {
-    /// Train together with the other processes that a launcher has started, each with batches or environments of its own: mpi for those of
-    /// mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on them after
-    /// a minute
-    #[arg(long, value_name = "ENGINE")]
-    pub(crate) parallel: Option<String>,
+pub(crate) struct Examples {
+    /// How often to go through the training data; with --resume, a larger number trains on
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) epochs: Option<usize>,
+
+    /// Examples per step
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) batch_size: Option<usize>,
 
     /// Spread the optimizer's moments over the processes
     #[arg(long, requires = "parallel")]
     pub(crate) shard_optimizer: bool,
-}
-
-/// What only runs in environments have.
-#[derive(Debug, Args)]
-pub(crate) struct Rl {
-    /// For environments: how many step together, in each process
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) envs: Option<usize>,
-
-    /// For environments: the policy [default: what the environment needs]
-    #[arg(long, value_enum)]
-    pub(crate) policy: Option<PolicyKind>,
-
-    /// For environments: steps of all of them together, in all processes; with --resume, a larger number trains on
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 48))]
-    pub(crate) total_steps: Option<u64>,
-
-    /// For environments: threads that step them [default: 1]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub(crate) env_threads: Option<usize>,
-
-    /// For environments: let them step in threads of their own while the policy computes
-    #[arg(long = "async")]
-    pub(crate) asynchronous: bool,
 }
 
 #[derive(Debug, Args)]
@@ -368,20 +280,8 @@ fn extent(text: &str) -> Result<(String, usize), String> {
     parsed.ok_or_else(|| "give NAME=N, such as batch=8".into())
 }
 
-/// The side of an image; of a million pixels at most.
-fn side(text: &str) -> Result<usize, String> {
-    let side = text.parse().ok().filter(|side| (4..=1024).contains(side));
-    side.ok_or_else(|| "give a whole number, 4 to 1024".into())
-}
-
-/// Of the rows of a table.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share| SPLITS.contains(share));
-    share.ok_or_else(|| format!("give a share, {} to {}", SPLITS.start(), SPLITS.end()))
-}
-
 /// What `config.json` can hold, too.
-fn count(text: &str) -> Result<usize, String> {
+pub(crate) fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| COUNTS.contains(count));
     count.ok_or_else(|| format!("give a whole number, {} to {}", COUNTS.start(), COUNTS.end()))
 }

@@ -2,9 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show, Train};
+use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show};
 use crate::chargpt::generate::Generate;
-use crate::{convert, lab, serve};
+use crate::{convert, lab, serve, train};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
@@ -17,7 +17,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a model and leave it, its checkpoints and its curves in a run folder
-    Train(Box<Train>),
+    #[command(disable_help_flag = true)]
+    Train(train::line::Line),
     /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),
     /// Show how a trained policy plays, in the terminal or as a film

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Eval, Train};
+use crate::args::Eval;
 use crate::failure::{Failure, Result, Shown};
 use crate::rl;
 
@@ -81,67 +81,31 @@ impl Kind {
         .fix(self.uses())
     }
 
-    /// Fails if an option is given that runs of this kind do not have.
-    ///
-    /// # Errors
-    /// The first such option.
-    pub(crate) fn must_have(self, args: &Train) -> Result<()> {
-        self.check_options(&[
-            ("--model", args.model.is_some(), &[Images]),
-            ("--size", args.size.is_some(), &[Images]),
-            ("--full", args.data.full, &[Images]),
-            ("--optimizer", args.optimizer.is_some(), &[Images, Table]),
-            ("--data", args.data.folder.is_some(), &[Images, Table]),
-            ("a path", args.path.is_some(), &[Images, Table]),
-            ("--text", args.text.is_some(), &[Chargpt]),
-            ("--target", args.target.is_some(), &[Table]),
-            ("--classify or --regress", args.classify || args.regress, &[Table]),
-            ("--ignore", !args.ignore.is_empty(), &[Table]),
-            ("--missing", !args.missing.is_empty(), &[Table]),
-            ("--categorical", !args.categorical.is_empty(), &[Table]),
-            ("--decimal-comma", args.decimal_comma, &[Table]),
-            ("--validation-split", args.validation_split.is_some(), &[Table]),
-            ("--epochs", args.epochs.is_some(), &[Images, Chargpt, Table]),
-            ("--batch-size", args.batch_size.is_some(), &[Images, Chargpt, Table]),
-            (
-                "--shard-optimizer",
-                args.together.shard_optimizer,
-                &[Images, Chargpt, Table],
-            ),
-            ("--envs", args.rl.envs.is_some(), &[Rl]),
-            ("--policy", args.rl.policy.is_some(), &[Rl]),
-            ("--total-steps", args.rl.total_steps.is_some(), &[Rl]),
-            ("--env-threads", args.rl.env_threads.is_some(), &[Rl]),
-            ("--async", args.rl.asynchronous, &[Rl]),
-        ])
+    /// What is given, and only runs of the kinds `wanted` have it.
+    pub(crate) fn foreign(self, given: &str, wanted: &[Self]) -> Failure {
+        let wanted: Vec<&str> = wanted.iter().map(|kind| kind.name()).collect();
+        let (wanted, own) = (wanted.join(" and "), self.name());
+        Failure::new(format!("{given} is for {wanted}, and this is a run of {own}")).fix("leave it out")
     }
 
-    /// The same of an evaluation.
+    /// Fails if an evaluation has an option that runs of this kind do not have.
     ///
     /// # Errors
     /// The first such option.
     pub(crate) fn must_evaluate(self, args: &Eval) -> Result<()> {
-        self.check_options(&[
+        let options: [(&str, bool, &[Self]); 5] = [
             ("--full", args.data.full, &[Images]),
             ("--data", args.data.folder.is_some(), &[Images, Table]),
             ("--episodes", args.episodes.is_some(), &[Rl]),
             ("--sample", args.sample, &[Rl]),
             ("--seed", args.seed.is_some(), &[Rl]),
-        ])
-    }
-
-    /// Options with whether they are given and for which kinds they are.
-    fn check_options(self, options: &[(&str, bool, &[Self])]) -> Result<()> {
-        let foreign = options
+        ];
+        let mut foreign = options
             .iter()
-            .find(|(_, given, kinds)| *given && !kinds.contains(&self));
-        match foreign {
+            .filter(|(_, given, kinds)| *given && !kinds.contains(&self));
+        match foreign.next() {
             None => Ok(()),
-            Some((option, _, kinds)) => {
-                let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-                let (kinds, own) = (kinds.join(" and "), self.name());
-                Err(Failure::new(format!("{option} is for {kinds}, and this is a run of {own}")).fix("leave it out"))
-            }
+            Some((option, _, kinds)) => Err(self.foreign(option, kinds)),
         }
     }
 }

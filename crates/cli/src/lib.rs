@@ -79,23 +79,17 @@ use outcome::{Outcome, end};
 pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(error) => {
-            let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
-            if error.use_stderr() {
-                // It repeats arguments, which may be names of others' files.
-                progress::note(error.render().to_string().trim_end());
-                return status;
-            }
-            progress::keep(error.print().and_then(|()| std::io::stdout().flush()));
-            return end(Ok(Outcome::Done));
-        }
+        Err(error) => return refused(&error),
     };
     if !matches!(command, Command::Serve(_)) {
         // Where no thread can be had for it, what is left half-written goes when the folder is written to again; training asks once more.
         let _ = polygrad::train::end_on_signals(|| ());
     }
     end(match command {
-        Command::Train(args) => train::command(&args),
+        Command::Train(line) => match train::command(&line) {
+            Ok(outcome) => outcome,
+            Err(error) => return refused(&error),
+        },
         Command::Eval(args) => eval(&args),
         Command::Play(args) => rl::play::command(&args),
         Command::Predict(args) => predict(&args),
@@ -109,6 +103,18 @@ pub fn main() -> ExitCode {
         Command::List => rl::list::command(),
         Command::Devices(args) => devices::command(&args),
     })
+}
+
+/// Says what a command line lacks, or the help that it asks for.
+fn refused(error: &clap::Error) -> ExitCode {
+    let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+    if error.use_stderr() {
+        // It repeats arguments, which may be names of others' files.
+        progress::note(error.render().to_string().trim_end());
+        return status;
+    }
+    progress::keep(error.print().and_then(|()| std::io::stdout().flush()));
+    end(Ok(Outcome::Done))
 }
 
 fn eval(args: &Eval) -> Result<Outcome> {

@@ -9,11 +9,12 @@ use polygrad::{Device, Tensor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::args::Train;
+use crate::args::Examples;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::run::config::{Base, Training};
 use crate::team::Team;
+use crate::train::line::RunArgs;
 use crate::train::resumed::Fixed;
 use crate::train::session::{Session, Trained};
 
@@ -49,6 +50,8 @@ pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
 
 /// What training has of its own for each kind of run.
 pub(crate) trait Task: RunSettings {
+    /// The options on the command line.
+    type Args: RunArgs;
     /// What is learnt from, in memory.
     type Data;
 
@@ -59,13 +62,13 @@ pub(crate) trait Task: RunSettings {
     ///
     /// # Errors
     /// Options that make no sense, or a place that is not there.
-    fn new(args: &Train) -> Result<Self>;
+    fn new(args: &Self::Args) -> Result<Self>;
 
     /// Those with which the run in `run` goes on.
     ///
     /// # Errors
     /// Options that ask for something else than the run has; a place that is not there.
-    fn resumed(&self, args: &Train, run: &Path) -> Result<Self>;
+    fn resumed(&self, args: &Self::Args, run: &Path) -> Result<Self>;
 
     /// What differs from the settings with which the run began, a line each.
     fn changes(&self, before: &Self) -> Vec<String>;
@@ -100,6 +103,9 @@ pub(crate) trait Task: RunSettings {
 
 /// What training on examples, epoch after epoch, has of its own for each kind of run.
 pub(crate) trait Batches: Task {
+    /// The options that all training on examples has.
+    fn examples(args: &Self::Args) -> &Examples;
+
     /// What the data are called that the model is judged by.
     const JUDGED_BY: &'static str;
 
@@ -107,7 +113,7 @@ pub(crate) trait Batches: Task {
     ///
     /// # Errors
     /// A place that is not there.
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()>;
+    fn resume(&mut self, args: &Self::Args, fixed: &mut Fixed) -> Result<()>;
 
     /// The settings that all training on examples has.
     fn training(&self) -> &Training;

@@ -16,19 +16,14 @@ use crate::progress;
 /// What `torchrun` counts its restarts in.
 const RESTARTS: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// This process, and the others where there are any.
+/// This process, and the others where there are any; by default it is alone.
+#[derive(Default)]
 pub(crate) struct Team {
     group: Option<Arc<dyn Communicator>>,
     shards: bool,
 }
 
 impl Team {
-    /// This process by itself.
-    #[cfg(feature = "lab")]
-    pub(crate) fn alone() -> Self {
-        Self::of(None)
-    }
-
     #[cfg(feature = "lab")]
     pub(crate) fn of(group: Option<Arc<dyn Communicator>>) -> Self {
         Self { group, shards: false }
@@ -38,12 +33,17 @@ impl Team {
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn join(engine: Option<&str>, shards: bool) -> Result<Self> {
+    pub(crate) fn join(engine: Option<&str>) -> Result<Self> {
         let group = engine.map(communicator::open).transpose()?;
         if let Some(group) = &group {
             progress::speak_as(group.rank());
         }
-        Ok(Self { group, shards })
+        Ok(Self { group, shards: false })
+    }
+
+    /// The same, with the optimizer's moments spread over all or not.
+    pub(crate) fn sharding(self, shards: bool) -> Self {
+        Self { shards, ..self }
     }
 
     /// The others and this process, where there are others.

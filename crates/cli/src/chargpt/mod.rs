@@ -1,5 +1,6 @@
 //! `polygrad train chargpt`: a GPT that learns to write from a text, a character at a time.
 
+mod args;
 pub(crate) mod generate;
 mod settings;
 mod text;
@@ -17,7 +18,7 @@ use polygrad::{DType, Device, Tensor};
 use polygrad_onnx::graph::Dim;
 use polygrad_onnx::{Export, Input};
 
-use crate::args::Train;
+use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::onnx::Exported;
@@ -29,6 +30,7 @@ use crate::train::optimizer::schedule;
 use crate::train::resumed::{self, Fixed};
 use crate::train::session::{Session, Trained};
 
+pub(crate) use args::TrainArgs;
 pub(crate) use settings::Settings;
 use text::Text;
 
@@ -77,17 +79,18 @@ impl RunSettings for Settings {
 }
 
 impl Task for Settings {
+    type Args = TrainArgs;
     type Data = Text;
 
     const LEARNS: &'static str = "model";
 
-    fn new(args: &Train) -> Result<Self> {
+    fn new(args: &TrainArgs) -> Result<Self> {
         let text = args
             .text
             .as_deref()
             .map(|path| path.canonicalize().map_err(|e| Failure::io("read", path, &e)));
         Ok(Self {
-            training: Training::new(Self::KIND, args, 5, 32, 0.002),
+            training: Training::new(Self::KIND, &args.every, &args.examples, (5, 32, 0.002)),
             text: text.transpose()?,
             characters: String::new(),
             context: 128,
@@ -97,7 +100,7 @@ impl Task for Settings {
         })
     }
 
-    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
         resumed::settings(self, args, run)
     }
 
@@ -133,9 +136,13 @@ impl Task for Settings {
 }
 
 impl Batches for Settings {
+    fn examples(args: &TrainArgs) -> &Examples {
+        &args.examples
+    }
+
     const JUDGED_BY: &'static str = "validation";
 
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+    fn resume(&mut self, args: &TrainArgs, fixed: &mut Fixed) -> Result<()> {
         let text = args
             .text
             .as_deref()

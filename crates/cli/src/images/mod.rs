@@ -1,5 +1,6 @@
 //! Runs on labelled images.
 
+mod args;
 pub(crate) mod config;
 pub(crate) mod eval;
 pub(crate) mod learner;
@@ -20,7 +21,7 @@ use polygrad::{DType, Device, Tensor};
 use polygrad_onnx::graph::Dim;
 use polygrad_onnx::{self as onnx, Export};
 
-use crate::args::Train;
+use crate::args::Examples;
 use crate::data::files::Dataset;
 use crate::data::folder;
 use crate::data::source::{Places, Request};
@@ -33,6 +34,7 @@ use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
 use crate::train::resumed::{self, Fixed};
 use crate::train::session::{Session, Trained};
+pub(crate) use args::TrainArgs;
 use config::{Config, Input};
 
 impl RunSettings for Config {
@@ -60,15 +62,16 @@ impl RunSettings for Config {
 }
 
 impl Task for Config {
+    type Args = TrainArgs;
     type Data = Dataset;
 
     const LEARNS: &'static str = "model";
 
-    fn new(args: &Train) -> Result<Self> {
+    fn new(args: &TrainArgs) -> Result<Self> {
         settings::new(args)
     }
 
-    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
         resumed::settings(self, args, run)
     }
 
@@ -127,9 +130,13 @@ impl Task for Config {
 }
 
 impl Batches for Config {
+    fn examples(args: &TrainArgs) -> &Examples {
+        &args.examples
+    }
+
     const JUDGED_BY: &'static str = "test";
 
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+    fn resume(&mut self, args: &TrainArgs, fixed: &mut Fixed) -> Result<()> {
         fixed.option("--model", args.model.map(name), name(self.model));
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
         fixed.option("--size", args.size, self.input.rows);

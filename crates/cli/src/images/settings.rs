@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::args::TrainArgs;
 use super::config::{Config, Input, Model};
-use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::run::config::{Optimizer, Training};
+use crate::train;
 
 /// What a folder of images is called in place of a data set's name.
 pub(super) const IMAGES: &str = "images";
@@ -28,7 +29,7 @@ fn default_lr(optimizer: Optimizer) -> f64 {
 ///
 /// # Errors
 /// Two places, one that is not there, or one that does not go with these data.
-pub(super) fn place(dataset: &str, args: &Train) -> Result<Option<PathBuf>> {
+pub(super) fn place(dataset: &str, args: &TrainArgs) -> Result<Option<PathBuf>> {
     match &args.path {
         Some(path) if dataset != IMAGES => Err(Failure::new(format!(
             "{dataset} is a data set and takes no path, such as {}",
@@ -38,7 +39,7 @@ pub(super) fn place(dataset: &str, args: &Train) -> Result<Option<PathBuf>> {
         _ if dataset == IMAGES && args.data.full => {
             Err(Failure::new("--full is for fashion-mnist, and images lie in a folder").fix("leave it out"))
         }
-        _ => args.place(),
+        _ => train::place(args.path.as_deref(), args.data.folder.as_deref()),
     }
 }
 
@@ -46,8 +47,8 @@ pub(super) fn place(dataset: &str, args: &Train) -> Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// No name of a data set, or a folder that is not there.
-pub(super) fn new(args: &Train) -> Result<Config> {
-    let Some(dataset) = args.dataset.clone() else {
+pub(super) fn new(args: &TrainArgs) -> Result<Config> {
+    let Some(dataset) = args.every.dataset.clone() else {
         return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
     };
     let of_images = dataset == IMAGES;
@@ -67,7 +68,12 @@ pub(super) fn new(args: &Train) -> Result<Config> {
     };
     let optimizer = args.optimizer.unwrap_or(Optimizer::AdamW);
     Ok(Config {
-        training: Training::new(Kind::Images, args, EPOCHS, BATCH_SIZE, default_lr(optimizer)),
+        training: Training::new(
+            Kind::Images,
+            &args.every,
+            &args.examples,
+            (EPOCHS, BATCH_SIZE, default_lr(optimizer)),
+        ),
         // Clothes look the same from both sides; digits and letters do not.
         mirror: of_images || dataset == "fashion-mnist",
         dataset,

@@ -1,5 +1,6 @@
 //! `polygrad train cartpole` and its kin: policies that learn in environments.
 
+mod args;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod list;
@@ -16,7 +17,6 @@ use polygrad::rl::{Annealed, MemoryConfig, Ppo};
 use polygrad::train::RunConfig;
 use polygrad::{Device, ErrorKind, manual_seed};
 
-use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, short};
@@ -27,6 +27,7 @@ use crate::train::resumed::{Fixed, changed, of_base};
 use crate::train::session::{Session, Trained};
 use settings::MEMORY_SIZE;
 
+pub(crate) use args::TrainArgs;
 pub(crate) use settings::{PolicyKind, Settings};
 
 /// Whether an environment is called so.
@@ -35,53 +36,54 @@ pub(crate) fn is_environment(name: &str) -> bool {
 }
 
 impl Task for Settings {
+    type Args = TrainArgs;
     type Data = ();
 
     const LEARNS: &'static str = "policy";
 
-    fn new(args: &Train) -> Result<Self> {
-        let spec = zoo::find(args.dataset.as_deref().unwrap_or_default())?;
+    fn new(args: &TrainArgs) -> Result<Self> {
+        let spec = zoo::find(args.every.dataset.as_deref().unwrap_or_default())?;
         let known = spec.hyperparameters();
         let (mut policy, mut ppo) = (known.policy, known.ppo);
-        if let Some(kind) = args.rl.policy {
+        if let Some(kind) = args.policy {
             let size = policy.memory.map_or(MEMORY_SIZE, |memory| memory.hidden_size);
             policy.memory = kind.memory().map(|kind| MemoryConfig::new(kind, size));
         }
-        ppo.seed = args.seed.unwrap_or(0);
-        ppo.total_steps = args.rl.total_steps.unwrap_or(ppo.total_steps);
-        if let Some(rate) = args.lr {
+        ppo.seed = args.every.seed.unwrap_or(0);
+        ppo.total_steps = args.total_steps.unwrap_or(ppo.total_steps);
+        if let Some(rate) = args.every.lr {
             ppo.learning_rate = match ppo.learning_rate {
                 Annealed::Constant(_) => Annealed::Constant(rate),
                 Annealed::Linear(..) => Annealed::Linear(rate, 0.0),
             };
         }
         Ok(Self {
-            base: Base::new(Kind::Rl, args),
+            base: Base::new(Kind::Rl, &args.every),
             environment: spec.name.to_owned(),
-            envs: args.rl.envs.unwrap_or(known.num_envs),
-            env_threads: args.rl.env_threads.unwrap_or(1),
-            asynchronous: args.rl.asynchronous,
+            envs: args.envs.unwrap_or(known.num_envs),
+            env_threads: args.env_threads.unwrap_or(1),
+            asynchronous: args.asynchronous,
             policy,
             ppo,
         })
     }
 
-    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
         let (mut settings, mut fixed) = (self.clone(), Fixed::default());
-        fixed.option("the environment", args.dataset.clone(), self.environment.clone());
-        fixed.option("--envs", args.rl.envs, self.envs);
+        fixed.option("the environment", args.every.dataset.clone(), self.environment.clone());
+        fixed.option("--envs", args.envs, self.envs);
         let policy = PolicyKind::of(&self.policy).name();
-        fixed.option("--policy", args.rl.policy.map(PolicyKind::name), policy);
-        fixed.option("--seed", args.seed, self.ppo.seed);
+        fixed.option("--policy", args.policy.map(PolicyKind::name), policy);
+        fixed.option("--seed", args.every.seed, self.ppo.seed);
         let rate = self.ppo.learning_rate.at(0.0);
-        fixed.option("--lr", args.lr, rate);
-        let fewer = args.rl.total_steps.filter(|&steps| steps < self.ppo.total_steps);
+        fixed.option("--lr", args.every.lr, rate);
+        let fewer = args.total_steps.filter(|&steps| steps < self.ppo.total_steps);
         fixed.option("--total-steps", fewer, self.ppo.total_steps);
         fixed.check(run)?;
-        settings.base.resume(args);
-        settings.ppo.total_steps = args.rl.total_steps.unwrap_or(self.ppo.total_steps);
-        settings.env_threads = args.rl.env_threads.unwrap_or(self.env_threads);
-        settings.asynchronous |= args.rl.asynchronous;
+        settings.base.resume(&args.every);
+        settings.ppo.total_steps = args.total_steps.unwrap_or(self.ppo.total_steps);
+        settings.env_threads = args.env_threads.unwrap_or(self.env_threads);
+        settings.asynchronous |= args.asynchronous;
         Ok(settings)
     }
 

@@ -11,7 +11,7 @@ use polygrad::train::RunFolder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::args::Train;
+use crate::args::{Every, Examples};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::task::RunSettings;
@@ -78,7 +78,7 @@ pub(crate) struct Training {
 
 impl Base {
     /// Those of a new run.
-    pub(crate) fn new(kind: Kind, args: &Train) -> Self {
+    pub(crate) fn new(kind: Kind, args: &Every) -> Self {
         Self {
             format: FORMAT,
             task: kind,
@@ -90,7 +90,7 @@ impl Base {
     }
 
     /// Takes the device that the command line asks for.
-    pub(crate) fn resume(&mut self, args: &Train) {
+    pub(crate) fn resume(&mut self, args: &Every) {
         if let Some(backend) = &args.backend {
             (self.backend, self.threads) = (backend.clone(), None);
         }
@@ -100,11 +100,16 @@ impl Base {
 
 impl Training {
     /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning rate.
-    pub(crate) fn new(kind: Kind, args: &Train, epochs: usize, batch_size: usize, lr: f64) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        args: &Every,
+        examples: &Examples,
+        (epochs, batch_size, lr): (usize, usize, f64),
+    ) -> Self {
         Self {
             base: Base::new(kind, args),
-            epochs: args.epochs.unwrap_or(epochs),
-            batch_size: args.batch_size.unwrap_or(batch_size),
+            epochs: examples.epochs.unwrap_or(epochs),
+            batch_size: examples.batch_size.unwrap_or(batch_size),
             lr: args.lr.unwrap_or(lr),
             seed: args.seed.unwrap_or(0),
         }

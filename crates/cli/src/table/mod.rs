@@ -1,5 +1,6 @@
 //! `polygrad train table`: a perceptron that predicts one column of a table from the others.
 
+mod args;
 mod data;
 pub(crate) mod eval;
 pub(crate) mod predict;
@@ -15,7 +16,7 @@ use polygrad::{DType, Device, Tensor};
 use polygrad_onnx::graph::Dim;
 use polygrad_onnx::{Export, Input};
 
-use crate::args::Train;
+use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::onnx::Exported;
@@ -23,13 +24,14 @@ use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, counts, name};
 use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
-use crate::train::optimizer;
 use crate::train::resumed::{self, Fixed};
 use crate::train::session::{Session, Trained};
+use crate::train::{optimizer, place};
 
+pub(crate) use args::TrainArgs;
 use data::Data;
-use settings::{Goal, Reading};
-pub(crate) use settings::{SPLITS, Settings};
+pub(crate) use settings::Settings;
+use settings::{Goal, Reading, SPLITS};
 
 impl RunSettings for Settings {
     type Model = Sequential;
@@ -83,15 +85,16 @@ impl RunSettings for Settings {
 }
 
 impl Task for Settings {
+    type Args = TrainArgs;
     type Data = Data;
 
     const LEARNS: &'static str = "model";
 
-    fn new(args: &Train) -> Result<Self> {
+    fn new(args: &TrainArgs) -> Result<Self> {
         Self::of_options(args)
     }
 
-    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
         resumed::settings(self, args, run)
     }
 
@@ -147,9 +150,13 @@ impl Task for Settings {
 }
 
 impl Batches for Settings {
+    fn examples(args: &TrainArgs) -> &Examples {
+        &args.examples
+    }
+
     const JUDGED_BY: &'static str = "validation";
 
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+    fn resume(&mut self, args: &TrainArgs, fixed: &mut Fixed) -> Result<()> {
         let goal = match (args.classify, args.regress) {
             (true, _) => Some("classify"),
             (_, true) => Some("regress"),
@@ -169,7 +176,7 @@ impl Batches for Settings {
         fixed.option("--decimal-comma", decimal_comma, self.reading.decimal_comma);
         fixed.option("--validation-split", args.validation_split, self.validation_split);
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
-        if let Some(file) = args.place()? {
+        if let Some(file) = place(args.path.as_deref(), args.data.as_deref())? {
             self.data = Some(file);
         }
         Ok(())

@@ -9,15 +9,16 @@ use polygrad::data::{Column, Table, TableEncoder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::args::TrainArgs;
 use super::data::{Data, checksum, rows_named, unfit};
-use crate::args::Train;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::progress::{grouped, note};
 use crate::run::config::{LONGEST, Optimizer, Training};
+use crate::train::place;
 
 /// The share of the rows that may be held out.
-pub(crate) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
+pub(super) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
 
 /// Fewer rows teach nothing.
 const FEWEST: usize = 10;
@@ -116,8 +117,8 @@ impl Settings {
     ///
     /// # Errors
     /// No file, or one that is not there; no target.
-    pub(super) fn of_options(args: &Train) -> Result<Self> {
-        let data = args.place()?.ok_or_else(no_file)?;
+    pub(super) fn of_options(args: &TrainArgs) -> Result<Self> {
+        let data = place(args.path.as_deref(), args.data.as_deref())?.ok_or_else(no_file)?;
         let target = args.target.clone().ok_or_else(|| {
             Failure::new("the column to be predicted was not named")
                 .fix("for example: polygrad train table houses.csv --target price")
@@ -127,7 +128,7 @@ impl Settings {
             return Err(Failure::new(what).fix("predict another column, or ignore another"));
         }
         Ok(Self {
-            training: Training::new(Kind::Table, args, 100, 64, 0.003),
+            training: Training::new(Kind::Table, &args.every, &args.examples, (100, 64, 0.003)),
             data: Some(data),
             checksum: String::new(),
             rows: 0,

@@ -1,5 +1,6 @@
 //! `polygrad train`: from options and data to a run, of whatever kind.
 
+pub(crate) mod line;
 pub(crate) mod optimizer;
 pub(crate) mod resumed;
 pub(crate) mod session;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use polygrad::train::{Callback, NonFiniteLoss, Run, RunFolder};
 use polygrad::{Device, ErrorKind};
 
-use crate::args::{Data, Train};
+use crate::args::{Data, Every};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
@@ -20,47 +21,69 @@ use crate::run::{config, resume_command};
 use crate::task::{RunSettings, Task};
 use crate::team::Team;
 use crate::{backend, chargpt, images, rl, table};
+use line::{Line, RunArgs as _, Scanned};
 use session::show;
 
 /// Trains a new model, or goes on with a run.
 ///
 /// # Errors
-/// Everything that options, data, devices and disks can do wrong.
-pub(crate) fn command(args: &Train) -> Result<Outcome> {
-    let together = &args.together;
-    let team = Team::join(together.parallel.as_deref(), together.shard_optimizer)?;
+/// Outside a command line that makes no sense, inside everything that options, data, devices and disks can do wrong.
+pub(crate) fn command(line: &Line) -> std::result::Result<Result<Outcome>, clap::Error> {
+    let scanned = line.scan();
+    match (&scanned.dataset, &scanned.resume) {
+        (None, None) => return Err(line::overview(scanned.wants_help)),
+        _ if scanned.wants_help => {}
+        _ => {
+            let team = match Team::join(scanned.parallel.as_deref()) {
+                Ok(team) => team,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            return of_kind(line, &scanned, team);
+        }
+    }
+    of_kind(line, &scanned, Team::default())
+}
+
+fn of_kind(line: &Line, scanned: &Scanned, team: Team) -> std::result::Result<Result<Outcome>, clap::Error> {
     let kind = team.share(|| {
-        Ok(match (&args.resume, &args.dataset) {
+        Ok(match (&scanned.resume, &scanned.dataset) {
             // What is wrong with a checkpoint that cannot be read, going on with it says.
             (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
             (None, Some(dataset)) => Kind::of_dataset(dataset),
             (None, None) => Kind::Images,
         })
-    })?;
+    });
+    let kind = match kind.and_then(|kind| scanned.must_fit(kind).map(|()| kind)) {
+        Ok(kind) => kind,
+        Err(failure) => return Ok(Err(failure)),
+    };
     match kind {
-        Kind::Images => train::<images::config::Config>(args, &team),
-        Kind::Chargpt => train::<chargpt::Settings>(args, &team),
-        Kind::Table => train::<table::Settings>(args, &team),
-        Kind::Rl => train::<rl::Settings>(args, &team),
+        Kind::Images => train::<images::config::Config>(line, team),
+        Kind::Chargpt => train::<chargpt::Settings>(line, team),
+        Kind::Table => train::<table::Settings>(line, team),
+        Kind::Rl => train::<rl::Settings>(line, team),
     }
 }
 
-fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {
-    T::KIND.must_have(args)?;
-    let show = show(args)?;
-    match &args.resume {
-        Some(path) => resume::<T>(args, path, show, team),
-        None => start::<T>(args, show, team),
-    }
+fn train<T: Task>(line: &Line, team: Team) -> std::result::Result<Result<Outcome>, clap::Error> {
+    let args: T::Args = line.read()?;
+    let team = team.sharding(args.shards());
+    Ok((|| {
+        let show = show(args.every())?;
+        match &args.every().resume {
+            Some(path) => resume::<T>(&args, path, show, &team),
+            None => start::<T>(&args, show, &team),
+        }
+    })())
 }
 
-fn start<T: Task>(args: &Train, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
-    if let Some(run) = restarted(args, team)? {
+fn start<T: Task>(args: &T::Args, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
+    if let Some(run) = restarted(args.every(), team)? {
         return resume::<T>(args, run, show, team);
     }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
-    let run = create(args, &config.title().join("-"), team)?;
+    let run = create(args.every(), &config.title().join("-"), team)?;
     session::run(&config, run, &data, &device, show, Vec::new(), team)
 }
 
@@ -68,7 +91,7 @@ fn start<T: Task>(args: &Train, show: Box<dyn Callback>, team: &Team) -> Result<
 ///
 /// # Errors
 /// When it is not known where it would be.
-fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a Path>> {
+fn restarted<'a>(args: &'a Every, team: &Team) -> Result<Option<&'a Path>> {
     if !team.is_restarted() {
         return Ok(None);
     }
@@ -86,7 +109,7 @@ fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a Path>> {
 ///
 /// # Errors
 /// A folder that there is a run in already, or that cannot be made.
-fn create(args: &Train, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
+fn create(args: &Every, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
     let mut run = None;
     let path = team.share(|| {
         let made = match &args.out {
@@ -115,8 +138,7 @@ fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<
 ///
 /// # Errors
 /// Everything that options, data and devices can do wrong.
-pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
-    T::KIND.must_have(args)?;
+pub(crate) fn prepare<T: Task>(args: &T::Args) -> Result<(T, Device, T::Data)> {
     let mut config = T::new(args)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
@@ -127,7 +149,7 @@ pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
     Ok((config, device, data))
 }
 
-fn resume<T: Task>(args: &Train, path: &Path, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
+fn resume<T: Task>(args: &T::Args, path: &Path, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
     let (run, stored) = open::<T>(path, team)?;
     let config = stored.resumed(args, path)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
@@ -200,16 +222,13 @@ impl Data {
     }
 }
 
-impl Train {
-    /// Where the path or `--data` says that the data are.
-    ///
-    /// # Errors
-    /// Two places, or one that is not there.
-    pub(crate) fn place(&self) -> Result<Option<PathBuf>> {
-        match (&self.path, &self.data.folder) {
-            (Some(_), Some(_)) => Err(Failure::new("two places are named, one of them with --data").fix("name one")),
-            (Some(path), None) => absolute(path).map(Some),
-            (None, _) => self.data.place(),
-        }
+/// Where the path or `--data` says that the data are.
+///
+/// # Errors
+/// Two places, or one that is not there.
+pub(crate) fn place(path: Option<&Path>, data: Option<&Path>) -> Result<Option<PathBuf>> {
+    match (path, data) {
+        (Some(_), Some(_)) => Err(Failure::new("two places are named, one of them with --data").fix("name one")),
+        (found, None) | (None, found) => found.map(absolute).transpose(),
     }
 }

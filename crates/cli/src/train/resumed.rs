@@ -7,31 +7,32 @@ use std::path::Path;
 use hmac_sha256::Hash;
 use serde_json::{Map, Value};
 
-use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
 use crate::run::config::Base;
 use crate::task::{Batches, RunSettings};
+use crate::train::line::RunArgs as _;
 
 /// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may grow), the device and the
 /// place of the data.
 ///
 /// # Errors
 /// Options that ask for something else than the run has, all of them with both values; a place that is not there.
-pub(crate) fn settings<T: Batches>(stored: &T, args: &Train, run: &Path) -> Result<T> {
+pub(crate) fn settings<T: Batches>(stored: &T, args: &T::Args, run: &Path) -> Result<T> {
     let (mut config, mut fixed) = (stored.clone(), Fixed::default());
     let known = stored.training();
-    fixed.option("the data set", args.dataset.clone(), stored.dataset().to_owned());
-    fixed.option("--batch-size", args.batch_size, known.batch_size);
-    fixed.option("--lr", args.lr.map(short), short(known.lr));
-    fixed.option("--seed", args.seed, known.seed);
-    let fewer = args.epochs.filter(|&epochs| epochs < known.epochs);
+    let (every, examples) = (args.every(), T::examples(args));
+    fixed.option("the data set", every.dataset.clone(), stored.dataset().to_owned());
+    fixed.option("--batch-size", examples.batch_size, known.batch_size);
+    fixed.option("--lr", every.lr.map(short), short(known.lr));
+    fixed.option("--seed", every.seed, known.seed);
+    let fewer = examples.epochs.filter(|&epochs| epochs < known.epochs);
     fixed.option("--epochs", fewer, known.epochs);
     config.resume(args, &mut fixed)?;
     fixed.check(run)?;
     let training = config.training_mut();
-    training.epochs = args.epochs.unwrap_or(training.epochs);
-    training.base.resume(args);
+    training.epochs = examples.epochs.unwrap_or(training.epochs);
+    training.base.resume(every);
     Ok(config)
 }
 

@@ -10,7 +10,7 @@ use polygrad::{Device, manual_seed};
 
 use super::explained;
 use super::resumed::model_metadata;
-use crate::args::Train;
+use crate::args::Every;
 use crate::dashboard;
 use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
@@ -152,7 +152,7 @@ impl Session<'_> {
 ///
 /// # Errors
 /// A dashboard that is not in this build.
-pub(super) fn show(args: &Train) -> Result<Box<dyn Callback>> {
+pub(super) fn show(args: &Every) -> Result<Box<dyn Callback>> {
     match args.tui {
         true => dashboard::callback(),
         false => Ok(Box::new(ProgressBar::printing(say))),

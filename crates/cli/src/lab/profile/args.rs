@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::args::{Train, positive};
+use crate::args::positive;
+use crate::images::TrainArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct Profile {
@@ -23,7 +24,7 @@ pub(super) enum What {
 #[derive(Debug, Args)]
 pub(super) struct Training {
     #[command(flatten)]
-    pub(super) train: Train,
+    pub(super) train: TrainArgs,
 
     #[command(flatten)]
     pub(super) how: How,

@@ -43,7 +43,12 @@ pub(crate) fn command(args: &Profile) -> Result<Outcome> {
 }
 
 fn refuse_runs(args: &Training) -> Result<()> {
-    let kind = args.train.dataset.as_deref().map_or(Kind::Images, Kind::of_dataset);
+    let kind = args
+        .train
+        .every
+        .dataset
+        .as_deref()
+        .map_or(Kind::Images, Kind::of_dataset);
     if kind != Kind::Images {
         return Err(Failure::new(format!(
             "a profile of training is of images, and this is {}",
@@ -51,13 +56,13 @@ fn refuse_runs(args: &Training) -> Result<()> {
         ))
         .fix("name a data set of images, such as fashion-mnist, or a case of `polygrad profile bench`"));
     }
-    for (option, given) in [("--resume", &args.train.resume), ("--out", &args.train.out)] {
+    for (option, given) in [("--resume", &args.train.every.resume), ("--out", &args.train.every.out)] {
         if given.is_some() {
             return Err(Failure::new(format!("{option} names a run, and a profile leaves none"))
                 .fix(format!("leave {option} out; --trace names the file to write")));
         }
     }
-    if args.train.tui {
+    if args.train.every.tui {
         return Err(Failure::new("--tui shows a run, and a profile is none").fix("leave --tui out"));
     }
     Ok(())

@@ -69,7 +69,7 @@ fn training<'a>(config: &Config, data: &Dataset, device: &Device) -> Result<Work
         config.model(device)?,
         steps,
         TrainerConfig::epochs(epochs as u64),
-        &Team::alone(),
+        &Team::default(),
         false,
     )?;
     trainer.model().train();

@@ -21,7 +21,7 @@ use training::{Trained, train};
 /// A training or backend that is not there, one that fails, and a file that cannot be written.
 pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     let chosen = chosen(&args.trainings)?;
-    let team = Team::join(args.parallel.as_deref(), false)?;
+    let team = Team::join(args.parallel.as_deref())?;
     let device = backend::open(&args.backend, args.threads)?;
     let path = args.plot.as_deref().filter(|_| team.rank() == 0);
     let plot = path.map(AtomicFile::create).transpose()?;

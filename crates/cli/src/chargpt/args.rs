@@ -1,0 +1,35 @@
+//! What `polygrad train chargpt` is told.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::{Every, Examples};
+use crate::train::line::RunArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) every: Every,
+
+    /// The text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) examples: Examples,
+}
+
+impl RunArgs for TrainArgs {
+    const ABOUT: &'static str = "Learn to write from a text, a character at a time";
+    const USAGE: &'static str = "polygrad train chargpt [OPTIONS]
+       polygrad train --resume RUN [OPTIONS]";
+
+    fn every(&self) -> &Every {
+        &self.every
+    }
+
+    fn shards(&self) -> bool {
+        self.examples.shard_optimizer
+    }
+}

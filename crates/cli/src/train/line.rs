@@ -1,0 +1,184 @@
+//! The words behind `polygrad train`: which kind of run they are about, whose options they are then read by.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Command};
+
+use crate::args::Every;
+use crate::failure::Result;
+use crate::kind::Kind;
+use crate::{chargpt, images, rl, table};
+
+/// The options of one kind of run.
+pub(crate) trait RunArgs: Args {
+    /// What such a run does, in a line.
+    const ABOUT: &'static str;
+    /// How the command is written, in lines.
+    const USAGE: &'static str;
+
+    /// Those of every run.
+    fn every(&self) -> &Every;
+
+    /// Whether the optimizer's moments are spread over the processes.
+    fn shards(&self) -> bool {
+        false
+    }
+}
+
+/// What follows `polygrad train`.
+#[derive(Debug, Args)]
+pub(crate) struct Line {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// What has to be known before it is known which options there are.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Scanned {
+    pub(super) dataset: Option<String>,
+    pub(super) resume: Option<PathBuf>,
+    pub(super) parallel: Option<String>,
+    /// Whether only help is asked for.
+    pub(super) wants_help: bool,
+    /// Names of options as they were given, and how many words stand by themselves.
+    options: Vec<String>,
+    bare: usize,
+}
+
+impl Line {
+    /// Finds what the kind of the run depends on.
+    pub(super) fn scan(&self) -> Scanned {
+        let commands = Options::all();
+        let takes_value = |name: &str| commands.iter().any(|options| options.takes_value(name));
+        let mut scanned = Scanned::default();
+        let mut words = self.words.iter().map(|word| word.to_string_lossy());
+        while let Some(word) = words.next() {
+            let Some(option) = word.strip_prefix("--").filter(|option| !option.is_empty()) else {
+                scanned.wants_help |= word == "-h";
+                if !word.starts_with('-') {
+                    scanned.bare += 1;
+                    scanned.dataset.get_or_insert_with(|| word.into_owned());
+                }
+                continue;
+            };
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None if takes_value(option) => (option.to_owned(), words.next().map(String::from)),
+                None => (option.to_owned(), None),
+            };
+            match name.as_str() {
+                "resume" => scanned.resume = value.map(PathBuf::from),
+                "parallel" => scanned.parallel = value,
+                "help" => scanned.wants_help = true,
+                _ => {}
+            }
+            scanned.options.push(name);
+        }
+        scanned
+    }
+
+    /// Reads them as the options of one kind of run.
+    ///
+    /// # Errors
+    /// As clap has them, help among them.
+    pub(super) fn read<A: RunArgs>(&self) -> std::result::Result<A, clap::Error> {
+        let command = command::<A>(Command::new("polygrad train")).no_binary_name(true);
+        A::from_arg_matches(&command.try_get_matches_from(&self.words)?)
+    }
+}
+
+/// What to say where it is not known what to learn from: which kinds of runs there are, for whoever asks for help, or that a word is missing.
+pub(super) fn overview(wants_help: bool) -> clap::Error {
+    let kinds: String = [
+        ("fashion-mnist", images::TrainArgs::ABOUT),
+        ("images DIR", images::TrainArgs::ABOUT),
+        ("table FILE", table::TrainArgs::ABOUT),
+        ("chargpt", chargpt::TrainArgs::ABOUT),
+        ("cartpole", rl::TrainArgs::ABOUT),
+    ]
+    .iter()
+    .map(|(name, about)| format!("  {name:<15}{about}\n"))
+    .collect();
+    let command = Every::augment_args(Command::new("polygrad train"))
+        .about("Train a model and leave it, its checkpoints and its curves in a run folder")
+        .override_usage("polygrad train DATASET [OPTIONS]\n       polygrad train --resume RUN [OPTIONS]")
+        .after_help(format!(
+            "What there is to train, each with more options: `polygrad train table --help` has those of tables.\n{kinds}"
+        ))
+        .no_binary_name(true);
+    let words: &[&str] = if wants_help { &["--help"] } else { &[] };
+    let usage = "polygrad train DATASET [OPTIONS]";
+    match command.try_get_matches_from(words) {
+        Err(error) => error,
+        Ok(_) => clap::Error::raw(clap::error::ErrorKind::MissingRequiredArgument, usage),
+    }
+}
+
+fn command<A: RunArgs>(command: Command) -> Command {
+    A::augment_args(command).about(A::ABOUT).override_usage(A::USAGE)
+}
+
+/// The options of a kind of run.
+struct Options {
+    kind: Kind,
+    command: Command,
+}
+
+impl Options {
+    fn all() -> [Self; 4] {
+        [
+            Self::of::<images::TrainArgs>(Kind::Images),
+            Self::of::<chargpt::TrainArgs>(Kind::Chargpt),
+            Self::of::<table::TrainArgs>(Kind::Table),
+            Self::of::<rl::TrainArgs>(Kind::Rl),
+        ]
+    }
+
+    fn of<A: RunArgs>(kind: Kind) -> Self {
+        let command = command::<A>(Command::new(kind.name()));
+        Self { kind, command }
+    }
+
+    fn find(&self, name: &str) -> Option<&clap::Arg> {
+        let mut options = self.command.get_arguments();
+        options.find(|option| option.get_long() == Some(name))
+    }
+
+    /// Whether the word behind an option of this name is its value.
+    fn takes_value(&self, name: &str) -> bool {
+        let option = self.find(name);
+        option.is_some_and(|option| matches!(option.get_action(), ArgAction::Set | ArgAction::Append))
+    }
+
+    /// Whether the name of the data is followed by a path.
+    fn takes_path(&self) -> bool {
+        self.command.get_positionals().count() > 1
+    }
+}
+
+impl Scanned {
+    /// Fails where there is an option that only other kinds of runs have.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub(super) fn must_fit(&self, kind: Kind) -> Result<()> {
+        let all = Options::all();
+        let foreign = |has: &dyn Fn(&Options) -> bool| {
+            let kinds: Vec<Kind> = all.iter().filter(|options| has(options)).map(|o| o.kind).collect();
+            (!kinds.contains(&kind) && !kinds.is_empty()).then_some(kinds)
+        };
+        let options = self.options.iter();
+        let found = options.map(|name| (format!("--{name}"), foreign(&|options| options.find(name).is_some())));
+        let path = (
+            "a path".to_owned(),
+            foreign(&|options| options.takes_path()).filter(|_| self.bare > 1),
+        );
+        for (what, kinds) in found.chain([path]) {
+            if let Some(kinds) = kinds {
+                return Err(kind.foreign(&what, &kinds));
+            }
+        }
+        Ok(())
+    }
+}
