@@ -165,8 +165,22 @@ fn pages(folder: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there and in the pages at the top, leads to a file and, where it
-/// names one, to a heading.
+/// The `NOTES.md` of all crates that have one.
+fn notes(checkout: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for folder in ["backends", "crates"].map(|folder| checkout.join(folder)) {
+        for entry in fs::read_dir(&folder).map_err(|e| told(&folder, &e))? {
+            let page = entry.map_err(|e| told(&folder, &e))?.path().join("NOTES.md");
+            if page.exists() {
+                found.push(page);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there, in the pages at the top and in the notes
+/// of the crates, leads to a file and, where it names one, to a heading.
 ///
 /// # Errors
 /// What is wrong, a line for each.
@@ -182,6 +196,7 @@ fn check(checkout: &Path) -> Result<(), String> {
         .map(|page| format!("{} is not listed in docs/SUMMARY.md", page.display()))
         .collect();
     all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| checkout.join(page)));
+    all.extend(notes(checkout)?);
     for page in &all {
         let text = fs::read_to_string(page).map_err(|e| told(page, &e))?;
         for link in links(&text) {
