@@ -179,8 +179,8 @@ fn notes(checkout: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there, in the pages at the top and in the notes
-/// of the crates, leads to a file and, where it names one, to a heading.
+/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there, in the pages at the top and in the
+/// notes of the crates, leads to a file and, where it names one, to a heading.
 ///
 /// # Errors
 /// What is wrong, a line for each.

@@ -20,8 +20,8 @@ pub(crate) enum Access {
     Strided,
 }
 
-/// The kernel of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided view, the views'
-/// addresses and the scalars.
+/// The kernel of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided
+/// view, the views' addresses and the scalars.
 ///
 /// # Errors
 /// When it has a step that there is no CUDA C for.

@@ -8,7 +8,8 @@ use crate::DType;
 pub struct Capabilities {
     /// Dtypes that tensors can have.
     pub dtypes: Vec<DType>,
-    /// Whether ops return before they are done, so that timings need [`Backend::synchronize`](crate::Backend::synchronize).
+    /// Whether ops return before they are done, so that timings need
+    /// [`Backend::synchronize`](crate::Backend::synchronize).
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,

@@ -7,9 +7,11 @@ pub enum InterpolateMode {
     Nearest,
     /// The element nearest to the centre of the new cell: PyTorch's `nearest-exact`.
     NearestExact,
-    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the number of spatial axes.
+    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the
+    /// number of spatial axes.
     Linear,
-    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`. Values may overshoot.
+    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`.
+    /// Values may overshoot.
     Cubic,
     /// The mean of the elements that a new cell covers: adaptive average pooling.
     Area,

@@ -211,7 +211,8 @@ native_element! {
     f64 F64 Float;
 }
 
-/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is cut off, and made odd.
+/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is
+/// cut off, and made odd.
 ///
 /// Source: Boldo and Melquiond, "When double rounding is odd" (2005).
 #[inline]

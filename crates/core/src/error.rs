@@ -87,8 +87,9 @@ pub struct Operand {
 /// It is one pointer wide, so that `Result` stays small on the hot path. Context is added on the way up
 /// with [`Error::with_op`], [`Error::with_operands`], [`Error::in_module`] and [`Error::with_hint`].
 ///
-/// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}` end with the innermost
-/// [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without, nothing is captured.
+/// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}`
+/// end with the innermost [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without,
+/// nothing is captured.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -185,8 +186,8 @@ impl Error {
         }
     }
 
-    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the innermost the
-    /// one of its parts that failed.
+    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the
+    /// innermost the one of its parts that failed.
     #[must_use]
     pub fn with_op(mut self, op: impl Into<Cow<'static, str>>) -> Self {
         let op = op.into();
@@ -289,8 +290,9 @@ impl Error {
         (!parts.is_empty()).then(|| parts.join("."))
     }
 
-    /// Where it arose, the innermost frame first: the frames outside of this library and the standard library. None but with `RUST_BACKTRACE=1`;
-    /// without lines in a program that is built without debug information. Looking them up takes milliseconds.
+    /// Where it arose, the innermost frame first: the frames outside of this library and the standard library. None
+    /// but with `RUST_BACKTRACE=1`; without lines in a program that is built without debug information. Looking them
+    /// up takes milliseconds.
     pub fn frames(&self) -> Vec<Frame> {
         of_users(&self.0.backtrace)
     }

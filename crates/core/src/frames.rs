@@ -62,8 +62,8 @@ pub(crate) fn of_users(backtrace: &Backtrace) -> Vec<Frame> {
     }
 }
 
-/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is known. A program with
-/// line tables alone has names without crates: there the place decides.
+/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is
+/// known. A program with line tables alone has names without crates: there the place decides.
 fn parse(text: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     // The function whose place is read next, and whether it is the user's as far as its name tells.

@@ -208,8 +208,8 @@ impl HostTensor {
         })
     }
 
-    /// How many of the elements another dtype has no room for: finite ones that are infinite in `cast`, which is this tensor in that dtype, and
-    /// others than 0 that are 0 in it.
+    /// How many of the elements another dtype has no room for: finite ones that are infinite in `cast`, which is this
+    /// tensor in that dtype, and others than 0 that are 0 in it.
     pub fn lost_in(&self, cast: &Self) -> (u64, u64) {
         let count = |host: &Self| {
             let (mut infinite, mut zero) = (0_u64, 0_u64);

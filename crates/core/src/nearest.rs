@@ -1,7 +1,7 @@
 //! Guessing which name was meant.
 
-/// The candidate most like `name`, if one is like it at all. Parts between dots that both begin or end with are left aside; of the letters
-/// in between, of whatever case, at most a third differ.
+/// The candidate most like `name`, if one is like it at all. Parts between dots that both begin or end with are left
+/// aside; of the letters in between, of whatever case, at most a third differ.
 ///
 /// ```
 /// use polygrad_core::nearest;
@@ -34,8 +34,8 @@ fn differing<'a>(a: &'a str, b: &'a str) -> (&'a str, &'a str) {
     (a, b)
 }
 
-/// How many letters must be inserted, deleted, replaced, or swapped with the next. Source: Boytsov, "Indexing methods for approximate
-/// dictionary searching" (2011), the optimal string alignment.
+/// How many letters must be inserted, deleted, replaced, or swapped with the next. Source: Boytsov, "Indexing methods
+/// for approximate dictionary searching" (2011), the optimal string alignment.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

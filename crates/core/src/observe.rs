@@ -1,4 +1,5 @@
-//! How backends compute: what they decompose, and what they do on the host. It is observed, so that nobody has to say it, or can say it wrongly.
+//! How backends compute: what they decompose, and what they do on the host. It is observed, so that nobody has to say
+//! it, or can say it wrongly.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,7 +18,8 @@ thread_local! {
     static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `f`, and gives its result together with how this thread computed it. Observations inside of others are not kept apart.
+/// Runs `f`, and gives its result together with how this thread computed it. Observations inside of
+/// others are not kept apart.
 pub fn observe<R>(f: impl FnOnce() -> R) -> (R, Seen) {
     struct Off;
     impl Drop for Off {
@@ -49,7 +51,8 @@ pub fn on_host() {
     }
 }
 
-/// Takes down that an update in place had to copy a tensor of so many bytes first, since somebody else holds its memory; for the backends that do so.
+/// Takes down that an update in place had to copy a tensor of so many bytes first, since somebody else holds its
+/// memory; for the backends that do so.
 #[inline]
 pub fn copied_to_update(bytes: usize) {
     COPIED.set(COPIED.get().wrapping_add(bytes as u64));

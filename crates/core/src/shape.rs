@@ -219,8 +219,8 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several integer types, a
-/// [`Shape`], one extent, or `()` for rank 0.
+/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several
+/// integer types, a [`Shape`], one extent, or `()` for rank 0.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no shape",
     note = "write the extents as an array, `[2, 3]`, or as a tuple, `(batch, -1)`; `()` is rank 0"

@@ -1,4 +1,5 @@
-//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what profiles are made of.
+//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what
+//! profiles are made of.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,8 +42,9 @@ thread_local! {
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, and tells `sink` of each call that this thread makes meanwhile; of those that `sink` makes itself it is not told. If it `waits`, each
-/// call lasts until the device has done it. One of these inside of another is alone until it ends.
+/// Runs `f`, and tells `sink` of each call that this thread makes meanwhile; of those that `sink` makes itself it
+/// is not told. If it `waits`, each call lasts until the device has done it. One of these inside of another is
+/// alone until it ends.
 pub fn with_timer<R>(waits: bool, sink: Rc<dyn Fn(&Timed<'_>)>, f: impl FnOnce() -> R) -> R {
     /// Puts the timer before it back when `f` panics, too.
     struct Restore(Option<Timer>);

@@ -39,7 +39,8 @@ pub(crate) struct Activity {
     pub(crate) waiting: Waiting,
     /// Requests whose answers are not sent whole.
     open: AtomicUsize,
-    /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the first request ended.
+    /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the
+    /// first request ended.
     last: AtomicU64,
     is_http2: AtomicBool,
 }

@@ -16,7 +16,8 @@ use tower_service::Service;
 use crate::http::{self, Answer};
 use crate::server::Shared;
 
-/// All addresses. The router looks up a request's address, remembers what it found, and copies the handler; an inference needs none of that.
+/// All addresses. The router looks up a request's address, remembers what it found, and copies the handler; an
+/// inference needs none of that.
 #[derive(Clone)]
 pub(crate) struct Direct {
     router: Router,

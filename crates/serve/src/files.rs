@@ -18,7 +18,8 @@ pub struct Files<F> {
 }
 
 impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Files<F> {
-    /// A model that `read` makes of the files under `paths`; of a folder count the files in it, not those in its folders.
+    /// A model that `read` makes of the files under `paths`; of a folder count the files in it, not
+    /// those in its folders.
     pub fn new(paths: impl IntoIterator<Item = impl Into<PathBuf>>, read: F) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
         Self { paths, read }

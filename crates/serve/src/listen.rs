@@ -28,26 +28,29 @@ use crate::server::Shared;
 /// What a server allows connections, so that none of them harms the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So many are open at once; more are told to come later, but for questions about health. Each takes a file of the process, of which many
-    /// systems allow 1,024.
+    /// So many are open at once; more are told to come later, but for questions about health. Each takes a file of the
+    /// process, of which many systems allow 1,024.
     pub connections: usize,
-    /// So many of them one peer may have: an address, of IPv6 a network of 64 bits. A proxy before the server is one peer.
+    /// So many of them one peer may have: an address, of IPv6 a network of 64 bits. A proxy before
+    /// the server is one peer.
     pub connections_per_peer: usize,
     /// The longest headers of a request, in bytes, at least 8,192.
     pub header_bytes: usize,
     /// From the opening of a connection to the end of the headers of its first request.
     pub header_timeout: Duration,
-    /// A body has so long, and a second more for each [`Limits::body_rate`] bytes of it. Streams of gRPC may take their time.
+    /// A body has so long, and a second more for each [`Limits::body_rate`] bytes of it. Streams of gRPC
+    /// may take their time.
     pub body_timeout: Duration,
     /// The fewest bytes of a body in a second, in the long run.
     pub body_rate: u64,
-    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that have left, into the buffers of the
-    /// system at first; then the connection is closed.
+    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that have
+    /// left, into the buffers of the system at first; then the connection is closed.
     pub write_timeout: Duration,
-    /// So many bytes of answers may wait to be read on one connection; where more than one answer waits, others are refused beyond that.
+    /// So many bytes of answers may wait to be read on one connection; where more than one answer waits, others are
+    /// refused beyond that.
     pub unread_bytes: usize,
-    /// So many on all of them. Where there is no room for another answer, connections that have read nothing for a second are closed, and if there
-    /// are none, it is refused.
+    /// So many on all of them. Where there is no room for another answer, connections that have read nothing for a
+    /// second are closed, and if there are none, it is refused.
     pub unread_bytes_in_all: usize,
     /// From the end of a request to the end of the next one's headers; a connection that is idle for longer is closed.
     pub keep_alive: Duration,
@@ -58,8 +61,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1,000 connections, 750 of one peer; headers of 64 KiB within 10 s; 30 s for a body or for reading an answer, and 16 KiB/s; 64 MiB unread on a
-    /// connection and 512 MiB on all; idle for 60 s; 256 streams; 30 s to end.
+    /// 1,000 connections, 750 of one peer; headers of 64 KiB within 10 s; 30 s for a body or for reading an answer, and
+    /// 16 KiB/s; 64 MiB unread on a connection and 512 MiB on all; idle for 60 s; 256 streams; 30 s to end.
     fn default() -> Self {
         Self {
             connections: 1000,
@@ -97,8 +100,9 @@ const GRACE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Answers whoever connects, by HTTP/1.1, HTTP/2 and gRPC, until `shutdown` is over. From then on nobody is let in, health says that the server is not
-    /// ready, and requests that were accepted are answered, for up to [`Limits::drain`]. Returns how many connections were cut off after that.
+    /// Answers whoever connects, by HTTP/1.1, HTTP/2 and gRPC, until `shutdown` is over. From then on nobody is let in,
+    /// health says that the server is not ready, and requests that were accepted are answered, for up to
+    /// [`Limits::drain`]. Returns how many connections were cut off after that.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> usize {
         let limits = &self.0.options.limits;
         let places = Places::new(limits);

@@ -16,10 +16,12 @@ pub trait Model: Send + Sync + 'static {
     /// The outputs in the signature's order, from inputs in its order. Inputs fit their types; states are among both.
     ///
     /// # Errors
-    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is a fault of this side.
+    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is
+    /// a fault of this side.
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>>;
 
-    /// Why requests are computed one by one although their extents would let them be joined; none where they are joined, or cannot be.
+    /// Why requests are computed one by one although their extents would let them be joined; none where they are
+    /// joined, or cannot be.
     fn apart(&self) -> Option<&str> {
         None
     }
@@ -32,8 +34,8 @@ pub trait Model: Send + Sync + 'static {
         "polygrad"
     }
 
-    /// What is known of it beside that, by name: of a run's model the `mean` and `std` of pixels, the `classes` in lines, the `encoder` of a table's
-    /// columns. Whoever asks for its configuration is told.
+    /// What is known of it beside that, by name: of a run's model the `mean` and `std` of pixels, the `classes` in
+    /// lines, the `encoder` of a table's columns. Whoever asks for its configuration is told.
     fn metadata(&self) -> &[(String, String)] {
         &[]
     }
@@ -72,8 +74,8 @@ pub struct TensorSpec {
     pub batch: Option<usize>,
     /// What an input is where a request leaves it out. None where it cannot be left out.
     pub default: Option<InputDefault>,
-    /// What the places along an output's last axis are called, which answers to the extension `classification` tell; nothing where that is not
-    /// known.
+    /// What the places along an output's last axis are called, which answers to the extension `classification` tell;
+    /// nothing where that is not known.
     pub labels: Arc<[String]>,
 }
 
@@ -87,8 +89,8 @@ pub struct State {
 }
 
 impl Signature {
-    /// Whether rows of several requests may be joined: each input and output has an axis for them, but for inputs with a default value,
-    /// which then is the same for all.
+    /// Whether rows of several requests may be joined: each input and output has an axis for them, but for inputs with
+    /// a default value, which then is the same for all.
     pub fn is_batched(&self) -> bool {
         let is_kept_state = |place| self.is_state_input(place) && self.inputs[place].default_value().is_some();
         let has_input = self.inputs.iter().any(|spec| spec.batch.is_some());
@@ -101,7 +103,8 @@ impl Signature {
         inputs.chain(&self.outputs)
     }
 
-    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not among the extents there.
+    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not
+    /// among the extents there.
     pub(crate) fn is_batched_first(&self) -> bool {
         let mut all = self.inputs.iter().chain(&self.outputs);
         self.is_batched() && all.all(|spec| spec.batch == Some(0))
@@ -164,8 +167,8 @@ impl Signature {
         states.collect()
     }
 
-    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of this name; else along
-    /// their first axes, if all of those are open.
+    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of
+    /// this name; else along their first axes, if all of those are open.
     pub fn batch_by_name(&mut self) {
         let Some(first @ (Dim::Named(_) | Dim::Unknown)) = self.inputs.first().and_then(|spec| spec.dims.first())
         else {

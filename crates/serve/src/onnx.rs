@@ -15,10 +15,10 @@ pub struct OnnxService {
 }
 
 impl OnnxService {
-    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
-    /// name is found in each, and only where each node of the graph is known to keep rows apart, which is tried on a few numbers, too; else
-    /// [`Model::apart`] says why not. An output `next_NAME` is the state for an input `NAME`. An input
-    /// that has a default in the file may be left out.
+    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or
+    /// an extent of the same name is found in each, and only where each node of the graph is known to keep rows apart,
+    /// which is tried on a few numbers, too; else [`Model::apart`] says why not. An output `next_NAME` is the state for
+    /// an input `NAME`. An input that has a default in the file may be left out.
     ///
     /// # Errors
     /// An input or output that is no tensor, or of a type that the protocol lacks.

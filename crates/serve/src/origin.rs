@@ -1,5 +1,5 @@
-//! Whether a request is from where it should be. A browser sends requests to any address for the pages of others: to this one's as they are, and
-//! after the name of such a page was made to lead here, as if they were this server's own.
+//! Whether a request is from where it should be. A browser sends requests to any address for the pages of others: to
+//! this one's as they are, and after the name of such a page was made to lead here, as if they were this server's own.
 
 use std::net::IpAddr;
 

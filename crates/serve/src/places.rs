@@ -1,4 +1,5 @@
-//! Who may have a connection: so many in all, a share of them for each peer, and a few that are kept for questions about health.
+//! Who may have a connection: so many in all, a share of them for each peer, and a few that are kept for
+//! questions about health.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +12,8 @@ use tokio::task::AbortHandle;
 
 use crate::Limits;
 
-/// So many connections are let in beyond all places, for health alone. Few: with the default number of places they stay below 1,024 files.
+/// So many connections are let in beyond all places, for health alone. Few: with the default number of places they
+/// stay below 1,024 files.
 const KEPT: usize = 8;
 
 /// How often it is told that there are no places.
@@ -66,8 +68,8 @@ impl Places {
         })
     }
 
-    /// Keeps one of the last places for the connection that `task` serves. Where there is none, the oldest of those ends: what asks about health is
-    /// soon answered, and whoever holds on to a place has had its time.
+    /// Keeps one of the last places for the connection that `task` serves. Where there is none, the oldest of those
+    /// ends: what asks about health is soon answered, and whoever holds on to a place has had its time.
     pub(crate) fn keep(&self, task: AbortHandle) {
         let mut kept = lock(&self.kept);
         kept.tasks.retain(|task| !task.is_finished());

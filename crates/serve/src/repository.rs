@@ -150,8 +150,8 @@ impl Repository {
         Self::with_find(pool, None)
     }
 
-    /// One to which `find` adds the models that it finds, whenever [`Repository::reload_changed`] or [`Repository::load`] of an unknown name is
-    /// called. What has a time of its last change is then loaded.
+    /// One to which `find` adds the models that it finds, whenever [`Repository::reload_changed`] or
+    /// [`Repository::load`] of an unknown name is called. What has a time of its last change is then loaded.
     pub fn finding(pool: Pool, find: impl Fn(&Self) + Send + Sync + 'static) -> Self {
         Self::with_find(pool, Some(Box::new(find)))
     }
@@ -168,7 +168,8 @@ impl Repository {
     /// Adds a version of a model, which [`Repository::load`] loads.
     ///
     /// # Errors
-    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version that is there already.
+    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version
+    /// that is there already.
     pub fn add(&self, name: &str, version: u64, source: impl Source, settings: Settings) -> Result<()> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
@@ -209,8 +210,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Loads all versions of a model, or loads them again. Requests are answered by what was there before until a version is whole; one that
-    /// cannot be loaded leaves it there. Takes as long as the loading does, so not for a thread of an asynchronous runtime.
+    /// Loads all versions of a model, or loads them again. Requests are answered by what was there before until a
+    /// version is whole; one that cannot be loaded leaves it there. Takes as long as the loading does, so not for a
+    /// thread of an asynchronous runtime.
     ///
     /// # Errors
     /// No such model; the first version that could not be loaded.

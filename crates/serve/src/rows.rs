@@ -1,4 +1,5 @@
-//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is joined with another.
+//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is
+//! joined with another.
 
 use polygrad_core::{HostTensor, Result, Shape};
 use polygrad_onnx::OnnxModel;
@@ -6,13 +7,15 @@ use polygrad_onnx::graph::{Dim, ElementType, Literal};
 
 use crate::{Model, Signature, TensorSpec, Value};
 
-/// Extents that are tried where the model leaves them open: models of texts take any, models of pictures need some size.
+/// Extents that are tried where the model leaves them open: models of texts take any, models of
+/// pictures need some size.
 const EXTENTS: [usize; 3] = [8, 32, 64];
 
 /// How much larger the numbers of other rows are: what counts only beyond some bound is to show, too.
 const FACTORS: [f64; 4] = [1.0, 300.0, -1e4, 1e-4];
 
-/// Why rows cannot be computed together, if they cannot: `signature` says where they are in `graph`, which `model` runs.
+/// Why rows cannot be computed together, if they cannot: `signature` says where they are in
+/// `graph`, which `model` runs.
 pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signature) -> Option<String> {
     let is_open = |spec: &TensorSpec| {
         let mut dims = spec.dims.iter().enumerate();

@@ -31,8 +31,9 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Requests need one of these, except for health; none where everybody may ask.
     pub tokens: Option<Tokens>,
-    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a request is for, other names in
-    /// the header `Host` are refused, since the page of anybody may make its own name lead here. `*` is any name.
+    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a
+    /// request is for, other names in the header `Host` are refused, since the page of anybody may make its own name
+    /// lead here. `*` is any name.
     pub allowed_hosts: Vec<String>,
     /// [`Server::serve`] answers by TLS.
     #[cfg(feature = "tls")]

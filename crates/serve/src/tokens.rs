@@ -14,8 +14,8 @@ use crate::watched::Watched;
 pub struct Tokens(Arc<Watched<Vec<Vec<u8>>>>);
 
 impl Tokens {
-    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged by then lets nobody in, and an
-    /// error is logged: whoever takes tokens away means it.
+    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged
+    /// by then lets nobody in, and an error is logged: whoever takes tokens away means it.
     ///
     /// # Errors
     /// A file that cannot be read, holds no token, or one with other characters than visible ASCII.

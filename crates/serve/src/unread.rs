@@ -48,8 +48,8 @@ impl Unread {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts off connections that take nothing, those first that have not for the longest, so that so many bytes are free; none and false where that
-    /// is not enough.
+    /// Cuts off connections that take nothing, those first that have not for the longest, so that so many bytes are
+    /// free; none and false where that is not enough.
     fn make_room(&self, wanted: usize) -> bool {
         let stalled = STALLED.as_millis() as u64;
         let connections = self.lock();

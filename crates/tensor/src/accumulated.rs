@@ -11,7 +11,8 @@ pub(crate) struct Accumulated<B: Backend> {
     stretches: Option<Stretches<B>>,
 }
 
-/// Along one axis, to be joined once all have come: padding each to the whole and adding it would cost as much for each as for all.
+/// Along one axis, to be joined once all have come: padding each to the whole and adding it would cost as much
+/// for each as for all.
 struct Stretches<B: Backend> {
     axis: usize,
     /// The extent of the whole.
@@ -22,7 +23,8 @@ struct Stretches<B: Backend> {
     held: usize,
 }
 
-/// As many times the whole are held in stretches before they are joined: slices that overlap could else take any amount of memory.
+/// As many times the whole are held in stretches before they are joined: slices that overlap could else take
+/// any amount of memory.
 const MAX_WHOLES: usize = 2;
 
 impl<B: Backend> Accumulated<B> {

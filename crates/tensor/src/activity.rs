@@ -19,7 +19,8 @@ thread_local! {
     static ACTIVITY: Cell<Activity> = const { Cell::new(Activity::Direct) };
 }
 
-/// For whose sake this thread computes at the moment: for wrappers of a device, which see ops and not where they come from.
+/// For whose sake this thread computes at the moment: for wrappers of a device, which see ops and not
+/// where they come from.
 ///
 /// ```
 /// use polygrad_tensor::{Activity, activity};

@@ -18,16 +18,18 @@ pub fn autocast_dtype() -> Option<DType> {
 
 /// Runs `f` in mixed precision on this thread, as PyTorch's `torch.autocast("cpu", dtype)`:
 ///
-/// - Products cast their operands to `dtype`, bf16 or f16, and give it: `matmul`, `mm`, `bmm`, `addmm`, `einsum`, `linear`, `conv`,
-///   `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
-/// - Losses, `prod`, pooling over three axes and borders that reflect or replicate cast f16 and bf16 to f32, and give that.
+/// - Products cast their operands to `dtype`, bf16 or f16, and give it: `matmul`, `mm`, `bmm`, `addmm`, `einsum`,
+///   `linear`, `conv`, `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
+/// - Losses, `prod`, pooling over three axes and borders that reflect or replicate cast f16 and bf16
+///   to f32, and give that.
 /// - All other ops give what their operands' dtypes promote to, as always: a sum of bf16 and f32 is f32.
 ///
-/// f64 and integers stay as they are. Casts are ops of the gradient graph, so gradients come in the dtype of the parameters, which stay f32, as does
-/// the optimizer. The backward pass computes in the dtypes of the forward pass, wherever it is called. [`checkpoint`](crate::checkpoint) computes
-/// again in the mode of the first time.
+/// f64 and integers stay as they are. Casts are ops of the gradient graph, so gradients come in the dtype of the
+/// parameters, which stay f32, as does the optimizer. The backward pass computes in the dtypes of the forward pass,
+/// wherever it is called. [`checkpoint`](crate::checkpoint) computes again in the mode of the first time.
 ///
-/// bf16 has the range of f32. Gradients in f16 may fall below its range: scale the loss with the `GradScaler` of polygrad-nn.
+/// bf16 has the range of f32. Gradients in f16 may fall below its range: scale the loss with the
+/// `GradScaler` of polygrad-nn.
 ///
 /// Autocasts nest. `autocast(DType::F32, f)` runs `f` in full precision within another one.
 ///
@@ -74,7 +76,8 @@ pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// What an op that autocast lowers does first, where the mode is on: it casts its operands and runs itself on them outside the mode.
+/// What an op that autocast lowers does first, where the mode is on: it casts its operands and runs itself on
+/// them outside the mode.
 #[derive(Clone, Copy)]
 pub(crate) struct Lower(DType);
 

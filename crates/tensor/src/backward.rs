@@ -37,7 +37,8 @@ impl<B: Backend> Default for BackwardOptions<'_, B> {
 }
 
 impl<'a, B: Backend> BackwardOptions<'a, B> {
-    /// The gradient of the tensor that `backward` is called on, of its shape and dtype. Default: 1, for a tensor of one element.
+    /// The gradient of the tensor that `backward` is called on, of its shape and dtype. Default: 1, for a
+    /// tensor of one element.
     #[must_use]
     pub fn gradient(mut self, gradient: &'a Tensor<B>) -> Self {
         self.gradient = Some(gradient);
@@ -58,8 +59,9 @@ impl<'a, B: Backend> BackwardOptions<'a, B> {
         self
     }
 
-    /// Is given the gradient of each leaf, after the leaf's [place](GradId::grad_id), once nothing more is added to it, while the pass goes on
-    /// to other leaves; at the end, where the pass cannot tell before. It is not told of leaves that have no gradient. Its errors end the pass.
+    /// Is given the gradient of each leaf, after the leaf's [place](GradId::grad_id), once nothing more is added to it,
+    /// while the pass goes on to other leaves; at the end, where the pass cannot tell before. It is not told of leaves
+    /// that have no gradient. Its errors end the pass.
     #[must_use]
     pub fn hook(mut self, hook: impl Fn(u64, &Tensor<B>) -> Result<()> + 'static) -> Self {
         self.hook = Some(Rc::new(hook));
@@ -82,7 +84,8 @@ pub trait GradId {
         None
     }
 
-    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is [captured](BackwardOptions::capture).
+    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is
+    /// [captured](BackwardOptions::capture).
     fn is_inner(&self) -> bool {
         false
     }
@@ -126,8 +129,8 @@ impl<B: Backend> Gradient<B> {
 }
 
 impl<B: Backend> Gradients<B> {
-    /// Gradients that were not computed by a backward pass: of a replay, of another process, of a formula. What no gradient flows into is left
-    /// out; of several gradients of one place the last counts.
+    /// Gradients that were not computed by a backward pass: of a replay, of another process, of a formula. What no
+    /// gradient flows into is left out; of several gradients of one place the last counts.
     pub fn new<'a, G: GradId + 'a>(gradients: impl IntoIterator<Item = (&'a G, Tensor<B>)>) -> Self {
         let mut entries: Vec<Gradient<B>> = Vec::new();
         for (of, value) in gradients {
@@ -184,7 +187,8 @@ impl<B: Backend> Gradients<B> {
         })
     }
 
-    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by each of its names there.
+    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by
+    /// each of its names there.
     pub fn by_name(&self, name: &str) -> Option<&Tensor<B>> {
         let entry = self.entries.iter().find(|entry| entry.is_named(name))?;
         Some(&entry.value)
@@ -450,8 +454,8 @@ fn propagate<B: Backend>(
     }
 }
 
-/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
-/// gradient on; until only leaves have been met.
+/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and
+/// passes the gradient on; until only leaves have been met.
 fn walk_back<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
@@ -506,7 +510,8 @@ fn walk_back<B: Backend>(
     Ok(entries)
 }
 
-/// Passes the gradient of a call's output on to its inputs. Gives what was computed again for that, through which it then goes.
+/// Passes the gradient of a call's output on to its inputs. Gives what was computed again for that,
+/// through which it then goes.
 fn pass<B: Backend>(
     pending: &mut Frontier<B>,
     node: &Arc<Node<B>>,

@@ -14,12 +14,14 @@ const MAX_PROGRAMS: usize = 8;
 
 /// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
 ///
-/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are recorded; where both are
-/// the same, op by op and number by number, the rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
-/// and where something cannot be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
+/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are
+/// recorded; where both are the same, op by op and number by number, the rest are replayed: ops that do not depend on
+/// the inputs are computed once, and ops that the backend has as one are joined. Otherwise, and where something cannot
+/// be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
 ///
-/// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing of the code that
-/// was recorded. What it changes outside must be among its outputs. Random numbers are drawn anew each time, those that the code would draw.
+/// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing
+/// of the code that was recorded. What it changes outside must be among its outputs. Random numbers are drawn anew each
+/// time, those that the code would draw.
 ///
 /// `TrainStep::captured` of polygrad-nn is made of it. `S` is what the caller has to remember about the outputs.
 pub struct Capture<S = ()> {
@@ -64,8 +66,9 @@ impl<S: Clone> Capture<S> {
         Self::default()
     }
 
-    /// The outputs of `f`, computed by it or by a replay. `inputs` are all tensors that `f` uses and that may be others the next time, at
-    /// least one; `variant` is a number for whatever else decides what it does, such as the mode of a model.
+    /// The outputs of `f`, computed by it or by a replay. `inputs` are all tensors that `f` uses and that may be
+    /// others the next time, at least one; `variant` is a number for whatever else decides what it does, such as
+    /// the mode of a model.
     ///
     /// # Errors
     /// Those of `f`; those of the device.
@@ -121,8 +124,8 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().any(ready)
     }
 
-    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that needs most. None where
-    /// no replay is ready. See [`Program::peak_bytes`].
+    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that
+    /// needs most. None where no replay is ready. See [`Program::peak_bytes`].
     pub fn peak_bytes(&self) -> Option<usize> {
         let bytes = |entry: &Entry<S>| match &entry.state {
             State::Ready(ready, _) => Some(ready.peak_bytes),

@@ -27,8 +27,8 @@ impl<B: Backend> Segment<B> {
 
 /// Computes `function(inputs)` without keeping what its gradient needs; the backward pass computes it again.
 ///
-/// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers from the
-/// thread's generator are taken care of.
+/// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers
+/// from the thread's generator are taken care of.
 ///
 /// # Errors
 /// Those of `function`, here and again in the backward pass.

@@ -90,8 +90,8 @@ pub(crate) struct Edge<B: Backend> {
     pub(crate) dtype: DType,
 }
 
-/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order gradients
-/// (an output cannot hold its own node: that would be a cycle).
+/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order
+/// gradients (an output cannot hold its own node: that would be a cycle).
 pub(crate) struct Saved<B: Backend> {
     value: B::Tensor,
     source: Source,
@@ -107,7 +107,8 @@ enum Source {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What the node that is made next is called at least, on any thread: those made from now on have this id or a larger one.
+/// What the node that is made next is called at least, on any thread: those made from now on have
+/// this id or a larger one.
 pub fn next_node_id() -> u64 {
     NEXT_ID.load(Ordering::Relaxed)
 }
@@ -279,7 +280,8 @@ pub(crate) fn needs_graph<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.is_tracked()) && is_grad_enabled()
 }
 
-/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op if an input was in it.
+/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op
+/// if an input was in it.
 #[inline]
 pub(crate) fn cut<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: &'static str) -> Tensor<B> {
     let mut out = Tensor::from_inner(value);
@@ -356,7 +358,8 @@ fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Ten
     record_rule(value, others, inputs, Rule::Op(op), saved)
 }
 
-/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through which no gradient flows.
+/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through
+/// which no gradient flows.
 pub(crate) fn record_rule<B: Backend>(
     value: B::Tensor,
     others: &[&B::Tensor],

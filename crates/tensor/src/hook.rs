@@ -24,8 +24,8 @@ thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, and calls the hook with the name of each op that takes tensors, of a forward pass on this thread, and an [`OpCall`]. What the hook
-/// itself computes it is not told of. One of these inside of another is alone until it ends.
+/// Runs `f`, and calls the hook with the name of each op that takes tensors, of a forward pass on this thread, and an
+/// [`OpCall`]. What the hook itself computes it is not told of. One of these inside of another is alone until it ends.
 #[doc(hidden)]
 pub fn with_op_hook<R>(hook: Hook, f: impl FnOnce() -> R) -> R {
     /// Puts the hook before it back when `f` panics, too.

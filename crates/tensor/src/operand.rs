@@ -6,8 +6,9 @@ use crate::Tensor;
 
 /// The other operand of [`Tensor::add`], [`Tensor::gt`] and the like: a tensor, a reference to one, or a number.
 ///
-/// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float); beside f16 and bf16 it is not rounded. In
-/// comparisons it is rounded to the tensor's dtype first, so that a tensor that was made of a number equals it.
+/// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float); beside f16 and bf16
+/// it is not rounded. In comparisons it is rounded to the tensor's dtype first, so that a tensor that was made
+/// of a number equals it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor of backend `{B}` nor a number",
     label = "takes a tensor, a reference to one, or a number",

@@ -55,9 +55,9 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes a call, by `run`, in which only the device below is at work: so that it can be timed. `operands` are dtype and shape of the tensors
-    /// that the call takes: of an update, those that it changes and then the gradient; of a call that takes none, the one that it makes.
-    /// By default [`Hooks::before`] and then `run`.
+    /// Makes a call, by `run`, in which only the device below is at work: so that it can be timed. `operands` are dtype
+    /// and shape of the tensors that the call takes: of an update, those that it changes and then the gradient; of a
+    /// call that takes none, the one that it makes. By default [`Hooks::before`] and then `run`.
     ///
     /// # Errors
     /// Become those of the call. Those of the device below stay with `run`.
@@ -323,7 +323,8 @@ impl DynBackend for Wrapper {
         let bare = bare.collect::<Result<Vec<_>>>()?;
         let operands: Vec<_> = bare.iter().chain([grad]).map(operand).collect();
         let call = Call::Op(op);
-        // The wrapping goes away for the time of the call, so that the device below gets the only handles and can work in place.
+        // The wrapping goes away for the time of the call, so that the device below gets the only handles
+        // and can work in place.
         for (target, bare) in targets.iter_mut().zip(bare) {
             **target = bare;
         }

@@ -1,7 +1,7 @@
 //! Convolutions as matrix products: kernels lay out the windows of the images, cuBLAS multiplies.
 //!
-//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The gradients are
-//! `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
+//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The
+//! gradients are `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
 
 use polygrad_core::compute::{Batch, Conv2d, DevicePtr, DeviceView, Gemm, Transpose};
 use polygrad_core::{DType, Layout, Result, Scalar};
@@ -24,7 +24,8 @@ pub(super) enum Side {
     Weight,
 }
 
-/// Elements of the columns that are laid out at a time, for each thread that makes the device busy: half a gigabyte on a large device.
+/// Elements of the columns that are laid out at a time, for each thread that makes the device busy: half a
+/// gigabyte on a large device.
 const EACH: usize = 512;
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`] and its two gradients.
@@ -185,7 +186,8 @@ impl Run<'_> {
         self.queue.launch_each(source, count, &args)
     }
 
-    /// Exchanges the first two axes: `[filters, images, places]` of products, and `[images, filters, places]` of tensors.
+    /// Exchanges the first two axes: `[filters, images, places]` of products, and
+    /// `[images, filters, places]` of tensors.
     fn turn(&self, images: usize, from: u64, to: u64, back: bool) -> Result<()> {
         let (filters, plane) = (self.filters, self.plane());
         let shape = shape_of(&[images, filters, plane])?;

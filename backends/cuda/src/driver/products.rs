@@ -1,4 +1,5 @@
-//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed matrices, exchanged.
+//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed
+//! matrices, exchanged.
 
 use polygrad_core::compute::{Batch, DeviceView, Elementwise, ElementwiseProgram, Gemm, Step};
 use polygrad_core::{BinaryOp, DType, Error, Layout, Result, Scalar};

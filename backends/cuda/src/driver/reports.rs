@@ -1,7 +1,7 @@
 //! What kernels that check an index tell of one outside its axis, and to whom.
 //!
-//! A kernel writes to a slot in the device's memory: whether there was one, which, and the axis's extent. A thread hears of its own calls, so
-//! that those of others do not fail for them.
+//! A kernel writes to a slot in the device's memory: whether there was one, which, and the axis's extent. A thread
+//! hears of its own calls, so that those of others do not fail for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

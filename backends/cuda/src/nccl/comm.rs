@@ -151,7 +151,8 @@ impl Comm {
             stage,
             limit,
         };
-        // SAFETY: the context of the device is bound; both places outlive the call, and the communicator is `comm`'s own.
+        // SAFETY: the context of the device is bound; both places outlive the call, and the
+        // communicator is `comm`'s own.
         let begun = unsafe { sys::ncclCommInitRankConfig(&raw mut comm.comm, size, id, rank, &raw mut config) };
         good(begun, comm.comm)?;
         comm.settled(Instant::now() + limit)?;
@@ -175,7 +176,8 @@ impl Comm {
         Ok(state == sys::ncclResult_t::ncclInProgress)
     }
 
-    /// Takes bytes to a place in so much memory of the device, makes a collective in it, and brings bytes from another place back.
+    /// Takes bytes to a place in so much memory of the device, makes a collective in it, and brings bytes
+    /// from another place back.
     pub(super) fn exchange(
         &mut self,
         bytes: usize,

@@ -1,4 +1,5 @@
-//! What the driver asks of CUDA: the seam at which tests put an emulator, so that all but this runs on a machine without a GPU.
+//! What the driver asks of CUDA: the seam at which tests put an emulator, so that all but this runs on a
+//! machine without a GPU.
 
 mod cuda;
 mod errors;
@@ -70,7 +71,8 @@ pub trait Readback: Send {
     fn wait(self: Box<Self>) -> Result<Vec<u8>>;
 }
 
-/// A CUDA device and its stream. Calls take effect in the order in which they were made, and may return before they are done.
+/// A CUDA device and its stream. Calls take effect in the order in which they were made, and may return
+/// before they are done.
 ///
 /// Callers answer for addresses and extents: the driver checks them all before it calls.
 pub trait Runtime: Debug + Send + Sync {
@@ -95,7 +97,8 @@ pub trait Runtime: Debug + Send + Sync {
     /// Compiles the function of this name in a source in CUDA C.
     fn compile(&self, source: &str, name: &str) -> Result<Function>;
 
-    /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its `Args`, each of 8 bytes.
+    /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its
+    /// `Args`, each of 8 bytes.
     fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()>;
 
     /// Products by cuBLAS.

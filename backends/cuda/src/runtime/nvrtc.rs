@@ -35,7 +35,8 @@ pub fn present() -> Result<()> {
     libraries::nvrtc()
 }
 
-/// Compiles a source for devices of a compute capability (90: 9.0), or, for one newer than the compiler, to the newest assembly that it knows.
+/// Compiles a source for devices of a compute capability (90: 9.0), or, for one newer than the compiler, to the newest
+/// assembly that it knows.
 ///
 /// # Errors
 /// When the compiler is missing or finds fault with the source, which is a mistake in this crate.

@@ -15,8 +15,8 @@ pub struct AnyTensor {
     erased: Arc<Erased<dyn Any + Send + Sync>>,
 }
 
-/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the backend for them
-/// would cost more than many an op.
+/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the
+/// backend for them would cost more than many an op.
 struct Erased<T: ?Sized> {
     shape: Shape,
     dtype: DType,
@@ -24,8 +24,8 @@ struct Erased<T: ?Sized> {
     slot: T,
 }
 
-/// Tells one tensor from all others. It keeps none of the tensor's memory; a tensor that is changed in place while there is one becomes another
-/// tensor.
+/// Tells one tensor from all others. It keeps none of the tensor's memory; a tensor that is changed in place while
+/// there is one becomes another tensor.
 #[derive(Clone, Debug)]
 pub struct Identity(Weak<Erased<dyn Any + Send + Sync>>);
 

@@ -8,8 +8,8 @@ use super::call::{Call, Collective};
 use super::{Communicator, HostSlice, HostSliceMut, Reduction, check};
 use crate::{Error, Result};
 
-/// A group whose ranks tell each other what they are about to call, so that one which calls something else is named, where the engine would
-/// wait for it or mix values up. Each collective costs two.
+/// A group whose ranks tell each other what they are about to call, so that one which calls something else is named,
+/// where the engine would wait for it or mix values up. Each collective costs two.
 #[derive(Debug)]
 pub struct Checked {
     inner: Arc<dyn Communicator>,

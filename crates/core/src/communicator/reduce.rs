@@ -24,7 +24,8 @@ impl Reduction {
         }
     }
 
-    /// Reduces `other` into `into`, element by element: the meaning of a reduction, and an engine's own where it has none.
+    /// Reduces `other` into `into`, element by element: the meaning of a reduction, and an engine's
+    /// own where it has none.
     ///
     /// # Errors
     /// Two dtypes or lengths, or bytes that are not aligned.
@@ -50,8 +51,8 @@ impl Reduction {
         }
     }
 
-    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for engines whose own
-    /// reduction means something else.
+    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for
+    /// engines whose own reduction means something else.
     ///
     /// # Errors
     /// Those of `gather`; [`OutOfMemory`](crate::ErrorKind::OutOfMemory) without room for the values of all.

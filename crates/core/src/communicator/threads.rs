@@ -10,7 +10,8 @@ use crate::{Error, Result};
 
 /// Ranks that are threads of one process: for tests, and the meaning of every collective.
 ///
-/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is gone for the others.
+/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is
+/// gone for the others.
 pub struct Threads {
     rank: usize,
     shared: Arc<Shared>,

@@ -49,7 +49,8 @@ pub(super) fn binary_scalar<B: Backend>(
     }
 }
 
-/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32 and is rounded once.
+/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32
+/// and is rounded once.
 ///
 /// Of the larger and the smaller of two the rounded number gives the same.
 #[inline]

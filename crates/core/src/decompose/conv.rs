@@ -121,8 +121,8 @@ pub(super) fn avg_pool_backward<B: Backend>(
         // Rounded on the host: a backend need not have f64.
         share = B::mul(&share, &B::from_host(counts.cast(dtype), &device)?)?;
     }
-    // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the padded input:
-    // the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
+    // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the
+    // padded input: the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
     let planes = input_shape[0] * input_shape[1];
     let as_planes = |shape: &Shape| -> Result<Shape> {
         let mut dims = vec![planes, 1];

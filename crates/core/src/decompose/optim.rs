@@ -1,6 +1,7 @@
 //! Optimizer steps. Source: the algorithms in PyTorch's documentation of SGD, Adam and AdamW.
 //!
-//! Everything is computed before anything is changed, so that a device that fails in between leaves parameter and state as they were.
+//! Everything is computed before anything is changed, so that a device that fails in between leaves parameter
+//! and state as they were.
 
 use super::wide::{is_narrow, widen, widen_option};
 use crate::{AdamParams, Backend, BinaryOp, DType, Error, Result, SgdParams, Shape, SliceRange, UnaryOp, observe};

@@ -25,7 +25,8 @@ macro_rules! define {
                 }
             }
 
-            /// Whether the op is defined when its first tensor has this dtype; a backend may lack the dtype all the same.
+            /// Whether the op is defined when its first tensor has this dtype; a backend may lack
+            /// the dtype all the same.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             pub fn accepts(&self, dtype: DType) -> bool {
                 match self {
@@ -72,8 +73,8 @@ macro_rules! define {
     };
 
     (@variants [$($done:tt)*]) => {
-        /// An op with its arguments, but for the tensors. Each variant is the [`Backend`](crate::Backend) method of the same name, whose
-        /// documentation says which tensors it takes and gives, in order; optional tensors come last.
+        /// An op with its arguments, but for the tensors. Each variant is the [`Backend`](crate::Backend) method of the
+        /// same name, whose documentation says which tensors it takes and gives, in order; optional tensors come last.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         #[allow(

@@ -3,7 +3,8 @@
 use super::Op;
 use crate::{Error, Result};
 
-/// What a method's argument becomes as a field of [`Op`]: itself, or a copy of what it points to, boxed where the field is.
+/// What a method's argument becomes as a field of [`Op`]: itself, or a copy of what it points to,
+/// boxed where the field is.
 #[doc(hidden)]
 pub trait Owned<T> {
     /// The field.
@@ -63,7 +64,8 @@ impl<'a, T> Tensors<'a, T> {
     }
 }
 
-/// Gives a call's `len` tensors one after the other, as a method's parameters want them. `get` finds a tensor by its place.
+/// Gives a call's `len` tensors one after the other, as a method's parameters want them. `get` finds a
+/// tensor by its place.
 pub(crate) struct Operands<'a, F> {
     pub(crate) op: &'a Op,
     pub(crate) len: usize,

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use super::{Action, Program, Step, live, record};
 use crate::{AnyTensor, Result};
 
-/// Something that is done with tensors each time a computation runs, recorded or replayed, whether anybody asks for its results or not.
+/// Something that is done with tensors each time a computation runs, recorded or replayed, whether anybody asks
+/// for its results or not.
 ///
-/// A replay makes a call without results as soon as its inputs are there, ahead of the rest. Those keep their order, and so do those with
-/// results; where both go to other processes, they do so in two groups.
+/// A replay makes a call without results as soon as its inputs are there, ahead of the rest. Those keep their order,
+/// and so do those with results; where both go to other processes, they do so in two groups.
 pub trait Call: Send + Sync {
     /// For error messages and lists of steps.
     fn name(&self) -> &'static str;
 
-    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for inputs of the same ones.
+    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for
+    /// inputs of the same ones.
     ///
     /// # Errors
     /// Whatever goes wrong.
@@ -50,8 +52,8 @@ pub fn call(call: &Arc<dyn Call>, inputs: &[&AnyTensor]) -> Result<Vec<AnyTensor
     Ok(outputs)
 }
 
-/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is computed. They keep their
-/// order.
+/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is
+/// computed. They keep their order.
 pub(super) fn hoist(program: &mut Program) {
     let mut ready = vec![0; program.types.len()];
     let (mut after, mut last_call) = (Vec::with_capacity(program.steps.len()), 0);

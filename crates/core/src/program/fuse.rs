@@ -227,8 +227,9 @@ impl<'a> Draft<'a> {
         Ok(Some((op, vec![x, self.add_constant(weight), self.add_constant(bias)])))
     }
 
-    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards and backwards. Both
-    /// orders give the same values and the same gradients: ReLU never falls, and where it cuts a maximum off no gradient flows.
+    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards
+    /// and backwards. Both orders give the same values and the same gradients: ReLU never falls, and where it cuts a
+    /// maximum off no gradient flows.
     fn pool_before_relu(&mut self) {
         for pool in 0..self.program.steps.len() {
             let Some(Op::MaxPool { .. }) = self.op(pool) else {
@@ -272,7 +273,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one right after the other.
+    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one
+    /// right after the other.
     fn backward(&self, cut: Slot, positions: Slot) -> Option<(usize, usize)> {
         let steps = self.program.steps.iter().enumerate();
         let (relu, step) = steps.rev().find(|(_, step)| {

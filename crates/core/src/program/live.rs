@@ -2,7 +2,8 @@
 
 use super::{Action, Program};
 
-/// Drops the steps whose results nobody asks for, and the constants that only they used; then says anew when each value was used last.
+/// Drops the steps whose results nobody asks for, and the constants that only they used; then says anew when each
+/// value was used last.
 pub(super) fn sweep(program: &mut Program) {
     let mut needed = vec![false; program.types.len()];
     for slot in &program.outputs {
@@ -10,7 +11,8 @@ pub(super) fn sweep(program: &mut Program) {
     }
     let mut kept = Vec::with_capacity(program.steps.len());
     for step in program.steps.drain(..).rev() {
-        // A draw takes its numbers from the stream, and a call does what it does, whether their results are wanted or not.
+        // A draw takes its numbers from the stream, and a call does what it does, whether their
+        // results are wanted or not.
         let acts = matches!(step.action, Action::Random { .. } | Action::Call(_));
         if acts || step.outputs.iter().any(|slot| needed[slot.index()]) {
             for slot in &step.inputs {

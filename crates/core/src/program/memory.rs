@@ -17,8 +17,9 @@ struct Memory {
 }
 
 impl Program {
-    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones ask for, and outputs.
-    /// Inputs are the caller's. Views have no memory of their own; what a backend needs within an op is not counted.
+    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones
+    /// ask for, and outputs. Inputs are the caller's. Views have no memory of their own; what a backend needs within
+    /// an op is not counted.
     pub fn peak_bytes(&self) -> usize {
         let mut memory = Memory::new(self);
         for step in &self.steps {

@@ -30,8 +30,8 @@ struct Recording {
 /// What [`record`] gives: the results, and the program, or why there can be none.
 pub type Recorded<R> = (Vec<AnyTensor>, R, std::result::Result<Program, String>);
 
-/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f` uses and is neither an
-/// input nor computed from inputs is a constant of the program.
+/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f`
+/// uses and is neither an input nor computed from inputs is a constant of the program.
 ///
 /// # Errors
 /// Those of `f`; when there are no inputs.
@@ -92,7 +92,8 @@ pub(crate) fn note_draw(action: Action, key: RandomKey, output: &AnyTensor) {
     });
 }
 
-/// Says that what is being recorded, if anything is, does something which a program cannot do: there will be none, for this reason.
+/// Says that what is being recorded, if anything is, does something which a program cannot do: there will be
+/// none, for this reason.
 #[cold]
 pub fn refuse(why: &str) {
     with(|recording| {

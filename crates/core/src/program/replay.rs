@@ -30,7 +30,8 @@ struct Graph<B: Backend> {
     recorded: OnceLock<Option<Box<dyn DeviceGraph<B::Tensor>>>>,
 }
 
-/// A program that is run no more often than this is not worth a recording, which takes the time of some runs, and memory of its own.
+/// A program that is run no more often than this is not worth a recording, which takes the time of some runs,
+/// and memory of its own.
 const FEW_RUNS: u32 = 2;
 
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
@@ -111,7 +112,8 @@ impl<B: Backend> Compiled<B> {
         if graph.runs.fetch_add(1, Ordering::Relaxed) != FEW_RUNS {
             return None;
         }
-        // What goes wrong here goes wrong in the run that follows too, which says so, or it is that this cannot be recorded.
+        // What goes wrong here goes wrong in the run that follows too, which says so, or it is that
+        // this cannot be recorded.
         let new = timing::paused(|| B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs)));
         let new = new.ok().flatten();
         graph.recorded.get_or_init(|| new).as_deref()
@@ -133,7 +135,8 @@ impl<B: Backend> Compiled<B> {
         let kept = self.workspaces().pop();
         let mut workspace = kept.unwrap_or_else(|| self.workspace());
         let results = self.steps(inputs, &mut workspace, random);
-        // Whether the steps went well or not: inputs are often parameters, which are changed in place where nobody else holds them.
+        // Whether the steps went well or not: inputs are often parameters, which are changed in place where
+        // nobody else holds them.
         self.forget(&mut workspace, results.is_ok());
         self.workspaces().push(workspace);
         results

@@ -42,7 +42,8 @@ pub struct BackendEntry {
 }
 
 impl BackendEntry {
-    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device is listed: its name.
+    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device
+    /// is listed: its name.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,

@@ -27,7 +27,8 @@ type Parameters = BTreeMap<String, InferParameter>;
 pub(super) struct Wanted {
     model: String,
     id: String,
-    /// Their places in the signature, and how many of the largest classes of each; 0 for the values. None for all outputs.
+    /// Their places in the signature, and how many of the largest classes of each; 0 for the values.
+    /// None for all outputs.
     outputs: SmallVec<[(usize, usize); 4]>,
     /// Whether the answer says that it is the last one.
     says_final: bool,

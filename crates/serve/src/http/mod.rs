@@ -97,7 +97,8 @@ impl Target {
     }
 }
 
-/// An address that begins with that of a model, in its parts. Names have only characters that are never written otherwise in an address.
+/// An address that begins with that of a model, in its parts. Names have only characters that are never written
+/// otherwise in an address.
 #[derive(Default)]
 pub(crate) struct Address<'a> {
     pub(crate) model: &'a str,

@@ -97,7 +97,8 @@ impl<'a> Folder<'a> {
         TensorFile::open(found.map_or(self.path, |file| file.as_path()))?.state_dict()
     }
 
-    /// A model with its weights. Files of the Hub may have the names of the model below the head, or those of the whole.
+    /// A model with its weights. Files of the Hub may have the names of the model below the head,
+    /// or those of the whole.
     fn filled<M: Module<AnyBackend>>(&self, prefix: &str, build: impl FnOnce(&Device) -> Result<M>) -> Result<M> {
         let model = skip_init(|| build(&self.device))?;
         let state = self.state()?;

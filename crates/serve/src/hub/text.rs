@@ -40,7 +40,8 @@ impl TextService {
             states: Vec::new(),
         };
         signature.outputs.iter_mut().for_each(|spec| spec.batch = None);
-        // Texts are as long as the longest that is computed with them: where an output has that extent, others would be seen in it.
+        // Texts are as long as the longest that is computed with them: where an output has that extent, others
+        // would be seen in it.
         let has_length = |spec: &TensorSpec| spec.dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_)));
         let apart = match inner.apart() {
             Some(why) => Some(why.to_owned()),

@@ -17,7 +17,8 @@ use crate::{Failure, Reason, Value};
 type Answers = SmallVec<[Outputs; 4]>;
 
 impl Service {
-    /// Computes requests at once, taken `at` this time, and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
+    /// Computes requests at once, taken `at` this time, and answers them. Where that fails, each is computed by itself:
+    /// the others are not to suffer for one.
     pub(super) fn compute(&self, jobs: Jobs, at: Instant) {
         for job in &jobs {
             self.statistics.queue.add(at - job.since);

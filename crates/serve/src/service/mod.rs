@@ -22,11 +22,13 @@ use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorS
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Up to so many rows of several requests are computed at once; 1 keeps requests apart. A request of more rows is computed by itself.
+    /// Up to so many rows of several requests are computed at once; 1 keeps requests apart. A request of more rows
+    /// is computed by itself.
     pub max_batch_size: usize,
     /// So many requests may wait; more are turned away.
     pub max_queue: usize,
-    /// A request that tells no deadline is given up when it has waited for so long; none where it waits until its turn comes.
+    /// A request that tells no deadline is given up when it has waited for so long; none where it waits
+    /// until its turn comes.
     pub timeout: Option<Duration>,
     /// How urgent a request can be: from 1, the most urgent, to this.
     pub priority_levels: u64,
@@ -39,8 +41,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256 MiB, silent for at most
-    /// 60 s.
+    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256
+    /// MiB, silent for at most 60 s.
     fn default() -> Self {
         Self {
             max_batch_size: 32,
@@ -94,7 +96,8 @@ pub(crate) struct Service {
 type Outputs = Vec<Value>;
 
 impl Service {
-    /// Puts a model into service, of which a first run took `first`; one that was not run is taken to need a thread of its own.
+    /// Puts a model into service, of which a first run took `first`; one that was not run is taken to need
+    /// a thread of its own.
     pub(crate) fn new(
         model: Arc<dyn Model>,
         settings: Settings,
@@ -171,9 +174,9 @@ impl Service {
         });
     }
 
-    /// Closes sequences that are silent for too long, and gives memory back at the two looks after one that freed much: answers may have held it
-    /// until then, and an allocator keeps for a while what the first of them frees. Takes and gives how many of the two are to come, and says when
-    /// to look again, if there will be something to see.
+    /// Closes sequences that are silent for too long, and gives memory back at the two looks after one that freed much:
+    /// answers may have held it until then, and an allocator keeps for a while what the first of them frees. Takes and
+    /// gives how many of the two are to come, and says when to look again, if there will be something to see.
     fn look(&self, trims: u8) -> Option<(u8, Instant)> {
         let now = Instant::now();
         let (still, next) = {
@@ -201,7 +204,8 @@ impl Service {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request: it waits until its turn comes, alone or with others. Whoever drops the future gives the request up.
+    /// Answers a request: it waits until its turn comes, alone or with others. Whoever drops the future
+    /// gives the request up.
     pub(crate) async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<Vec<NamedValue>, Failure> {
         let since = Instant::now();
         let is_sequence = request.sequence.is_some();
@@ -361,7 +365,8 @@ impl Service {
     }
 }
 
-/// Who asks while nobody has called for a turn. Dropped, be it that the request is given up, it leaves the turn to the pool.
+/// Who asks while nobody has called for a turn. Dropped, be it that the request is given up, it leaves
+/// the turn to the pool.
 struct Caller<'a>(&'a Arc<Service>);
 
 impl Caller<'_> {
@@ -380,8 +385,8 @@ impl Drop for Caller<'_> {
 
 type Reply = oneshot::Sender<Result<Outputs, Failure>>;
 type Inputs = Vec<Option<Value>>;
-/// The extents that are not fixed, rows aside, and where the values of inputs with a default value are: requests whose groups are equal can
-/// be joined.
+/// The extents that are not fixed, rows aside, and where the values of inputs with a default value are: requests whose
+/// groups are equal can be joined.
 type Group = SmallVec<[usize; 4]>;
 
 fn names(specs: &[TensorSpec]) -> String {

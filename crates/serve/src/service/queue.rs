@@ -35,8 +35,8 @@ impl Job {
 pub(super) struct Queue {
     /// In boxes, since a job is moved from hand to hand.
     jobs: VecDeque<Box<Job>>,
-    /// Requests were late while more waited than are computed at once: not all can be answered. Those with little time left are let go for
-    /// others then, since a run that takes a little longer than usual would make them late.
+    /// Requests were late while more waited than are computed at once: not all can be answered. Those with little time
+    /// left are let go for others then, since a run that takes a little longer than usual would make them late.
     is_overloaded: bool,
     pub(super) sequences: Sequences,
 }
@@ -99,8 +99,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`. Those without a
-    /// deadline may have waited for `patience`.
+    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to
+    /// take `time`. Those without a deadline may have waited for `patience`.
     pub(super) fn take(
         &mut self,
         signature: &Signature,
@@ -182,7 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes twice, one at a time, from requests with so many seconds left, where a run takes 100 s; those that were taken.
+    /// Takes twice, one at a time, from requests with so many seconds left, where a run takes 100 s;
+    /// those that were taken.
     fn taken(seconds: &[u64]) -> Vec<u64> {
         let (mut queue, mut waiting, now) = (Queue::default(), Vec::new(), Instant::now());
         for &left in seconds {

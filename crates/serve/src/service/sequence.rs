@@ -181,8 +181,8 @@ impl Sequences {
         self.freed += before - self.bytes;
     }
 
-    /// The same; gives the bytes of the states that were let go of since it was last called, and when the next sequence may have been silent
-    /// for too long, if any are left.
+    /// The same; gives the bytes of the states that were let go of since it was last called, and when the next sequence
+    /// may have been silent for too long, if any are left.
     pub(super) fn look(&mut self, now: Instant, timeout: Duration) -> (usize, Option<Instant>) {
         self.close_silent(now, timeout);
         let ends = self

@@ -42,11 +42,12 @@ impl<B: Backend> ClampBound<'_, B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Limits the values to `min..=max`, which are numbers or tensors that broadcast; a bound that is absent does not limit. The dtype is
-    /// what the tensor and its bounds promote to: integers stay integers unless a bound is a float. Where `min > max`, the result is `max`.
+    /// Limits the values to `min..=max`, which are numbers or tensors that broadcast; a bound that is absent does not
+    /// limit. The dtype is what the tensor and its bounds promote to: integers stay integers unless a bound is a float.
+    /// Where `min > max`, the result is `max`.
     ///
-    /// The gradient passes where the value is within the bounds, which count as within; a bound that is a tensor gets it where it limits.
-    /// At NaN there is none.
+    /// The gradient passes where the value is within the bounds, which count as within; a bound that is a tensor gets
+    /// it where it limits. At NaN there is none.
     ///
     /// ```
     /// # use polygrad_tensor::{Device, Result, Tensor};
@@ -59,7 +60,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When neither bound is given, a bound cannot be reached by numbers of the dtype, shapes do not broadcast, or the devices differ.
+    /// When neither bound is given, a bound cannot be reached by numbers of the dtype, shapes do not broadcast,
+    /// or the devices differ.
     pub fn clamp<'a, S: Into<ClampBound<'a, B>>>(&self, min: Option<S>, max: Option<S>) -> Result<Self>
     where
         B: 'a,

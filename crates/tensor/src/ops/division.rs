@@ -16,8 +16,8 @@ pub enum RoundingMode {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `a / b` rounded to an integer, in the operands' promoted dtype: PyTorch's `div` with a `rounding_mode`. Exact for integers, of which
-    /// one divided by 0 gives 0. The gradient is 0.
+    /// `a / b` rounded to an integer, in the operands' promoted dtype: PyTorch's `div` with a `rounding_mode`. Exact
+    /// for integers, of which one divided by 0 gives 0. The gradient is 0.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
@@ -25,8 +25,9 @@ impl<B: Backend> Tensor<B> {
         self.divided("div", other, RoundedDivision(mode))
     }
 
-    /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands' promoted dtype. As
-    /// PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b` it is `-trunc(a / b)`.
+    /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands'
+    /// promoted dtype. As PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b`
+    /// it is `-trunc(a / b)`.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.

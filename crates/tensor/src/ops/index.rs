@@ -7,8 +7,8 @@ use crate::Tensor;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
-    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is no larger than
-    /// this tensor on the other axes, or is empty.
+    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is
+    /// no larger than this tensor on the other axes, or is empty.
     ///
     /// # Errors
     /// When shapes do not fit, the index is no integer tensor, or an index is out of range.
@@ -28,8 +28,9 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index], || Op::Gather { axis }))
     }
 
-    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others; `src` is at least as large as the
-    /// index. Where several are written to one place, any may win, and gradients are then undefined.
+    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others;
+    /// `src` is at least as large as the index. Where several are written to one place, any may win, and
+    /// gradients are then undefined.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, the index is no integer tensor, or an index is out of range.
@@ -118,7 +119,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index, src], || Op::IndexAdd { axis }))
     }
 
-    /// Rows of `weight [num, dim]` for this index tensor of any shape: `[…, dim]`. The row `padding_idx` gets no gradient.
+    /// Rows of `weight [num, dim]` for this index tensor of any shape: `[…, dim]`. The row
+    /// `padding_idx` gets no gradient.
     ///
     /// # Errors
     /// When the weight is no matrix, or an index is out of range.

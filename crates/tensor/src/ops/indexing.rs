@@ -15,11 +15,12 @@ use crate::{AnyBackend, Operand, Tensor};
 pub enum Index<B: Backend = AnyBackend> {
     /// One position; the axis goes away. Negative ones count from the back.
     At(isize),
-    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds count from the back.
-    /// As with Rust's slices, a bound beyond the axis and an end before the start are errors, where Python gives what is there.
+    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds
+    /// count from the back. As with Rust's slices, a bound beyond the axis and an end before the start are errors,
+    /// where Python gives what is there.
     Range(Option<isize>, Option<isize>, usize),
-    /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which stands for as many axes
-    /// as it has. Several such tensors are broadcast and taken together, as in PyTorch.
+    /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which
+    /// stands for as many axes as it has. Several such tensors are broadcast and taken together, as in PyTorch.
     Tensor(Tensor<B>),
     /// All axes for which nothing else is said: Python's `...`.
     Ellipsis,
@@ -284,7 +285,8 @@ impl<B: Backend> Selection<B> {
         self.axes.iter().map(|axis| axis.extent).collect()
     }
 
-    /// The axes from which tensors pick, and where what they pick goes: to their place if they are neighbours, else to the front.
+    /// The axes from which tensors pick, and where what they pick goes: to their place if they are
+    /// neighbours, else to the front.
     fn picked(&self) -> (Vec<usize>, usize) {
         let picked: Vec<_> = (0..self.axes.len()).filter(|&i| self.axes[i].picks.is_some()).collect();
         let neighbours = picked.windows(2).all(|pair| pair[0] + 1 == pair[1]);
@@ -296,7 +298,8 @@ impl<B: Backend> Selection<B> {
         (picked, front)
     }
 
-    /// Where the tensors pick from, when each step along their axes is that long; `outside` where one of them is out of range.
+    /// Where the tensors pick from, when each step along their axes is that long; `outside` where one of
+    /// them is out of range.
     fn linear(&self, picked: &[usize], strides: &[i64], outside: Option<i64>) -> Result<Option<Tensor<B>>> {
         let mut linear: Option<Tensor<B>> = None;
         let mut wrong: Option<Tensor<B>> = None;
@@ -370,7 +373,8 @@ fn positions_of<B: Backend>(picks: &Tensor<B>, indexed: &Tensor<B>, dims: &[usiz
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Indexes the leading axes, as Python's `x[0, 2:5]`: by integers and ranges, which give a view, and by tensors of integers or bool.
+    /// Indexes the leading axes, as Python's `x[0, 2:5]`: by integers and ranges, which give a view, and by tensors
+    /// of integers or bool.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -389,8 +393,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When there are more entries than axes, a position or a bound is out of range, a range ends before it begins, a step is 0, a mask has another shape than its axes, or index
-    /// tensors do not broadcast.
+    /// When there are more entries than axes, a position or a bound is out of range, a range ends before it begins, a
+    /// step is 0, a mask has another shape than its axes, or index tensors do not broadcast.
     pub fn i(&self, index: impl IntoIndex<B>) -> Result<Self> {
         self.indexed(index.into_index())
             .map_err(|e| context(e, "index", &[self]))
@@ -429,8 +433,9 @@ impl<B: Backend> Tensor<B> {
             .reshape([before, linear.shape().dims(), behind].concat())
     }
 
-    /// This tensor with what [`Tensor::i`] would take replaced by `value`, which is broadcast and takes this tensor's dtype. Gradients flow
-    /// to both. Where an index names a place twice, any of its values may win, and gradients are then undefined.
+    /// This tensor with what [`Tensor::i`] would take replaced by `value`, which is broadcast and takes this
+    /// tensor's dtype. Gradients flow to both. Where an index names a place twice, any of its values may win, and
+    /// gradients are then undefined.
     ///
     /// # Errors
     /// As [`Tensor::i`]; when the value cannot be broadcast to what is replaced, or is on another device.
@@ -448,9 +453,9 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, "index_put_accumulate", &[self]))
     }
 
-    /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep them. Gradients flow as
-    /// with [`Tensor::index_put`]. Where no gradient does and the part is a range along one axis, it is written in place, if nobody else holds
-    /// the memory and the backend can.
+    /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep
+    /// them. Gradients flow as with [`Tensor::index_put`]. Where no gradient does and the part is a range along one
+    /// axis, it is written in place, if nobody else holds the memory and the backend can.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -487,7 +492,8 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// Assigns in place, where the index is neighbours along one axis and all of the others, and no gradient is asked for; says whether it did.
+    /// Assigns in place, where the index is neighbours along one axis and all of the others, and no gradient is asked
+    /// for; says whether it did.
     fn write_stretch(&mut self, index: &[Index<B>], value: &Self) -> Result<bool> {
         let picks = index.iter().any(|index| matches!(index, Index::Tensor(_)));
         if picks || self.node.is_some() || value.node.is_some() {

@@ -35,7 +35,8 @@ macro_rules! reductions {
             /// Over one axis, several, or all (`()`).
             ///
             /// # Errors
-            /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+            /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value
+            /// for an empty reduction.
             $name, $keepdim = $with(axes: impl IntoAxes) -> Self;
         )*}
 
@@ -91,7 +92,8 @@ impl<B: Backend> Tensor<B> {
     /// Reduces by an op of the family [`ReduceOp`].
     ///
     /// # Errors
-    /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+    /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value
+    /// for an empty reduction.
     pub fn reduce(&self, op: ReduceOp, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, op.name(), &[self]);
         if op == ReduceOp::Prod
@@ -205,8 +207,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[&*x], || Op::CumSum { axis }))
     }
 
-    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing, and so is right where
-    /// there are zeros.
+    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing,
+    /// and so is right where there are zeros.
     ///
     /// # Errors
     /// When the axis is out of range.

@@ -8,8 +8,8 @@ use crate::Tensor;
 use crate::graph::{cut, record_first};
 
 with_and_without_axes! {
-    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the middle, and NaN where
-    /// there is one. The element that is picked gets the whole gradient.
+    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the
+    /// middle, and NaN where there is one. The element that is picked gets the whole gradient.
     ///
     /// # Errors
     /// When the axis is out of range or empty.

@@ -7,15 +7,16 @@ use super::{IntoAxes, context};
 use crate::Tensor;
 
 with_and_without_axes! {
-    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
-    /// where that is negative; NaN over nothing.
+    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased
+    /// estimate), or by 0 where that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or the dtype is no float.
     #[doc(alias = "var")]
     variance, variance_keepdim = variance_with(axes: impl IntoAxes, correction: impl Into<Scalar>) -> Self;
-    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0, and so is its gradient.
+    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0,
+    /// and so is its gradient.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
@@ -25,8 +26,8 @@ with_and_without_axes! {
     /// # Errors
     /// When an axis is out of range or given twice.
     logsumexp, logsumexp_keepdim = logsumexp_with(axes: impl IntoAxes) -> Self;
-    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
-    /// that are not 0 for 0. An element that is 0 has the gradient 0.
+    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the
+    /// number of elements that are not 0 for 0. An element that is 0 has the gradient 0.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or `p` is NaN.
@@ -49,7 +50,8 @@ impl<B: Backend> Tensor<B> {
         if count == 0 {
             return self.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor;
         }
-        // Far from 0 the mean is rounded by more than the values may differ: it only brings them near 0, where the second one is precise.
+        // Far from 0 the mean is rounded by more than the values may differ: it only brings them near 0, where the
+        // second one is precise.
         let near = self.sub(&self.detach().reduce_axes(ReduceOp::Mean, axes, true)?)?;
         let centred = near.sub(&near.reduce_axes(ReduceOp::Mean, axes, true)?)?;
         centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
@@ -140,8 +142,9 @@ impl<B: Backend> Tensor<B> {
         root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
     }
 
-    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes broadcast first. PyTorch's
-    /// defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient is taken as if it were not limited, as PyTorch has it.
+    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes
+    /// broadcast first. PyTorch's defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient
+    /// is taken as if it were not limited, as PyTorch has it.
     ///
     /// # Errors
     /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.

@@ -6,9 +6,10 @@ use crate::Tensor;
 use crate::autocast::{autocast_dtype, in_mode};
 
 impl<B: Backend> Tensor<B> {
-    /// What `f` makes of tensors in several steps, computed as if it were one op. In f16 and bf16 the steps between would overflow (the square
-    /// of 300 is infinite in f16) and round each time: so `f` gets f32, and its result is rounded once to the dtype to which the operands'
-    /// float dtypes promote. The same holds for the gradient. Other dtypes, and operands that are no floats, come as they are.
+    /// What `f` makes of tensors in several steps, computed as if it were one op. In f16 and bf16 the steps between
+    /// would overflow (the square of 300 is infinite in f16) and round each time: so `f` gets f32, and its result is
+    /// rounded once to the dtype to which the operands' float dtypes promote. The same holds for the gradient. Other
+    /// dtypes, and operands that are no floats, come as they are.
     ///
     /// ```
     /// # use polygrad_tensor::{Backend, Result, Tensor};

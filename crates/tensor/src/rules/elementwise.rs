@@ -45,8 +45,8 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         BinaryOp::Mul => c.two(|| to_a(g.mul(b())?), || to_b(g.mul(a())?)),
         BinaryOp::Div => c.two(|| to_a(g.div(b())?), || to_b(g.mul(&a().div(b())?.div(b())?)?.neg()?)),
         BinaryOp::Remainder => c.two(|| to_a(g.clone()), || to_b(g.mul(&a().div(b())?.floor()?)?.neg()?)),
-        // The base is replaced where a slope is 0 though a factor of it is infinite: masking the slope itself would leave NaN in the
-        // second derivative.
+        // The base is replaced where a slope is 0 though a factor of it is infinite: masking the slope itself would
+        // leave NaN in the second derivative.
         BinaryOp::Pow => c.two(
             || {
                 let flat = a().eq(0.0)?.logical_and(&b().eq(0.0)?)?;

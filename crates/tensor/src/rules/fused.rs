@@ -7,7 +7,8 @@ use super::{Context, Passed};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
-/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its decomposition on tracked tensors.
+/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its
+/// decomposition on tracked tensors.
 macro_rules! fused {
     ($c:ident, $op:ident($($tensor:expr),* ; $($arg:expr),*)) => {
         if $c.create_graph {

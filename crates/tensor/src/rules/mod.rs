@@ -1,7 +1,8 @@
 //! The gradient rules: one table, written in tensor ops.
 //!
-//! Each row passes the gradient of an op's output on to its inputs. Rows of fused ops call the backend's fused gradient; where the gradient
-//! itself is to be differentiated, they use its decomposition, or compute the op again from core ops and go through those.
+//! Each row passes the gradient of an op's output on to its inputs. Rows of fused ops call the backend's fused
+//! gradient; where the gradient itself is to be differentiated, they use its decomposition, or compute the op again
+//! from core ops and go through those.
 
 mod elementwise;
 mod fused;
@@ -125,7 +126,8 @@ fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
     Ok(passed)
 }
 
-/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's gradient is one step.
+/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's
+/// gradient is one step.
 fn takes_steps<B: Backend>(op: &Op, c: &Context<'_, B>) -> bool {
     use UnaryOp as U;
     match op {

@@ -29,8 +29,8 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
             share.mul(&ties)?.to_dtype(g.dtype())?
         }
         ReduceOp::Prod => {
-            // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero itself has any;
-            // with two, nobody has.
+            // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero
+            // itself has any; with two, nobody has.
             let x = &c.saved[0];
             let is_zero = x.eq(0.0)?;
             let others = x.masked_fill(&is_zero, 1.0)?;

@@ -18,10 +18,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A folder for a new run, which is made if it is not there. One that a kill has left before its run had a first checkpoint is taken, too.
+    /// A folder for a new run, which is made if it is not there. One that a kill has left before its run had a first
+    /// checkpoint is taken, too.
     ///
     /// # Errors
-    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the root of a file system.
+    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the
+    /// root of a file system.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).map_err(|e| Error::io("create the folder", path, e))?;
@@ -61,7 +63,8 @@ impl Run {
     /// Goes on with a run that has a checkpoint.
     ///
     /// # Errors
-    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder that cannot be written.
+    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder
+    /// that cannot be written.
     pub fn resume(path: impl AsRef<Path>) -> Result<Self> {
         let folder = RunFolder::new(path.as_ref());
         // Nothing is left in a folder of something else.
@@ -71,7 +74,8 @@ impl Run {
         Ok(run)
     }
 
-    /// [`Run::resume`] where there is a checkpoint, else [`Run::create`]: what a program wants that is started again after each interruption.
+    /// [`Run::resume`] where there is a checkpoint, else [`Run::create`]: what a program wants that is started again
+    /// after each interruption.
     ///
     /// # Errors
     /// Those of the two.

@@ -1,8 +1,9 @@
 //! A TensorBoard event file.
 //!
-//! Each record is TFRecord framing — length, masked CRC-32C of the length, data, masked CRC-32C of the data — around a protobuf `Event`
-//! (`tensorflow/core/util/event.proto`, `…/framework/summary.proto`, `tensorboard/plugins/hparams/*.proto`). Written by hand, since the few
-//! messages that are needed are shorter than what a protobuf library takes.
+//! Each record is TFRecord framing — length, masked CRC-32C of the length, data, masked CRC-32C of the data — around a
+//! protobuf `Event` (`tensorflow/core/util/event.proto`, `…/framework/summary.proto`,
+//! `tensorboard/plugins/hparams/*.proto`). Written by hand, since the few messages that are needed are shorter than
+//! what a protobuf library takes.
 
 use std::io::Read;
 use std::path::Path;
@@ -37,7 +38,8 @@ const BUCKETS: usize = 30;
 pub struct SummaryWriter(Log);
 
 impl SummaryWriter {
-    /// Starts a file at `path`, in place of one that is there. TensorBoard takes any file whose name contains `tfevents`.
+    /// Starts a file at `path`, in place of one that is there. TensorBoard takes any file whose name
+    /// contains `tfevents`.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -47,8 +49,8 @@ impl SummaryWriter {
         Log::create(path.as_ref(), &frame(&event.0)).map(Self)
     }
 
-    /// Goes on with the file at `path` as it was after `step` steps, dropping what came later and a record that a crash cut short. Without a
-    /// file a new one is started.
+    /// Goes on with the file at `path` as it was after `step` steps, dropping what came later and a record that a crash
+    /// cut short. Without a file a new one is started.
     ///
     /// # Errors
     /// A file that cannot be read or written, or that is damaged before its last record.
@@ -98,7 +100,8 @@ impl SummaryWriter {
         self.add(step, &summary)
     }
 
-    /// How the values of a tensor are distributed, in 30 buckets of equal width. Values that are not finite are left out.
+    /// How the values of a tensor are distributed, in 30 buckets of equal width. Values that are not
+    /// finite are left out.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`], and when the device fails.
@@ -159,7 +162,8 @@ impl SummaryWriter {
         self.add(step, Message::default().message(1, &value))
     }
 
-    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared: for TensorBoard's tab of that name.
+    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared: for
+    /// TensorBoard's tab of that name.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`].

@@ -14,8 +14,8 @@ use super::{failed, shown, unopened};
 /// How long an owner may take to write down who it is: a disk that others write gigabytes to keeps it waiting.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A locked file with the owner's process id in it. The system drops the lock with the process, however that ends; the file goes when this
-/// goes, and only a kill leaves it.
+/// A locked file with the owner's process id in it. The system drops the lock with the process, however that ends; the
+/// file goes when this goes, and only a kill leaves it.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
@@ -61,7 +61,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Elsewhere it could not be told afterwards whose file it is. What cannot be removed does no harm: it is no longer locked.
+        // Elsewhere it could not be told afterwards whose file it is. What cannot be removed does no harm: it
+        // is no longer locked.
         if cfg!(unix) && self.holds().is_ok_and(|holds| holds) {
             let _ = fs::remove_file(&self.path);
         }

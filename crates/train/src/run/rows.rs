@@ -38,8 +38,8 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// Six digits behind the point, or seven significant ones where that would lose too much. The figure itself is written the same again: a
-/// checkpoint knows the lines by their CRC.
+/// Six digits behind the point, or seven significant ones where that would lose too much. The figure itself is written
+/// the same again: a checkpoint knows the lines by their CRC.
 fn figure(x: f64) -> String {
     let scientific = format!("{x:.6e}");
     let rounded: f64 = scientific.parse().unwrap_or(x);
@@ -155,8 +155,9 @@ impl Rows {
         })
     }
 
-    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`: rows after these are
-    /// dropped, as is a last line that a crash cut short. Without a file a new one is started; a notice tells of the rows that are lost.
+    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`:
+    /// rows after these are dropped, as is a last line that a crash cut short. Without a file a new one is started; a
+    /// notice tells of the rows that are lost.
     ///
     /// # Errors
     /// A file that cannot be read or written, a line in it that is none of ours, or other rows than the checkpoint's.
