@@ -7,7 +7,7 @@
 
 use polygrad_core::{BinaryOp, CompareOp, DType, UnaryOp};
 
-/// Dtypes that have their expressions in common. Halves are computed as f32.
+/// Classes of dtypes that share their expressions. f16 and bf16 are computed in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Single,

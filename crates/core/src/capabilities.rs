@@ -2,7 +2,7 @@
 
 use crate::DType;
 
-/// What a device offers, in the coarse grain; [`Backend::supports`](crate::Backend::supports) is the fine one.
+/// What a device offers in general; [`Backend::supports`](crate::Backend::supports) answers for a single op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -1,6 +1,6 @@
 //! Ops that the tensor layer makes of others.
 
-/// How values between elements are made up.
+/// How values between elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterpolateMode {
     /// The element whose cell begins at or before the position: PyTorch's `nearest`.
@@ -36,7 +36,8 @@ pub enum Composite<'a> {
     Interpolate {
         /// The extents of all axes.
         to: &'a [usize],
-        /// The factor of each spatial axis, where those say where the new cells lie, and not the ratio of the extents.
+        /// The factor of each spatial axis, if the factors decide where the new cells lie, and not the
+        /// ratio of the extents.
         factors: Option<&'a [f64]>,
         /// How values between elements are made up; never [`InterpolateMode::Area`].
         mode: InterpolateMode,

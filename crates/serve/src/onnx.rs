@@ -33,7 +33,7 @@ impl OnnxService {
             states: Vec::new(),
         };
         for (name, ty, value) in model.optional_inputs() {
-            // What the protocol lacks cannot be given.
+            // Values of a type that the protocol lacks cannot be sent.
             let Ok(mut spec) = spec(name, ty) else { continue };
             spec.default = Some(InputDefault::Value(Value::Tensor(value.clone())));
             signature.inputs.push(spec);
@@ -64,7 +64,7 @@ impl OnnxService {
         Ok(service)
     }
 
-    /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
+    /// Lets requests omit an input, which is then filled with a number: [`TensorSpec::default`].
     ///
     /// # Errors
     /// When there is no such input.

@@ -1,4 +1,4 @@
-//! What a model has done, counted without waiting for anybody.
+//! Counters of what a model has done.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

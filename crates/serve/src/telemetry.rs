@@ -19,10 +19,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Of the spans of requests.
+/// The target of the spans of requests.
 const TARGET: &str = "polygrad_serve::request";
 
-/// Sends spans until it is dropped, and then those that wait.
+/// Sends spans; when it is dropped, sends those that are still waiting.
 pub struct Exporter(SdkTracerProvider);
 
 /// A layer for a subscriber of `tracing` that sends a span for each request to the collector at `endpoint`, by OTLP

@@ -1,4 +1,4 @@
-//! Mixed precision: products in 16 bits, what needs range or precision in f32.
+//! Mixed precision: products in 16 bits, and ops that need range or precision in f32.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static MODE: Cell<Option<DType>> = const { Cell::new(None) };
 }
 
-/// The 16-bit dtype of the [`autocast`] that this thread is in; none outside of one.
+/// The dtype of the [`autocast`] that this thread is in; `None` outside of one.
 #[inline]
 pub fn autocast_dtype() -> Option<DType> {
     MODE.get()
@@ -76,13 +76,13 @@ pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// What an op that autocast lowers does first, where the mode is on: it casts its operands and runs itself on
-/// them outside the mode.
+/// For ops that autocast runs in 16 bits: while the mode is on, such an op first casts its operands, and then runs
+/// itself on them with the mode off.
 #[derive(Clone, Copy)]
 pub(crate) struct Lower(DType);
 
 impl Lower {
-    /// None where the mode is off.
+    /// `None` while the mode is off.
     #[inline]
     pub(crate) fn wanted() -> Option<Self> {
         autocast_dtype().map(Self)
@@ -105,7 +105,7 @@ impl Lower {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// For layers that compute in autocast's dtype as a whole: this tensor as the mode's products would take it.
+    /// Casts this tensor as the mode's products would. For layers that compute as a whole in autocast's dtype.
     ///
     /// # Errors
     /// When memory runs out.
@@ -116,7 +116,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// For ops that autocast computes in f32: this tensor in f32, where the mode is on and that is another dtype.
+    /// For ops that autocast computes in f32: this tensor in f32. `None` if the mode is off, or no cast is needed.
     #[inline]
     pub(crate) fn raised(&self) -> Result<Option<Self>> {
         match autocast_dtype() {

@@ -10,11 +10,11 @@ use crate::graph::needs_graph;
 use crate::random::next_key;
 use crate::{Tensor, no_grad};
 
-/// A computation that was recorded once, with what depends on constants computed and ops joined, for inputs of the same
-/// shapes and dtypes. Several threads may run it at the same time.
+/// A computation that was recorded for inputs of certain shapes and dtypes, with constants folded and ops fused.
+/// Several threads may run it at the same time.
 ///
-/// What the computation used and was not among its inputs is frozen, numbers as well as tensors. Random numbers are
-/// drawn anew each time.
+/// Whatever the computation used besides its inputs is frozen, numbers as well as tensors. Random numbers are
+/// drawn anew in each run.
 ///
 /// `model.compile(&example)` of polygrad-nn is made of it.
 pub struct Compiled {

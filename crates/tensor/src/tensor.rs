@@ -138,9 +138,9 @@ impl<B: Backend> Tensor<B> {
         self.graph_node().map(|node| node.id())
     }
 
-    /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. When
-    /// `update` fails or panics, or changes shape or dtype, the tensor is as it was; so it keeps the old values
-    /// until `update` is done.
+    /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. If
+    /// `update` fails, panics, or changes shape or dtype, the tensor stays as it was, which means that the old values
+    /// are held until `update` returns.
     ///
     /// # Errors
     /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph; [`ErrorKind::Shape`] or
@@ -180,9 +180,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::update`] that works in the tensor's own memory where nobody else holds it, so that there are no old
-    /// values to go back to: how optimizers change parameters. `update` has to leave the value alone when it fails, and
-    /// to keep its shape and dtype.
+    /// [`Tensor::update`] in the tensor's own memory, if it is not shared: this is how optimizers change
+    /// parameters. There are no old values to go back to, so `update` must leave the value alone if it fails, and
+    /// keep its shape and dtype.
     ///
     /// # Errors
     /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph.
@@ -265,7 +265,7 @@ impl<B: Backend> Tensor<B> {
         Tensor::from_inner(polygrad_core::AnyTensor::new::<B>(self.value))
     }
 
-    /// Fails when two tensors cannot meet in one op.
+    /// Fails if two tensors cannot be operands of one op, since they are on different devices.
     #[inline]
     pub(crate) fn check_device(&self, other: &Self) -> Result<()> {
         if B::same_device(&self.value, &other.value) {

@@ -68,7 +68,7 @@ impl Nccl {
     fn met(bootstrap: Arc<dyn Communicator>, device: usize) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let opened = open(device, rank == 0);
-        // Nobody waits for one that cannot come.
+        // The other ranks must not wait for one that cannot join.
         let mut ready = vec![0u8; size];
         bootstrap.all_gather(
             HostSlice::new(&[u8::from(opened.is_ok())]),
@@ -94,7 +94,7 @@ impl Nccl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a collective. After a failure there is no more.
+    /// Runs a collective. After a failure all later ones fail, too.
     fn collective(
         &self,
         name: &'static str,
@@ -108,7 +108,7 @@ impl Nccl {
                 Err(Fault(said)) => said,
             },
         };
-        // This gives up what is under way, so that the device is free, and the others hear of it.
+        // Aborts the operation in flight, which frees the device and is noticed by the other ranks.
         *state = State::Failed {
             lost: None,
             what: said.clone(),
@@ -170,7 +170,7 @@ fn open(device: usize, makes_id: bool) -> Result<(Stage, Id)> {
     Ok((stage, id))
 }
 
-/// Who is to blame for what NCCL says: the others come here too, but for who is lost.
+/// Finds out which rank caused NCCL's error: all ranks meet here except the one that is lost.
 fn blamed(bootstrap: &dyn Communicator, said: String) -> State {
     let missed = bootstrap.barrier().err();
     let lost = missed

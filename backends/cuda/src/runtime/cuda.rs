@@ -36,7 +36,7 @@ thread_local! {
 pub(crate) struct Cuda {
     device: Device,
     lane: Lane,
-    /// What calls are recorded on, once some were.
+    /// The stream on which calls are recorded, created at the first recording.
     recorder: OnceLock<Lane>,
     /// What reads are copied to.
     pinned: Arc<Pinned>,
@@ -98,7 +98,7 @@ unsafe impl Send for Module {}
 
 struct Blas {
     handle: blas_sys::cublasHandle_t,
-    /// Memory that it works in, if that is not its own.
+    /// The workspace that it was given, if it does not use its own.
     workspace: Option<sys::CUdeviceptr>,
 }
 
@@ -174,7 +174,7 @@ impl Cuda {
         RECORDS.get() == ptr::from_ref(self).addr()
     }
 
-    /// Where this thread's calls go.
+    /// The stream that this thread's calls go to.
     fn lane(&self) -> &Lane {
         match self.recorder.get() {
             Some(recorder) if self.records() => recorder,
@@ -187,7 +187,7 @@ impl Cuda {
         Ok(self.lane().stream.cu_stream())
     }
 
-    /// What a graph cannot have in it.
+    /// Fails while this thread is recording, for operations that a graph cannot contain.
     fn not_recorded(&self, what: &str) -> Result<()> {
         match self.records() {
             false => Ok(()),
@@ -362,7 +362,7 @@ impl Runtime for Cuda {
                 self.recorder.get_or_init(|| new)
             }
         };
-        // Other threads go on with calls that other modes forbid.
+        // In this mode other threads may go on with calls that the other modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is this value's own.
         unsafe { result::stream::begin_capture(recorder.stream.cu_stream(), mode) }.map_err(failed)?;

@@ -11,7 +11,7 @@ use polygrad_core::Result;
 use super::Readback;
 use super::errors::failed;
 
-/// Whether CUDA knows the memory: pageable memory it does not.
+/// Whether CUDA has registered this memory; pageable memory it has not.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let mut kind = 0u32;
     let mut wanted = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
@@ -140,7 +140,7 @@ impl Drop for Pinned {
     }
 }
 
-/// A copy to the host that was ordered.
+/// A copy to the host that has been submitted.
 struct Staging {
     /// There until this is dropped.
     block: Option<Block>,
@@ -161,7 +161,7 @@ impl Staging {
             let to = std::slice::from_raw_parts_mut(block.memory.cast::<MaybeUninit<u8>>(), self.bytes);
             result::memcpy_dtoh_async(to, address, stream).map_err(failed)?;
             if let Err(error) = result::event::record(block.event, stream) {
-                // Without it nothing would tell when the memory can go.
+                // Without the event, nothing would say when the memory may be freed.
                 let _ = result::stream::synchronize(stream);
                 return Err(failed(error));
             }

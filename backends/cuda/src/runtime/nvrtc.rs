@@ -101,7 +101,7 @@ impl Drop for Program {
 fn program(source: &str, target: &str, take: impl FnOnce(nvrtcProgram) -> Result<Image>) -> Result<Image> {
     let text = CString::new(source).map_err(|_| Error::invalid("a kernel's source has a 0 in it"))?;
     let program = Program(result::create_program(&text, None).map_err(|error| failed(error.0))?);
-    // Products and sums stay two roundings, so that a fused program gives what its steps would.
+    // No contraction to FMA: products and sums round separately, so that a fused program gives what its steps would.
     let options = [
         target,
         "--fmad=false",

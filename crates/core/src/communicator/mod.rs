@@ -1,4 +1,4 @@
-//! Processes that compute together: the seam to engines that move values between them.
+//! Processes that compute together: the interface to engines that move values between them.
 //!
 //! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or [`Threads`] of one process.
 //! Every process of the group, a *rank*, calls the same collectives in the same order with the same sizes. [`Checked`]
@@ -91,8 +91,8 @@ pub trait Communicator: Debug + Send + Sync {
     /// Those of the engine.
     fn barrier(&self) -> Result<()>;
 
-    /// A second group of the same ranks, whose collectives do not mix with this one's: one thread may make those of one
-    /// group while another makes those of the other, in any order. Every rank has to call it, as a collective.
+    /// A second group of the same ranks, whose collectives are independent of this one's: two threads may each use one
+    /// of the groups, in any order. Like a collective, this must be called by every rank.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default; those of the engine.
@@ -101,8 +101,8 @@ pub trait Communicator: Debug + Send + Sync {
         Err(Error::unsupported(message).with_op("duplicate"))
     }
 
-    /// After an error: agrees with those who are left on who they are, and gives a group of these. Every rank that is
-    /// left has to call it.
+    /// After an error: the remaining ranks agree on who is left, and get a group of these. Every
+    /// remaining rank must call it.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default: most engines cannot go on without a peer.
@@ -112,12 +112,12 @@ pub trait Communicator: Debug + Send + Sync {
             .with_hint("start all of them again: they go on from the last checkpoint; MPI with ULFM can go on (mpirun --with-ft ulfm)"))
     }
 
-    /// Tells the peers, as far as the engine can, that this process gives up for a reason of its own, so that they need
-    /// not wait for it, and do not go on. Default: nothing.
+    /// Tells the peers, as far as the engine can, that this process gives up, so that they neither wait for it nor go
+    /// on. Does nothing by default.
     fn abort(&self, _why: &str) {}
 }
 
-/// What every engine checks before it sends anything.
+/// Checks that every engine makes before it sends anything.
 pub mod check {
     use super::{HostSlice, HostSliceMut, Reduction};
     use crate::{DType, Error, Result};

@@ -7,10 +7,9 @@ use super::{
 };
 use crate::Result;
 
-/// A call of a driver's kernel as a value, for those who look at calls before they make them, or in their place: what
-/// it is, and what it touches.
+/// A kernel call of a driver as a value, for code that inspects calls before it makes them, or instead of making them.
 ///
-/// There is one for each method that computes, but for the `_strided` ones, which are programs for
+/// There is a variant for each method that computes, except the `_strided` ones, which are programs for
 /// [`ComputeBackend::elementwise`]. [`forward_calls!`](crate::forward_calls) writes a driver that takes
 /// each as such a value.
 ///
@@ -130,7 +129,7 @@ table! {
 }
 
 impl Call<'_> {
-    /// What is computed, where the method is for many things: an op's name, a program's.
+    /// What a method that stands for many ops computes: the name of the op or the program.
     pub fn detail(&self) -> Option<String> {
         Some(match self {
             Self::Unary(call) => call.op.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
-/// Something that an [`ElementwiseProgram`] has for each element.
+/// A value that an [`ElementwiseProgram`] has for each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// The element of an input.

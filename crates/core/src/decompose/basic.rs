@@ -24,7 +24,8 @@ pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<
         .with_operands([(B::shape(a), dtype), (B::shape(b), B::dtype(b))]))
 }
 
-/// The larger one, and what the other one adds. Of equals, infinities among them, the difference is not needed.
+/// The larger operand, plus what the other one adds. Equal operands, also infinite ones, need no difference, which
+/// would be NaN for infinities.
 fn logaddexp<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
     observe::decomposed("Binary");
     let distance = B::unary(UnaryOp::Abs, &B::sub(a, b)?)?;

@@ -37,7 +37,7 @@ pub fn slice_scatter<B: Backend>(x: &B::Tensor, src: &B::Tensor, axis: usize, st
     }
 }
 
-/// Fails unless `src` can stand in `x` from `start` on along an axis; each given by its shape and dtype.
+/// Fails unless `src` fits into `x` at `start` along an axis. Both are given by shape and dtype.
 ///
 /// # Errors
 /// Says how they do not fit.

@@ -122,7 +122,7 @@ macro_rules! define {
 
 for_each_op!(define);
 
-// Every node of a gradient graph carries an op; so much do the parameters of a convolution and its activation take.
+// Every node of a gradient graph holds an op. The largest is a convolution's parameters with an activation.
 const _: () = assert!(size_of::<Op>() <= 104);
 
 /// A tensor of a call that is saved for its gradient.

@@ -44,7 +44,7 @@ struct Step {
     action: Action,
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
-    /// The values that no later step asks for.
+    /// The values that no later step uses.
     last: Vec<Slot>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Action {
         step: Scalar,
         dtype: DType,
     },
-    /// With a key that is another one each time.
+    /// With a new key in each run.
     Random {
         shape: Shape,
         distribution: Distribution,
@@ -121,8 +121,8 @@ impl Program {
         &self.draws
     }
 
-    /// How it differs from a second recording of the same computation: a number, a constant or an op that is another
-    /// one each time would be frozen by a replay.
+    /// How it differs from a second recording of the same computation, if it does. A number, constant or op that
+    /// differs between recordings would wrongly be frozen by a replay.
     ///
     /// # Errors
     /// When the device fails while constants are compared.
@@ -144,8 +144,7 @@ impl Program {
         Ok(None)
     }
 
-    /// Computes what does not depend on the inputs, joins ops that a backend has as one, and drops
-    /// what nobody asks for.
+    /// Folds constants, fuses ops that a backend has as one, and removes unused steps.
     ///
     /// # Errors
     /// When the device fails.

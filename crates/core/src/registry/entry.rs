@@ -176,7 +176,7 @@ impl BackendEntry {
     }
 }
 
-/// Foreign engines may panic when a library is missing: for the user that is one more reason why they are absent.
+/// Engines of others may panic when a library is missing; for the user this is just another reason why they are absent.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f))
         .map_err(|panic| format!("it panicked: {}", panic_message(&*panic).unwrap_or_default()))

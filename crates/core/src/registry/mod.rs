@@ -93,7 +93,7 @@ impl Registry {
                 let overview = Overview::new(&entries);
                 let (wanted, names) = (spec.backend(), || entries.iter().map(|entry| entry.name()));
                 let same = names().find(|name| name.eq_ignore_ascii_case(wanted));
-                // Of three letters one that differs is another word: gpu is not cpu.
+                // In a word of three letters, one different letter makes another word: gpu is not cpu.
                 let like = || (wanted.len() > 3).then(|| nearest(wanted, names())).flatten();
                 let hint = match same.or_else(like) {
                     Some(name) => format!("perhaps {name}; {}", overview.present()),

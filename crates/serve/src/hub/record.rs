@@ -20,7 +20,7 @@ use super::text::Texts;
 /// The most tokens of a model whose positions have no end.
 const ENDLESS: usize = 1 << 20;
 
-/// To which of two texts tokens belong; to the first, where a request does not say.
+/// Which of two texts each token belongs to; the first, if a request does not say.
 pub(super) const TYPES: &str = "token_type_ids";
 
 pub(super) struct Recorded {
@@ -130,7 +130,7 @@ impl<'a> Folder<'a> {
             most,
         };
         let mut inputs = vec![ids("input_ids", "sequence"), ids("attention_mask", "sequence")];
-        // Where there is one type, nothing can be said by it.
+        // With a single type, the input carries no information.
         if config.type_vocab_size > 1 {
             inputs.push(ids(TYPES, "sequence"));
         }

@@ -10,7 +10,7 @@ use crate::{Model, OnnxService, Signature, TensorSpec, Value};
 pub(super) struct Texts {
     /// The token that fills up shorter ones.
     pub(super) pad: i64,
-    /// The most tokens of one, special ones included; longer ones are cut, and their ends not read.
+    /// The most tokens of a text, special ones included; longer texts are cut off.
     pub(super) most: usize,
 }
 

@@ -90,7 +90,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, name, &[self]))
     }
 
-    /// Within limits, at which no gradient passes, other than by [`Tensor::clamp`].
+    /// Limits the values. Unlike with [`Tensor::clamp`], no gradient passes at the limits themselves.
     fn limited(&self, min: f64, max: f64) -> Result<Self> {
         let limited = self.detach().clamp(Some(min), Some(max))?;
         if !self.is_tracked() {

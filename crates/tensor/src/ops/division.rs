@@ -50,7 +50,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// An op of its own for the gradient's sake: 0 also where the quotient has none.
+/// An op of its own, so that its gradient is 0 even where the quotient has none.
 struct RoundedDivision(RoundingMode);
 
 impl<B: Backend> CustomOp<B> for RoundedDivision {
@@ -65,7 +65,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
             (RoundingMode::Trunc, true) => quotient(a)?.trunc(),
             (RoundingMode::Trunc, false) => quotient(a),
             (RoundingMode::Floor, false) => {
-                // One less where something remains and the signs differ; nothing on the way leaves the dtype.
+                // One less if there is a remainder and the signs differ; no step overflows the dtype.
                 let below = a.bitwise_xor(b)?.lt(0i64)?;
                 let below = below.logical_and(&a.remainder(b)?.ne(0i64)?)?;
                 quotient(a)?.sub(&below.to_dtype(a.dtype())?)
@@ -86,7 +86,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
     }
 }
 
-/// An op of its own for the gradient's sake: right also where the dividend is 0.
+/// An op of its own, so that its gradient is right even where the dividend is 0.
 struct Fmod;
 
 impl<B: Backend> CustomOp<B> for Fmod {

@@ -20,7 +20,7 @@ impl<B: Backend> Tensor<B> {
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_index(self).map_err(fail)?;
         if index.numel() == 0 {
-            // Whatever its shape, as PyTorch has it: nothing is picked.
+            // An empty index may have any shape, as in PyTorch: nothing is picked.
             return self.flatten(0, -1)?.narrow(0, 0, 0)?.reshape(index.shape());
         }
         index.shape().check_within(&self.shape(), Some(axis)).map_err(fail)?;
@@ -75,7 +75,8 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "scatter_mul", &[self, index, src]);
         let (at, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let mut out = self.clone();
-        // The slices of the index along the axis, one after the other: within one, no two writes meet.
+        // One slice of the index along the axis after the other, since no two writes within one slice
+        // go to the same place.
         for i in 0..index.shape()[at] {
             let index = index.narrow(axis, i, 1)?;
             let ranges: Vec<_> = (index.shape().iter().enumerate())
@@ -143,7 +144,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[weight, &index], || Op::Embedding { padding_idx }))
     }
 
-    /// 1 at the position that each index names along a new last axis of extent `num_classes`, 0 elsewhere; i64.
+    /// Adds a last axis of extent `num_classes` that is 1 at the position of each index and 0 elsewhere; i64.
     ///
     /// # Errors
     /// When this is no integer tensor, or an index is out of range.
@@ -235,7 +236,7 @@ impl<B: Backend> Tensor<B> {
 
 /// For index shapes.
 trait CheckWithin {
-    /// Fails unless no extent, but for the one of `free_axis`, is larger than the other's.
+    /// Fails if any extent, except that of `free_axis`, is larger than the other shape's.
     fn check_within(&self, other: &Shape, free_axis: Option<usize>) -> Result<()>;
 }
 

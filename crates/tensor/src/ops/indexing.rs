@@ -28,7 +28,7 @@ pub enum Index<B: Backend = AnyBackend> {
     NewAxis,
 }
 
-/// An integer as a position; one that is too large for it is outside of every axis.
+/// Converts an integer to a position; one that does not fit an `isize` becomes a position outside of every axis.
 fn position<T: TryInto<isize>>(at: T) -> isize {
     at.try_into().unwrap_or(isize::MAX)
 }
@@ -75,7 +75,7 @@ macro_rules! from_integers {
 
 from_integers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
 
-/// The bound behind a position that is included; behind the last one, -1, there is none.
+/// The exclusive bound after an inclusive one; `None` after -1, the last position.
 fn after(last: isize) -> Option<isize> {
     last.checked_add(1).filter(|&end| end != 0)
 }
@@ -172,7 +172,7 @@ pub trait IntoIndex<B: Backend = AnyBackend> {
     fn into_index(self) -> Vec<Index<B>>;
 }
 
-// Without it the compiler would list all that converts to an `Index`.
+// Without this, the compiler's error would list every type that converts to an `Index`.
 #[diagnostic::do_not_recommend]
 impl<B: Backend, I: Into<Index<B>>> IntoIndex<B> for I {
     fn into_index(self) -> Vec<Index<B>> {
@@ -212,7 +212,7 @@ struct Selection<B: Backend> {
 
 struct Axis<B: Backend> {
     extent: usize,
-    /// The axis of the tensor that it is, the last one if it is several; a new one is none.
+    /// The tensor's axis that it comes from, the last one if it comes from several; `None` for a new axis.
     source: Option<usize>,
     picks: Option<Tensor<B>>,
 }
@@ -298,8 +298,8 @@ impl<B: Backend> Selection<B> {
         (picked, front)
     }
 
-    /// Where the tensors pick from, when each step along their axes is that long; `outside` where one of
-    /// them is out of range.
+    /// The linear positions that the index tensors pick, for the given strides of their axes; `outside` where an
+    /// index is out of range.
     fn linear(&self, picked: &[usize], strides: &[i64], outside: Option<i64>) -> Result<Option<Tensor<B>>> {
         let mut linear: Option<Tensor<B>> = None;
         let mut wrong: Option<Tensor<B>> = None;
@@ -337,7 +337,7 @@ impl<B: Backend> Selection<B> {
         }
     }
 
-    /// An error about the sum of positions as one about the first that is out of range.
+    /// Turns an error about linear positions into one about the first index that is out of range.
     #[cold]
     fn blame(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::OutOfRange {
@@ -414,7 +414,7 @@ impl<B: Backend> Tensor<B> {
         let of_picked: Vec<_> = picked.iter().map(|&axis| extents[axis]).collect();
         let strides = row_major(&of_picked);
         let total: usize = of_picked.iter().product();
-        // One tensor alone is checked by the op that picks.
+        // If there is just one index tensor, the op that picks checks it.
         let outside = (picked.len() > 1).then_some(total as i64);
         let Some(linear) = selection.linear(&picked, &strides, outside)? else {
             return Ok(cut);
@@ -492,8 +492,8 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// Assigns in place, where the index is neighbours along one axis and all of the others, and no gradient is asked
-    /// for; says whether it did.
+    /// Assigns in place, if the index is a contiguous range of one axis and all of the others, and no gradient is
+    /// needed. Returns whether it did.
     fn write_stretch(&mut self, index: &[Index<B>], value: &Self) -> Result<bool> {
         let picks = index.iter().any(|index| matches!(index, Index::Tensor(_)));
         if picks || self.node.is_some() || value.node.is_some() {
@@ -541,7 +541,7 @@ impl<B: Backend> Tensor<B> {
             .map(|&axis| selection.axes[axis].source.map_or(1, |last| strides[last]))
             .collect();
         let linear = selection.linear(&picked, &of_picked, Some(self.numel() as i64))?;
-        // The extents of the result, and for each of its axes that steps through this tensor, which one that is.
+        // The extents of the result and, for each of its axes that comes from an axis of this tensor, which one.
         let (mut extents, mut sources) = (Vec::new(), Vec::new());
         for (i, axis) in selection
             .axes

@@ -28,8 +28,8 @@ struct Line {
 }
 
 impl Line {
-    /// How many old cells so many halves of new ones span. Products of extents are exact and divided once, so that a
-    /// quotient that is whole, or lies midway, is found so.
+    /// How many old cells a number of halves of new cells spans. The products of extents are exact and divided once, so
+    /// that a quotient that is an integer or a half comes out exactly.
     fn span(&self, halves: usize) -> f64 {
         match self.step {
             None => halves as f64 * self.from as f64 / (2.0 * self.to as f64),
@@ -48,7 +48,7 @@ impl Line {
         self.span(2 * i + 1) - 0.5
     }
 
-    /// One of the old cells that a new cell is made of: its position and its weight.
+    /// One of the old cells that contribute to a new cell: its position and its weight.
     fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
         let last = self.from - 1;
         // The inverse of a factor is rounded: 3 / 0.6 is to be 5.
@@ -164,7 +164,7 @@ impl<B: Backend> Tensor<B> {
                 Resize::Size(sizes) => (sizes[i], None),
                 Resize::Scale(factors) => {
                     let to = (from as f64 * factors[i]) as usize;
-                    // What stays as large as it is stays as it is, but for cubics, as PyTorch has it.
+                    // As in PyTorch, an axis that keeps its extent keeps its values, except with `Cubic`.
                     let moves = to != from || mode == InterpolateMode::Cubic || !factors[i].is_finite();
                     (to, moves.then_some(1.0 / factors[i]))
                 }

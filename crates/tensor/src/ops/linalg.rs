@@ -120,7 +120,7 @@ impl<B: Backend> Tensor<B> {
         if !self.is_tracked() {
             return product.to_dtype(dtype);
         }
-        // Its gradient is 0 whatever it holds.
+        // Its gradient is 0, whatever its values are.
         let all = Self::full((), true, (&self.device(), DType::Bool))?;
         self.masked_fill(&all, 0.0)?.add(&product)
     }
@@ -186,7 +186,7 @@ pub fn linear<B: Backend>(
     let fail = |e| context(e, "linear", operands);
     x.check_linear(operands).map_err(fail)?;
     let float = x.dtype().is_float();
-    // Together they have a gradient only where that of the activation is computed from the output.
+    // The fused op has a gradient only if that of the activation is computed from the output.
     if let Some(op) = activation
         && (!float || !op.saves_output() && needs_graph(operands))
     {

@@ -34,7 +34,7 @@ impl<B: Backend> Tensor<B> {
         }
         let others = (0..shape.rank()).filter(|&axis| !axes.contains(axis));
         let matrices = self.permute_axes(Axes::new(others.chain(axes.iter()))?)?;
-        // Its products are no ops that autocast lowers.
+        // Autocast must not run these products in 16 bits.
         in_mode(None, || {
             Self::in_wide([&matrices], |matrices| Self::custom(NuclearNorm, &matrices))
         })

@@ -89,7 +89,7 @@ impl<B: Backend> Tensor<B> {
             }
             Ok(out)
         };
-        // These products are a mean, and no op that autocast lowers.
+        // These products compute a mean, which autocast must not run in 16 bits.
         in_mode(None, || Self::in_wide([self], |[x]| averaged(x)))
     }
 

@@ -182,7 +182,7 @@ impl<B: Backend> Tensor<B> {
         self.picked(self.arg_reduce(op, axis, true)?, axis, keepdims)
     }
 
-    /// The values at positions along an axis, whose extent they have as 1, and the positions.
+    /// The values at `index` along an axis, which `index` keeps with extent 1, together with the positions.
     pub(super) fn picked(&self, index: Self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         let values = self.gather(axis, &index)?;
         if keepdims || self.rank() == 0 {
@@ -224,7 +224,7 @@ impl<B: Backend> Tensor<B> {
             let extent = x.shape()[at];
             let mut border = vec![(0, 0); x.rank()];
             let (mut products, mut factors) = (x.clone(), 1);
-            // Each of so many factors, times the one of as many before it.
+            // Doubling: each product of `factors` elements, times the product of as many elements before them.
             while factors < extent {
                 border[at] = (factors, 0);
                 let before = products.narrow(axis, 0, extent - factors)?.pad(&border, 1i64)?;

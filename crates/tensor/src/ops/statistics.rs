@@ -45,13 +45,13 @@ impl<B: Backend> Tensor<B> {
     /// [`Tensor::variance`] in this dtype.
     fn spread(&self, axes: Axes, correction: f64, keepdims: bool) -> Result<Self> {
         let count: usize = axes.iter().map(|axis| self.shape()[axis]).product();
-        // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
+        // With no more elements than `correction` this is 0 / 0 or a division by 0, as in PyTorch.
         let divisor = (count as f64 - correction).max(0.0);
         if count == 0 {
             return self.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor;
         }
-        // Far from 0 the mean is rounded by more than the values may differ: it only brings them near 0, where the
-        // second one is precise.
+        // Far from 0, the mean may be rounded by more than the values differ. It only moves them near 0, where a
+        // second mean is precise.
         let near = self.sub(&self.detach().reduce_axes(ReduceOp::Mean, axes, true)?)?;
         let centred = near.sub(&near.reduce_axes(ReduceOp::Mean, axes, true)?)?;
         centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
@@ -67,7 +67,8 @@ impl<B: Backend> Tensor<B> {
             if !x.is_tracked() || count as f64 <= correction.max(0.0) {
                 return variance.sqrt();
             }
-            // The root has an infinite slope at 0. Whether the values are equal rounding may hide from the variance.
+            // The root has an infinite slope at 0. Rounding may give equal values a variance that is not 0, so they
+            // are compared directly.
             let x = x.detach();
             let extreme = |op| x.reduce_axes(op, axes, keepdims);
             let equal = extreme(ReduceOp::Max)?.eq(&extreme(ReduceOp::Min)?)?;

@@ -254,7 +254,7 @@ pub fn conv<B: Backend>(
     }))
 }
 
-/// [`Tensor::max_pool`], of which the backend need not find the positions unless they are wanted, or a gradient is.
+/// [`Tensor::max_pool`], but the backend finds the positions only if they, or a gradient, are needed.
 ///
 /// # Errors
 /// As [`Tensor::max_pool`].

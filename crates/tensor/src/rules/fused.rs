@@ -193,7 +193,7 @@ pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Resul
     Ok(Passed::Inputs(gradients))
 }
 
-/// Those of the first three inputs; a gradient for which there is no input is dropped where the pass pairs them up.
+/// The gradients of the first three inputs. The pass drops a gradient that has no input.
 fn three_gradients<B: Backend>((first, second, third): (B::Tensor, B::Tensor, B::Tensor)) -> Passed<B> {
     Passed::Inputs(
         [first, second, third]

@@ -21,7 +21,7 @@ use crate::graph::{Call, Rule};
 pub(crate) enum Passed<B: Backend> {
     /// To the inputs.
     Inputs(InputGradients<B>),
-    /// To elements of the only input from `start` on along an axis; the others' is zero.
+    /// To a range of one axis of the only input, beginning at `start`; the gradient is zero elsewhere.
     Stretch {
         axis: usize,
         start: usize,
@@ -126,7 +126,7 @@ fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
     Ok(passed)
 }
 
-/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's
+/// Whether a rule computes its gradient in several steps, each of which rounds and may overflow. A backend's fused
 /// gradient is one step.
 fn takes_steps<B: Backend>(op: &Op, c: &Context<'_, B>) -> bool {
     use UnaryOp as U;
