@@ -31,7 +31,8 @@ const NAME: &str = "T5";
 /// # fn main() -> Result<()> {
 /// let device = Device::<Reference>::default();
 /// let (num_layers, num_heads) = (2, 2);
-/// let config = T5Config { vocab_size: 20, d_model: 8, d_kv: 4, d_ff: 16, num_layers, num_heads, ..T5Config::default() };
+/// let sizes = T5Config { vocab_size: 20, d_model: 8, d_kv: 4, d_ff: 16, ..T5Config::default() };
+/// let config = T5Config { num_layers, num_heads, ..sizes };
 /// let model = T5::new(&config, &device)?;
 /// let (ids, targets) = (Tensor::new([[3i64, 7, 9, 1]], &device)?, Tensor::new([[8i64, 2, 1]], &device)?);
 /// let logits = model.forward(&ids, None, &model.shift_right(&targets)?)?;
