@@ -38,7 +38,7 @@ fn pair_loss(train: &[i64], test: &[i64], vocabulary: usize) -> f64 {
 }
 
 fn main() -> Result<()> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/decisions.md");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/onnx.md");
     let path = std::env::args().nth(1).unwrap_or_else(|| default.into());
     let steps: u64 = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(1000);
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", path.as_ref(), e))?;

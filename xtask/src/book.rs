@@ -258,6 +258,53 @@ mod tests {
     }
 
     #[test]
+    fn every_decision_has_its_head_and_at_most_200_words() {
+        let folder = cargo::checkout().join("docs/decisions");
+        let index = links(&fs::read_to_string(folder.join("README.md")).unwrap());
+        let mut files = BTreeSet::new();
+        pages(&folder, &mut files).unwrap();
+        files.remove(&folder.join("README.md"));
+        let mut numbers = BTreeSet::new();
+        for file in &files {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let (number, title) = name.split_once('-').unwrap();
+            let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(
+                number.len() == 3 && number.bytes().all(|b| b.is_ascii_digit()),
+                "{name}: three digits"
+            );
+            assert!(
+                title.strip_suffix(".md").unwrap().chars().all(kebab),
+                "{name}: words with hyphens"
+            );
+            assert!(numbers.insert(number.to_owned()), "{name}: the number is taken");
+            assert!(index.contains(name), "{name}: not in docs/decisions/README.md");
+
+            let text = fs::read_to_string(file).unwrap();
+            let mut lines = text.lines();
+            let head = lines.next().unwrap();
+            assert!(
+                head.starts_with(&format!("# {number}. ")),
+                "{name}: {head:?} is not its head"
+            );
+            assert_eq!(lines.next(), Some(""), "{name}: after the head");
+            let status = lines.next().unwrap();
+            let date = status.split(" · ").nth(1).and_then(|part| part.strip_prefix("Date: "));
+            let is_date = |date: &str| {
+                let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+                date.split('-').map(str::len).eq([4, 2, 2]) && date.split('-').all(digits)
+            };
+            assert!(
+                status.starts_with("Status: ") && date.is_some_and(is_date),
+                "{name}: {status:?} is not `Status: accepted · Date: YYYY-MM-DD`"
+            );
+            let words = lines.flat_map(str::split_whitespace).count();
+            assert!((1..=200).contains(&words), "{name}: {words} words");
+        }
+        assert!(!files.is_empty());
+    }
+
+    #[test]
     fn headings_are_named_as_on_github() {
         let names = anchors("# Layers, models, and PyTorch's weights\n```\n# code\n```\n## `a_b` – c\n");
         assert_eq!(

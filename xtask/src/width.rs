@@ -8,25 +8,20 @@ use crate::cargo;
 const WIDTH: usize = 120;
 
 /// Folders and files whose comments are longer still. Each line here is to go, with the long lines that it stands for.
-const LONG: [&str; 5] = [
+const LONG: [&str; 6] = [
     "crates/cli/src",
     "crates/nn/src/layers",
     "crates/nn/src/optim",
     "crates/rl",
-    "crates/train/src/trainer",
+    "crates/train/src/driver",
+    "crates/train/src/supervised",
 ];
 
 /// As `LONG`: the file that each backend has of this name.
 const LONG_OF_BACKENDS: &str = "src/backend.rs";
 
-/// Pages that programs write, and those that are to be wrapped yet.
-const LONG_PAGES: [&str; 5] = [
-    "docs/benchmarks.md",
-    "docs/ops.md",
-    "docs/decisions.md",
-    "docs/decisions",
-    "docs/gpu-reports.md",
-];
+/// Pages that programs write, and the list of pages, where a link is one line.
+const LONG_PAGES: [&str; 3] = ["docs/SUMMARY.md", "docs/benchmarks.md", "docs/ops.md"];
 
 /// Files of this extension below a folder, without what was built.
 fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {

@@ -21,10 +21,10 @@ pub(crate) struct Raw {
 // SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a counted reference with an atomic count. What is shared
 // between threads here is `&Raw`, through which only ops that read are called: `at::Tensor`'s const methods, which
 // LibTorch documents as safe to call at once from several threads as those of a `std::shared_ptr`'s pointee. What a
-// const method may still write is listed in docs/decisions.md, and none of it is reached: autograd metadata (no tensor
-// here requires a gradient), copy-on-write storage and symbolic shapes (nothing here makes them), the Python object
-// (there is no interpreter). In-place ops need `&mut Tensor`, which `TorchTensor::writable` gives only to the one
-// owner. Errors are kept in thread-local storage by tch and LibTorch.
+// const method may still write is listed in docs/decisions/031-libtorch-tensors-are-sync.md, and none of it is reached:
+// autograd metadata (no tensor here requires a gradient), copy-on-write storage and symbolic shapes (nothing here makes
+// them), the Python object (there is no interpreter). In-place ops need `&mut Tensor`, which `TorchTensor::writable`
+// gives only to the one owner. Errors are kept in thread-local storage by tch and LibTorch.
 #[allow(unsafe_code, reason = "argued above, and tested with threads in tests/adapter.rs")]
 unsafe impl Sync for Raw {}
 

@@ -1,11 +1,11 @@
 //! In place of the dashboard, in a build without the feature `tui`: `--tui` says how to get it.
 
-use polygrad::train::TrainerConfig;
+use polygrad::train::Callback;
 
 use crate::failure::{Failure, Result};
 
 /// # Errors
 /// Always.
-pub(crate) fn show() -> Result<fn(TrainerConfig) -> TrainerConfig> {
+pub(crate) fn callback() -> Result<Box<dyn Callback>> {
     Err(Failure::new("`--tui` is not in this build").fix("build with `--features tui`"))
 }

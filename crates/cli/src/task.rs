@@ -15,6 +15,7 @@ use crate::kind::Kind;
 use crate::run::config::{Base, Training};
 use crate::team::Team;
 use crate::train::resumed::Fixed;
+use crate::train::session::{Session, Trained};
 
 /// Inputs and targets.
 pub(crate) type Batch = (Tensor, Tensor);
@@ -46,13 +47,13 @@ pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
     fn model(&self, device: &Device) -> Result<Self::Model>;
 }
 
-/// What training on examples, epoch after epoch, has of its own for each kind of run.
+/// What training has of its own for each kind of run.
 pub(crate) trait Task: RunSettings {
     /// What is learnt from, in memory.
     type Data;
 
-    /// What the data are called that the model is judged by.
-    const JUDGED_BY: &'static str;
+    /// What learns: a model, a policy.
+    const LEARNS: &'static str;
 
     /// Those of a new run; what depends on the data is still empty.
     ///
@@ -60,22 +61,17 @@ pub(crate) trait Task: RunSettings {
     /// Options that make no sense, or a place that is not there.
     fn new(args: &Train) -> Result<Self>;
 
-    /// Takes the options that a run may go on with, and tells `fixed` of all others; those of every run aside.
+    /// Those with which the run in `run` goes on.
     ///
     /// # Errors
-    /// A place that is not there.
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()>;
+    /// Options that ask for something else than the run has; a place that is not there.
+    fn resumed(&self, args: &Train, run: &Path) -> Result<Self>;
 
-    /// The settings that all training on examples has.
-    fn training(&self) -> &Training;
-    fn training_mut(&mut self) -> &mut Training;
+    /// What differs from the settings with which the run began, a line each.
+    fn changes(&self, before: &Self) -> Vec<String>;
 
-    /// What the data set is called on the command line.
-    fn dataset(&self) -> &str;
     /// The parts of the name of the run.
     fn title(&self) -> Vec<String>;
-    /// Where the data are.
-    fn place(&self) -> String;
 
     /// The data of a run, new or old.
     ///
@@ -91,6 +87,36 @@ pub(crate) trait Task: RunSettings {
 
     /// Says that the data, which give the settings `found`, are not those that the run in `path` began with.
     fn other_data(&self, found: &Self, path: &Path) -> Failure;
+
+    /// Trains to the end, or until Ctrl-C.
+    ///
+    /// # Errors
+    /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
+    fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained>;
+
+    /// The commands to try on the run in `path`.
+    fn next(&self, path: &str) -> Vec<String>;
+}
+
+/// What training on examples, epoch after epoch, has of its own for each kind of run.
+pub(crate) trait Batches: Task {
+    /// What the data are called that the model is judged by.
+    const JUDGED_BY: &'static str;
+
+    /// Takes the options that a run may go on with, and tells `fixed` of all others; those of every run aside.
+    ///
+    /// # Errors
+    /// A place that is not there.
+    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()>;
+
+    /// The settings that all training on examples has.
+    fn training(&self) -> &Training;
+    fn training_mut(&mut self) -> &mut Training;
+
+    /// What the data set is called on the command line.
+    fn dataset(&self) -> &str;
+    /// Where the data are.
+    fn place(&self) -> String;
 
     /// The data to train on, and those to judge by.
     ///
@@ -115,7 +141,4 @@ pub(crate) trait Task: RunSettings {
 
     /// What the last evaluation found.
     fn result(&self, last: &Row) -> String;
-
-    /// The commands to try on the run in `path`.
-    fn next(&self, path: &str) -> Vec<String>;
 }

@@ -6,7 +6,7 @@ use polygrad::communicator::{self, Communicator};
 use polygrad::data::DataLoader;
 use polygrad::nn::Param;
 use polygrad::optim::Optimizer;
-use polygrad::train::{ShardedOptimizer, TrainerConfig};
+use polygrad::train::{RunConfig, ShardedOptimizer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -112,7 +112,7 @@ impl Team {
     }
 
     /// The options of a trainer that is one of these.
-    pub(crate) fn options(&self, options: TrainerConfig) -> TrainerConfig {
+    pub(crate) fn options<O>(&self, options: RunConfig<O>) -> RunConfig<O> {
         match &self.group {
             Some(group) => options.parallel(Arc::clone(group)),
             None => options,

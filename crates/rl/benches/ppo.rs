@@ -193,7 +193,7 @@ fn act(options: &Options) -> Result<()> {
         let distribution = answer.action.distribution(None)?;
         let action = distribution.sample()?;
         let log_prob = distribution.log_prob(&action)?;
-        Ok(vec![action, log_prob, answer.value])
+        Ok(vec![action, log_prob, answer.value()?.clone()])
     })?;
     let compiled = [("actor", actor), ("actor, critic, sample, log-probability", whole)];
     for (name, compiled) in &compiled {

@@ -18,16 +18,14 @@
 //! # }
 //! ```
 
+mod act;
 mod canvas;
 mod check;
 mod env;
 mod envs;
-mod evaluate;
 mod fault;
 mod hash;
 mod mask;
-mod play;
-mod player;
 mod policy;
 mod ppo;
 mod render;
@@ -38,13 +36,11 @@ mod vectorized;
 mod wrappers;
 pub mod zoo;
 
+pub use act::{EvaluateConfig, Evaluation, Play, Player, evaluate};
 pub use canvas::{Canvas, Colour, Point};
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
-pub use evaluate::{EvaluateConfig, Evaluation, evaluate};
-pub use play::Play;
-pub use player::Player;
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
     MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,

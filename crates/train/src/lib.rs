@@ -3,6 +3,7 @@
 mod bar;
 #[cfg(feature = "tui")]
 mod dashboard;
+mod driver;
 #[cfg(feature = "ctrlc")]
 mod interrupt;
 mod metric;
@@ -10,11 +11,15 @@ mod mlflow;
 mod parallel;
 mod progress_bar;
 mod run;
-mod trainer;
+mod supervised;
 
 pub use bar::{Bar, terminal_size};
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;
+pub use driver::{
+    Callback, Control, Ended, Epochs, Evaluation, Event, Figures, LastStep, Learner, Measured, Progress, RunConfig,
+    Summary,
+};
 #[cfg(feature = "ctrlc")]
 pub use interrupt::{end_on_signals, stop_status};
 pub use metric::{
@@ -25,7 +30,4 @@ pub use mlflow::MlflowLogger;
 pub use parallel::{BucketProfile, DataParallel, Link, PlanConfig, Prediction, ShardedOptimizer, Span, StepProfile};
 pub use progress_bar::{ProgressBar, clock, grouped};
 pub use run::{HParam, Row, Run, RunFolder, Split, SummaryWriter};
-pub use trainer::{
-    Callback, Control, Ended, Event, Learner, Measured, NonFiniteLoss, Progress, Step, Summary, Tensors, Trainer,
-    TrainerConfig,
-};
+pub use supervised::{NonFiniteLoss, Step, Tensors, Trainer, TrainerConfig, TrainerOptions};

@@ -23,10 +23,11 @@ use crate::kind::Kind;
 use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training};
-use crate::task::{Batch, RunSettings, Task};
+use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
 use crate::train::optimizer::schedule;
-use crate::train::resumed::Fixed;
+use crate::train::resumed::{self, Fixed};
+use crate::train::session::{Session, Trained};
 
 pub(crate) use settings::Settings;
 use text::Text;
@@ -78,7 +79,7 @@ impl RunSettings for Settings {
 impl Task for Settings {
     type Data = Text;
 
-    const JUDGED_BY: &'static str = "validation";
+    const LEARNS: &'static str = "model";
 
     fn new(args: &Train) -> Result<Self> {
         let text = args
@@ -95,6 +96,44 @@ impl Task for Settings {
             width: 144,
         })
     }
+
+    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+        resumed::settings(self, args, run)
+    }
+
+    fn changes(&self, before: &Self) -> Vec<String> {
+        resumed::changes(before, self)
+    }
+
+    fn title(&self) -> Vec<String> {
+        vec![self.dataset().to_owned()]
+    }
+
+    fn load(&self) -> Result<Text> {
+        Text::load(self.text.as_deref())
+    }
+
+    fn describe(&mut self, data: &Text) -> Result<()> {
+        data.characters().clone_into(&mut self.characters);
+        Ok(())
+    }
+
+    fn other_data(&self, _found: &Self, path: &Path) -> Failure {
+        Failure::new(format!("this is not the text that {} was trained on", path.shown()))
+            .fix("bring it back, or start a new run")
+    }
+
+    fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained> {
+        session.fit(self, data, device)
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![format!("polygrad generate {path} --prompt \"To be\"")]
+    }
+}
+
+impl Batches for Settings {
+    const JUDGED_BY: &'static str = "validation";
 
     fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
         let text = args
@@ -117,27 +156,9 @@ impl Task for Settings {
         Self::KIND.name()
     }
 
-    fn title(&self) -> Vec<String> {
-        vec![self.dataset().to_owned()]
-    }
-
     fn place(&self) -> String {
         let path: Option<&PathBuf> = self.text.as_ref();
         path.map_or_else(|| "the plays".to_owned(), |path| path.shown())
-    }
-
-    fn load(&self) -> Result<Text> {
-        Text::load(self.text.as_deref())
-    }
-
-    fn describe(&mut self, data: &Text) -> Result<()> {
-        data.characters().clone_into(&mut self.characters);
-        Ok(())
-    }
-
-    fn other_data(&self, _found: &Self, path: &Path) -> Failure {
-        Failure::new(format!("this is not the text that {} was trained on", path.shown()))
-            .fix("bring it back, or start a new run")
     }
 
     fn loaders(&self, data: &Text, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
@@ -172,10 +193,6 @@ impl Task for Settings {
     fn result(&self, last: &Row) -> String {
         let loss = short((last.loss * 1e4).round() / 1e4);
         format!("validation loss {loss} nats a character")
-    }
-
-    fn next(&self, path: &str) -> Vec<String> {
-        vec![format!("polygrad generate {path} --prompt \"To be\"")]
     }
 }
 

@@ -29,9 +29,10 @@ use crate::kind::Kind;
 use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, name};
-use crate::task::{Batch, RunSettings, Task};
+use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
-use crate::train::resumed::Fixed;
+use crate::train::resumed::{self, Fixed};
+use crate::train::session::{Session, Trained};
 use config::{Config, Input};
 
 impl RunSettings for Config {
@@ -61,45 +62,22 @@ impl RunSettings for Config {
 impl Task for Config {
     type Data = Dataset;
 
-    const JUDGED_BY: &'static str = "test";
+    const LEARNS: &'static str = "model";
 
     fn new(args: &Train) -> Result<Self> {
         settings::new(args)
     }
 
-    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
-        fixed.option("--model", args.model.map(name), name(self.model));
-        fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
-        fixed.option("--size", args.size, self.input.rows);
-        let place = settings::place(&self.dataset, args)?;
-        if args.data.full || place.is_some() {
-            (self.data, self.full) = (place, args.data.full);
-        }
-        Ok(())
+    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+        resumed::settings(self, args, run)
     }
 
-    fn training(&self) -> &Training {
-        &self.training
-    }
-
-    fn training_mut(&mut self) -> &mut Training {
-        &mut self.training
-    }
-
-    fn dataset(&self) -> &str {
-        &self.dataset
+    fn changes(&self, before: &Self) -> Vec<String> {
+        resumed::changes(before, self)
     }
 
     fn title(&self) -> Vec<String> {
         vec![self.dataset.clone(), name(self.model)]
-    }
-
-    fn place(&self) -> String {
-        match &self.data {
-            Some(folder) => folder.shown(),
-            None if self.full => "the full set".into(),
-            None => "the subset that comes with Polygrad".into(),
-        }
     }
 
     fn load(&self) -> Result<Dataset> {
@@ -136,6 +114,52 @@ impl Task for Config {
         .fix("say with --data or --full where those images are now, or start a new run")
     }
 
+    fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained> {
+        session.fit(self, data, device)
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![
+            format!("polygrad eval {path}"),
+            format!("polygrad predict {path} IMAGE.png"),
+        ]
+    }
+}
+
+impl Batches for Config {
+    const JUDGED_BY: &'static str = "test";
+
+    fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
+        fixed.option("--model", args.model.map(name), name(self.model));
+        fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
+        fixed.option("--size", args.size, self.input.rows);
+        let place = settings::place(&self.dataset, args)?;
+        if args.data.full || place.is_some() {
+            (self.data, self.full) = (place, args.data.full);
+        }
+        Ok(())
+    }
+
+    fn training(&self) -> &Training {
+        &self.training
+    }
+
+    fn training_mut(&mut self) -> &mut Training {
+        &mut self.training
+    }
+
+    fn dataset(&self) -> &str {
+        &self.dataset
+    }
+
+    fn place(&self) -> String {
+        match &self.data {
+            Some(folder) => folder.shown(),
+            None if self.full => "the full set".into(),
+            None => "the subset that comes with Polygrad".into(),
+        }
+    }
+
     fn loaders(&self, data: &Dataset, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
         Ok((
             loaders::training(&data.train, self, device)?,
@@ -160,13 +184,6 @@ impl Task for Config {
     fn result(&self, last: &Row) -> String {
         let accuracy = last.metrics.first().copied().unwrap_or(f64::NAN);
         format!("test accuracy {:.2} %", 100.0 * accuracy)
-    }
-
-    fn next(&self, path: &str) -> Vec<String> {
-        vec![
-            format!("polygrad eval {path}"),
-            format!("polygrad predict {path} IMAGE.png"),
-        ]
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
             _ => output.clone(),
         };
         let std = answer.action.log_std().map(Tensor::exp).transpose()?;
-        let numbers = [Some(&output), std.as_ref(), Some(&answer.value)];
+        let numbers = [Some(&output), std.as_ref(), answer.value.as_ref()];
         Ok(numbers
             .into_iter()
             .flatten()

@@ -4,17 +4,14 @@ use clap::ValueEnum;
 use polygrad::Device;
 use polygrad::rl::zoo::{self, EnvSpec, Stepping};
 use polygrad::rl::{
-    ActorCritic, Annealed, EncoderConfig, MemoryConfig, MemoryKind, NormalizedPolicy, Normalizer, Policy, PolicyConfig,
-    PpoConfig,
+    ActorCritic, EncoderConfig, MemoryKind, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PpoConfig,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::args::Train;
 use crate::failure::Result;
 use crate::kind::Kind;
 use crate::run::config::{Base, counts};
 use crate::task::RunSettings;
-use crate::train::resumed::{Change, Fixed};
 
 /// Kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +29,7 @@ pub(crate) enum PolicyKind {
 }
 
 impl PolicyKind {
-    fn of(policy: &PolicyConfig) -> Self {
+    pub(super) fn of(policy: &PolicyConfig) -> Self {
         match policy.memory.map(|memory| memory.kind) {
             None => Self::Mlp,
             Some(MemoryKind::Lstm) => Self::Lstm,
@@ -41,7 +38,7 @@ impl PolicyKind {
         }
     }
 
-    fn memory(self) -> Option<MemoryKind> {
+    pub(super) fn memory(self) -> Option<MemoryKind> {
         match self {
             Self::Mlp => None,
             Self::Lstm => Some(MemoryKind::Lstm),
@@ -50,13 +47,13 @@ impl PolicyKind {
         }
     }
 
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         crate::run::config::name(self)
     }
 }
 
 /// Features of a memory, where the environment's own settings have none.
-const MEMORY_SIZE: usize = 64;
+pub(super) const MEMORY_SIZE: usize = 64;
 
 /// The settings of a run, as `config.json` has them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,67 +73,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of a new run.
-    ///
-    /// # Errors
-    /// An environment that there is not.
-    pub(super) fn of_options(args: &Train) -> Result<Self> {
-        let spec = zoo::find(args.dataset.as_deref().unwrap_or_default())?;
-        let known = spec.hyperparameters();
-        let (mut policy, mut ppo) = (known.policy, known.ppo);
-        if let Some(kind) = args.rl.policy {
-            let size = policy.memory.map_or(MEMORY_SIZE, |memory| memory.hidden_size);
-            policy.memory = kind.memory().map(|kind| MemoryConfig::new(kind, size));
-        }
-        ppo.seed = args.seed.unwrap_or(0);
-        ppo.total_steps = args.rl.total_steps.unwrap_or(ppo.total_steps);
-        if let Some(rate) = args.lr {
-            ppo.learning_rate = match ppo.learning_rate {
-                Annealed::Constant(_) => Annealed::Constant(rate),
-                Annealed::Linear(..) => Annealed::Linear(rate, 0.0),
-            };
-        }
-        Ok(Self {
-            base: Base::new(Kind::Rl, args),
-            environment: spec.name.to_owned(),
-            envs: args.rl.envs.unwrap_or(known.num_envs),
-            env_threads: args.rl.env_threads.unwrap_or(1),
-            asynchronous: args.rl.asynchronous,
-            policy,
-            ppo,
-        })
-    }
-
-    /// Those with which a run goes on.
-    ///
-    /// # Errors
-    /// Options that ask for something else than the run has.
-    pub(super) fn resumed(&self, args: &Train, run: &std::path::Path) -> Result<Self> {
-        let (mut settings, mut fixed) = (self.clone(), Fixed::default());
-        fixed.option("the environment", args.dataset.clone(), self.environment.clone());
-        fixed.option("--envs", args.rl.envs, self.envs);
-        let policy = PolicyKind::of(&self.policy).name();
-        fixed.option("--policy", args.rl.policy.map(PolicyKind::name), policy);
-        fixed.option("--seed", args.seed, self.ppo.seed);
-        let rate = self.ppo.learning_rate.at(0.0);
-        fixed.option("--lr", args.lr, rate);
-        let fewer = args.rl.total_steps.filter(|&steps| steps < self.ppo.total_steps);
-        fixed.option("--total-steps", fewer, self.ppo.total_steps);
-        fixed.check(run)?;
-        settings.base.resume(args);
-        settings.ppo.total_steps = args.rl.total_steps.unwrap_or(self.ppo.total_steps);
-        settings.env_threads = args.rl.env_threads.unwrap_or(self.env_threads);
-        settings.asynchronous |= args.rl.asynchronous;
-        Ok(settings)
-    }
-
-    /// What has changed since the run began.
-    pub(super) fn changes(&self, before: &Self) -> impl Iterator<Item = Change> {
-        let steps = [before, self].map(|settings| settings.ppo.total_steps.to_string());
-        let note = "; what is annealed goes on as if that had been so from the start";
-        std::iter::once(("total steps", steps, note)).chain(crate::train::resumed::of_base(&before.base, &self.base))
-    }
-
     /// The environment.
     ///
     /// # Errors

@@ -21,10 +21,11 @@ use crate::kind::Kind;
 use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, counts, name};
-use crate::task::{Batch, RunSettings, Task};
+use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
 use crate::train::optimizer;
-use crate::train::resumed::Fixed;
+use crate::train::resumed::{self, Fixed};
+use crate::train::session::{Session, Trained};
 
 use data::Data;
 use settings::{Goal, Reading};
@@ -84,11 +85,69 @@ impl RunSettings for Settings {
 impl Task for Settings {
     type Data = Data;
 
-    const JUDGED_BY: &'static str = "validation";
+    const LEARNS: &'static str = "model";
 
     fn new(args: &Train) -> Result<Self> {
         Self::of_options(args)
     }
+
+    fn resumed(&self, args: &Train, run: &Path) -> Result<Self> {
+        resumed::settings(self, args, run)
+    }
+
+    fn changes(&self, before: &Self) -> Vec<String> {
+        resumed::changes(before, self)
+    }
+
+    fn title(&self) -> Vec<String> {
+        vec![self.dataset().to_owned()]
+    }
+
+    fn load(&self) -> Result<Data> {
+        match &self.data {
+            Some(file) => Data::load(file, &self.reading).map_err(|error| match file.exists() {
+                true => error,
+                false => error.fix("bring it back, or say with --data where it is now"),
+            }),
+            None => Err(settings::no_file()),
+        }
+    }
+
+    fn describe(&mut self, data: &Data) -> Result<()> {
+        self.fit(data)
+    }
+
+    fn other_data(&self, found: &Self, path: &Path) -> Failure {
+        let what = match found.rows == self.rows {
+            true => "its cells differ".to_owned(),
+            false => format!(
+                "it had {} rows, and has {}",
+                grouped(self.rows as u64),
+                grouped(found.rows as u64)
+            ),
+        };
+        Failure::new(format!(
+            "{} is not the table that {} was trained on: {what}",
+            self.place(),
+            path.shown()
+        ))
+        .fix("bring it back, say with --data where it is now, or start a new run")
+    }
+
+    fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained> {
+        session.fit(self, data, device)
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![
+            format!("polygrad eval {path}"),
+            format!("polygrad predict {path} FILE.csv"),
+        ]
+    }
+}
+
+impl Batches for Settings {
+    const JUDGED_BY: &'static str = "validation";
 
     fn resume(&mut self, args: &Train, fixed: &mut Fixed) -> Result<()> {
         let goal = match (args.classify, args.regress) {
@@ -128,43 +187,8 @@ impl Task for Settings {
         Self::KIND.name()
     }
 
-    fn title(&self) -> Vec<String> {
-        vec![self.dataset().to_owned()]
-    }
-
     fn place(&self) -> String {
         self.data.as_ref().map_or_else(String::new, |file| file.shown())
-    }
-
-    fn load(&self) -> Result<Data> {
-        match &self.data {
-            Some(file) => Data::load(file, &self.reading).map_err(|error| match file.exists() {
-                true => error,
-                false => error.fix("bring it back, or say with --data where it is now"),
-            }),
-            None => Err(settings::no_file()),
-        }
-    }
-
-    fn describe(&mut self, data: &Data) -> Result<()> {
-        self.fit(data)
-    }
-
-    fn other_data(&self, found: &Self, path: &Path) -> Failure {
-        let what = match found.rows == self.rows {
-            true => "its cells differ".to_owned(),
-            false => format!(
-                "it had {} rows, and has {}",
-                grouped(self.rows as u64),
-                grouped(found.rows as u64)
-            ),
-        };
-        Failure::new(format!(
-            "{} is not the table that {} was trained on: {what}",
-            self.place(),
-            path.shown()
-        ))
-        .fix("bring it back, say with --data where it is now, or start a new run")
     }
 
     fn loaders(&self, data: &Data, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
@@ -238,13 +262,6 @@ impl Task for Settings {
                 format!("validation accuracy {:.2} %", 100.0 * accuracy)
             }
         }
-    }
-
-    fn next(&self, path: &str) -> Vec<String> {
-        vec![
-            format!("polygrad eval {path}"),
-            format!("polygrad predict {path} FILE.csv"),
-        ]
     }
 }
 

@@ -8,18 +8,19 @@ pub(crate) mod state;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
-use polygrad::train::{Callback, Control, Event, NonFiniteLoss, Progress, ProgressBar, Run, RunFolder, TrainerConfig};
+use polygrad::train::{Callback, NonFiniteLoss, Run, RunFolder};
 use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Train};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::outcome::Outcome;
-use crate::progress::{say, short};
+use crate::progress::short;
 use crate::run::{config, resume_command};
 use crate::task::{RunSettings, Task};
 use crate::team::Team;
-use crate::{backend, chargpt, dashboard, images, rl, table};
+use crate::{backend, chargpt, images, rl, table};
+use session::show;
 
 /// Trains a new model, or goes on with a run.
 ///
@@ -40,33 +41,12 @@ pub(crate) fn command(args: &Train) -> Result<Outcome> {
         Kind::Images => train::<images::config::Config>(args, &team),
         Kind::Chargpt => train::<chargpt::Settings>(args, &team),
         Kind::Table => train::<table::Settings>(args, &team),
-        Kind::Rl => match &args.resume {
-            Some(path) => rl::resume(args, path, show(args)?, &team),
-            None => rl::start(args, show(args)?, &team),
-        },
+        Kind::Rl => train::<rl::Settings>(args, &team),
     }
-}
-
-/// How training is shown.
-pub(crate) type Show = fn(TrainerConfig) -> TrainerConfig;
-
-fn show(args: &Train) -> Result<Show> {
-    match args.tui {
-        true => dashboard::show(),
-        false => Ok(|options: TrainerConfig| options.callback(ProgressBar::printing(say))),
-    }
-}
-
-/// In lines, from when this process has taken over the run.
-fn once_taken_over(options: TrainerConfig) -> TrainerConfig {
-    let mut lines = ProgressBar::printing(say);
-    options.callback(move |event: Event<'_>, progress: &Progress<'_>| match progress.run {
-        Some(_) => lines.on_event(event, progress),
-        None => Ok(Control::Continue),
-    })
 }
 
 fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {
+    T::KIND.must_have(args)?;
     let show = show(args)?;
     match &args.resume {
         Some(path) => resume::<T>(args, path, show, team),
@@ -74,21 +54,21 @@ fn train<T: Task>(args: &Train, team: &Team) -> Result<Outcome> {
     }
 }
 
-fn start<T: Task>(args: &Train, show: Show, team: &Team) -> Result<Outcome> {
+fn start<T: Task>(args: &Train, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
     if let Some(run) = restarted(args, team)? {
         return resume::<T>(args, run, show, team);
     }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
     let run = create(args, &config.title().join("-"), team)?;
-    session::run(&config, run, &data, &device, show, &[], team)
+    session::run(&config, run, &data, &device, show, Vec::new(), team)
 }
 
 /// The run that processes go on with which were started anew after one was lost, if there is one.
 ///
 /// # Errors
 /// When it is not known where it would be.
-pub(crate) fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a Path>> {
+fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a Path>> {
     if !team.is_restarted() {
         return Ok(None);
     }
@@ -106,7 +86,7 @@ pub(crate) fn restarted<'a>(args: &'a Train, team: &Team) -> Result<Option<&'a P
 ///
 /// # Errors
 /// A folder that there is a run in already, or that cannot be made.
-pub(crate) fn create(args: &Train, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
+fn create(args: &Train, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
     let mut run = None;
     let path = team.share(|| {
         let made = match &args.out {
@@ -122,7 +102,7 @@ pub(crate) fn create(args: &Train, name: &str, team: &Team) -> Result<(RunFolder
 ///
 /// # Errors
 /// A folder without a run, or one in which another process trains; those of [`state::settings`].
-pub(crate) fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<Run>), S)> {
+fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<Run>), S)> {
     let mut run = None;
     let stored = team.share(|| {
         let found = Run::resume(path).map_err(|error| unbegun(error, path))?;
@@ -147,9 +127,9 @@ pub(crate) fn prepare<T: Task>(args: &Train) -> Result<(T, Device, T::Data)> {
     Ok((config, device, data))
 }
 
-fn resume<T: Task>(args: &Train, path: &Path, show: Show, team: &Team) -> Result<Outcome> {
+fn resume<T: Task>(args: &Train, path: &Path, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {
     let (run, stored) = open::<T>(path, team)?;
-    let config = resumed::settings(args, &stored, path)?;
+    let config = stored.resumed(args, path)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
     let data = config.load()?;
     let mut found = config.clone();
@@ -157,8 +137,8 @@ fn resume<T: Task>(args: &Train, path: &Path, show: Show, team: &Team) -> Result
     if found != config {
         return Err(config.other_data(&found, path));
     }
-    let changes = resumed::changes(&stored, &config);
-    session::run(&config, run, &data, &device, show, &changes, team)
+    let changes = config.changes(&stored);
+    session::run(&config, run, &data, &device, show, changes, team)
 }
 
 /// A folder that a new run cannot have.
@@ -174,7 +154,7 @@ fn occupied(error: polygrad::Error, out: &Path) -> Failure {
 }
 
 /// Why training has failed, and what to do about it.
-pub(super) fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
+fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
     if error.source().is_some_and(|source| source.is::<NonFiniteLoss>()) {
         return Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)));
     }

@@ -11,15 +11,14 @@ use crate::args::Train;
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::short;
 use crate::run::config::Base;
-use crate::task::{RunSettings, Task};
+use crate::task::{Batches, RunSettings};
 
 /// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may grow), the device and the
 /// place of the data.
 ///
 /// # Errors
 /// Options that ask for something else than the run has, all of them with both values; a place that is not there.
-pub(crate) fn settings<T: Task>(args: &Train, stored: &T, run: &Path) -> Result<T> {
-    T::KIND.must_have(args)?;
+pub(crate) fn settings<T: Batches>(stored: &T, args: &Train, run: &Path) -> Result<T> {
     let (mut config, mut fixed) = (stored.clone(), Fixed::default());
     let known = stored.training();
     fixed.option("the data set", args.dataset.clone(), stored.dataset().to_owned());
@@ -63,7 +62,7 @@ impl Fixed {
 }
 
 /// One line for each setting with which a run goes on that differs from how it began.
-pub(crate) fn changes<T: Task>(before: &T, now: &T) -> Vec<String> {
+pub(crate) fn changes<T: Batches>(before: &T, now: &T) -> Vec<String> {
     let (old, new) = (before.training(), now.training());
     let settings = [
         (

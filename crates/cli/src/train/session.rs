@@ -3,84 +3,169 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use polygrad::train::{Callback, Control, Ended, Event, Progress, Run, RunFolder, TrainerConfig};
+use polygrad::train::{
+    Callback, Control, Ended, Event, Progress, ProgressBar, Run, RunConfig, RunFolder, Summary, TrainerConfig,
+};
 use polygrad::{Device, manual_seed};
 
+use super::explained;
 use super::resumed::model_metadata;
-use super::{Show, explained, once_taken_over};
+use crate::args::Train;
+use crate::dashboard;
 use crate::failure::{Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say, speak_as};
 use crate::run::{curves, resume_command};
-use crate::task::Task;
+use crate::task::{Batches, Task};
 use crate::team::Team;
 
-/// Trains to the end, or until Ctrl-C, `show`n, in the folder of a run that the first of the team keeps; `changes` are said before.
+/// What training needs beside settings and data.
+pub(crate) struct Session<'a> {
+    pub(crate) team: &'a Team,
+    pub(crate) folder: RunFolder,
+    /// The run, which the first of the team keeps.
+    run: Option<Run>,
+    show: Box<dyn Callback>,
+    /// What has changed since the run began.
+    changes: Vec<String>,
+}
+
+/// What training has come to.
+pub(crate) struct Trained {
+    pub(crate) summary: Summary,
+    /// How good the model is, in words.
+    pub(crate) result: Option<String>,
+}
+
+/// Trains in the folder of a run that the first of the team keeps, and says what came of it; `changes` are said before.
 ///
 /// # Errors
-/// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
+/// Those of [`Task::train`].
 pub(super) fn run<T: Task>(
     config: &T,
     (folder, run): (RunFolder, Option<Run>),
     data: &T::Data,
     device: &Device,
-    show: Show,
-    changes: &[String],
+    show: Box<dyn Callback>,
+    changes: Vec<String>,
     team: &Team,
 ) -> Result<Outcome> {
-    let settings = config.training();
-    manual_seed(settings.seed);
-    let (train, judged_by) = config.loaders(data, device)?;
-    team.share_out(&train)?;
-    let model = config.model(device)?;
-    let about = config.about(data, &model, device);
-    about
-        .iter()
-        .chain(&team.about("batches"))
-        .chain(changes)
-        .for_each(|line| say(line));
-    let curves = Curves::new(folder.curves(), config.title().join(", "), "epoch");
-    let options = team
-        .options(TrainerConfig::epochs(settings.epochs as u64))
-        .settings(config)?
-        .model_metadata(model_metadata(config))
-        .validation_name(T::JUDGED_BY)
-        .stop_on_ctrl_c()?;
-    let options = told(options, run, show, "--epochs", curves);
-    let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
-    let mut trainer = config.trainer(model, steps, options, team)?;
-    let summary = trainer
-        .fit(&train, Some(&judged_by))
-        .map_err(|error| explained(error, trainer.run(), settings.lr))?;
+    let session = Session {
+        team,
+        folder: folder.clone(),
+        run,
+        show,
+        changes,
+    };
+    let Trained { summary, result } = config.train(data, device, session)?;
     let path = folder.path().shown();
     if summary.ended == Ended::Stopped {
         note(&format!("stopped; to go on: {}", resume_command(&folder)));
         return Ok(Outcome::Interrupted);
     }
-    if let Some(last) = summary.evaluation {
-        say(&format!("{} after {}", config.result(&last), clock(summary.seconds)));
+    if let Some(result) = result {
+        say(&format!("{result} after {}", clock(summary.seconds)));
     }
     let next = config.next(&path).join("\n  ");
+    let learnt = T::LEARNS;
     say(&format!(
-        "{path} holds the model, its checkpoint and its curves; now try:\n  {next}"
+        "{path} holds the {learnt}, its checkpoint and its curves; now try:\n  {next}"
     ));
     Ok(Outcome::Done)
 }
 
-/// The options of the process that keeps the run, `show`n; or of another one, which takes over if that one is lost. `longer` is the option for
-/// a longer run.
-pub(crate) fn told(
-    options: TrainerConfig,
-    run: Option<Run>,
-    show: Show,
-    longer: &'static str,
-    curves: Curves,
-) -> TrainerConfig {
-    let (options, show) = match run {
-        Some(run) => (options.run(run), show),
-        None => (options, once_taken_over as Show),
-    };
-    show(options.callback(speak).callback(announce(longer)).callback(curves))
+impl Session<'_> {
+    /// Trains on examples, epoch after epoch.
+    ///
+    /// # Errors
+    /// Those of [`Task::train`].
+    pub(crate) fn fit<T: Batches>(self, config: &T, data: &T::Data, device: &Device) -> Result<Trained> {
+        let settings = config.training();
+        manual_seed(settings.seed);
+        let (train, judged_by) = config.loaders(data, device)?;
+        self.team.share_out(&train)?;
+        let model = config.model(device)?;
+        self.introduce(&config.about(data, &model, device), "batches");
+        let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
+        let team = self.team;
+        let options = TrainerConfig::epochs(settings.epochs as u64).validation_name(T::JUDGED_BY);
+        let options = self.options(config, options, "epoch", "--epochs")?;
+        let mut trainer = config.trainer(model, steps, options, team)?;
+        let summary = trainer
+            .fit(&train, Some(&judged_by))
+            .map_err(|error| explained(error, trainer.run(), settings.lr))?;
+        let result = summary.evaluation.as_ref().map(|last| config.result(last));
+        Ok(Trained { summary, result })
+    }
+
+    /// Says what is trained, by whom, each of them with such things `own`, and what has changed.
+    pub(crate) fn introduce(&self, about: &[String], own: &str) {
+        let team = self.team.about(own);
+        about
+            .iter()
+            .chain(&team)
+            .chain(&self.changes)
+            .for_each(|line| say(line));
+    }
+
+    /// The options of the process that keeps the run; or of another one, which takes over if that one is lost. `longer` is the option for a
+    /// longer run, `axis` what the curves are drawn over.
+    ///
+    /// # Errors
+    /// Settings that cannot be written; no handler for signals.
+    pub(crate) fn options<T: Task, O>(
+        self,
+        config: &T,
+        options: RunConfig<O>,
+        axis: &'static str,
+        longer: &'static str,
+    ) -> Result<RunConfig<O>> {
+        let options = self
+            .team
+            .options(options)
+            .settings(config)?
+            .model_metadata(model_metadata(config))
+            .stop_on_ctrl_c()?;
+        let mut show = match self.run {
+            Some(_) => self.show,
+            None => Box::new(once_taken_over()),
+        };
+        let options = match self.run {
+            Some(run) => options.run(run),
+            None => options,
+        };
+        let curves = Curves {
+            path: self.folder.curves(),
+            title: config.title().join(", "),
+            axis,
+            drawn: None,
+        };
+        Ok(options
+            .callback(speak)
+            .callback(announce(longer))
+            .callback(curves)
+            .callback(move |event: Event<'_>, progress: &Progress<'_>| show.on_event(event, progress)))
+    }
+}
+
+/// How training is shown.
+///
+/// # Errors
+/// A dashboard that is not in this build.
+pub(super) fn show(args: &Train) -> Result<Box<dyn Callback>> {
+    match args.tui {
+        true => dashboard::callback(),
+        false => Ok(Box::new(ProgressBar::printing(say))),
+    }
+}
+
+/// In lines, from when this process has taken over the run.
+fn once_taken_over() -> impl Callback {
+    let mut lines = ProgressBar::printing(say);
+    move |event: Event<'_>, progress: &Progress<'_>| match progress.run {
+        Some(_) => lines.on_event(event, progress),
+        None => Ok(Control::Continue),
+    }
 }
 
 /// Lets the process speak that keeps the run.
@@ -110,23 +195,12 @@ fn announce(longer: &'static str) -> impl Callback {
 const REDRAWN: Duration = Duration::from_secs(5);
 
 /// Draws the curves of a run.
-pub(crate) struct Curves {
+struct Curves {
     path: PathBuf,
     title: String,
     /// What the axis below shows.
     axis: &'static str,
     drawn: Option<Instant>,
-}
-
-impl Curves {
-    pub(crate) fn new(path: PathBuf, title: String, axis: &'static str) -> Self {
-        Self {
-            path,
-            title,
-            axis,
-            drawn: None,
-        }
-    }
 }
 
 impl Callback for Curves {

@@ -129,7 +129,7 @@ impl<B: Backend> ActorCritic<B> {
         let value = self.critic.forward(&critic_features)?.squeeze(1)?;
         Ok(PolicyOutput {
             action: self.params(output)?,
-            value,
+            value: Some(value),
             state: PolicyState::new(next),
         })
     }
@@ -175,7 +175,7 @@ impl<B: Backend> Policy<B> for ActorCritic<B> {
             let [steps, rows] = [starts.shape()[0], starts.shape()[1]];
             Ok(PolicyOutput {
                 action: output.action.map(|x| x.reshape([steps, rows, x.shape()[1]]))?,
-                value: output.value.reshape([steps, rows])?,
+                value: output.value.map(|value| value.reshape([steps, rows])).transpose()?,
                 state: output.state,
             })
         })

@@ -25,10 +25,24 @@ pub use state::PolicyState;
 pub struct PolicyOutput<B: Backend = AnyBackend> {
     /// The parameters of the distribution over actions.
     pub action: ActionParams<B>,
-    /// The value of each observation, `[N]`.
-    pub value: Tensor<B>,
+    /// The value of each observation, `[N]`; none of a policy that does not estimate it.
+    pub value: Option<Tensor<B>>,
     /// What the policy remembers next.
     pub state: PolicyState<B>,
+}
+
+impl<B: Backend> PolicyOutput<B> {
+    /// The value of each observation.
+    ///
+    /// # Errors
+    /// When the policy does not estimate it.
+    pub fn value(&self) -> Result<&Tensor<B>> {
+        self.value.as_ref().ok_or_else(|| {
+            Error::invalid("the policy estimates no values")
+                .with_op("policy")
+                .with_hint("take an algorithm that needs none, or a policy that does, such as ActorCritic")
+        })
+    }
 }
 
 impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
@@ -37,7 +51,7 @@ impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
     }
 }
 
-/// A policy with a value function. Its state is carried from step to step by the caller, so that one policy can act in many places at once.
+/// A policy, mostly with a value function. Its state is carried from step to step by the caller, so that one policy can act in many places at once.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -49,7 +63,7 @@ impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
 /// let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device)?;
 /// let mut state = policy.initial_state(8)?;
 /// let output = policy.forward(&Tensor::ones([8, 4], &device)?, &state)?;
-/// assert_eq!((output.action.output().dims(), output.value.dims()), (vec![8, 2], vec![8]));
+/// assert_eq!((output.action.output().dims(), output.value()?.dims()), (vec![8, 2], vec![8]));
 /// // Where an episode ended, the next one begins with a fresh state.
 /// state = output.state.reset(&Tensor::zeros([8], &device)?)?;
 /// # Ok(())
@@ -81,12 +95,15 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
         for (observation, starts) in observations.unbind(0)?.iter().zip(&starts.unbind(0)?) {
             let output = self.forward(observation, &state.reset(starts)?)?;
             actions.push(output.action);
-            values.push(output.value);
+            values.extend(output.value);
             state = output.state;
         }
         Ok(PolicyOutput {
             action: ActionParams::stack(&actions)?,
-            value: Tensor::stack(&values.iter().collect::<Vec<_>>(), 0)?,
+            value: match values.is_empty() {
+                true => None,
+                false => Some(Tensor::stack(&values.iter().collect::<Vec<_>>(), 0)?),
+            },
             state,
         })
     }

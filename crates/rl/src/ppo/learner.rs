@@ -1,4 +1,4 @@
-//! PPO as something that a [`TrainerConfig`](polygrad_train::TrainerConfig) trains.
+//! PPO as something that a [`RunConfig`](polygrad_train::RunConfig) trains.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,8 +34,8 @@ impl<P: Policy> Learner for Ppo<P> {
     }
 
     /// `return` and `length` are means of the last 100 episodes of training; the loss is the clipped surrogate.
-    fn metrics(&self) -> &'static [&'static str] {
-        &METRICS
+    fn metrics(&self) -> Vec<&str> {
+        METRICS.to_vec()
     }
 
     fn steps(&self) -> u64 {

@@ -79,7 +79,8 @@ pub fn ppo_loss<B: Backend>(
     weights: &PpoWeights<B>,
 ) -> Result<PpoLosses<B>> {
     let output = batch.answer(policy)?;
-    let dtype = output.value.dtype();
+    let predicted = output.value()?;
+    let dtype = predicted.dtype();
     let as_computed = |x: &Tensor<B>| x.to_dtype(dtype);
     let distribution = output.action.distribution(batch.masks.as_ref())?;
     let (clip, entropy_weight) = (as_computed(&weights.clip)?, as_computed(&weights.entropy)?);
@@ -108,12 +109,12 @@ pub fn ppo_loss<B: Backend>(
     let policy = Tensor::where_(&is_clipped, &clipped, &gain)?.mean(())?.neg()?;
 
     let returns = as_computed(&batch.returns)?;
-    let mut errors = output.value.sub(&returns)?.square()?;
+    let mut errors = predicted.sub(&returns)?.square()?;
     if weights.clip_value {
         // As above, but that a value within the bounds, to rounding, is no constant.
         let (clipped, is_clipped) = no_grad(|| {
             let old = as_computed(&batch.values)?;
-            let change = output.value.sub(&old)?;
+            let change = predicted.sub(&old)?;
             let within = change.maximum(&clip.neg()?)?.minimum(&clip)?;
             let clipped = old.add(&within)?.sub(&returns)?.square()?;
             let is_clipped = change.ne(&within)?.logical_and(&clipped.gt(&errors)?)?;

@@ -161,7 +161,10 @@ impl Layout {
             let output = batch.answer(policy)?;
             let distribution = output.action.distribution(batch.masks.as_ref())?;
             let flat = |x: Tensor| x.reshape([-1]);
-            Ok(vec![flat(distribution.log_prob(&batch.actions)?)?, flat(output.value)?])
+            Ok(vec![
+                flat(distribution.log_prob(&batch.actions)?)?,
+                flat(output.value()?.clone())?,
+            ])
         })
     }
 }

@@ -1,8 +1,7 @@
 //! Proximal policy optimization.
 
-pub(crate) mod actor;
 mod advantage;
-pub(crate) mod collector;
+mod collector;
 mod config;
 mod learner;
 mod learnt;
@@ -12,7 +11,6 @@ mod optimizer;
 mod ranks;
 mod recent;
 mod rollout;
-pub(crate) mod sampler;
 mod state;
 
 use std::sync::Arc;

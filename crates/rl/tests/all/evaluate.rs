@@ -162,7 +162,7 @@ impl Policy for Reminded {
         let east = (junction.neg()? + 1.0)?;
         let logits = Tensor::cat(&[&turn, &east, &turn.neg()?, &(junction * -10.0)?], 1)?;
         Ok(PolicyOutput {
-            value: sum.squeeze(1)?,
+            value: Some(sum.squeeze(1)?),
             state: PolicyState::new(vec![sum.unsqueeze(0)?]),
             action: ActionParams::Categorical(logits),
         })

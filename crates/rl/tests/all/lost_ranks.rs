@@ -12,7 +12,7 @@ use polygrad_core::communicator::Communicator;
 use polygrad_core::{ErrorKind, Result};
 use polygrad_rl::*;
 use polygrad_tensor::{Device, manual_seed};
-use polygrad_train::{Control, Ended, Event, Progress, Run, TrainerConfig};
+use polygrad_train::{Control, Ended, Event, Progress, Run, RunConfig};
 
 const ROWS: usize = 4;
 const STEPS: usize = 8;
@@ -63,7 +63,7 @@ fn trained(
         wished |= stops;
         Ok(if stops { Control::Stop } else { Control::Continue })
     };
-    let mut options = TrainerConfig::steps(ppo.config().total_steps)
+    let mut options = RunConfig::steps(ppo.config().total_steps)
         .log_every(1)
         .checkpoint_every(2 * ppo.steps_per_iteration())
         .callback(callback)

@@ -120,7 +120,7 @@ fn answers_have_their_shapes(device: &Device) {
             let output = policy.forward(&x, &state).unwrap();
             assert_eq!(output.action.output().dims(), [4, size], "{name}");
             assert_eq!(
-                (output.value.dims(), output.value.dtype()),
+                (output.value().unwrap().dims(), output.value().unwrap().dtype()),
                 (vec![4], DType::F32),
                 "{name}"
             );
@@ -146,7 +146,7 @@ fn gradients_reach_all_parameters(device: &Device) {
         let starts = Tensor::zeros([2, 3], device).unwrap();
         let output = policy.unroll(&x, &starts, &policy.initial_state(3).unwrap()).unwrap();
         let sum = |x: &Tensor| x.square().unwrap().sum(()).unwrap();
-        let mut loss = (sum(output.action.output()) + sum(&output.value)).unwrap();
+        let mut loss = (sum(output.action.output()) + sum(output.value().unwrap())).unwrap();
         if let Some(log_std) = output.action.log_std() {
             loss = (loss + sum(&log_std.exp().unwrap())).unwrap();
         }
@@ -217,7 +217,8 @@ const KINDS: [MemoryKind; 3] = [MemoryKind::Lstm, MemoryKind::Gru, MemoryKind::M
 fn a_memory_lasts_until_it_is_reset(device: &Device) {
     for (kind, shared) in KINDS.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let policy = remembering(kind, shared, device);
-        let value = |x: &Tensor, state: &PolicyState| policy.forward(x, state).unwrap().value.to_f64_vec().unwrap();
+        let value =
+            |x: &Tensor, state: &PolicyState| policy.forward(x, state).unwrap().value().unwrap().to_f64_vec().unwrap();
         let fresh = policy.initial_state(2).unwrap();
         let (first, second) = (randn(&[2, 3], device), randn(&[2, 3], device));
         let state = policy.forward(&first, &fresh).unwrap().state;
@@ -256,7 +257,7 @@ fn unrolled_steps_are_those_one_by_one(device: &Device) {
         let mut state = policy.initial_state(2).unwrap();
         let all = policy.unroll(&x, &starts, &state).unwrap();
         assert_eq!(
-            (all.action.output().dims(), all.value.dims()),
+            (all.action.output().dims(), all.value().unwrap().dims()),
             (vec![4, 2, 2], vec![4, 2])
         );
         for step in 0..4 {
@@ -267,7 +268,11 @@ fn unrolled_steps_are_those_one_by_one(device: &Device) {
                 &all.action.output().select(0, step).unwrap(),
                 "output",
             );
-            assert_close(&one.value, &all.value.select(0, step).unwrap(), "value");
+            assert_close(
+                one.value().unwrap(),
+                &all.value().unwrap().select(0, step).unwrap(),
+                "value",
+            );
             state = one.state;
         }
         for (one, all) in state.parts().iter().zip(all.state.parts()) {
@@ -318,7 +323,7 @@ fn observations_are_normalized(device: &Device) {
         policy: inner(),
     };
     let state = policy.initial_state(2).unwrap();
-    let value = |output: Result<PolicyOutput>| output.unwrap().value.to_f64_vec().unwrap();
+    let value = |output: Result<PolicyOutput>| output.unwrap().value().unwrap().to_f64_vec().unwrap();
     assert_eq!(
         value(policy.forward(&x, &state)),
         value(policy.policy.forward(&seen, &state))

@@ -375,7 +375,7 @@ fn the_trained_policy_normalizes_as_the_training_did() {
     let raw = Tensor::new([seen], &device()).unwrap();
     found.normalize(&mut seen).unwrap();
     let state = PolicyState::new(Vec::new());
-    let value = |output: Result<PolicyOutput>| output.unwrap().value.to_vec::<f32>().unwrap()[0];
+    let value = |output: Result<PolicyOutput>| output.unwrap().value().unwrap().to_vec::<f32>().unwrap()[0];
     let inner = value(ppo.policy().forward(&Tensor::new([seen], &device()).unwrap(), &state));
     let whole = value(ppo.trained_policy().unwrap().forward(&raw, &state));
     assert_eq!(seen[2], 10.0, "it is clipped");

@@ -222,10 +222,10 @@ impl ByHand {
                 .log_prob(&actions)
                 .unwrap();
             seen.log_probs.extend(values(&log_probs));
-            seen.values.extend(values(&answer.value));
+            seen.values.extend(values(answer.value().unwrap()));
             self.state = answer.state;
             let after = &log.after[step];
-            let finals = values(&self.answer(&after.final_observations, &self.state).value);
+            let finals = values(self.answer(&after.final_observations, &self.state).value().unwrap());
             for (row, value) in finals.into_iter().enumerate() {
                 let (terminated, truncated) = (after.terminated[row], after.truncated[row]);
                 let cut = truncated && !terminated && self.config.bootstrap_truncated;
@@ -235,7 +235,11 @@ impl ByHand {
             }
             seen.rewards.extend(&after.rewards);
         }
-        seen.last_values = values(&self.answer(&log.observations[(k + 1) * STEPS], &self.fresh()).value);
+        seen.last_values = values(
+            self.answer(&log.observations[(k + 1) * STEPS], &self.fresh())
+                .value()
+                .unwrap(),
+        );
         seen
     }
 
@@ -329,12 +333,15 @@ impl ByHand {
         };
         (
             rows(&distribution.log_prob(&batch.actions).unwrap()),
-            rows(&output.value),
+            rows(output.value().unwrap()),
         )
     }
 
     fn last_values(&self, log: &Log, k: usize) -> Vec<f32> {
-        let value = self.answer(&log.observations[(k + 1) * STEPS], &self.fresh()).value;
+        let value = self
+            .answer(&log.observations[(k + 1) * STEPS], &self.fresh())
+            .value
+            .unwrap();
         value.to_dtype(DType::F32).unwrap().to_vec().unwrap()
     }
 }

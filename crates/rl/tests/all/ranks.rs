@@ -11,7 +11,7 @@ use polygrad_nn::optim::{AdamConfig, Optimizer, clip_grad_norm};
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_rl::*;
 use polygrad_tensor::{Device, Tensor, manual_seed, no_grad};
-use polygrad_train::{Control, Ended, Event, Progress, Run, RunFolder, Summary, TrainerConfig};
+use polygrad_train::{Control, Ended, Event, Progress, Run, RunConfig, RunFolder, Summary};
 
 const ROWS: usize = 6;
 const STEPS: usize = 16;
@@ -360,7 +360,7 @@ fn a_step_of_all_ranks_is_that_of_one_process_on_the_joined_minibatch() {
             let log_probs = distribution.log_prob(&actions).unwrap();
             (
                 log_probs.to_vec::<f32>().unwrap(),
-                output.value.to_vec::<f32>().unwrap(),
+                output.value().unwrap().to_vec::<f32>().unwrap(),
             )
         });
         let (values, last_values) = values.split_at(STEPS * ROWS);
@@ -428,7 +428,7 @@ fn trained(
     callback: impl FnMut(Event<'_>, &Progress<'_>) -> Result<Control> + 'static,
 ) -> Result<(Summary, Vec<String>, Ppo)> {
     let mut ppo = training(case, size);
-    let mut options = TrainerConfig::steps(ppo.config().total_steps).checkpoint_every(1);
+    let mut options = RunConfig::steps(ppo.config().total_steps).checkpoint_every(1);
     let rank = group.map_or(0, |group| group.rank());
     if let Some(group) = group {
         ppo = ppo.parallel(Arc::clone(group))?;
@@ -575,8 +575,8 @@ fn a_trainer_and_its_learner_are_of_one_group() {
     let scene = tempfile::tempdir().unwrap();
     let stopped = Arc::new(AtomicBool::new(true));
     ranks(2, |group| {
-        let options = || TrainerConfig::steps(1000).stop_flag(Arc::clone(&stopped));
-        let told = |options: TrainerConfig, ppo: &mut Ppo, part: &str| {
+        let options = || RunConfig::steps(1000).stop_flag(Arc::clone(&stopped));
+        let told = |options: RunConfig, ppo: &mut Ppo, part: &str| {
             let error = options.train(ppo).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };

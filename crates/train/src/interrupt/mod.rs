@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::{Error, ErrorKind, Result};
 
-use crate::TrainerConfig;
+use crate::RunConfig;
 use signals::{INTERRUPT, hear};
 
 /// Set once training was asked to stop; there from the first trainer that wants to know.
@@ -85,8 +85,8 @@ pub fn stop_status() -> u8 {
 
 /// From now on Ctrl-C, SIGTERM and SIGHUP end the process by way of `last`, with the status that a shell would give it
 /// (128 and the signal's number), and leave no half-written file behind; unless a trainer was [told to
-/// stop](TrainerConfig::stop_on_ctrl_c) by them. Signals with which the process was started ignored, or that the
-/// program listens for already, stay as they are; on systems other than Linux one such signal keeps all three.
+/// stop](RunConfig::stop_on_ctrl_c) by them. Signals with which the process was started ignored, or that the program
+/// listens for already, stay as they are; on systems other than Linux one such signal keeps all three.
 ///
 /// # Errors
 /// The system refuses.
@@ -95,10 +95,10 @@ pub fn end_on_signals(last: impl FnMut() + Send + 'static) -> Result<()> {
     listen()
 }
 
-impl TrainerConfig {
+impl<O> RunConfig<O> {
     /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process: the first stops training after the running
-    /// step, with a checkpoint, as a [stop flag](TrainerConfig::stop_flag) does, and every trainer that is built so
-    /// from then on. Ctrl-C after that ends the process with status 130; another SIGTERM or SIGHUP changes nothing.
+    /// step, with a checkpoint, as a [stop flag](RunConfig::stop_flag) does, and every trainer that is built so from
+    /// then on. Ctrl-C after that ends the process with status 130; another SIGTERM or SIGHUP changes nothing.
     /// [`stop_status`] is what a process may end with that has stopped so.
     ///
     /// Signals with which the process was started ignored, as by `nohup`, or that the program listens for already, stay

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polygrad_nn::optim::SGD;
 use polygrad_nn::{Checkpoint, Linear, Module};
 use polygrad_tensor::{Device, Error, Result, Tensor, manual_seed};
-use polygrad_train::{Control, Ended, Event, Learner, Measured, Progress, Run, RunFolder, TrainerConfig};
+use polygrad_train::{Control, Ended, Event, Learner, Measured, Progress, Run, RunConfig, RunFolder};
 use serde_json::json;
 
 /// Comes nearer to 3, one step of 10 at a time.
@@ -42,8 +42,8 @@ impl Learner for Walk {
         "paces"
     }
 
-    fn metrics(&self) -> &'static [&'static str] {
-        &["answer", "seldom"]
+    fn metrics(&self) -> Vec<&str> {
+        vec!["answer", "seldom"]
     }
 
     fn steps(&self) -> u64 {
@@ -97,8 +97,8 @@ fn rows(folder: &RunFolder) -> Vec<String> {
         .collect()
 }
 
-fn config(run: Run) -> TrainerConfig {
-    TrainerConfig::steps(1000).log_every(100).checkpoint_every(200).run(run)
+fn config(run: Run) -> RunConfig {
+    RunConfig::steps(1000).log_every(100).checkpoint_every(200).run(run)
 }
 
 #[test]
@@ -171,18 +171,12 @@ fn it_goes_on_where_it_was_stopped_or_failed() {
 }
 
 #[test]
-fn options_for_batches_and_checkpoints_of_others_are_refused() {
-    let told = |config: TrainerConfig, part: &str| {
+fn options_that_make_no_sense_and_checkpoints_of_others_are_refused() {
+    let told = |config: RunConfig, part: &str| {
         let error = config.train(&mut Walk::new()).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     };
-    told(TrainerConfig::epochs(3), "no epochs");
-    told(
-        TrainerConfig::steps(3).clip_grad_norm(1.0),
-        "clip_grad_norm is for a Trainer",
-    );
-    told(TrainerConfig::steps(3).accumulate(2), "accumulate is for a Trainer");
-    told(TrainerConfig::steps(0), "at least 1");
+    told(RunConfig::steps(0), "at least 1");
     let scene = tempfile::tempdir().unwrap();
     let path = scene.path().join("run");
     let run = Run::create(&path).unwrap();

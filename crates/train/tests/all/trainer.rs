@@ -384,7 +384,7 @@ fn what_cannot_be_trained_is_named() {
         (TrainerConfig::epochs(1).monitor("acc"), "no metric \"acc\" to monitor"),
         (
             TrainerConfig::epochs(1).metric(Accuracy::new()).metric(Accuracy::new()),
-            "metric 1 is called \"accuracy\" as another one is",
+            "metric 1 has the name of another one: \"accuracy\"",
         ),
     ] {
         let error = build(config).err().unwrap().to_string();

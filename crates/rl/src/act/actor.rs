@@ -1,0 +1,142 @@
+//! Running a policy for actions and values.
+
+use polygrad_tensor::{Compiled, DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
+
+use super::sampler::RowParams;
+use crate::{ActionSpace, Policy, PolicyState};
+
+/// What a policy says of some rows, on the host.
+pub(crate) struct Answer {
+    /// Logits or means, of all rows one after another.
+    pub(crate) output: Vec<f32>,
+    /// Logarithms of standard deviations, of all rows or the same for each; empty for choices.
+    pub(crate) log_std: Vec<f32>,
+    pub(crate) values: Vec<f32>,
+    pub(crate) state: PolicyState,
+}
+
+impl Answer {
+    /// The parameters of one of so many rows.
+    pub(crate) fn row<'a>(&'a self, row: usize, rows: usize, mask: Option<&'a [bool]>) -> RowParams<'a> {
+        let outputs = self.output.len() / rows;
+        let own = row * outputs..(row + 1) * outputs;
+        RowParams {
+            log_std: match self.log_std.len() == self.output.len() {
+                true => &self.log_std[own.clone()],
+                false => &self.log_std,
+            },
+            output: &self.output[own],
+            mask,
+        }
+    }
+}
+
+/// Runs a policy step by step, compiled for its weights as they are.
+pub(crate) struct Actor {
+    device: Device,
+    actions: ActionSpace,
+    /// For each number of rows; none where the policy cannot be compiled.
+    compiled: Vec<(usize, Option<Compiled>)>,
+    refusal: Option<String>,
+}
+
+impl Actor {
+    /// For a policy on this device that is to choose among these actions.
+    pub(crate) fn new(device: Device, actions: ActionSpace) -> Self {
+        Self {
+            device,
+            actions,
+            compiled: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// The weights have changed.
+    pub(crate) fn forget(&mut self) {
+        self.compiled.clear();
+    }
+
+    /// The answer to observations of a shape, where `starts` says which are the first of their episodes.
+    pub(crate) fn run(
+        &mut self,
+        policy: &(impl Policy + ?Sized),
+        (observations, shape): (&[f32], &[usize]),
+        starts: &[f32],
+        state: &PolicyState,
+    ) -> Result<Answer> {
+        let rows = starts.len();
+        let dims: Vec<usize> = [&[rows], shape].concat();
+        let mut inputs = vec![Tensor::from_vec(observations.to_vec(), dims, &self.device)?];
+        if !state.parts().is_empty() {
+            inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
+            inputs.extend(state.parts().iter().cloned());
+        }
+        let compute = || computed(policy, &self.actions, &inputs);
+        let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
+            Some(index) => index,
+            None => {
+                let compiled = match Compiled::new(&inputs, compute) {
+                    Ok(compiled) => Some(compiled),
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        self.refusal = Some(error.message().to_owned());
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.compiled.push((rows, compiled));
+                self.compiled.len() - 1
+            }
+        };
+        let outputs = match &self.compiled[index].1 {
+            Some(compiled) => compiled.run(&inputs)?,
+            None => no_grad(compute)?,
+        };
+        let mut outputs = outputs.into_iter();
+        let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
+        Ok(Answer {
+            output: next()?,
+            values: next()?,
+            log_std: match self.actions {
+                ActionSpace::Continuous(_) => next()?,
+                _ => Vec::new(),
+            },
+            state: PolicyState::new(outputs.collect()),
+        })
+    }
+
+    /// Why its runs are not replayed.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
+/// they begin episodes, and the state.
+///
+/// # Errors
+/// Those of the policy; when it does not choose among `actions`.
+fn computed(policy: &(impl Policy + ?Sized), actions: &ActionSpace, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let state = match &inputs[1..] {
+        [] => PolicyState::new(Vec::new()),
+        [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,
+    };
+    let answer = policy.forward(&inputs[0], &state)?;
+    let (own, rows) = (answer.action.space(), inputs[0].shape()[0]);
+    if own != *actions {
+        let text = format!("the policy chooses among {own:?}, the environments have {actions:?}");
+        return Err(Error::invalid(text)
+            .with_op("policy")
+            .with_hint("make the policy for the environments' action space"));
+    }
+    let value = answer.value()?;
+    if value.dims() != [rows] {
+        let text = format!("the policy gives values {} for {rows} observations", value.shape());
+        return Err(Error::shape(text).with_op("policy"));
+    }
+    let log_std = answer.action.log_std();
+    let numbers = [Some(answer.action.output()), Some(value), log_std];
+    let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
+    let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
+    outputs.extend(answer.state.parts().iter().cloned());
+    Ok(outputs)
+}

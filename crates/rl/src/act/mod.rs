@@ -1,0 +1,12 @@
+//! Policies that act: in rollouts, in evaluations, before somebody who watches.
+
+pub(crate) mod actor;
+mod evaluate;
+mod play;
+mod player;
+pub(crate) mod sampler;
+pub(crate) mod spaces;
+
+pub use evaluate::{EvaluateConfig, Evaluation, evaluate};
+pub use play::Play;
+pub use player::Player;

@@ -1,0 +1,204 @@
+//! Looking at a policy.
+
+use polygrad_core::{Error, Result, Rng};
+
+use super::evaluate::evaluation_seed;
+use crate::fault::not_finite;
+use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
+
+/// A policy that plays episode after episode in one environment, which can be looked at after each step.
+///
+/// ```
+/// use polygrad_reference::Reference;
+/// use polygrad_rl::{ActionSpace, ActorCritic, CartPole, Play, PolicyConfig};
+/// use polygrad_tensor::Device;
+///
+/// # fn main() -> polygrad_tensor::Result<()> {
+/// let device = Device::<Reference>::default().into_any();
+/// let policy = ActorCritic::new(&PolicyConfig::mlp(4, ActionSpace::Discrete(2)), &device)?;
+/// let mut play = Play::new(CartPole::v1(), &policy, 0)?;
+/// play.reset()?;
+/// while !play.step()? {
+///     let picture = play.picture(600, 400);
+///     // … show it.
+///     # assert_eq!(picture.pixels().len(), 600 * 400);
+/// }
+/// println!("a return of {}", play.returns()[0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Play<'p> {
+    scene: Box<dyn Scene>,
+    player: Player<'p>,
+    seed: u64,
+    episode: u64,
+    rng: Rng,
+    observations: Vec<f32>,
+    actions: Vec<f32>,
+    /// Empty where all actions are allowed.
+    masks: Vec<bool>,
+    returns: Vec<f64>,
+    steps: usize,
+    /// Whether there is an episode that goes on.
+    running: bool,
+}
+
+impl<'p> Play<'p> {
+    /// With the likeliest actions. Episodes are those of environment 0 in an [evaluation](crate::evaluate()) with this seed.
+    ///
+    /// # Errors
+    /// When the policy has no parameters, or memory runs out.
+    pub fn new<E: Env<A> + Render + 'static, const A: usize>(
+        env: E,
+        policy: &'p dyn Policy,
+        seed: u64,
+    ) -> Result<Self> {
+        let (observation, action) = (env.observation_space(), env.action_space());
+        let masked = env.has_action_mask();
+        Ok(Self {
+            player: Player::new(policy, &observation, &action, A)?,
+            seed: evaluation_seed(seed),
+            episode: 0,
+            rng: Rng::new(0),
+            observations: vec![0.0; A * observation.len()],
+            actions: vec![0.0; A * action.len()],
+            masks: vec![true; if masked { A * action.flat_len() } else { 0 }],
+            returns: vec![0.0; A],
+            steps: 0,
+            running: false,
+            scene: Box::new(Staged::<E, A> { env, action }),
+        })
+    }
+
+    /// Draws actions by chance, as in training.
+    #[must_use]
+    pub fn sampled(mut self) -> Self {
+        self.player = self.player.sampled(Rng::new(self.seed));
+        self
+    }
+
+    /// Begins the next episode.
+    ///
+    /// # Errors
+    /// When an observation or a mask makes no sense.
+    pub fn reset(&mut self) -> Result<()> {
+        self.rng = episode_rng(self.seed, 0, self.episode);
+        self.episode += 1;
+        self.returns.fill(0.0);
+        self.steps = 0;
+        self.scene.reset(&mut self.rng, &mut self.observations);
+        self.player.begin(&vec![true; self.returns.len()])?;
+        self.running = true;
+        self.look()
+    }
+
+    /// Does a step, and says whether the episode ended by it.
+    ///
+    /// # Errors
+    /// Where no episode goes on; those of the policy; when an observation or a mask makes no sense.
+    pub fn step(&mut self) -> Result<bool> {
+        if !self.running {
+            return Err(Error::invalid("there is no episode to go on with").with_hint("call `reset` first"));
+        }
+        let masks = (!self.masks.is_empty()).then_some(&self.masks[..]);
+        self.player.act(&self.observations, masks, &mut self.actions)?;
+        let ended = self
+            .scene
+            .step(&self.actions, &mut self.rng, &mut self.observations, &mut self.returns);
+        self.steps += 1;
+        self.running = !ended;
+        self.look()?;
+        Ok(ended)
+    }
+
+    /// Checks what is observed, and asks for masks.
+    fn look(&mut self) -> Result<()> {
+        let fault = if !self.observations.iter().all(|x| x.is_finite()) {
+            Err(not_finite(&self.observations))
+        } else if self.running && !self.masks.is_empty() {
+            self.scene.ask_masks(&mut self.masks)
+        } else {
+            Ok(())
+        };
+        fault.map_err(|what| Error::invalid(format!("the environment {what} (step {})", self.steps)))
+    }
+
+    /// What one agent does.
+    pub fn action_space(&self) -> &Space {
+        self.player.action_space()
+    }
+
+    /// The last actions, as the environment was given them, agents one after another.
+    pub fn actions(&self) -> &[f32] {
+        &self.actions
+    }
+
+    /// What is observed, agents one after another.
+    pub fn observations(&self) -> &[f32] {
+        &self.observations
+    }
+
+    /// The return of the episode so far, of each agent.
+    pub fn returns(&self) -> &[f64] {
+        &self.returns
+    }
+
+    /// Steps of the episode so far.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Steps in a second, as a viewer wants to see them.
+    pub fn fps(&self) -> f64 {
+        self.scene.render().fps()
+    }
+
+    /// Width and height of a picture, in pixels, where there is room for it.
+    pub fn size(&self) -> [f32; 2] {
+        self.scene.render().size()
+    }
+
+    /// The state as a picture, as large as it can be in so many pixels.
+    pub fn picture(&self, width: usize, height: usize) -> Canvas {
+        self.scene.render().picture(width, height)
+    }
+}
+
+/// An environment of any number of agents.
+trait Scene {
+    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]);
+    /// Adds the rewards to `returns`, and says whether the episode has ended.
+    fn step(&mut self, actions: &[f32], rng: &mut Rng, observations: &mut [f32], returns: &mut [f64]) -> bool;
+    fn ask_masks(&self, masks: &mut [bool]) -> std::result::Result<(), String>;
+    fn render(&self) -> &dyn Render;
+}
+
+struct Staged<E, const A: usize> {
+    env: E,
+    action: Space,
+}
+
+impl<E: Env<A> + Render, const A: usize> Scene for Staged<E, A> {
+    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) {
+        self.env.reset(rng, observations);
+    }
+
+    fn step(&mut self, actions: &[f32], rng: &mut Rng, observations: &mut [f32], returns: &mut [f64]) -> bool {
+        let step: Step<A> = self.env.step(actions, rng, observations);
+        returns
+            .iter_mut()
+            .zip(step.rewards)
+            .for_each(|(sum, reward)| *sum += reward);
+        step.ended()
+    }
+
+    fn ask_masks(&self, masks: &mut [bool]) -> std::result::Result<(), String> {
+        masks.fill(true);
+        self.env.action_mask(masks);
+        self.action.check_masks(masks)
+    }
+
+    fn render(&self) -> &dyn Render {
+        &self.env
+    }
+}

@@ -1,0 +1,608 @@
+//! The driver of whatever learns: its run folder, rows, checkpoints, best model, callbacks, and the agreement of several processes.
+
+mod config;
+mod event;
+mod files;
+mod learner;
+mod means;
+mod recover;
+mod shared;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use polygrad_core::communicator::{Communicator, HostSliceMut};
+use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_nn::Checkpoint;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use config::RunConfig;
+pub(crate) use config::{Length, RunOptions, at_least_one};
+use event::Shown;
+pub use event::{Callback, Control, Event, Progress};
+pub(crate) use files::{place, unfit};
+pub use learner::{Epochs, Evaluation, Figures, LastStep, Learner, Measured};
+pub(crate) use shared::share;
+
+use crate::run::{Columns, Mark, Unwritten, write};
+use crate::{Row, Split};
+use files::{Files, load};
+use means::Means;
+use recover::{Left, left, recovered};
+use shared::{Found, SharedRun};
+
+/// Parts of the training of a learner without epochs: rows, checkpoints, and lines of the progress bar, where nothing else is asked for.
+const ROWS: u64 = 200;
+const CHECKPOINTS: u64 = 20;
+const LINES: u64 = 10;
+
+/// How training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// All epochs or steps are done.
+    Done,
+    /// The evaluations were no longer getting better.
+    EarlyStopping,
+    /// A callback or the flag asked for it.
+    Stopped,
+}
+
+/// What a training has done.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// How it ended.
+    pub ended: Ended,
+    /// Steps that the run has taken.
+    pub steps: u64,
+    /// Whole epochs that the run has taken.
+    pub epochs: u64,
+    /// The last evaluation.
+    pub evaluation: Option<Row>,
+    /// The best score: of a [`Trainer`](crate::Trainer) the figure that is [monitored](crate::TrainerConfig::monitor).
+    pub best: Option<f64>,
+    /// Wall-clock seconds that the run has taken.
+    pub seconds: f64,
+}
+
+/// What a checkpoint holds beside what the learner has in it.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    settings: Value,
+    seconds: f64,
+    best: Option<f64>,
+    rows: Mark,
+}
+
+/// What it holds of a learner that keeps no figures itself.
+#[derive(Serialize, Deserialize)]
+struct Averages {
+    row: Means,
+    part: Means,
+}
+
+/// Trains a learner, once or several times on.
+pub(crate) struct Driver {
+    pub(crate) options: RunOptions,
+    names: Vec<String>,
+    /// Of a learner that keeps no figures itself: since the last row, and since the last line.
+    row: Means,
+    part: Means,
+    pub(crate) best: Option<f64>,
+    /// Steps and seconds when this training took over.
+    before: (u64, f64),
+    clock: Option<Instant>,
+    training: Duration,
+    evaluation: Duration,
+    loading: f64,
+    learning_rate: f64,
+    history: Unwritten,
+    files: Option<Files>,
+    /// The run that rank 0 keeps, where this is one of several processes.
+    shared: Option<SharedRun>,
+    /// Whether a callback or the flag has asked to stop.
+    stop: bool,
+    /// Whether nothing was learnt since the last checkpoint.
+    is_saved: bool,
+}
+
+/// What follows a step.
+struct Due {
+    line: bool,
+    checkpoint: bool,
+}
+
+/// Whether going from `before` to `now` steps passes a multiple of `every`.
+fn passes(before: u64, now: u64, every: u64) -> bool {
+    before / every != now / every
+}
+
+impl Driver {
+    pub(crate) fn new(options: RunOptions) -> Self {
+        Self {
+            options,
+            names: Vec::new(),
+            row: Means::default(),
+            part: Means::default(),
+            best: None,
+            before: (0, 0.0),
+            clock: None,
+            training: Duration::ZERO,
+            evaluation: Duration::ZERO,
+            loading: 0.0,
+            learning_rate: 0.0,
+            history: Unwritten::default(),
+            files: None,
+            shared: None,
+            stop: false,
+            is_saved: true,
+        }
+    }
+
+    /// Every measurement of the run, oldest first; of a run that was resumed without its `metrics.csv`, those since.
+    pub(crate) fn history(&self) -> &[Row] {
+        self.files.as_ref().map_or(self.history.rows(), Files::rows)
+    }
+
+    /// Trains to the end, or goes on to it from where the run stands.
+    ///
+    /// # Errors
+    /// Those of the learner, of callbacks, of the disk and of the other ranks. The last checkpoint then still is there.
+    pub(crate) fn run(&mut self, learner: &mut dyn Learner) -> Result<Summary> {
+        if self.names.is_empty() {
+            self.names = learner.metrics().into_iter().map(str::to_owned).collect();
+            (self.row, self.part) = (Means::new(&self.names), Means::new(&self.names));
+        }
+        let ran = self.try_run(learner);
+        if let Err(error) = &ran {
+            if let Some(group) = learner
+                .communicator()
+                .filter(|_| error.kind() != ErrorKind::Communication)
+            {
+                group.abort(&error.to_string());
+            }
+            // The error that ended training is the one to report.
+            let _ = self.tell(learner, Event::Failed);
+        }
+        ran
+    }
+
+    fn try_run(&mut self, learner: &mut dyn Learner) -> Result<Summary> {
+        self.stop = false;
+        let notices = self.begin(learner)?;
+        self.clock = Some(Instant::now());
+        self.before.0 = learner.steps();
+        self.tell(learner, Event::Begin)?;
+        self.notify(learner, &notices)?;
+        let ended = loop {
+            match self.turn(learner) {
+                Ok(Some(ended)) => break ended,
+                Ok(None) => {}
+                Err(error) => recovered(error, || self.try_recover(learner))?,
+            }
+        };
+        if let Some(run) = &self.options.run {
+            run.check()?;
+            // A kill between the last checkpoint and here would otherwise leave it out for good.
+            let saved = learner.save_model(&run.model(), &self.options.model_metadata);
+            saved.map_err(|e| self.lost(e))?;
+            // What is said of the folder is so.
+            run.check()?;
+        }
+        self.tell(learner, Event::End)?;
+        (self.before, self.clock) = ((learner.steps(), self.seconds()), None);
+        let evaluation = self.history().iter().rfind(|row| row.split == Split::Validation);
+        Ok(Summary {
+            ended,
+            steps: learner.steps(),
+            epochs: learner.epochs().map_or(0, |epochs| epochs.done),
+            evaluation: evaluation.cloned(),
+            best: self.best,
+            seconds: self.before.1,
+        })
+    }
+
+    /// One step, with what is due after it; gives how training ends here, if it does.
+    fn turn(&mut self, learner: &mut dyn Learner) -> Result<Option<Ended>> {
+        // An error may have come between the end of an epoch and its evaluation.
+        let mut due = Due {
+            line: false,
+            checkpoint: true,
+        };
+        if !learner.is_over() {
+            if let Some(ended) = self.ended(learner)? {
+                if ended == Ended::Stopped && !self.is_saved {
+                    self.save(learner)?;
+                }
+                learner.end()?;
+                return Ok(Some(ended));
+            }
+            due = self.advance(learner)?;
+        }
+        let is_over = learner.is_over();
+        if is_over || due.line {
+            self.finish_epoch(learner)?;
+        }
+        if is_over || due.checkpoint {
+            self.save(learner)?;
+        }
+        Ok(None)
+    }
+
+    fn ended(&self, learner: &mut dyn Learner) -> Result<Option<Ended>> {
+        let stops = learner.stops(self.stop)?;
+        Ok(match () {
+            () if self.is_done(learner) => Some(Ended::Done),
+            () if learner.stops_early() => Some(Ended::EarlyStopping),
+            () => stops.then_some(Ended::Stopped),
+        })
+    }
+
+    fn is_done(&self, learner: &dyn Learner) -> bool {
+        learner.is_done() || self.total().is_some_and(|total| learner.steps() >= total)
+    }
+
+    /// Steps in all, where the options say it.
+    fn total(&self) -> Option<u64> {
+        match self.options.length {
+            Length::Steps(steps) => Some(steps),
+            Length::Epochs(_) => None,
+        }
+    }
+
+    fn advance(&mut self, learner: &mut dyn Learner) -> Result<Due> {
+        let (before, begun) = (learner.steps(), Instant::now());
+        let measured = learner.advance()?;
+        self.training += begun.elapsed();
+        self.loading += measured.loading_seconds;
+        self.learning_rate = measured.learning_rate;
+        self.row.add(&measured);
+        self.part.add(&measured);
+        self.is_saved = false;
+        let (now, is_done) = (learner.steps(), self.is_done(learner));
+        if now > before {
+            self.tell(learner, Event::Step)?;
+            learner.forget_step();
+        }
+        let part = |parts: u64| (self.total().unwrap_or(0) / parts).max(1);
+        let is_part_over = |every: u64| is_done || passes(before, now, every);
+        let (has_epochs, every) = (learner.epochs().is_some(), self.options.log_every);
+        let due = Due {
+            line: !has_epochs && is_part_over(part(LINES)),
+            checkpoint: match self.options.checkpoint_every {
+                Some(every) => is_part_over(every),
+                None => !has_epochs && is_part_over(part(CHECKPOINTS)),
+            },
+        };
+        let is_row_due = learner.is_row_due(every);
+        if is_row_due.unwrap_or_else(|| is_part_over(every.unwrap_or(part(ROWS)))) {
+            self.add_train_row(learner)?;
+        }
+        Ok(due)
+    }
+
+    /// Ends an epoch, or a part of a training without epochs: evaluates, if there is something to evaluate on, and begins new figures.
+    fn finish_epoch(&mut self, learner: &mut dyn Learner) -> Result<()> {
+        let begun = Instant::now();
+        let evaluation = learner.evaluate()?;
+        self.evaluation += begun.elapsed();
+        let mut row = None;
+        if let Some(found) = evaluation {
+            let row = row.insert(self.row_of(learner, Split::Validation, found.loss, found.metrics));
+            self.add_row(learner, row)?;
+            self.judge(learner, found.score)?;
+        }
+        self.tell(learner, Event::Epoch(row.as_ref()))?;
+        self.part.reset();
+        learner.finish_epoch();
+        Ok(())
+    }
+
+    /// Keeps the model if this score is the best so far.
+    fn judge(&mut self, learner: &mut dyn Learner, score: f64) -> Result<()> {
+        let is_best = !score.is_nan() && self.best.is_none_or(|best| learner.is_better(score, best));
+        learner.judged(is_best)?;
+        if !is_best {
+            return Ok(());
+        }
+        self.best = Some(score);
+        match &self.options.run {
+            Some(run) => learner
+                .save_model(&run.best(), &self.options.model_metadata)
+                .map_err(|e| self.lost(e)),
+            None => Ok(()),
+        }
+    }
+
+    fn add_train_row(&mut self, learner: &mut dyn Learner) -> Result<()> {
+        let (loss, metrics) = match learner.take_row()? {
+            Some(figures) => figures,
+            None => (self.row.loss(), self.row.values()),
+        };
+        self.row.reset();
+        let row = self.row_of(learner, Split::Train, loss, metrics);
+        self.add_row(learner, &row)
+    }
+
+    fn row_of(&self, learner: &dyn Learner, split: Split, loss: f64, metrics: Vec<f64>) -> Row {
+        let epochs = learner.epochs();
+        Row {
+            step: learner.steps(),
+            epoch: epochs.map_or(learner.steps() as f64, |epochs| epochs.done as f64 + epochs.part),
+            split,
+            loss,
+            metrics,
+            learning_rate: epochs.map_or(self.learning_rate, |epochs| epochs.learning_rate),
+            seconds: self.seconds(),
+        }
+    }
+
+    fn add_row(&mut self, learner: &dyn Learner, row: &Row) -> Result<()> {
+        match (&self.options.run, &mut self.files) {
+            (Some(run), Some(files)) => {
+                run.check()?;
+                files.append(row).map_err(|e| self.lost(e))?;
+            }
+            _ => self.history.push(row.clone()),
+        }
+        self.tell(learner, Event::Row(row))
+    }
+
+    fn columns(&self) -> Columns {
+        Columns {
+            metrics: self.names.clone(),
+            validation: self.options.validation.clone(),
+        }
+    }
+
+    /// Begins the run in its folder, or goes on with it, together with all ranks; gives what the user should know.
+    fn begin(&mut self, learner: &mut dyn Learner) -> Result<Vec<String>> {
+        learner.begin()?;
+        let run = self.options.run.as_ref().filter(|_| self.files.is_none());
+        let mut found = Found::of(run);
+        if let Some(group) = learner.communicator() {
+            found = found.agreed(&**group)?;
+            if found != Found::Nothing {
+                self.shared = Some(SharedRun::agreed(&self.options, &**group)?);
+            }
+        }
+        let mut notices = Vec::new();
+        match found {
+            Found::Nothing => {}
+            Found::New => self.create(learner)?,
+            Found::Run => (self.before.1, notices) = self.resume(learner)?,
+        }
+        learner.ready()?;
+        Ok(notices)
+    }
+
+    fn create(&mut self, learner: &dyn Learner) -> Result<()> {
+        let begun = (|| {
+            // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
+            self.write_checkpoint(learner, Mark::default())?;
+            let Some(run) = &self.options.run else { return Ok(None) };
+            write(&run.config(), self.options.config.as_bytes())?;
+            Files::create(run, self.columns()).map(Some)
+        })();
+        // A run that cannot begin must not keep the folder from the next attempt.
+        self.files = begun.inspect_err(|_: &Error| {
+            if let Some(run) = &self.options.run {
+                run.clear();
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then, and what the user should know.
+    fn resume(&mut self, learner: &mut dyn Learner) -> Result<(f64, Vec<String>)> {
+        let run = self.options.run.as_ref();
+        let Some(checkpoint) = load(run, learner.communicator().map(|group| &**group))? else {
+            return Ok((0.0, Vec::new()));
+        };
+        let record: Record = self.read(&checkpoint)?;
+        let mut notices = learner.restore(&checkpoint)?;
+        if learner.figures().is_none() {
+            let averages: Averages = self.read(&checkpoint)?;
+            (self.row, self.part) = (averages.row, averages.part);
+        }
+        (self.best, self.is_saved) = (record.best, true);
+        self.history.go_back(&record.rows);
+        let Some(run) = run else {
+            return Ok((record.seconds, notices));
+        };
+        let (files, more) = Files::resume(run, self.columns(), learner.steps(), &record.rows)?;
+        notices.extend(more);
+        write(&run.config(), self.options.config.as_bytes())?;
+        self.files = Some(files);
+        Ok((record.seconds, notices))
+    }
+
+    fn read<'de, R: Deserialize<'de>>(&self, checkpoint: &'de Checkpoint) -> Result<R> {
+        let place = || place(self.options.run.as_ref());
+        R::deserialize(&checkpoint.config).map_err(|e| unfit(&place(), &format!("its record is damaged ({e})")))
+    }
+
+    /// Opens the files of a run that was taken over, as they were at the last checkpoint.
+    fn reopen(&mut self) -> Result<()> {
+        let Some(run) = &self.options.run else { return Ok(()) };
+        let checkpoint = Checkpoint::load(run.checkpoint())?;
+        let record: Record = self.read(&checkpoint)?;
+        let (files, _) = Files::resume(run, self.columns(), checkpoint.step, &record.rows)?;
+        self.files = Some(files);
+        Ok(())
+    }
+
+    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has come furthest, or else go
+    /// back to the last checkpoint.
+    fn try_recover(&mut self, learner: &mut dyn Learner) -> Result<Left> {
+        let Some(before) = learner.communicator().cloned() else {
+            return Ok(Left::End);
+        };
+        let Some(group) = left(&*before)? else {
+            return Ok(Left::End);
+        };
+        if !learner.rejoin(&group)? {
+            return Ok(Left::End);
+        }
+        let root = learner.catch_up()?;
+        let is_taken_over = match &self.shared {
+            Some(run) => run.take_over(&mut self.options, &*group)?,
+            None if root.is_none() => return Ok(Left::Miss(learner.lost_part())),
+            None => false,
+        };
+        let (place, notices) = match root {
+            Some(root) => {
+                self.best = share_best(&*group, self.best, root)?;
+                if is_taken_over {
+                    self.reopen()?;
+                }
+                self.save(learner)?;
+                ("after", Vec::new())
+            }
+            None => {
+                let (_, notices) = self.resume(learner)?;
+                learner.ready()?;
+                // For callbacks that write down steps, it is a beginning.
+                self.tell(learner, Event::Begin)?;
+                ("from the checkpoint of", notices)
+            }
+        };
+        let (size, before, step) = (group.size(), before.size(), learner.steps());
+        let notice = format!("{size} of {before} processes are left, and go on {place} step {step}");
+        self.notify(learner, &[notice])?;
+        self.notify(learner, &notices)?;
+        Ok(Left::GoOn)
+    }
+
+    /// Whether this process takes part in writing checkpoints.
+    fn saves(&self) -> bool {
+        self.options.run.is_some() || self.shared.is_some()
+    }
+
+    /// Leaves all that is needed to go on from here, and the model.
+    fn save(&mut self, learner: &mut dyn Learner) -> Result<()> {
+        self.is_saved = true;
+        if let Some(score) = learner.score() {
+            self.judge(learner, score)?;
+        }
+        let (Some(run), Some(files)) = (&self.options.run, &self.files) else {
+            return self.write_checkpoint(learner, Mark::default());
+        };
+        run.check()?;
+        let saved = files.mark().and_then(|mark| self.write_checkpoint(learner, mark));
+        let saved = saved.and_then(|()| learner.save_model(&run.model(), &self.options.model_metadata));
+        saved.map_err(|e| self.lost(e))
+    }
+
+    /// A failure of the disk leaves the last checkpoint whole, unless its folder is what failed.
+    fn lost(&self, error: Error) -> Error {
+        let lost = self.options.run.as_ref().and_then(|run| run.check().err());
+        lost.unwrap_or(error)
+    }
+
+    fn write_checkpoint(&self, learner: &dyn Learner, rows: Mark) -> Result<()> {
+        if !self.saves() {
+            return Ok(());
+        }
+        let mut checkpoint = learner.checkpoint()?;
+        let Some(run) = &self.options.run else { return Ok(()) };
+        let record = Record {
+            settings: self.options.settings.clone(),
+            seconds: self.seconds(),
+            best: self.best,
+            rows,
+        };
+        add(&mut checkpoint, record)?;
+        if learner.figures().is_none() {
+            let (row, part) = (self.row.clone(), self.part.clone());
+            add(&mut checkpoint, Averages { row, part })?;
+        }
+        checkpoint.save(run.checkpoint())
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before.1 + self.clock.map_or(0.0, |clock| clock.elapsed().as_secs_f64())
+    }
+
+    fn notify(&mut self, learner: &dyn Learner, notices: &[String]) -> Result<()> {
+        let mut notices = notices.iter();
+        notices.try_for_each(|notice| self.tell(learner, Event::Notice(notice)))
+    }
+
+    /// Tells the callbacks, and notes whether one of them, or the flag, asks to stop.
+    fn tell(&mut self, learner: &dyn Learner, event: Event<'_>) -> Result<()> {
+        let mut callbacks = std::mem::take(&mut self.options.callbacks);
+        let progress = self.progress(learner, event);
+        let mut stop = false;
+        let told = callbacks.iter_mut().try_for_each(|callback| {
+            stop |= callback.on_event(event, &progress)? == Control::Stop;
+            Ok(())
+        });
+        self.options.callbacks = callbacks;
+        let flag = self.options.stop.as_ref();
+        self.stop |= stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        told
+    }
+
+    fn progress<'a>(&'a self, learner: &'a dyn Learner, event: Event<'_>) -> Progress<'a> {
+        let (step, epochs) = (learner.steps(), learner.epochs());
+        let steps = self.total().or(epochs.and_then(|epochs| epochs.steps));
+        let (done, elapsed) = (step.saturating_sub(self.before.0), self.seconds() - self.before.1);
+        let left = steps.filter(|_| done > 0).map(|steps| steps.saturating_sub(step));
+        let last = match learner.last_step() {
+            last if matches!(event, Event::Step) => last,
+            LastStep { model, .. } => LastStep {
+                model,
+                ..LastStep::default()
+            },
+        };
+        Progress {
+            epoch: epochs.map_or(0, |epochs| epochs.running),
+            epochs: epochs.and_then(|epochs| epochs.total),
+            step,
+            steps,
+            examples: epochs.map_or(done, |epochs| epochs.examples),
+            unit: learner.unit(),
+            training_seconds: self.training.as_secs_f64(),
+            loading_seconds: self.loading,
+            evaluation_seconds: self.evaluation.as_secs_f64(),
+            seconds: self.seconds(),
+            seconds_left: left.map(|left| elapsed / done as f64 * left as f64),
+            learning_rate: epochs.map_or(self.learning_rate, |epochs| epochs.learning_rate),
+            metrics: &self.names,
+            validation: &self.options.validation,
+            run: self.options.run.as_ref().map(|run| run.path()),
+            history: self.history(),
+            figures: learner.figures().unwrap_or(&self.part),
+            module: Shown(learner.model()),
+            last,
+        }
+    }
+}
+
+/// Adds the fields of `part` to what a checkpoint holds.
+fn add(checkpoint: &mut Checkpoint, part: impl Serialize) -> Result<()> {
+    let unwritable = |what: &str| {
+        let message = format!("the state of the run cannot be written: {what}");
+        Error::new(ErrorKind::Format, message)
+    };
+    let part = serde_json::to_value(part).map_err(|e| unwritable(&e.to_string()))?;
+    let (Value::Object(all), Value::Object(part)) = (&mut checkpoint.config, part) else {
+        return Err(unwritable("it is no JSON object"));
+    };
+    for (name, value) in part {
+        if all.insert(name.clone(), value).is_some() {
+            return Err(unwritable(&format!("the learner's part has a field {name:?}, too")));
+        }
+    }
+    Ok(())
+}
+
+/// The best score as rank `root` knows it.
+fn share_best(group: &dyn Communicator, own: Option<f64>, root: usize) -> Result<Option<f64>> {
+    let mut best = [own.unwrap_or(f64::NAN)];
+    group.broadcast(HostSliceMut::new(&mut best), root)?;
+    Ok(Some(best[0]).filter(|best| !best.is_nan()))
+}
