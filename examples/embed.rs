@@ -1,6 +1,6 @@
 //! Which sentences mean the same? Embeddings by a BERT model of the Hub, such as all-MiniLM-L6-v2:
-//! `cargo run --release --features text --example embed -- FOLDER "a sentence" "another" …`, where FOLDER has its config.json, tokenizer.json and
-//! model.safetensors.
+//! `cargo run --release --features text --example embed -- FOLDER "a sentence" "another" …`, where FOLDER has its
+//! config.json, tokenizer.json and model.safetensors.
 
 use std::path::PathBuf;
 

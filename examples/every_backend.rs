@@ -1,4 +1,5 @@
-//! One training run over all backends that are there: five minibatches on each, then model and optimizer move on to the next.
+//! One training run over all backends that are there: five minibatches on each, then model and optimizer
+//! move on to the next.
 //!
 //! `cargo run --release --example every_backend` knows the backends that the cargo features name; more with
 //! `--features candle,burn,luminal` and so on. The losses are one curve, as if nothing had moved.

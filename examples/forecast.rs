@@ -51,8 +51,8 @@ fn series(hours: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The windows that begin in a range of hours, one in three: what is known, `[n, 72, 2]`, and what comes, `[n, 24]`. Known are each hour's load and
-/// whether the same hour of the next day is on a weekend.
+/// The windows that begin in a range of hours, one in three: what is known, `[n, 72, 2]`, and what comes, `[n, 24]`.
+/// Known are each hour's load and whether the same hour of the next day is on a weekend.
 fn windows(series: &[f32], hours: std::ops::Range<usize>, device: &Device) -> Result<(Tensor, Tensor)> {
     let count = hours.len().div_ceil(3);
     let (mut past, mut next) = (Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! Trains a small CNN on Fashion-MNIST, with the loop in plain sight: `cargo run --release --example image_classifier [EPOCHS [DEVICE]]`.
+//! Trains a small CNN on Fashion-MNIST, with the loop in plain sight:
+//! `cargo run --release --example image_classifier [EPOCHS [DEVICE]]`.
 //!
 //! Or on another device: `… image_classifier 3 candle`, built with `--features candle`.
 

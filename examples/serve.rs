@@ -1,7 +1,8 @@
 //! A model is trained and served, beside pages of the program's own, and clients ask it:
 //! `cargo run --release -p polygrad-serve --example serve [REQUESTS]`.
 //!
-//! The served model takes pictures and gives the names of their classes: a graph does the numbers, `impl Model` the rest.
+//! The served model takes pictures and gives the names of their classes: a graph does the numbers,
+//! `impl Model` the rest.
 
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;

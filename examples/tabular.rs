@@ -1,5 +1,5 @@
-//! Predicts house prices from a CSV file, and stops when validation no longer improves. Prices are learnt as logarithms, whose mean absolute error is
-//! the relative error of prices as long as it is small:
+//! Predicts house prices from a CSV file, and stops when validation no longer improves. Prices are learnt as
+//! logarithms, whose mean absolute error is the relative error of prices as long as it is small:
 //! `cargo run --release --example tabular [FILE]`.
 
 use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
@@ -72,7 +72,8 @@ fn main() -> Result<()> {
     let parts = random_split(rows, [train, validation, count - train - validation], 0)?;
     let [train, validation, test] = parts.map(|part| table.select(part.indices()));
 
-    // Numbers get mean 0 and standard deviation 1, words become columns, by the training rows alone. The last column is the price.
+    // Numbers get mean 0 and standard deviation 1, words become columns, by the training rows alone. The last
+    // column is the price.
     let names: Vec<&str> = table.names().iter().map(String::as_str).collect();
     let (&price, inputs) = names
         .split_last()

@@ -12,7 +12,8 @@ const LANGUAGES: [(&str, &str); 4] = [("Rust", "rs"), ("Python", "py"), ("TOML",
 const LENGTH: usize = 64;
 const LINES: usize = 1500;
 
-/// Convolutions over the bytes of a line, as in Kim, "Convolutional neural networks for sentence classification" (2014).
+/// Convolutions over the bytes of a line, as in Kim, "Convolutional neural networks for sentence
+/// classification" (2014).
 #[derive(Module)]
 struct TextCnn {
     embedding: Embedding,

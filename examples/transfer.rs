@@ -1,4 +1,5 @@
-//! Learns new classes from few images, from weights that have seen others: `cargo run --release --example transfer [WEIGHTS]`.
+//! Learns new classes from few images, from weights that have seen others:
+//! `cargo run --release --example transfer [WEIGHTS]`.
 //!
 //! WEIGHTS is torchvision's ResNet-18 as safetensors; docs/how-to/images.md has the two lines of Python that write it.
 //! Without a file, a smaller ResNet is first trained on six kinds of clothing and saved, and its file takes that part.

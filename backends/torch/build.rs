@@ -1,4 +1,5 @@
-//! Compiles what stands between Rust and LibTorch's classes for groups of processes, if the feature `gloo` asks for them.
+//! Compiles what stands between Rust and LibTorch's classes for groups of processes, if the feature
+//! `gloo` asks for them.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -11,7 +12,8 @@ mod gloo {
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
-    /// Headers that LibTorch's own ask for and that its packages leave out; src/gloo/gloo.h declares what is needed of them.
+    /// Headers that LibTorch's own ask for and that its packages leave out; src/gloo/gloo.h declares
+    /// what is needed of them.
     const MISSING: [&str; 5] = [
         "algorithm.h",
         "common/error.h",

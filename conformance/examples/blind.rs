@@ -1,4 +1,5 @@
-//! How the suite judges zeros in the place of every recorded output and gradient: the table in `docs/conformance.md`, and what is behind it.
+//! How the suite judges zeros in the place of every recorded output and gradient: the table in `docs/conformance.md`,
+//! and what is behind it.
 //!
 //! ```sh
 //! cargo run --release -p polygrad-conformance --example blind

@@ -159,8 +159,9 @@ impl Case {
         self.known
     }
 
-    /// Runs it, and then waits for the device: what [`Backend::synchronize`](polygrad_core::Backend::synchronize) reports, such as memory
-    /// that was written to where it should not be, is a failure of the case, and so is a panic on the way, which no backend may do.
+    /// Runs it, and then waits for the device: what [`Backend::synchronize`](polygrad_core::Backend::synchronize)
+    /// reports, such as memory that was written to where it should not be, is a failure of the case, and so is a panic
+    /// on the way, which no backend may do.
     pub fn run(&self, device: &Device<AnyBackend>) -> Outcome {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(device))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);

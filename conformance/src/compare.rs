@@ -13,8 +13,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) bounds: Bounds,
 }
 
-/// Where an answer first differs in shape, dtype or a value. Floats may differ by the bounds; everything else is exact. A truth beyond
-/// the dtype's range asks for the infinity that it rounds to.
+/// Where an answer first differs in shape, dtype or a value. Floats may differ by the bounds; everything else is exact.
+/// A truth beyond the dtype's range asks for the infinity that it rounds to.
 pub(crate) fn compare(answer: &HostTensor, with: &Comparison<'_>) -> Result<(), String> {
     let Comparison { truth, dtype, bounds } = with;
     if answer.shape() != truth.shape() || answer.dtype() != *dtype {

@@ -45,11 +45,13 @@ type Rows = BTreeMap<[String; 3], Vec<(Vec<String>, String)>>;
 /// Names a variable that asks to write the page instead.
 const WRITE: &str = "POLYGRAD_WRITE_DIFFERENCES";
 
-/// Compares the table under a heading of a page, whose columns are what is given, ours, theirs, the ops and the reason, with what a sweep
-/// found. With the variable `POLYGRAD_WRITE_DIFFERENCES` the table is written instead; what is new has `?` for a reason, which does not pass.
+/// Compares the table under a heading of a page, whose columns are what is given, ours, theirs, the ops and the reason,
+/// with what a sweep found. With the variable `POLYGRAD_WRITE_DIFFERENCES` the table is written instead; what is new
+/// has `?` for a reason, which does not pass.
 ///
 /// # Errors
-/// A page without such a table; differences that it does not have, or has and that are not found; a row without a reason.
+/// A page without such a table; differences that it does not have, or has and that are not found; a
+/// row without a reason.
 pub fn hold(page: &Path, heading: &str, found: &[Difference]) -> Result<(), String> {
     let text = std::fs::read_to_string(page).map_err(|e| format!("{}: {e}", page.display()))?;
     let (start, end) =

@@ -1,6 +1,7 @@
 //! Bad input: for each op what goes wrong, the kind of error that it must be, and a piece of its text.
 //!
-//! Most of it is refused by the library before a backend is asked; positions outside their axis are for the backend to find.
+//! Most of it is refused by the library before a backend is asked; positions outside their axis are for
+//! the backend to find.
 
 use polygrad_core::ErrorKind::{DType as WrongDType, InvalidArgument, OutOfRange, Shape};
 use polygrad_core::{ConvParams, CrossEntropyParams, DType, ErrorKind, PoolParams, Result};

@@ -29,7 +29,8 @@ impl Fault {
     }
 }
 
-/// A device over another one of which the n-th call fails: to find out whether what runs on it reports that, and leaves nothing behind.
+/// A device over another one of which the n-th call fails: to find out whether what runs on it reports that, and
+/// leaves nothing behind.
 ///
 /// ```
 /// use polygrad_conformance::{Fault, Faults, reference};

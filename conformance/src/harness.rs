@@ -13,9 +13,9 @@ use crate::options::{Mode, Options};
 use crate::report::Record;
 use crate::run::cases;
 
-/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the options choose
-/// nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target with
-/// `harness = false`:
+/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the
+/// options choose nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target
+/// with `harness = false`:
 ///
 /// ```no_run
 /// use polygrad_conformance::{Options, harness, libtest_mimic};
@@ -28,7 +28,8 @@ use crate::run::cases;
 /// }
 /// ```
 ///
-/// A test fails with every case of it that does, by name, and is shown as ignored where the backend supports none of its cases.
+/// A test fails with every case of it that does, by name, and is shown as ignored where the backend
+/// supports none of its cases.
 ///
 /// # Errors
 /// Those of [`cases`](crate::cases()).

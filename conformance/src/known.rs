@@ -1,5 +1,5 @@
-//! What the library does not offer, or answers differently on purpose, in the cases that come with this crate. A case that stands here and
-//! passes is a failure too.
+//! What the library does not offer, or answers differently on purpose, in the cases that come with this crate. A case
+//! that stands here and passes is a failure too.
 
 /// PyTorch gives back an input without values before it looks for channels.
 const NO_CHANNELS: &str = "an empty vector has no channels to normalise";

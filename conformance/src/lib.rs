@@ -1,5 +1,6 @@
-//! One suite that holds every backend to the same cases: PyTorch's answers and gradients, every op in every dtype and layout against a plain
-//! reference, exactly rounded functions, and the errors of bad input. `docs/conformance.md` tells the whole of it.
+//! One suite that holds every backend to the same cases: PyTorch's answers and gradients, every op in every dtype and
+//! layout against a plain reference, exactly rounded functions, and the errors of bad input. `docs/conformance.md`
+//! tells the whole of it.
 //!
 //! ```
 //! use polygrad_conformance::{Options, run};
@@ -17,9 +18,10 @@
 //! # }
 //! ```
 //!
-//! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is held to it through a device of its own:
-//! `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. `harness` (feature `harness`) makes tests of a backend's own crate out of the
-//! cases; [`Wrapped`] watches a device, and [`Faults`] lets it fail.
+//! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is held to it through
+//! a device of its own: `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. `harness`
+//! (feature `harness`) makes tests of a backend's own crate out of the cases; [`Wrapped`] watches a device, and
+//! [`Faults`] lets it fail.
 
 mod case;
 pub mod communicator;

@@ -10,8 +10,8 @@ pub enum Mode {
     /// Values, gradients that PyTorch recorded, and errors.
     #[default]
     Test,
-    /// Gradients alone: those that PyTorch recorded, differences of values to first and second order in f64, and the proof that what has
-    /// no gradient has none.
+    /// Gradients alone: those that PyTorch recorded, differences of values to first and second order in f64, and the
+    /// proof that what has no gradient has none.
     Grad,
 }
 
@@ -28,7 +28,7 @@ pub struct Options {
     pub vectors: Option<PathBuf>,
     /// Only cases in these dtypes.
     pub dtypes: Option<Vec<DType>>,
-    /// Only so many cases of each op from each source in each dtype, the first among them and the others at equal distances: for devices
-    /// that are slow.
+    /// Only so many cases of each op from each source in each dtype, the first among them and the others at equal
+    /// distances: for devices that are slow.
     pub sample: Option<usize>,
 }

@@ -120,8 +120,9 @@ impl Report {
         ops
     }
 
-    /// Every case as JSON: `{"device": …, "cases": [{"case", "op", "source", "dtype", "known", "forward", "gradient"}]}`, where forward and
-    /// gradient are null if the case does not ask for them, and else `{"status": "pass" | "fail" | "unsupported", "reason"}`.
+    /// Every case as JSON: `{"device": …, "cases": [{"case", "op", "source", "dtype", "known", "forward",
+    /// "gradient"}]}`, where forward and gradient are null if the case does not ask for them, and else
+    /// `{"status": "pass" | "fail" | "unsupported", "reason"}`.
     pub fn to_json(&self) -> String {
         let status = |status: &Option<Status>| {
             let name = match status.as_ref()? {

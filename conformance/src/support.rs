@@ -8,8 +8,9 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::generated;
 
-/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by other ops (decomposed) or on the host,
-/// as seen when it computed the suite's samples. Dtypes that stand in neither list it does not compute. The dtype is that of the op's first tensor.
+/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by
+/// other ops (decomposed) or on the host, as seen when it computed the suite's samples. Dtypes that stand in neither
+/// list it does not compute. The dtype is that of the op's first tensor.
 ///
 /// # Errors
 /// A device that does not compute what it says it does.

@@ -10,7 +10,8 @@ pub(crate) struct Bounds {
     pub(crate) relative: f64,
     /// Where the truth is near 0, for terms of about 1. It is never more than `cap`.
     pub(crate) absolute: f64,
-    /// The most that `absolute` may be, as a share of the largest number of the truth: so that nothing passes for small numbers.
+    /// The most that `absolute` may be, as a share of the largest number of the truth: so that nothing
+    /// passes for small numbers.
     pub(crate) cap: f64,
     /// As a share of the largest number of the truth, for results in which larger terms cancel.
     pub(crate) of_largest: f64,
@@ -56,10 +57,11 @@ impl Bounds {
 
 /// The bounds of results in a dtype, by the op's PyTorch name.
 ///
-/// They leave room for some tens of roundings, each of half a unit in the last place (f64 1e-16, f32 6e-8, f16 5e-4, bf16 4e-3), in a
-/// different order than the truth's: sums of up to a thousand terms, and gradients that are sums of products. Cancellation makes the error
-/// relative to the terms rather than to the result: hence the absolute part, for terms of about 1, as the samples have them, or for terms as
-/// large as the largest result, whichever is less. A result that is 0 for one that is not is therefore never right.
+/// They leave room for some tens of roundings, each of half a unit in the last place (f64 1e-16, f32 6e-8, f16 5e-4,
+/// bf16 4e-3), in a different order than the truth's: sums of up to a thousand terms, and gradients that are sums of
+/// products. Cancellation makes the error relative to the terms rather than to the result: hence the absolute part, for
+/// terms of about 1, as the samples have them, or for terms as large as the largest result, whichever is less. A result
+/// that is 0 for one that is not is therefore never right.
 pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
     let (relative, absolute, smallest) = match dtype {
         DType::F64 => (1e-10, 1e-12, 0.0),
@@ -76,15 +78,16 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         smallest,
     };
     match op {
-        // Sums of up to thousands of products that cancel to a small part of the largest sum. Their rounding depends on the order of
-        // the terms, each of which may be as large as the samples' squares, about 80.
+        // Sums of up to thousands of products that cancel to a small part of the largest sum. Their rounding depends on
+        // the order of the terms, each of which may be as large as the samples' squares, about 80.
         "matmul" | "mm" | "bmm" | "addmm" | "einsum" => bounds.with_cancellation(),
         _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" => bounds.with_cancellation(),
         // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one.
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
         // `1 - tanh²`, `1 + erf` and the like cancel, for large arguments, to a small part of terms of 1.
         "gelu" | "activation_backward" => Bounds { cap: 0.1, ..bounds },
-        // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such powers are added up.
+        // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such
+        // powers are added up.
         "pow" => bounds.times(10.0),
         // PyTorch's slope of 1/6 is an f32.
         "nn.Hardsigmoid" => Bounds {
@@ -144,8 +147,8 @@ pub(crate) fn digits(dtype: DType) -> Option<i32> {
     }
 }
 
-/// How many units in the last place an elementary function may be off, over its whole range. PyTorch promises none; NumPy asks for 1 to
-/// 4 of its own kernels.
+/// How many units in the last place an elementary function may be off, over its whole range. PyTorch promises none;
+/// NumPy asks for 1 to 4 of its own kernels.
 pub(crate) fn ulp_bound(op: UnaryOp, dtype: DType) -> u64 {
     match (dtype, op) {
         (DType::F64, _) => 2,

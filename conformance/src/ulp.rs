@@ -1,4 +1,5 @@
-//! The elementary functions against exactly rounded values: NumPy's tables, which `scripts/make_ulp_tables.py` compacts.
+//! The elementary functions against exactly rounded values: NumPy's tables, which
+//! `scripts/make_ulp_tables.py` compacts.
 
 use polygrad_core::{DType, Error, HostTensor, Op, Result, Shape, UnaryOp};
 use polygrad_tensor::{AnyBackend, Device};

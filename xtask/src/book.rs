@@ -165,8 +165,22 @@ fn pages(folder: &Path, found: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there and in the pages at the top, leads to a file and, where it
-/// names one, to a heading.
+/// The `NOTES.md` of all crates that have one.
+fn notes(checkout: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for folder in ["backends", "crates"].map(|folder| checkout.join(folder)) {
+        for entry in fs::read_dir(&folder).map_err(|e| told(&folder, &e))? {
+            let page = entry.map_err(|e| told(&folder, &e))?.path().join("NOTES.md");
+            if page.exists() {
+                found.push(page);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there, in the pages at the top and in the
+/// notes of the crates, leads to a file and, where it names one, to a heading.
 ///
 /// # Errors
 /// What is wrong, a line for each.
@@ -182,6 +196,7 @@ fn check(checkout: &Path) -> Result<(), String> {
         .map(|page| format!("{} is not listed in docs/SUMMARY.md", page.display()))
         .collect();
     all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| checkout.join(page)));
+    all.extend(notes(checkout)?);
     for page in &all {
         let text = fs::read_to_string(page).map_err(|e| told(page, &e))?;
         for link in links(&text) {
@@ -215,42 +230,31 @@ mod tests {
         check(&cargo::checkout()).unwrap();
     }
 
+    /// The features that a crate's manifest has, but for `default`.
+    fn features(manifest: &str) -> BTreeSet<String> {
+        let manifest = fs::read_to_string(cargo::checkout().join(manifest)).unwrap();
+        let (_, features) = manifest.split_once("[features]\n").unwrap();
+        let features = features.split("\n[").next().unwrap().lines();
+        let names = features.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+        names.filter(|name| *name != "default").map(str::to_owned).collect()
+    }
+
+    /// What is named in the first column of the table below a heading of docs/tour/start.md.
+    fn named(heading: &str) -> BTreeSet<String> {
+        let page = fs::read_to_string(cargo::checkout().join("docs/tour/start.md")).unwrap();
+        let (_, table) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+        let table = table.split("\n## ").next().unwrap();
+        let cells = table.lines().filter(|line| line.starts_with("| `")).map(|row| {
+            let cell = row.split(" | ").next().unwrap_or_default();
+            cell.split('`').skip(1).step_by(2)
+        });
+        cells.flatten().map(str::to_owned).collect()
+    }
+
     #[test]
     fn every_feature_is_in_the_table_of_features() {
-        let read = |path: &str| fs::read_to_string(cargo::checkout().join(path)).unwrap();
-        let manifest = read("crates/polygrad/Cargo.toml");
-        let features = manifest
-            .split("[features]\n")
-            .nth(1)
-            .unwrap()
-            .split("\n[")
-            .next()
-            .unwrap();
-        let features = features
-            .lines()
-            .filter_map(|line| line.split_once(" = "))
-            .map(|(name, _)| name);
-        let features: BTreeSet<&str> = features.filter(|name| *name != "default").collect();
-        let page = read("docs/tour/start.md");
-        let table = page
-            .split("## Features\n")
-            .nth(1)
-            .unwrap()
-            .split("\n## ")
-            .next()
-            .unwrap();
-        let rows = table.lines().filter(|line| line.starts_with("| `"));
-        let named: BTreeSet<&str> = rows
-            .flat_map(|row| {
-                row.split(" | ")
-                    .next()
-                    .unwrap_or_default()
-                    .split('`')
-                    .skip(1)
-                    .step_by(2)
-            })
-            .collect();
-        assert_eq!(named, features);
+        assert_eq!(named("Features"), features("crates/polygrad/Cargo.toml"));
+        assert_eq!(named("Features of the command"), features("crates/cli/Cargo.toml"));
     }
 
     #[test]

@@ -110,7 +110,8 @@ pub(crate) fn download(package: &Package, downloads: &Path, instead: &str) -> Re
     }
 }
 
-/// The folder of that name in the cache with all packages of a list, which is installed first where it is not there: whole, or not at all.
+/// The folder of that name in the cache with all packages of a list, which is installed first where it is not there:
+/// whole, or not at all.
 ///
 /// # Errors
 /// Without pip or a network, and where the files of the list are not for this Python.

@@ -1,4 +1,5 @@
-//! Who judges an inference server: clients of its protocol that others wrote, other servers, a load program, and a reader of metrics.
+//! Who judges an inference server: clients of its protocol that others wrote, other servers, a load program, and
+//! a reader of metrics.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! All tests, in one build with every feature that can be set up: those of the README's command, those of the members that are not default
-//! ones, and those that features change.
+//! All tests, in one build with every feature that can be set up: those of the README's command, those of the members
+//! that are not default ones, and those that features change.
 
 use crate::{blas, cargo, chromium, mpi, nvrtc, onnxruntime, torch, vulkan};
 

@@ -4,7 +4,8 @@ use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpe
 
 use crate::{Burn, BurnDevice};
 
-/// What a registry needs to know: device strings `burn` and `burn:cpu`, and with feature `wgpu` also `burn:wgpu` and `burn:wgpu:N`.
+/// What a registry needs to know: device strings `burn` and `burn:cpu`, and with feature `wgpu` also
+/// `burn:wgpu` and `burn:wgpu:N`.
 pub fn entry() -> BackendEntry {
     BackendEntry::new(
         "burn",

@@ -1,5 +1,6 @@
-//! Burn's engines as backends of Polygrad: [`Burn`] is its CPU engine, burn-flex, with device strings `burn` and `burn:cpu`; with feature `wgpu`,
-//! `BurnWgpu` is its wgpu runtime (Vulkan, Metal, DirectX 12), with device strings `burn:wgpu` and `burn:wgpu:N`.
+//! Burn's engines as backends of Polygrad: [`Burn`] is its CPU engine, burn-flex, with device strings `burn` and
+//! `burn:cpu`; with feature `wgpu`, `BurnWgpu` is its wgpu runtime (Vulkan, Metal, DirectX 12), with device strings
+//! `burn:wgpu` and `burn:wgpu:N`.
 //!
 //! Tensors are the engine's own, in its memory, and ops are its kernels; Burn's autodiff has no part in it.
 //!

@@ -43,7 +43,8 @@ pub(crate) fn binary(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result
     }
 }
 
-/// candle's own kernels. On integers its CPU ones overflow where checks are on and divide by zero; its maximum and minimum drop NaN.
+/// candle's own kernels. On integers its CPU ones overflow where checks are on and divide by zero; its maximum
+/// and minimum drop NaN.
 fn engines(op: BinaryOp, dtype: DType, cpu: bool) -> Option<Call> {
     let numbers = dtype.is_float() || !cpu && dtype != DType::Bool;
     match op {

@@ -144,8 +144,8 @@ impl Walk {
         Shape::from([self.images, self.groups, self.filters, self.positions()])
     }
 
-    /// Calls `f` for each run of output positions in one row, with a kernel element: the first element of the input that it meets, the step between
-    /// two, the place among the patches, and how many. Runs in the border are left out.
+    /// Calls `f` for each run of output positions in one row, with a kernel element: the first element of the input
+    /// that it meets, the step between two, the place among the patches, and how many. Runs in the border are left out.
     fn runs(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let [depth, height, width] = self.input;
         let [out_depth, out_height, out_width] = self.output;

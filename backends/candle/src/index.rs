@@ -9,7 +9,8 @@ use crate::engine::engine;
 use crate::movement::{pick, slice};
 use crate::values::{Item, rows};
 
-/// Fails where an index is outside its axis: candle lets negative ones wrap around, and the largest stands for "none" there.
+/// Fails where an index is outside its axis: candle lets negative ones wrap around, and the largest
+/// stands for "none" there.
 fn check(op: &'static str, index: &CandleTensor, axis: usize, dim: usize) -> Result<()> {
     if index.shape().numel() == 0 {
         return Ok(());

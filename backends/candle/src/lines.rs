@@ -1,6 +1,7 @@
 //! Positions of extremes, running sums and sorting: ops on lines of elements.
 //!
-//! candle's sums run by a product with a triangle, its sort is not stable with NaN, and its argmax takes NaN for small: the loops are ours.
+//! candle's sums run by a product with a triangle, its sort is not stable with NaN, and its argmax takes NaN for
+//! small: the loops are ours.
 
 use std::cmp::Ordering;
 
@@ -13,7 +14,8 @@ use crate::reduce::{Total, is_nan};
 use crate::support::unknown;
 use crate::values::{Item, around};
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the first of equals stays.
+/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
+/// first of equals stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,

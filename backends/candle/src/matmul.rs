@@ -24,8 +24,8 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         let wide = matmul(&cast(a, DType::F32)?, &cast(b, DType::F32)?)?;
         return cast(&wide, dtype);
     }
-    // One matrix on the right for a whole batch: one large product, of rows that lie in a row. candle 0.11.1 makes one of it too, and takes the rows
-    // of transposed matrices for such.
+    // One matrix on the right for a whole batch: one large product, of rows that lie in a row. candle 0.11.1 makes one
+    // of it too, and takes the rows of transposed matrices for such.
     if b_batch.numel() == 1 && !a_batch.is_empty() {
         let rows = Shape::from([batch.numel() * m, k]);
         let product = plain(&reshape(a, rows)?, &reshape(b, Shape::from([k, n]))?)?;
@@ -57,8 +57,8 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         return plain(a, b);
     }
     let (mut a, b) = (stretched(a, [m, k])?, stretched(b, [k, n])?);
-    // candle makes one product of a batch that shares its right matrix, and steps by the left one's stride of rows. Where
-    // each matrix has a single row that stride may be any number, so the layout is made anew.
+    // candle makes one product of a batch that shares its right matrix, and steps by the left one's stride of rows.
+    // Where each matrix has a single row that stride may be any number, so the layout is made anew.
     if b.raw().stride()[0] == 0 {
         let flat = a.shape();
         a = reshape(&reshape(&a, Shape::from([batch.numel() * m, k]))?, flat)?;

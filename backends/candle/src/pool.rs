@@ -52,7 +52,8 @@ impl Walk {
         (first.min(end)..end, start)
     }
 
-    /// Calls `f` for each window: the plane, and on each axis the positions of the input that it sees and the window's number.
+    /// Calls `f` for each window: the plane, and on each axis the positions of the input that it sees and
+    /// the window's number.
     fn windows(&self, mut f: impl FnMut(usize, [(Range<usize>, usize); 3], [usize; 3]) -> Result<()>) -> Result<()> {
         for plane in 0..self.planes {
             for z in 0..self.output[0] {

@@ -1,4 +1,5 @@
-//! Reductions over axes. candle's sums add up one after the other and its extremes drop NaN, so that the loops are ours on CPUs.
+//! Reductions over axes. candle's sums add up one after the other and its extremes drop NaN, so that the
+//! loops are ours on CPUs.
 
 use polygrad_core::{Axes, DType, Element, ReduceOp, Result, Scalar, dispatch_dtype};
 

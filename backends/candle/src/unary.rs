@@ -35,7 +35,8 @@ pub(crate) fn unary(op: UnaryOp, x: &CandleTensor) -> Result<CandleTensor> {
     }
 }
 
-/// candle's own kernels, where they do what the op says: its relu drops NaN, its round takes halves away from zero, its sign keeps NaN, and on integers it has none.
+/// candle's own kernels, where they do what the op says: its relu drops NaN, its round takes halves away from zero, its
+/// sign keeps NaN, and on integers it has none.
 fn engines(op: UnaryOp) -> Option<fn(&Tensor) -> candle_core::Result<Tensor>> {
     Some(match op {
         UnaryOp::Neg => Tensor::neg,

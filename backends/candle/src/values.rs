@@ -255,8 +255,8 @@ impl HostView<'_> {
     }
 }
 
-/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many elements it has and how far
-/// apart they are.
+/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many
+/// elements it has and how far apart they are.
 pub(crate) fn rows(layout: &Layout, mut row: impl FnMut(usize, usize, isize)) {
     fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
         match (dims, strides) {
@@ -318,7 +318,8 @@ pub(crate) fn change<T: Item, R>(op: &'static str, x: &CandleTensor, f: impl FnO
     }
 
     if x.shape().numel() == 0 {
-        // candle gives such a tensor back from many an op as it is, so that its memory may be another's too; and calls it overlapping.
+        // candle gives such a tensor back from many an op as it is, so that its memory may be another's too; and
+        // calls it overlapping.
         return Ok(f(&mut []));
     }
     let change = Change {

@@ -119,7 +119,8 @@ fn updates_are_in_place_where_nobody_looks() {
     Candle::adam_step(&mut param, &grad, &mut first, &mut second, None, &adam()).unwrap();
     assert!(values(&param).iter().zip([0.9, 2.1]).all(|(a, b)| (a - b).abs() < 1e-6));
 
-    // Memory that is freed in between would be taken again: each tensor is asked for its place only after its last change.
+    // Memory that is freed in between would be taken again: each tensor is asked for its place only
+    // after its last change.
     let acc = Candle::accumulate_grad(vector(&[1.0, 2.0]), &grad).unwrap();
     assert_eq!(values(&acc), [2.0, 1.0]);
     let mut param = acc;

@@ -1,4 +1,5 @@
-//! Tensors without the driver in their type: shared memory, there or yet to be computed, and where in it the elements lie.
+//! Tensors without the driver in their type: shared memory, there or yet to be computed, and where in
+//! it the elements lie.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -174,7 +175,8 @@ impl Array {
         self.shape().numel() == self.storage.shape.numel() && self.layout.offset() == 0 && self.layout.is_contiguous()
     }
 
-    /// What it is yet to be computed from, computed into memory of its own; nothing if it is there already or is but a part.
+    /// What it is yet to be computed from, computed into memory of its own; nothing if it is there
+    /// already or is but a part.
     pub(crate) fn computed_apart(&self) -> Result<Option<Self>> {
         let expr = match self.is_whole() && self.storage.is_pending() {
             true => self.storage.expr(),

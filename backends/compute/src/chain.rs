@@ -1,7 +1,7 @@
 //! Element-wise ops are recorded, and run as one program when a value of theirs is needed.
 //!
-//! A recorded op that nobody holds any more is computed on the way to what needs it and never stored, or not at all. One that somebody holds
-//! besides becomes a second output of the same program.
+//! A recorded op that nobody holds any more is computed on the way to what needs it and never stored, or not at all.
+//! One that somebody holds besides becomes a second output of the same program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -161,7 +161,8 @@ impl Expr {
     }
 }
 
-/// Where the elements of an operand of an op of shape `own` lie, in the order of a shape with as many elements; nothing if strides cannot tell.
+/// Where the elements of an operand of an op of shape `own` lie, in the order of a shape with as many elements; nothing
+/// if strides cannot tell.
 fn in_order(array: &Array, own: &Shape, shape: &Shape) -> Option<Layout> {
     let layout = array.layout.expand(*own);
     if own == shape {
@@ -178,8 +179,8 @@ impl Storage {
     }
 }
 
-/// Computes a recorded op, and with it those that it is made of and that somebody holds. Other threads may meanwhile compute other ops that
-/// are made of the same ones.
+/// Computes a recorded op, and with it those that it is made of and that somebody holds. Other threads may meanwhile
+/// compute other ops that are made of the same ones.
 pub(crate) fn run(root: &Arc<Storage>, expr: Arc<Expr>) -> Result<()> {
     let context = &root.context;
     let mut builder = Builder::new(root.shape);
@@ -230,7 +231,8 @@ struct Builder {
     inputs: Vec<DeviceView>,
     scalars: Vec<Scalar>,
     nodes: Vec<Node>,
-    /// They hold the memory that is read: a thread that stores one of the nodes meanwhile lets go of what it is made of.
+    /// They hold the memory that is read: a thread that stores one of the nodes meanwhile lets go
+    /// of what it is made of.
     exprs: Vec<Arc<Expr>>,
     /// The position in `nodes` by the storage's address.
     known: HashMap<*const Storage, usize>,

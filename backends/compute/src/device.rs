@@ -138,7 +138,8 @@ impl Context {
 pub struct ComputeDevice<D>(pub(crate) Arc<Context>, PhantomData<fn() -> D>);
 
 impl<D: Driver> ComputeDevice<D> {
-    /// Over a driver, which is initialized if it is not. Chains of element-wise ops become one kernel each, where the driver runs such.
+    /// Over a driver, which is initialized if it is not. Chains of element-wise ops become one kernel each, where
+    /// the driver runs such.
     ///
     /// # Errors
     /// When the driver cannot be initialized.
@@ -146,8 +147,8 @@ impl<D: Driver> ComputeDevice<D> {
         Self::over(Box::new(driver), true)
     }
 
-    /// Like [`ComputeDevice::new`], with nothing fused: fused ops are decomposed, and each op is run by itself as soon as it is called. For
-    /// comparison, and to find faults.
+    /// Like [`ComputeDevice::new`], with nothing fused: fused ops are decomposed, and each op is run by itself as soon
+    /// as it is called. For comparison, and to find faults.
     ///
     /// # Errors
     /// As there.

@@ -110,7 +110,8 @@ fn one(a: &Array, b: &Array, shape: Shape) -> Result<Option<Array>> {
     Ok(Some(crate::movement::reshape(&product, shape)?))
 }
 
-/// How the last two axes of a tensor are a matrix, and the elements from a row of it, as it lies, to the next. Nothing if they are none.
+/// How the last two axes of a tensor are a matrix, and the elements from a row of it, as it lies, to the next.
+/// Nothing if they are none.
 fn orientation(x: &Array) -> Option<(Transpose, usize)> {
     let rank = x.shape().rank();
     let (rows, columns) = (x.shape()[rank - 2], x.shape()[rank - 1]);

@@ -11,7 +11,8 @@ use crate::{Level, ThreadPool, available_threads};
 /// More threads than any machine has cores is a mistyped number.
 const MAX_THREADS: usize = 1024;
 
-/// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that cores finish together.
+/// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that
+/// cores finish together.
 const CHUNK_NS: f32 = 5_000.0;
 
 /// Polygrad's native CPU backend: see the [crate's documentation](crate).
@@ -22,7 +23,8 @@ pub struct Cpu;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernels {
-    /// Plain loops, functions by way of f64, matrix products as three loops: slow, and what the others are checked against.
+    /// Plain loops, functions by way of f64, matrix products as three loops: slow, and what the others
+    /// are checked against.
     Scalar,
     /// Vector instructions, as detected at run time.
     #[default]
@@ -108,8 +110,8 @@ impl CpuDevice {
         Ok(device)
     }
 
-    /// The device for `cpu`, `cpu:threads=N` and `cpu:kernels=scalar|simd|blas`. Without `threads` as many as the system
-    /// lets this process run at once; without `kernels` `simd`.
+    /// The device for `cpu`, `cpu:threads=N` and `cpu:kernels=scalar|simd|blas`. Without `threads` as many as the
+    /// system lets this process run at once; without `kernels` `simd`.
     ///
     /// # Errors
     /// When the string asks for anything else.
@@ -136,7 +138,8 @@ impl CpuDevice {
         Self::new(threads, kernels)
     }
 
-    /// The number of threads that compute, the calling one among them. Fewer than asked for where the system refused some.
+    /// The number of threads that compute, the calling one among them. Fewer than asked for where the
+    /// system refused some.
     #[inline]
     pub fn threads(self) -> usize {
         self.0.pool.threads()
@@ -169,8 +172,8 @@ impl CpuDevice {
         StorePolicy::new(self.vectors(), bytes)
     }
 
-    /// Calls `task` for ranges that make up `0..n`, in parallel where it pays. An item costs about `ns` nanoseconds. The
-    /// ranges depend on `n` and `ns` alone, never on the number of threads, and begin at multiples of `multiple`.
+    /// Calls `task` for ranges that make up `0..n`, in parallel where it pays. An item costs about `ns` nanoseconds.
+    /// The ranges depend on `n` and `ns` alone, never on the number of threads, and begin at multiples of `multiple`.
     #[inline]
     pub(crate) fn split(self, n: usize, ns: f32, multiple: usize, task: impl Fn(usize, usize) + Sync) {
         if n as f32 * ns < 2.0 * CHUNK_NS {

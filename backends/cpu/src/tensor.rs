@@ -15,8 +15,9 @@ use crate::view::Handle;
 #[derive(Clone)]
 pub struct CpuTensor {
     buffer: Buffer,
-    /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like that shape it lives behind a
-    /// pointer: tensors are moved around so often that their size decides what an op on a small one costs.
+    /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like
+    /// that shape it lives behind a pointer: tensors are moved around so often that their size decides what an
+    /// op on a small one costs.
     view: Handle,
     dtype: DType,
     device: CpuDevice,
@@ -183,9 +184,9 @@ impl CpuTensor {
         if self.numel() == 0 {
             return Ok(&[]);
         }
-        // SAFETY: a contiguous tensor's elements lie one after another from its first, inside its buffer, which lives as
-        // long as `self`. All of them have been written when a tensor leaves the op that made it, with values that its
-        // dtype has, and whoever writes later must hold the only handle, which a borrowed one rules out.
+        // SAFETY: a contiguous tensor's elements lie one after another from its first, inside its buffer, which lives
+        // as long as `self`. All of them have been written when a tensor leaves the op that made it, with values that
+        // its dtype has, and whoever writes later must hold the only handle, which a borrowed one rules out.
         Ok(unsafe { std::slice::from_raw_parts(ptr, self.numel()) })
     }
 
@@ -227,7 +228,8 @@ impl CpuTensor {
         Self::over(self.buffer.clone(), layout, self.dtype, self.device)
     }
 
-    /// The same elements in row-major order under another shape of as many, without a copy where strides can express it.
+    /// The same elements in row-major order under another shape of as many, without a copy where
+    /// strides can express it.
     pub(crate) fn reshaped(&self, shape: Shape) -> Result<Self> {
         if shape.numel() != self.numel() {
             return Err(Error::shape(format!("{} cannot be reshaped to {shape}", self.shape())).with_op("reshape"));
@@ -257,8 +259,8 @@ impl HostBytes for HostView {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the view was made of a contiguous tensor, all of whose elements are written and lie inside the buffer.
-        // Nobody writes to a buffer that is shared, and this view holds a handle.
+        // SAFETY: the view was made of a contiguous tensor, all of whose elements are written and lie inside the
+        // buffer. Nobody writes to a buffer that is shared, and this view holds a handle.
         unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().add(self.start), self.len) }
     }
 }

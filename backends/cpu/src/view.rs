@@ -19,8 +19,8 @@ pub(crate) struct View {
 /// A weight as kernels want it: what that is, they know.
 pub(crate) type Packed = Box<dyn Any + Send + Sync>;
 
-/// A shared view, or none for a tensor that fills the shape that its buffer was made for. The last clone leaves the memory to the next
-/// view of its thread: runs of a model make the same views again and again.
+/// A shared view, or none for a tensor that fills the shape that its buffer was made for. The last clone leaves the
+/// memory to the next view of its thread: runs of a model make the same views again and again.
 #[derive(Clone)]
 pub(crate) struct Handle(Option<Arc<View>>);
 

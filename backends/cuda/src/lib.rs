@@ -1,5 +1,6 @@
-//! NVIDIA GPUs behind the trait for drivers: kernels generated from one table of ops and compiled by NVRTC when they are first needed,
-//! products by cuBLAS. The libraries are loaded at run time, so that a program with this driver runs where they are not.
+//! A driver for NVIDIA GPUs: kernels are generated from one table of ops and compiled by NVRTC when they are first
+//! needed; products use cuBLAS. The libraries are loaded at run time, so a program with this driver also runs
+//! where they are missing.
 //!
 //! ```no_run
 //! use polygrad_core::compute::{ComputeBackend, Unary};

@@ -1,4 +1,4 @@
-//! CUDA C out of programs of element-wise steps.
+//! CUDA C for programs of element-wise steps.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use polygrad_core::{DType, Error, Result};
 use crate::source::type_of;
 use crate::table::{self, Class};
 
-/// Elements a thread.
+/// Elements per thread.
 pub(crate) const EACH: u32 = 4;
 
 /// How the elements of a view are found.
@@ -20,11 +20,11 @@ pub(crate) enum Access {
     Strided,
 }
 
-/// The kernel of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided view, the views'
-/// addresses and the scalars.
+/// The kernel of a program over axes of this rank; the arguments are `n`, the extents, the strides of each strided
+/// view, the views' addresses and the scalars.
 ///
 /// # Errors
-/// When it has a step that there is no CUDA C for.
+/// When there is no CUDA C for one of its steps.
 pub(crate) fn text(program: &ElementwiseProgram, rank: usize, views: &[Access]) -> Result<String> {
     let mut text = format!("#define EACH {EACH}\n");
     write(&mut text, program, rank, views).map_err(|_| Error::invalid("a program too long to be written down"))??;
@@ -72,7 +72,7 @@ fn write(
             writeln!(out, "    i64 at{view}[EACH];")?;
         }
     }
-    // All is read before anything is written, so that the loads of a thread are under way together.
+    // All inputs are read before anything is written, so that a thread's loads are in flight together.
     writeln!(out, "#pragma unroll\n    for (int j = 0; j < EACH; ++j) {{")?;
     writeln!(
         out,

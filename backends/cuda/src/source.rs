@@ -1,4 +1,4 @@
-//! Sources of kernels, put together of parts, and the arguments that they are run with.
+//! Kernel sources, which are assembled from parts, and the arguments of kernels.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -95,7 +95,8 @@ enum Body<'a> {
     Program(Cow<'a, ElementwiseProgram>, usize, Vec<Access>),
 }
 
-/// What a kernel is made of, by which it is known: its text is thousands of bytes, and written for the compiler alone.
+/// What a kernel is made of, which serves as its key in the cache. Its text has thousands of bytes, and is written only
+/// when it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source<'a> {
     dtype: DType,
@@ -119,7 +120,7 @@ impl<'a> Source<'a> {
     /// A program over axes of this rank, each view found as `views` say.
     pub(crate) fn of_program(program: &'a ElementwiseProgram, rank: usize, views: Vec<Access>, block: u32) -> Self {
         Self {
-            // It is not used, but gives the definitions a meaning.
+            // Not used, but the definitions need a dtype.
             dtype: DType::F32,
             block,
             meanings: Vec::new(),
@@ -136,7 +137,7 @@ impl<'a> Source<'a> {
         self.define(name, u32::from(value))
     }
 
-    /// The same, with what it borrows.
+    /// The same, owning what it borrows.
     pub(crate) fn into_owned(self) -> Source<'static> {
         let body = match self.body {
             Body::File(file) => Body::File(file),

@@ -1,4 +1,4 @@
-//! Shapes whose axes are put together where all operands allow it.
+//! Shapes whose axes are merged where the strides of all operands allow it.
 
 use polygrad_core::{Layout, Shape};
 
@@ -10,7 +10,7 @@ pub(crate) struct Axes {
 }
 
 impl Axes {
-    /// The axes of a shape, as few as give the same elements in the same order.
+    /// The axes of a shape, merged to as few as visit the same elements in the same order.
     pub(crate) fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
         let mut out = Self {
             dims: Vec::new(),
@@ -46,7 +46,7 @@ impl Axes {
         out
     }
 
-    /// Of layouts of one shape.
+    /// The axes of layouts that share a shape.
     pub(crate) fn of(shape: &Shape, layouts: &[&Layout]) -> Self {
         let strides: Vec<_> = layouts.iter().map(|layout| layout.strides()).collect();
         Self::new(shape, &strides)

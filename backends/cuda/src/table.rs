@@ -1,12 +1,13 @@
 //! The one table of ops: what each is in CUDA C, by the class of its dtype.
 //!
-//! CUDA's functions are within 2 units in the last place (f32: `sinf`, `cosf`, `tanhf`, `erff`, `expm1f` 2, `expf`, `logf`, `log1pf` 1;
-//! `tanf` 4, as much as the contract allows) but for `powf` (4) and `atan2f` (3), which are computed in f64 and rounded. Of f64, `tan` has
-//! 2, `pow` 2, `atan2` 2, `erf` 2. Source: the tables of the CUDA C++ programming guide, "Mathematical functions".
+//! CUDA's functions are within 2 units in the last place (f32: `sinf`, `cosf`, `tanhf`, `erff`, `expm1f` 2, `expf`,
+//! `logf`, `log1pf` 1; `tanf` 4, as much as the contract allows) but for `powf` (4) and `atan2f` (3), which are
+//! computed in f64 and rounded. Of f64, `tan` has 2, `pow` 2, `atan2` 2, `erf` 2. Source: the tables of the CUDA C++
+//! programming guide, "Mathematical functions".
 
 use polygrad_core::{BinaryOp, CompareOp, DType, UnaryOp};
 
-/// Dtypes that have their expressions in common. Halves are computed as f32.
+/// Classes of dtypes that share their expressions. f16 and bf16 are computed in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Single,

@@ -1,6 +1,8 @@
-//! The backend that `Compute` makes of the driver, over an emulated GPU, held to PyTorch by Polygrad's suite: fused and unfused.
+//! The backend that `Compute` makes of the driver, over an emulated GPU, held to PyTorch by Polygrad's
+//! suite: fused and unfused.
 //!
-//! Each chain that a case makes is a kernel for the C++ compiler: without POLYGRAD_CUDA_SUITE in the environment a sample is run.
+//! Each chain that a case makes is a kernel for the C++ compiler: without POLYGRAD_CUDA_SUITE in the
+//! environment a sample is run.
 
 #[path = "emulator/mod.rs"]
 mod emulator;

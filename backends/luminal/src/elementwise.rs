@@ -1,6 +1,7 @@
 //! Ops that compute each element from those at its place.
 //!
-//! What luminal rounds no worse than the contract allows is luminal's; the other functions of floats are nodes of ours, computed in f64 and rounded once.
+//! What luminal rounds no worse than the contract allows is luminal's; the other functions of floats are nodes of ours,
+//! computed in f64 and rounded once.
 
 use std::f32::consts::LN_2;
 
@@ -62,8 +63,8 @@ pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Resu
             BinaryOp::Add => primitive::binary(Primitive::Add, a, b),
             BinaryOp::Sub => primitive::sub(a, b),
             BinaryOp::Mul => primitive::binary(Primitive::Mul, a, b),
-            // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a reciprocal rounds twice, and
-            // overflows where the divisor is tiny.
+            // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a
+            // reciprocal rounds twice, and overflows where the divisor is tiny.
             _ => match op.on_reals() {
                 Some(f) => zip(name, a, b, move |a: f32, b: f32| f(f64::from(a), f64::from(b)) as f32),
                 None => Err(unknown(name)),

@@ -1,5 +1,5 @@
-//! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside its axis is found
-//! when the node runs.
+//! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside
+//! its axis is found when the node runs.
 
 use polygrad_core::{DType, Element, Error, Layout, Result, SliceRange};
 

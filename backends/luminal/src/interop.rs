@@ -9,8 +9,8 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use crate::LuminalTensor;
 use crate::values::{Values, room};
 
-/// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is computed if it is not yet, and
-/// copied: luminal's graphs own their values.
+/// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is
+/// computed if it is not yet, and copied: luminal's graphs own their values.
 ///
 /// # Errors
 /// When the tensor is not of f32, its shape is not `S`, or it cannot be computed.

@@ -106,8 +106,8 @@ impl Operator for KernelNode {
     }
 }
 
-/// Hands on one output of a node that has several. luminal counts the readers of each output wrongly where the edges of several alternate;
-/// with one of these for each output there is one reader each.
+/// Hands on one output of a node that has several. luminal counts the readers of each output wrongly where the edges of
+/// several alternate; with one of these for each output there is one reader each.
 #[derive(Debug)]
 pub(crate) struct Pick;
 

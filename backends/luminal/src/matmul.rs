@@ -37,8 +37,8 @@ pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTens
     reshape(&batched(&flat(a, m, k)?, &flat(b, k, n)?)?, shape)
 }
 
-/// `[c, m, k] × [c, k, n] → [c, m, n]`, none of which is empty. luminal's own batched product has one matrix on the right for all; so a node of ours
-/// hands its kernel one pair after the other.
+/// `[c, m, k] × [c, k, n] → [c, m, n]`, none of which is empty. luminal's own batched product has one matrix on the
+/// right for all; so a node of ours hands its kernel one pair after the other.
 pub(crate) fn batched(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let (count, m, k, n) = (a.shape()[0], a.shape()[1], a.shape()[2], b.shape()[2]);
     let shape = Shape::new(&[count, m, n])?;

@@ -10,8 +10,8 @@ use crate::values::{Item, View, room};
 /// How many inputs a node of luminal can have is counted in 8 bits.
 const MAX_INPUTS: usize = 200;
 
-/// A copy in row-major order, by a node of ours: luminal's own op knows fewer layouts, and works out the place of each element by interpreting an
-/// expression.
+/// A copy in row-major order, by a node of ours: luminal's own op knows fewer layouts, and works out the place of each
+/// element by interpreting an expression.
 pub(crate) fn contiguous(x: &LuminalTensor) -> Result<LuminalTensor> {
     typed!("contiguous", x.dtype(), T => {
         kernel::record("contiguous", [x], *x.shape(), T::DTYPE, |[x]| Ok(T::tensor(x.values::<T>()?.into_owned())))

@@ -9,7 +9,8 @@ use crate::run::run;
 use crate::tensor::{LuminalTensor, Node};
 use crate::values::Values;
 
-/// With so many nodes recorded, or so many bytes that they will give, all are run: so memory stays bounded where nobody reads.
+/// With so many nodes recorded, or so many bytes that they will give, all are run: so memory stays
+/// bounded where nobody reads.
 const MAX_NODES: usize = 1024;
 const MAX_BYTES: usize = 256 << 20;
 

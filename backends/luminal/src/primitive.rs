@@ -1,7 +1,7 @@
 //! The ops that luminal has, recorded so that its graph can take them.
 //!
-//! luminal's element-wise ops read each operand through a `ShapeTracker`; its functions of one tensor run over all of the operand's memory. What
-//! neither can express is copied first, by a node of ours.
+//! luminal's element-wise ops read each operand through a `ShapeTracker`; its functions of one tensor run over all of
+//! the operand's memory. What neither can express is copied first, by a node of ours.
 
 use polygrad_core::{DType, Layout, Result, Scalar, Shape};
 
@@ -34,8 +34,8 @@ pub(crate) fn unary(op: Primitive, x: &LuminalTensor) -> Result<LuminalTensor> {
     over_memory(x, |memory| record(op, vec![memory.clone()], *memory.shape()))
 }
 
-/// Applies a function of each element to all of a tensor's memory, whose view the result then is; or to a copy, where the memory is larger than
-/// what the tensor shows of it.
+/// Applies a function of each element to all of a tensor's memory, whose view the result then is; or to a copy, where
+/// the memory is larger than what the tensor shows of it.
 pub(crate) fn over_memory(
     x: &LuminalTensor,
     f: impl FnOnce(&LuminalTensor) -> Result<LuminalTensor>,
@@ -77,8 +77,8 @@ pub(crate) fn binary(op: Primitive, a: &LuminalTensor, b: &LuminalTensor) -> Res
     record(op, vec![a.view(layouts[0]), b.view(layouts[1])], shape)
 }
 
-/// Both operands as rows in the order of memory, and the layout of the result, where one of them shows all of its memory once and the other lies
-/// alike or is one number.
+/// Both operands as rows in the order of memory, and the layout of the result, where one of them shows all of its
+/// memory once and the other lies alike or is one number.
 fn in_memory_order(a: &LuminalTensor, b: &LuminalTensor) -> Result<Option<(LuminalTensor, LuminalTensor, Layout)>> {
     let whole = |x: &LuminalTensor| x.memory_len() == x.shape().numel() && tracker::of_once(x.layout());
     let alike = || a.layout().strides() == b.layout().strides();

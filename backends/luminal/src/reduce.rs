@@ -1,7 +1,7 @@
 //! Reductions, running sums and sorting: ops on lines of elements.
 //!
-//! Each brings the axes that it works on to the end, by a view, so that a line is a slice of the values. Sums are luminal's, in blocks; luminal's maximum
-//! loses NaN.
+//! Each brings the axes that it works on to the end, by a view, so that a line is a slice of the values. Sums are
+//! luminal's, in blocks; luminal's maximum loses NaN.
 
 use std::cmp::Ordering;
 
@@ -58,8 +58,9 @@ pub(crate) fn reduce(op: ReduceOp, x: &LuminalTensor, axes: Axes, keepdims: bool
     })
 }
 
-/// The sums `[count]` of lines of `len`, which are the last axes. In blocks of at most [`BLOCK`], then of the blocks' sums, and so on: the error grows
-/// with the logarithm of the length. A length that has no divisors for it is summed by a node of ours, in f64.
+/// The sums `[count]` of lines of `len`, which are the last axes. In blocks of at most [`BLOCK`], then of the blocks'
+/// sums, and so on: the error grows with the logarithm of the length. A length that has no divisors for it is summed by
+/// a node of ours, in f64.
 fn sum(x: &LuminalTensor, count: usize, len: usize) -> Result<LuminalTensor> {
     let mut blocks = Vec::new();
     let mut rest = len;
@@ -110,7 +111,8 @@ fn line_rule<T: Item>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     })
 }
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the first of equals stays.
+/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
+/// first of equals stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,

@@ -48,7 +48,8 @@ pub(crate) fn run(mut roots: Vec<Arc<Node>>) {
     }
 }
 
-/// The nodes that are needed and not done, each after those that it is computed from, with what was recorded taken out of them.
+/// The nodes that are needed and not done, each after those that it is computed from, with what was
+/// recorded taken out of them.
 pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
     let mut known: HashSet<*const Node> = HashSet::new();
     let mut order: Vec<Entry> = Vec::new();
@@ -143,8 +144,8 @@ fn without_failed(entries: Vec<Entry>) -> (Vec<Entry>, bool) {
     (left, any)
 }
 
-/// Which nodes somebody holds beside this run: they keep their values. Where another thread lets go or takes hold meanwhile, too much is
-/// kept, or something is computed again; never anything wrong.
+/// Which nodes somebody holds beside this run: they keep their values. Where another thread lets go or takes hold
+/// meanwhile, too much is kept, or something is computed again; never anything wrong.
 fn held(entries: &[Entry]) -> Vec<bool> {
     let mut inside: HashMap<*const Node, usize> = HashMap::new();
     for input in entries.iter().flat_map(|entry| &entry.inputs) {

@@ -1,8 +1,8 @@
 //! The tensor: an output of a node, and a layout that says which of its elements it shows in which order.
 //!
-//! A node is immutable but for two things that happen once: its values come to be, and with that what it was recorded from is forgotten. Both are
-//! behind `std`'s own synchronization, so that a tensor is `Send` and `Sync` without any claim of ours. luminal's `Graph`, which is neither, lives
-//! inside one call of `run`.
+//! A node is immutable but for two things that happen once: its values come to be, and with that what it was recorded
+//! from is forgotten. Both are behind `std`'s own synchronization, so that a tensor is `Send` and `Sync` without any
+//! claim of ours. luminal's `Graph`, which is neither, lives inside one call of `run`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -217,7 +217,8 @@ impl fmt::Debug for LuminalTensor {
     }
 }
 
-/// Refuses what memory cannot hold before it is recorded: luminal's own ops allocate without asking, which would end the process.
+/// Refuses what memory cannot hold before it is recorded: luminal's own ops allocate without asking, which
+/// would end the process.
 fn check_room(count: usize, dtype: DType) -> Result<()> {
     const WORTH_ASKING: usize = 1 << 20;
     if count < WORTH_ASKING {

@@ -7,8 +7,8 @@ use polygrad_core::{Layout, Shape};
 /// How many axes luminal takes.
 pub(crate) const MAX_AXES: usize = 6;
 
-/// The tracker of a layout over a memory of so many elements; `None` if there is none: for parts of a memory, steps, reversed axes, and too many
-/// axes.
+/// The tracker of a layout over a memory of so many elements; `None` if there is none: for parts of a memory, steps,
+/// reversed axes, and too many axes.
 pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     let (dims, strides) = (layout.shape().dims(), layout.strides());
     let counted = 1..=i32::MAX as usize;
@@ -54,8 +54,8 @@ pub(crate) fn of_once(layout: &Layout) -> bool {
     layout.offset() == 0 && axes.filter(|&(&dim, _)| dim > 1).all(|(_, &stride)| stride > 0)
 }
 
-/// Layouts of one shape with as few axes as will do for all of them: luminal computes the place of each element anew from its number, axis by
-/// axis.
+/// Layouts of one shape with as few axes as will do for all of them: luminal computes the place of each element anew
+/// from its number, axis by axis.
 pub(crate) fn common<const N: usize>(layouts: [&Layout; N]) -> [Layout; N] {
     let mut axes: Vec<(usize, [isize; N])> = Vec::new();
     for (axis, &dim) in layouts[0].shape().iter().enumerate() {

@@ -193,8 +193,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many elements it has and how far
-/// apart they are.
+/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many
+/// elements it has and how far apart they are.
 pub(crate) fn rows(layout: &Layout, mut row: impl FnMut(usize, usize, isize)) {
     fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
         match (dims, strides) {

@@ -57,8 +57,8 @@ impl Walk {
         [around, behind]
     }
 
-    /// The spatial axes of all windows over a padded input with these strides: extents and strides, first those inside a window, then those
-    /// across.
+    /// The spatial axes of all windows over a padded input with these strides: extents and strides, first those inside
+    /// a window, then those across.
     fn axes(&self, strides: &[isize]) -> [Vec<(usize, isize)>; 2] {
         let axes = 0..self.kernel.rank() - 2;
         let step = |axis: usize, by: usize| strides[axis + 2] * by as isize;
@@ -127,7 +127,8 @@ pub(crate) fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParam
     reshape(&permute(&out, Axes::new([1, 0, 2])?), shape)
 }
 
-/// A copy of a view with more axes than a shape may have: the axes are given with their strides, and merged by the copy.
+/// A copy of a view with more axes than a shape may have: the axes are given with their strides,
+/// and merged by the copy.
 fn patches(x: &LuminalTensor, axes: Vec<(usize, isize)>, shape: Shape) -> Result<LuminalTensor> {
     let axes: Vec<_> = axes.into_iter().filter(|&(dim, _)| dim > 1).collect();
     kernel::record("conv", [x], shape, DType::F32, move |[x]| {

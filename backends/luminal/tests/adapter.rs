@@ -1,4 +1,5 @@
-//! What the suite does not ask: when things are computed, what is shared, how failures are told, and the way to and from luminal's own graphs.
+//! What the suite does not ask: when things are computed, what is shared, how failures are told, and the way to and
+//! from luminal's own graphs.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! When things are computed. Alone in its process: what is recorded is the process's, and any thread's `synchronize` computes it.
+//! When things are computed. Alone in its process: what is recorded is the process's, and any thread's
+//! `synchronize` computes it.
 
 use polygrad_core::Backend;
 use polygrad_luminal::{Luminal, LuminalDevice};

@@ -20,7 +20,8 @@ pub struct Stats {
     pub calls: u64,
 }
 
-/// A place for tensors without values. Each has counters of its own, and its tensors do not meet those of another one; clones are one device.
+/// A place for tensors without values. Each has counters of its own, and its tensors do not meet those of another one;
+/// clones are one device.
 #[derive(Clone)]
 pub struct NullDevice(Arc<Counters>);
 

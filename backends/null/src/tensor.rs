@@ -22,7 +22,8 @@ struct Inner {
 }
 
 impl NullTensor {
-    /// The results of a call, one after the other: those already made are counted out again when there is no room for the next.
+    /// The results of a call, one after the other: those already made are counted out again when there is
+    /// no room for the next.
     pub(crate) fn results(device: &NullDevice, of: Outputs<TensorType>) -> Result<Outputs<Self>> {
         device.called();
         of.try_map(|x| Self::make(device, Layout::contiguous(x.shape), x.dtype, None))
@@ -40,7 +41,8 @@ impl NullTensor {
         Self::make(self.device(), layout, self.dtype(), Some(base))
     }
 
-    /// The result of a call that writes into these tensors: in place, or into new memory where somebody else can see the old.
+    /// The result of a call that writes into these tensors: in place, or into new memory where somebody
+    /// else can see the old.
     pub(crate) fn write<const N: usize>(targets: [Option<&mut Self>; N]) -> Result<()> {
         let mut targets: Vec<&mut Self> = targets.into_iter().flatten().collect();
         if let Some(first) = targets.first() {

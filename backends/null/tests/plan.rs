@@ -30,8 +30,8 @@ fn a_step_tells_its_peak() {
     let parameters = 4 * (input * hidden + hidden + hidden * output + output);
     let batch = 32;
     let peak = peak_bytes(batch).unwrap();
-    // Parameters, gradients and two moments each; the weight that the graph keeps beside its update; and what the batch adds, of which the
-    // hidden layer, its activation and the gradients of both are nearly all.
+    // Parameters, gradients and two moments each; the weight that the graph keeps beside its update; and what the batch
+    // adds, of which the hidden layer, its activation and the gradients of both are nearly all.
     assert!(peak > 4 * parameters, "{peak} bytes, parameters {parameters}");
     assert!(
         peak < 5 * parameters + 5 * 4 * batch * hidden,

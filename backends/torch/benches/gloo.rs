@@ -1,4 +1,5 @@
-//! What an all-reduce over Gloo costs between two processes of this machine; scripts/compare_gloo.py times PyTorch's own.
+//! What an all-reduce over Gloo costs between two processes of this machine; scripts/compare_gloo.py
+//! times PyTorch's own.
 
 use std::env;
 use std::net::TcpListener;

@@ -176,9 +176,11 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
     TorchTensor::new(out, x.device())
 }
 
-/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is cut off, and made odd.
+/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is
+/// cut off, and made odd.
 ///
-/// LibTorch goes to f16 and bf16 through f32, and rounds twice. Source: Boldo and Melquiond, "When double rounding is odd" (2005).
+/// LibTorch goes to f16 and bf16 through f32, and rounds twice. Source: Boldo and Melquiond, "When double
+/// rounding is odd" (2005).
 fn odd(x: &Tensor) -> std::result::Result<Tensor, TchError> {
     use tch::Kind::{Double, Float, Int};
     let near = x.f_to_kind(Float)?;

@@ -53,8 +53,8 @@ pub(crate) fn unknown(op: &'static str) -> Error {
         .with_hint("use a polygrad-torch of the same version as polygrad")
 }
 
-/// Calls what panics in tch when it fails. Ops that take a number are among it: tch frees the number before it looks at the error, and the
-/// call that frees it finds the error there.
+/// Calls what panics in tch when it fails. Ops that take a number are among it: tch frees the number before it looks at
+/// the error, and the call that frees it finds the error there.
 #[inline]
 pub(crate) fn guarded<T>(op: &'static str, f: impl FnOnce() -> std::result::Result<T, TchError>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(f)) {

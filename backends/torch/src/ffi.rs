@@ -1,7 +1,8 @@
-//! LibTorch's own C interface, for what tch does not expose: views without autograd, memory with an owner, and the ops that tch leaves out.
+//! LibTorch's own C interface, for what tch does not expose: views without autograd, memory with an owner, and the ops
+//! that tch leaves out.
 //!
-//! It is the interface that LibTorch promises to keep from version to version. A tensor handle in it is a pointer to an `at::Tensor` from
-//! `new`, which is what a [`tch::Tensor`] holds too, so that the two can be exchanged.
+//! It is the interface that LibTorch promises to keep from version to version. A tensor handle in it is a pointer to an
+//! `at::Tensor` from `new`, which is what a [`tch::Tensor`] holds too, so that the two can be exchanged.
 
 #![allow(unsafe_code, reason = "a C interface")]
 
@@ -115,8 +116,8 @@ fn check(code: Code, op: &'static str) -> Result<()> {
 pub(crate) fn describe(x: &Tensor) -> Result<(i32, &[i64], &[i64])> {
     let x = handle(x);
     let (mut dim, mut dtype, mut sizes, mut strides) = (0, 0, ptr::null(), ptr::null());
-    // SAFETY: the handle is alive; sizes and strides are borrowed from the tensor, `dim` numbers each, and are not changed as long as it
-    // lives: nothing here resizes a tensor.
+    // SAFETY: the handle is alive; sizes and strides are borrowed from the tensor, `dim` numbers each, and are not
+    // changed as long as it lives: nothing here resizes a tensor.
     unsafe {
         check(aoti_torch_get_dim(x, &raw mut dim), "dim")?;
         check(aoti_torch_get_dtype(x, &raw mut dtype), "dtype")?;
@@ -200,8 +201,9 @@ pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> 
     let data = memory.bytes().as_ptr().cast_mut().cast();
     let context = Box::into_raw(Box::new(memory));
     let mut out = ptr::null_mut();
-    // SAFETY: the memory holds the shape's elements, and lives until `release` drops its owner. LibTorch takes a pointer to what it may
-    // change, but its ops change only what they are told to, and no tensor that shares memory is ever an output.
+    // SAFETY: the memory holds the shape's elements, and lives until `release` drops its owner. LibTorch takes a
+    // pointer to what it may change, but its ops change only what they are told to, and no tensor that shares
+    // memory is ever an output.
     unsafe {
         let made = torch_from_blob(
             data,
@@ -351,16 +353,19 @@ fn list(op: &'static str, elements: &[u64]) -> Result<u64> {
     Ok(list as u64)
 }
 
-/// Calls an op of LibTorch by its name. `R` is the number of tensors that its schema returns, and `args` must be those of its schema.
+/// Calls an op of LibTorch by its name. `R` is the number of tensors that its schema returns, and `args` must be
+/// those of its schema.
 ///
 /// # Safety
-/// Types and number of the arguments and results are those of the op's schema: LibTorch takes the bits for what the schema says.
+/// Types and number of the arguments and results are those of the op's schema: LibTorch takes the bits for
+/// what the schema says.
 pub(crate) unsafe fn call<const R: usize>(op: &'static str, name: &CStr, args: &[Arg<'_>]) -> Result<[Tensor; R]> {
     let mut stack = [0u64; 16];
     for (slot, arg) in stack.iter_mut().zip(args) {
         *slot = arg.pass(op)?;
     }
-    // SAFETY: the caller vouches for the schema; no op that is called has more than 16 arguments; results are new handles.
+    // SAFETY: the caller vouches for the schema; no op that is called has more than 16 arguments;
+    // results are new handles.
     unsafe {
         let done = torch_call_dispatcher(
             name.as_ptr(),

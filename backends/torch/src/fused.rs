@@ -66,7 +66,8 @@ pub(crate) fn log_softmax_backward(grad: &TorchTensor, output: &TorchTensor, axi
     grad.wrap("log_softmax_backward", out)
 }
 
-/// LibTorch's flash attention where it means the same. It aligns a causal mask to the top left, and gives NaN for a row that sees no key.
+/// LibTorch's flash attention where it means the same. It aligns a causal mask to the top left, and gives NaN for a
+/// row that sees no key.
 pub(crate) fn attention(
     q: &TorchTensor,
     k: &TorchTensor,

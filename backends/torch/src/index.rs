@@ -1,4 +1,5 @@
-//! Ops that follow positions, whose values are checked before LibTorch sees them: on a GPU it could only end the process.
+//! Ops that follow positions, whose values are checked before LibTorch sees them: on a GPU it could
+//! only end the process.
 
 use polygrad_core::{DType, Error, Result, decompose};
 use tch::Tensor;

@@ -4,8 +4,9 @@ use std::sync::Once;
 
 /// Lets glibc keep large blocks that are freed, once for the process.
 ///
-/// By default it gives blocks from 128 KiB (later up to 32 MiB) back to the system at once, and each op that makes a large tensor pays for
-/// fresh pages, cleared one by one: a step of a small convolutional network took a fifth longer. With these thresholds they are reused.
+/// By default it gives blocks from 128 KiB (later up to 32 MiB) back to the system at once, and each op that makes a
+/// large tensor pays for fresh pages, cleared one by one: a step of a small convolutional network took a fifth longer.
+/// With these thresholds they are reused.
 pub(crate) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(set);

@@ -63,8 +63,8 @@ pub(crate) fn layer_norm_backward(
         }
     };
     let sizes = ints(inner.dims());
-    // SAFETY: native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight,
-    // Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+    // SAFETY: native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor
+    // rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
     let out = unsafe {
         ffi::call(
             "layer_norm_backward",
@@ -89,8 +89,8 @@ fn all_but_channels(rank: usize) -> Result<Axes> {
     Axes::new((0..rank).filter(|&axis| axis != 1))
 }
 
-/// LibTorch's own forward gives the root of the variance's reciprocal, of which a small variance cannot be had back: so the statistics
-/// are taken first, and the kernel for given statistics is run with them.
+/// LibTorch's own forward gives the root of the variance's reciprocal, of which a small variance cannot be had back: so
+/// the statistics are taken first, and the kernel for given statistics is run with them.
 pub(crate) fn batch_norm(
     x: &TorchTensor,
     weight: Option<&TorchTensor>,
@@ -145,8 +145,9 @@ pub(crate) fn batch_norm_backward(
             &ones
         }
     };
-    // SAFETY: native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var,
-    // Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+    // SAFETY: native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean,
+    // Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) ->
+    // (Tensor, Tensor, Tensor)
     let out = unsafe {
         ffi::call(
             op,

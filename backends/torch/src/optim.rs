@@ -38,9 +38,9 @@ pub(crate) fn sgd_step(
     if let Some(buffer) = &mut momentum {
         buffer.make_writable()?;
     }
-    // SAFETY: _fused_sgd_(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, float lr,
-    // float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale, Tensor? found_inf) -> ()
-    // What it writes to was made writable above, and is borrowed mutably.
+    // SAFETY: _fused_sgd_(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float
+    // momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale,
+    // Tensor? found_inf) -> () What it writes to was made writable above, and is borrowed mutably.
     let done: Result<[_; 0]> = unsafe {
         ffi::call(
             op,
@@ -94,9 +94,9 @@ pub(crate) fn adam_step(
         c"aten::_fused_adam_"
     };
     // SAFETY: _fused_adam_ and _fused_adamw_(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs,
-    // Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad,
-    // bool maximize, Tensor? grad_scale, Tensor? found_inf) -> ()
-    // What it writes to was made writable above, and is borrowed mutably.
+    // Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float
+    // eps, bool amsgrad, bool maximize, Tensor? grad_scale, Tensor? found_inf) -> () What it writes to was made
+    // writable above, and is borrowed mutably.
     let done: Result<[_; 0]> = unsafe {
         ffi::call(
             "adam_step",

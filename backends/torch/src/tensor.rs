@@ -18,12 +18,13 @@ pub(crate) struct Raw {
     exposed: AtomicBool,
 }
 
-// SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a counted reference with an atomic count. What is shared between threads here is
-// `&Raw`, through which only ops that read are called: `at::Tensor`'s const methods, which LibTorch documents as safe to call at once from
-// several threads as those of a `std::shared_ptr`'s pointee. What a const method may still write is listed in
-// docs/decisions/031-libtorch-tensors-are-sync.md, and none of it is reached: autograd metadata (no tensor here requires a gradient),
-// copy-on-write storage and symbolic shapes (nothing here makes them), the Python object (there is no interpreter). In-place ops need `&mut
-// Tensor`, which `TorchTensor::writable` gives only to the one owner. Errors are kept in thread-local storage by tch and LibTorch.
+// SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a counted reference with an atomic count. What is shared
+// between threads here is `&Raw`, through which only ops that read are called: `at::Tensor`'s const methods, which
+// LibTorch documents as safe to call at once from several threads as those of a `std::shared_ptr`'s pointee. What a
+// const method may still write is listed in docs/decisions/031-libtorch-tensors-are-sync.md, and none of it is reached:
+// autograd metadata (no tensor here requires a gradient), copy-on-write storage and symbolic shapes (nothing here makes
+// them), the Python object (there is no interpreter). In-place ops need `&mut Tensor`, which `TorchTensor::writable`
+// gives only to the one owner. Errors are kept in thread-local storage by tch and LibTorch.
 #[allow(unsafe_code, reason = "argued above, and tested with threads in tests/adapter.rs")]
 unsafe impl Sync for Raw {}
 
@@ -267,8 +268,8 @@ impl HostBytes for Memory {
         if self.bytes == 0 || data.is_null() {
             return &[];
         }
-        // SAFETY: the tensor is contiguous, in host memory and has this many bytes. Nobody changes them: while `raw` is shared with this,
-        // `writable` gives nothing.
+        // SAFETY: the tensor is contiguous, in host memory and has this many bytes. Nobody changes them: while `raw` is
+        // shared with this, `writable` gives nothing.
         unsafe { std::slice::from_raw_parts(data, self.bytes) }
     }
 }
@@ -283,15 +284,16 @@ pub(crate) fn positions(x: &TorchTensor) -> Option<&[i64]> {
     if x.shape().numel() == 0 || data.is_null() {
         return Some(&[]);
     }
-    // SAFETY: contiguous, in host memory, of this dtype and this many elements; aligned by LibTorch or by the `HostTensor` it came from. It
-    // is borrowed from `x`, so that nobody can change it meanwhile.
+    // SAFETY: contiguous, in host memory, of this dtype and this many elements; aligned by LibTorch or by the
+    // `HostTensor` it came from. It is borrowed from `x`, so that nobody can change it meanwhile.
     Some(unsafe { std::slice::from_raw_parts(data.cast(), x.shape().numel()) })
 }
 
 impl TryFrom<Tensor> for TorchTensor {
     type Error = Error;
 
-    /// Shares the memory: afterwards, the tensor must not be changed in place through other handles to it. Its gradient graph is left behind.
+    /// Shares the memory: afterwards, the tensor must not be changed in place through other handles to it. Its gradient
+    /// graph is left behind.
     fn try_from(tensor: Tensor) -> Result<Self> {
         if tensor.is_sparse() || tensor.is_mkldnn() || !tensor.defined() {
             return Err(Error::unsupported("only dense tensors of LibTorch can be taken over")

@@ -164,7 +164,8 @@ pub(crate) fn max_pool(x: &TorchTensor, params: &PoolParams) -> Result<(TorchTen
     Ok((reshape(&values?, shape)?, reshape(&positions?, shape)?))
 }
 
-/// The backward ops of max pooling want to know the windows; that of adaptive pooling is the same sum by positions, and does not.
+/// The backward ops of max pooling want to know the windows; that of adaptive pooling is the same sum by
+/// positions, and does not.
 pub(crate) fn max_pool_backward(grad: &TorchTensor, indices: &TorchTensor, input_shape: Shape) -> Result<TorchTensor> {
     let op = "max_pool_backward";
     if !is_wide(grad.dtype()) || grad.shape().numel() == 0 || input_shape.numel() == 0 {

@@ -301,7 +301,8 @@ fn absent() -> Result<(), Failed> {
     run_some("absent-0", &[1], 2, &[])
 }
 
-/// What starts torchrun: the Python that is named or on the path, with the packages of `cargo xtask setup pytorch` where it has no PyTorch.
+/// What starts torchrun: the Python that is named or on the path, with the packages of `cargo xtask setup pytorch`
+/// where it has no PyTorch.
 fn torchrun() -> Option<Vec<(String, String)>> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(std::path::PathBuf::from)

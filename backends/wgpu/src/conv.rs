@@ -27,7 +27,8 @@ pub(crate) struct Form {
     pub(crate) tile: Tile,
 }
 
-/// The parameters behind those of the tiles: extents, of a group `cg` and `og` channels, steps, and where input, weight and output begin.
+/// The parameters behind those of the tiles: extents, of a group `cg` and `og` channels, steps, and where input,
+/// weight and output begin.
 const NAMES: [&str; 20] = [
     "c", "h", "w", "o", "kh", "kw", "oh", "ow", "sh", "sw", "ph", "pw", "dh", "dw", "cg", "og", "x0", "w0", "y0",
     "unused",

@@ -16,7 +16,8 @@ use crate::gpu::{Gpu, Session};
 
 /// A GPU, through Vulkan, Metal, DirectX 12 or WebGPU.
 ///
-/// Nothing happens before [`init`](ComputeBackend::init). Calls are recorded and handed over in groups; none waits but those that read.
+/// Nothing happens before [`init`](ComputeBackend::init). Calls are recorded and handed over in groups; none waits
+/// but those that read.
 ///
 /// ```no_run
 /// use polygrad_core::compute::ComputeBackend;
@@ -38,7 +39,8 @@ pub struct WgpuDriver {
 }
 
 impl WgpuDriver {
-    /// The adapter of that number, as [`devices`](ComputeBackend::devices) has them; without one the first, which is the fastest.
+    /// The adapter of that number, as [`devices`](ComputeBackend::devices) has them; without one the first,
+    /// which is the fastest.
     pub fn open(index: Option<usize>) -> Self {
         Self {
             index,

@@ -29,7 +29,8 @@ pub(crate) struct Form {
     pub(crate) rank: usize,
     /// Of inputs, then outputs.
     pub(crate) lies: Vec<Lie>,
-    /// Whether a thread computes the elements of whole words. If not, elements smaller than a word are put into theirs atomically.
+    /// Whether a thread computes the elements of whole words. If not, elements smaller than a word are put
+    /// into theirs atomically.
     pub(crate) packed: bool,
 }
 
@@ -289,7 +290,8 @@ pub(crate) fn scalar_words(scalar: Scalar, dtype: DType, words: &mut Vec<u32>) {
     }
 }
 
-/// Axes and strides of several operands with as few axes as can be: those of 1 go, and those that all operands walk in one stride are one.
+/// Axes and strides of several operands with as few axes as can be: those of 1 go, and those that all operands walk
+/// in one stride are one.
 pub(crate) fn collapse(dims: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
     let mut kept: Vec<usize> = Vec::new();
     let mut steps: Vec<Vec<isize>> = vec![Vec::new(); strides.len()];

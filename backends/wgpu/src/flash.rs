@@ -1,5 +1,5 @@
-//! Attention in one kernel: a workgroup has some queries, walks over keys and values a tile at a time, and keeps a running softmax.
-//! Source: Dao et al. 2022.
+//! Attention in one kernel: a workgroup has some queries, walks over keys and values a tile at a time, and keeps a
+//! running softmax. Source: Dao et al. 2022.
 
 use std::fmt::Write as _;
 

@@ -22,8 +22,8 @@ const BETA: usize = OWN + 10;
 pub(crate) enum Plan {
     /// By tiles.
     Tiled(Tile),
-    /// At most this many columns of C (or rows, if `flip`), which a thread holds all. `dots`: the long operand lies along the terms, and a
-    /// workgroup computes one row; else neighbouring threads have neighbouring rows.
+    /// At most this many columns of C (or rows, if `flip`), which a thread holds all. `dots`: the long operand lies
+    /// along the terms, and a workgroup computes one row; else neighbouring threads have neighbouring rows.
     Skinny { width: usize, flip: bool, dots: bool },
 }
 
@@ -90,7 +90,8 @@ impl Kernel for Form {
     }
 }
 
-/// A row of C, or of its transpose, has few elements: each thread adds up some terms of all of them, and a workgroup its threads' sums.
+/// A row of C, or of its transpose, has few elements: each thread adds up some terms of all of them, and a
+/// workgroup its threads' sums.
 fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> String {
     // Rows that a workgroup has, and threads that share one.
     let (rows, slices) = if dots { (1, THREADS) } else { (ROWS, THREADS / ROWS) };

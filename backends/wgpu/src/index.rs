@@ -25,7 +25,8 @@ pub(crate) enum Do {
     Add,
 }
 
-/// What the shader depends on: operands are the index, what is indexed, the other, and the word of bad indices; for claims the claims too.
+/// What the shader depends on: operands are the index, what is indexed, the other, and the word of bad indices; for
+/// claims the claims too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) what: Do,

@@ -1,7 +1,8 @@
 //! Polygrad's driver for GPUs: Vulkan, Metal, DirectX 12 and browsers' WebGPU, by shaders in WGSL.
 //!
-//! [`WgpuDriver`] is a [`ComputeBackend`](polygrad_core::compute::ComputeBackend); `Compute<WgpuDriver>` of polygrad-compute makes a backend of it.
-//! Every shader is made from text when it is first needed, by [`shaders`] also without any adapter.
+//! [`WgpuDriver`] is a [`ComputeBackend`](polygrad_core::compute::ComputeBackend); `Compute<WgpuDriver>` of
+//! polygrad-compute makes a backend of it. Every shader is made from text when it is first needed, by [`shaders`] also
+//! without any adapter.
 
 mod adapter;
 mod attention;

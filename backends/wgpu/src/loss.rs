@@ -21,8 +21,8 @@ pub(crate) enum Pass {
     Backward,
 }
 
-/// What the shader depends on. Operands are the logits, the classes and the word of bad ones, then losses and `ln Σ e^x`, and for the
-/// gradient that.
+/// What the shader depends on. Operands are the logits, the classes and the word of bad ones, then losses and
+/// `ln Σ e^x`, and for the gradient that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) pass: Pass,

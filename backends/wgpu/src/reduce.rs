@@ -30,8 +30,8 @@ pub(crate) struct Form {
     pub(crate) ranks: [usize; 2],
 }
 
-// Parameters: results, elements of each, elements of each part, parts, first element, first result; dims and strides of the axes that stay,
-// dims and strides of those that go.
+// Parameters: results, elements of each, elements of each part, parts, first element, first result; dims and strides of
+// the axes that stay, dims and strides of those that go.
 const ROWS: usize = 0;
 const LEN: usize = 1;
 const CHUNK: usize = 2;
@@ -154,8 +154,8 @@ impl Form {
     }
 }
 
-/// The type in which elements are compared and combined, and a loaded `x` as one: bools are numbers, since NVIDIA's compiler (580.159) finds
-/// the position of another one where they are compared as `bool`.
+/// The type in which elements are compared and combined, and a loaded `x` as one: bools are numbers, since NVIDIA's
+/// compiler (580.159) finds the position of another one where they are compared as `bool`.
 fn number(dtype: DType) -> (&'static str, &'static str) {
     match dtype {
         DType::Bool => ("u32", "select(0u, 1u, x)"),

@@ -29,7 +29,8 @@ pub struct Shader {
     pub text: String,
 }
 
-/// Every op of the table in every dtype, and every form of every other kernel. Programs of several steps are made of the same parts.
+/// Every op of the table in every dtype, and every form of every other kernel. Programs of several steps are
+/// made of the same parts.
 ///
 /// # Errors
 /// When an op has no shader.

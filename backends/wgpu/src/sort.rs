@@ -28,7 +28,8 @@ pub(crate) struct Form {
     pub(crate) rank: usize,
 }
 
-// Parameters; then the lines' dims and strides in input and output. Of a step: how many pairs, the block that is being merged, the distance.
+// Parameters; then the lines' dims and strides in input and output. Of a step: how many pairs, the block that is being
+// merged, the distance.
 const COUNT: usize = 0;
 const LEN: usize = 1;
 const PADDED: usize = 2;

@@ -16,7 +16,8 @@ pub(crate) enum Access {
     Atomic,
 }
 
-/// Which operands are one buffer. A buffer is bound once, however many operands it is: WebGPU allows no more where one is written.
+/// Which operands are one buffer. A buffer is bound once, however many operands it is: WebGPU allows no more
+/// where one is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slots {
     /// For each operand, its binding.
@@ -174,7 +175,8 @@ impl<'a> Source<'a> {
         self.function(&text);
     }
 
-    /// The whole text, of this body of `main`, which knows `wg` (the workgroup's number along x and y), `lane` and `wid.z`.
+    /// The whole text, of this body of `main`, which knows `wg` (the workgroup's number along x and
+    /// y), `lane` and `wid.z`.
     pub(crate) fn finish(self, workgroup: u32, body: &str) -> String {
         let mut text = format!(
             "@group(0) @binding(0) var<uniform> P: array<vec4<u32>, {}>;\n",

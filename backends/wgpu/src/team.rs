@@ -50,8 +50,8 @@ impl Team {
         )
     }
 
-    /// Combines the variables of all threads, with the results in `out…`. `combine` gets the names of the two sides' variables and gives
-    /// statements that assign to the first.
+    /// Combines the variables of all threads, with the results in `out…`. `combine` gets the names of the two sides'
+    /// variables and gives statements that assign to the first.
     pub(crate) fn combine(
         self,
         body: &mut String,
@@ -90,7 +90,8 @@ impl Team {
     }
 }
 
-/// Defines `name(i)`: how far from its beginning the `i`-th element of a strided walk lies, by parameters `dims` and `strides` of its axes.
+/// Defines `name(i)`: how far from its beginning the `i`-th element of a strided walk lies, by parameters `dims` and
+/// `strides` of its axes.
 pub(crate) fn walk(source: &mut Source<'_>, name: &str, rank: usize, dims: usize, strides: usize) {
     let mut body = String::from("var rest = i;\nvar at = 0u;\n");
     for axis in (1..rank).rev() {

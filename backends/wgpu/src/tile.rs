@@ -69,8 +69,9 @@ impl Tile {
         m.div_ceil(self.m) as u64 * n.div_ceil(self.n) as u64
     }
 
-    /// The shader, for functions `load_a(i, k, z)`, `load_b(k, j, z)` and `store(i, j, part, z, v)` that the source has; the loaders are
-    /// called with indices that are in range. Neighbouring threads load along `k` if that is how the operand lies.
+    /// The shader, for functions `load_a(i, k, z)`, `load_b(k, j, z)` and `store(i, j, part, z, v)` that the source
+    /// has; the loaders are called with indices that are in range. Neighbouring threads load along `k` if that is
+    /// how the operand lies.
     pub(crate) fn shader(self, mut source: Source<'_>, a_along_k: bool, b_along_k: bool) -> String {
         let Self { m, n, k, tm, tn } = self;
         let (across, pa, pb) = (n / tn, m + 1, n + 1);

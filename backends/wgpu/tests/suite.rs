@@ -1,7 +1,8 @@
-//! The backend that `Compute` makes of the driver, held to PyTorch by Polygrad's suite where there is an adapter: fused and unfused.
+//! The backend that `Compute` makes of the driver, held to PyTorch by Polygrad's suite where there is an
+//! adapter: fused and unfused.
 //!
-//! The software driver compiles a shader for each chain that a case makes: without POLYGRAD_WGPU_SUITE in the environment bf16, f16, i32 and u8
-//! are left to the suite for drivers.
+//! The software driver compiles a shader for each chain that a case makes: without POLYGRAD_WGPU_SUITE in the
+//! environment bf16, f16, i32 and u8 are left to the suite for drivers.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_conformance::{Options, harness, libtest_mimic};

@@ -8,7 +8,8 @@ const CASES: [&str; 2] = ["resnet", "gpt"];
 /// After so many steps, memory that is kept for reuse has its size.
 const STEPS: usize = 20;
 
-/// Prints by how much the first card's memory grows while Polygrad trains, and then each peer that is named. Nobody else may use the card.
+/// Prints by how much the first card's memory grows while Polygrad trains, and then each peer that is named. Nobody
+/// else may use the card.
 ///
 /// # Errors
 /// Without nvidia-smi, and when Polygrad does not train. What a peer cannot do is printed.

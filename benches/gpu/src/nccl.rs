@@ -1,6 +1,7 @@
 //! `nccl`: ranks on the machine's own devices, held to the suite for communicators.
 
-/// Runs the suite with one rank, and where there are two devices with two, which lose each other at the end; prints what it finds.
+/// Runs the suite with one rank, and where there are two devices with two, which lose each other at the end;
+/// prints what it finds.
 ///
 /// # Errors
 /// When there is no device or no NCCL, and when a case fails.

@@ -1,4 +1,5 @@
-//! A program that does the steps of workloads when it is asked to, by the lines of `polygrad bench`: docs/performance.md has the words.
+//! A program that does the steps of workloads when it is asked to, by the lines of `polygrad bench`:
+//! docs/performance.md has the words.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

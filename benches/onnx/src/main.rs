@@ -1,6 +1,6 @@
-//! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one thread, in turn:
-//! `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone, for as long, and says what a run takes.
-//! `--export FOLDER` writes the files, and does nothing else.
+//! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one
+//! thread, in turn: `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone,
+//! for as long, and says what a run takes. `--export FOLDER` writes the files, and does nothing else.
 
 mod engines;
 mod models;

@@ -41,8 +41,8 @@ pub struct Amount {
     pub elements: u64,
     /// Bytes that have to be read and written at least: of `elementwise`.
     pub bytes: u64,
-    /// Operations of matrix products, convolutions and attention, a multiplication with its addition as two, forward and backward. Attention
-    /// counts in full, though it is causal.
+    /// Operations of matrix products, convolutions and attention, a multiplication with its addition as two, forward
+    /// and backward. Attention counts in full, though it is causal.
     pub flops: u64,
 }
 
@@ -69,9 +69,10 @@ pub fn cases() -> Vec<Case> {
     all.into_iter().map(Case::of).collect()
 }
 
-/// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words: `mlp-rl`, `mlp-rl/adam`,
-/// `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be of any extents and in any float dtype:
-/// `gemm/4096x4096x4096/bf16`. Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
+/// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words:
+/// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be
+/// of any extents and in any float dtype: `gemm/4096x4096x4096/bf16`. Training steps run under autocast where the name
+/// ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
 /// When there is no such case; the error lists those that there are.

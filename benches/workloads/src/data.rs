@@ -1,4 +1,5 @@
-//! Numbers that look random and are the same in every program and language: inputs, targets, and the weights before the first step.
+//! Numbers that look random and are the same in every program and language: inputs, targets, and the weights
+//! before the first step.
 
 /// The seed of a workload's input.
 pub const INPUT: u64 = 1;
@@ -26,8 +27,8 @@ pub fn classes(count: usize, of: usize, seed: u64) -> Vec<i64> {
     noise(count, seed).into_iter().map(class).collect()
 }
 
-/// What parameter number `index` of a model begins with. With two or more extents it is noise within 1/√(inputs), where the inputs are all
-/// extents but the first; a vector is 1 where it scales (a normalisation's weight), and 0 elsewhere.
+/// What parameter number `index` of a model begins with. With two or more extents it is noise within 1/√(inputs), where
+/// the inputs are all extents but the first; a vector is 1 where it scales (a normalisation's weight), and 0 elsewhere.
 pub fn weights(index: usize, shape: &[usize], scales: bool) -> Vec<f32> {
     let count = shape.iter().product();
     if shape.len() < 2 {

@@ -10,7 +10,8 @@ use crate::extents::Extents;
 pub(crate) type Gemm = Extents<3>;
 
 impl Gemm {
-    /// Squares, then products as networks have them: a vector by a layer, the last layer of a small perceptron, its first one, and a convolution.
+    /// Squares, then products as networks have them: a vector by a layer, the last layer of a small perceptron, its
+    /// first one, and a convolution.
     pub(crate) const ALL: [Self; 10] = [
         Self::f32([64, 64, 64]),
         Self::f32([128, 128, 128]),

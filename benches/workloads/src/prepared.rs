@@ -55,7 +55,8 @@ impl<B: Backend> Prepared<B> {
         Self::new(Vec::new(), Box::new(step))
     }
 
-    /// Runs one step; gives the loss where it trains. A device that computes later may still be at work when this returns.
+    /// Runs one step; gives the loss where it trains. A device that computes later may still be at
+    /// work when this returns.
     ///
     /// # Errors
     /// When the device lacks an op or memory.

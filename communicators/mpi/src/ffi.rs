@@ -1,4 +1,5 @@
-//! MPI's functions, and all that is unsafe about them: memory in a request is owned by it, and is leaked rather than freed under MPI's hands.
+//! MPI's functions, and all that is unsafe about them: memory in a request is owned by it, and is leaked rather than
+//! freed under MPI's hands.
 
 #![expect(unsafe_code, reason = "the one place where a C library is called")]
 
@@ -441,7 +442,8 @@ impl Mpi {
         self.ulfm.is_some()
     }
 
-    /// Ends what others wait for in a group, agrees with those who are left, and gives a group of these. It waits for them.
+    /// Ends what others wait for in a group, agrees with those who are left, and gives a group of
+    /// these. It waits for them.
     pub(crate) fn shrink(&self, comm: Comm, notes: Comm) -> Result<Comm, Failed> {
         let Some(ulfm) = &self.ulfm else {
             let message = "no MPIX_Comm_shrink".to_owned();

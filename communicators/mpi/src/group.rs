@@ -13,7 +13,8 @@ use crate::session::{START, Session};
 use crate::waiting::{Lost, Waiting};
 use crate::wire::Wire;
 
-/// How many bytes a collective moves at once: enough for speed, few enough for a cache, and far from where MPI's counts end.
+/// How many bytes a collective moves at once: enough for speed, few enough for a cache, and far from
+/// where MPI's counts end.
 const PIECE: usize = 1 << 22;
 /// How many values of each of many ranks it moves at once at least.
 const LEAST: usize = 1 << 12;
@@ -49,12 +50,13 @@ struct Running<'a> {
 }
 
 impl Mpi {
-    /// Loads MPI, starts it and joins the group of all processes. A process that `mpirun` did not start is a group of its own.
+    /// Loads MPI, starts it and joins the group of all processes. A process that `mpirun` did not start
+    /// is a group of its own.
     ///
     /// # Errors
-    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without an MPI, and with another one than the processes were
-    /// started by; [`InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument) for a second call in a process;
-    /// [`Communication`](polygrad_core::ErrorKind::Communication) when the others do not come in time.
+    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without an MPI, and with another one than
+    /// the processes were started by; [`InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument) for a second call
+    /// in a process; [`Communication`](polygrad_core::ErrorKind::Communication) when the others do not come in time.
     pub fn init(timeout: Duration) -> Result<Self> {
         let session = Arc::new(Session::start(timeout)?);
         let library = session.library;

@@ -1,5 +1,5 @@
-//! What ranks tell each other when a collective takes long, so that the one who does not come is known by name. Nothing is sent while
-//! all is well.
+//! What ranks tell each other when a collective takes long, so that the one who does not come is known by name. Nothing
+//! is sent while all is well.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,8 @@ impl Notes {
         (0..self.heard.len()).filter(move |&other| other != rank)
     }
 
-    /// Says hello, since MPI may wait without end for one that it has not met before and that is gone. Every rank calls it.
+    /// Says hello, since MPI may wait without end for one that it has not met before and that is gone.
+    /// Every rank calls it.
     pub(crate) fn greet(&mut self, limit: Duration) -> Result<(), Failed> {
         if self.heard.len() > MOST_GREETED {
             return Ok(());
@@ -179,7 +180,8 @@ impl Notes {
         Err(Lost::named(vec![rank], what))
     }
 
-    /// Who has not come to a call, as far as is known: those that are furthest behind, since the others may wait for them.
+    /// Who has not come to a call, as far as is known: those that are furthest behind, since the
+    /// others may wait for them.
     pub(crate) fn missing(&self, call: u64) -> Vec<usize> {
         let last = self.others().map(|other| self.waits_in(other)).min();
         let Some(last) = last.filter(|&last| last < call) else {

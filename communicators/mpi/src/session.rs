@@ -1,4 +1,5 @@
-//! The thread that calls MPI. Callers wait for it with a limit: functions of MPI that never wait do so nevertheless when a peer is gone.
+//! The thread that calls MPI. Callers wait for it with a limit: functions of MPI that never wait do so nevertheless
+//! when a peer is gone.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -42,8 +43,8 @@ fn work(next: Receiver<Job>) {
     next.iter().for_each(|job| job());
 }
 
-/// Does what else the thread of MPI has been asked for, while it waits: another group may have a collective, too, and other ranks may wait for that
-/// one first.
+/// Does what else the thread of MPI has been asked for, while it waits: another group may have a collective, too, and
+/// other ranks may wait for that one first.
 pub(crate) fn meanwhile() {
     let next = NEXT.with_borrow(Clone::clone);
     if let Some(job) = next.and_then(|next| next.try_recv().ok()) {

@@ -1,8 +1,9 @@
 //! Values as MPI reduces them.
 //!
-//! MPI has no half precision, says nothing about NaN in its minimum and maximum, and lets signed integers overflow; the sums of bytes
-//! saturate in Open MPI 5. So half precision travels as f32, floats of which the smallest or largest is wanted as integers of the same
-//! order, integers that are added as unsigned ones, and bytes that are added as longer ones.
+//! MPI has no half precision, says nothing about NaN in its minimum and maximum, and lets signed integers overflow;
+//! the sums of bytes saturate in Open MPI 5. So half precision travels as f32, floats of which the smallest or
+//! largest is wanted as integers of the same order, integers that are added as unsigned ones, and bytes that are
+//! added as longer ones.
 
 use polygrad_core::communicator::Reduction;
 use polygrad_core::{DType, bf16, f16};

@@ -59,9 +59,9 @@ impl Call {
     }
 }
 
-/// Ends a group of at least two ranks, each of which calls this with an end that nobody else holds: the others get an error within
-/// the time limit and the margin, it names the last rank, and the calls that follow fail as fast. With [`Options::shrinks`], they go
-/// on without one that left.
+/// Ends a group of at least two ranks, each of which calls this with an end that nobody else holds: the others get an
+/// error within the time limit and the margin, it names the last rank, and the calls that follow fail as fast. With
+/// [`Options::shrinks`], they go on without one that left.
 pub fn ends(comm: Arc<dyn Communicator>, ending: Ending, call: Call, options: &Options) -> Report {
     let options = *options;
     let margin = options.margin;

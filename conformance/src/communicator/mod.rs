@@ -1,6 +1,7 @@
 //! The suite that holds every engine of [`Communicator`] to the contract of the seam.
 //!
-//! Every rank calls [`run`], with the same options; it takes seconds. What ends a group is asked by [`ends`], with a new group each time.
+//! Every rank calls [`run`], with the same options; it takes seconds. What ends a group is asked by [`ends`], with a
+//! new group each time.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,7 +47,8 @@ pub struct Options {
     pub most: usize,
     /// How long after its time limit a collective may still return before it counts as never returning. Default: 5 s.
     pub margin: Duration,
-    /// Whether the engine always knows which peer is lost, so that an error which does not say it is a failure. Default: yes.
+    /// Whether the engine always knows which peer is lost, so that an error which does not say it is a
+    /// failure. Default: yes.
     pub names_peers: bool,
     /// Whether those that are left can go on after [`shrink`](Communicator::shrink). Default: no.
     pub shrinks: bool,
@@ -63,8 +65,8 @@ impl Default for Options {
     }
 }
 
-/// Runs every case on this rank, and asks at the end whether all ranks pass. It returns, whatever the engine does: a collective
-/// that never does is a failure, and leaves a thread behind.
+/// Runs every case on this rank, and asks at the end whether all ranks pass. It returns, whatever the engine does: a
+/// collective that never does is a failure, and leaves a thread behind.
 pub fn run(comm: &Arc<dyn Communicator>, options: &Options) -> Report {
     let most = options.most;
     rank::watched(Arc::clone(comm), options.margin, move |rank| cases::all(rank, most))

@@ -42,7 +42,8 @@ impl<D: ComputeBackend + 'static> FaultyDriver<D> {
 pub enum DriverFault {
     /// One call fails with an error of this kind; those after it do not.
     Once(ErrorKind),
-    /// The device goes away: that call fails with [`ErrorKind::DeviceError`], and so do all after it, whatever they are.
+    /// The device goes away: that call fails with [`ErrorKind::DeviceError`], and so do all after
+    /// it, whatever they are.
     Lost,
 }
 
@@ -63,7 +64,8 @@ impl FaultPlan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the `n`-th call from now, counted from 1, fail: of those of a name ([`DriverCall::name`]), or of all. Counts anew.
+    /// Lets the `n`-th call from now, counted from 1, fail: of those of a name ([`DriverCall::name`]), or
+    /// of all. Counts anew.
     pub fn arm(&self, name: Option<&'static str>, n: u64, fault: DriverFault) {
         *self.lock() = Progress {
             name,

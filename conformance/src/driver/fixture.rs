@@ -173,7 +173,8 @@ impl<'a> Fixture<'a> {
         self.check(op, block, truth, tolerance(block.dtype, op))
     }
 
-    /// Whether some elements of a block are right, and the others still what they were when it was made by [`Fixture::out`].
+    /// Whether some elements of a block are right, and the others still what they were when it was made
+    /// by [`Fixture::out`].
     pub(super) fn check_part(
         &self,
         what: &str,
@@ -212,7 +213,8 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Waits, looks whether the memory around all blocks and what was only to be read is as it was, and gives it all back.
+    /// Waits, looks whether the memory around all blocks and what was only to be read is as it was,
+    /// and gives it all back.
     pub(super) fn finish(&self) -> CaseResult {
         let waited = self.driver.synchronize().map_err(CaseError::from);
         let mut harm = None;

@@ -10,8 +10,8 @@ use super::DriverOptions;
 use super::suite::{Shared, chosen, status};
 use crate::case::Status;
 
-/// The cases that the options choose as tests, named `<name> driver <case>`. They run on several threads at once, on one driver. What the
-/// driver does not offer is shown as ignored.
+/// The cases that the options choose as tests, named `<name> driver <case>`. They run on several threads at once, on
+/// one driver. What the driver does not offer is shown as ignored.
 ///
 /// ```no_run
 /// use polygrad_conformance::driver::{DriverOptions, driver_harness};

@@ -3,7 +3,8 @@
 use polygrad_core::{Backend, DType, HostTensor, Layout, Result, Shape, dispatch_dtype};
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
-/// Numbers that look drawn, the same for the same seed: floats between −2 and 2, integers between −5 and 5 (0 and 10 if unsigned).
+/// Numbers that look drawn, the same for the same seed: floats between −2 and 2, integers between −5 and 5 (0
+/// and 10 if unsigned).
 pub(super) fn drawn(dtype: DType, dims: &[usize], seed: u64) -> Result<HostTensor> {
     let shape = Shape::new(dims)?;
     let mut state = seed

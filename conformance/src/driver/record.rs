@@ -44,7 +44,8 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every call in order: the method's name and, where it is for many things, what was computed: `elementwise mul+add+relu`.
+    /// Every call in order: the method's name and, where it is for many things, what was computed:
+    /// `elementwise mul+add+relu`.
     pub fn calls(&self) -> Vec<String> {
         self.lock().iter().map(|(name, _)| name.clone()).collect()
     }

@@ -103,8 +103,8 @@ impl fmt::Display for DriverReport {
     }
 }
 
-/// Holds a driver to the cases that the options choose, one after the other. Most run on one driver; those about its beginning make
-/// drivers of their own.
+/// Holds a driver to the cases that the options choose, one after the other. Most run on one driver; those about its
+/// beginning make drivers of their own.
 ///
 /// ```
 /// use polygrad_conformance::driver::{DriverOptions, run_driver};

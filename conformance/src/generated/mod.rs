@@ -22,8 +22,8 @@ pub use perf::{Timing, perf};
 #[cfg(feature = "harness")]
 pub(crate) use random::FAMILIES;
 
-/// How a device computes each op in each dtype of its first tensor, by `label`: "native" if it does so with any sample, else "decomposed" or
-/// "on the host".
+/// How a device computes each op in each dtype of its first tensor, by `label`: "native" if it does so with any sample,
+/// else "decomposed" or "on the host".
 ///
 /// # Errors
 /// A sample that the device says it computes, and does not.

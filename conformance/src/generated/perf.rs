@@ -25,8 +25,8 @@ pub struct Timing {
     pub op: String,
     /// Median time of a call in nanoseconds, waited for.
     pub ns: f64,
-    /// Floating-point operations of a call: 2 for each multiply and add of a product or convolution, else 1 for each element of the largest
-    /// tensor.
+    /// Floating-point operations of a call: 2 for each multiply and add of a product or convolution, else 1 for each
+    /// element of the largest tensor.
     pub flops: f64,
     /// Bytes of all tensors that a call reads and writes, each once.
     pub bytes: f64,
@@ -56,7 +56,8 @@ impl fmt::Display for Timing {
     }
 }
 
-/// Times calls of common sizes, in f32 and f64 as far as the device has them. `op` and `case` of the options choose among them.
+/// Times calls of common sizes, in f32 and f64 as far as the device has them. `op` and `case` of the
+/// options choose among them.
 ///
 /// # Errors
 /// A call that fails; an op or a case that there is not, with the names that are near.

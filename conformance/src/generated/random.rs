@@ -51,8 +51,8 @@ impl fmt::Debug for Trial {
 }
 
 impl Family {
-    /// Runs calls until one fails: as many as `PROPTEST_CASES` says, or 256, always the same ones. A call that the backend does not
-    /// support passes here; the other cases tell.
+    /// Runs calls until one fails: as many as `PROPTEST_CASES` says, or 256, always the same ones. A call that the
+    /// backend does not support passes here; the other cases tell.
     ///
     /// # Errors
     /// The smallest call found that fails, and how.

@@ -55,7 +55,8 @@ pub(crate) enum Slot {
 pub(crate) enum Origin {
     /// Numbers with a fixed seed.
     Drawn(Fill),
-    /// Result number `output` of an op on operands that stand before this one, by their positions: what a forward saves for a backward.
+    /// Result number `output` of an op on operands that stand before this one, by their positions: what a forward
+    /// saves for a backward.
     Derived {
         op: Box<Op>,
         operands: Vec<usize>,

@@ -71,8 +71,8 @@ impl fmt::Display for Form {
     }
 }
 
-/// What a form gave: for each run which question it answers, what is said of it in a report, and the answers. None where the program has no
-/// such form.
+/// What a form gave: for each run which question it answers, what is said of it in a report, and the answers. None
+/// where the program has no such form.
 pub(crate) type Given = Vec<(Question, String, Answered)>;
 
 /// The sets of numbers of the runs that are captured: two are recorded; a third set of numbers shows what is stale.

@@ -1,4 +1,5 @@
-//! Whole programs at random: each is run on a device in several forms, and held to the reference in f64. `docs/conformance.md` tells of it.
+//! Whole programs at random: each is run on a device in several forms, and held to the reference in f64.
+//! `docs/conformance.md` tells of it.
 
 mod calls;
 mod check;

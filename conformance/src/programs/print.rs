@@ -11,7 +11,8 @@ use super::run::WEIGHTS;
 use super::truth::{Question, Truth};
 
 impl Kept {
-    /// A test of the public API that fails on this device as the program does: it prints what comes out beside what is right.
+    /// A test of the public API that fails on this device as the program does: it prints what comes out
+    /// beside what is right.
     ///
     /// # Errors
     /// When an argument is missing, which happens only to programs that were changed by hand.

@@ -1,7 +1,7 @@
 //! Makes a program that fails smaller, as long as it fails.
 //!
-//! Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), on steps: a step is taken away by giving its
-//! results as inputs.
+//! Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), on steps: a step is taken
+//! away by giving its results as inputs.
 
 use std::time::{Duration, Instant};
 

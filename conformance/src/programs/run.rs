@@ -22,7 +22,8 @@ impl Program {
     /// What its outputs are from its inputs. Values are let go as soon as nobody asks for them.
     ///
     /// # Errors
-    /// Those of the calls; when there are more or fewer inputs, or a call gives more or fewer results, than the program says.
+    /// Those of the calls; when there are more or fewer inputs, or a call gives more or fewer results,
+    /// than the program says.
     pub fn forward(&self, inputs: &[T], dtypes: Dtypes) -> Result<Vec<T>> {
         if inputs.len() != self.inputs.len() {
             let (given, wanted) = (inputs.len(), self.inputs.len());
@@ -70,7 +71,8 @@ pub(crate) fn leaves(program: &Program, inputs: &[T]) -> Result<Vec<T>> {
     inputs.iter().zip(&program.inputs).map(leaf).collect()
 }
 
-/// The number that is differentiated: the sum of all float outputs that depend on a leaf, each element times a number of its own.
+/// The number that is differentiated: the sum of all float outputs that depend on a leaf, each element times
+/// a number of its own.
 ///
 /// # Errors
 /// Those of the device.

@@ -91,7 +91,8 @@ impl Truth {
         Ok(())
     }
 
-    /// Finds where answers differ by more than the condition explains. Tensors may be missing at the end if they are but a `part`.
+    /// Finds where answers differ by more than the condition explains. Tensors may be missing at the end if
+    /// they are but a `part`.
     ///
     /// # Errors
     /// What differs; those of the reference as text.

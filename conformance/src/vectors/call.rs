@@ -1,6 +1,7 @@
 //! The arguments of one case, as an adapter asks for them: by PyTorch's position and name.
 //!
-//! An argument that is not of the kind that the adapter knows ends the case as unsupported, with a reason that names it.
+//! An argument that is not of the kind that the adapter knows ends the case as unsupported, with a
+//! reason that names it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -288,7 +289,8 @@ impl<'a, B: Backend> Call<'a, B> {
         })
     }
 
-    /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty list counts as absent.
+    /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty
+    /// list counts as absent.
     pub(crate) fn window(&self, position: usize, name: &str) -> CaseResult<Option<[usize; 3]>> {
         let list = self.sizes(position, name)?.unwrap_or_default();
         Ok(list

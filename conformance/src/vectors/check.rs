@@ -24,11 +24,12 @@ pub(super) struct Given {
 
 /// Runs a case in a dtype and judges outputs and gradients apart.
 ///
-/// In a dtype narrower than f64 the inputs are rounded. An answer is right if it is near PyTorch's, or near what PyTorch's op gives for
-/// the rounded inputs, for which the reference backend stands in, provided that it agrees with PyTorch where nothing is rounded. Some
-/// cases leave a dtype's range or precision on the way. Such a case is unsupported, if there is proof: PyTorch itself is as far off, as the set
-/// tells; or the reference is, with each step computed in f64 and rounded to the dtype's digits. Range alone is no proof of the second kind:
-/// whatever the reference's steps are, they do not overflow.
+/// In a dtype narrower than f64 the inputs are rounded. An answer is right if it is near PyTorch's, or near what
+/// PyTorch's op gives for the rounded inputs, for which the reference backend stands in, provided that it agrees with
+/// PyTorch where nothing is rounded. Some cases leave a dtype's range or precision on the way. Such a case is
+/// unsupported, if there is proof: PyTorch itself is as far off, as the set tells; or the reference is, with each step
+/// computed in f64 and rounded to the dtype's digits. Range alone is no proof of the second kind: whatever the
+/// reference's steps are, they do not overflow.
 pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<AnyBackend>) -> Outcome {
     let wants_gradients = match wants_gradients(set, case) {
         Ok(wanted) => wanted,
@@ -57,7 +58,8 @@ pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<
     }
 }
 
-/// What is said of zeros in the place of each recorded float tensor that is not all zeros in this dtype: by the tensor's key.
+/// What is said of zeros in the place of each recorded float tensor that is not all zeros in this dtype:
+/// by the tensor's key.
 pub(super) fn zeros(set: &VectorSet, case: &Vector, dtype: DType) -> Result<BTreeMap<String, Status>, String> {
     let judge = Judge::new(set, case, dtype);
     let mut found = BTreeMap::new();
@@ -270,8 +272,8 @@ impl<'a> Judge<'a> {
         compare(answer, &Comparison { truth, dtype, bounds })
     }
 
-    /// Why an answer in a dtype that differs from the truth for inputs in that dtype is as near as anyone gets: PyTorch itself, or the
-    /// reference with each step rounded to the dtype's digits.
+    /// Why an answer in a dtype that differs from the truth for inputs in that dtype is as near as anyone gets: PyTorch
+    /// itself, or the reference with each step rounded to the dtype's digits.
     fn excused(
         &self,
         answer: &HostTensor,

@@ -1,5 +1,5 @@
-//! Gradients of the recorded cases, without PyTorch: against differences of values in f64, to second order where the op is smooth, and
-//! the proof that what has no gradient has none.
+//! Gradients of the recorded cases, without PyTorch: against differences of values in f64, to second order where the op
+//! is smooth, and the proof that what has no gradient has none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ pub(crate) fn cases(set: &Arc<VectorSet>) -> Vec<Case> {
         let size = elements(set, vector);
         let without = WITHOUT.contains(&vector.op.as_str());
         let skipped = SKIPPED.iter().any(|(op, _)| *op == vector.op);
-        // By definition, whatever the values say, the gradient of the row is 0, and that of a variance below the least not.
+        // By definition, whatever the values say, the gradient of the row is 0, and that of a variance
+        // below the least not.
         let given = |name: &str| vector.kwargs.contains_key(name);
         let defined = given("padding_idx") || vector.op == "nn.GaussianNLLLoss" && given("eps");
         for (order, limit, applies) in [

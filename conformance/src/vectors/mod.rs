@@ -23,8 +23,9 @@ use crate::differences::Difference;
 pub(crate) use set::VectorSet;
 pub use zeros::{Blind, blind};
 
-/// Where a device's results differ from PyTorch's for NaN, infinities, and tensors without elements: for every op and layer that is recorded,
-/// forward and in its gradient, in f64 and f32, in the set in `folder`, which `scripts/make_special_vectors.py` wrote.
+/// Where a device's results differ from PyTorch's for NaN, infinities, and tensors without elements: for every op and
+/// layer that is recorded, forward and in its gradient, in f64 and f32, in the set in `folder`, which
+/// `scripts/make_special_vectors.py` wrote.
 ///
 /// # Errors
 /// The files are missing or malformed.
@@ -32,8 +33,8 @@ pub fn specials(folder: &Path, device: &Device) -> Result<Vec<Difference>> {
     Ok(specials::differences(&VectorSet::read(folder)?, device))
 }
 
-/// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent layers,
-/// transformers, models of language, models for images, optimizers; and what those leave out, numbers at edges.
+/// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent
+/// layers, transformers, models of language, models for images, optimizers; and what those leave out, numbers at edges.
 ///
 /// # Errors
 /// The files are malformed.
@@ -70,7 +71,8 @@ pub(crate) fn folder(folder: &Path) -> Result<Arc<VectorSet>> {
     VectorSet::read(folder).map(Arc::new)
 }
 
-/// What PyTorch recorded, in every float dtype: values and gradients, or the gradients alone of the cases that have any.
+/// What PyTorch recorded, in every float dtype: values and gradients, or the gradients alone of the
+/// cases that have any.
 pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: bool) -> Vec<Case> {
     let wanted = |i: &usize| !gradients_alone || matches!(check::wants_gradients(set, &set.cases[*i]), Ok(true));
     let chosen: Vec<usize> = (0..set.cases.len()).filter(wanted).collect();

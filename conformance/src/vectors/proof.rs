@@ -8,8 +8,8 @@ use crate::tolerance::{Bounds, digits};
 /// How often the reference is run with its steps rounded at random.
 pub(super) const RUNS: u64 = 4;
 
-/// How many times as far off as others an answer may be and still count as no farther off. What rounding leaves over of a few numbers differs that
-/// much with the order of their terms, which is nobody's to choose.
+/// How many times as far off as others an answer may be and still count as no farther off. What rounding leaves over of
+/// a few numbers differs that much with the order of their terms, which is nobody's to choose.
 const FACTOR: f64 = 4.0;
 
 /// The share of the largest number that an answer may be off and still be more than none.
@@ -40,8 +40,8 @@ pub(super) struct Others<'a> {
     pub(super) results: &'a [HostTensor],
     /// What their differences from the truth are divided by.
     pub(super) scale: f64,
-    /// Whether the answer may be anything where one of them is infinite or no number and the truth is not, or the other way round. If not, that
-    /// proves nothing.
+    /// Whether the answer may be anything where one of them is infinite or no number and the truth is not, or the other
+    /// way round. If not, that proves nothing.
     pub(super) beyond_range: bool,
 }
 
@@ -66,7 +66,8 @@ pub(super) fn as_far_off(
     let each: Vec<f64> = (0..truths.len()).map(|i| off(i) / others.scale).collect();
     let most = each.iter().copied().filter(|off| off.is_finite()).fold(0.0, f64::max);
     let largest = largest(truth);
-    // Only where the others' error is as large as all of the truth, an answer that has nothing of it counts as no farther off.
+    // Only where the others' error is as large as all of the truth, an answer that has nothing of it
+    // counts as no farther off.
     let limit = match most < largest {
         true => (FACTOR * most).min(SOMETHING_OF_IT * largest),
         false => FACTOR * most,

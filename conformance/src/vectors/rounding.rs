@@ -9,8 +9,9 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::{Call, Hooks, Wrapped};
 
-/// A device that computes each op in f64, and rounds its results to so many binary digits, up or down at random: the nearer neighbour the more
-/// likely. Numbers of that many digits stay what they are, and the range is that of f64: so nothing overflows that need not.
+/// A device that computes each op in f64, and rounds its results to so many binary digits, up or down at random: the
+/// nearer neighbour the more likely. Numbers of that many digits stay what they are, and the range is that of f64: so
+/// nothing overflows that need not.
 ///
 /// Source: Forsythe, "Reprint of a note on rounding-off errors" (1959); Parker, "Monte Carlo arithmetic" (1997).
 pub(super) fn device(digits: i32, seed: u64) -> Device<AnyBackend> {

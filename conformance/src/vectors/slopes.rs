@@ -22,8 +22,8 @@ const SHORTER: f64 = 10.0;
 /// Holds the gradients of `Σ function(inputs) · weights` to differences of its values, for irregular weights.
 ///
 /// # Errors
-/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::Unsupported`] where differences say nothing, as values are
-/// infinite or no numbers, or jump or bend within a step; and those of `function`.
+/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::Unsupported`] where differences say
+/// nothing, as values are infinite or no numbers, or jump or bend within a step; and those of `function`.
 pub(super) fn first(function: &dyn Fn(&[Any]) -> Result<Values>, inputs: &[Any]) -> Result<()> {
     let tracked: Vec<Any> = (inputs.iter().cloned().map(Tensor::requires_grad)).collect::<Result<_>>()?;
     let Values { output, leaves } = function(&tracked)?;

@@ -1,5 +1,5 @@
-//! A device that fails, at whichever call of whatever training does: every layer reports it, none panics, nothing leaks, and nothing is
-//! left half done but what the docs say.
+//! A device that fails, at whichever call of whatever training does: every layer reports it, none panics, nothing
+//! leaks, and nothing is left half done but what the docs say.
 
 mod steps;
 mod sweep;

@@ -63,7 +63,8 @@ fn fails_well<B: Backend>(device: &Device<B>, has_values: bool, make: Build, war
         };
 
         faults.disarm();
-        // Parameters before the one that is named have taken the step; that and the others, and their state, are untouched.
+        // Parameters before the one that is named have taken the step; that and the others, and their
+        // state, are untouched.
         if let (Some(before), Some(after)) = (&before, &after) {
             let now = training.values();
             for (i, name) in names.iter().enumerate() {

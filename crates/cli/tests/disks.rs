@@ -1,7 +1,7 @@
 //! Disks that cannot be written: read-only and full.
 //!
-//! A small tmpfs stands in for both, which needs the right to mount. Without it the tests say so and pass; under `CI=true` they fail
-//! instead, so that they cannot go missing unseen.
+//! A small tmpfs stands in for both, which needs the right to mount. Without it the tests say so and pass; under
+//! `CI=true` they fail instead, so that they cannot go missing unseen.
 #![cfg(target_os = "linux")]
 
 mod common;

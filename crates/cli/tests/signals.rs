@@ -14,7 +14,8 @@ use common::{Ended, Scene, signal};
 /// How long anything may take: the disk of a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// As a terminal starts it, or with signals ignored: whoever runs the tests has some of them ignored, and children take that over.
+/// As a terminal starts it, or with signals ignored: whoever runs the tests has some of them ignored, and
+/// children take that over.
 fn start(scene: &Scene, line: &str, ignored: &str) -> Child {
     let command = scene.command(line);
     let mut reset = Command::new("env");

@@ -1,4 +1,4 @@
-//! The seam for engines that have tensors.
+//! The interface for engines that have tensors.
 
 use std::fmt::{Debug, Display};
 
@@ -25,7 +25,7 @@ macro_rules! methods {
     };
 }
 
-/// A computation that a device has recorded and starts at once: what [`Backend::graph`] gives.
+/// A computation that a device has recorded and can launch as a whole: the result of [`Backend::graph`].
 pub trait DeviceGraph<T>: Send + Sync {
     /// The outputs for inputs of the shapes and dtypes that it was recorded with, on its device.
     ///
@@ -40,29 +40,33 @@ pub type Computation<'a, T> = &'a mut dyn FnMut(&[T]) -> Result<Vec<T>>;
 /// An engine that has tensors and computes on them.
 ///
 /// A backend is a type without values of its own; its methods are static and are monomorphized. Every backend is also a
-/// [`DynBackend`](crate::DynBackend), by a blanket impl, and can be chosen at run time through [`AnyBackend`](crate::AnyBackend).
+/// [`DynBackend`](crate::DynBackend), by a blanket impl, and can be chosen at run time through
+/// [`AnyBackend`](crate::AnyBackend).
 ///
 /// # Contract
 ///
-/// **What callers guarantee**, so that backends need not check it again: all tensors of one call live on devices for which
-/// [`Backend::same_device`] holds; operands have the dtypes and shapes that the method states; axes are in range and distinct; a
-/// slice fits; a reshape keeps the number of elements; reductions without identity have elements. `polygrad-tensor` is such a
-/// caller. Values of index tensors are *not* checked by callers.
+/// **What callers guarantee**, so that backends need not check it again: all tensors of one call live on devices for
+/// which [`Backend::same_device`] holds; operands have the dtypes and shapes that the method states; axes are in range
+/// and distinct; a slice fits; a reshape keeps the number of elements; reductions without identity have elements.
+/// `polygrad-tensor` is such a caller. Values of index tensors are *not* checked by callers.
 ///
 /// **What backends guarantee:**
-/// - A tensor is a value: no op changes one that somebody else can still see. Updates in place ([`Backend::adam_step`] and others
-///   that take `&mut` or by value) copy first when the memory is shared. A step that fails has changed nothing.
-/// - Views ([`Backend::reshape`], [`permute`](Backend::permute), [`expand`](Backend::expand), [`slice`](Backend::slice)) are cheap, and
-///   every op takes their results as it takes any other tensor.
-/// - There are f32, i64 and bool at least: positions are i64 and answers to comparisons bool. Other dtypes are offered, by
-///   [`Backend::capabilities`], or are an [`Unsupported`](crate::ErrorKind::Unsupported) error where a tensor would be made.
+/// - A tensor is a value: no op changes one that somebody else can still see. Updates in place
+///   ([`Backend::adam_step`] and others that take `&mut` or by value) copy first when the memory is shared. A step
+///   that fails has changed nothing.
+/// - Views ([`Backend::reshape`], [`permute`](Backend::permute), [`expand`](Backend::expand),
+///   [`slice`](Backend::slice)) are cheap, and every op takes their results as it takes any other tensor.
+/// - There are f32, i64 and bool at least: positions are i64 and answers to comparisons bool. Other dtypes are
+///   offered, by [`Backend::capabilities`], or are an [`Unsupported`](crate::ErrorKind::Unsupported) error where a
+///   tensor would be made.
 /// - NaN propagates through max, min and relu. Sums are accurate: pairwise, compensated or in a wider type.
-/// - Elementary functions of f32 and f64 are within 2 units in the last place over their whole range; sine, cosine and tangent of f32
-///   within 4.
+/// - Elementary functions of f32 and f64 are within 2 units in the last place over their whole range; sine, cosine and
+///   tangent of f32 within 4.
 /// - f16 and bf16 are computed in f32 or better and rounded once.
 /// - An index outside its axis is an [`OutOfRange`](crate::ErrorKind::OutOfRange) error.
-/// - Whatever cannot be computed is an [`Unsupported`](crate::ErrorKind::Unsupported) error, and so says [`Backend::supports`]. Memory that
-///   cannot be had is an [`OutOfMemory`](crate::ErrorKind::OutOfMemory) error. Nothing panics.
+/// - An op that cannot be computed is an [`Unsupported`](crate::ErrorKind::Unsupported) error, and
+///   [`Backend::supports`] says the same. A failed allocation is an [`OutOfMemory`](crate::ErrorKind::OutOfMemory)
+///   error. Nothing panics.
 pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     /// A tensor: cheap to clone.
     type Tensor: Clone + Send + Sync + 'static;
@@ -71,8 +75,9 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
 
     // What it is.
 
-    /// True for [`AnyBackend`](crate::AnyBackend) alone. A generic function is compiled in every crate that calls it; those that do much
-    /// ask this, and go on in a function for `AnyBackend` that is compiled once, with the library.
+    /// True only for [`AnyBackend`](crate::AnyBackend). A generic function is compiled in every crate that
+    /// calls it. Large ones check this constant and continue in a function for `AnyBackend`, which is compiled
+    /// once, with the library.
     #[doc(hidden)]
     const ERASED: bool = false;
 
@@ -82,11 +87,12 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     /// What a device offers.
     fn capabilities(device: &Self::Device) -> Capabilities;
 
-    /// Whether one op is computed on a device. By default whatever is defined for a dtype ([`Op::accepts`](crate::Op::accepts)) that the device
-    /// has. By a kernel of its own or by others is not told, but seen: [`observe`](crate::observe::observe).
+    /// Whether a device computes an op. By default every op that is defined for a dtype
+    /// ([`Op::accepts`](crate::Op::accepts)) that the device has. Whether it has a kernel of its own for the op is not
+    /// part of the answer; [`observe`](crate::observe::observe) finds that out.
     ///
     /// # Errors
-    /// That of the op itself, if it is not.
+    /// The error that computing the op would give, if it is not supported.
     fn supports(device: &Self::Device, op: &OpDesc<'_>) -> Result<()> {
         op.check(&Self::capabilities(device).dtypes)
             .map_err(|e| e.with_device(device))
@@ -138,8 +144,8 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         Self::from_host(random_host(shape, distribution, dtype, key)?, device)
     }
 
-    // Ops: one method for each row of the table, `ops/table.rs`. A backend overrides those fused ones that it does better than their
-    // decomposition.
+    // Ops: one method for each row of the table, `ops/table.rs`. A backend overrides those fused ones that it does
+    // better than their decomposition.
 
     for_each_op! { methods }
 
@@ -150,8 +156,8 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::accumulate_grad::<Self>(&acc, grad)
     }
 
-    /// Replaces the `src.shape()[axis]` positions from `start` on along an axis by `src`, which has the other extents and the dtype of `x`. `x`
-    /// is left alone on failure.
+    /// Replaces the `src.shape()[axis]` positions from `start` on along an axis by `src`, which has the other extents
+    /// and the dtype of `x`. `x` is left alone on failure.
     fn slice_scatter(x: &mut Self::Tensor, src: &Self::Tensor, axis: usize, start: usize) -> Result<()> {
         *x = decompose::slice_scatter::<Self>(x, src, axis, start)?;
         Ok(())
@@ -179,12 +185,13 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         decompose::adam_step::<Self>(param, grad, first, second, max_second, params)
     }
 
-    /// Records `f`, which computes outputs from `inputs`, so that the device starts all of it at once. `f` is called more than once, and does
-    /// the same each time; what it uses besides its inputs is frozen. None where that gains nothing.
+    /// Records `f`, which computes outputs from `inputs`, so that the device can launch all of it at once. `f` is
+    /// called more than once and must do the same each time; whatever it uses besides its inputs is frozen. `None` if
+    /// recording gains nothing.
     ///
     /// # Errors
-    /// Those of `f`; [`Unsupported`](crate::ErrorKind::Unsupported) where the device has no such thing ([`Capabilities::graphs`]) or `f` does
-    /// what cannot be recorded, as reading values on the host.
+    /// Those of `f`; [`Unsupported`](crate::ErrorKind::Unsupported) if the device cannot record
+    /// ([`Capabilities::graphs`]), or `f` does something that cannot be recorded, such as reading values on the host.
     fn graph(
         device: &Self::Device,
         inputs: &[Self::Tensor],
@@ -194,11 +201,11 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         Err(Error::unsupported("the device does not record computations").with_device(device))
     }
 
-    /// An op that the tensor layer makes of others, as one: where the backend has a form of its own for it, such as one that records what
-    /// another engine will compute. None elsewhere. It is not asked for where a gradient is wanted.
+    /// Computes an op that the tensor layer composes of others as one, if the backend has its own form of it, such as a
+    /// recorder for another engine. `None` otherwise. Not called if a gradient is needed.
     ///
     /// # Errors
-    /// When the device lacks memory, or what the form cannot express.
+    /// When memory runs out, or the backend's form cannot express the op.
     fn composite(op: &Composite<'_>, x: &Self::Tensor) -> Result<Option<Self::Tensor>> {
         let _ = (op, x);
         Ok(None)

@@ -2,13 +2,14 @@
 
 use crate::DType;
 
-/// What a device offers, in the coarse grain; [`Backend::supports`](crate::Backend::supports) is the fine one.
+/// What a device offers in general; [`Backend::supports`](crate::Backend::supports) answers for a single op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Dtypes that tensors can have.
     pub dtypes: Vec<DType>,
-    /// Whether ops return before they are done, so that timings need [`Backend::synchronize`](crate::Backend::synchronize).
+    /// Whether ops return before they are done, so that timings need
+    /// [`Backend::synchronize`](crate::Backend::synchronize).
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,

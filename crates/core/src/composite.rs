@@ -1,15 +1,17 @@
 //! Ops that the tensor layer makes of others.
 
-/// How values between elements are made up.
+/// How values between elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterpolateMode {
     /// The element whose cell begins at or before the position: PyTorch's `nearest`.
     Nearest,
     /// The element nearest to the centre of the new cell: PyTorch's `nearest-exact`.
     NearestExact,
-    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the number of spatial axes.
+    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the
+    /// number of spatial axes.
     Linear,
-    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`. Values may overshoot.
+    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`.
+    /// Values may overshoot.
     Cubic,
     /// The mean of the elements that a new cell covers: adaptive average pooling.
     Area,
@@ -34,7 +36,8 @@ pub enum Composite<'a> {
     Interpolate {
         /// The extents of all axes.
         to: &'a [usize],
-        /// The factor of each spatial axis, where those say where the new cells lie, and not the ratio of the extents.
+        /// The factor of each spatial axis, if the factors decide where the new cells lie, and not the
+        /// ratio of the extents.
         factors: Option<&'a [f64]>,
         /// How values between elements are made up; never [`InterpolateMode::Area`].
         mode: InterpolateMode,

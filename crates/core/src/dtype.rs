@@ -211,7 +211,8 @@ native_element! {
     f64 F64 Float;
 }
 
-/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is cut off, and made odd.
+/// Converts f64 to f32 by rounding to odd: an inexact value is truncated, and its last bit set. Rounding the result
+/// once more then gives what rounding once would have given.
 ///
 /// Source: Boldo and Melquiond, "When double rounding is odd" (2005).
 #[inline]
@@ -235,7 +236,7 @@ fn odd_int(value: i64) -> f32 {
     cut_off(near, back.abs() > i128::from(value).abs())
 }
 
-/// The neighbour of a number towards 0 if that number lies beyond what it stands for, with the last bit set.
+/// Sets the last bit of `near`, after a step towards 0 if it lies beyond the exact value.
 #[inline]
 fn cut_off(near: f32, beyond: bool) -> f32 {
     f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
@@ -381,7 +382,7 @@ mod tests {
         (0..infinity).map(|bits| from_bits(bits).to_f64()).collect()
     }
 
-    /// Halfway between each two neighbours, and as little as f64 can tell beside it.
+    /// The midpoints between neighbours, and the next smaller and larger f64 of each.
     fn ties<T: Element>(from_bits: fn(u16) -> T, to_bits: fn(T) -> u16, infinity: u16) {
         let all = all(from_bits, infinity);
         for (low, pair) in all.windows(2).enumerate() {

@@ -10,11 +10,11 @@ use crate::{
     OpDesc, RandomKey, Result, Scalar, Shape, dispatch, program,
 };
 
-/// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that watch or disturb the
-/// calls of another one.
+/// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that watch or
+/// disturb the calls of another one.
 ///
-/// Ops arrive as values of [`Op`], so that a wrapper has one method to write, [`DynBackend::execute`], instead of one for each op.
-/// Methods that take an [`AnyTensor`] or [`AnyDevice`] of another backend fail with [`ErrorKind::Device`].
+/// Ops arrive as values of [`Op`], so that a wrapper has one method to write, [`DynBackend::execute`], instead of one
+/// for each op. Methods that take an [`AnyTensor`] or [`AnyDevice`] of another backend fail with [`ErrorKind::Device`].
 pub trait DynBackend: Send + Sync + 'static {
     /// The backend's name, as in device strings.
     fn name(&self) -> &'static str;
@@ -60,7 +60,8 @@ pub trait DynBackend: Send + Sync + 'static {
         device: &AnyDevice,
     ) -> Result<AnyTensor>;
 
-    /// Computes an op on its tensors, in the order of the [`Backend`] method's parameters, absent optional ones left out.
+    /// Computes an op on its tensors, in the order of the [`Backend`] method's parameters, absent
+    /// optional ones left out.
     fn execute(&self, op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs>;
 
     /// See [`Backend::composite`].
@@ -84,8 +85,9 @@ pub trait DynBackend: Send + Sync + 'static {
         )
     }
 
-    /// Computes an op that changes its first tensors: [`Op::AccumulateGrad`], [`Op::SliceScatter`], [`Op::SgdStep`] and [`Op::AdamStep`].
-    /// `targets` are those that change, in the order of the [`Backend`] method's parameters, and `grad` is the gradient, or what is written.
+    /// Computes an op that changes its first tensors: [`Op::AccumulateGrad`], [`Op::SliceScatter`], [`Op::SgdStep`] and
+    /// [`Op::AdamStep`]. `targets` are those that change, in the order of the [`Backend`] method's parameters, and
+    /// `grad` is the gradient, or what is written.
     fn update(&self, op: &Op, targets: &mut [&mut AnyTensor], grad: &AnyTensor) -> Result<()>;
 }
 

@@ -87,8 +87,9 @@ pub struct Operand {
 /// It is one pointer wide, so that `Result` stays small on the hot path. Context is added on the way up
 /// with [`Error::with_op`], [`Error::with_operands`], [`Error::in_module`] and [`Error::with_hint`].
 ///
-/// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}` end with the innermost
-/// [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without, nothing is captured.
+/// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}`
+/// end with the innermost [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without,
+/// nothing is captured.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -104,19 +105,19 @@ struct Inner {
     backtrace: Backtrace,
 }
 
-/// The innermost layer in which an error arose, as far as those around it know where it stands.
+/// The innermost layer in which an error arose, with its path as far as the enclosing modules know it.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedLayer {
     /// Its type, and its address at the time.
     pub id: (usize, &'static str),
-    /// Its place in the outermost module that has seen the error; empty for that module itself.
+    /// Its path in the outermost module that has seen the error; empty for that module itself.
     pub path: String,
-    /// What that module is, where its own place is not known: `the Linear made at src/main.rs:7:20`.
+    /// A description of that module, if its own path is not known: `the Linear made at src/main.rs:7:20`.
     pub root: Option<String>,
 }
 
-/// So many frames are shown.
+/// The number of frames that are printed.
 const FRAMES: usize = 3;
 
 impl Error {
@@ -185,8 +186,8 @@ impl Error {
         }
     }
 
-    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the innermost the
-    /// one of its parts that failed.
+    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the
+    /// innermost the one of its parts that failed.
     #[must_use]
     pub fn with_op(mut self, op: impl Into<Cow<'static, str>>) -> Self {
         let op = op.into();
@@ -196,7 +197,7 @@ impl Error {
         self
     }
 
-    /// Lists the operands of the op that was named last; the outermost layer's stay.
+    /// Lists the operands of the op that was named last. On the way up the outermost op's operands win.
     #[must_use]
     pub fn with_operands(mut self, operands: impl IntoIterator<Item = (Shape, DType)>) -> Self {
         self.0.operands = operands
@@ -220,7 +221,7 @@ impl Error {
         self
     }
 
-    /// Says in which layer it arose: what layers do for those around them.
+    /// Records in which layer the error arose. Called by layers, for the modules around them.
     #[doc(hidden)]
     #[must_use]
     pub fn with_layer(mut self, layer: FailedLayer) -> Self {
@@ -289,13 +290,14 @@ impl Error {
         (!parts.is_empty()).then(|| parts.join("."))
     }
 
-    /// Where it arose, the innermost frame first: the frames outside of this library and the standard library. None but with `RUST_BACKTRACE=1`;
-    /// without lines in a program that is built without debug information. Looking them up takes milliseconds.
+    /// The stack frames of the program, innermost first, without those of this library and the standard library.
+    /// Empty without `RUST_BACKTRACE=1`; without line numbers if the program has no debug information. Resolving
+    /// them takes milliseconds.
     pub fn frames(&self) -> Vec<Frame> {
         of_users(&self.0.backtrace)
     }
 
-    /// All frames. Disabled but with `RUST_BACKTRACE=1`.
+    /// All stack frames. Disabled without `RUST_BACKTRACE=1`.
     pub fn backtrace(&self) -> &Backtrace {
         &self.0.backtrace
     }
@@ -326,7 +328,7 @@ impl fmt::Display for Error {
             write!(f, " on {device}")?;
         }
         if let Some(path) = self.module_path() {
-            // Parts of it are names in files.
+            // Parts of the message may be names from files.
             write!(f, " in module {}", printable(&path))?;
         }
         if let Some(layer) = &self.0.layer

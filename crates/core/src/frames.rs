@@ -62,11 +62,11 @@ pub(crate) fn of_users(backtrace: &Backtrace) -> Vec<Frame> {
     }
 }
 
-/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is known. A program with
-/// line tables alone has names without crates: there the place decides.
+/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is
+/// known. A program with line tables alone has names without crates: there the place decides.
 fn parse(text: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
-    // The function whose place is read next, and whether it is the user's as far as its name tells.
+    // The function whose place comes next, and whether its name says that it is the user's.
     let mut current: Option<(&str, Option<bool>)> = None;
     for line in text.lines().map(str::trim) {
         if let Some(place) = line.strip_prefix("at ") {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(frames, ["tests/all/net.rs:33:17 (forward)"]);
     }
 
-    /// So that a new crate of the library is not taken for the user's.
+    /// Fails when a new crate of the library is not listed, which would be taken for the user's.
     #[test]
     fn every_crate_of_the_library_is_known() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -151,7 +151,7 @@ impl HostTensor {
         dispatch_dtype!(self.dtype, T => self.elements::<T>().iter().map(|&value| value.to_f64()).collect())
     }
 
-    /// [`HostTensor::to_f64_vec`] for tensors whose size others chose.
+    /// [`HostTensor::to_f64_vec`] for tensors whose size comes from outside.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when there is no room for 8 bytes for each element.
@@ -190,7 +190,7 @@ impl HostTensor {
         }
     }
 
-    /// [`HostTensor::cast`] for tensors whose size others chose.
+    /// [`HostTensor::cast`] for tensors whose size comes from outside.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when there is no room for the copy.
@@ -208,8 +208,8 @@ impl HostTensor {
         })
     }
 
-    /// How many of the elements another dtype has no room for: finite ones that are infinite in `cast`, which is this tensor in that dtype, and
-    /// others than 0 that are 0 in it.
+    /// Counts the elements that `cast`, which is this tensor in another dtype, has lost: finite elements that became
+    /// infinite, and elements other than 0 that became 0.
     pub fn lost_in(&self, cast: &Self) -> (u64, u64) {
         let count = |host: &Self| {
             let (mut infinite, mut zero) = (0_u64, 0_u64);
@@ -223,7 +223,7 @@ impl HostTensor {
         (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))
     }
 
-    /// The elements in another dtype, in memory that is there for them.
+    /// Converts the elements to another dtype, into memory that is already allocated.
     fn converted<S: Element, D: Element>(&self, mut memory: Vec<D>) -> Vec<D> {
         let values = self.elements::<S>().iter();
         memory.extend(values.map(|&value| D::from_scalar(value.to_scalar())));

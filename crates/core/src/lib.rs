@@ -1,8 +1,9 @@
 //! Words and seams of Polygrad.
 //!
-//! Everything that a backend and the library above it must agree on: [`Shape`] and [`Layout`], [`DType`], [`HostTensor`], the ops, [`Error`],
-//! the trait [`Backend`] with its run-time form ([`DynBackend`], [`AnyBackend`]), the trait [`ComputeBackend`](compute::ComputeBackend) for drivers, and the
-//! [`Registry`] that finds a backend by name.
+//! Everything that a backend and the library above it must agree on: [`Shape`] and [`Layout`], [`DType`],
+//! [`HostTensor`], the ops, [`Error`], the trait [`Backend`] with its run-time form ([`DynBackend`],
+//! [`AnyBackend`]), the trait [`ComputeBackend`](compute::ComputeBackend) for drivers, and the [`Registry`] that
+//! finds a backend by name.
 //! There are no kernels here.
 
 mod any;

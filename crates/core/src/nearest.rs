@@ -1,7 +1,7 @@
 //! Guessing which name was meant.
 
-/// The candidate most like `name`, if one is like it at all. Parts between dots that both begin or end with are left aside; of the letters
-/// in between, of whatever case, at most a third differ.
+/// The candidate most similar to `name`, if any is similar enough. Dotted parts that both begin or end with are
+/// ignored; in the rest, regardless of case, at most a third of the letters may differ.
 ///
 /// ```
 /// use polygrad_core::nearest;
@@ -18,7 +18,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     rated.min().map(|(_, candidate)| candidate)
 }
 
-/// Two names without the parts, up to a dot or from one on, that they begin and end with alike.
+/// Strips the dotted parts that two names have in common at their beginnings and ends.
 fn differing<'a>(a: &'a str, b: &'a str) -> (&'a str, &'a str) {
     let (mut a, mut b) = (a, b);
     while let (Some((first, rest)), Some((other, others))) = (a.split_once('.'), b.split_once('.'))
@@ -34,8 +34,8 @@ fn differing<'a>(a: &'a str, b: &'a str) -> (&'a str, &'a str) {
     (a, b)
 }
 
-/// How many letters must be inserted, deleted, replaced, or swapped with the next. Source: Boytsov, "Indexing methods for approximate
-/// dictionary searching" (2011), the optimal string alignment.
+/// How many letters must be inserted, deleted, replaced, or swapped with the next. Source: Boytsov, "Indexing methods
+/// for approximate dictionary searching" (2011), the optimal string alignment.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -71,7 +71,7 @@ mod tests {
         );
         assert_eq!(nearest("CPU", ["cuda", "cpu"]), Some("cpu"));
         assert_eq!(nearest("gpu", ["wgpu"]), Some("wgpu"));
-        // What is alike at the end alone says nothing about the rest.
+        // A common ending alone says nothing about the rest.
         assert_eq!(nearest("head.weight", ["dec1.weight", "bn1.weight"]), None);
         assert_eq!(nearest("conv.weight", ["bn1.weight"]), None);
         assert_eq!(nearest("fc1.weight", ["conv.bias"]), None);

@@ -1,4 +1,5 @@
-//! How backends compute: what they decompose, and what they do on the host. It is observed, so that nobody has to say it, or can say it wrongly.
+//! How backends compute: what they decompose, and what they do on the host. This is observed rather than declared, so
+//! that no declaration can be wrong.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,7 +18,8 @@ thread_local! {
     static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `f`, and gives its result together with how this thread computed it. Observations inside of others are not kept apart.
+/// Runs `f`, and returns its result together with how this thread computed it. An outer observation
+/// includes the inner ones.
 pub fn observe<R>(f: impl FnOnce() -> R) -> (R, Seen) {
     struct Off;
     impl Drop for Off {
@@ -33,7 +35,7 @@ pub fn observe<R>(f: impl FnOnce() -> R) -> (R, Seen) {
     (result, SEEN.take())
 }
 
-/// Takes down that an op is decomposed.
+/// Records that an op is decomposed.
 #[inline]
 pub(crate) fn decomposed(variant: &'static str) {
     if ON.get() {
@@ -41,7 +43,7 @@ pub(crate) fn decomposed(variant: &'static str) {
     }
 }
 
-/// Takes down that the host computes what a device has no kernel for; for the backends that do so.
+/// Records that the host computes an op for which the device has no kernel. Called by backends that do so.
 #[inline]
 pub fn on_host() {
     if ON.get() {
@@ -49,7 +51,8 @@ pub fn on_host() {
     }
 }
 
-/// Takes down that an update in place had to copy a tensor of so many bytes first, since somebody else holds its memory; for the backends that do so.
+/// Records that an update in place first had to copy a tensor of this many bytes, since its memory is shared. Called by
+/// backends that do so.
 #[inline]
 pub fn copied_to_update(bytes: usize) {
     COPIED.set(COPIED.get().wrapping_add(bytes as u64));

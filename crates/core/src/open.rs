@@ -5,18 +5,20 @@ use std::path::Path;
 
 use crate::{Error, ErrorKind, Result, printable};
 
-/// Opens a file for reading, and gives it with its length in bytes. What has no length is refused: reading from a named pipe may wait for
-/// ever, and from a device never end.
+/// Opens a file for reading, and returns it with its length in bytes. Anything without a length is refused: reading
+/// from a named pipe may block for ever, and reading from a device may never end.
 ///
 /// # Errors
-/// When there is no such file, it may not be read, or it is a folder, a pipe, a socket or a device; the error names `path`.
+/// When there is no such file, it may not be read, or it is a folder, a pipe, a socket or a device;
+/// the error names `path`.
 pub fn open_file(path: impl AsRef<Path>) -> Result<(File, u64)> {
     let path = path.as_ref();
     let regular = |about: &Metadata| match about.is_file() {
         true => Ok(()),
         false => Err(irregular(path, about.file_type())),
     };
-    // Before it is opened, since opening a pipe waits for somebody to write to it; and after, since another may stand there by then.
+    // Checked before opening, since opening a pipe blocks until somebody writes to it; and after, since the file may
+    // have been replaced in between.
     regular(&fs::metadata(path).map_err(|e| Error::io("read", path, e))?)?;
     let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
     let about = file.metadata().map_err(|e| Error::io("read", path, e))?;

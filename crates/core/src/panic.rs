@@ -2,7 +2,8 @@
 
 use std::any::Any;
 
-/// The message of a panic that [`catch_unwind`](std::panic::catch_unwind) caught; none if it was raised with something else than a text.
+/// The message of a panic that [`catch_unwind`](std::panic::catch_unwind) caught; `None` if its
+/// payload is not a string.
 ///
 /// ```
 /// use polygrad_core::panic_message;

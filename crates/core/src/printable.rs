@@ -1,10 +1,11 @@
-//! Names of others, made safe to print.
+//! Text from outside, made safe to print.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text from elsewhere, such as a name in a file, as it may be printed: what would steer the terminal, break the line or turn the
-/// direction of writing is escaped as Rust writes it (`\n`, `\u{1b}`), a backslash is not. Other text is given back as it is, without a copy.
+/// Makes text from outside, such as a name in a file, safe to print. Characters that control the terminal, break the
+/// line or change the direction of writing are escaped as in Rust (`\n`, `\u{1b}`); backslashes are not. Text without
+/// such characters is returned as it is, without a copy.
 ///
 /// ```
 /// assert_eq!(polygrad_core::printable("conv1.weight"), "conv1.weight");
@@ -26,7 +27,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters (C0, DEL, C1), ends of lines and paragraphs, marks that turn the direction of writing or are not seen.
+/// Control characters (C0, DEL, C1), ends of lines and paragraphs, marks that turn the direction of
+/// writing or are not seen.
 fn steers(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')

@@ -124,7 +124,7 @@ pub fn random_host(shape: Shape, distribution: Distribution, dtype: DType, key: 
     }
 }
 
-/// A tensor of values, in memory that may not be had.
+/// Collects values into a tensor; fails if memory runs out.
 fn gathered<T: Element>(shape: Shape, values: impl Iterator<Item = T>) -> Result<HostTensor> {
     let mut memory = room(shape.numel())?;
     memory.extend(values);

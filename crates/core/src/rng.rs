@@ -2,8 +2,8 @@
 
 use crate::philox4x32;
 
-/// A generator that depends on its seed and on how much was drawn, and on nothing else: the same numbers in whichever thread, and on
-/// whichever machine.
+/// A generator that depends on its seed and on how much was drawn, and on nothing else: the same numbers in whichever
+/// thread, and on whichever machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     key: u64,

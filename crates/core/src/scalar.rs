@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::{DType, bf16, f16};
 
-/// One number of any kind, before it takes a tensor's dtype. Two are the same if their bits are: NaN is NaN, and 0 is not −0.
+/// One number of any kind, before it takes a tensor's dtype. Two are the same if their bits are: NaN is
+/// NaN, and 0 is not −0.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// A truth value.

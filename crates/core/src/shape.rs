@@ -36,7 +36,8 @@ impl Shape {
             ))
             .with_hint("merge dimensions with reshape"));
         }
-        // Zero extents make the product zero, yet the others must still be sane: strides are computed from them.
+        // An extent of zero makes the product zero, but the other extents must not overflow either, since strides
+        // are computed from them.
         let elements = dims
             .iter()
             .filter(|&&dim| dim != 0)
@@ -187,7 +188,7 @@ impl Deref for Shape {
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // A loop over a few extents is faster than the call that comparing slices comes to.
+        // For a few extents, a loop is faster than the function call that comparing slices compiles to.
         self.rank == other.rank && self.dims().iter().zip(other.dims()).all(|(a, b)| a == b)
     }
 }
@@ -219,8 +220,8 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several integer types, a
-/// [`Shape`], one extent, or `()` for rank 0.
+/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several
+/// integer types, a [`Shape`], one extent, or `()` for rank 0.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no shape",
     note = "write the extents as an array, `[2, 3]`, or as a tuple, `(batch, -1)`; `()` is rank 0"
@@ -232,7 +233,7 @@ pub trait IntoShape: Sized {
     /// When it has more than [`MAX_RANK`] dimensions, a negative one, or too many elements.
     fn into_shape(self) -> Result<Shape>;
 
-    /// The shape of so many elements: one extent may be -1, and is what the others leave.
+    /// The shape for a given number of elements: one extent may be -1, and is computed from the others.
     ///
     /// # Errors
     /// As [`IntoShape::into_shape`], and when the others do not divide the number of elements.
@@ -276,7 +277,7 @@ pub trait Extent: Copy {
     #[doc(hidden)]
     fn extent(self) -> Option<usize>;
 
-    /// Whether it is -1: an extent to be found out.
+    /// Whether it is -1, an extent that is to be computed.
     #[doc(hidden)]
     fn is_open(self) -> bool;
 }
@@ -303,7 +304,7 @@ extents! { usize u32 i32 i64 isize }
 fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
     let mut dims = [1; MAX_RANK];
     let Some(list) = dims.get_mut(..extents.len()) else {
-        // For its error.
+        // Called for its error.
         return Shape::new(&vec![1; extents.len()]);
     };
     let mut open = None;

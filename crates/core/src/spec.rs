@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A device string taken apart: `name`, then parts after colons, of which those with `=` are options (also separated by commas):
-/// `cpu`, `cpu:threads=2,kernels=simd`, `torch:cuda:0`, `wgpu:0`.
+/// A device string taken apart: `name`, then parts after colons, of which those with `=` are options (also separated by
+/// commas): `cpu`, `cpu:threads=2,kernels=simd`, `torch:cuda:0`, `wgpu:0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     backend: String,

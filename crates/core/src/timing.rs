@@ -1,4 +1,5 @@
-//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what profiles are made of.
+//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what
+//! profiles are made of.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ pub struct Timed<'a> {
     pub results: &'a [(DType, Shape)],
     /// When it began.
     pub began: Instant,
-    /// When it ended, and the device had nothing left to do if that was waited for.
+    /// When it ended: when the device was done, if the timer waits for it, else when the call returned.
     pub ended: Instant,
     /// Whether it is a step of a replayed program: what it is for is then unknown.
     pub replayed: bool,
@@ -36,13 +37,14 @@ struct Timer {
 }
 
 thread_local! {
-    /// Beside the timer itself, for it is asked before each op.
+    /// Kept apart from the timer itself, since it is checked before each op.
     static ON: Cell<bool> = const { Cell::new(false) };
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, and tells `sink` of each call that this thread makes meanwhile; of those that `sink` makes itself it is not told. If it `waits`, each
-/// call lasts until the device has done it. One of these inside of another is alone until it ends.
+/// Runs `f`, and reports each call that this thread makes meanwhile to `sink`, except the calls of `sink` itself.
+/// If `waits` is set, the timer waits after each call until the device is done. Inside a nested call, only the
+/// inner sink gets reports.
 pub fn with_timer<R>(waits: bool, sink: Rc<dyn Fn(&Timed<'_>)>, f: impl FnOnce() -> R) -> R {
     /// Puts the timer before it back when `f` panics, too.
     struct Restore(Option<Timer>);
@@ -63,7 +65,7 @@ pub(crate) fn is_on() -> bool {
     ON.get()
 }
 
-/// Runs `f`, whose calls are not told of one by one.
+/// Runs `f` without reporting its calls.
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
     struct Paused(bool);
     impl Drop for Paused {
@@ -80,7 +82,7 @@ pub(crate) fn types<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor>) -> Vec
     tensors.into_iter().map(|x| (x.dtype(), x.shape())).collect()
 }
 
-/// Makes a call by `run`, and tells of it, if this is timed.
+/// Makes a call with `run`, and reports it if a timer is on.
 #[inline]
 pub(crate) fn timed<R>(
     (name, replayed): (&'static str, bool),

@@ -149,8 +149,8 @@ tuples! {
     (A a, C c, D d, E e)
 }
 
-/// Sequences of different lengths as the rows of `[N, longest]`, filled up with `padding` at their ends: for losses that ignore it, and for
-/// masks. The name and the layout are PyTorch's, with `batch_first`.
+/// Sequences of different lengths as the rows of `[N, longest]`, filled up with `padding` at their ends: for losses
+/// that ignore it, and for masks. The name and the layout are PyTorch's, with `batch_first`.
 ///
 /// # Errors
 /// Those of the device.

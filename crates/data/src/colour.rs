@@ -1,5 +1,5 @@
-//! Changes of brightness, contrast, saturation and hue, to the bit as Pillow and torchvision compute them for images of 8 bits. A mask, whose pixels are
-//! no colours, stays as it is.
+//! Changes of brightness, contrast, saturation and hue, to the bit as Pillow and torchvision compute them for images of
+//! 8 bits. A mask, whose pixels are no colours, stays as it is.
 
 use polygrad_core::{Error, Result, Rng};
 
@@ -114,7 +114,8 @@ impl Image {
         Ok(image)
     }
 
-    /// On the line from another image, whose bytes are by their places, through this one: at 0 the other, at 1 this one.
+    /// On the line from another image, whose bytes are by their places, through this one: at 0 the
+    /// other, at 1 this one.
     fn blended(&self, factor: f64, other: impl Fn(usize) -> u8) -> Self {
         if factor == 1.0 || self.is_mask() {
             return self.clone();

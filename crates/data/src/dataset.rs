@@ -7,7 +7,8 @@ use polygrad_core::{Error, HostTensor, Result, Shape, dispatch_dtype};
 
 use crate::order::shuffled;
 
-/// Examples that can be had by their index. A `Vec` is one, and so is whatever reads example number `index` when it is asked for it.
+/// Examples that can be had by their index. A `Vec` is one, and so is whatever reads example number `index`
+/// when it is asked for it.
 ///
 /// ```
 /// use polygrad_data::Dataset;
@@ -47,11 +48,12 @@ pub trait Dataset: Send + Sync {
     /// Whatever keeps it from being read. Those who read files name the file.
     fn example(&self, index: usize) -> Result<Self::Item>;
 
-    /// A number that is another one where the examples are others, as far as that is known without loading them: processes that train
-    /// together [compare it](crate::DataLoader::fingerprint). Default: none.
+    /// A number that is another one where the examples are others, as far as that is known without loading them:
+    /// processes that train together [compare it](crate::DataLoader::fingerprint). Default: none.
     ///
-    /// A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its files,
-    /// [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of others knows what they know.
+    /// A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its
+    /// files, [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of
+    /// others knows what they know.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
@@ -236,7 +238,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Parts of a dataset that have no example in common, by chance: `random_split(all, [800, 200], 0)?`. The seed decides which.
+/// Parts of a dataset that have no example in common, by chance: `random_split(all, [800, 200], 0)?`.
+/// The seed decides which.
 ///
 /// # Errors
 /// When the lengths do not add up to that of the dataset.

@@ -10,8 +10,9 @@ use crate::image::Image;
 /// How the names of images end, in small letters.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
-/// A folder with a folder of PNG or JPEG files for each class, as torchvision's `ImageFolder` takes it: classes are numbered in the order of
-/// their names, and files may lie in folders of theirs. An example is an image, red, green and blue, and the number of its class.
+/// A folder with a folder of PNG or JPEG files for each class, as torchvision's `ImageFolder` takes it: classes are
+/// numbered in the order of their names, and files may lie in folders of theirs. An example is an image, red, green and
+/// blue, and the number of its class.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     classes: Vec<String>,
@@ -60,8 +61,8 @@ impl ImageFolder {
         &self.files
     }
 
-    /// What is left out: files beside the folders of classes, and those in them whose names end as neither PNG nor JPEG files' do, such as
-    /// `.webp`, `.gif`, `.bmp` and `.tif`. Names that begin with a dot are passed over.
+    /// What is left out: files beside the folders of classes, and those in them whose names end as neither PNG nor JPEG
+    /// files' do, such as `.webp`, `.gif`, `.bmp` and `.tif`. Names that begin with a dot are passed over.
     pub fn left_out(&self) -> &[PathBuf] {
         &self.left_out
     }

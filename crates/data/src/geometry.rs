@@ -58,8 +58,8 @@ impl Image {
         if rng.chance(p) { self.vertical_flip() } else { self }
     }
 
-    /// The image turned counter-clockwise around its middle, in its own size: between pixels by bilinear interpolation, of a [mask](Image::into_mask)
-    /// by the nearest pixel. What comes from beyond is black.
+    /// The image turned counter-clockwise around its middle, in its own size: between pixels by bilinear interpolation,
+    /// of a [mask](Image::into_mask) by the nearest pixel. What comes from beyond is black.
     ///
     /// # Errors
     /// An angle that is no number.
@@ -82,8 +82,8 @@ impl Image {
         self.rotate(degrees * (2.0 * rng.uniform() - 1.0))
     }
 
-    /// The image turned, moved, enlarged and inclined, in its own size, interpolated as [`Image::rotate`] does it. Chance comes from the options:
-    /// `Affine { degrees: 20.0 * rng.uniform(), ..Affine::default() }`.
+    /// The image turned, moved, enlarged and inclined, in its own size, interpolated as [`Image::rotate`] does it.
+    /// Chance comes from the options: `Affine { degrees: 20.0 * rng.uniform(), ..Affine::default() }`.
     ///
     /// # Errors
     /// Options that are no numbers, a scale that is not above 0, a shear of a right angle.
@@ -107,7 +107,8 @@ impl Image {
         self.mapped(Source::around(inverse, self.middle(), (tx, ty)), "affine")
     }
 
-    /// The image in another size, each pixel the nearest one: what a mask needs, and what [`Image::resize`] does to a [mask](Image::into_mask).
+    /// The image in another size, each pixel the nearest one: what a mask needs, and what [`Image::resize`] does to a
+    /// [mask](Image::into_mask).
     ///
     /// # Errors
     /// As [`Image::resize`].

@@ -16,7 +16,8 @@ use crate::input::{self, Input};
 /// No deflate stream expands further than this, so a header that promises more is a lie.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 
-/// The images of an IDX file, plain or gzip-compressed, in memory. An example is an [`Image`]; labels are read by [`Idx::labels`].
+/// The images of an IDX file, plain or gzip-compressed, in memory. An example is an [`Image`]; labels are
+/// read by [`Idx::labels`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
     /// `count * channels * height * width` bytes, 0 is black.

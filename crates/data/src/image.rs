@@ -9,8 +9,9 @@ use crate::resize::resize;
 /// Larger images are refused before memory is taken for them.
 pub(crate) const MAX_BYTES: usize = 128 << 20;
 
-/// An image of 8 bits for each channel of each pixel, as files have them: rows from the top, pixels from the left, a pixel's channels side by
-/// side. Its methods are PyTorch's transforms and give what torchvision gives for such images; those that decide by chance take a generator:
+/// An image of 8 bits for each channel of each pixel, as files have them: rows from the top, pixels from the left, a
+/// pixel's channels side by side. Its methods are PyTorch's transforms and give what torchvision gives for such images;
+/// those that decide by chance take a generator:
 ///
 /// ```
 /// use polygrad_data::Image;
@@ -56,8 +57,9 @@ impl Image {
         })
     }
 
-    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette becomes colours, and opacity
-    /// is left out, as by Pillow's `convert`; of 16 bits the upper 8 are taken, where Pillow's `convert` cuts grey ones off at 255.
+    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette
+    /// becomes colours, and opacity is left out, as by Pillow's `convert`; of 16 bits the upper 8 are taken, where
+    /// Pillow's `convert` cuts grey ones off at 255.
     ///
     /// # Errors
     /// A file that cannot be read, is neither, is damaged, or is larger than 128 MiB when decoded.
@@ -228,8 +230,8 @@ impl Image {
         padded.crop(top, left, height, width)
     }
 
-    /// A part of a tenth to all of the image, 3 : 4 to 4 : 3 in shape, by chance, resized; the middle where ten attempts find none.
-    /// `scale` is the smallest share of the area, in `(0, 1]`: torchvision's default is 0.08.
+    /// A part of a tenth to all of the image, 3 : 4 to 4 : 3 in shape, by chance, resized; the middle where ten
+    /// attempts find none. `scale` is the smallest share of the area, in `(0, 1]`: torchvision's default is 0.08.
     ///
     /// Source: Szegedy et al., "Going deeper with convolutions" (2014), as torchvision's `RandomResizedCrop` does it.
     ///
@@ -273,8 +275,8 @@ impl Image {
         if rng.chance(p) { self.horizontal_flip() } else { self }
     }
 
-    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow does it bit by bit. A
-    /// [mask](Image::into_mask) is resized by [`Image::resize_nearest`].
+    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow
+    /// does it bit by bit. A [mask](Image::into_mask) is resized by [`Image::resize_nearest`].
     ///
     /// # Errors
     /// A size of nothing, or of more than 128 MiB.
@@ -303,7 +305,8 @@ impl Image {
         self.normalize(&[0.0], &[1.0])
     }
 
-    /// `[channels, height, width]`, f32: `(x - mean) / std`, where x is from 0 to 1; of many images [`Normalize`] does it faster.
+    /// `[channels, height, width]`, f32: `(x - mean) / std`, where x is from 0 to 1; of many images
+    /// [`Normalize`] does it faster.
     ///
     /// # Errors
     /// As [`Normalize::new`] and [`Normalize::apply`].

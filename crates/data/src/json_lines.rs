@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use crate::dataset::{Dataset, fingerprint};
 use crate::image::bad;
 
-/// A file with a value of JSON in each line (JSONL). Only where its lines begin is in memory. An example is a line as a `T`: a type that derives
-/// serde's `Deserialize`, or `serde_json::Value`.
+/// A file with a value of JSON in each line (JSONL). Only where its lines begin is in memory. An example is a line as a
+/// `T`: a type that derives serde's `Deserialize`, or `serde_json::Value`.
 #[derive(Debug)]
 pub struct JsonLines<T> {
     path: PathBuf,

@@ -8,9 +8,10 @@ use polygrad_core::{Error, HostTensor, Result, Rng, Shape};
 use crate::Image;
 
 impl Image {
-    /// Says that the pixels are numbers of classes. From then on nothing is made between them: [`Image::resize`], [`Image::rotate`] and the like take the
-    /// nearest pixel, and colours stay as they are. What comes from beyond the image, also when it is padded, gets the number `outside`, such as 255 for
-    /// a loss's `ignore_index(255)`. A batch of masks is `[N, height, width]`, i64.
+    /// Says that the pixels are numbers of classes. From then on nothing is made between them: [`Image::resize`],
+    /// [`Image::rotate`] and the like take the nearest pixel, and colours stay as they are. What comes from beyond the
+    /// image, also when it is padded, gets the number `outside`, such as 255 for a loss's `ignore_index(255)`. A batch
+    /// of masks is `[N, height, width]`, i64.
     #[must_use]
     pub fn into_mask(mut self, outside: u8) -> Self {
         self.outside = Some(outside);
@@ -22,10 +23,12 @@ impl Image {
         self.outside.is_some()
     }
 
-    /// Reads a PNG file of numbers (feature `png`): grey, or with a palette, whose numbers count and not its colours, as in the data set Pascal VOC.
+    /// Reads a PNG file of numbers (feature `png`): grey, or with a palette, whose numbers count and not its colours,
+    /// as in the data set Pascal VOC.
     ///
     /// # Errors
-    /// A file that cannot be read, is no PNG file, has colours or 16 bits, is damaged, or is larger than 128 MiB when decoded.
+    /// A file that cannot be read, is no PNG file, has colours or 16 bits, is damaged, or is larger than
+    /// 128 MiB when decoded.
     #[cfg(feature = "png")]
     pub fn open_mask(path: impl AsRef<Path>, outside: u8) -> Result<Self> {
         let path = path.as_ref();
@@ -51,7 +54,8 @@ impl Image {
         HostTensor::new(Shape::from([self.height, self.width]), numbers)
     }
 
-    /// Does the same to several images of one size, such as an image and its mask: each is given the same random numbers.
+    /// Does the same to several images of one size, such as an image and its mask: each is given the
+    /// same random numbers.
     ///
     /// ```
     /// use polygrad_data::{Image, Rng};

@@ -7,8 +7,8 @@ fn counter(epoch: u64) -> u64 {
     1 << 63 | epoch << 33
 }
 
-/// The chance decisions about example number `index`, below 2³², in an epoch, below 2³⁰: the same whichever thread makes them, and after
-/// a run was stopped and goes on.
+/// The chance decisions about example number `index`, below 2³², in an epoch, below 2³⁰: the same whichever thread
+/// makes them, and after a run was stopped and goes on.
 pub(crate) fn rng_of_example(seed: u64, epoch: u64, index: u64) -> Rng {
     Rng::new(Rng::at(seed, counter(epoch) + (1 << 32) + index).next_u64())
 }

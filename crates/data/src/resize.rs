@@ -1,4 +1,5 @@
-//! Changing the size of images, as Pillow's `resize` with `BILINEAR` does it: each pass rounds to 8 bits, and its weights are whole numbers.
+//! Changing the size of images, as Pillow's `resize` with `BILINEAR` does it: each pass rounds to 8 bits, and its
+//! weights are whole numbers.
 
 /// Bits of a weight behind the point.
 const BITS: u32 = 22;

@@ -2,8 +2,9 @@
 
 use polygrad_core::Result;
 
-/// Examples that come one after another, and of which nobody knows how many there are: files that are larger than memory, a generator, a
-/// simulation. A run that goes on reads the stream from its start again, so the same epoch must give the same examples.
+/// Examples that come one after another, and of which nobody knows how many there are: files that are larger than
+/// memory, a generator, a simulation. A run that goes on reads the stream from its start again, so the same epoch must
+/// give the same examples.
 ///
 /// ```
 /// use polygrad_data::Stream;

@@ -15,9 +15,10 @@ use crate::stream::Stream;
 /// Bytes of a sample unless another limit is set.
 const MAX_SAMPLE: u64 = 256 << 20;
 
-/// Samples in tar files ("shards") as the Python package webdataset has them: members that follow one another and are named alike up to the
-/// first dot of the base name are one sample, `train/0001.jpg` and `train/0001.cls` for example. The rest of a name, in small letters, says
-/// which part of the sample a member is. Files without a dot in their base name, or with one at its start, belong to no sample.
+/// Samples in tar files ("shards") as the Python package webdataset has them: members that follow one another and are
+/// named alike up to the first dot of the base name are one sample, `train/0001.jpg` and `train/0001.cls` for example.
+/// The rest of a name, in small letters, says which part of the sample a member is. Files without a dot in their base
+/// name, or with one at its start, belong to no sample.
 ///
 /// One sample at a time is in memory. Shards compressed by gzip are read with the feature `gzip`, whatever their name.
 ///
@@ -59,7 +60,8 @@ impl WebDataset {
         })
     }
 
-    /// Another order of the shards in each epoch, which depends on the seed and the epoch alone. Default: the order that they were given in.
+    /// Another order of the shards in each epoch, which depends on the seed and the epoch alone. Default: the order
+    /// that they were given in.
     #[must_use]
     pub fn shuffle_shards(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -74,8 +76,9 @@ impl WebDataset {
     }
 }
 
-/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names shard and member: one that
-/// is damaged, cut off, too large, no file but a link, or twice in its sample, and a shard without samples.
+/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names
+/// shard and member: one that is damaged, cut off, too large, no file but a link, or twice in its sample, and a
+/// shard without samples.
 impl Stream for WebDataset {
     type Item = Sample;
 

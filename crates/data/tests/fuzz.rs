@@ -1,5 +1,5 @@
-//! A fuzzer for every reader: whole files, changed, are opened and read to their end. Nothing may panic, take for ever or take all memory. For
-//! longer, with a limit on memory:
+//! A fuzzer for every reader: whole files, changed, are opened and read to their end. Nothing may panic, take for ever
+//! or take all memory. For longer, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-data --test fuzz --no-run

@@ -1,7 +1,8 @@
-//! How much memory streams take: that of what is read at a time, whatever the size of the files. A process of its own for each, whose peak is
-//! what the system says it was.
+//! How much memory streams take: that of what is read at a time, whatever the size of the files. A process of its own
+//! for each, whose peak is what the system says it was.
 //!
-//! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
+//! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
+//! and nothing is tested.
 
 #[path = "../../formats/tests/memory/peak.rs"]
 mod peak;

@@ -65,7 +65,8 @@ pub struct TensorInfo {
 pub struct Skipped {
     /// Its dotted name.
     pub name: String,
-    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`, `it is a sparse tensor: call to_dense() before saving it`.
+    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`,
+    /// `it is a sparse tensor: call to_dense() before saving it`.
     pub what: String,
     /// Whether it is or holds a tensor, which then is missing.
     pub holds_tensors: bool,
@@ -104,8 +105,8 @@ pub(crate) struct Contents {
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// A file of tensors, or several that belong together, of any [`Format`]. Names, dtypes and shapes are read when it is opened, values when
-/// they are asked for; several threads may ask.
+/// A file of tensors, or several that belong together, of any [`Format`]. Names, dtypes and shapes are read when it is
+/// opened, values when they are asked for; several threads may ask.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
@@ -118,12 +119,13 @@ pub struct TensorFile {
 impl TensorFile {
     /// Opens a file, or a folder with the index of a model in shards. Its ending does not matter.
     ///
-    /// Nested dicts and lists of a `.pt` file become dotted names: `state_dict.fc.weight`, `layers.0`. A file of one tensor without a name,
-    /// as `.npy` files are, calls it `tensor`.
+    /// Nested dicts and lists of a `.pt` file become dotted names: `state_dict.fc.weight`, `layers.0`. A file of one
+    /// tensor without a name, as `.npy` files are, calls it `tensor`.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or of no format that is known here;
-    /// [`ErrorKind::Unsupported`] when it is big-endian, or all its tensors are only to be had by running what a pickle names.
+    /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or of no format
+    /// that is known here; [`ErrorKind::Unsupported`] when it is big-endian, or all its tensors are only to be had by
+    /// running what a pickle names.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match path.is_dir() {
@@ -193,18 +195,21 @@ impl TensorFile {
         })
     }
 
-    /// Reads a tensor: contiguous, whatever it was in the file; quantized numbers as f32; integers that no dtype holds as wider ones.
+    /// Reads a tensor: contiguous, whatever it was in the file; quantized numbers as f32; integers that no dtype
+    /// holds as wider ones.
     ///
     /// # Errors
-    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds; [`ErrorKind::Io`] when the file
-    /// cannot be read any more, or is shorter than it was; [`ErrorKind::Format`] when it is corrupt; [`ErrorKind::OutOfMemory`].
+    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds;
+    /// [`ErrorKind::Io`] when the file cannot be read any more, or is shorter than it was; [`ErrorKind::Format`] when
+    /// it is corrupt; [`ErrorKind::OutOfMemory`].
     pub fn read(&self, name: &str) -> Result<HostTensor> {
         let entry = self.entry(name)?;
         let source = &self.files[entry.place.file];
         entry.place.read(source, entry.shape).map_err(|e| self.about(e, entry))
     }
 
-    /// Reads a tensor as [`TensorFile::read`] does, where what no dtype holds is no error: complex numbers, texts, a u64 above 2⁶³.
+    /// Reads a tensor as [`TensorFile::read`] does, where what no dtype holds is no error: complex numbers,
+    /// texts, a u64 above 2⁶³.
     ///
     /// # Errors
     /// As [`TensorFile::read`], but for those of [`ErrorKind::Unsupported`].
@@ -233,8 +238,8 @@ impl TensorFile {
         &self.contents.metadata
     }
 
-    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused. Tensors that only code gives back, such as
-    /// sparse ones, are among these, too.
+    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused. Tensors that only
+    /// code gives back, such as sparse ones, are among these, too.
     pub fn skipped(&self) -> &[Skipped] {
         &self.contents.skipped
     }

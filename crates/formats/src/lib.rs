@@ -1,7 +1,9 @@
-//! Checkpoints that others wrote: PyTorch's `.pt`, safetensors in one file or in shards, NumPy's `.npy` and `.npz`, GGUF.
+//! Checkpoints that others wrote: PyTorch's `.pt`, safetensors in one file or in shards, NumPy's
+//! `.npy` and `.npz`, GGUF.
 //!
-//! [`TensorFile::open`] finds out what a file is by what is in it, and reads names, dtypes and shapes. Values are read when they are asked
-//! for. Nothing in a file is run: of pickles, only what tensors and containers are made of is understood.
+//! [`TensorFile::open`] finds out what a file is by what is in it, and reads names, dtypes and shapes. Values
+//! are read when they are asked for. Nothing in a file is run: of pickles, only what tensors and containers are
+//! made of is understood.
 //!
 //! ```
 //! use polygrad_formats::{TensorFile, save};

@@ -35,7 +35,8 @@ pub(crate) struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// Reads a header, and no byte more. That the array is not of numbers that a dtype holds is an error of a kind of its own: `Unsupported`.
+    /// Reads a header, and no byte more. That the array is not of numbers that a dtype holds is an error of a kind of
+    /// its own: `Unsupported`.
     pub(crate) fn read(mut from: impl Read) -> Result<Self> {
         let ends = |_| damaged("it ends within its header, or cannot be read");
         let mut start = [0; 8];

@@ -16,12 +16,13 @@ use crate::npy::{npy_descr, npy_header};
 use crate::numpy::ENDING;
 use crate::zip::Writer;
 
-/// Writes a state dict in the format that the path's ending says: `.safetensors`, `.npz` (not compressed; bf16 becomes f32, which NumPy
-/// has), `.pt` or `.pth`, which `torch.load(path, weights_only=True)` reads. A kill at any moment leaves the old file or the new one, whole.
+/// Writes a state dict in the format that the path's ending says: `.safetensors`, `.npz` (not compressed; bf16 becomes
+/// f32, which NumPy has), `.pt` or `.pth`, which `torch.load(path, weights_only=True)` reads. A kill at any moment
+/// leaves the old file or the new one, whole.
 ///
 /// # Errors
-/// When the ending is another, a name is none that the format can have, or the file cannot be written; the old one, if any, is then
-/// untouched.
+/// When the ending is another, a name is none that the format can have, or the file cannot be written; the old one, if
+/// any, is then untouched.
 pub fn save(path: impl AsRef<Path>, state: &StateDict) -> Result<()> {
     save_with_metadata(path, state, &Metadata::default())
 }
@@ -112,8 +113,8 @@ fn little_endian() -> Result<()> {
     }
 }
 
-/// Whether a `.npz` archive can hold an array of this name: it is no path out of the folder in which somebody unpacks the archive, has nothing
-/// that steers a terminal, and is not too long.
+/// Whether a `.npz` archive can hold an array of this name: it is no path out of the folder in which somebody unpacks
+/// the archive, has nothing that steers a terminal, and is not too long.
 pub fn fits_archive(name: &str) -> bool {
     let plain = |part: &str| !matches!(part, "" | "." | "..");
     let has_drive = name.as_bytes().get(1) == Some(&b':');

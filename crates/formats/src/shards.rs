@@ -48,7 +48,8 @@ pub(crate) fn in_folder(folder: &Path) -> Result<PathBuf> {
     Err(Error::new(ErrorKind::Format, message).with_hint("give the file that holds the tensors"))
 }
 
-/// The shards of an index, and what is in them, each as `read` reads a file. An index names files beside it, and no others.
+/// The shards of an index, and what is in them, each as `read` reads a file. An index names files
+/// beside it, and no others.
 pub(crate) fn open(index: &Source, read: impl Fn(&Source) -> Result<Contents>) -> Result<(Vec<Source>, Contents)> {
     let map = weight_map(index).map_err(|e| index.about(e))?;
     let shards = shards(&map).map_err(|e| index.about(e))?;

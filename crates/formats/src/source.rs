@@ -8,8 +8,8 @@ use polygrad_nn::files::{in_file, reserved, unreadable};
 use polygrad_nn::open_file;
 use polygrad_tensor::{Error, ErrorKind, Result};
 
-/// An open file and its length when it was opened. It is not mapped into memory: a file that somebody shortens would end the process, and so
-/// is an error.
+/// An open file and its length when it was opened. It is not mapped into memory: a file that somebody shortens would
+/// end the process, and so is an error.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,

@@ -33,7 +33,8 @@ const MAX_COMMENT: u64 = u16::MAX as u64;
 /// The largest directory that is read; an entry of usual length takes 100 bytes of it.
 const MAX_DIRECTORY: u64 = 1 << 26;
 
-/// As many bytes can come out of one: 258 of a length and a distance of one bit each. Source: zlib's "Technical Details".
+/// As many bytes can come out of one: 258 of a length and a distance of one bit each. Source: zlib's
+/// "Technical Details".
 const MAX_DEFLATED: u64 = 1032;
 
 /// The extra field that holds sizes and offsets of 64 bits.
@@ -319,8 +320,8 @@ impl Read for Content<'_> {
     }
 }
 
-/// What begins an extra field that only fills up, as PyTorch's writer calls it, and where the content of an entry then begins: at a multiple
-/// of this, so that it may be mapped into memory.
+/// What begins an extra field that only fills up, as PyTorch's writer calls it, and where the content of an entry then
+/// begins: at a multiple of this, so that it may be mapped into memory.
 const FILLER: u16 = u16::from_le_bytes(*b"FB");
 const ALIGNMENT: u64 = 64;
 

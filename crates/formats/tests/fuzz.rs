@@ -1,5 +1,5 @@
-//! A fuzzer for every reader: whole files, changed, are opened and read; what is read is written and read again. Nothing may panic, take for
-//! ever or take all memory. For longer, with a limit on memory:
+//! A fuzzer for every reader: whole files, changed, are opened and read; what is read is written and read again.
+//! Nothing may panic, take for ever or take all memory. For longer, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-formats --test fuzz --no-run
@@ -16,7 +16,8 @@ use std::fs;
 use polygrad_formats::{TensorFile, save};
 use seeded::{Random, change_bytes, change_file};
 
-/// A file, and if it is a checkpoint in an archive its pickle: changed alone and packed again, it gets past the checksums.
+/// A file, and if it is a checkpoint in an archive its pickle: changed alone and packed again, it
+/// gets past the checksums.
 struct Seed {
     name: &'static str,
     bytes: Vec<u8>,

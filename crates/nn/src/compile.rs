@@ -10,10 +10,10 @@ use crate::{Evaluation, Forward, Target};
 
 /// What makes a model ready to be run many times, without gradients.
 pub trait Compile: Forward {
-    /// The model in evaluation, recorded on an example of its input and made faster: what depends on the parameters alone is computed once,
-    /// batch normalization becomes part of the convolution before it, biases, residuals and activations become part of products and
-    /// convolutions, and weights are laid out as the backend likes them, which may take twice their memory. Results are the model's, to
-    /// rounding.
+    /// The model in evaluation, recorded on an example of its input and made faster: what depends on the parameters
+    /// alone is computed once, batch normalization becomes part of the convolution before it, biases, residuals and
+    /// activations become part of products and convolutions, and weights are laid out as the backend likes them, which
+    /// may take twice their memory. Results are the model's, to rounding.
     ///
     /// ```
     /// use polygrad_nn::{Compile, Linear, ReLU, Sequential};
@@ -27,8 +27,8 @@ pub trait Compile: Forward {
     /// ```
     ///
     /// # Errors
-    /// Those of the model; [`ErrorKind::Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where it cannot be recorded, as
-    /// [`Compiled::new`] says.
+    /// Those of the model; [`ErrorKind::Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where it cannot be
+    /// recorded, as [`Compiled::new`] says.
     fn compile(&self, example: &Tensor) -> Result<CompiledModel> {
         let _mode = Evaluation::of(self);
         let example = example.detach();
@@ -57,8 +57,9 @@ impl CompiledModel {
     /// The model's output for an input of the example's shape, dtype and device.
     ///
     /// # Errors
-    /// When the input is another one; when a parameter or buffer of the model was changed since: then it has to be compiled again;
-    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when the input requires a gradient; when the device fails.
+    /// When the input is another one; when a parameter or buffer of the model was changed since: then it has to be
+    /// compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when the input requires a
+    /// gradient; when the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         for (name, target, identity) in &self.parts {
             if !identity.is_of(target.value().inner()) {

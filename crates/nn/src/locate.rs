@@ -5,9 +5,9 @@ use polygrad_tensor::{Backend, Error};
 
 use crate::{Item, ModuleId, Visit, Visitor};
 
-/// Says in an error of a model's forward pass which of its modules has failed, as in `encoder.layers.0.linear1`: [`Error::module_path`]. What
-/// trains, compiles or watches a model does this. By hand it is of use where a model whose forward is code of one's own runs before
-/// [`Module::parameters`](crate::Module::parameters) has named its parameters.
+/// Says in an error of a model's forward pass which of its modules has failed, as in `encoder.layers.0.linear1`:
+/// [`Error::module_path`]. What trains, compiles or watches a model does this. By hand it is of use where a model whose
+/// forward is code of one's own runs before [`Module::parameters`](crate::Module::parameters) has named its parameters.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, watch};

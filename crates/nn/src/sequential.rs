@@ -7,8 +7,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 use crate::locate::located_in_part;
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
-/// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts every module,
-/// also those without parameters: `0.weight`, `2.weight`, as in PyTorch.
+/// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts
+/// every module, also those without parameters: `0.weight`, `2.weight`, as in PyTorch.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, ReLU, Sequential};

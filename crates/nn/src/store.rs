@@ -8,8 +8,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result};
 
 use crate::{Init, Module, Param, Visit, Visitor};
 
-/// Named parameters of a model that is written without [`Module`]; itself a module, so that all of `Module`'s methods and the
-/// optimizers work on it.
+/// Named parameters of a model that is written without [`Module`]; itself a module, so that all of `Module`'s methods
+/// and the optimizers work on it.
 ///
 /// ```
 /// # use polygrad_nn::{Init, VarStore};

@@ -1,4 +1,5 @@
-//! Hooks: seeing what the layers of a model, and the methods of tensors between them, compute; and in which of them an error arose.
+//! Hooks: seeing what the layers of a model, and the methods of tensors between them, compute; and in which of
+//! them an error arose.
 //!
 //! ```
 //! use polygrad_nn::{Linear, ReLU, Sequential, watch};
@@ -37,14 +38,15 @@ use crate::{Item, ModuleId, Visit, Visitor};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Activation<B: Backend = AnyBackend> {
-    /// Where the layer stands in the model, as in `encoder.layers.0.linear1`; empty for the model itself. Places joined by `|` are those
-    /// that cannot be told apart: one layer that is shared, or layers without anything in them, in a struct, such as two fields of type
-    /// `ReLU`.
+    /// Where the layer stands in the model, as in `encoder.layers.0.linear1`; empty for the model itself. Places joined
+    /// by `|` are those that cannot be told apart: one layer that is shared, or layers without anything in them, in a
+    /// struct, such as two fields of type `ReLU`.
     pub path: String,
     /// What it is, as in `Linear`; of a method the op, as in `relu`.
     pub layer: String,
-    /// Whether it is no layer but a method of a tensor, which no layer of this crate has called. Its path is that of the module of one's own that
-    /// has, where that calls [`layer`], and else empty. A method that is made of several ops is seen as these.
+    /// Whether it is no layer but a method of a tensor, which no layer of this crate has called. Its path is that of
+    /// the module of one's own that has, where that calls [`layer`], and else empty. A method that is made of several
+    /// ops is seen as these.
     pub is_method: bool,
     /// Its first input.
     pub input: Tensor<B>,
@@ -93,7 +95,8 @@ impl<B: Backend, S> Output<B> for (Tensor<B>, S) {
 
 /// A hook that is in place.
 struct Watcher {
-    /// Where the modules of the model stand; without a model it sees the layers of all, by the names of their parameters.
+    /// Where the modules of the model stand; without a model it sees the layers of all, by the names
+    /// of their parameters.
     places: Option<Rc<Places>>,
     hook: Box<Hook>,
 }
@@ -139,11 +142,12 @@ pub fn activations<B: Backend, R>(
     (result, seen.take())
 }
 
-/// Runs `forward`, and calls `hook` after each layer of the model that computes on this thread meanwhile, inner ones before outer ones, and after
-/// each method of a tensor that no layer of this crate calls.
+/// Runs `forward`, and calls `hook` after each layer of the model that computes on this thread meanwhile, inner ones
+/// before outer ones, and after each method of a tensor that no layer of this crate calls.
 ///
-/// All layers of this crate are seen, and modules of one's own that call [`layer`]. What a hook itself computes is not watched. A hook
-/// that borrows cannot be kept for the layers to call: what it would do with a borrow is done with what [`activations`] gives.
+/// All layers of this crate are seen, and modules of one's own that call [`layer`]. What a hook itself computes is not
+/// watched. A hook that borrows cannot be kept for the layers to call: what it would do with a borrow is done with what
+/// [`activations`] gives.
 pub fn with_hook<B: Backend, R>(
     model: &(impl Visit<B> + ?Sized),
     hook: impl FnMut(&Activation<B>) + 'static,
@@ -235,8 +239,8 @@ fn method<B: Backend>(op: &'static str, call: &dyn Any) {
     }
 }
 
-/// Runs the forward of a layer so that hooks see it, and so that an error says where in it it arose: for modules of one's own that shall be seen as
-/// a whole.
+/// Runs the forward of a layer so that hooks see it, and so that an error says where in it it arose: for modules of
+/// one's own that shall be seen as a whole.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, watch};

@@ -1,4 +1,5 @@
-//! Gradient checkpointing: half the memory, the same gradients. The CPU backend's counters are the process's: one test in this file.
+//! Gradient checkpointing: half the memory, the same gradients. The CPU backend's counters are the process's:
+//! one test in this file.
 
 use polygrad_cpu::Cpu;
 use polygrad_cpu::memory::{reset_peak, stats};

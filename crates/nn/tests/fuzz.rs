@@ -1,5 +1,5 @@
-//! A fuzzer for safetensors files: whole ones, changed, are read; what is read is written and read again. Nothing may panic, take for ever or
-//! take all memory. For longer, with a limit on memory:
+//! A fuzzer for safetensors files: whole ones, changed, are read; what is read is written and read again. Nothing may
+//! panic, take for ever or take all memory. For longer, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-nn --test fuzz --no-run

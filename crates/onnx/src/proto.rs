@@ -1,4 +1,5 @@
-//! The messages of `onnx.proto` that are read and written, by their field numbers there. Fields that are not listed are skipped.
+//! The messages of `onnx.proto` that are read and written, by their field numbers there. Fields that are
+//! not listed are skipped.
 //!
 //! Source: `onnx/onnx.proto` of ONNX 1.23 (IR version 14), whose names they keep.
 

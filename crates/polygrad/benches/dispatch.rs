@@ -1,7 +1,7 @@
 //! What one op on a small tensor costs: `cargo bench --bench dispatch`.
 //!
-//! One thread, `add` of two f32[64], the fastest of many short runs, so that other load on the machine counts as little as possible.
-//! The last part shows that graphs which are dropped leave nothing behind.
+//! One thread, `add` of two f32[64], the fastest of many short runs, so that other load on the machine counts as little
+//! as possible. The last part shows that graphs which are dropped leave nothing behind.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -65,7 +65,8 @@ fn dispatch<B: Backend>(name: &str, device: &Device<B>) -> Result<()> {
     Ok(())
 }
 
-/// The time of one backward pass of a chain, before and after 10,000 unrelated forward passes whose graphs were dropped.
+/// The time of one backward pass of a chain, before and after 10,000 unrelated forward passes whose
+/// graphs were dropped.
 fn dropped_graphs(device: &Device<Cpu>) -> Result<()> {
     let x = Tensor::rand([64], device)?.requires_grad()?;
     let mut y = x.clone();

@@ -1,4 +1,5 @@
-//! Processes that train together: the seam to MPI, Gloo, NCCL and engines of your own, and how to join those that a launcher has started.
+//! Processes that train together: the seam to MPI, Gloo, NCCL and engines of your own, and how to join those that a
+//! launcher has started.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -40,8 +41,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine whose `join` gives this process's end of the group. It gets the string that names the engine, whose options it has told
-    /// ([`Engine::with_options`]), and the time limit for collectives.
+    /// An engine whose `join` gives this process's end of the group. It gets the string that names the engine, whose
+    /// options it has told ([`Engine::with_options`]), and the time limit for collectives.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         join: impl Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Send + Sync + 'static,
@@ -164,13 +165,14 @@ pub fn engines() -> Vec<Arc<Engine>> {
     ENGINES.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Joins the processes that a launcher has started: `mpi` for those of `mpirun`, `gloo` for those of `torchrun`, `nccl` for either on CUDA
-/// devices (`nccl:bootstrap=mpi`; `gloo` without it), all of which are cargo features; or an engine that was [registered](register). A time limit
-/// for collectives follows in seconds, as in `mpi:timeout=60`; it is [`DEFAULT_TIMEOUT`] else.
+/// Joins the processes that a launcher has started: `mpi` for those of `mpirun`, `gloo` for those of `torchrun`, `nccl`
+/// for either on CUDA devices (`nccl:bootstrap=mpi`; `gloo` without it), all of which are cargo features; or an engine
+/// that was [registered](register). A time limit for collectives follows in seconds, as in `mpi:timeout=60`; it is
+/// [`DEFAULT_TIMEOUT`] else.
 ///
 /// # Errors
-/// An engine that is unknown or not in this build, naming those that are known; those of the engine, such as a library that is not found or a
-/// launcher that has not started this process.
+/// An engine that is unknown or not in this build, naming those that are known; those of the engine, such as a library
+/// that is not found or a launcher that has not started this process.
 pub fn open(engine: &str) -> Result<Arc<dyn Communicator>> {
     let spec: DeviceSpec = engine.parse()?;
     let engines = engines();

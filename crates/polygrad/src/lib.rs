@@ -1,11 +1,11 @@
-//! A deep-learning library in which a model is written once, and then trained, saved and served on any backend: our own CPU and GPU
-//! kernels, or an engine that others wrote (LibTorch, Candle, Burn, Luminal).
+//! A deep-learning library in which a model is written once, and then trained, saved and served on any backend: our own
+//! CPU and GPU kernels, or an engine that others wrote (LibTorch, Candle, Burn, Luminal).
 //!
 //! # Use it
 //!
-//! [`prelude`] has what nearly every program needs. Layers and models are in [`nn`], losses in [`nn::loss`], optimizers and schedules in
-//! [`optim`]; the ops are the methods of [`Tensor`], under PyTorch's names. A model of your own is a struct that derives
-//! [`Module`](nn::Module).
+//! [`prelude`] has what nearly every program needs. Layers and models are in [`nn`], losses in [`nn::loss`], optimizers
+//! and schedules in [`optim`]; the ops are the methods of [`Tensor`], under PyTorch's names. A model of your own is a
+//! struct that derives [`Module`](nn::Module).
 //!
 #![cfg_attr(feature = "cpu", doc = "```")]
 #![cfg_attr(not(feature = "cpu"), doc = "```ignore")]
@@ -46,18 +46,21 @@
 //!
 //! # Extend it
 //!
-//! - An op with a gradient of its own: [`autograd::CustomOp`], held to numerical differences by [`autograd::gradcheck`].
+//! - An op with a gradient of its own: [`autograd::CustomOp`], held to numerical differences by
+//!   [`autograd::gradcheck`].
 //! - An optimizer: [`optim::UpdateRule`], three methods. A learning rate: [`optim::Schedule`].
-//! - Models for any backend, chosen when the program is compiled: a type parameter, `struct Net<B: Backend> { hidden: Linear<B> }`, and
-//!   [`Device::<Cpu>::default()`](Device::default).
+//! - Models for any backend, chosen when the program is compiled: a type parameter,
+//!   `struct Net<B: Backend> { hidden: Linear<B> }`, and [`Device::<Cpu>::default()`](Device::default).
 //! - A backend: [`backend::Backend`], outside of this crate and without a change to it.
 //!
 //! # Embed it
 //!
 //! - A service: threads share `&model`; [`no_grad`] is per thread; [`nn::Served`] replaces a model while it answers.
-//! - A small step many times: [`nn::CapturedStep`] records a training step, [`nn::Compile`] a forward pass, and both replay it.
+//! - A small step many times: [`nn::CapturedStep`] records a training step, [`nn::Compile`] a forward pass, and both
+//!   replay it.
 //! - A small program: `default-features = false, features = ["cpu"]`; it also runs in WebAssembly.
-//! - An engine that is there already: the features `torch`, `candle`, `burn` and `luminal`, and [`tensor::IntoBackend`] to move a model.
+//! - An engine that is there already: the features `torch`, `candle`, `burn` and `luminal`, and
+//!   [`tensor::IntoBackend`] to move a model.
 
 mod backends;
 #[cfg(all(doctest, feature = "cpu"))]
@@ -103,7 +106,8 @@ pub use polygrad_tensor::{
 #[doc(inline)]
 pub use polygrad_train as train;
 
-/// A tensor of values that are written out, as by [`Tensor::new`]: on the device `cpu`, or where a second argument says.
+/// A tensor of values that are written out, as by [`Tensor::new`]: on the device `cpu`, or where a second argument
+/// says.
 ///
 /// ```
 /// use polygrad::{DType, Device, tensor};
@@ -125,7 +129,8 @@ macro_rules! tensor {
     };
 }
 
-/// Where the time of a step goes, by op, shapes and module: `profile(|| step())`, or [`profile::Profiler`] for several steps.
+/// Where the time of a step goes, by op, shapes and module: `profile(|| step())`, or [`profile::Profiler`] for several
+/// steps.
 #[doc(inline)]
 pub use polygrad_nn::profile;
 

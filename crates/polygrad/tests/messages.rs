@@ -1,7 +1,8 @@
-//! What the compiler says to a mistake: each file of `tests/messages` must not compile, and what its first lines quote must be in the
-//! messages.
+//! What the compiler says to a mistake: each file of `tests/messages` must not compile, and what its first lines quote
+//! must be in the messages.
 //!
-//! Phrases, not whole messages as `trybuild` compares them: those change with the compiler, and the tests have to pass with any from the MSRV on.
+//! Phrases, not whole messages as `trybuild` compares them: those change with the compiler, and the tests have to pass
+//! with any from the MSRV on.
 
 use std::path::Path;
 use std::process::Command;

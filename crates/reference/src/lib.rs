@@ -1,7 +1,7 @@
 //! The reference backend: a plain interpreter to which every other backend is held.
 //!
-//! Real numbers are computed in f64 and rounded once to the tensor's dtype after each op, integers in i64 and wrapped to their
-//! width. Each op is one loop over its output. Nothing is fused: the fused ops run as the decompositions in
+//! Real numbers are computed in f64 and rounded once to the tensor's dtype after each op, integers in i64 and wrapped
+//! to their width. Each op is one loop over its output. Nothing is fused: the fused ops run as the decompositions in
 //! [`polygrad_core::decompose`], which are thereby tested too.
 
 mod backend;
@@ -44,7 +44,8 @@ impl fmt::Display for ReferenceDevice {
     }
 }
 
-/// The backend for a [`Registry`](polygrad_core::Registry), under the name `reference`, without options. `auto` never chooses it.
+/// The backend for a [`Registry`](polygrad_core::Registry), under the name `reference`, without options.
+/// `auto` never chooses it.
 pub fn entry() -> BackendEntry {
     BackendEntry::new("reference", "slow and plain, to check others against", |spec| {
         spec.expect(0, &[])?;

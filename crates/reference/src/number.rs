@@ -17,7 +17,8 @@ fn round_to(value: f64, digits: i32, lowest: i32, max: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // A subnormal f64 shows the exponent -1023; it is below every number wanted here, so that nothing more exact is needed.
+    // A subnormal f64 shows the exponent -1023; it is below every number wanted here, so that nothing
+    // more exact is needed.
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
     let unit = f64::powi(2.0, exponent.max(lowest) - (digits - 1));
     let rounded = (value / unit).round_ties_even() * unit;

@@ -20,7 +20,8 @@ pub(crate) fn position(coordinates: &[usize], shape: &Shape) -> usize {
         .fold(0, |at, (&i, &dim)| at * dim + i)
 }
 
-/// The position, in a tensor of `shape`, of the element that is seen at these coordinates of a larger shape it is broadcast to.
+/// The position, in a tensor of `shape`, of the element that is seen at these coordinates of a larger
+/// shape it is broadcast to.
 pub(crate) fn broadcast_position(coordinates: &[usize], shape: &Shape) -> usize {
     let skip = coordinates.len() - shape.rank();
     let own = coordinates[skip..].iter().zip(shape.iter());

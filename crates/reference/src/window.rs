@@ -21,8 +21,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// The elements of the window at output coordinates `at`: the number of each in the kernel, and its position in the input's
-    /// flattened spatial axes. Those in the border are left out.
+    /// The elements of the window at output coordinates `at`: the number of each in the kernel, and its position in the
+    /// input's flattened spatial axes. Those in the border are left out.
     fn elements(&self, at: &[usize]) -> Vec<(usize, usize)> {
         let inside = |k: usize| {
             let offset = coordinates(k, &self.kernel);

@@ -1,4 +1,4 @@
-//! What one connection does, and bodies that are measured on their way.
+//! The activity of a connection, and bodies that are counted as they pass.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -37,9 +37,10 @@ pub(crate) struct Activity {
     pub(crate) has_place: bool,
     /// What waits to be read.
     pub(crate) waiting: Waiting,
-    /// Requests whose answers are not sent whole.
+    /// How many requests have not been answered completely.
     open: AtomicUsize,
-    /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the first request ended.
+    /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the
+    /// first request ended.
     last: AtomicU64,
     is_http2: AtomicBool,
 }
@@ -80,7 +81,7 @@ impl Activity {
         self.is_http2.load(Relaxed)
     }
 
-    /// Until when the connection may do nothing, which is `idle` after it did something; none while requests are open.
+    /// When the connection counts as idle: `idle` after its last activity. `None` while requests are open.
     pub(crate) fn idle_until(&self, limits: &Limits, idle: Duration) -> Option<Instant> {
         if self.open.load(Relaxed) > 0 {
             return None;
@@ -104,7 +105,7 @@ impl Activity {
     }
 }
 
-/// A connection whose writing is seen: an answer that is read slowly is no idleness.
+/// A connection whose writes are recorded, so that it does not count as idle while a peer reads an answer slowly.
 pub(crate) struct Seen<T> {
     io: T,
     activity: Arc<Activity>,
@@ -157,7 +158,7 @@ impl<T: Write + Unpin> Write for Seen<T> {
     }
 }
 
-/// A request that is not answered whole.
+/// Keeps a request counted as open until its answer is sent completely.
 struct Asked(Arc<Activity>);
 
 impl Asked {
@@ -174,7 +175,7 @@ impl Drop for Asked {
     }
 }
 
-/// All that answers, for the requests of one connection.
+/// The service that answers the requests of one connection.
 pub(crate) struct Connected {
     service: Front<Direct>,
     activity: Arc<Activity>,
@@ -225,7 +226,8 @@ pin_project! {
         answer: Fronted<Directed>,
         asked: Option<Asked>,
         is_http2: bool,
-        // Its parts are made while they are sent: it does not wait as long as it has none.
+        // The answer is a stream, whose parts are produced while they are sent: nothing waits to be read
+        // before there is a part.
         comes_in_time: bool,
     }
 }
@@ -246,7 +248,7 @@ impl Future for Answering {
         }
         let mut waiting = front::weight(&response);
         if !*this.comes_in_time && !response.body().is_end_stream() {
-            // One whose length is not known waits, too.
+            // A body of unknown length counts as waiting, too.
             waiting = waiting.max(1);
         }
         if let Some(asked) = &asked {
@@ -260,7 +262,7 @@ impl Future for Answering {
 pub(crate) struct Sent {
     body: Body,
     asked: Option<Asked>,
-    /// Bytes of it that are known to wait, and are not yet in pieces of their own.
+    /// Bytes of the body that count as waiting and are not yet counted by their own [`Piece`]s.
     waiting: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The address that is asked all the time, without the router's way to it.
+//! A shortcut past the router for the address that is requested most: inference.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +16,8 @@ use tower_service::Service;
 use crate::http::{self, Answer};
 use crate::server::Shared;
 
-/// All addresses. The router looks up a request's address, remembers what it found, and copies the handler; an inference needs none of that.
+/// Answers requests for all addresses. Inference requests skip the router, which would look up the address, store the
+/// match and clone the handler for each.
 #[derive(Clone)]
 pub(crate) struct Direct {
     router: Router,

@@ -51,7 +51,8 @@ impl Failure {
         Self::new(Reason::Invalid, message)
     }
 
-    /// What a model made of inputs that fit its signature: wrong values are the sender's fault, the rest is this side's.
+    /// What a model made of inputs that fit its signature: wrong values are the sender's fault, the
+    /// rest is this side's.
     pub(crate) fn of_run(error: &Error) -> Self {
         let reason = match error.kind() {
             ErrorKind::Shape | ErrorKind::DType | ErrorKind::OutOfRange | ErrorKind::InvalidArgument => Reason::Invalid,

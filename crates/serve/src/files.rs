@@ -8,7 +8,7 @@ use polygrad_core::Result;
 
 use crate::{Model, Source};
 
-/// What was written to in this time may be half of a file.
+/// A file that was modified more recently than this may still be half written.
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// A model that is read from files, and changes when they do.
@@ -18,7 +18,8 @@ pub struct Files<F> {
 }
 
 impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Files<F> {
-    /// A model that `read` makes of the files under `paths`; of a folder count the files in it, not those in its folders.
+    /// A model that `read` builds from the files under `paths`. For a folder, the files directly in it are watched, not
+    /// those in its subfolders.
     pub fn new(paths: impl IntoIterator<Item = impl Into<PathBuf>>, read: F) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
         Self { paths, read }
@@ -30,10 +31,10 @@ impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Source for Files
         (self.read)()
     }
 
-    /// The time of the newest file; none while one is being written, or where there is none.
+    /// When the newest file was modified. `None` while a file may still be being written, or if there are no files.
     fn changed(&self) -> Option<SystemTime> {
         let newest = self.paths.iter().filter_map(|path| newest(path)).max()?;
-        // What is newer than now has a clock of its own.
+        // A file from the future was written by a machine with another clock.
         let is_settled = newest.elapsed().is_ok_and(|age| age >= SETTLED) || newest > SystemTime::now();
         is_settled.then_some(newest)
     }

@@ -1,4 +1,4 @@
-//! What is done to every request, whatever protocol it is of: tokens, ids, the access log, and spans.
+//! What happens to every request, of either protocol: tokens, ids, the access log and spans.
 
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
@@ -29,12 +29,12 @@ use crate::origin;
 use crate::server::Shared;
 use crate::{Failure, Reason, Tokens};
 
-/// Under which events of the access log are found.
+/// The target of the access log's events.
 const ACCESS: &str = "polygrad_serve::access";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id that is taken over.
+/// The longest request id that is accepted from a client.
 const LONGEST_ID: usize = 128;
 
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl<S> Layer<S> for FrontLayer {
 pub(crate) struct Front<S> {
     inner: S,
     shared: Arc<Shared>,
-    /// None in the router of a program, whose connections are its own.
+    /// `None` when the router is part of another program, which owns its connections.
     connection: Option<Arc<Activity>>,
 }
 
@@ -102,7 +102,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
             answer,
             id: Some(id),
             entry,
-            // Health is always told.
+            // Health checks are always answered.
             connection: self.connection.clone().filter(|_| !is_health),
             is_grpc,
         }
@@ -110,7 +110,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
 }
 
 impl<S> Front<S> {
-    /// Fails unless the request may be answered.
+    /// Fails if the request must not be answered.
     fn admit(&self, is_health: bool, request: &Request<Body>) -> Result<(), Failure> {
         if is_health {
             return Ok(());
@@ -128,7 +128,7 @@ impl<S> Front<S> {
     }
 }
 
-/// When to come again where there was no place.
+/// When to retry if there was no place for the connection.
 const LATER: Duration = Duration::from_secs(1);
 
 /// Whether an address tells nothing but whether the server is there.
@@ -195,7 +195,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     };
     let given = headers.get(REQUEST_ID).filter(is_fit);
     given.cloned().unwrap_or_else(|| {
-        // Odd, so that no two of 2⁶⁴ are equal.
+        // Multiplying by an odd number maps different counters to different ids.
         let id = NEXT.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let digits = std::array::from_fn::<u8, 16, _>(|i| b"0123456789abcdef"[(id >> (60 - 4 * i)) as usize & 15]);
         HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("0"))
@@ -227,11 +227,11 @@ fn refuse(failure: Failure, is_grpc: bool) -> Response {
     response
 }
 
-/// How many bytes an answer has whose body does not tell before it is read.
+/// The size in bytes of an answer whose body does not know its length before it is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Weight(pub(crate) usize);
 
-/// As many bytes as an answer is known to have, without its headers.
+/// The least bytes that an answer is known to have, without its headers.
 pub(crate) fn weight(response: &Response) -> usize {
     let told = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
     response
@@ -254,12 +254,12 @@ fn is_logged() -> bool {
     tracing::enabled!(target: ACCESS, Level::INFO)
 }
 
-/// The model that a call of gRPC was for, whose address does not tell.
+/// The model that a gRPC call was for, since its address does not contain it.
 #[derive(Clone)]
 pub(crate) struct Named(String);
 
 impl Named {
-    /// None where nobody wants to know.
+    /// `None` if the access log is off.
     pub(crate) fn new(model: &str) -> Option<Self> {
         is_logged().then(|| Self(model.to_owned()))
     }
@@ -336,7 +336,7 @@ impl Drop for Entry {
             target: ACCESS,
             method = %self.method,
             path = self.uri.path(),
-            // None where the sender went before there was an answer.
+            // `None` if the client disconnected before there was an answer.
             status = self.status.map(|status| status.as_u16()),
             grpc_status = self.grpc_status.as_ref().map(text),
             us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
@@ -352,7 +352,7 @@ fn length(frame: &Frame<Bytes>) -> u64 {
     frame.data_ref().map_or(0, |data| data.len() as u64)
 }
 
-/// A body whose frames are looked at.
+/// A body that reports each of its frames to `count`.
 struct Counted<C> {
     body: Body,
     count: C,

@@ -1,8 +1,8 @@
 //! Trained models as a service.
 //!
-//! A [`Model`] is whatever takes and gives named arrays: [`OnnxService`] is one from a graph, for any backend and engine. A [`Repository`] holds
-//! models by name and version; they are loaded, replaced and unloaded while requests are answered. Requests that wait for the same model are
-//! joined to batches, and each gets its own rows back.
+//! A [`Model`] is whatever takes and gives named arrays: [`OnnxService`] is one from a graph, for any backend and
+//! engine. A [`Repository`] holds models by name and version; they are loaded, replaced and unloaded while requests are
+//! answered. Requests that wait for the same model are joined to batches, and each gets its own rows back.
 
 mod connection;
 mod direct;

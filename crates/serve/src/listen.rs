@@ -28,38 +28,41 @@ use crate::server::Shared;
 /// What a server allows connections, so that none of them harms the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So many are open at once; more are told to come later, but for questions about health. Each takes a file of the process, of which many
-    /// systems allow 1,024.
+    /// The most connections at once. Beyond them, requests are told to come later, except health checks. Each
+    /// connection takes a file descriptor, of which many systems allow a process 1,024.
     pub connections: usize,
-    /// So many of them one peer may have: an address, of IPv6 a network of 64 bits. A proxy before the server is one peer.
+    /// The most connections of one peer, which is an IPv4 address or an IPv6 network of 64 bits. A proxy in front of
+    /// the server is one peer.
     pub connections_per_peer: usize,
     /// The longest headers of a request, in bytes, at least 8,192.
     pub header_bytes: usize,
     /// From the opening of a connection to the end of the headers of its first request.
     pub header_timeout: Duration,
-    /// A body has so long, and a second more for each [`Limits::body_rate`] bytes of it. Streams of gRPC may take their time.
+    /// How long a request's body may take, plus a second for each [`Limits::body_rate`] bytes of it. Streams of
+    /// gRPC have no such limit.
     pub body_timeout: Duration,
-    /// The fewest bytes of a body in a second, in the long run.
+    /// The lowest rate, in bytes per second, at which long bodies may arrive or be read.
     pub body_rate: u64,
-    /// What waits to be read of answers has so long, and a second more for each [`Limits::body_rate`] bytes that have left, into the buffers of the
-    /// system at first; then the connection is closed.
+    /// How long unread answers may wait, plus a second for each [`Limits::body_rate`] bytes that have been written to
+    /// the socket; after that the connection is closed.
     pub write_timeout: Duration,
-    /// So many bytes of answers may wait to be read on one connection; where more than one answer waits, others are refused beyond that.
+    /// The most bytes of unread answers on one connection. Beyond it further answers are refused; a single
+    /// answer may be larger.
     pub unread_bytes: usize,
-    /// So many on all of them. Where there is no room for another answer, connections that have read nothing for a second are closed, and if there
-    /// are none, it is refused.
+    /// The most bytes of unread answers on all connections together. To make room for another answer, connections that
+    /// have read nothing for a second are closed; if there are none, the answer is refused.
     pub unread_bytes_in_all: usize,
     /// From the end of a request to the end of the next one's headers; a connection that is idle for longer is closed.
     pub keep_alive: Duration,
-    /// So many requests of one HTTP/2 connection are answered at once.
+    /// The most requests of one HTTP/2 connection that are answered at once.
     pub streams: u32,
     /// How long requests that were accepted may take when the server is to end.
     pub drain: Duration,
 }
 
 impl Default for Limits {
-    /// 1,000 connections, 750 of one peer; headers of 64 KiB within 10 s; 30 s for a body or for reading an answer, and 16 KiB/s; 64 MiB unread on a
-    /// connection and 512 MiB on all; idle for 60 s; 256 streams; 30 s to end.
+    /// 1,000 connections, 750 of one peer; headers of 64 KiB within 10 s; 30 s for a body or for reading an answer, and
+    /// 16 KiB/s; 64 MiB unread on a connection and 512 MiB on all; idle for 60 s; 256 streams; 30 s to end.
     fn default() -> Self {
         Self {
             connections: 1000,
@@ -78,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// What went over the connections.
+/// Counters of connections and bytes.
 #[derive(Default)]
 pub(crate) struct Traffic {
     pub(crate) accepted: AtomicU64,
@@ -89,16 +92,17 @@ pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,
 }
 
-/// How long connections of HTTP/1 stay open when the server is to end, for requests that are already on their way.
+/// How long HTTP/1 connections stay open when the server shuts down, for requests that are already on their way.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long a connection that was told to end may take if nothing is asked for.
+/// How long a connection may take to close once it was told to and has no open requests.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long to wait when the system lets nobody in, for want of files or memory.
+/// How long to wait after the system could not accept a connection, for lack of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Answers whoever connects, by HTTP/1.1, HTTP/2 and gRPC, until `shutdown` is over. From then on nobody is let in, health says that the server is not
-    /// ready, and requests that were accepted are answered, for up to [`Limits::drain`]. Returns how many connections were cut off after that.
+    /// Serves HTTP/1.1, HTTP/2 and gRPC until `shutdown` completes. After that no connection is accepted, health
+    /// reports that the server is not ready, and accepted requests are still answered, for up to [`Limits::drain`].
+    /// Returns how many connections were cut off at the end of that time.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> usize {
         let limits = &self.0.options.limits;
         let places = Places::new(limits);
@@ -117,7 +121,7 @@ impl Server {
             }
         }
         self.0.drain();
-        // Whoever has connected in time is answered.
+        // Clients that connected in time are answered.
         for _ in 0..places.most() {
             let Some(Ok((stream, peer))) = listener.accept().now_or_never() else {
                 break;
@@ -132,7 +136,7 @@ impl Server {
     }
 }
 
-/// Errors pass: neither one lost connection nor a lack of files is to end the server.
+/// Retries after errors: neither a lost connection nor a lack of file descriptors may end the server.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     let mut is_told = false;
     loop {
@@ -158,7 +162,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     let header_bytes = limits.header_bytes.max(8192);
-    // Timeouts are this module's, the same for both protocols and without a timer for each request.
+    // This module has its own timeouts, which are the same for both protocols and need no timer for each request.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -169,7 +173,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(limits.streams)
-        // A peer that is gone is found out, though its streams wait for nothing.
+        // Detects peers that are gone, even when no stream waits for anything.
         .keep_alive_interval(limits.keep_alive.max(GRACE));
     builder
 }
@@ -202,7 +206,7 @@ impl Host {
         expect(unused_mut, reason = "only a handshake is cut off here")
     )]
     async fn greet(&self, stream: TcpStream, has_place: bool, mut cut: watch::Receiver<()>) {
-        // Without it, answers are only sent later.
+        // If this fails, answers are sent later, and that is all.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.shared.options.tls {
@@ -232,7 +236,7 @@ impl Host {
             activity.stalls(&self.shared.options.limits).await;
             true
         };
-        // Whether it is to be cut off; if not, it is to be told to end.
+        // Completes with whether the connection is to be cut off at once; if not, it is to be shut down gracefully.
         let life = |is_told: bool| {
             let mut cut = cut.clone();
             async move {
@@ -244,12 +248,12 @@ impl Host {
                 };
                 tokio::select! {
                     () = life => is_told,
-                    // The sender is dropped when time is over.
+                    // The sender is dropped when the time for draining is over.
                     _ = cut.changed() => true,
                 }
             }
         };
-        // What goes in here is polled when it is due, not whenever something is read.
+        // These futures are polled only when they are woken, not each time that something is read.
         let mut lives = FuturesUnordered::from_iter([Either::Left(life(false)), Either::Right(stalls)]);
         loop {
             tokio::select! {
@@ -266,7 +270,7 @@ impl Host {
         }
     }
 
-    /// Comes back when a connection is to be told to end.
+    /// Completes when the connection should be shut down gracefully.
     async fn lives(&self, activity: &Activity) {
         let limits = &self.shared.options.limits;
         let (first, idle) = match activity.has_place {
@@ -276,7 +280,8 @@ impl Host {
         tokio::select! {
             () = self.idles(activity, first, idle) => {}
             () = self.shared.drained() => {
-                // HTTP/2 tells its peer what will still be answered; of HTTP/1, the next answer will be the last.
+                // HTTP/2 tells its peer which requests will still be answered; with HTTP/1, the
+                // next answer is the last.
                 if !activity.is_http2() {
                     tokio::time::sleep(LINGER).await;
                 }
@@ -284,7 +289,7 @@ impl Host {
         }
     }
 
-    /// Comes back when a connection has done nothing for `idle`, but not before `first` is over.
+    /// Completes when the connection has been idle for `idle`, but not before `first` has passed.
     async fn idles(&self, activity: &Activity, first: Duration, idle: Duration) {
         let mut until = Instant::now() + first;
         loop {

@@ -31,14 +31,14 @@ pub(crate) fn page(shared: &Arc<Shared>) -> Response {
     }
 }
 
-/// The statistics of the repository and the connections, which are counted anyway.
+/// Exports the statistics of the repository and the connections, which are counted in any case.
 #[derive(Debug)]
 struct Source(Arc<Shared>);
 
-/// Of one version of a model.
+/// The name, version and statistics of a model.
 type Found = (String, u64, Snapshot);
 
-/// A number of a model: its name, what it is, and where it stands.
+/// A metric of a model: its name, its help text, and how to read it.
 type Field<T> = (&'static str, &'static str, fn(&Snapshot) -> T);
 
 const COUNTS: [Field<u64>; 7] = [
@@ -97,7 +97,7 @@ impl Collector for Source {
             .encode_family(&build)?
             .encode_gauge(&1_u64)?;
         self.encode_traffic(&mut encoder)?;
-        // Fails for a name alone.
+        // This can only fail if a name is given.
         let found = self.0.repository.statistics(None, None).unwrap_or_default();
         encode_models(&mut encoder, &found)
     }
@@ -197,7 +197,7 @@ fn encode_models(encoder: &mut DescriptorEncoder<'_>, found: &[Found]) -> Result
     Ok(())
 }
 
-/// None where the system does not tell it as Linux does.
+/// `None` on systems without Linux's `/proc`.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -8,23 +8,25 @@ use polygrad_onnx::graph::{Dim, ElementType};
 use crate::Value;
 use crate::value::shown;
 
-/// Whatever takes and gives named arrays. All threads share one.
+/// Anything with named arrays as inputs and outputs. All threads share one.
 pub trait Model: Send + Sync + 'static {
-    /// What it takes and gives.
+    /// The inputs and outputs.
     fn signature(&self) -> &Signature;
 
     /// The outputs in the signature's order, from inputs in its order. Inputs fit their types; states are among both.
     ///
     /// # Errors
-    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is a fault of this side.
+    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is
+    /// a fault of this side.
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>>;
 
-    /// Why requests are computed one by one although their extents would let them be joined; none where they are joined, or cannot be.
+    /// Why requests are computed one by one although their extents would allow joining them. `None` if they are joined,
+    /// or if their extents do not allow it.
     fn apart(&self) -> Option<&str> {
         None
     }
 
-    /// Gives memory back that is kept for runs to come; called when states of sequences were let go of.
+    /// Returns memory that is cached for later runs to the system. Called after states of sequences were freed.
     fn trim(&self) {}
 
     /// What runs it, for the protocol's metadata.
@@ -32,8 +34,8 @@ pub trait Model: Send + Sync + 'static {
         "polygrad"
     }
 
-    /// What is known of it beside that, by name: of a run's model the `mean` and `std` of pixels, the `classes` in lines, the `encoder` of a table's
-    /// columns. Whoever asks for its configuration is told.
+    /// Further facts by name, which requests for the model's configuration get: for a training run the `mean` and `std`
+    /// of pixels, the `classes`, one a line, or the `encoder` of a table's columns.
     fn metadata(&self) -> &[(String, String)] {
         &[]
     }
@@ -53,7 +55,7 @@ pub struct Signature {
 /// What an input is where a request leaves it out.
 #[derive(Clone, Debug)]
 pub enum InputDefault {
-    /// Full of a number; its extents are those of the other inputs that have their names. Strings have no such number.
+    /// A tensor full of this number, whose extents are those of other inputs with the same names. Not for strings.
     Number(i64),
     /// This value. A request that gives another is not joined with others.
     Value(Value),
@@ -68,12 +70,12 @@ pub struct TensorSpec {
     pub element: ElementType,
     /// Its extents; equal names are equal extents.
     pub dims: Vec<Dim>,
-    /// The axis along which rows of several requests are joined; none where requests are computed one by one.
+    /// The axis along which rows of several requests are joined; `None` if requests are computed one by one.
     pub batch: Option<usize>,
     /// What an input is where a request leaves it out. None where it cannot be left out.
     pub default: Option<InputDefault>,
-    /// What the places along an output's last axis are called, which answers to the extension `classification` tell; nothing where that is not
-    /// known.
+    /// The labels along an output's last axis, which the extension `classification` returns; empty
+    /// if they are not known.
     pub labels: Arc<[String]>,
 }
 
@@ -87,8 +89,8 @@ pub struct State {
 }
 
 impl Signature {
-    /// Whether rows of several requests may be joined: each input and output has an axis for them, but for inputs with a default value,
-    /// which then is the same for all.
+    /// Whether rows of several requests may be joined: every input and output has an axis for them, except inputs with
+    /// a default value, which is the same for all joined requests.
     pub fn is_batched(&self) -> bool {
         let is_kept_state = |place| self.is_state_input(place) && self.inputs[place].default_value().is_some();
         let has_input = self.inputs.iter().any(|spec| spec.batch.is_some());
@@ -101,7 +103,8 @@ impl Signature {
         inputs.chain(&self.outputs)
     }
 
-    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not among the extents there.
+    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not
+    /// among the extents there.
     pub(crate) fn is_batched_first(&self) -> bool {
         let mut all = self.inputs.iter().chain(&self.outputs);
         self.is_batched() && all.all(|spec| spec.batch == Some(0))
@@ -164,8 +167,8 @@ impl Signature {
         states.collect()
     }
 
-    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of this name; else along
-    /// their first axes, if all of those are open.
+    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of
+    /// this name; else along their first axes, if all of those are open.
     pub fn batch_by_name(&mut self) {
         let Some(first @ (Dim::Named(_) | Dim::Unknown)) = self.inputs.first().and_then(|spec| spec.dims.first())
         else {

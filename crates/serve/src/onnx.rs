@@ -15,10 +15,10 @@ pub struct OnnxService {
 }
 
 impl OnnxService {
-    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or an extent of the same
-    /// name is found in each, and only where each node of the graph is known to keep rows apart, which is tried on a few numbers, too; else
-    /// [`Model::apart`] says why not. An output `next_NAME` is the state for an input `NAME`. An input
-    /// that has a default in the file may be left out.
+    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or
+    /// an extent of the same name is found in each, and only where each node of the graph is known to keep rows apart,
+    /// which is tried on a few numbers, too; else [`Model::apart`] says why not. An output `next_NAME` is the state for
+    /// an input `NAME`. An input that has a default in the file may be left out.
     ///
     /// # Errors
     /// An input or output that is no tensor, or of a type that the protocol lacks.
@@ -33,7 +33,7 @@ impl OnnxService {
             states: Vec::new(),
         };
         for (name, ty, value) in model.optional_inputs() {
-            // What the protocol lacks cannot be given.
+            // Values of a type that the protocol lacks cannot be sent.
             let Ok(mut spec) = spec(name, ty) else { continue };
             spec.default = Some(InputDefault::Value(Value::Tensor(value.clone())));
             signature.inputs.push(spec);
@@ -64,7 +64,7 @@ impl OnnxService {
         Ok(service)
     }
 
-    /// Lets requests leave an input out, which is full of a number then: [`TensorSpec::default`].
+    /// Lets requests omit an input, which is then filled with a number: [`TensorSpec::default`].
     ///
     /// # Errors
     /// When there is no such input.

@@ -1,5 +1,6 @@
-//! Whether a request is from where it should be. A browser sends requests to any address for the pages of others: to this one's as they are, and
-//! after the name of such a page was made to lead here, as if they were this server's own.
+//! Whether a request may come from where it comes from. A browser sends requests of any page to any address: requests
+//! of foreign pages (cross-site request forgery), and, after a foreign page's name was made to resolve to this server
+//! (DNS rebinding), requests that look like those of the server's own pages.
 
 use std::net::IpAddr;
 
@@ -13,10 +14,10 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// What a page may send to any address without asking there first.
+/// Content types that a page may send to any address without a preflight request.
 const SIMPLE: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
-/// Fails for a request that the page of another may have sent. To be asked where no token tells who sends it.
+/// Fails for a request that a foreign page may have sent. Only needed where no token identifies the sender.
 pub(crate) fn check<B>(options: &ServerOptions, request: &Request<B>) -> Result<(), Failure> {
     let hosts = hosts(request)?;
     // A certificate is for the server's own names, and browsers speak HTTP/2 by TLS alone.

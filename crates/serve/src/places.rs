@@ -1,4 +1,5 @@
-//! Who may have a connection: so many in all, a share of them for each peer, and a few that are kept for questions about health.
+//! Limits connections: a number in all, a share of it for each peer, and a few more that are
+//! reserved for health checks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,14 +12,15 @@ use tokio::task::AbortHandle;
 
 use crate::Limits;
 
-/// So many connections are let in beyond all places, for health alone. Few: with the default number of places they stay below 1,024 files.
+/// How many connections are accepted beyond the limit, for health checks only. Few, so that with the default limit the
+/// process stays below 1,024 file descriptors.
 const KEPT: usize = 8;
 
-/// How often it is told that there are no places.
+/// How often the log says that there are no places.
 const TOLD: Duration = Duration::from_secs(60);
 
 pub(crate) struct Places {
-    /// The most that can be waited for at once.
+    /// The number of all places.
     most: u32,
     free: Arc<Semaphore>,
     /// The most of one peer.
@@ -50,7 +52,7 @@ impl Places {
         })
     }
 
-    /// A place for a connection of a peer; none where all are taken, or its share is.
+    /// Takes a place for a peer's connection; `None` if all places, or all of the peer's share, are taken.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let peer = network(peer);
         let mut peers = lock(&self.peers);
@@ -66,8 +68,8 @@ impl Places {
         })
     }
 
-    /// Keeps one of the last places for the connection that `task` serves. Where there is none, the oldest of those ends: what asks about health is
-    /// soon answered, and whoever holds on to a place has had its time.
+    /// Gives one of the reserved places to the connection that `task` serves. If none is free, the oldest connection in
+    /// them is closed: a health check is answered quickly, so that one has had its time.
     pub(crate) fn keep(&self, task: AbortHandle) {
         let mut kept = lock(&self.kept);
         kept.tasks.retain(|task| !task.is_finished());
@@ -88,9 +90,9 @@ impl Places {
         }
     }
 
-    /// Comes back when all places are free.
+    /// Completes when all places are free.
     pub(crate) async fn emptied(&self) {
-        // Fails where the semaphore is closed, which it never is.
+        // Fails only if the semaphore is closed, which never happens.
         let _ = self.free.acquire_many(self.most).await;
     }
 
@@ -121,7 +123,8 @@ impl Drop for Place {
     }
 }
 
-/// What counts as one peer: an address, of IPv6 the network of 64 bits, of which whoever has one address has all.
+/// What counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, since the owner of one address in
+/// it owns all of them.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -21,7 +21,7 @@ pub trait Source: Send + Sync + 'static {
     /// When it is not there, damaged, or cannot be run.
     fn load(&self) -> Result<Arc<dyn Model>>;
 
-    /// When what it is read from last changed; none where that cannot be told.
+    /// When the files that it is read from last changed; `None` if that is not known.
     fn changed(&self) -> Option<SystemTime> {
         None
     }
@@ -33,7 +33,7 @@ impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Source for F {
     }
 }
 
-/// Whether a version answers.
+/// Whether a version answers requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionState {
     /// It does.
@@ -55,7 +55,7 @@ struct Inner {
     pool: Pool,
     find: Option<Find>,
     models: ArcSwap<BTreeMap<String, Arc<Versions>>>,
-    /// Taken to add models.
+    /// Locked while models are added.
     adding: Mutex<()>,
 }
 
@@ -150,8 +150,9 @@ impl Repository {
         Self::with_find(pool, None)
     }
 
-    /// One to which `find` adds the models that it finds, whenever [`Repository::reload_changed`] or [`Repository::load`] of an unknown name is
-    /// called. What has a time of its last change is then loaded.
+    /// A repository that discovers models: `find` adds them, whenever [`Repository::reload_changed`] is
+    /// called, or [`Repository::load`] with an unknown name. Discovered models whose source knows when it last
+    /// changed are then loaded.
     pub fn finding(pool: Pool, find: impl Fn(&Self) + Send + Sync + 'static) -> Self {
         Self::with_find(pool, Some(Box::new(find)))
     }
@@ -168,7 +169,8 @@ impl Repository {
     /// Adds a version of a model, which [`Repository::load`] loads.
     ///
     /// # Errors
-    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version that is there already.
+    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version
+    /// that is there already.
     pub fn add(&self, name: &str, version: u64, source: impl Source, settings: Settings) -> Result<()> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
@@ -209,8 +211,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Loads all versions of a model, or loads them again. Requests are answered by what was there before until a version is whole; one that
-    /// cannot be loaded leaves it there. Takes as long as the loading does, so not for a thread of an asynchronous runtime.
+    /// Loads all versions of a model, or reloads them. Requests are answered by the previous version until the new one
+    /// is complete; if it cannot be loaded, the previous one stays. Blocks until the model is loaded, so it must not be
+    /// called on a thread of an asynchronous runtime.
     ///
     /// # Errors
     /// No such model; the first version that could not be loaded.
@@ -368,14 +371,14 @@ impl Version {
         let Ok(changed) = self.changed.try_lock() else {
             return false;
         };
-        // What was not settled when it was read is read again when it is.
+        // Files that were still changing when they were read are read again once they are stable.
         let now = self.source.changed();
         !self.is_unwanted() && now.is_some() && now != *changed
     }
 
     fn load(&self, pool: &Pool) -> Result<()> {
         let mut changed = locked(&self.changed);
-        // Before it is read: what changes meanwhile counts as a change.
+        // Taken before reading, so that changes during the read count as changes.
         *changed = self.source.changed();
         let read = catch_unwind(AssertUnwindSafe(|| self.read(pool))).unwrap_or_else(|panic| {
             let words = panic_message(&*panic).unwrap_or("it said nothing");

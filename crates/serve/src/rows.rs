@@ -1,4 +1,5 @@
-//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is joined with another.
+//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is
+//! joined with another.
 
 use polygrad_core::{HostTensor, Result, Shape};
 use polygrad_onnx::OnnxModel;
@@ -6,13 +7,14 @@ use polygrad_onnx::graph::{Dim, ElementType, Literal};
 
 use crate::{Model, Signature, TensorSpec, Value};
 
-/// Extents that are tried where the model leaves them open: models of texts take any, models of pictures need some size.
+/// Extents to try where the model leaves them open: models of text accept any, models of images need a minimum size.
 const EXTENTS: [usize; 3] = [8, 32, 64];
 
-/// How much larger the numbers of other rows are: what counts only beyond some bound is to show, too.
+/// Factors on the numbers of the second row, so that effects beyond some bound show up, too.
 const FACTORS: [f64; 4] = [1.0, 300.0, -1e4, 1e-4];
 
-/// Why rows cannot be computed together, if they cannot: `signature` says where they are in `graph`, which `model` runs.
+/// Finds out why rows cannot be computed together; `None` if they can. `model` runs `graph`, and `signature` says
+/// which axes are rows.
 pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signature) -> Option<String> {
     let is_open = |spec: &TensorSpec| {
         let mut dims = spec.dims.iter().enumerate();
@@ -27,7 +29,8 @@ pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signa
         });
         match found {
             Ok(None) if is_open => {
-                // What goes by other extents, too, is not to go by this one alone. Not every model takes both.
+                // A graph that accepts another extent, too, must keep rows apart with that one as well. Not
+                // every model accepts both.
                 return follow(graph, signature, extent * 3 / 2).ok().flatten();
             }
             Ok(reason) => return reason,
@@ -39,7 +42,7 @@ pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signa
 
 fn follow(graph: &OnnxModel, signature: &Signature, extent: usize) -> Result<Option<String>> {
     let axis = |spec: &TensorSpec| spec.batch.unwrap_or(0);
-    // The graph has the defaults itself.
+    // Inputs with a default value are part of the graph.
     let has_rows = |spec: &&TensorSpec| spec.default_value().is_none();
     let inputs: Vec<usize> = signature.inputs.iter().filter(has_rows).map(axis).collect();
     let outputs: Vec<usize> = signature.outputs.iter().map(axis).collect();

@@ -31,8 +31,9 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Requests need one of these, except for health; none where everybody may ask.
     pub tokens: Option<Tokens>,
-    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a request is for, other names in
-    /// the header `Host` are refused, since the page of anybody may make its own name lead here. `*` is any name.
+    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a
+    /// request is for, other names in the header `Host` are refused, since the page of anybody may make its own name
+    /// lead here. `*` is any name.
     pub allowed_hosts: Vec<String>,
     /// [`Server::serve`] answers by TLS.
     #[cfg(feature = "tls")]
@@ -107,7 +108,7 @@ impl Server {
         self.routes().layer(FrontLayer(Arc::clone(&self.0)))
     }
 
-    /// The same where there is nothing else, so that it is said of every other address that it is not there.
+    /// Like [`Server::router`], for a server of its own: every other address is answered with 404.
     pub(crate) fn service(&self) -> Front<Direct> {
         let whole = self.routes().fallback(async |uri: Uri, headers: HeaderMap| {
             if crate::grpc::is_grpc(&headers) {
@@ -115,7 +116,7 @@ impl Server {
             }
             crate::http::not_found(uri).await.into_response()
         });
-        // Around the router, not around each route of it, which would be a box more for each.
+        // Wrapped around the whole router, since wrapping each route would cost an allocation for each request.
         FrontLayer(Arc::clone(&self.0)).layer(Direct::new(whole, &self.0))
     }
 
@@ -129,7 +130,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Whether all models answer, and will for a while.
+    /// Whether all models answer, and the server is not shutting down.
     pub(crate) fn is_ready(&self) -> bool {
         !self.is_draining() && self.repository.is_ready()
     }
@@ -138,12 +139,12 @@ impl Shared {
         *self.draining.borrow()
     }
 
-    /// Tells everybody that the server is to end.
+    /// Tells all connections that the server is shutting down.
     pub(crate) fn drain(&self) {
         self.draining.send_replace(true);
     }
 
-    /// Comes back when the server is to end.
+    /// Completes when the server begins to shut down.
     pub(crate) async fn drained(&self) {
         // The sender lives as long as this does.
         let _ = self.draining.subscribe().wait_for(|&draining| draining).await;

@@ -1,4 +1,4 @@
-//! What a model has done, counted without waiting for anybody.
+//! Counters of what a model has done.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -73,7 +73,8 @@ pub(crate) struct Statistics {
 pub struct Snapshot {
     /// Requests that were answered, from arrival to answer.
     pub success: Total,
-    /// How many of them took no longer than each of [`BOUNDS_US`], but longer than the one before; the last took longer than all.
+    /// How many of them took no longer than each of [`BOUNDS_US`], but longer than the one before; the last
+    /// took longer than all.
     pub within: [u64; BOUNDS_US.len() + 1],
     /// Requests that failed.
     pub fail: Total,

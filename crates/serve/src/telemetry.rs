@@ -19,17 +19,19 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Of the spans of requests.
+/// The target of the spans of requests.
 const TARGET: &str = "polygrad_serve::request";
 
-/// Sends spans until it is dropped, and then those that wait.
+/// Sends spans; when it is dropped, sends those that are still waiting.
 pub struct Exporter(SdkTracerProvider);
 
-/// A layer for a subscriber of `tracing` that sends a span for each request to the collector at `endpoint`, by OTLP over gRPC, such as
-/// `http://127.0.0.1:4317`. A request's `traceparent` makes its span a part of its sender's trace. To be called in a runtime of Tokio.
+/// A layer for a subscriber of `tracing` that sends a span for each request to the collector at `endpoint`, by OTLP
+/// over gRPC, such as `http://127.0.0.1:4317`. A request's `traceparent` makes its span a part of its sender's trace.
+/// To be called in a runtime of Tokio.
 ///
-/// OpenTelemetry's variables say the rest: `OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT` and `_COMPRESSION`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`,
-/// `OTEL_RESOURCE_ATTRIBUTES`. A name in the last or in `OTEL_SERVICE_NAME` comes before `service`.
+/// OpenTelemetry's variables say the rest: `OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT` and `_COMPRESSION`,
+/// `OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`, `OTEL_RESOURCE_ATTRIBUTES`. A name in the last or in `OTEL_SERVICE_NAME`
+/// comes before `service`.
 ///
 /// # Errors
 /// An endpoint that is no address, or asks for TLS.

@@ -17,8 +17,8 @@ use crate::watched::Watched;
 pub struct Tls(Arc<Watched<Arc<ServerConfig>>>);
 
 impl Tls {
-    /// Reads PEM files, the certificate's chain and its key, and reads them again when they have changed. Connections that are open keep what they
-    /// began with.
+    /// Reads PEM files, the certificate's chain and its key, and reads them again when they have changed. Connections
+    /// that are open keep what they began with.
     ///
     /// # Errors
     /// Files that cannot be read, hold no certificate or key, or do not belong together.

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access tokens.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::watched::Watched;
 pub struct Tokens(Arc<Watched<Vec<Vec<u8>>>>);
 
 impl Tokens {
-    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged by then lets nobody in, and an
-    /// error is logged: whoever takes tokens away means it.
+    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged
+    /// by then lets nobody in, and an error is logged: whoever takes tokens away means it.
     ///
     /// # Errors
     /// A file that cannot be read, holds no token, or one with other characters than visible ASCII.
@@ -44,7 +44,7 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
     if tokens.is_empty() {
         return Err(Error::invalid(format!("{shown} holds no token")).with_hint("write one into each line"));
     }
-    // What it says stays out of the message, which ends in logs.
+    // The token itself stays out of the message, which ends up in logs.
     match tokens.iter().position(|token| !token.iter().all(u8::is_ascii_graphic)) {
         None => Ok(tokens),
         Some(place) => Err(Error::invalid(format!(

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::connection::Activity;
 use crate::{Failure, Limits, Reason};
 
-/// Whoever has taken nothing for so long is cut off where there is room for no more answers.
+/// A connection that has read nothing for this long may be closed to make room for other answers.
 const STALLED: Duration = Duration::from_secs(1);
 
 /// What waits on all connections.
@@ -48,8 +48,8 @@ impl Unread {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts off connections that take nothing, those first that have not for the longest, so that so many bytes are free; none and false where that
-    /// is not enough.
+    /// Closes stalled connections, the longest stalled first, until `wanted` bytes are free. Closes none and returns
+    /// false if that would not be enough.
     fn make_room(&self, wanted: usize) -> bool {
         let stalled = STALLED.as_millis() as u64;
         let connections = self.lock();
@@ -78,7 +78,7 @@ impl Activity {
         &self.shared.unread
     }
 
-    /// Fails unless an answer of so many bytes may wait to be read, beside those that do.
+    /// Fails if there is no room for another answer of this many bytes among those that wait to be read.
     pub(crate) fn may_wait(&self, bytes: usize) -> Result<(), Failure> {
         let limits = &self.shared.options.limits;
         let busy = |message: &str| Err(Failure::new(Reason::Busy(STALLED), message));
@@ -94,7 +94,7 @@ impl Activity {
         }
     }
 
-    /// So many bytes wait from now on.
+    /// Counts bytes that begin to wait.
     pub(crate) fn waits(&self, bytes: usize) {
         if bytes > 0 && self.waiting.bytes.fetch_add(bytes, Relaxed) == 0 {
             let now = self.now();
@@ -105,7 +105,7 @@ impl Activity {
         self.unread().bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// So many bytes wait no more, since they were taken or nobody will.
+    /// Counts bytes that no longer wait, because they were read or never will be.
     pub(crate) fn waits_no_more(&self, bytes: usize) {
         self.waiting.bytes.fetch_sub(bytes, Relaxed);
         self.unread().bytes.fetch_sub(bytes, Relaxed);
@@ -117,7 +117,7 @@ impl Activity {
         self.waiting.last.store(self.now(), Relaxed);
     }
 
-    /// Comes back when the peer has taken what waits for it too slowly, or room is needed that it takes up.
+    /// Completes when the peer reads its answers too slowly, or when the room that they take is needed for others.
     pub(crate) async fn stalls(&self, limits: &Limits) {
         let late = async {
             let mut until = Instant::now() + limits.write_timeout;
@@ -125,7 +125,7 @@ impl Activity {
                 tokio::time::sleep_until(until).await;
                 let now = Instant::now();
                 until = match self.waiting.bytes.load(Relaxed) {
-                    // What begins to wait after this is not late before the next look.
+                    // Nothing waits: bytes that begin to wait from now on cannot be late before then.
                     0 => now + limits.write_timeout,
                     _ => self.late(limits),
                 };
@@ -140,21 +140,21 @@ impl Activity {
         }
     }
 
-    /// When what waits now has waited for too long.
+    /// When the bytes that wait now will have waited for too long.
     fn late(&self, limits: &Limits) -> Instant {
         let more = Duration::from_secs(self.waiting.taken.load(Relaxed) / limits.body_rate.max(1));
         self.opened + Duration::from_millis(self.waiting.since.load(Relaxed)) + limits.write_timeout + more
     }
 }
 
-/// A part of an answer, which is seen to leave.
+/// A part of an answer, which is counted when it is written to the socket.
 pub(crate) struct Piece {
     bytes: Bytes,
     connection: Arc<Activity>,
 }
 
 impl Piece {
-    /// Of bytes that were said to wait.
+    /// A piece of bytes that already count as waiting.
     pub(crate) fn new(bytes: Bytes, connection: Arc<Activity>) -> Self {
         Self { bytes, connection }
     }

@@ -38,7 +38,8 @@ impl Strings {
         Ok(Self { shape, strings })
     }
 
-    /// Strings from the protocol's bytes: before each string its length, four bytes, the lowest first. Shares the memory.
+    /// Strings from the protocol's bytes: before each string its length, four bytes, the lowest
+    /// first. Shares the memory.
     ///
     /// # Errors
     /// When the bytes end within a string, or there are more or fewer strings than the shape has elements.
@@ -135,7 +136,8 @@ impl Value {
         Ok(self.tensor()?.clone().into())
     }
 
-    /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as [`Strings::from_wire`].
+    /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as
+    /// [`Strings::from_wire`].
     ///
     /// # Errors
     /// When the bytes do not fit the shape, or no dtype holds the elements or one of their values.

@@ -15,7 +15,7 @@ pub(crate) struct Watched<T> {
     read: fn(&[PathBuf]) -> Result<T>,
     value: ArcSwap<T>,
     seen: Mutex<Seen>,
-    /// What holds where the files cannot be read any more; if there is nothing, what was read last.
+    /// The value to fall back to if the files can no longer be read; `None` keeps the last value.
     without: Option<fn() -> T>,
 }
 
@@ -45,7 +45,7 @@ impl<T> Watched<T> {
         })
     }
 
-    /// With what holds where the files cannot be read any more.
+    /// Sets the value to fall back to if the files can no longer be read.
     pub(crate) fn or_else(self, without: fn() -> T) -> Self {
         let without = Some(without);
         Self { without, ..self }

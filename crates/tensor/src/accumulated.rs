@@ -1,28 +1,30 @@
-//! Gradients that come in several contributions.
+//! Gradients that are the sum of several contributions.
 
 use polygrad_core::{Backend, Result};
 
 use crate::Tensor;
 use crate::ops::context;
 
-/// The gradient of one node: a sum, and stretches of it whose other elements are zero.
+/// The gradient of one node: a sum, plus slices that are zero outside a range of one axis.
 pub(crate) struct Accumulated<B: Backend> {
     whole: Option<Tensor<B>>,
     stretches: Option<Stretches<B>>,
 }
 
-/// Along one axis, to be joined once all have come: padding each to the whole and adding it would cost as much for each as for all.
+/// Slices along one axis, which are joined once all have arrived: padding each to the whole extent and adding it would
+/// cost as much for each slice as for all of them.
 struct Stretches<B: Backend> {
     axis: usize,
     /// The extent of the whole.
     dim: usize,
     /// Where each begins.
     parts: Vec<(usize, Tensor<B>)>,
-    /// How long they are in all; an empty one counts as one.
+    /// The sum of their lengths; an empty one counts as one.
     held: usize,
 }
 
-/// As many times the whole are held in stretches before they are joined: slices that overlap could else take any amount of memory.
+/// Slices are joined once their total length exceeds this many times the whole extent: otherwise overlapping slices
+/// could take any amount of memory.
 const MAX_WHOLES: usize = 2;
 
 impl<B: Backend> Accumulated<B> {
@@ -123,7 +125,7 @@ impl<B: Backend> Stretches<B> {
     }
 }
 
-/// As many along an axis, else like `like`, if there are any.
+/// Zeros with extent `len` along an axis, and otherwise like `like`; `None` if `len` is 0.
 fn zeros<B: Backend>(like: &Tensor<B>, axis: usize, len: usize) -> Result<Option<Tensor<B>>> {
     let shape = like.shape().with_dim(axis, len);
     let zeros = || Tensor::full(shape, 0.0, (&like.device(), like.dtype()));
@@ -135,7 +137,7 @@ pub(crate) fn add_to<B: Backend>(sum: &mut Tensor<B>, gradient: Tensor<B>) -> Re
     if sum.is_tracked() || gradient.is_tracked() {
         *sum = sum.add(&gradient)?;
     } else {
-        // The backend adds in place where nobody else holds the memory: so the old handle has to go.
+        // The backend adds in place if the memory has no other owner, so the old handle is dropped first.
         let old = std::mem::replace(&mut sum.value, gradient.value.clone());
         sum.value =
             B::accumulate_grad(old, &gradient.value).map_err(|e| context(e, "accumulate_grad", &[&gradient]))?;

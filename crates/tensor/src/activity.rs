@@ -1,8 +1,8 @@
-//! For whose sake ops run: so that profiles can tell the passes and the modules apart.
+//! What an op is computed for, so that profiles can tell passes and modules apart.
 
 use std::cell::Cell;
 
-/// For whose sake a thread computes. Nodes are those of [`Tensor::node_id`](crate::Tensor::node_id).
+/// What a thread is computing for. Nodes are given by their [`Tensor::node_id`](crate::Tensor::node_id).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
@@ -19,7 +19,8 @@ thread_local! {
     static ACTIVITY: Cell<Activity> = const { Cell::new(Activity::Direct) };
 }
 
-/// For whose sake this thread computes at the moment: for wrappers of a device, which see ops and not where they come from.
+/// What this thread is computing for at the moment. For wrappers of a device, which see ops, but not
+/// where they come from.
 ///
 /// ```
 /// use polygrad_tensor::{Activity, activity};
@@ -40,7 +41,7 @@ impl Active {
         Self(ACTIVITY.replace(activity))
     }
 
-    /// Goes on with another one.
+    /// Switches to another activity.
     #[inline]
     pub(crate) fn turn_to(&self, activity: Activity) {
         ACTIVITY.set(activity);

@@ -6,8 +6,8 @@ use polygrad_core::{Backend, Element, HostTensor, Result};
 use crate::{Device, Tensor};
 
 impl<B: Backend> Tensor<B> {
-    /// An array's values on a device. Without a copy where the array is in row-major order and the backend shares host memory. Needs the
-    /// cargo feature `ndarray`.
+    /// An array's values on a device. Without a copy where the array is in row-major order and the backend shares host
+    /// memory. Needs the cargo feature `ndarray`.
     ///
     /// # Errors
     /// When the array has more than eight axes, the device lacks the dtype, or memory runs out.
@@ -16,7 +16,8 @@ impl<B: Backend> Tensor<B> {
         Self::from_host(host, device)
     }
 
-    /// A copy of the values as an array; [`HostTensor::as_ndarray`] is the way without a copy. Needs the cargo feature `ndarray`.
+    /// A copy of the values as an array; [`HostTensor::as_ndarray`] is the way without a copy. Needs the
+    /// cargo feature `ndarray`.
     ///
     /// # Errors
     /// When `T` is not the tensor's dtype, or the device fails.

@@ -1,4 +1,4 @@
-//! Mixed precision: products in 16 bits, what needs range or precision in f32.
+//! Mixed precision: products in 16 bits, and ops that need range or precision in f32.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static MODE: Cell<Option<DType>> = const { Cell::new(None) };
 }
 
-/// The 16-bit dtype of the [`autocast`] that this thread is in; none outside of one.
+/// The dtype of the [`autocast`] that this thread is in; `None` outside of one.
 #[inline]
 pub fn autocast_dtype() -> Option<DType> {
     MODE.get()
@@ -18,16 +18,18 @@ pub fn autocast_dtype() -> Option<DType> {
 
 /// Runs `f` in mixed precision on this thread, as PyTorch's `torch.autocast("cpu", dtype)`:
 ///
-/// - Products cast their operands to `dtype`, bf16 or f16, and give it: `matmul`, `mm`, `bmm`, `addmm`, `einsum`, `linear`, `conv`,
-///   `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
-/// - Losses, `prod`, pooling over three axes and borders that reflect or replicate cast f16 and bf16 to f32, and give that.
+/// - Products cast their operands to `dtype`, bf16 or f16, and give it: `matmul`, `mm`, `bmm`, `addmm`, `einsum`,
+///   `linear`, `conv`, `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
+/// - Losses, `prod`, pooling over three axes and borders that reflect or replicate cast f16 and bf16
+///   to f32, and give that.
 /// - All other ops give what their operands' dtypes promote to, as always: a sum of bf16 and f32 is f32.
 ///
-/// f64 and integers stay as they are. Casts are ops of the gradient graph, so gradients come in the dtype of the parameters, which stay f32, as does
-/// the optimizer. The backward pass computes in the dtypes of the forward pass, wherever it is called. [`checkpoint`](crate::checkpoint) computes
-/// again in the mode of the first time.
+/// f64 and integers stay as they are. Casts are ops of the gradient graph, so gradients come in the dtype of the
+/// parameters, which stay f32, as does the optimizer. The backward pass computes in the dtypes of the forward pass,
+/// wherever it is called. [`checkpoint`](crate::checkpoint) computes again in the mode of the first time.
 ///
-/// bf16 has the range of f32. Gradients in f16 may fall below its range: scale the loss with the `GradScaler` of polygrad-nn.
+/// bf16 has the range of f32. Gradients in f16 may fall below its range: scale the loss with the
+/// `GradScaler` of polygrad-nn.
 ///
 /// Autocasts nest. `autocast(DType::F32, f)` runs `f` in full precision within another one.
 ///
@@ -74,12 +76,13 @@ pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// What an op that autocast lowers does first, where the mode is on: it casts its operands and runs itself on them outside the mode.
+/// For ops that autocast runs in 16 bits: while the mode is on, such an op first casts its operands, and then runs
+/// itself on them with the mode off.
 #[derive(Clone, Copy)]
 pub(crate) struct Lower(DType);
 
 impl Lower {
-    /// None where the mode is off.
+    /// `None` while the mode is off.
     #[inline]
     pub(crate) fn wanted() -> Option<Self> {
         autocast_dtype().map(Self)
@@ -102,7 +105,7 @@ impl Lower {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// For layers that compute in autocast's dtype as a whole: this tensor as the mode's products would take it.
+    /// Casts this tensor as the mode's products would. For layers that compute as a whole in autocast's dtype.
     ///
     /// # Errors
     /// When memory runs out.
@@ -113,7 +116,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// For ops that autocast computes in f32: this tensor in f32, where the mode is on and that is another dtype.
+    /// For ops that autocast computes in f32: this tensor in f32. `None` if the mode is off, or no cast is needed.
     #[inline]
     pub(crate) fn raised(&self) -> Result<Option<Self>> {
         match autocast_dtype() {

@@ -37,7 +37,8 @@ impl<B: Backend> Default for BackwardOptions<'_, B> {
 }
 
 impl<'a, B: Backend> BackwardOptions<'a, B> {
-    /// The gradient of the tensor that `backward` is called on, of its shape and dtype. Default: 1, for a tensor of one element.
+    /// The gradient of the tensor that `backward` is called on, of its shape and dtype. Default: 1, for a
+    /// tensor of one element.
     #[must_use]
     pub fn gradient(mut self, gradient: &'a Tensor<B>) -> Self {
         self.gradient = Some(gradient);
@@ -51,15 +52,16 @@ impl<'a, B: Backend> BackwardOptions<'a, B> {
         self
     }
 
-    /// Also keeps the gradient of a tensor that is no leaf.
+    /// Also keeps the gradient of this tensor, which is not a leaf.
     #[must_use]
     pub fn capture(mut self, tensor: &Tensor<B>) -> Self {
         self.capture.extend(tensor.node_id());
         self
     }
 
-    /// Is given the gradient of each leaf, after the leaf's [place](GradId::grad_id), once nothing more is added to it, while the pass goes on
-    /// to other leaves; at the end, where the pass cannot tell before. It is not told of leaves that have no gradient. Its errors end the pass.
+    /// Calls `hook` with each leaf's [id](GradId::grad_id) and gradient as soon as that gradient is final, while the
+    /// pass goes on to other leaves, or at the end if the pass cannot know earlier. Leaves without a gradient are not
+    /// reported. An error of the hook ends the pass.
     #[must_use]
     pub fn hook(mut self, hook: impl Fn(u64, &Tensor<B>) -> Result<()> + 'static) -> Self {
         self.hook = Some(Rc::new(hook));
@@ -67,9 +69,9 @@ impl<'a, B: Backend> BackwardOptions<'a, B> {
     }
 }
 
-/// What has a place in the gradient graph: tensors, and parameters that hold one.
+/// Things that have a node in the gradient graph: tensors, and parameters that hold one.
 pub trait GradId {
-    /// The place; none if no gradient flows there.
+    /// The id of the node; `None` if no gradient flows into it.
     fn grad_id(&self) -> Option<u64>;
 
     /// A name for error messages.
@@ -82,7 +84,8 @@ pub trait GradId {
         None
     }
 
-    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is [captured](BackwardOptions::capture).
+    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is
+    /// [captured](BackwardOptions::capture).
     fn is_inner(&self) -> bool {
         false
     }
@@ -126,8 +129,8 @@ impl<B: Backend> Gradient<B> {
 }
 
 impl<B: Backend> Gradients<B> {
-    /// Gradients that were not computed by a backward pass: of a replay, of another process, of a formula. What no gradient flows into is left
-    /// out; of several gradients of one place the last counts.
+    /// Gradients that come from elsewhere than a backward pass: a replay, another process, a formula. Tensors that no
+    /// gradient flows into are left out. If a node is given several times, the last gradient counts.
     pub fn new<'a, G: GradId + 'a>(gradients: impl IntoIterator<Item = (&'a G, Tensor<B>)>) -> Self {
         let mut entries: Vec<Gradient<B>> = Vec::new();
         for (of, value) in gradients {
@@ -184,7 +187,8 @@ impl<B: Backend> Gradients<B> {
         })
     }
 
-    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by each of its names there.
+    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by
+    /// each of its names there.
     pub fn by_name(&self, name: &str) -> Option<&Tensor<B>> {
         let entry = self.entries.iter().find(|entry| entry.is_named(name))?;
         Some(&entry.value)
@@ -232,7 +236,7 @@ impl<B: Backend> Default for Gradients<B> {
     }
 }
 
-/// The names, dtypes and shapes, without values: those may have to be waited for.
+/// Prints names, dtypes and shapes. Printing values might have to wait for the device.
 impl<B: Backend> fmt::Debug for Gradients<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let described = self.iter().map(|(name, gradient)| {
@@ -334,21 +338,21 @@ struct Pending<B: Backend> {
     gradient: Accumulated<B>,
 }
 
-/// What is pending, by id. Boxed, for the map sets aside room for eleven at a time.
+/// The pending nodes, by id. Boxed, since the map allocates room for eleven entries at a time.
 type Frontier<B> = BTreeMap<u64, Box<Pending<B>>>;
 
-/// What leaves' gradients are given to.
+/// The function that receives the gradients of leaves.
 type Hook<B> = dyn Fn(u64, &Tensor<B>) -> Result<()>;
 
 /// Finds out when the gradients of leaves are final.
 struct Watch<B: Backend> {
     hook: Rc<Hook<B>>,
-    /// How often ops that the gradient has not passed use each leaf.
+    /// For each leaf, how many of its uses by ops the gradient has not passed yet.
     uses: HashMap<u64, usize>,
     seen: HashSet<u64>,
-    /// How many segments have not been computed again, each of which may use any leaf.
+    /// How many checkpointed segments have not been recomputed yet. Each of them may use any leaf.
     segments: usize,
-    /// What nobody uses any more.
+    /// Leaves all of whose uses have been passed.
     unused: Vec<u64>,
 }
 
@@ -365,7 +369,7 @@ impl<B: Backend> Watch<B> {
         watch
     }
 
-    /// Takes down who uses leaves in the graph behind `root`.
+    /// Counts the uses of leaves in the graph behind `root`.
     fn follow(&mut self, root: &Arc<Node<B>>) {
         let mut pending = vec![root];
         while let Some(node) = pending.pop() {
@@ -383,7 +387,7 @@ impl<B: Backend> Watch<B> {
         }
     }
 
-    /// The gradient has passed a call, or goes on through what was computed again for it.
+    /// Records that the gradient has passed a call, or goes on through the graph `again` that was recomputed for it.
     fn passed(&mut self, call: &Call<B>, again: Option<&Arc<Node<B>>>) {
         if let Some(again) = again {
             self.follow(again);
@@ -399,11 +403,11 @@ impl<B: Backend> Watch<B> {
         }
     }
 
-    /// A leaf whose gradient is final.
+    /// Takes a leaf whose gradient is final, if there is one.
     fn pop(&mut self, pending: &mut Frontier<B>) -> Option<Box<Pending<B>>> {
         while self.segments == 0 {
             let leaf = self.unused.pop()?;
-            // Segments may have taken it up again.
+            // A recomputed segment may use it again.
             if self.uses.get(&leaf) == Some(&0)
                 && let Some(found) = pending.remove(&leaf)
             {
@@ -421,7 +425,7 @@ struct Wanted<'a> {
     capture: &'a [u64],
 }
 
-/// [`propagate`], with all rules, compiled once.
+/// [`propagate`] for [`AnyBackend`], so that it is compiled once, with all rules.
 #[inline(never)]
 fn propagate_erased(
     root: &Arc<Node<AnyBackend>>,
@@ -441,7 +445,7 @@ fn propagate<B: Backend>(
     watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
-    // What the forward pass cast is cast already.
+    // The casts of the forward pass are ops of the graph; the rules must not cast again.
     let walk = || in_mode(None, || walk_back(root, seed, wanted, watch, active));
     if wanted.create_graph {
         enable_grad(walk)
@@ -450,8 +454,8 @@ fn propagate<B: Backend>(
     }
 }
 
-/// Takes the pending node with the largest id, whose gradient is complete since every user of it has a larger one, and passes the
-/// gradient on; until only leaves have been met.
+/// Repeatedly takes the pending node with the largest id and passes its gradient on, until only leaves are left. Its
+/// gradient is complete, since every node that uses it has a larger id.
 fn walk_back<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
@@ -499,14 +503,15 @@ fn walk_back<B: Backend>(
         next = found.map(|found| (found.node, found.gradient));
     }
     match watch {
-        // Some were final before their turn.
+        // Leaves whose gradients were final early are out of order.
         Some(_) => entries.sort_unstable_by_key(|entry| entry.id),
         None => entries.reverse(),
     }
     Ok(entries)
 }
 
-/// Passes the gradient of a call's output on to its inputs. Gives what was computed again for that, through which it then goes.
+/// Passes the gradient of a call's output on to its inputs. Returns the graph that was recomputed for that, if any,
+/// through which the gradient goes on.
 fn pass<B: Backend>(
     pending: &mut Frontier<B>,
     node: &Arc<Node<B>>,
@@ -515,7 +520,7 @@ fn pass<B: Backend>(
     create_graph: bool,
 ) -> Result<Option<Arc<Node<B>>>> {
     if let Rule::Checkpoint(segment) = &call.rule {
-        // The segment's own nodes are younger than all that is pending, so they are next.
+        // The nodes of the segment are newer than all pending ones, so they come next.
         let output = segment.recompute(call.restore(node, true))?;
         return add_through(pending, &output, gradient);
     }
@@ -554,7 +559,7 @@ fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Acc
     }
 }
 
-/// Goes on behind an output that was computed again, in the graph.
+/// Continues with the node of an output that was recomputed.
 fn add_through<B: Backend>(
     pending: &mut Frontier<B>,
     output: &Tensor<B>,
@@ -567,5 +572,5 @@ fn add_through<B: Backend>(
     Ok(again.cloned())
 }
 
-/// The gradients that a rule gives, one for each input, in order; none where the input has no need of one.
+/// The gradients that a rule returns, one for each input, in order; `None` for an input that needs none.
 pub(crate) type InputGradients<B> = SmallVec<[Option<Tensor<B>>; 2]>;

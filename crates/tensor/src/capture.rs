@@ -9,17 +9,20 @@ use crate::Tensor;
 use crate::autocast::autocast_dtype;
 use crate::random::{GeneratorState, next_key};
 
-/// So many sets of shapes are recorded; further ones are computed as if nothing were captured.
+/// The most sets of shapes that are recorded; inputs of further shapes are computed as if nothing were captured.
 const MAX_PROGRAMS: usize = 8;
 
-/// Runs a computation by its ops alone, without the layers above them: no shapes to check, no gradient graph to build.
+/// Replays a computation as its bare ops, without the layers above them: no shapes to check, no
+/// gradient graph to build.
 ///
-/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are recorded; where both are
-/// the same, op by op and number by number, the rest are replayed: ops that do not depend on the inputs are computed once, and ops that the backend has as one are joined. Otherwise,
-/// and where something cannot be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
+/// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are
+/// recorded; where both are the same, op by op and number by number, the rest are replayed: ops that do not depend on
+/// the inputs are computed once, and ops that the backend has as one are joined. Otherwise, and where something cannot
+/// be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
 ///
-/// What the computation uses and is not among its inputs is frozen, numbers as well as tensors: a replay knows nothing of the code that
-/// was recorded. What it changes outside must be among its outputs. Random numbers are drawn anew each time, those that the code would draw.
+/// Whatever the computation uses besides its inputs is frozen, numbers as well as tensors, since a replay does not run
+/// the recorded code. State that it changes must be among its outputs. Random numbers are drawn anew in each run, and
+/// are the ones that the code would draw.
 ///
 /// `TrainStep::captured` of polygrad-nn is made of it. `S` is what the caller has to remember about the outputs.
 pub struct Capture<S = ()> {
@@ -32,12 +35,12 @@ struct Entry<S> {
     state: State<S>,
 }
 
-/// What must be the same for a recording to be of use.
+/// What must be the same for a recording to be usable.
 struct Signature {
     variant: u64,
     autocast: Option<DType>,
     inputs: Vec<(Shape, DType)>,
-    /// Inputs that were one tensor, which a recording takes for one value.
+    /// Pairs of inputs that were the same tensor, which a recording treats as one value.
     shared: Vec<(usize, usize)>,
     /// A tensor on the device.
     witness: AnyTensor,
@@ -64,8 +67,9 @@ impl<S: Clone> Capture<S> {
         Self::default()
     }
 
-    /// The outputs of `f`, computed by it or by a replay. `inputs` are all tensors that `f` uses and that may be others the next time, at
-    /// least one; `variant` is a number for whatever else decides what it does, such as the mode of a model.
+    /// Returns the outputs of `f`, computed by `f` or by a replay. `inputs` are all tensors that `f` uses and that may
+    /// differ from call to call, at least one. `variant` stands for anything else that decides what `f` does, such as
+    /// the mode of a model.
     ///
     /// # Errors
     /// Those of `f`; those of the device.
@@ -121,8 +125,8 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().any(ready)
     }
 
-    /// The bytes of the values that a replay holds at once, at the most, its inputs aside: of the set of shapes that needs most. None where
-    /// no replay is ready. See [`Program::peak_bytes`].
+    /// The most bytes of values that a replay holds at once, not counting its inputs, for the set of shapes that needs
+    /// most. `None` if no replay is ready. See [`Program::peak_bytes`].
     pub fn peak_bytes(&self) -> Option<usize> {
         let bytes = |entry: &Entry<S>| match &entry.state {
             State::Ready(ready, _) => Some(ready.peak_bytes),
@@ -131,7 +135,7 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().filter_map(bytes).max()
     }
 
-    /// Why the last run was no replay, if that will not change; none where it was one, or the next may be.
+    /// Why the last run was not a replay and later ones will not be either. `None` if it was one, or the next may be.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -139,7 +143,7 @@ impl<S: Clone> Capture<S> {
 
 impl<S> Entry<S> {
     fn fits(&self, variant: u64, inputs: &[AnyTensor]) -> bool {
-        // A replay does with more that are one tensor; a second recording has to be as the first.
+        // A replay also works if more of the inputs are the same tensor; a second recording has to match the first.
         let is_first = matches!(self.state, State::Once(_));
         self.signature.fits(variant, inputs) && (!is_first || self.signature.shared == shared(inputs))
     }
@@ -178,7 +182,7 @@ pub(crate) fn tensors(values: Vec<AnyTensor>) -> Vec<Tensor> {
     values.into_iter().map(Tensor::from_inner).collect()
 }
 
-/// Runs `f` and takes down what it does.
+/// Runs `f` and records it.
 pub(crate) fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<Tensor>, S)>) -> Result<Recorded<S>> {
     let mut next = GeneratorState::current();
     let (outputs, s, program) = record(inputs, || {

@@ -10,7 +10,7 @@ use crate::{Tensor, enable_grad, no_grad};
 
 type Function<B> = dyn Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync;
 
-/// A part of the forward pass that is computed again in the backward pass instead of being kept.
+/// A part of the forward pass that the backward pass computes again, so that its intermediate values need not be kept.
 pub(crate) struct Segment<B: Backend> {
     function: Box<Function<B>>,
     generator: GeneratorState,
@@ -18,7 +18,8 @@ pub(crate) struct Segment<B: Backend> {
 }
 
 impl<B: Backend> Segment<B> {
-    /// The output again, this time with its graph. Random numbers and autocast are those of the first time.
+    /// Computes the output again, this time with its graph, with the random numbers and the autocast
+    /// mode of the first time.
     pub(crate) fn recompute(&self, inputs: SmallVec<[Tensor<B>; 2]>) -> Result<Tensor<B>> {
         let again = || enable_grad(|| with_generator_state(self.generator, || (self.function)(&inputs)));
         in_mode(self.autocast, again)
@@ -27,8 +28,8 @@ impl<B: Backend> Segment<B> {
 
 /// Computes `function(inputs)` without keeping what its gradient needs; the backward pass computes it again.
 ///
-/// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers from the
-/// thread's generator are taken care of.
+/// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers
+/// from the thread's generator are taken care of.
 ///
 /// # Errors
 /// Those of `function`, here and again in the backward pass.

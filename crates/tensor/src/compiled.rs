@@ -10,10 +10,11 @@ use crate::graph::needs_graph;
 use crate::random::next_key;
 use crate::{Tensor, no_grad};
 
-/// A computation that was recorded once, with what depends on constants computed and ops joined, for inputs of the same shapes and dtypes.
+/// A computation that was recorded for inputs of certain shapes and dtypes, with constants folded and ops fused.
 /// Several threads may run it at the same time.
 ///
-/// What the computation used and was not among its inputs is frozen, numbers as well as tensors. Random numbers are drawn anew each time.
+/// Whatever the computation used besides its inputs is frozen, numbers as well as tensors. Random numbers are
+/// drawn anew in each run.
 ///
 /// `model.compile(&example)` of polygrad-nn is made of it.
 pub struct Compiled {
@@ -24,11 +25,13 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Records `f`, which computes its outputs from `inputs`, at least one. It is called twice, to see whether it does the same each time.
+    /// Records `f`, which computes its outputs from `inputs`, at least one. It is called twice, to see whether it
+    /// does the same each time.
     ///
     /// # Errors
-    /// Those of `f`; [`ErrorKind::Unsupported`] where it cannot be recorded: it reads values on the host ([`Tensor::item`],
-    /// [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time; and where two inputs are one tensor.
+    /// Those of `f`; [`ErrorKind::Unsupported`] where it cannot be recorded: it reads values on the host
+    /// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each
+    /// time; and where two inputs are one tensor.
     pub fn new(inputs: &[Tensor], f: impl Fn() -> Result<Vec<Tensor>>) -> Result<Self> {
         let inputs: Vec<AnyTensor> = inputs.iter().map(|x| x.value.clone()).collect();
         if let Some((a, b)) = shared(&inputs).first() {
@@ -55,8 +58,8 @@ impl Compiled {
     /// The outputs for inputs of the shapes, dtypes and device that it was recorded with.
     ///
     /// # Errors
-    /// When there are more or fewer inputs or others; [`ErrorKind::NoGradient`] when an input requires a gradient, which would end here
-    /// without a word; when the device fails.
+    /// When there are more or fewer inputs or others; [`ErrorKind::NoGradient`] when an input requires a gradient,
+    /// which would end here without a word; when the device fails.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         for input in inputs {
             self.witness.check_device(input)?;

@@ -1,7 +1,8 @@
-//! From a generic function to its twin for [`AnyBackend`](polygrad_core::AnyBackend), which is compiled once, with the library.
+//! From a generic function to its twin for [`AnyBackend`](polygrad_core::AnyBackend), which is compiled
+//! once, with the library.
 //!
-//! Where [`Backend::ERASED`](polygrad_core::Backend::ERASED) holds, `Tensor<B>` and `Tensor<AnyBackend>` are one type, which the compiler does
-//! not know: these say so.
+//! If [`Backend::ERASED`](polygrad_core::Backend::ERASED) holds, `Tensor<B>` and `Tensor<AnyBackend>` are the same
+//! type. The compiler cannot see that, so these functions convert between them.
 
 use std::any::Any;
 

@@ -6,8 +6,9 @@ thread_local! {
     static FLOPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `f`, and counts the floating-point operations of its matrix products, convolutions and attention on this thread, forward and
-/// backward, a multiplication with its addition as two. Other ops count for nothing, as in PyTorch's `FlopCounterMode`.
+/// Runs `f`, and counts the floating-point operations of its matrix products, convolutions and attention on this
+/// thread, forward and backward, a multiplication with its addition as two. Other ops count for nothing, as in
+/// PyTorch's `FlopCounterMode`.
 ///
 /// ```
 /// # use polygrad_reference::Reference;
@@ -27,8 +28,9 @@ pub fn count_flops<R>(f: impl FnOnce() -> R) -> (R, u64) {
     (result, FLOPS.get().wrapping_sub(before))
 }
 
-/// What this thread has counted since it began, as [`count_flops`] does. An op is counted right after the backend has computed it, so what
-/// is counted between the end of one op and the beginning of the next one belongs to the first.
+/// The operations that this thread has counted since it started, by the rules of [`count_flops`]. An op is
+/// counted right after the backend has computed it, so a count between the end of one op and the start of the
+/// next belongs to the first.
 #[inline]
 pub fn flops_counted() -> u64 {
     FLOPS.get()

@@ -4,7 +4,8 @@ use polygrad_core::{Backend, DType, Error, ErrorKind, HostTensor, Result};
 
 use crate::{BackwardOptions, Tensor, no_grad};
 
-/// The gradient of `Σ function(inputs) · cotangent` wrt input `wrt`, from central differences with a step of `eps`. Use f64.
+/// The gradient of `Σ function(inputs) · cotangent` wrt input `wrt`, from central differences with a
+/// step of `eps`. Use f64.
 ///
 /// # Errors
 /// Those of `function`; and when there is no such input, or it is no float.
@@ -54,12 +55,13 @@ pub fn numerical_gradient<B: Backend>(
     Tensor::from_host(HostTensor::new(shape, gradient)?.cast(dtype), &device)
 }
 
-/// Checks the gradients of `function` wrt all float inputs against central differences, as `torch.autograd.gradcheck` does: step 1e-6,
-/// tolerance 1e-5 absolute plus 1e-3 relative. The output's gradient is made of fixed irregular numbers.
+/// Checks the gradients of `function` wrt all float inputs against central differences, as
+/// `torch.autograd.gradcheck` does: step 1e-6, tolerance 1e-5 absolute plus 1e-3 relative. The output's gradient is
+/// made of fixed irregular numbers.
 ///
 /// # Errors
-/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::DType`] when a float input is not f64; and those of
-/// `function`.
+/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::DType`] when a float input is not f64;
+/// and those of `function`.
 pub fn gradcheck<B: Backend>(function: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>>, inputs: &[Tensor<B>]) -> Result<()> {
     check(function, inputs, 1e-6, 1e-5, 1e-3)
 }

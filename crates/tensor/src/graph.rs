@@ -27,7 +27,7 @@ pub(crate) struct Node<B: Backend> {
 pub(crate) enum Kind<B: Backend> {
     Leaf(Leaf),
     Op(Call<B>),
-    /// Outside the graph, and remembers what cut it off.
+    /// Outside the graph, with the op that cut it off.
     Cut(Cut),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Kind<B: Backend> {
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     pub(crate) op: &'static str,
-    /// What it gave.
+    /// The dtype of its result.
     pub(crate) dtype: DType,
 }
 
@@ -51,7 +51,7 @@ impl Leaf {
         self.name.get().cloned()
     }
 
-    /// The first name stays.
+    /// Does nothing if there is a name already.
     pub(crate) fn set_name(&self, name: &str) {
         self.name.get_or_init(|| name.into());
     }
@@ -60,7 +60,7 @@ impl Leaf {
         self.others.get().cloned()
     }
 
-    /// The first ones stay.
+    /// Does nothing if there are further names already.
     pub(crate) fn set_others(&self, names: impl FnOnce() -> Arc<[Box<str>]>) {
         self.others.get_or_init(names);
     }
@@ -90,8 +90,8 @@ pub(crate) struct Edge<B: Backend> {
     pub(crate) dtype: DType,
 }
 
-/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order gradients
-/// (an output cannot hold its own node: that would be a cycle).
+/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order
+/// gradients (an output cannot hold its own node: that would be a cycle).
 pub(crate) struct Saved<B: Backend> {
     value: B::Tensor,
     source: Source,
@@ -107,7 +107,7 @@ enum Source {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What the node that is made next is called at least, on any thread: those made from now on have this id or a larger one.
+/// A lower bound for new nodes: every node that is made from now on, on any thread, has this id or a larger one.
 pub fn next_node_id() -> u64 {
     NEXT_ID.load(Ordering::Relaxed)
 }
@@ -124,7 +124,7 @@ impl<B: Backend> Node<B> {
         }
     }
 
-    /// No place in the graph, so it needs no number.
+    /// It is not in the graph, so it needs no id of its own.
     fn cut(cut: Cut) -> Self {
         Self {
             id: 0,
@@ -279,7 +279,8 @@ pub(crate) fn needs_graph<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.is_tracked()) && is_grad_enabled()
 }
 
-/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op if an input was in it.
+/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op
+/// if an input was in it.
 #[inline]
 pub(crate) fn cut<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: &'static str) -> Tensor<B> {
     let mut out = Tensor::from_inner(value);
@@ -302,7 +303,7 @@ fn may_be_marked<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.node.is_some()) && is_grad_enabled()
 }
 
-/// What cut off the first input that was cut off, for a result outside the graph.
+/// For a result outside the graph: the mark of the first input that was cut off.
 #[cold]
 fn mark_of<B: Backend>(inputs: &[&Tensor<B>]) -> Option<Arc<Node<B>>> {
     let marks = inputs.iter().filter_map(|input| input.node.as_ref());
@@ -333,7 +334,7 @@ pub(crate) fn record_first<B: Backend>(
     }
 }
 
-/// [`record_first`] while somebody looks.
+/// [`record_first`] while a hook watches.
 #[cold]
 fn record_seen<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
     let name = op.name();
@@ -345,7 +346,7 @@ fn record_seen<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&T
     out
 }
 
-/// Apart from [`record_first`], which is compiled anew for each op.
+/// Not part of [`record_first`], since that is compiled anew for each op.
 #[inline(never)]
 fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
     if !inputs.iter().any(|input| input.is_tracked()) {
@@ -356,7 +357,8 @@ fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Ten
     record_rule(value, others, inputs, Rule::Op(op), saved)
 }
 
-/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through which no gradient flows.
+/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through
+/// which no gradient flows.
 pub(crate) fn record_rule<B: Backend>(
     value: B::Tensor,
     others: &[&B::Tensor],
@@ -382,7 +384,7 @@ pub(crate) fn record_rule<B: Backend>(
         }
     }
     let mut edges = SmallVec::new();
-    // By hand: `collect` of a SmallVec costs as much as all else here.
+    // A loop, since collecting into a `SmallVec` costs as much as everything else here.
     for input in inputs {
         edges.push(Edge {
             node: input.graph_node().cloned(),
@@ -390,7 +392,7 @@ pub(crate) fn record_rule<B: Backend>(
             dtype: input.dtype(),
         });
     }
-    // Written where it stays, not handed from one function to the next: it is several cache lines large.
+    // Built in place and not passed between functions, since it is several cache lines large.
     let node = Arc::new(Node {
         id: next_id(),
         kind: Kind::Op(Call {

@@ -9,7 +9,7 @@ use polygrad_core::Backend;
 use crate::Tensor;
 use crate::activity::{Activity, activity};
 
-/// What an op took first, and what it gave first: to be downcast from what [`with_op_hook`] is given.
+/// The first input and the first output of an op; the hook of [`with_op_hook`] downcasts its argument to this.
 #[doc(hidden)]
 pub struct OpCall<B: Backend> {
     pub input: Tensor<B>,
@@ -19,13 +19,13 @@ pub struct OpCall<B: Backend> {
 type Hook = Rc<dyn Fn(&'static str, &dyn Any)>;
 
 thread_local! {
-    /// Beside the hook itself, for it is asked after each op.
+    /// Kept apart from the hook itself, since it is checked after each op.
     static ON: Cell<bool> = const { Cell::new(false) };
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, and calls the hook with the name of each op that takes tensors, of a forward pass on this thread, and an [`OpCall`]. What the hook
-/// itself computes it is not told of. One of these inside of another is alone until it ends.
+/// Runs `f`, and calls the hook for each op on tensors in a forward pass on this thread, with the op's name and an
+/// [`OpCall`]. Ops that the hook itself computes are not reported. Inside a nested call only the inner hook is called.
 #[doc(hidden)]
 pub fn with_op_hook<R>(hook: Hook, f: impl FnOnce() -> R) -> R {
     /// Puts the hook before it back when `f` panics, too.
@@ -46,7 +46,7 @@ pub(crate) fn is_on() -> bool {
     ON.get()
 }
 
-/// Tells of a result.
+/// Reports a result to the hook.
 #[cold]
 pub(crate) fn report<B: Backend>(op: &'static str, inputs: &[&Tensor<B>], output: &Tensor<B>) {
     struct On;

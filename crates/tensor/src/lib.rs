@@ -1,7 +1,8 @@
 //! Tensors with automatic differentiation, on any backend.
 //!
-//! [`Tensor`] is an array on a [`Device`]; ops on tensors that require a gradient are recorded in the tensors themselves, and
-//! [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph that is dropped is gone.
+//! [`Tensor`] is an array on a [`Device`]; ops on tensors that require a gradient are recorded in the tensors
+//! themselves, and [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph
+//! that is dropped is gone.
 //!
 //! ```
 //! use polygrad_reference::Reference;

@@ -6,8 +6,9 @@ use crate::Tensor;
 
 /// The other operand of [`Tensor::add`], [`Tensor::gt`] and the like: a tensor, a reference to one, or a number.
 ///
-/// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float); beside f16 and bf16 it is not rounded. In
-/// comparisons it is rounded to the tensor's dtype first, so that a tensor that was made of a number equals it.
+/// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float). With f16 and bf16 the
+/// number itself is not rounded, only the result. In comparisons it is rounded to the tensor's dtype first, so that a
+/// tensor that was made from a number equals it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor of backend `{B}` nor a number",
     label = "takes a tensor, a reference to one, or a number",
@@ -23,7 +24,7 @@ pub trait Operand<B: Backend> {
     #[doc(hidden)]
     fn compared(self, op: CompareOp, left: &Tensor<B>) -> Result<Tensor<B>>;
 
-    /// As a tensor, which a number becomes in the dtype in which it meets the left one.
+    /// Converts to a tensor; a number gets the dtype in which it is combined with the left operand.
     #[doc(hidden)]
     fn beside(self, left: &Tensor<B>) -> Result<Tensor<B>>;
 }

@@ -1,7 +1,8 @@
-//! `+`, `-`, `*`, `/`, `%` and unary `-`, with tensors and numbers on either side, and with the result of an op on the left.
+//! `+`, `-`, `*`, `/`, `%` and unary `-`, with tensors and numbers on either side, and with the result
+//! of an op on the left.
 //!
-//! Rust's coherence rules allow no `Result` beside a number or another `Result`: there a `?` is needed. Numbers are f64 or i64, one of each
-//! kind, so that a literal needs no suffix; an f32 in a variable is converted with `f64::from`.
+//! Rust's coherence rules allow no `Result` beside a number or another `Result`: there a `?` is needed. Numbers are f64
+//! or i64, one of each kind, so that a literal needs no suffix; an f32 in a variable is converted with `f64::from`.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 

@@ -117,14 +117,16 @@ impl<B: Backend> Tensor<B> {
         Ok(keys.sort(0, false)?.1)
     }
 
-    /// Indices along the last axis, i64, drawn with these weights, which need not sum to 1: `[…, num_samples]` of `[…, C]`. Without
-    /// replacement no index is drawn twice. Weights must be 0 or above, and not all 0; they are not looked at.
+    /// Indices along the last axis, i64, drawn with these weights, which need not sum to 1: `[…, num_samples]`
+    /// of `[…, C]`. Without replacement no index is drawn twice. Weights must be 0 or above, and not all 0;
+    /// they are not looked at.
     ///
-    /// Source: the largest of logarithms with Gumbel noise; Kool and others, "Stochastic beams and where to find them" (2019), for draws
-    /// without replacement.
+    /// Source: the largest of logarithms with Gumbel noise; Kool and others, "Stochastic beams and where to find them"
+    /// (2019), for draws without replacement.
     ///
     /// # Errors
-    /// For a tensor of rank 0 or of integers; without replacement, when there are fewer weights than samples; when memory runs out.
+    /// For a tensor of rank 0 or of integers; without replacement, when there are fewer weights than samples;
+    /// when memory runs out.
     pub fn multinomial(&self, num_samples: usize, replacement: bool) -> Result<Self> {
         let fail = |e| context(e, "multinomial", &[self]);
         let shape = self.shape();

@@ -12,8 +12,8 @@ use crate::ops::context;
 
 /// An array of up to eight dimensions on a device, which remembers how it was computed where a gradient is wanted.
 ///
-/// Cloning is cheap and shares the values; tensors do not change once made. `Tensor` without a parameter runs on a backend chosen
-/// at run time; `Tensor<B>` on one chosen at compile time.
+/// Cloning is cheap and shares the values; tensors do not change once made. `Tensor` without a parameter runs on a
+/// backend chosen at run time; `Tensor<B>` on one chosen at compile time.
 pub struct Tensor<B: Backend = AnyBackend> {
     pub(crate) value: B::Tensor,
     pub(crate) node: Option<Arc<Node<B>>>,
@@ -124,8 +124,9 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// Gives a leaf further names, by which [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient as well: those of a parameter
-    /// that stands at several places of a model. Those given first stay; does nothing to other tensors.
+    /// Gives a leaf further names, by which [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient
+    /// as well: those of a parameter that stands at several places of a model. Those given first stay; does
+    /// nothing to other tensors.
     pub fn set_other_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
         if let Some(leaf) = self.node.as_ref().and_then(|node| node.as_leaf()) {
             leaf.set_others(|| names.into_iter().map(Box::from).collect());
@@ -137,12 +138,13 @@ impl<B: Backend> Tensor<B> {
         self.graph_node().map(|node| node.id())
     }
 
-    /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. When `update` fails or panics,
-    /// or changes shape or dtype, the tensor is as it was; so it keeps the old values until `update` is done.
+    /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. If
+    /// `update` fails, panics, or changes shape or dtype, the tensor stays as it was, which means that the old values
+    /// are held until `update` returns.
     ///
     /// # Errors
-    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph; [`ErrorKind::Shape`] or [`ErrorKind::DType`]
-    /// if its shape or dtype changes.
+    /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph; [`ErrorKind::Shape`] or
+    /// [`ErrorKind::DType`] if its shape or dtype changes.
     pub fn update(&mut self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
         /// Puts the old values back, unless they have been taken out.
         struct Restore<'a, T>(&'a mut T, Option<T>);
@@ -178,8 +180,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::update`] that works in the tensor's own memory where nobody else holds it, so that there are no old values to go back to:
-    /// how optimizers change parameters. `update` has to leave the value alone when it fails, and to keep its shape and dtype.
+    /// [`Tensor::update`] in the tensor's own memory, if it is not shared: this is how optimizers change
+    /// parameters. There are no old values to go back to, so `update` must leave the value alone if it fails, and
+    /// keep its shape and dtype.
     ///
     /// # Errors
     /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph.
@@ -209,7 +212,8 @@ impl<B: Backend> Tensor<B> {
         self.to_host()?.to_vec().map_err(|e| e.with_op("to_vec"))
     }
 
-    /// The values as real numbers, whatever the dtype, in row-major order. An i64 beyond ±2⁵³ is rounded: [`Tensor::to_vec`] does not.
+    /// The values as real numbers, whatever the dtype, in row-major order. An i64 beyond ±2⁵³ is rounded:
+    /// [`Tensor::to_vec`] does not.
     ///
     /// # Errors
     /// When the device fails.
@@ -217,7 +221,8 @@ impl<B: Backend> Tensor<B> {
         Ok(self.to_host()?.to_f64_vec())
     }
 
-    /// The value of a tensor with a single element, as a real number. An i64 beyond ±2⁵³ is rounded: [`Tensor::to_vec`] does not.
+    /// The value of a tensor with a single element, as a real number. An i64 beyond ±2⁵³ is rounded:
+    /// [`Tensor::to_vec`] does not.
     ///
     /// # Errors
     /// When it has more or fewer elements, or the device fails.
@@ -260,7 +265,7 @@ impl<B: Backend> Tensor<B> {
         Tensor::from_inner(polygrad_core::AnyTensor::new::<B>(self.value))
     }
 
-    /// Fails when two tensors cannot meet in one op.
+    /// Fails if two tensors cannot be operands of one op, since they are on different devices.
     #[inline]
     pub(crate) fn check_device(&self, other: &Self) -> Result<()> {
         if B::same_device(&self.value, &other.value) {

@@ -1,4 +1,4 @@
-//! A device over another one whose every call is watched.
+//! A device that wraps another one and watches all of its calls.
 
 use std::any::TypeId;
 use std::fmt;
@@ -11,7 +11,7 @@ use polygrad_core::{
     OpDesc, Outputs, RandomKey, Result, Scalar, Shape,
 };
 
-/// A call that does work. What only asks (shapes, capabilities) is none.
+/// A call that does work. Queries (shapes, capabilities) are not calls in this sense.
 #[derive(Clone, Copy, Debug)]
 pub enum Call<'a> {
     /// [`DynBackend::from_host`].
@@ -50,24 +50,24 @@ pub trait Hooks: Send + Sync + 'static {
     /// Before a call.
     ///
     /// # Errors
-    /// Become those of the call, which is then not made.
+    /// They become errors of the call, which is then not made.
     fn before(&self, _call: &Call<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Makes a call, by `run`, in which only the device below is at work: so that it can be timed. `operands` are dtype and shape of the tensors
-    /// that the call takes: of an update, those that it changes and then the gradient; of a call that takes none, the one that it makes.
-    /// By default [`Hooks::before`] and then `run`.
+    /// Makes the call with `run`, in which only the wrapped device works, so that it can be timed. `operands` are the
+    /// dtypes and shapes of the tensors that the call takes: for an update, those that it changes and then the
+    /// gradient; for a call that takes none, the one that it makes. By default calls [`Hooks::before`] and then `run`.
     ///
     /// # Errors
-    /// Become those of the call. Those of the device below stay with `run`.
+    /// They become errors of the call. Errors of the wrapped device stay inside `run`.
     fn around(&self, call: &Call<'_>, _operands: &[(DType, Shape)], run: &mut dyn FnMut()) -> Result<()> {
         self.before(call)?;
         run();
         Ok(())
     }
 
-    /// After a call that went well, for each tensor that it made or changed: what is taken for it.
+    /// Called after a successful call, for each tensor that it made or changed. What it returns replaces that tensor.
     ///
     /// # Errors
     /// Become those of the call.
@@ -117,7 +117,7 @@ struct State {
 }
 
 impl Wrapped {
-    /// A device over `device`, whose calls go past `hooks`.
+    /// A device that wraps `device` and passes its calls to `hooks`.
     pub fn new<B: Backend>(device: &Device<B>, hooks: Arc<impl Hooks>) -> Self {
         Self(Arc::new(State {
             inner: device.clone().into_any().inner().clone(),
@@ -228,7 +228,7 @@ fn foreign(found: &dyn DynBackend) -> Error {
     Error::new(ErrorKind::Device, message).with_hint("move it with to_device or to_backend first")
 }
 
-/// The backend of all wrapped devices; what differs is in the devices.
+/// The backend of all wrapped devices, which differ only in their hooks.
 struct Wrapper;
 
 impl DynBackend for Wrapper {
@@ -323,7 +323,7 @@ impl DynBackend for Wrapper {
         let bare = bare.collect::<Result<Vec<_>>>()?;
         let operands: Vec<_> = bare.iter().chain([grad]).map(operand).collect();
         let call = Call::Op(op);
-        // The wrapping goes away for the time of the call, so that the device below gets the only handles and can work in place.
+        // Tensors are unwrapped for the call, so that the wrapped device gets the only handles and can work in place.
         for (target, bare) in targets.iter_mut().zip(bare) {
             **target = bare;
         }

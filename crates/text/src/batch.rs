@@ -85,8 +85,8 @@ impl Tokenizer {
     /// ```
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`]; when there are no texts, the options do not fit each other or a text, or texts of different lengths are not to be filled
-    /// up.
+    /// As [`Tokenizer::encode`]; when there are no texts, the options do not fit each other or a text, or texts of
+    /// different lengths are not to be filled up.
     pub fn batch<'a, B: Backend>(
         &self,
         texts: impl IntoIterator<Item = impl Into<TextInput<'a>>>,

@@ -39,7 +39,8 @@ pub enum Padding {
     Length(usize),
 }
 
-/// How [`Tokenizer::batch`] cuts texts and fills them up. [`Tokenizer::batch_config`] gives what the tokenizer's file says.
+/// How [`Tokenizer::batch`] cuts texts and fills them up. [`Tokenizer::batch_config`] gives what the
+/// tokenizer's file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchConfig {
     pub(crate) max_length: Option<usize>,
@@ -109,8 +110,8 @@ impl BatchConfig {
         self
     }
 
-    /// Whether the pieces that are cut off are rows, too, behind that of their text: [`Batch::samples`](crate::Batch::samples) says whose they are.
-    /// Default: false.
+    /// Whether the pieces that are cut off are rows, too, behind that of their text:
+    /// [`Batch::samples`](crate::Batch::samples) says whose they are. Default: false.
     #[must_use]
     pub const fn overflowing(mut self, overflowing: bool) -> Self {
         self.overflowing = overflowing;
@@ -152,7 +153,8 @@ impl BatchConfig {
         self
     }
 
-    /// Whether rows have the special tokens that a model is to be given, such as BERT's `[CLS]` and `[SEP]`. Default: true.
+    /// Whether rows have the special tokens that a model is to be given, such as BERT's `[CLS]` and
+    /// `[SEP]`. Default: true.
     #[must_use]
     pub const fn special(mut self, special: bool) -> Self {
         self.special = special;
@@ -176,7 +178,8 @@ impl BatchConfig {
         Ok(match (self.truncation, second) {
             (Truncation::LongestFirst, None) => (room, 0),
             (Truncation::LongestFirst, Some(second)) => {
-                // As the crate tokenizers does it: the longer one alone where that is enough, else half of the room for each.
+                // As the crate tokenizers does it: the longer one alone where that is enough, else half
+                // of the room for each.
                 let short = first.min(second);
                 let (mut a, mut b) = (short, room.saturating_sub(short).max(short));
                 if a + b > room {
@@ -196,8 +199,9 @@ impl BatchConfig {
 }
 
 impl Tokenizer {
-    /// How the tokenizer's file says that batches are made, by its sections `truncation` and `padding`. Where it does not say it, texts are whole and
-    /// filled up on the right to the longest, with the token `[PAD]` or `<pad>` if there is one.
+    /// How the tokenizer's file says that batches are made, by its sections `truncation` and `padding`. Where it
+    /// does not say it, texts are whole and filled up on the right to the longest, with the token `[PAD]` or
+    /// `<pad>` if there is one.
     pub fn batch_config(&self) -> BatchConfig {
         let mut config = BatchConfig {
             pad_id: ["[PAD]", "<pad>"].iter().find_map(|token| self.token_to_id(token)),

@@ -26,8 +26,8 @@ const QWEN2: &str =
 const SPECIAL: [i64; 2] = [3, 4];
 
 impl Tokenizer {
-    /// A byte-level BPE tokenizer out of a GGUF file's metadata: `tokenizer.ggml.pre`, `tokens`, `merges` and `token_type` (empty where the file has
-    /// none), of files whose `tokenizer.ggml.model` is `gpt2`.
+    /// A byte-level BPE tokenizer out of a GGUF file's metadata: `tokenizer.ggml.pre`, `tokens`, `merges` and
+    /// `token_type` (empty where the file has none), of files whose `tokenizer.ggml.model` is `gpt2`.
     ///
     /// # Errors
     /// When the texts are split in a way that is not there, or the lists do not fit together.

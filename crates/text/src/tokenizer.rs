@@ -74,8 +74,8 @@ impl Tokenizer {
         Self::from_json(&text).map_err(|e| e.with_hint(format!("is {} a tokenizer.json?", path.display())))
     }
 
-    /// [`Tokenizer::from_file`] for its text. Truncation and padding that it asks for are those of a [batch](Tokenizer::batch_config);
-    /// [`Tokenizer::encode`] gives whole texts.
+    /// [`Tokenizer::from_file`] for its text. Truncation and padding that it asks for are those of a
+    /// [batch](Tokenizer::batch_config); [`Tokenizer::encode`] gives whole texts.
     ///
     /// # Errors
     /// When it is not of that format.
@@ -114,7 +114,8 @@ impl Tokenizer {
         }
     }
 
-    /// Byte-level BPE of up to `vocab_size` tokens (at least 256: all bytes are there), learned from texts; `special_tokens` come first.
+    /// Byte-level BPE of up to `vocab_size` tokens (at least 256: all bytes are there), learned from texts;
+    /// `special_tokens` come first.
     ///
     /// Source: Radford et al., "Language models are unsupervised multitask learners" (2019).
     ///
@@ -196,7 +197,8 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of a text. `special` adds the special tokens that a model is to be given, such as BERT's `[CLS]` and `[SEP]`.
+    /// The ids of a text. `special` adds the special tokens that a model is to be given, such as BERT's
+    /// `[CLS]` and `[SEP]`.
     ///
     /// # Errors
     /// When a character is not in the vocabulary of a tokenizer of characters.
@@ -228,8 +230,9 @@ impl Tokenizer {
         Ok(Encoding::from_tokens(ids.into_iter().map(token).collect(), 0))
     }
 
-    /// The ids of the beginning of a text, for who can take `most` tokens: those of the whole text, and true; or, of a longer one, more than
-    /// `most`, of which the first `most` are those of the whole text, and false. What is behind them is not read.
+    /// The ids of the beginning of a text, for who can take `most` tokens: those of the whole text, and true; or, of
+    /// a longer one, more than `most`, of which the first `most` are those of the whole text, and false. What is
+    /// behind them is not read.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`]; a text that is long and of few tokens, such as one of spaces.

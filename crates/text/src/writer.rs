@@ -38,7 +38,8 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
     /// Each prompt with what the model adds to it, up to `count` tokens.
     ///
     /// # Errors
-    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; a prompt of more tokens than the model has positions; an empty stop string.
+    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; a prompt of more tokens than the model has positions;
+    /// an empty stop string.
     pub fn write(&self, prompts: &[&str], count: usize, config: &GenerateConfig) -> Result<Vec<String>> {
         let mut texts: Vec<String> = prompts.iter().map(|&prompt| prompt.to_owned()).collect();
         self.stream(prompts, count, config, |text, piece| {
@@ -48,8 +49,8 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         Ok(texts)
     }
 
-    /// Hands each piece of text over as it comes, with the number of its prompt. What may be the beginning of a stop string is held back until it is
-    /// known.
+    /// Hands each piece of text over as it comes, with the number of its prompt. What may be the beginning of a stop
+    /// string is held back until it is known.
     ///
     /// # Errors
     /// As [`Writer::write`], and those of `piece`, which end it.

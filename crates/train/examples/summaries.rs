@@ -1,5 +1,5 @@
-//! Writes one summary of each kind, and a run for MLflow, for scripts/read_summaries.py, which reads them by TensorBoard and MLflow themselves:
-//! `cargo run -p polygrad-train --example summaries -- FOLDER`.
+//! Writes one summary of each kind, and a run for MLflow, for scripts/read_summaries.py, which reads them by
+//! TensorBoard and MLflow themselves: `cargo run -p polygrad-train --example summaries -- FOLDER`.
 
 use std::path::PathBuf;
 

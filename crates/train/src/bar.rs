@@ -76,7 +76,8 @@ fn line(position: u64, length: u64, words: &str, width: usize) -> String {
     whole.chars().take(width.saturating_sub(1)).collect()
 }
 
-/// Columns and lines of the terminal, by the feature `terminal` or the variables `COLUMNS` and `LINES`; 80 and 24 where neither says.
+/// Columns and lines of the terminal, by the feature `terminal` or the variables `COLUMNS` and `LINES`; 80 and
+/// 24 where neither says.
 pub fn terminal_size() -> (usize, usize) {
     #[cfg(all(unix, feature = "terminal"))]
     if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr())

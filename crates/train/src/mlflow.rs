@@ -1,5 +1,5 @@
-//! Runs in MLflow's file store, as MLflow's own clients write and read it: a folder for each experiment, in it one for each run, in that a
-//! file for each metric and each parameter.
+//! Runs in MLflow's file store, as MLflow's own clients write and read it: a folder for each experiment, in it one for
+//! each run, in that a file for each metric and each parameter.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +21,8 @@ enum Status {
     Failed = 4,
 }
 
-/// A callback that leaves the measurements of a run in a file store of MLflow, such as the folder `mlruns`, which `mlflow ui` shows.
+/// A callback that leaves the measurements of a run in a file store of MLflow, such as the folder `mlruns`,
+/// which `mlflow ui` shows.
 ///
 /// ```no_run
 /// use polygrad_train::{MlflowLogger, TrainerConfig};
@@ -33,7 +34,8 @@ enum Status {
 /// # }
 /// ```
 ///
-/// A run of the same name in the same experiment is gone on with: measurements of steps that the trainer takes anew are dropped.
+/// A run of the same name in the same experiment is gone on with: measurements of steps that the trainer
+/// takes anew are dropped.
 #[derive(Debug)]
 pub struct MlflowLogger {
     folder: PathBuf,
@@ -225,7 +227,8 @@ fn make(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A folder in a folder, which is made if it is not there. The run may come from somebody else: no link leads out of it.
+/// A folder in a folder, which is made if it is not there. The run may come from somebody else: no
+/// link leads out of it.
 fn nested<'a>(folder: &Path, parts: impl Iterator<Item = &'a str>) -> Result<PathBuf> {
     let mut path = folder.to_owned();
     for part in parts {

@@ -11,8 +11,8 @@ use crate::{Callback, Control, Event, Progress, Row};
 /// Without a terminal, a line at most this often, so that a log stays readable.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A callback that shows progress on standard error, as a bar where that is a terminal and as a line every five seconds elsewhere, and prints a line
-/// for each epoch to standard output.
+/// A callback that shows progress on standard error, as a bar where that is a terminal and as a line every five seconds
+/// elsewhere, and prints a line for each epoch to standard output.
 #[derive(Debug)]
 pub struct ProgressBar {
     bar: Option<Bar>,

@@ -1,4 +1,5 @@
-//! A run that is killed at any moment, again and again, ends as one that was left alone, whatever its number of workers.
+//! A run that is killed at any moment, again and again, ends as one that was left alone, whatever
+//! its number of workers.
 //!
 //! `POLYGRAD_KILLS` says how many kills each number of workers has to survive; 6 if it is not set.
 #![cfg(unix)]
@@ -19,7 +20,8 @@ const FOLDER: &str = "POLYGRAD_KILLS_FOLDER";
 const WORKERS: &str = "POLYGRAD_KILLS_WORKERS";
 const EPOCHS: u64 = 30;
 
-/// Begins or goes on with the run in the folder that the environment names: the test below starts processes that do nothing else.
+/// Begins or goes on with the run in the folder that the environment names: the test below starts processes
+/// that do nothing else.
 #[test]
 #[ignore = "for the other test, in processes of their own"]
 fn trains() {

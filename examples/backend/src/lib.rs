@@ -1,7 +1,7 @@
 //! A toy backend for Polygrad, complete: every required op, in plain safe Rust and nothing but loops over vectors.
 //!
-//! It is here to be read, along with the page "Bring your own backend" (`docs/backend.md`). Beside it stands an engine for processes that train
-//! together, [`Star`] (`docs/how-to/distributed.md`).
+//! It is here to be read, along with the page "Bring your own backend" (`docs/backend.md`). Beside it stands an engine
+//! for processes that train together, [`Star`] (`docs/how-to/distributed.md`).
 
 mod backend;
 mod elementwise;

@@ -41,7 +41,8 @@ fn transposed(x: &ToyTensor) -> Result<ToyTensor> {
     Ok(permute(x, Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?))
 }
 
-/// Where each matrix of a batch begins, for matrices of `size` values whose own leading axes broadcast to those of the batch.
+/// Where each matrix of a batch begins, for matrices of `size` values whose own leading axes broadcast
+/// to those of the batch.
 fn starts(own: Shape, batch: Shape, size: usize) -> Vec<usize> {
     let mut starts = Vec::new();
     rows(&Layout::contiguous(own).expand(batch), |start, count, step| {
@@ -50,8 +51,9 @@ fn starts(own: Shape, batch: Shape, size: usize) -> Vec<usize> {
     starts
 }
 
-/// Adds `a [m, k] × b [k, n]` to `out [m, n]`, none of which is empty. The inner loops run along rows, which the compiler vectorizes; each block
-/// is added up apart, so that rounding grows with the number of blocks rather than of terms.
+/// Adds `a [m, k] × b [k, n]` to `out [m, n]`, none of which is empty. The inner loops run along rows, which
+/// the compiler vectorizes; each block is added up apart, so that rounding grows with the number of blocks
+/// rather than of terms.
 fn product<T>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T])
 where
     T: Element + Default + Add<Output = T> + Mul<Output = T>,

@@ -59,7 +59,8 @@ fn line_rule<T: Element>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     })
 }
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the first of equals stays.
+/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
+/// first of equals stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,

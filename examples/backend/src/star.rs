@@ -1,6 +1,7 @@
 //! An engine for processes that train together: TCP, with rank 0 in the middle of a star.
 //!
-//! Every collective is one exchange: each rank sends its bytes to rank 0, which answers each of them. Slow for many ranks, and short to read.
+//! Every collective is one exchange: each rank sends its bytes to rank 0, which answers each of them. Slow for many
+//! ranks, and short to read.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};

@@ -38,7 +38,8 @@ impl Walk<'_> {
         pad(&pad(x, &around, border)?, &behind, beyond)
     }
 
-    /// A view of a padded input: `[N, C, kernel…, count…]`, or with `count` first. Its elements overlap, and nothing is copied yet.
+    /// A view of a padded input: `[N, C, kernel…, count…]`, or with `count` first. Its elements overlap, and
+    /// nothing is copied yet.
     fn windows(&self, x: &ToyTensor, count_first: bool) -> Result<ToyTensor> {
         let (shape, strides) = (x.shape(), x.layout().strides());
         let step = |axis: usize, by: usize| strides[axis + 2] * by as isize;
@@ -64,7 +65,8 @@ impl Walk<'_> {
     }
 }
 
-/// The patches that the windows see, as the columns of a matrix, times the filters: `[O / g, C / g · kernel] × [C / g · kernel, count]`.
+/// The patches that the windows see, as the columns of a matrix, times the filters:
+/// `[O / g, C / g · kernel] × [C / g · kernel, count]`.
 pub(crate) fn conv(x: &ToyTensor, weight: &ToyTensor, params: &ConvParams) -> Result<ToyTensor> {
     let shape = params.output_shape(x.shape(), weight.shape())?;
     if shape.numel() == 0 || weight.shape().numel() == 0 {

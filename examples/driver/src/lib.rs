@@ -1,4 +1,5 @@
-//! A chip that is host memory and plain loops: the smallest driver that does all of what a driver must. docs/driver.md walks through it.
+//! A chip that is host memory and plain loops: the smallest driver that does all of what a driver must.
+//! docs/driver.md walks through it.
 
 mod memory;
 mod numbers;

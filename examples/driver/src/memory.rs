@@ -42,7 +42,8 @@ impl Memory {
         Ok(&mut block[at..at + len])
     }
 
-    /// Where the elements of a view lie, in bytes from its pointer, once all of them have been found inside one allocation.
+    /// Where the elements of a view lie, in bytes from its pointer, once all of them have been found
+    /// inside one allocation.
     pub(crate) fn find(&self, view: &DeviceView) -> Result<Vec<usize>> {
         self.bytes(view.ptr, view.span()?.end)?;
         let (layout, shape) = (&view.layout, view.shape());

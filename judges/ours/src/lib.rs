@@ -1,4 +1,5 @@
-//! What the programs of this crate share: recorded tensors, how far results are from them, and the lines that tell of it.
+//! What the programs of this crate share: recorded tensors, how far results are from them, and the
+//! lines that tell of it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,8 @@ pub fn folder() -> Result<PathBuf> {
     folder.ok_or_else(|| Error::invalid("say in which folder the files are"))
 }
 
-/// Prints a line: the model, the file, the judge, and the largest difference, or `x` and why there is none, or `-` and what the judge lacks.
+/// Prints a line: the model, the file, the judge, and the largest difference, or `x` and why there is none, or `-` and
+/// what the judge lacks.
 pub fn tell(model: &str, file: &str, judge: &str, verdict: &str) {
     println!("{model}\t{file}\t{judge}\t{verdict}");
 }

@@ -1,9 +1,10 @@
 //! Runs exported models in tract: one of the judges of `cargo xtask onnx-judges`, which says what the folders are.
 //!
-//! `polygrad-judge-tract FOLDER` takes the folder of each model in it, every `.onnx` file there, and inputs and outputs of two sizes,
-//! `input_ROUND_I.pb` and `output_ROUND_I.pb`. One file is run at both sizes, which tract is told before it plans: with extents that are names
-//! to the end it refuses some models. For each file it prints a line with tabs between: the model, the file, the judge, and the largest
-//! difference of an output relative to its largest value, or `-` and a remark where tract lacks something.
+//! `polygrad-judge-tract FOLDER` takes the folder of each model in it, every `.onnx` file there, and inputs and outputs
+//! of two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. One file is run at both sizes, which tract is told before
+//! it plans: with extents that are names to the end it refuses some models. For each file it prints a line with tabs
+//! between: the model, the file, the judge, and the largest difference of an output relative to its largest value, or
+//! `-` and a remark where tract lacks something.
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -51,8 +51,8 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Sets up the peers, times what was chosen (everything without a choice), and writes the page. A peer that nobody named and that cannot be
-/// set up is left out.
+/// Sets up the peers, times what was chosen (everything without a choice), and writes the page. A peer that nobody
+/// named and that cannot be set up is left out.
 ///
 /// # Errors
 /// When Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.

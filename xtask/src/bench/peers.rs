@@ -14,8 +14,8 @@ const JAX: &str = "jax-0.10.2";
 
 const NAMES: [&str; 7] = ["torch", "torch-compile", "jax", "candle", "burn", "tch", "floor"];
 
-/// Sets up the peers of these names, all without any, and gives the names of those that are there now. What cannot be set up is said, and
-/// left out where nobody asked for it.
+/// Sets up the peers of these names, all without any, and gives the names of those that are there now. What cannot be
+/// set up is said, and left out where nobody asked for it.
 ///
 /// # Errors
 /// An unknown name, and a named peer that cannot be set up.

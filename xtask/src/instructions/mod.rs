@@ -1,5 +1,5 @@
-//! `cargo xtask instructions`: instructions per step of small cases, which are the same from run to run where times are not, and a table
-//! that they are held to. Valgrind counts those of `polygrad bench --serve`.
+//! `cargo xtask instructions`: instructions per step of small cases, which are the same from run to run where times are
+//! not, and a table that they are held to. Valgrind counts those of `polygrad bench --serve`.
 
 mod table;
 
@@ -32,8 +32,8 @@ const TABLE: &str = "benches/workloads/instructions.txt";
 /// Counts, and compares with the table or writes it.
 ///
 /// # Errors
-/// When a case takes more than 3 % more instructions than the table says, when it cannot be counted, and when the table is of another compiler
-/// or machine, if the variable `CI` is `true`.
+/// When a case takes more than 3 % more instructions than the table says, when it cannot be counted, and when the table
+/// is of another compiler or machine, if the variable `CI` is `true`.
 pub(crate) fn run(record: bool) -> Result<(), String> {
     let made_with = made_with()?;
     let program = cargo::program("build --release --bin polygrad --features lab", "polygrad", &[])?;

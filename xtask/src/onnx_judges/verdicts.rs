@@ -1,5 +1,5 @@
-//! What judges print: a line for each file, with the model, the file, the judge, and the largest difference, relative to the largest value;
-//! or `x` and why there is none; or `-` and what the judge lacks.
+//! What judges print: a line for each file, with the model, the file, the judge, and the largest difference, relative
+//! to the largest value; or `x` and why there is none; or `-` and what the judge lacks.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -68,7 +68,8 @@ impl Verdicts {
         println!("\n{remarks}");
     }
 
-    /// `✓` where nothing is measured, `—` where a judge lacks something for each file, and a star behind the number where it does for some.
+    /// `✓` where nothing is measured, `—` where a judge lacks something for each file, and a star behind the number
+    /// where it does for some.
     fn cell(&self, model: &str, judge: &str) -> String {
         let of = self
             .lines

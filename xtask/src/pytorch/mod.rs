@@ -1,5 +1,6 @@
-//! A Python with PyTorch, ONNX and ONNX Runtime, which others' judgements of our files are written in: the one that `PYTHON` names, or
-//! `python3` with packages of its own in the cache folder. PyTorch is the build with CUDA, whose larger half is replaced by stubs.
+//! A Python with PyTorch, ONNX and ONNX Runtime, which others' judgements of our files are written in: the one that
+//! `PYTHON` names, or `python3` with packages of its own in the cache folder. PyTorch is the build with CUDA, whose
+//! larger half is replaced by stubs.
 
 mod stubs;
 
@@ -58,7 +59,8 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// The one that is named, or the one in the cache folder, made first where it is not there: 600 MB to fetch, 930 MB on disk.
+    /// The one that is named, or the one in the cache folder, made first where it is not there: 600 MB to
+    /// fetch, 930 MB on disk.
     ///
     /// # Errors
     /// When there is none, and on machines for which it cannot be made.

@@ -19,14 +19,15 @@ const KEPT: [&str; 6] = [
     "libcupti.so.13",
 ];
 
-/// What does not: CUDA's part of PyTorch, which holds all symbols without a version, and libraries of packages that are not there.
+/// What does not: CUDA's part of PyTorch, which holds all symbols without a version, and libraries of
+/// packages that are not there.
 const STUBS: [&str; 4] = ["libtorch_cuda.so", "libcudnn.so.9", "libcufile.so.0", "libnccl.so.2"];
 
 /// Python's own symbols, which the program brings, and those of C++'s library: members of `std`, `new` and `delete`.
 const ELSEWHERE: [&str; 9] = ["Py", "_Py", "_ZNSt", "_ZNKSt", "_ZSt", "_Zda", "_Zdl", "_Zna", "_Znw"];
 
-/// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an object of zeros with
-/// its table of functions, which is never used and destroyed at the end.
+/// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an
+/// object of zeros with its table of functions, which is never used and destroyed at the end.
 const CALLED: [(&str, &str); 2] = [
     (
         "_ZN4c10d15get_gil_checkerEv",
@@ -89,7 +90,8 @@ fn symbols(lib: &Path, which: &str, names: &[&str]) -> Result<Vec<String>, Strin
     })
 }
 
-/// One library: functions that end the program, tables of zeros, and types with their names, by which PyTorch's bindings tell them apart.
+/// One library: functions that end the program, tables of zeros, and types with their names, by which PyTorch's
+/// bindings tell them apart.
 fn library(lib: &Path, soname: &str, symbols: &[&str]) -> Result<(), String> {
     let source = source(symbols);
     let files = [("stub.s", source), ("stub.map", format!("{soname} {{ *; }};\n"))];

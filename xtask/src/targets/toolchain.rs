@@ -1,4 +1,5 @@
-//! A compiler for another target: rustup's, where the target was added, or Debian's, which comes with the library's source.
+//! A compiler for another target: rustup's, where the target was added, or Debian's, which comes with
+//! the library's source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,8 @@ use std::process::Command;
 use crate::debian::output;
 use crate::{cache, debian};
 
-/// Debian's packages of one version of the compiler, its library as source, and what the compiler links to. Their names carry no version but
-/// for one, which is found by what depends on it.
+/// Debian's packages of one version of the compiler, its library as source, and what the compiler links to. Their names
+/// carry no version but for one, which is found by what depends on it.
 const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "libstd-rust-web-dev", "libllvm22"];
 
 /// How cargo is told of it.

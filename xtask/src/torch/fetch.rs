@@ -1,7 +1,8 @@
 //! Makes a LibTorch without CUDA out of PyTorch's packages.
 //!
-//! The Python package `torch` is a build with CUDA, but its CPU library needs of that only the runtime and a profiling library, which are
-//! small packages of their own. `libtorch.so`, an empty library that pulls in the parts, is made anew without the CUDA part.
+//! The Python package `torch` is a build with CUDA, but its CPU library needs of that only the runtime and a profiling
+//! library, which are small packages of their own. `libtorch.so`, an empty library that pulls in the parts, is made
+//! anew without the CUDA part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,10 +37,12 @@ pub(crate) const PACKAGES: [Package; 3] = [
     },
 ];
 
-/// Makes it in `folder`, which does not exist: whole, or not at all. Packages that are there from an attempt before are used again.
+/// Makes it in `folder`, which does not exist: whole, or not at all. Packages that are there from an attempt
+/// before are used again.
 ///
 /// # Errors
-/// On machines for which there are no such packages, without pip or a C compiler, without a network, or when a hash is not the one known.
+/// On machines for which there are no such packages, without pip or a C compiler, without a network, or when a hash
+/// is not the one known.
 pub(crate) fn fetch(folder: &Path) -> Result<(), String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Err(format!(

@@ -1,4 +1,5 @@
-//! A LibTorch to build and run the backend `torch` with: one that is installed, or one without CUDA in the cache folder.
+//! A LibTorch to build and run the backend `torch` with: one that is installed, or one without CUDA
+//! in the cache folder.
 
 mod fetch;
 mod installed;

@@ -1,7 +1,7 @@
 //! Ops that compute each element from those at its place.
 //!
-//! Floats go through Burn's ops, or through the kernels behind them with a function of ours where Burn lacks the function. Integers always take
-//! our functions: Burn's overflow, or divide by zero, with a panic in debug builds.
+//! Floats go through Burn's ops, or through the kernels behind them with a function of ours where Burn lacks the
+//! function. Integers always take our functions: Burn's overflow, or divide by zero, with a panic in debug builds.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_flex::ops::binary::{binary_op, int_binary_op, int_scalar_op, scalar_op};
@@ -189,7 +189,8 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
     }))
 }
 
-/// A number as a tensor of a dtype would hold it: what Burn makes of one out of range, or with too many digits, is not asked for.
+/// A number as a tensor of a dtype would hold it: what Burn makes of one out of range, or with too many
+/// digits, is not asked for.
 pub(crate) fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(scalar)))
 }

@@ -1,5 +1,5 @@
-//! Sums of integers and sorting, by loops over Burn's memory: Burn's sums end in a panic where they overflow in a debug build, and its sort is not
-//! stable.
+//! Sums of integers and sorting, by loops over Burn's memory: Burn's sums end in a panic where they overflow in a debug
+//! build, and its sort is not stable.
 
 use std::cmp::Ordering;
 
@@ -139,8 +139,8 @@ pub(crate) struct Walk {
     pub(crate) dilation: [usize; 3],
 }
 
-/// The largest of each window and its position, for which Burn has kernels of floats only; nothing if a window sees nothing. `input` and `out`
-/// are the shapes `[N, C, three spatial axes]`.
+/// The largest of each window and its position, for which Burn has kernels of floats only; nothing if a window sees
+/// nothing. `input` and `out` are the shapes `[N, C, three spatial axes]`.
 pub(crate) fn max_pool(
     x: &BurnTensor,
     input: &Shape,

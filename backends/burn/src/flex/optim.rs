@@ -1,5 +1,5 @@
-//! Optimizer steps, in one pass over the memory of Burn's tensors, which Burn's own optimizers make of a dozen ops. Shared memory is copied first,
-//! by Burn's own copy-on-write.
+//! Optimizer steps, in one pass over the memory of Burn's tensors, which Burn's own optimizers make of a dozen ops.
+//! Shared memory is copied first, by Burn's own copy-on-write.
 
 use std::sync::LazyLock;
 
@@ -78,7 +78,8 @@ pub(crate) fn sgd_step(
 /// What stands in a tensor's place while its memory is written.
 static NOTHING: LazyLock<BurnTensor> = LazyLock::new(|| BurnTensor::from_values::<f32>(Shape::from([0]), Vec::new()));
 
-/// Gives up a tensor that is about to be replaced, so that its memory is not shared because of it. After this nothing may fail.
+/// Gives up a tensor that is about to be replaced, so that its memory is not shared because of it. After this nothing
+/// may fail.
 fn release(x: &mut BurnTensor) {
     *x = NOTHING.clone();
 }
@@ -98,9 +99,21 @@ pub(crate) fn adam_step(
             let (beta2, rest2) = (params.beta2 as $T, (1.0 - params.beta2) as $T);
             let correction1 = 1.0 - params.beta1.powf(params.step as f64);
             let correction2 = 1.0 - params.beta2.powf(params.step as f64);
-            let (rate, scale, eps) = ((params.lr / correction1) as $T, (1.0 / correction2.sqrt()) as $T, params.eps as $T);
-            let kept = if params.decoupled { (1.0 - params.lr * params.weight_decay) as $T } else { 1.0 };
-            let decay = if params.decoupled { 0.0 } else { params.weight_decay as $T };
+            let (rate, scale, eps) = (
+                (params.lr / correction1) as $T,
+                (1.0 / correction2.sqrt()) as $T,
+                params.eps as $T,
+            );
+            let kept = if params.decoupled {
+                (1.0 - params.lr * params.weight_decay) as $T
+            } else {
+                1.0
+            };
+            let decay = if params.decoupled {
+                0.0
+            } else {
+                params.weight_decay as $T
+            };
             let (grad, mut p) = (dense(grad)?, dense(param)?);
             let (mut m, mut v) = (dense(first)?, dense(second)?);
             let mut largest = max_second.as_deref().map(dense).transpose()?;
@@ -112,7 +125,8 @@ pub(crate) fn adam_step(
             {
                 let (p, m, v) = (p.storage_mut::<$T>(), m.storage_mut::<$T>(), v.storage_mut::<$T>());
                 let (p, m, v) = (&mut p[..count], &mut m[..count], &mut v[..count]);
-                // The second moment that counts is left in `v` for all that follows, but for AMSGrad's, which remembers it apart.
+                // The second moment that counts is left in `v` for all that follows, but for AMSGrad's, which remembers
+                // it apart.
                 match (&mut largest, max_second) {
                     (Some(largest), Some(target)) => {
                         release(target);

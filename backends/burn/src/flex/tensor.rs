@@ -7,7 +7,8 @@ use burn_flex::{FlexTensor, Layout as FlexLayout};
 use burn_std::{BoolStore, Bytes, Shape as BurnShape};
 use polygrad_core::{DType, Element, Error, ErrorKind, Layout, Result, Scalar, Shape, dispatch_dtype};
 
-/// Bytes beyond which memory is asked for before Burn, whose allocations end the process when they fail, is given the work.
+/// Bytes beyond which memory is asked for before Burn, whose allocations end the process when they
+/// fail, is given the work.
 const LARGE: usize = 64 << 20;
 
 /// How bool is stored: a byte each, 0 or 1, as in Polygrad.
@@ -15,8 +16,8 @@ pub(crate) const BOOL: BurnDType = BurnDType::Bool(BoolStore::Native);
 
 /// A tensor of Burn's CPU engine: cheap to clone, its memory shared until somebody writes.
 ///
-/// It is made from a [`FlexTensor`] with `TryFrom`, which refuses the dtypes that Polygrad does not have, and is turned back with `From`. Neither
-/// copies. A tensor of Polygrad holds one: `Tensor::<Burn>::from_inner`, `Tensor::inner`.
+/// It is made from a [`FlexTensor`] with `TryFrom`, which refuses the dtypes that Polygrad does not have, and is turned
+/// back with `From`. Neither copies. A tensor of Polygrad holds one: `Tensor::<Burn>::from_inner`, `Tensor::inner`.
 #[derive(Clone)]
 pub struct BurnTensor(FlexTensor);
 
@@ -101,7 +102,8 @@ impl BurnTensor {
 
     /// Burn's tensor as an operand of an op that walks over strides.
     ///
-    /// burn-flex takes memory with as many elements as the shape for a dense permutation, which a broadcast view of a part of it is not.
+    /// burn-flex takes memory with as many elements as the shape for a dense permutation, which a broadcast view of
+    /// a part of it is not.
     pub(crate) fn operand(&self) -> Result<FlexTensor> {
         let layout = self.0.layout();
         let repeats = layout
@@ -204,7 +206,8 @@ fn shape_of(shape: &BurnShape) -> Shape {
     }
 }
 
-/// That there is memory for a tensor. Burn's allocations end the process when they fail, so that large ones are tried out before.
+/// That there is memory for a tensor. Burn's allocations end the process when they fail, so that large ones
+/// are tried out before.
 ///
 /// # Errors
 /// When there is none.

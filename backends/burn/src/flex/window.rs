@@ -1,4 +1,5 @@
-//! Convolution and pooling. Burn's kernels have three spatial axes; fewer are lifted by axes of one element, as Burn does itself.
+//! Convolution and pooling. Burn's kernels have three spatial axes; fewer are lifted by axes of one element,
+//! as Burn does itself.
 
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions, ModuleOps};
 use burn_flex::ops::pool;

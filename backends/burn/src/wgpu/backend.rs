@@ -17,7 +17,8 @@ pub struct BurnWgpu;
 
 type T = BurnWgpuTensor;
 
-/// Burn's ops and CubeCL's launches have no fallible form: what they refuse, such as a shader that does not compile, is a panic.
+/// Burn's ops and CubeCL's launches have no fallible form: what they refuse, such as a shader that does not
+/// compile, is a panic.
 fn guarded<R>(op: &'static str, device: BurnWgpuDevice, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let cause = cause(panic.as_ref());

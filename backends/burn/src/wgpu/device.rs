@@ -24,7 +24,8 @@ struct Adapter {
     device: WgpuDevice,
 }
 
-/// All adapters of the first graphics interface that has any, in its order. None of OpenGL's, whose shaders have no 64-bit integers.
+/// All adapters of the first graphics interface that has any, in its order. None of OpenGL's, whose shaders
+/// have no 64-bit integers.
 ///
 /// The instance is kept: Vulkan's loader may crash where instances come and go on several threads.
 static ADAPTERS: LazyLock<(wgpu::Instance, Vec<Adapter>)> = LazyLock::new(|| {
@@ -91,7 +92,8 @@ impl BurnWgpuDevice {
     /// Opens an adapter.
     ///
     /// # Errors
-    /// When there is none of that number, or it cannot be opened, or its shaders have no 64-bit integers, which positions are.
+    /// When there is none of that number, or it cannot be opened, or its shaders have no 64-bit integers,
+    /// which positions are.
     pub fn new(index: usize) -> Result<Self> {
         let adapters = adapters();
         let Some(adapter) = adapters.get(index) else {

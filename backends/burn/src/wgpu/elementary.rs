@@ -1,7 +1,9 @@
-//! Elementary functions of f32 that hold the contract's bounds, for the shaders' own do not: WGSL allows them thousands of units in the last place.
+//! Elementary functions of f32 that hold the contract's bounds, for the shaders' own do not: WGSL allows them thousands
+//! of units in the last place.
 //!
-//! Ranges are reduced by parts of a constant, and polynomials do the rest; sources stand at each. Compilers of shaders may change the order of sums and
-//! flush numbers below 2⁻¹²⁶ to 0, so nothing here recovers what a sum rounded away, and such numbers are read and made as integers.
+//! Ranges are reduced by parts of a constant, and polynomials do the rest; sources stand at each. Compilers of shaders
+//! may change the order of sums and flush numbers below 2⁻¹²⁶ to 0, so nothing here recovers what a sum rounded away,
+//! and such numbers are read and made as integers.
 
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LOG2_E, PI};
 
@@ -79,7 +81,8 @@ fn expm1_near_zero(r: f32) -> f32 {
     p * r * r + r
 }
 
-/// How often ln 2 goes into x, and what is left: the difference in units of 2⁻⁴⁰, for a compiler may join the parts of a constant in floats.
+/// How often ln 2 goes into x, and what is left: the difference in units of 2⁻⁴⁰, for a compiler may join the parts of
+/// a constant in floats.
 #[cube]
 fn by_ln2(x: f32) -> (i32, f32) {
     let n = i32::cast_from((x * LOG2_E).round());
@@ -240,7 +243,8 @@ fn two_over_pi(i: u32) -> u32 {
 
 /// In which quarter of the circle |x| lies, and how far from the nearest multiple of π/2, for any finite x.
 ///
-/// Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983), on 96 bits of 2/π, as in N. Juffa's `trig_red_slowpath_f`.
+/// Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983), on 96 bits of 2/π, as in N. Juffa's
+/// `trig_red_slowpath_f`.
 #[cube]
 fn by_half_pi(x: f32) -> (u32, f32) {
     let bits = magnitude(x);

@@ -1,4 +1,5 @@
-//! Ops that follow an index tensor. Its values are checked on the device before Burn's kernels follow them, which would read and write anywhere.
+//! Ops that follow an index tensor. Its values are checked on the device before Burn's kernels follow them, which would
+//! read and write anywhere.
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::tensor::IndexingUpdateOp;

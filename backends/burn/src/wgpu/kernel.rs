@@ -1,4 +1,5 @@
-//! Kernels of our own, where Burn has none or one that does not hold the contract. Each goes over the elements of its result once.
+//! Kernels of our own, where Burn has none or one that does not hold the contract. Each goes over the
+//! elements of its result once.
 
 use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_wgpu::CubeTensor;
@@ -236,7 +237,8 @@ pub(crate) fn outside(index: &BurnWgpuTensor, dim: usize, found: &BurnWgpuTensor
     );
 }
 
-/// Floats as integers: towards 0, to the nearest that there is, NaN as 0. What a shader's own conversion does beyond its range is anything.
+/// Floats as integers: towards 0, to the nearest that there is, NaN as 0. What a shader's own conversion does beyond
+/// its range is anything.
 #[cube(launch, address_type = "dynamic")]
 fn cut_off<I: Int>(x: LinearView<'_, f32>, mut out: LinearViewMut<'_, I>, limit: f32, #[define(I)] _dtype: ElemType) {
     if !out.is_in_bounds(ABSOLUTE_POS) {

@@ -1,4 +1,5 @@
-//! Burn's wgpu runtime: tensors in the memory of a graphics adapter, computed by shaders that CubeCL compiles when they are first used.
+//! Burn's wgpu runtime: tensors in the memory of a graphics adapter, computed by shaders that CubeCL compiles when
+//! they are first used.
 
 mod backend;
 mod compare;

@@ -1,5 +1,5 @@
-//! Ops that move elements without looking at them. Permuted and broadcast tensors are views; a part of one is where it begins at a multiple of what the
-//! adapter can bind, else a copy.
+//! Ops that move elements without looking at them. Permuted and broadcast tensors are views; a part of one is where it
+//! begins at a multiple of what the adapter can bind, else a copy.
 
 use burn_backend::Slice;
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};

@@ -28,8 +28,8 @@ pub(crate) fn matmul(a: &T, b: &T) -> Result<T> {
     Ok(a.like(CubeBackend::float_matmul(a.operand(), b.operand()), out, dtype))
 }
 
-/// Up to how many multiplications a kernel of ours does the work. Burn's is made anew for each kind of shape, which takes half a second where the CPU
-/// plays the graphics card.
+/// Up to how many multiplications a kernel of ours does the work. Burn's is made anew for each kind of shape, which
+/// takes half a second where the CPU plays the graphics card.
 const SMALL: usize = 1 << 16;
 
 /// How many terms are added up one after the other, before they are added to the sums of those before.

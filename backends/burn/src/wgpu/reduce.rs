@@ -42,7 +42,8 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         let outer = dims[..start].iter().product();
         let inner = dims[end..].iter().product();
         let count = dims[start..end].iter().product();
-        // What is reduced of one element is that element; Burn's kernel would read past the end of one that is broadcast.
+        // What is reduced of one element is that element; Burn's kernel would read past the end of
+        // one that is broadcast.
         if count != 1 {
             let folded = reshape(&result, Shape::from([outer, count, inner]));
             dims.dims_mut()[start..end].fill(1);
@@ -57,7 +58,8 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
     Ok(reshape(&result, out))
 }
 
-/// The most that Burn's kernel adds up in a row: a few invocations of it share an axis, and a long sum would lose digits.
+/// The most that Burn's kernel adds up in a row: a few invocations of it share an axis, and a long
+/// sum would lose digits.
 const PART: usize = 1 << 10;
 
 /// Reduces the middle one of three axes, a long one in parts.

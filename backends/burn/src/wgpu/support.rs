@@ -4,7 +4,8 @@ use polygrad_core::{DType, Error};
 
 use crate::BurnWgpuDevice;
 
-/// What tensors can hold. Shaders in WGSL have no u8 and no bf16 at all; f16 and f64 have no elementary functions there that hold the contract.
+/// What tensors can hold. Shaders in WGSL have no u8 and no bf16 at all; f16 and f64 have no elementary functions there
+/// that hold the contract.
 pub(crate) const DTYPES: [DType; 4] = [DType::F32, DType::I64, DType::I32, DType::Bool];
 
 /// Why an op does not take a dtype: it is not defined for it, or the device does not have it.

@@ -16,12 +16,13 @@ pub(crate) const BOOL: BoolStore = BoolStore::U32;
 
 /// A tensor in a wgpu adapter's memory: cheap to clone, its memory shared.
 ///
-/// It is made from Burn's [`CubeTensor`] with `TryFrom`, which refuses the dtypes and devices that Polygrad does not have, and is turned back with
-/// `From`. Neither copies. A tensor of Polygrad holds one: `Tensor::<BurnWgpu>::from_inner`, `Tensor::inner`.
+/// It is made from Burn's [`CubeTensor`] with `TryFrom`, which refuses the dtypes and devices that Polygrad does not
+/// have, and is turned back with `From`. Neither copies. A tensor of Polygrad holds one:
+/// `Tensor::<BurnWgpu>::from_inner`, `Tensor::inner`.
 #[derive(Clone)]
 pub struct BurnWgpuTensor {
-    /// Of the same extents, but for rank 0, which Burn has not, and for tensors without elements, which its kernels do not meet: both have one
-    /// element here.
+    /// Of the same extents, but for rank 0, which Burn has not, and for tensors without elements, which its kernels do
+    /// not meet: both have one element here.
     cube: CubeTensor,
     shape: Shape,
     dtype: DType,

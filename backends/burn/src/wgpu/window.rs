@@ -42,7 +42,8 @@ pub(crate) fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: 
         return T::full(input_shape, Scalar::Int(0), dtype, grad.device());
     }
     ensure_room(&input_shape, dtype, grad.device())?;
-    // Where windows lie apart, Burn's transposed convolution leaves out products (its loop's end is before its beginning).
+    // Where windows lie apart, Burn's transposed convolution leaves out products (its loop's end is
+    // before its beginning).
     let apart = (2..input_shape.rank()).any(|i| params.stride[i - 2] > weight.shape()[i] * params.dilation[i - 2]);
     if apart {
         return decompose::conv_input_grad::<BurnWgpu>(grad, weight, input_shape, params);

@@ -1,4 +1,5 @@
-//! Whole programs at random: on the CPU's kernels as a backend and as a driver, and on backends with a fault, which has to be found.
+//! Whole programs at random: on the CPU's kernels as a backend and as a driver, and on backends with a fault,
+//! which has to be found.
 
 mod mutant;
 

@@ -1,4 +1,5 @@
-//! What is kept for reuse: stacks of free blocks, first those of each thread, then those that all share; and the counters.
+//! What is kept for reuse: stacks of free blocks, first those of each thread, then those that all
+//! share; and the counters.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};

@@ -1,9 +1,9 @@
 //! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
 //!
 //! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
-//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the
-//! next request takes the one freed last. A thread has stacks of its own, without a lock, for blocks that it took itself,
-//! up to 16 MiB; all others are on stacks that all threads share. Contents are never cleared.
+//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the next
+//! request takes the one freed last. A thread has stacks of its own, without a lock, for blocks that it took itself, up
+//! to 16 MiB; all others are on stacks that all threads share. Contents are never cleared.
 
 mod cache;
 mod sentinel;
@@ -86,7 +86,8 @@ pub fn flush() {
     lock(&SHARED).flush();
 }
 
-/// Bounds the bytes that are kept for reuse by all threads together, beyond the 16 MiB of each thread; 1 GiB by default.
+/// Bounds the bytes that are kept for reuse by all threads together, beyond the 16 MiB of each
+/// thread; 1 GiB by default.
 pub fn set_limit(bytes: usize) {
     let mut shared = lock(&SHARED);
     shared.limit = bytes;
@@ -97,8 +98,8 @@ pub fn set_limit(bytes: usize) {
 
 /// A block of memory, reference-counted. The last clone gives it back to the pool.
 ///
-/// The bytes are uninitialized at first. Those who write must hold the only handle, which [`Buffer::is_unique`] tells, or
-/// keep readers away by other means; hence raw pointers.
+/// The bytes are uninitialized at first. Those who write must hold the only handle, which [`Buffer::is_unique`] tells,
+/// or keep readers away by other means; hence raw pointers.
 pub(crate) struct Buffer(NonNull<Header>);
 
 #[repr(C, align(64))]
@@ -120,8 +121,9 @@ struct Header {
 const _: () = assert!(size_of::<Header>() <= 2 * ALIGN);
 const _: () = assert!(CLASSES <= FOREIGN as usize);
 
-// SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is written only by the first
-// holder before there is another, and the bytes are reached by raw pointers alone, whose users answer for races.
+// SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is
+// written only by the first holder before there is another, and the bytes are reached by raw pointers alone, whose
+// users answer for races.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -227,7 +229,8 @@ impl Buffer {
         self.header().data
     }
 
-    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never unique: nobody may write to it.
+    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never unique:
+    /// nobody may write to it.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].

@@ -1,5 +1,5 @@
-//! With the feature `sentinels`, for tests: a fence on both sides of every block, which shows who wrote outside it, and a filling that
-//! shows what was never written.
+//! With the feature `sentinels`, for tests: a fence on both sides of every block, which shows who wrote outside it, and
+//! a filling that shows what was never written.
 
 use std::sync::Mutex;
 

@@ -29,7 +29,8 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 static FREES: AtomicU64 = AtomicU64::new(0);
 static NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs `f`, and measures what the buffer pool does meanwhile, in any thread. Blocks are a little slower to get until it returns.
+/// Runs `f`, and measures what the buffer pool does meanwhile, in any thread. Blocks are a little slower to
+/// get until it returns.
 pub fn time_pool<R>(f: impl FnOnce() -> R) -> (R, PoolTime) {
     /// Ends the measurement when `f` panics, too.
     struct Measuring;

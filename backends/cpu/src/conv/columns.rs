@@ -15,8 +15,8 @@ fn inside(g: &Geometry, tap: usize) -> (usize, usize) {
     (first, end.max(first))
 }
 
-/// Calls `row(line, input, tap)` for each row of output positions under each channel and tap: where the line begins among the
-/// columns, and where the input's row begins, or `None` if it lies in the border.
+/// Calls `row(line, input, tap)` for each row of output positions under each channel and tap: where the line begins
+/// among the columns, and where the input's row begins, or `None` if it lies in the border.
 #[inline(always)]
 fn lines(g: &Geometry, mut row: impl FnMut(usize, Option<usize>, usize)) {
     let at = |axis: usize, position: usize, tap: usize| {

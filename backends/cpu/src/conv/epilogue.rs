@@ -64,7 +64,8 @@ impl Epilogue<'_> {
         }
     }
 
-    /// Does it to `n` elements, with their channel's bias or what is left of it, which begin `place` elements after the output's first, `y`.
+    /// Does it to `n` elements, with their channel's bias or what is left of it, which begin `place` elements after the
+    /// output's first, `y`.
     ///
     /// # Safety
     /// They must be inside the output, and the caller's to write.

@@ -93,8 +93,8 @@ impl Geometry {
         (first, end, start + first * dilation - padding)
     }
 
-    /// Along one axis: the output positions whose tap `tap` lies inside the input, first and one past the last, and where the tap is
-    /// in the window at the first of them.
+    /// Along one axis: the output positions whose tap `tap` lies inside the input, first and one past the last, and
+    /// where the tap is in the window at the first of them.
     pub(super) fn positions_inside(&self, axis: usize, tap: usize) -> (usize, usize, usize) {
         let (stride, padding) = (self.stride[axis], self.padding[axis]);
         let offset = tap * self.dilation[axis];

@@ -93,7 +93,8 @@ impl MaxRows<'_> {
                 }
                 let at = line * columns + column;
                 let mut indices = [0f32; 16];
-                // SAFETY: the output has `n` more elements in this row, and `room` in all; no register is longer than 16.
+                // SAFETY: the output has `n` more elements in this row, and `room` in all; no
+                // register is longer than 16.
                 unsafe {
                     s.store(indices.as_mut_ptr(), chosen);
                     let room = g.out_plane() - at;
@@ -136,7 +137,8 @@ impl MaxRows<'_> {
                     }
                 }
                 let at = line * columns + column;
-                // SAFETY: the output has `n` more elements in this row; what is too much is written over by the next row.
+                // SAFETY: the output has `n` more elements in this row; what is too much is written
+                // over by the next row.
                 unsafe {
                     if g.out_plane() - at >= S::N {
                         s.store(to.add(at), best);

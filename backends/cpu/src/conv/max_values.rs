@@ -1,5 +1,5 @@
-//! Max pooling without positions. Windows with a border go first along columns of the image, whole rows at a time, then along the row
-//! that is left.
+//! Max pooling without positions. Windows with a border go first along columns of the image, whole rows at a time, then
+//! along the row that is left.
 
 use std::sync::OnceLock;
 
@@ -64,7 +64,8 @@ impl Kernel for Planes<'_> {
         let [_, height, width] = g.input;
         let [depths, rows, columns] = g.output;
         for row in 0..depths * rows {
-            // SAFETY: all places are inside the plane, the row's room and the output, as `taps_inside` and `positions_inside` bound them.
+            // SAFETY: all places are inside the plane, the row's room and the output, as `taps_inside` and
+            // `positions_inside` bound them.
             unsafe {
                 let mut fresh = true;
                 let (d0, d1, z) = g.taps_inside(0, row / rows);

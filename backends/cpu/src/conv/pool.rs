@@ -88,8 +88,8 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
         let from = Pointer(x.ptr().cast_mut().cast::<T>());
         let to = Pointer(values.ptr_mut().cast::<T>());
         x.device().each(g.batch * g.groups, ns, |i| {
-            // SAFETY: the planes are inside their tensors, and those of the output are one task's each, which writes them before
-            // it makes slices of them.
+            // SAFETY: the planes are inside their tensors, and those of the output are one task's each, which writes
+            // them before it makes slices of them.
             let (from, to, to_index) = unsafe {
                 let from = std::slice::from_raw_parts(from.at(i * plane), plane);
                 let (to, to_index) = (to.at(i * out_plane), to_index.at(i * out_plane));
@@ -113,8 +113,8 @@ fn first_tap(g: &Geometry, at: usize) -> usize {
     (z * height + y) * width + x
 }
 
-/// Raises the first taps in `to`, whose places are in `to_index`, to the largest of their windows. Taps are the outer loops and the
-/// positions of an output row the inner one, which is then without branches.
+/// Raises the first taps in `to`, whose places are in `to_index`, to the largest of their windows. Taps are the outer
+/// loops and the positions of an output row the inner one, which is then without branches.
 fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: &[T], to: &mut [T], to_index: &mut [i64]) {
     let [_, height, width] = g.input;
     let [_, rows, columns] = g.output;

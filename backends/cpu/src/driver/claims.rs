@@ -1,4 +1,5 @@
-//! Who uses which memory: calls on several threads run at the same time, as long as none writes what another one touches.
+//! Who uses which memory: calls on several threads run at the same time, as long as none writes what
+//! another one touches.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,8 @@ use crate::buffers::Buffer;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     table: Mutex<Table>,
-    /// Held by the call that looks for its operands. It may wait for memory with some of its own in hand, since those that it waits for have
-    /// all of theirs.
+    /// Held by the call that looks for its operands. It may wait for memory with some of its own in hand, since those
+    /// that it waits for have all of theirs.
     turn: Mutex<()>,
     /// Told when calls are done with what they used.
     released: Condvar,

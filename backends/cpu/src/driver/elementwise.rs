@@ -12,7 +12,8 @@ use super::strided::Strided;
 use crate::CpuDevice;
 use crate::buffers::Buffer;
 
-/// Elements that go through all steps at a time: a few blocks of eight bytes an element fit the second-level cache, of four the first.
+/// Elements that go through all steps at a time: a few blocks of eight bytes an element fit the second-level
+/// cache, of four the first.
 const BLOCK: usize = 2048;
 
 /// See [`polygrad_core::compute::ComputeBackend::elementwise`].
@@ -26,7 +27,8 @@ pub(super) fn elementwise(memory: &Claims<'_>, call: &Elementwise<'_>, device: C
     if call.shape.numel() == 0 || outputs.is_empty() {
         return Ok(());
     }
-    // An input that an output lies over in another way is read before anything is written. Where both are the same, each block is.
+    // An input that an output lies over in another way is read before anything is written. Where both are the
+    // same, each block is.
     let mut kept = Vec::new();
     let mut sources = Vec::with_capacity(inputs.len());
     for input in &inputs {
@@ -222,8 +224,8 @@ impl Run<'_> {
             }
             for (i, target) in self.targets.iter().enumerate() {
                 if Some(i) != direct {
-                    // SAFETY: the elements are inside their allocation; the values are in scratch memory, in an input that no
-                    // output lies over, or in another output.
+                    // SAFETY: the elements are inside their allocation; the values are in scratch memory, in an input
+                    // that no output lies over, or in another output.
                     unsafe { target.memory.write(first, n, find(target.value, &made)) };
                 }
             }

@@ -10,7 +10,8 @@ use crate::buffers::Buffer;
 use crate::ops::compare;
 use crate::{CpuDevice, CpuTensor, loops};
 
-/// What was allocated, and what is in use. Every pointer and extent that a call names is looked up here before any memory is touched.
+/// What was allocated, and what is in use. Every pointer and extent that a call names is looked up here before
+/// any memory is touched.
 #[derive(Default)]
 pub(super) struct Table {
     blocks: AddressSpace<Block>,
@@ -69,7 +70,8 @@ impl Claims<'_> {
         }
         let (buffer, at) = self.find(dst, src.len(), Access::Write)?;
         self.found();
-        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is claimed for writing.
+        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is
+        // claimed for writing.
         unsafe { std::ptr::copy(src.as_ptr(), buffer.as_ptr().add(at), src.len()) };
         Ok(())
     }
@@ -80,7 +82,8 @@ impl Claims<'_> {
         }
         let (buffer, at) = self.find(src, dst.len(), Access::Read)?;
         self.found();
-        // SAFETY: the bytes are inside the allocation, all of them are initialized, and nobody writes them while they are claimed.
+        // SAFETY: the bytes are inside the allocation, all of them are initialized, and nobody writes them
+        // while they are claimed.
         unsafe { std::ptr::copy(buffer.as_ptr().add(at), dst.as_mut_ptr(), dst.len()) };
         Ok(())
     }
@@ -227,7 +230,8 @@ impl Place {
         CpuTensor::over(self.buffer.clone(), self.layout, self.dtype, device)
     }
 
-    /// A tensor to compute with: over the memory itself, but for bools, whose bytes the host wrote and nobody vouches for.
+    /// A tensor to compute with: over the memory itself, but for bools, whose bytes the host wrote
+    /// and nobody vouches for.
     pub(super) fn tensor(&self, device: CpuDevice) -> Result<CpuTensor> {
         if self.dtype != DType::Bool {
             return Ok(self.raw(device));
@@ -247,8 +251,8 @@ impl Place {
         let x = x.reshaped(*self.layout.shape())?;
         // Some ops give their operand back, which may be this very memory.
         let x = if x.is_in(&self.buffer) { x.copied()? } else { x };
-        // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and the call has
-        // claimed the memory for itself.
+        // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and
+        // the call has claimed the memory for itself.
         unsafe { loops::copy_into(&x, self.first(), &self.layout) };
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The native kernels as a driver: the seam for chips, on the CPU, as the oracle for the drivers of other chips.
 //!
-//! Memory is a table of allocations. Each pointer and extent is looked up there, and becomes a tensor or a place that is known to lie inside one
-//! allocation, and that no other call writes until this one is done: calls on several threads run at the same time where they may.
+//! Memory is a table of allocations. Each pointer and extent is looked up there, and becomes a tensor or a place that
+//! is known to lie inside one allocation, and that no other call writes until this one is done: calls on several
+//! threads run at the same time where they may.
 
 mod claims;
 mod elementwise;

@@ -118,8 +118,8 @@ impl Run<'_> {
             let a = left.moved((i * self.a.stride).cast_signed());
             let b = right.moved((i * self.b.stride).cast_signed());
             let c = MatMut::new(to.at(i * self.c.stride), self.c.ld.cast_signed(), 1);
-            // SAFETY: the call's spans were found inside their allocations; C is apart from A and B, which are copies where it
-            // was not, and each product writes a part of its own.
+            // SAFETY: the call's spans were found inside their allocations; C is apart from A and B, which are copies
+            // where it was not, and each product writes a part of its own.
             unsafe { gemm::gemm(self.device, dims, a, b, c, update) }
         })
     }

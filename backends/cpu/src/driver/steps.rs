@@ -12,7 +12,8 @@ use crate::simd::{Level, StorePolicy};
 /// Calling one is sound where `n` elements of the operands' dtypes can be read, and of the step's dtype written.
 pub(super) type Loop = Box<dyn Fn([*const u8; 3], *mut u8, usize) + Send + Sync>;
 
-/// The loop of a step, whose operands have this dtype (for a choice: what is chosen from), and its nanoseconds an element.
+/// The loop of a step, whose operands have this dtype (for a choice: what is chosen from), and its
+/// nanoseconds an element.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all loops")]
 pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<(Loop, f32)> {
     let half = Half::of(dtype);

@@ -40,8 +40,8 @@ impl Strided {
         self.nest.base(0).wrapping_add(n * self.nest.size(0)).cast_mut()
     }
 
-    /// Runs of elements at an even pace: for each its address, how many bytes are from one to the next, how many they are, and how many
-    /// were before.
+    /// Runs of elements at an even pace: for each its address, how many bytes are from one to the next, how many they
+    /// are, and how many were before.
     fn runs(&self, first: usize, n: usize, mut each: impl FnMut(*const u8, isize, usize, usize)) {
         let (width, step) = (self.nest.width(), self.nest.step(0));
         let (mut row, mut column, mut done) = (first / width, first % width, 0);

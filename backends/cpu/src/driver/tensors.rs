@@ -1,4 +1,5 @@
-//! Calls that the backend's own ops compute: operands become tensors over the driver's memory, and results are copied out.
+//! Calls that the backend's own ops compute: operands become tensors over the driver's memory, and
+//! results are copied out.
 
 use polygrad_core::compute::{
     ArgReduce, Attention, Conv2d, CrossEntropy, CumSum, Gather, LayerNorm, Pool2d, Random, Reduce, ReduceAxes, Scatter,

@@ -94,7 +94,8 @@ fn nothing_is_left_when_all_is_freed() {
     assert_eq!(format!("{:?}", driver.memory.table()), "0 allocations of 0 bytes");
 }
 
-/// While one call uses memory, others run that touch other memory or read the same; those that write it, or read what it writes, wait.
+/// While one call uses memory, others run that touch other memory or read the same; those that write it, or read
+/// what it writes, wait.
 #[test]
 fn calls_wait_for_memory_and_not_for_each_other() {
     let driver = Arc::new(driver());

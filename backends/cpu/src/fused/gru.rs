@@ -1,5 +1,5 @@
-//! A layer of a GRU over a whole sequence, as that of an LSTM: the input's part of all gates is one product, and each step takes the
-//! state's part and one pass for the cell, or two where the reset gate comes before the product.
+//! A layer of a GRU over a whole sequence, as that of an LSTM: the input's part of all gates is one product, and each
+//! step takes the state's part and one pass for the cell, or two where the reset gate comes before the product.
 
 use polygrad_core::{BinaryOp, Layout, Result, Shape, SliceRange, decompose};
 
@@ -74,8 +74,8 @@ pub(crate) fn gru(
         };
         let state = Mat::new(before.0.cast_const(), row(size), 1);
         let dims = |n: usize| Dims { m: rows, n, k: size };
-        // SAFETY: the state and the scratch have `rows` rows, the weight has the columns that are taken, and the gates of this step, the
-        // output and the scratch are nobody else's.
+        // SAFETY: the state and the scratch have `rows` rows, the weight has the columns that are taken, and the gates
+        // of this step, the output and the scratch are nobody else's.
         unsafe {
             if reset_after {
                 let update = Update {
@@ -150,7 +150,8 @@ impl Kernel for Cell {
         } = self;
         for at in (0..size).step_by(S::N) {
             let n = S::N.min(size - at);
-            // SAFETY: three gates, the scratch (three times where the state's gates are in it) and both states have `size` elements each.
+            // SAFETY: three gates, the scratch (three times where the state's gates are in it) and both states have
+            // `size` elements each.
             unsafe {
                 let gate = |i: usize| s.load_part(gates.add(i * size + at), n);
                 let own = |i: usize| s.load_part(scratch.cast_const().add(i * size + at), n);

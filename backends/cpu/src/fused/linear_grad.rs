@@ -9,7 +9,8 @@ use crate::ops::{floats, same_dtype};
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Rows, at most, that are added up in one go; the sums of more are cut into parts, each a task, as any other reduction.
+/// Rows, at most, that are added up in one go; the sums of more are cut into parts, each a task, as
+/// any other reduction.
 const ROWS: usize = 1024;
 
 /// Nanoseconds that an element takes, about.
@@ -130,8 +131,8 @@ impl Kernel for Columns {
 }
 
 impl Columns {
-    /// Adds `rows` rows from `start` on to the sums of `R` registers of columns from `first` on, with `n` columns each. The first rows begin
-    /// the sums.
+    /// Adds `rows` rows from `start` on to the sums of `R` registers of columns from `first` on, with `n` columns each.
+    /// The first rows begin the sums.
     ///
     /// # Safety
     /// There must be as many rows and columns.

@@ -1,5 +1,5 @@
-//! A layer of an LSTM over a whole sequence: the input's part of all gates is one product, and each step adds the state's part and
-//! applies the cell in one pass.
+//! A layer of an LSTM over a whole sequence: the input's part of all gates is one product, and each step adds the
+//! state's part and applies the cell in one pass.
 
 use polygrad_core::{Layout, Result, Shape, decompose};
 
@@ -56,7 +56,8 @@ pub(crate) fn lstm(
         let gates = gates_at.at(step * rows * 4 * size);
         let a = Mat::new(before, size.cast_signed(), 1);
         let c = MatMut::new(gates, (4 * size).cast_signed(), 1);
-        // SAFETY: the state has `dims.m` rows, the weight is that of the panels, and the gates of this step are nobody else's.
+        // SAFETY: the state has `dims.m` rows, the weight is that of the panels, and the gates of this
+        // step are nobody else's.
         unsafe {
             match weights[1].packed::<Prepacked<f32>>() {
                 Some(packed) => packed.gemm(device, dims, a, own, c, Update::add())?,

@@ -13,10 +13,12 @@ use crate::{Cpu, CpuDevice, CpuTensor};
 /// Nanoseconds for the cell of one hidden unit, about.
 const NS: f32 = 4.0;
 
-/// Rows that a thread takes through the steps, at least: so many that their products are computed like those of all rows.
+/// Rows that a thread takes through the steps, at least: so many that their products are computed
+/// like those of all rows.
 const LEAST: usize = 8;
 
-/// Steps for which the input's share of the gates is computed at a time: so few that they are still in the cache when their turn comes.
+/// Steps for which the input's share of the gates is computed at a time: so few that they are still in the cache
+/// when their turn comes.
 const TOGETHER: usize = 8;
 
 /// Extents of a layer.
@@ -45,8 +47,8 @@ impl Extents {
         (0..self.steps).map(move |i| if reverse { self.steps - 1 - i } else { i })
     }
 
-    /// Calls `task(first, rows)` for parts that make up the rows, a thread each: no row has to do with another, so that a part goes
-    /// through `steps` steps without waiting.
+    /// Calls `task(first, rows)` for parts that make up the rows, a thread each: no row has to do with another, so that
+    /// a part goes through `steps` steps without waiting.
     fn each_part(
         self,
         device: CpuDevice,
@@ -189,7 +191,8 @@ pub(crate) fn lstm_steps(
         };
         let update = Update { bias, ..Update::set() };
         let x = Mat::new(x.at(first * rows, 0), x.rows, x.cols);
-        // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else writes to these steps.
+        // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else
+        // writes to these steps.
         unsafe { gemm(device, dims, x, input, gates(first), update)? };
         extents.each_part(device, together.len(), |first, rows| {
             for (i, &t) in together.iter().enumerate() {
@@ -209,7 +212,8 @@ pub(crate) fn lstm_steps(
                 let gates = gates(t);
                 let to_gates = MatMut::new(gates.at(first, 0), gates.rows, 1);
                 let hidden = Mat::new(hidden.at(first, 0), hidden.rows, 1);
-                // SAFETY: the state has these rows, the weight the shape of `dims`, and these rows of the step are this part's.
+                // SAFETY: the state has these rows, the weight the shape of `dims`, and these rows of the
+                // step are this part's.
                 unsafe { packed.gemm(device, dims, hidden, to_gates, Update::add())? };
                 for row in first..first + rows {
                     level.run(Forward {
@@ -337,8 +341,8 @@ pub(crate) fn lstm_steps_backward(
             };
             let a = Mat::new(gates.at(start * 4 * width).cast_const(), (4 * width).cast_signed(), 1);
             let c = MatMut::new(to_hidden.at(start * width), width.cast_signed(), 1);
-            // SAFETY: the gates' gradient has these rows, the weight the shape of `dims`, and these rows of the hidden state's gradient
-            // are this part's.
+            // SAFETY: the gates' gradient has these rows, the weight the shape of `dims`, and these rows of the hidden
+            // state's gradient are this part's.
             unsafe { packed.gemm(device, dims, a, c, Update::set())? };
         }
         Ok(())

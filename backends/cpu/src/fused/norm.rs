@@ -12,8 +12,8 @@ use crate::{Cpu, CpuDevice, CpuTensor};
 /// Nanoseconds an element, about.
 const NS: f32 = 0.6;
 
-/// Parts in which gradients of weight and bias are summed up, at most: a number of its own, so that results do not depend
-/// on the number of threads.
+/// Parts in which gradients of weight and bias are summed up, at most: a number of its own, so that results do not
+/// depend on the number of threads.
 const PARTS: usize = 16;
 
 /// Rows of normalised elements.

@@ -16,8 +16,8 @@ pub(super) fn first<S: Simd>(s: S, v: S::V, n: usize) -> S::V {
     }
 }
 
-/// Adds up `$body` over a row of `$n` elements, where `$load` reads the elements of a tensor that belong to the step at hand, given
-/// the row's first; `$store` writes to them. The sum is an f64.
+/// Adds up `$body` over a row of `$n` elements, where `$load` reads the elements of a tensor that belong to the step at
+/// hand, given the row's first; `$store` writes to them. The sum is an f64.
 macro_rules! sum_row {
     ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
         let (s, n): (_, usize) = ($s, $n);
@@ -68,8 +68,8 @@ macro_rules! sum_row {
     }};
 }
 
-/// Does `$body` for each step over a row; as for [`sum_row`], but what is stored may go past the caches, so that the kernel should not read
-/// it again.
+/// Does `$body` for each step over a row; as for [`sum_row`], but what is stored may go past the caches, so that the
+/// kernel should not read it again.
 macro_rules! each_in_row {
     ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
         let (s, n): (_, usize) = ($s, $n);

@@ -92,7 +92,8 @@ impl<const LOG: bool> Kernel for Forward<LOG> {
         for row in 0..self.rows {
             let (x, y) = (self.x.wrapping_add(row * n), self.y.wrapping_add(row * n));
             let powers = if s.past() { room.as_mut_ptr().cast() } else { y };
-            // SAFETY: the rows are inside input and output, which have one shape; where there is room for powers, rows are no longer than that.
+            // SAFETY: the rows are inside input and output, which have one shape; where there is room for powers, rows
+            // are no longer than that.
             unsafe {
                 let most = max_row(s, x, n);
                 let top = s.splat(most);

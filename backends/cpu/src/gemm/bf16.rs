@@ -1,6 +1,7 @@
 //! Products of bf16 with AVX512-BF16, whose instruction multiplies and adds two pairs at a time in f32.
 //!
-//! A result is added up in f32 along the whole of `k`, and rounded once. The instruction takes subnormal numbers for 0, and gives none.
+//! A result is added up in f32 along the whole of `k`, and rounded once. The instruction takes subnormal numbers
+//! for 0, and gives none.
 #![allow(
     clippy::needless_range_loop,
     reason = "rows and registers of a tile are named by their indices"
@@ -46,7 +47,8 @@ impl DotBf16 {
     /// `C ← A B`, and the bias, unless it is null, added to each row. Matrices hold the bits of bf16.
     ///
     /// # Safety
-    /// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its columns one after another.
+    /// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its
+    /// columns one after another.
     ///
     /// # Errors
     /// When memory runs out.
@@ -123,7 +125,8 @@ impl DotBf16 {
                         n: NR.min(n - column),
                         bias: if bias.0.is_null() { bias.0 } else { bias.at(column) },
                     };
-                    // SAFETY: the token says that the CPU has the instructions; the tile is inside the matrices, and one task's.
+                    // SAFETY: the token says that the CPU has the instructions; the tile is inside the
+                    // matrices, and one task's.
                     unsafe { task.rows(end - start) };
                 }
             }
@@ -131,8 +134,8 @@ impl DotBf16 {
         Ok(())
     }
 
-    /// Packs columns of a matrix of `k` rows: for each pair of rows the columns one after another, `width` places, of which those beyond the
-    /// columns are 0.
+    /// Packs columns of a matrix of `k` rows: for each pair of rows the columns one after another, `width` places, of
+    /// which those beyond the columns are 0.
     ///
     /// # Safety
     /// The matrix must have the columns, and `to` room for `width` of each pair.

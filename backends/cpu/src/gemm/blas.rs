@@ -58,8 +58,8 @@ macro_rules! declare {
 declare!(cblas_sgemm f32);
 declare!(cblas_dgemm f64);
 
-/// How CBLAS takes a matrix of some rows and columns: as it is or transposed, and the step from row to row of what it then
-/// reads. `None` where neither rows nor columns lie one after another, or a number is too large.
+/// How CBLAS takes a matrix of some rows and columns: as it is or transposed, and the step from row to row of what it
+/// then reads. `None` where neither rows nor columns lie one after another, or a number is too large.
 fn form(rows: isize, cols: isize, (height, width): (usize, usize)) -> Option<(c_int, c_int)> {
     let fits = |step: isize, least: usize| {
         let step = c_int::try_from(step).ok()?;

@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
-//! `C ← α A B + β C` for matrices of any strides, in f32 and f64, behind the one trait [`Gemm`]. The vector form packs B
-//! into panels as wide as a register tile and multiplies row tiles of A into them; which numbers are added in which
+//! `C ← α A B + β C` for matrices of any strides, in f32 and f64, behind the one trait [`Gemm`]. The vector form packs
+//! B into panels as wide as a register tile and multiplies row tiles of A into them; which numbers are added in which
 //! order depends on the shape of the product alone, so that results are the same for any number of threads.
 
 #[cfg(target_arch = "x86_64")]
@@ -106,7 +106,8 @@ pub(crate) struct Update<T> {
     pub(crate) alpha: T,
     /// When it is 0, C is not read.
     pub(crate) beta: T,
-    /// Added to each row of the result, `n` elements one after another; null for none. Only with `alpha` 1 and `beta` 0.
+    /// Added to each row of the result, `n` elements one after another; null for none. Only with
+    /// `alpha` 1 and `beta` 0.
     pub(crate) bias: *const T,
 }
 
@@ -257,8 +258,8 @@ pub(crate) fn multiplies_bf16(device: CpuDevice) -> bool {
     bf16::DotBf16::of(device).is_some()
 }
 
-/// `C ← A B` plus a bias for each row, if it is not null, where the device [multiplies bf16](multiplies_bf16). Matrices hold the bits of bf16. A sum
-/// is f32, and rounded once.
+/// `C ← A B` plus a bias for each row, if it is not null, where the device [multiplies bf16](multiplies_bf16). Matrices
+/// hold the bits of bf16. A sum is f32, and rounded once.
 ///
 /// # Safety
 /// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its columns one after another.

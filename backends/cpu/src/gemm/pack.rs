@@ -3,10 +3,11 @@
 use super::{Mat, Real};
 use crate::simd::Lanes;
 
-/// A matrix B that can be packed: a matrix in memory, or one that only exists as panels, such as the patches of an image.
+/// A matrix B that can be packed: a matrix in memory, or one that only exists as panels, such as the
+/// patches of an image.
 pub(crate) trait Panels<T>: Sync {
-    /// Writes rows `row..row + rows` of columns `column..column + columns` to `to`, row after row, each `width` elements
-    /// long, of which those beyond `columns` are set to 0.
+    /// Writes rows `row..row + rows` of columns `column..column + columns` to `to`, row after row, each `width`
+    /// elements long, of which those beyond `columns` are set to 0.
     ///
     /// # Safety
     /// The matrix must have these rows and columns, and `to` room for `rows * width` elements.

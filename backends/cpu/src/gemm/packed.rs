@@ -16,7 +16,8 @@ use crate::simd::{Kernel, Lanes, Level, Simd};
 /// Rows of A that are multiplied with all panels, at most: they stay in the second-level cache.
 const MAX_M: usize = 96;
 
-/// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into the first-level cache.
+/// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into
+/// the first-level cache.
 const LEAST_M: usize = 48;
 
 /// Nanoseconds of a task, about, where a product is cut for several threads.
@@ -74,7 +75,8 @@ impl<T: Real> Gemm<T> for Packed {
 /// Whether a product whose matrices lie row by row, the first transposed, is better computed transposed.
 fn better_turned(dims: Dims) -> bool {
     let Dims { m, n, k } = dims;
-    // Columns of A fill registers, those of B would not; or fewer rows must be brought into tiles, which costs more than packing columns.
+    // Columns of A fill registers, those of B would not; or fewer rows must be brought into tiles, which costs more
+    // than packing columns.
     (n < NARROW && m >= WIDE) || (m >= 2 * n && k >= DEEP && m * k > SMALL_A)
 }
 
@@ -250,8 +252,8 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     Ok(())
 }
 
-/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart and readable to the end
-/// of a register.
+/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart and readable to
+/// the end of a register.
 #[derive(Clone, Copy)]
 struct B<T> {
     ptr: *const T,
@@ -280,7 +282,8 @@ impl<T: Real> Block<T> {
         let Self { m, n, k, .. } = *self;
         let ns = cost(Dims { m, n, k }, level);
         let (threads, panels) = (device.threads(), n.div_ceil(nr));
-        // Tasks of the same size, as many for each thread. No more than keep the threads busy: each packs its rows of A for itself.
+        // Tasks of the same size, as many for each thread. No more than keep the threads busy: each packs its
+        // rows of A for itself.
         let wanted = match threads {
             1 => 1,
             _ => (((ns / TASK_NS) as usize / threads).min(2) * threads).max(1),
@@ -336,8 +339,8 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// How `rows` are cut into tiles of at most `mr`, which is even: the number of tiles, and the first row of one. Tiles are about
-/// equal, so that the last is not a sliver, and of even numbers of rows, for which there are kernels.
+/// How `rows` are cut into tiles of at most `mr`, which is even: the number of tiles, and the first row of one. Tiles
+/// are about equal, so that the last is not a sliver, and of even numbers of rows, for which there are kernels.
 #[inline(always)]
 pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
     let pairs = rows.div_ceil(2);

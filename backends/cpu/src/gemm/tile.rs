@@ -117,8 +117,8 @@ impl<T: Copy> Left<T> for Even<T> {
     }
 }
 
-/// A number that the compiler takes as it is. Where it knows that the places of rows are multiples of each other, it steps from one row's
-/// address to the next one's, in a chain that takes longer than the multiplications.
+/// A number that the compiler takes as it is. Where it knows that the places of rows are multiples of each other, it
+/// steps from one row's address to the next one's, in a chain that takes longer than the multiplications.
 #[inline(always)]
 fn hidden(mut x: isize) -> isize {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -129,8 +129,8 @@ fn hidden(mut x: isize) -> isize {
     x
 }
 
-/// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are windows side by
-/// side, `STEP` elements apart.
+/// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are
+/// windows side by side, `STEP` elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Windows<T, const STEP: usize> {
     pub(crate) base: *const T,
@@ -160,8 +160,8 @@ impl<T: Copy, const STEP: usize> Left<T> for Windows<T, STEP> {
     }
 }
 
-/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image. `SIDE` places after each other lie
-/// side by side, so that fewer addresses are needed than there are rows.
+/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image. `SIDE`
+/// places after each other lie side by side, so that fewer addresses are needed than there are rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Turned<T, const SIDE: usize> {
     pub(crate) base: *const T,
@@ -217,7 +217,8 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
 ) where
     L::T: Real,
 {
-    /// Does it for each row, whose number is a constant: a tile whose loops the compiler does not unroll ends up in memory.
+    /// Does it for each row, whose number is a constant: a tile whose loops the compiler does not
+    /// unroll ends up in memory.
     macro_rules! each_row {
         (|$i:ident| $body:block) => {
             each_row!($i, $body, 0 1 2 3 4 5 6 7 8 9 10 11)

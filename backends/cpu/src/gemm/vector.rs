@@ -104,7 +104,8 @@ unsafe fn few<T: Real>(
     true
 }
 
-/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another. One column's bias is `BIAS` elements from the next one's.
+/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another. One column's bias is `BIAS` elements
+/// from the next one's.
 struct Dots<T, const BIAS: usize> {
     n: usize,
     k: usize,

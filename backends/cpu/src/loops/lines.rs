@@ -12,8 +12,8 @@ pub(crate) struct Lines<const N: usize> {
 }
 
 impl<const N: usize> Lines<N> {
-    /// Each tensor by its first element, its bytes an element, and its layout (whose offset does not count). `axis` is one of
-    /// their axes; the others have the extents of `shape`.
+    /// Each tensor by its first element, its bytes an element, and its layout (whose offset does not count). `axis` is
+    /// one of their axes; the others have the extents of `shape`.
     pub(crate) fn new(shape: &Shape, axis: usize, tensors: [(*const u8, usize, &Layout); N]) -> Self {
         let mut steps = [0; N];
         let others = shape.with_dim(axis, 1);

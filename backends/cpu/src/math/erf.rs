@@ -96,7 +96,8 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     }
     let v = bounded_abs(s, x, normal::END);
     let y = gate(s, x, v, by_pieces(s, v, &normal::TAIL));
-    // Lane by lane, so that no result depends on its neighbours. On the right nothing of the tail is left in it where the table ends.
+    // Lane by lane, so that no result depends on its neighbours. On the right nothing of the tail is left in it
+    // where the table ends.
     let ended = s.lt(x, s.splat(-normal::END));
     if s.any(ended) {
         return s.select(ended, gelu_anywhere(s, x), y);

@@ -5,8 +5,8 @@ use crate::simd::Simd;
 /// `ln 2` in two parts, the first with so few bits that its product with an exponent is exact.
 const LN2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
 
-/// `(ln(1 + f) - f + f²/2) / f³` for `1 + f` from `√½` to `√2`, minimax for the relative error of the logarithm, highest
-/// power first.
+/// `(ln(1 + f) - f + f²/2) / f³` for `1 + f` from `√½` to `√2`, minimax for the relative error of the logarithm,
+/// highest power first.
 const LOG: [f32; 9] = [
     0.067_465_33,
     -0.116_759_64,

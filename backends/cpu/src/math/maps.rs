@@ -164,7 +164,8 @@ pub(crate) unsafe fn map<F: Map>(policy: StorePolicy, f: F, x: *const f32, to: *
 /// Writes `f(x) g` for each of `n` elements of `x` and `g`: what most gradients of activations are.
 ///
 /// # Safety
-/// `n` elements must be readable at `x` and `g` and writable at `to`, which may be one of the two but not overlap otherwise.
+/// `n` elements must be readable at `x` and `g` and writable at `to`, which may be one of the two but
+/// not overlap otherwise.
 #[inline]
 pub(crate) unsafe fn map_mul<F: Map>(policy: StorePolicy, f: F, x: *const f32, g: *const f32, to: *mut f32, n: usize) {
     match policy.level() {

@@ -53,7 +53,8 @@ fn worst<F: Map>(level: Level, f: F, floor: f64, step: u64) -> (f64, f32) {
     worst
 }
 
-/// A name for the test, the function, its bound in ulp, and the size below which the last place is counted at that size.
+/// A name for the test, the function, its bound in ulp, and the size below which the last place is
+/// counted at that size.
 macro_rules! bounds {
     ($($name:ident: $f:expr, $ulps:literal, $floor:literal;)*) => {
         #[test]

@@ -225,7 +225,8 @@ plain_ops! {
     Xor<u8, i32, i64> = |a, b| a ^ b;
 }
 
-/// By repeated squaring, wrapping; so the low bits are those of any width. A negative power is 0, but for bases 1 and −1.
+/// By repeated squaring, wrapping; so the low bits are those of any width. A negative power is 0,
+/// but for bases 1 and −1.
 fn int_pow(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
         return match base {

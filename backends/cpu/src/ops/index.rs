@@ -135,8 +135,8 @@ fn route<T: Copy>(
     out.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
         let [to, index, from] = std::array::from_fn(|k| lines.start(k, line));
         for i in 0..n {
-            // SAFETY: the index has been checked, the others are at least as large as its shape. Lines of the output do not
-            // overlap, so that each is changed by one task, in order.
+            // SAFETY: the index has been checked, the others are at least as large as its shape. Lines of the output do
+            // not overlap, so that each is changed by one task, in order.
             unsafe {
                 let at = index.offset(i * lines.step(1)).cast::<i64>().read() as isize;
                 let value = from.offset(i * lines.step(2)).cast::<T>().read();

@@ -199,7 +199,8 @@ fn batched<T: Real + Element>(
     many(device, batch.numel(), gemm::cost(Dims { m, n, k }, device.level()), one)
 }
 
-/// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another, each on all threads.
+/// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another,
+/// each on all threads.
 pub(crate) fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     if count == 1 || ns > 2_000_000.0 {
         return (0..count).try_for_each(one);
@@ -334,7 +335,8 @@ impl<'a, T: Real + Element> Linear<'a, T> {
         };
         let a = Mat::new(self.a.at(start, 0), self.a.rows, self.a.cols);
         let c = MatMut::new(self.c.at(start, 0), self.c.rows, self.c.cols);
-        // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after another, the output is new.
+        // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after
+        // another, the output is new.
         unsafe {
             match self.packed {
                 Some(packed) => packed.gemm(self.device, dims, a, self.b, c, self.update),

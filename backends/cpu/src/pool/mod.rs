@@ -137,7 +137,8 @@ struct Line<T>(T);
 
 #[derive(Default)]
 struct Shared {
-    /// Chunks that nobody has claimed, see [`Unclaimed`]. A thread that takes one out owns that chunk of the current job.
+    /// Chunks that nobody has claimed, see [`Unclaimed`]. A thread that takes one out owns that
+    /// chunk of the current job.
     unclaimed: Line<AtomicU64>,
     /// Chunks that are not done.
     unfinished: Line<AtomicUsize>,

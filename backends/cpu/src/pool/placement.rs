@@ -1,8 +1,8 @@
 //! Which CPUs workers may run on: all but their caller's.
 //!
-//! A system may wake a worker on the CPU of the thread that woke it although another one is idle, and leave the two there for
-//! tens of milliseconds. Linux does so in virtual machines: an idle CPU has been given back to the host, which counts as
-//! taken away. Both then take as long as one, and more, since each waits for the other in a loop.
+//! A system may wake a worker on the CPU of the thread that woke it although another one is idle, and leave the two
+//! there for tens of milliseconds. Linux does so in virtual machines: an idle CPU has been given back to the host,
+//! which counts as taken away. Both then take as long as one, and more, since each waits for the other in a loop.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -50,7 +50,8 @@ unsafe fn mask(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
 }
 
-// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX2 and FMA.
+// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the
+// CPU has AVX2 and FMA.
 
 impl Lanes for Avx2 {
     type T = f32;

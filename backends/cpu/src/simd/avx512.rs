@@ -39,7 +39,8 @@ pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     out
 }
 
-// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX-512F.
+// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that
+// the CPU has AVX-512F.
 
 impl Lanes for Avx512 {
     type T = f32;
@@ -185,9 +186,9 @@ impl Lanes for Avx512 {
     }
 }
 
-/// Of four rows of 16, `step` elements apart, the columns j, j + 4, j + 8 and j + 12 in the quarters of register j. This is no closure: in
-/// builds with checks, one that is used so often stays a function of its own, without the instructions of those around it, and each
-/// intrinsic becomes a call.
+/// Of four rows of 16, `step` elements apart, the columns j, j + 4, j + 8 and j + 12 in the quarters of register j.
+/// This is no closure: in builds with checks, one that is used so often stays a function of its own, without the
+/// instructions of those around it, and each intrinsic becomes a call.
 ///
 /// # Safety
 /// The machine must have the instructions, and the rows be readable.

@@ -85,8 +85,8 @@ impl Level {
         }
     }
 
-    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level for no instruction set in particular.
-    /// Wider registers than those of AVX2 bring such loops nothing but more code.
+    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level for no instruction set in
+    /// particular. Wider registers than those of AVX2 bring such loops nothing but more code.
     #[inline(always)]
     pub(crate) fn run_loops<K: Kernel>(level: Option<Self>, kernel: K) -> K::Out {
         match level {
@@ -100,8 +100,8 @@ impl Level {
         }
     }
 
-    /// Runs a kernel compiled for this level, which must be one that the machine has: it comes from [`Level::detect`] or
-    /// [`Level::available`].
+    /// Runs a kernel compiled for this level, which must be one that the machine has: it comes from [`Level::detect`]
+    /// or [`Level::available`].
     #[inline(always)]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
@@ -192,7 +192,8 @@ pub(crate) trait Lanes: Copy + Send + Sync + 'static {
         [self.sum(a), self.sum(b), self.sum(c), self.sum(d)]
     }
 
-    /// Transposes a square of `N` rows and columns. Rows are `from_step` elements apart in the source, `to_step` in the target.
+    /// Transposes a square of `N` rows and columns. Rows are `from_step` elements apart in the source,
+    /// `to_step` in the target.
     ///
     /// # Safety
     /// The squares must be readable and writable, and apart.

@@ -2,8 +2,8 @@
 
 use super::{Kernel, Level, portable};
 
-/// A result of so many bytes is stored past the caches: few would hold it until it is read, and a store into a cache reads the line first
-/// that it overwrites.
+/// A result of so many bytes is stored past the caches: few would hold it until it is read, and a store into a cache
+/// reads the line first that it overwrites.
 const STREAMING_BYTES: usize = 32 << 20;
 
 /// How a loop over elements runs.

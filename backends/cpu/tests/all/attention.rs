@@ -61,7 +61,8 @@ fn shapes_dtypes_and_layouts_agree() {
     }
 }
 
-/// Several blocks of queries, some of which see no key, and rows of scores that end within a register or are longer than a sum's part.
+/// Several blocks of queries, some of which see no key, and rows of scores that end within a register or are
+/// longer than a sum's part.
 #[test]
 fn many_queries_and_keys_agree() {
     let many: &[Dims<'_>] = &[
@@ -158,8 +159,9 @@ fn what_does_not_fit_is_an_error() {
     }
 }
 
-/// Scores of up to 120, of which one often has nearly all the weight: what is then left of the gradient is small, and must not be lost to the
-/// rounding of the mean. The truth is that of the same numbers in f64; what the scores' own rounding may cost is 2^-24 of them.
+/// Scores of up to 120, of which one often has nearly all the weight: what is then left of the gradient is small, and
+/// must not be lost to the rounding of the mean. The truth is that of the same numbers in f64; what the scores' own
+/// rounding may cost is 2^-24 of them.
 #[test]
 fn gradients_of_saturated_weights_are_exact_to_the_rounding_of_scores() {
     let d = cpu(1, Kernels::Simd);

@@ -1,4 +1,5 @@
-//! Convolution and its gradients against the reference backend, over strides, paddings, dilations, groups and one to three axes.
+//! Convolution and its gradients against the reference backend, over strides, paddings, dilations, groups
+//! and one to three axes.
 
 use polygrad_core::{Activation, Backend, ConvParams, DType, Distribution, Prepack, RandomKey, Shape, random_host};
 use polygrad_cpu::{Cpu, CpuDevice, Kernels};
@@ -117,7 +118,8 @@ fn agrees_with_the_reference() {
     }
 }
 
-/// Channels and tiles enough for Winograd's form: odd sizes, lines shorter and longer than a register, several chunks of channels.
+/// Channels and tiles enough for Winograd's form: odd sizes, lines shorter and longer than a register,
+/// several chunks of channels.
 #[test]
 fn windows_of_three_by_three_agree_with_the_reference() {
     for threads in [1, 2] {

@@ -10,10 +10,10 @@ use crate::source::{Args, File, file};
 
 const KERNEL: File = file!("attention");
 
-/// Bytes of a block's memory that every device has.
+/// Bytes of shared memory per block that every device has.
 const SHARED: usize = 48 << 10;
 
-/// Threads along the keys and along the queries, and how many of each a thread has.
+/// The threads of a block along keys and along queries, and how many keys and queries each thread handles.
 #[derive(Clone, Copy)]
 struct Tile {
     across: usize,
@@ -45,7 +45,8 @@ impl Tile {
         self.down * self.per
     }
 
-    /// What the kernel keeps in a block's memory: queries; keys, and in their place weights; values.
+    /// The bytes of shared memory that the kernel needs: for queries, for keys, which weights later
+    /// replace, and for values.
     fn bytes(self, head: usize, value: usize, size: usize) -> Option<usize> {
         let Self { across, down, per } = self;
         let queries = head.checked_mul(down + 1)?.checked_mul(per)?;

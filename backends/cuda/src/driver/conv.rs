@@ -1,7 +1,7 @@
 //! Convolutions as matrix products: kernels lay out the windows of the images, cuBLAS multiplies.
 //!
-//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The gradients are
-//! `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
+//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The
+//! gradients are `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
 
 use polygrad_core::compute::{Batch, Conv2d, DevicePtr, DeviceView, Gemm, Transpose};
 use polygrad_core::{DType, Layout, Result, Scalar};
@@ -24,7 +24,8 @@ pub(super) enum Side {
     Weight,
 }
 
-/// Elements of the columns that are laid out at a time, for each thread that makes the device busy: half a gigabyte on a large device.
+/// Elements of the columns that are laid out at a time, per thread of a fully occupied device: half a
+/// gigabyte on a large device.
 const EACH: usize = 512;
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`] and its two gradients.
@@ -70,7 +71,7 @@ struct Run<'a> {
     queue: &'a Queue,
     call: &'a Conv2d,
     filters: usize,
-    /// Of the columns, in all groups.
+    /// The rows of the columns, over all groups.
     rows: usize,
     out: [usize; 2],
     /// How many are done at a time.
@@ -84,7 +85,7 @@ impl Run<'_> {
         for (first, images) in self.chunks() {
             self.columns(images, self.image(input, first), columns.address(), false)?;
             let to = self.at(output, first);
-            // The results of one image lie as they are made.
+            // The results of a single image are in the right order already.
             let made = if images == 1 { to } else { turned.address() };
             let matrices = [weight, columns.address(), made];
             self.product(Side::Output, images, matrices, self.call.dtype, 0.0)?;
@@ -113,7 +114,7 @@ impl Run<'_> {
         let dtype = self.call.dtype;
         let columns = self.scratch(self.rows, dtype)?;
         let turned = self.scratch(self.filters, dtype)?;
-        // What is added up in parts is rounded once.
+        // Sums that are computed in parts are rounded once, at the end.
         let wide = if self.images < self.call.input_shape[0] {
             wide(dtype)
         } else {
@@ -185,12 +186,13 @@ impl Run<'_> {
         self.queue.launch_each(source, count, &args)
     }
 
-    /// Exchanges the first two axes: `[filters, images, places]` of products, and `[images, filters, places]` of tensors.
+    /// Exchanges the first two axes: `[filters, images, places]` of products, and
+    /// `[images, filters, places]` of tensors.
     fn turn(&self, images: usize, from: u64, to: u64, back: bool) -> Result<()> {
         let (filters, plane) = (self.filters, self.plane());
         let shape = shape_of(&[images, filters, plane])?;
         let dtype = self.call.dtype;
-        // Their addresses are given by hand.
+        // The addresses are passed separately.
         let tensor = DeviceView::contiguous(DevicePtr::NULL, dtype, shape);
         let strides = [plane, images * plane, 1].map(usize::cast_signed);
         let product = DeviceView::new(DevicePtr::NULL, dtype, Layout::strided(shape, &strides, 0));
@@ -198,7 +200,7 @@ impl Run<'_> {
         elementwise::convert(self.queue, shape, (source, from), (target, to))
     }
 
-    /// The output's gradient of images as a product takes it.
+    /// The output's gradient of some images, in the order that the product needs.
     fn turned(&self, first: usize, images: usize, output: u64, scratch: &Allocation) -> Result<u64> {
         let from = self.at(output, first);
         if images == 1 {
@@ -246,7 +248,7 @@ impl Run<'_> {
     }
 }
 
-/// In what sums of a dtype are kept.
+/// The dtype in which sums are accumulated.
 fn wide(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,

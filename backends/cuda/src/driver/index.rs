@@ -41,7 +41,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn launch(&self) -> Result<()> {
         let (shape, axis) = (self.index.0.shape(), self.axis);
-        // Along the axis the index says where, so that the place in the data does not move.
+        // Along the axis the index decides the position, so the data's stride there is 0.
         let mut still: Vec<isize> = self.data.0.layout.strides().to_vec();
         let stride = std::mem::replace(&mut still[axis], 0);
         let others = [self.index.0.layout.strides(), self.other.0.layout.strides()];

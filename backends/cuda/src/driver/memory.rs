@@ -12,7 +12,7 @@ use crate::source::Source;
 /// Memory is given in multiples of this.
 const UNIT: usize = 256;
 
-/// Memory that goes back to the device.
+/// Device memory that is freed on drop.
 #[derive(Debug)]
 pub(super) struct Allocation {
     runtime: Arc<dyn Runtime>,
@@ -20,7 +20,7 @@ pub(super) struct Allocation {
 }
 
 impl Allocation {
-    /// At least so many bytes.
+    /// Allocates at least this many bytes.
     pub(super) fn new(runtime: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
         let rounded = bytes.max(1).checked_next_multiple_of(UNIT).ok_or_else(|| {
             Error::new(
@@ -39,7 +39,7 @@ impl Allocation {
         self.address.unwrap_or(0)
     }
 
-    /// Gives it back behind what the device was asked to do before.
+    /// Frees it after all work that was submitted before.
     pub(super) fn release(mut self) -> Result<()> {
         match self.address.take() {
             Some(address) => self.runtime.free(address),
@@ -51,13 +51,13 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Some(address) = self.address.take() {
-            // Nobody is left to tell.
+            // There is nobody to report an error to.
             let _ = self.runtime.free(address);
         }
     }
 }
 
-/// A shape of operands, which are larger than any memory where there is none.
+/// The shape of an operand; an error if it has more elements than any memory could hold.
 pub(super) fn shape_of(dims: &[usize]) -> Result<Shape> {
     Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))
 }
@@ -70,7 +70,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// The allocations, which nobody changes meanwhile.
+    /// The allocations, locked against changes.
     pub(super) fn space(&self) -> Space<'_> {
         Space(self.space.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -78,7 +78,7 @@ impl Tables {
     /// The kernel of a source, compiled if it is the first time.
     pub(super) fn function(&self, runtime: &dyn Runtime, source: Source<'_>) -> Result<Function> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        // As one of sources that borrow, too.
+        // A shorter lifetime for the key, so that a borrowed source can be looked up.
         let known: &HashMap<Source<'_>, Function> = &functions;
         if let Some(&function) = known.get(&source) {
             return Ok(function);
@@ -103,7 +103,7 @@ impl Space<'_> {
         self.0.remove(ptr)
     }
 
-    /// The address of so many bytes; nowhere if there are none, whose pointer is not looked at.
+    /// The address of a number of bytes. For 0 bytes the pointer is not checked, and the address is null.
     pub(super) fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Result<u64> {
         match bytes {
             0 => Ok(0),

@@ -35,7 +35,7 @@ pub struct CudaDriver {
     name: String,
     index: usize,
     tf32: bool,
-    /// What it opens instead of CUDA, if it is given something; held while it is opened.
+    /// The runtime to open instead of CUDA, if one was given. The lock is held while it is opened.
     given: Mutex<Option<Box<dyn Runtime>>>,
     queue: OnceLock<Queue>,
 }
@@ -79,7 +79,7 @@ impl CudaDriver {
         })
     }
 
-    /// A driver over something else than CUDA: for tests without a GPU.
+    /// A driver over another runtime than CUDA, for tests without a GPU.
     pub fn over(runtime: Box<dyn Runtime>) -> Self {
         Self {
             name: Self::NAME.to_owned(),
@@ -104,7 +104,7 @@ impl CudaDriver {
         })
     }
 
-    /// Makes a call, while nobody frees what it is about.
+    /// Makes a call, with the allocations locked so that none of its operands is freed meanwhile.
     fn call<T>(&self, name: &'static str, run: impl FnOnce(&Queue, &mut Space<'_>) -> Result<T>) -> Result<T> {
         let queue = self.opened(name)?;
         let mut space = queue.tables.space();
@@ -131,7 +131,7 @@ impl ComputeBackend for CudaDriver {
                     Arc::new(cuda.map_err(|error| error.with_op("init").with_device(&self.name))?)
                 }
             };
-            // Only who holds the lock sets it.
+            // Set only while the lock is held.
             let _ = self.queue.set(Queue::new(runtime, self.tf32));
         }
         Ok(())
@@ -199,7 +199,7 @@ impl ComputeBackend for CudaDriver {
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
         let name = "copy_dtoh";
         let read = self.call(name, |queue, space| queue.read(space, src, dst.len()))?;
-        // Others may go on while this one waits.
+        // The lock is released first, so that other threads can go on during the wait.
         let bytes = read.wait();
         let bytes = bytes.map_err(|error| error.with_op(name).with_device(&self.name))?;
         dst.copy_from_slice(&bytes);
@@ -227,7 +227,7 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
-        // Without the lock that calls take.
+        // Without holding the lock that calls take.
         let graph = record::record(self.opened("record")?, calls);
         let graph = graph.map_err(|error| error.with_op("record").with_device(&self.name))?;
         Ok(Recording::new(graph))

@@ -10,7 +10,8 @@ use crate::source::{Args, File, file};
 
 const KERNEL: File = file!("pool");
 
-/// See [`polygrad_core::compute::ComputeBackend::max_pool2d`] and [`polygrad_core::compute::ComputeBackend::avg_pool2d`].
+/// See [`polygrad_core::compute::ComputeBackend::max_pool2d`] and
+/// [`polygrad_core::compute::ComputeBackend::avg_pool2d`].
 pub(super) fn pool2d(queue: &Queue, space: &Space<'_>, call: &Pool2d, largest: bool) -> Result<()> {
     let (params, shape) = (&call.params, shape_of(&call.input_shape)?);
     match largest {

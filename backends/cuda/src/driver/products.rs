@@ -1,4 +1,5 @@
-//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed matrices, exchanged.
+//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed
+//! matrices, exchanged.
 
 use polygrad_core::compute::{Batch, DeviceView, Elementwise, ElementwiseProgram, Gemm, Step};
 use polygrad_core::{BinaryOp, DType, Error, Layout, Result, Scalar};
@@ -31,7 +32,7 @@ pub(super) fn multiply(queue: &Queue, call: &Gemm, batch: &Batch, [a, b, c]: [u6
                 .with_hint("compute it in parts")
         })
     };
-    // Steps that are never taken may be any number, but cuBLAS looks at them.
+    // A leading dimension or stride that is never used may be any number, but cuBLAS checks it.
     let leading =
         |name: &str, ld: usize, (rows, columns): (usize, usize)| narrow(name, if rows > 1 { ld } else { columns });
     let lying = |swaps: bool, rows, columns| if swaps { (columns, rows) } else { (rows, columns) };

@@ -1,4 +1,4 @@
-//! The queue of a device: its stream, its memory and kernels, and what these tell.
+//! The queue of a device: its stream, its memory and kernels, and their error reports.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,13 +14,13 @@ use crate::source::{Args, File, Source};
 pub(super) struct Queue {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) tables: Tables,
-    /// What its kernels tell.
+    /// Errors that its kernels report.
     pub(super) reports: Reports,
     /// Whether f32 products may round their operands.
     pub(super) tf32: bool,
-    /// Held by who records.
+    /// Held by the thread that records.
     recording: Mutex<()>,
-    /// What came from the host since recording began.
+    /// Memory with bytes that came from the host since recording began.
     kept: Mutex<Vec<Allocation>>,
 }
 
@@ -46,7 +46,7 @@ impl Queue {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory that stays, also if it is allocated while calls are recorded.
+    /// Allocates memory that outlives a recording, even if calls are being recorded.
     pub(super) fn alloc(&self, bytes: usize) -> Result<Allocation> {
         let mut new = None;
         self.runtime.aside(&mut || {
@@ -63,7 +63,7 @@ impl Queue {
             .aside(&mut || memory.take().map_or(Ok(()), Allocation::release))
     }
 
-    /// Bytes from the host; where calls are recorded, each time that they are replayed.
+    /// Copies bytes from the host; if calls are being recorded, in each replay.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         if !self.reports.is_recording() {
             return self.runtime.write(address, bytes);
@@ -109,7 +109,7 @@ impl Queue {
         )
     }
 
-    /// Memory for the time of a call.
+    /// Scratch memory for the duration of a call.
     pub(super) fn scratch(&self, bytes: usize) -> Result<Allocation> {
         Allocation::new(&self.runtime, bytes)
     }
@@ -140,12 +140,13 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What is under way uses memory and kernels that go away with it. Nobody is left to tell.
+        // Work in flight uses memory and kernels that are dropped with the queue. There is nobody
+        // to report an error to.
         let _ = self.runtime.synchronize();
     }
 }
 
-/// A read that was ordered.
+/// A read that has been submitted.
 pub(super) struct Read {
     data: Option<Box<dyn Readback>>,
     reports: Vec<Box<dyn Readback>>,

@@ -13,19 +13,19 @@ use crate::source::{Args, File, file};
 
 const COPIES: File = file!("copies");
 
-/// Copies of a launch at most: their places and extents fit among a kernel's arguments.
+/// The most copies per launch, whose addresses and lengths fit into a kernel's arguments.
 const TOGETHER: usize = 128;
-/// Bytes that a thread copies before there are more of them.
+/// Bytes per thread, beyond which more threads are used.
 const EACH: usize = 64;
-/// Blocks for a copy at most.
+/// The most blocks per copy.
 const MOST_BLOCKS: usize = 256;
 
 /// A recorded run of calls.
 pub(super) struct Graph {
     recorded: Box<dyn Any + Send + Sync>,
-    /// Where its kernels tell of an index outside its axis.
+    /// Where its kernels report an index outside its axis.
     reports: Arc<Allocation>,
-    /// What it copies that came from the host.
+    /// Memory with the bytes that it copies from the host.
     _kept: Vec<Allocation>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn record(queue: &Queue, calls: &mut dyn FnMut() -> Result<()>) -> Re
     let _alone = queue.recording_alone();
     let reports = queue.reports.begin(&queue.runtime)?;
     let recorded = queue.runtime.begin_capture().map(|()| {
-        // Recording ends whether it went well or not: this thread's later calls are to run.
+        // Recording ends even after an error, so that this thread's later calls run again.
         let done = catch_unwind(AssertUnwindSafe(calls));
         (done, queue.runtime.end_capture())
     });

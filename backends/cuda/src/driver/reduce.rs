@@ -10,9 +10,9 @@ use crate::strides::Axes;
 
 const KERNEL: File = file!("reduce");
 
-/// From so many results on, each is one thread's.
+/// From this many results on, each result is computed by one thread.
 const COLUMNS: usize = 4096;
-/// A line this short is one thread's too.
+/// Lines of up to this length are reduced by one thread, too.
 const SHORT: usize = 32;
 
 /// See [`polygrad_core::compute::ComputeBackend::reduce`].
@@ -95,7 +95,8 @@ impl Run<'_> {
             from: false,
             to: false,
         };
-        // Side by side along the results, threads of a warp read side by side if each has a result of its own.
+        // Neighbouring threads take neighbouring results, so the reads of a warp are coalesced if each
+        // thread has its own result.
         let aside = kept.strides[0].last() == Some(&1) && gone.strides[0].last() != Some(&1);
         if self.len <= SHORT || (aside && self.outputs >= COLUMNS) {
             return self.pass(&one, kept, gone, true);
@@ -181,7 +182,7 @@ impl Run<'_> {
     }
 }
 
-/// What every number of a dtype is at least, or at most.
+/// The identity of a minimum or maximum: the largest or smallest value of a dtype.
 fn extreme(dtype: DType, largest: bool) -> &'static str {
     match (dtype, largest) {
         (DType::Bool, true) => "true",

@@ -1,7 +1,7 @@
-//! What kernels that check an index tell of one outside its axis, and to whom.
+//! Reports of kernels that found an index outside its axis.
 //!
-//! A kernel writes to a slot in the device's memory: whether there was one, which, and the axis's extent. A thread hears of its own calls, so
-//! that those of others do not fail for them.
+//! A kernel writes to a slot in the device's memory whether there was such an index, which one, and the axis's extent.
+//! Every thread has a slot of its own, so that only the thread that made the faulty call gets the error.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ pub(super) struct Reports(Mutex<Slots>);
 #[derive(Debug, Default)]
 struct Slots {
     own: HashMap<ThreadId, Arc<Allocation>>,
-    /// Those to which something may have been written since they were last read.
+    /// By thread: slots that may have been written to since they were last read.
     written: HashMap<ThreadId, Vec<Arc<Allocation>>>,
-    /// The one of the calls that a thread records.
+    /// The slot of a thread that is recording.
     recording: Option<(ThreadId, Arc<Allocation>)>,
 }
 
@@ -48,7 +48,7 @@ impl Reports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address that a kernel is to write to.
+    /// The address of the slot for the next kernel of this thread.
     pub(super) fn address(&self, runtime: &Arc<dyn Runtime>) -> Result<u64> {
         let mut slots = self.slots();
         let id = thread::current().id();
@@ -69,7 +69,7 @@ impl Reports {
         Ok(own.address())
     }
 
-    /// From here on this thread's kernels are recorded, and get a slot that stays with the record.
+    /// Begins a recording: this thread's kernels get a slot that belongs to the recording.
     pub(super) fn begin(&self, runtime: &Arc<dyn Runtime>) -> Result<Arc<Allocation>> {
         let new = slot(runtime)?;
         self.slots().recording = Some((thread::current().id(), Arc::clone(&new)));
@@ -86,12 +86,12 @@ impl Reports {
         self.slots().recording.as_ref().is_some_and(|(thread, _)| *thread == id)
     }
 
-    /// Recorded kernels run for this thread.
+    /// Notes that this thread has replayed a recording, whose kernels write to `slot`.
     pub(super) fn replayed(&self, slot: &Arc<Allocation>) {
         self.slots().note(slot);
     }
 
-    /// Orders that what there can be for this thread is read, and begins anew.
+    /// Submits reads of all slots that may hold reports for this thread, and resets them.
     pub(super) fn read(&self, runtime: &dyn Runtime) -> Result<Vec<Box<dyn Readback>>> {
         let mut slots = self.slots();
         let Some(written) = slots.written.get_mut(&thread::current().id()) else {
@@ -106,7 +106,7 @@ impl Reports {
     }
 }
 
-/// The error that reports tell of, if one does.
+/// Returns the error that the reports contain, if any.
 pub(super) fn told(reports: Vec<Box<dyn Readback>>) -> Result<()> {
     for report in reports {
         let words: Vec<i64> = bytemuck::pod_collect_to_vec(&report.wait()?);

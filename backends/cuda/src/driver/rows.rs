@@ -18,7 +18,8 @@ fn threads(queue: &Queue, columns: usize) -> u32 {
     wanted.next_power_of_two().max(32).min(queue.block())
 }
 
-/// See [`polygrad_core::compute::ComputeBackend::softmax`] and [`polygrad_core::compute::ComputeBackend::softmax_backward`].
+/// See [`polygrad_core::compute::ComputeBackend::softmax`] and
+/// [`polygrad_core::compute::ComputeBackend::softmax_backward`].
 pub(super) fn softmax(queue: &Queue, space: &Space<'_>, call: &Softmax, backward: bool) -> Result<()> {
     floats(call.dtype)?;
     let dims = [call.rows, call.columns];
@@ -62,7 +63,8 @@ pub(super) fn layer_norm(queue: &Queue, space: &Space<'_>, call: &LayerNorm) -> 
     queue.launch(source, call.rows as u64, block, &args)
 }
 
-/// See [`polygrad_core::compute::ComputeBackend::cross_entropy`] and [`polygrad_core::compute::ComputeBackend::cross_entropy_backward`].
+/// See [`polygrad_core::compute::ComputeBackend::cross_entropy`] and
+/// [`polygrad_core::compute::ComputeBackend::cross_entropy_backward`].
 pub(super) fn cross_entropy(queue: &Queue, space: &Space<'_>, call: &CrossEntropy, backward: bool) -> Result<()> {
     floats(call.dtype)?;
     let (rows, columns) = (call.rows, call.columns);

@@ -13,7 +13,7 @@ use polygrad_core::Result;
 
 use crate::runtime::failed;
 
-/// What makes ranks one group.
+/// The id that all ranks of a group share.
 pub(super) type Id = [u8; 128];
 
 /// What NCCL or CUDA says.
@@ -28,7 +28,7 @@ const MAGIC: u32 = 0xcafe_beef;
 const VERSION: u32 = 22_400;
 /// What leaves a number to NCCL: `NCCL_CONFIG_UNDEF_INT`.
 const UNDEFINED: c_int = c_int::MIN;
-/// Between two looks at what is under way, once it takes long.
+/// The pause between two polls of an operation that takes long.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// The version of the library.
@@ -137,7 +137,7 @@ impl Comm {
             size: size_of::<sys::ncclConfig_t>(),
             magic: MAGIC,
             version: VERSION,
-            // So that waiting for the others is done here, with a limit.
+            // Non-blocking, so that the wait for the other ranks happens here, with a time limit.
             blocking: 0,
             cgaClusterSize: UNDEFINED,
             minCTAs: UNDEFINED,
@@ -151,7 +151,8 @@ impl Comm {
             stage,
             limit,
         };
-        // SAFETY: the context of the device is bound; both places outlive the call, and the communicator is `comm`'s own.
+        // SAFETY: the context of the device is bound; both places outlive the call, and the
+        // communicator is `comm`'s own.
         let begun = unsafe { sys::ncclCommInitRankConfig(&raw mut comm.comm, size, id, rank, &raw mut config) };
         good(begun, comm.comm)?;
         comm.settled(Instant::now() + limit)?;
@@ -175,7 +176,7 @@ impl Comm {
         Ok(state == sys::ncclResult_t::ncclInProgress)
     }
 
-    /// Takes bytes to a place in so much memory of the device, makes a collective in it, and brings bytes from another place back.
+    /// Copies bytes into device memory, runs a collective on it, and copies bytes from another place in it back.
     pub(super) fn exchange(
         &mut self,
         bytes: usize,
@@ -195,7 +196,7 @@ impl Comm {
             call(&Call {
                 memory,
                 comm,
-                // Two names of one thing.
+                // cudarc and NCCL have different types for the same stream.
                 stream: stream.cu_stream().cast(),
             })
         };

@@ -15,15 +15,17 @@ use polygrad_core::{DType, Error, Result};
 use crate::runtime;
 use comm::{Call, Comm, Fault, Id, Stage};
 
-/// A rank of a group over NVIDIA's NCCL, each rank on a device of its own. The feature is `nccl`; the library is loaded at run time.
+/// A rank of a group over NVIDIA's NCCL, each rank on a device of its own. The feature is `nccl`; the library
+/// is loaded at run time.
 ///
 /// **Several GPUs have not run it yet**: one rank on one GPU passes the suite, and a machine with more holds two to it
 /// (`cargo xtask gpu-bundle`, part `nccl`).
 ///
 /// - Values are in host memory and go through memory of the device, which stays taken for the largest of them.
-/// - Sums are NCCL's own. Since its minimum and maximum may lose NaN, those of floats are made here, from the values of all ranks.
-/// - When a collective fails, the ranks wait for each other in the group by which they met: its error names who is lost, and takes its time
-///   limit at most.
+/// - Sums are NCCL's own. Since its minimum and maximum may lose NaN, those of floats are made here, from the
+///   values of all ranks.
+/// - When a collective fails, the ranks wait for each other in the group by which they met: its error names who is
+///   lost, and takes its time limit at most.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -51,12 +53,14 @@ enum State {
 }
 
 impl Nccl {
-    /// The same ranks as those of `bootstrap`, this one on the CUDA device of index `device`; torchrun gives each process a `LOCAL_RANK` for it.
-    /// `bootstrap` carries NCCL's id to all ranks, and its time limit is this group's too.
+    /// The same ranks as those of `bootstrap`, this one on the CUDA device of index `device`; torchrun
+    /// gives each process a `LOCAL_RANK` for it. `bootstrap` carries NCCL's id to all ranks, and its time
+    /// limit is this group's too.
     ///
     /// # Errors
-    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without NVIDIA's driver, NCCL or the device;
-    /// [`Communication`](polygrad_core::ErrorKind::Communication) when another rank lacks them, and when they do not meet in time.
+    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without NVIDIA's driver, NCCL or the
+    /// device; [`Communication`](polygrad_core::ErrorKind::Communication) when another rank lacks them, and when they
+    /// do not meet in time.
     pub fn new(bootstrap: Arc<dyn Communicator>, device: usize) -> Result<Self> {
         Self::met(bootstrap, device).map_err(|e| e.with_op("nccl"))
     }
@@ -64,7 +68,7 @@ impl Nccl {
     fn met(bootstrap: Arc<dyn Communicator>, device: usize) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let opened = open(device, rank == 0);
-        // Nobody waits for one that cannot come.
+        // The other ranks must not wait for one that cannot join.
         let mut ready = vec![0u8; size];
         bootstrap.all_gather(
             HostSlice::new(&[u8::from(opened.is_ok())]),
@@ -90,7 +94,7 @@ impl Nccl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a collective. After a failure there is no more.
+    /// Runs a collective. After a failure all later ones fail, too.
     fn collective(
         &self,
         name: &'static str,
@@ -104,7 +108,7 @@ impl Nccl {
                 Err(Fault(said)) => said,
             },
         };
-        // This gives up what is under way, so that the device is free, and the others hear of it.
+        // Aborts the operation in flight, which frees the device and is noticed by the other ranks.
         *state = State::Failed {
             lost: None,
             what: said.clone(),
@@ -166,7 +170,7 @@ fn open(device: usize, makes_id: bool) -> Result<(Stage, Id)> {
     Ok((stage, id))
 }
 
-/// Who is to blame for what NCCL says: the others come here too, but for who is lost.
+/// Finds out which rank caused NCCL's error: all ranks meet here except the one that is lost.
 fn blamed(bootstrap: &dyn Communicator, said: String) -> State {
     let missed = bootstrap.barrier().err();
     let lost = missed
@@ -255,7 +259,8 @@ impl Communicator for Nccl {
         }
         self.collective(name, |comm| {
             let call = |call: &Call| {
-                // SAFETY: the memory holds `len` values of the dtype for every rank; this one's come to their own place.
+                // SAFETY: the memory holds `len` values of the dtype for every rank; this one's
+                // come to their own place.
                 unsafe {
                     sys::ncclReduceScatter(
                         call.at(0),

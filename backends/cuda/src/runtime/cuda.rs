@@ -23,7 +23,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that cuBLAS works in while it is recorded: what NVIDIA advises for its large devices. Without them it would allocate in each product.
+/// Bytes that cuBLAS works in while it is recorded: what NVIDIA advises for its large devices. Without them it would
+/// allocate in each product.
 const WORKSPACE: usize = 32 << 20;
 
 thread_local! {
@@ -35,7 +36,7 @@ thread_local! {
 pub(crate) struct Cuda {
     device: Device,
     lane: Lane,
-    /// What calls are recorded on, once some were.
+    /// The stream on which calls are recorded, created at the first recording.
     recorder: OnceLock<Lane>,
     /// What reads are copied to.
     pinned: Arc<Pinned>,
@@ -97,7 +98,7 @@ unsafe impl Send for Module {}
 
 struct Blas {
     handle: blas_sys::cublasHandle_t,
-    /// Memory that it works in, if that is not its own.
+    /// The workspace that it was given, if it does not use its own.
     workspace: Option<sys::CUdeviceptr>,
 }
 
@@ -116,12 +117,14 @@ impl Drop for Blas {
 // SAFETY: a handle may be used on any thread, by one at a time, for which the lock around it answers.
 unsafe impl Send for Blas {}
 
-/// Freed memory stays with the process: without this, each time that the host waits for the device, all of it goes back to the driver.
+/// Freed memory stays with the process: without this, each time that the host waits for the device, all of it
+/// goes back to the driver.
 fn keep_freed_memory(context: &CudaContext) -> Result<()> {
     let mut pool = ptr::null_mut();
     let mut all = u64::MAX;
     let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the pool is the device's own, which is there as long as the device; the attribute is a number of 64 bits, which is copied.
+    // SAFETY: the pool is the device's own, which is there as long as the device; the attribute is a number of 64
+    // bits, which is copied.
     unsafe {
         sys::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device())
             .result()
@@ -171,7 +174,7 @@ impl Cuda {
         RECORDS.get() == ptr::from_ref(self).addr()
     }
 
-    /// Where this thread's calls go.
+    /// The stream that this thread's calls go to.
     fn lane(&self) -> &Lane {
         match self.recorder.get() {
             Some(recorder) if self.records() => recorder,
@@ -184,7 +187,7 @@ impl Cuda {
         Ok(self.lane().stream.cu_stream())
     }
 
-    /// What a graph cannot have in it.
+    /// Fails while this thread is recording, for operations that a graph cannot contain.
     fn not_recorded(&self, what: &str) -> Result<()> {
         match self.records() {
             false => Ok(()),
@@ -238,8 +241,8 @@ impl Runtime for Cuda {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.not_recorded("a copy from the host")?;
         let stream = self.bind()?;
-        // SAFETY: callers answer for the address. From pageable memory, CUDA has taken the bytes when this returns; from pinned memory
-        // it has when the stream is done, which is waited for below, before the borrow ends.
+        // SAFETY: callers answer for the address. From pageable memory, CUDA has taken the bytes when this returns;
+        // from pinned memory it has when the stream is done, which is waited for below, before the borrow ends.
         unsafe { result::memcpy_htod_async(address, bytes, stream) }.map_err(failed)?;
         if is_pinned(bytes) {
             self.lane.stream.synchronize().map_err(failed)?;
@@ -278,8 +281,8 @@ impl Runtime for Cuda {
         let function = lock(&self.device.modules).get(function.0).map(|module| module.function);
         let function = function.ok_or_else(|| Error::invalid("a kernel that was not compiled here"))?;
         let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the kernel has one parameter, of as many bytes as the arguments have, which CUDA copies before it returns; callers answer
-        // for the addresses among them.
+        // SAFETY: the kernel has one parameter, of as many bytes as the arguments have, which CUDA copies before it
+        // returns; callers answer for the addresses among them.
         unsafe { result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut parameters) }
             .map_err(failed)
     }
@@ -359,7 +362,7 @@ impl Runtime for Cuda {
                 self.recorder.get_or_init(|| new)
             }
         };
-        // Other threads go on with calls that other modes forbid.
+        // In this mode other threads may go on with calls that the other modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is this value's own.
         unsafe { result::stream::begin_capture(recorder.stream.cu_stream(), mode) }.map_err(failed)?;

@@ -11,13 +11,13 @@ use polygrad_core::Result;
 use super::Readback;
 use super::errors::failed;
 
-/// Whether CUDA knows the memory: pageable memory it does not.
+/// Whether CUDA has registered this memory; pageable memory it has not.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let mut kind = 0u32;
     let mut wanted = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut places = [(&raw mut kind).cast::<c_void>()];
-    // The call for one attribute fails where memory is pageable, and checkers of CUDA programs count that as a fault; this one leaves 0.
-    // SAFETY: there is one attribute, a number of 32 bits; any address may be asked about.
+    // The call for one attribute fails where memory is pageable, and checkers of CUDA programs count that as a fault;
+    // this one leaves 0. SAFETY: there is one attribute, a number of 32 bits; any address may be asked about.
     let asked = unsafe { sys::cuPointerGetAttributes(1, &raw mut wanted, places.as_mut_ptr(), bytes.as_ptr() as u64) };
     asked.result().is_ok() && kind != 0
 }
@@ -54,7 +54,8 @@ impl Block {
     }
 }
 
-/// The pinned memory of a context. Small blocks are kept from read to read: making one, and giving it back, waits for the device.
+/// The pinned memory of a context. Small blocks are kept from read to read: making one, and giving it back,
+/// waits for the device.
 pub(super) struct Pinned {
     context: Arc<CudaContext>,
     free: Mutex<Vec<Block>>,
@@ -139,7 +140,7 @@ impl Drop for Pinned {
     }
 }
 
-/// A copy to the host that was ordered.
+/// A copy to the host that has been submitted.
 struct Staging {
     /// There until this is dropped.
     block: Option<Block>,
@@ -154,13 +155,13 @@ impl Staging {
     /// So many bytes must be there at the address until the copy is done, and the stream be one of the context.
     unsafe fn fill(&self, address: u64, stream: sys::CUstream) -> Result<()> {
         let Some(block) = &self.block else { return Ok(()) };
-        // SAFETY: the memory has this many bytes and stays until the event behind the copy has come, or the stream is done; the rest
-        // is the caller's.
+        // SAFETY: the memory has this many bytes and stays until the event behind the copy has come, or the stream is
+        // done; the rest is the caller's.
         unsafe {
             let to = std::slice::from_raw_parts_mut(block.memory.cast::<MaybeUninit<u8>>(), self.bytes);
             result::memcpy_dtoh_async(to, address, stream).map_err(failed)?;
             if let Err(error) = result::event::record(block.event, stream) {
-                // Without it nothing would tell when the memory can go.
+                // Without the event, nothing would say when the memory may be freed.
                 let _ = result::stream::synchronize(stream);
                 return Err(failed(error));
             }

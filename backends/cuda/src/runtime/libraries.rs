@@ -4,7 +4,7 @@
 use cudarc::{cublas, driver, nvrtc};
 use polygrad_core::{Availability, DeviceInfo, Error, ErrorKind, Result};
 
-/// A library that is needed, and how to come by it.
+/// A library that is needed, and how to get it.
 struct Library {
     name: &'static str,
     fix: &'static str,

@@ -1,4 +1,5 @@
-//! What the driver asks of CUDA: the seam at which tests put an emulator, so that all but this runs on a machine without a GPU.
+//! The interface through which the driver uses CUDA. Tests put an emulator behind it, so that everything above runs on
+//! a machine without a GPU.
 
 mod cuda;
 mod errors;
@@ -17,14 +18,14 @@ pub(crate) use libraries::devices;
 #[cfg(feature = "nccl")]
 pub(crate) use {errors::failed, libraries::nccl};
 
-/// The device, as far as kernels are made for it.
+/// Properties of the device that kernels depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Its name.
     pub name: String,
     /// Threads of a block, a power of two: what kernels are compiled for.
     pub block: u32,
-    /// How many blocks make it busy.
+    /// How many blocks occupy the device fully.
     pub busy: u32,
 }
 
@@ -61,7 +62,7 @@ pub struct Product {
     pub tf32: bool,
 }
 
-/// A copy to the host that was ordered.
+/// A copy to the host that has been submitted.
 pub trait Readback: Send {
     /// Waits for the bytes.
     ///
@@ -70,7 +71,8 @@ pub trait Readback: Send {
     fn wait(self: Box<Self>) -> Result<Vec<u8>>;
 }
 
-/// A CUDA device and its stream. Calls take effect in the order in which they were made, and may return before they are done.
+/// A CUDA device and its stream. Calls take effect in the order in which they were made, and may return
+/// before they are done.
 ///
 /// Callers answer for addresses and extents: the driver checks them all before it calls.
 pub trait Runtime: Debug + Send + Sync {
@@ -95,7 +97,8 @@ pub trait Runtime: Debug + Send + Sync {
     /// Compiles the function of this name in a source in CUDA C.
     fn compile(&self, source: &str, name: &str) -> Result<Function>;
 
-    /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its `Args`, each of 8 bytes.
+    /// Runs a kernel with so many blocks of so many threads. The arguments are the fields of its
+    /// `Args`, each of 8 bytes.
     fn launch(&self, function: Function, blocks: u32, threads: u32, args: &[u64]) -> Result<()>;
 
     /// Products by cuBLAS.
@@ -110,7 +113,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// What was recorded since.
     fn end_capture(&self) -> Result<Box<dyn Any + Send + Sync>>;
 
-    /// Runs calls of a thread that records, instead of recording them.
+    /// Runs calls at once, even though this thread is recording.
     fn aside(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 
     /// Runs what was recorded.

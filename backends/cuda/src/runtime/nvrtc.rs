@@ -35,7 +35,8 @@ pub fn present() -> Result<()> {
     libraries::nvrtc()
 }
 
-/// Compiles a source for devices of a compute capability (90: 9.0), or, for one newer than the compiler, to the newest assembly that it knows.
+/// Compiles a source for devices of a compute capability (90: 9.0), or, for one newer than the compiler, to the newest
+/// assembly that it knows.
 ///
 /// # Errors
 /// When the compiler is missing or finds fault with the source, which is a mistake in this crate.
@@ -100,7 +101,7 @@ impl Drop for Program {
 fn program(source: &str, target: &str, take: impl FnOnce(nvrtcProgram) -> Result<Image>) -> Result<Image> {
     let text = CString::new(source).map_err(|_| Error::invalid("a kernel's source has a 0 in it"))?;
     let program = Program(result::create_program(&text, None).map_err(|error| failed(error.0))?);
-    // Products and sums stay two roundings, so that a fused program gives what its steps would.
+    // No contraction to FMA: products and sums round separately, so that a fused program gives what its steps would.
     let options = [
         target,
         "--fmad=false",

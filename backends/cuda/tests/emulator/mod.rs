@@ -1,4 +1,5 @@
-//! A GPU on the CPU: the generated CUDA C goes through the machine's C++ compiler and runs, block by block, over host memory.
+//! A GPU on the CPU: the generated CUDA C goes through the machine's C++ compiler and runs, block by
+//! block, over host memory.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -187,7 +188,8 @@ impl Runtime for Emulator {
         if address.is_null() {
             return Err(none());
         }
-        // SAFETY: it has this many bytes. No number that a kernel computes is 0xa5a5…, so that what was not written shows.
+        // SAFETY: it has this many bytes. No number that a kernel computes is 0xa5a5…, so that what
+        // was not written shows.
         unsafe { address.write_bytes(0xa5, bytes) };
         let address = address as u64;
         self.state.lock().unwrap().blocks.push(Block { address, layout });

@@ -80,7 +80,8 @@ fn call(f: impl FnOnce(*mut *mut c_char) -> c_int) -> Said<()> {
     if message.is_null() {
         return Err("no memory for its message".to_owned());
     }
-    // SAFETY: the shim's functions leave a string of malloc's here when they fail, which is read before it is freed, and freed once.
+    // SAFETY: the shim's functions leave a string of malloc's here when they fail, which is read before it is
+    // freed, and freed once.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         polygrad_gloo_free(message.cast());
@@ -217,8 +218,8 @@ impl Group {
     /// Reduces values in place; `dtype` is LibTorch's number of it, and `bytes` hold `len` of that dtype.
     pub(super) fn all_reduce(&mut self, bytes: &mut [u8], len: usize, dtype: i32, op: Op) -> Said<()> {
         let data = bytes.as_mut_ptr().cast();
-        // SAFETY: the group is alive and called by one thread, and `bytes` are its own until the call is over: it waits, and what it
-        // started is over then, also when it fails.
+        // SAFETY: the group is alive and called by one thread, and `bytes` are its own until the call is over: it
+        // waits, and what it started is over then, also when it fails.
         call(|message| unsafe { polygrad_gloo_all_reduce(self.0, data, len, dtype, op as c_int, message) })
     }
 

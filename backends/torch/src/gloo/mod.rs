@@ -15,9 +15,9 @@
 //! # }
 //! ```
 //!
-//! Gloo listens on the network interface that the host's name leads to. Where it leads nowhere, Gloo takes the loopback and warns of it;
-//! where it leads to the loopback, as on many a Debian, processes of other machines do not come through. `GLOO_SOCKET_IFNAME=eth0` names the
-//! interface.
+//! Gloo listens on the network interface that the host's name leads to. Where it leads nowhere, Gloo takes the loopback
+//! and warns of it; where it leads to the loopback, as on many a Debian, processes of other machines do not come
+//! through. `GLOO_SOCKET_IFNAME=eth0` names the interface.
 
 mod ffi;
 mod options;
@@ -42,12 +42,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A rank of a group over LibTorch's Gloo.
 ///
-/// - Sums are Gloo's own, in a ring; f16 and bf16 are added in f32 and rounded each time. Since Gloo's minimum and maximum may lose NaN, those
-///   of floats are made here, from the values of all ranks.
+/// - Sums are Gloo's own, in a ring; f16 and bf16 are added in f32 and rounded each time. Since Gloo's minimum and
+///   maximum may lose NaN, those of floats are made here, from the values of all ranks.
 /// - `reduce_scatter` costs as much as `all_reduce`, from which this LibTorch makes it.
 /// - Each step of a collective, of which there are no more than twice as many as ranks, may take the time limit.
-/// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to 2 s. One that computes
-///   for longer than that while another dies may be named in its place.
+/// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to
+///   2 s. One that computes for longer than that while another dies may be named in its place.
 pub struct Gloo {
     options: GlooOptions,
     peers: Peers,
@@ -66,8 +66,8 @@ impl Gloo {
     /// Meets the other ranks.
     ///
     /// # Errors
-    /// A rank that is none; [`Communication`](polygrad_core::ErrorKind::Communication) without a store, and when a rank does not come within the
-    /// time limit.
+    /// A rank that is none; [`Communication`](polygrad_core::ErrorKind::Communication) without a store, and when a rank
+    /// does not come within the time limit.
     pub fn new(options: &GlooOptions) -> Result<Self> {
         options.check()?;
         Self::met(options, options.serve && options.rank == 0).map_err(|e| e.with_op("gloo"))
@@ -184,7 +184,8 @@ fn store(options: &GlooOptions, serves: bool) -> Result<Store> {
     })
 }
 
-/// Waits until somebody listens, since LibTorch does so for longer than it is told to, and loudly. How much time is left then.
+/// Waits until somebody listens, since LibTorch does so for longer than it is told to, and loudly. How
+/// much time is left then.
 fn answers(host: &str, port: u16, limit: Duration) -> Said<Duration> {
     let begun = Instant::now();
     loop {

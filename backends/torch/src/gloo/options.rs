@@ -27,8 +27,9 @@ pub struct GlooOptions {
 }
 
 impl GlooOptions {
-    /// What torchrun, or whoever starts the processes, says in the environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`; of
-    /// torchrun `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; and `GLOO_SOCKET_IFNAME` for the interface, as in PyTorch.
+    /// What torchrun, or whoever starts the processes, says in the environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
+    /// `MASTER_PORT`; of torchrun `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; and
+    /// `GLOO_SOCKET_IFNAME` for the interface, as in PyTorch.
     ///
     /// The first group of a process meets the first ones of the others, and so on.
     ///

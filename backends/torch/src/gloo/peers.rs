@@ -46,7 +46,8 @@ impl Failure {
 
 /// Between two looks at the store.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long the last one that has not told of the failure is waited for: those who are in the collective hear of it at once.
+/// How long the last one that has not told of the failure is waited for: those who are in the
+/// collective hear of it at once.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How long several are.
 const GRACE: Duration = Duration::from_secs(2);
@@ -79,8 +80,8 @@ impl Peers {
         met?.map_or(Ok(()), Err)
     }
 
-    /// Finds out who is to blame for what Gloo says. The connections to the others are closed by now, so that all who are in the collective hear
-    /// of it, and come here too.
+    /// Finds out who is to blame for what Gloo says. The connections to the others are closed by now, so that all who
+    /// are in the collective hear of it, and come here too.
     pub(super) fn blame(&self, said: String, limit: Duration) -> Failure {
         let blamed = self.bounded(2 * GRACE, move |peers| {
             let settled = |missing: usize, waited| missing == 1 && waited > SETTLE;
@@ -112,8 +113,8 @@ impl Peers {
         failure
     }
 
-    /// Says that this rank is at a point, and who has not come there: once all have, the time is over, it is enough, or there is a failure
-    /// already.
+    /// Says that this rank is at a point, and who has not come there: once all have, the time is over, it is enough, or
+    /// there is a failure already.
     fn present(&self, point: &str, limit: Duration, enough: impl Fn(usize, Duration) -> bool) -> Said<Vec<usize>> {
         self.store.set(&format!("{point}/{}", self.rank), "")?;
         let begun = Instant::now();
@@ -163,8 +164,8 @@ impl Peers {
         Ok(failure)
     }
 
-    /// Does something with the store on another thread, which is left behind when it takes too long: a store whose host is gone may never
-    /// answer.
+    /// Does something with the store on another thread, which is left behind when it takes too long: a store whose host
+    /// is gone may never answer.
     fn bounded<T: Send + 'static>(
         &self,
         limit: Duration,

@@ -11,7 +11,8 @@ fn open() -> Result<WgpuDriver, String> {
     driver.init().map(|()| driver).map_err(|error| error.to_string())
 }
 
-/// Says which test is skipped and why, past the harness, which keeps what passing tests print; under CI that is a failure.
+/// Says which test is skipped and why, past the harness, which keeps what passing tests print; under
+/// CI that is a failure.
 fn skip<T>(reason: &str) -> Option<T> {
     assert!(std::env::var_os("CI").is_none(), "no adapter: {reason}");
     let thread = std::thread::current();

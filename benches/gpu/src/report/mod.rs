@@ -52,7 +52,8 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// Runs what fits into so many minutes, or those parts whose names begin so; leaves `report.md`, `report.json` and the logs in `work`.
+/// Runs what fits into so many minutes, or those parts whose names begin so; leaves `report.md`, `report.json`
+/// and the logs in `work`.
 ///
 /// # Errors
 /// When the report cannot be written, no part is meant, and at the end when a part failed.

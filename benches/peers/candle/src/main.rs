@@ -1,7 +1,8 @@
 //! candle with candle-nn as a peer of `polygrad bench`.
 //!
-//! As its user would write it, but for layer norm in training: candle-nn's fused one gives its parameters no gradient, so that it is candle-nn's
-//! own `layer_norm_slow`. The same holds for softmax, whose form of plain ops is `ops::softmax`.
+//! As its user would write it, but for layer norm in training: candle-nn's fused one gives its parameters no
+//! gradient, so that it is candle-nn's own `layer_norm_slow`. The same holds for softmax, whose form of plain
+//! ops is `ops::softmax`.
 
 mod models;
 mod ops;

@@ -137,7 +137,8 @@ pub fn gpt() -> Result<Step> {
     )
 }
 
-/// candle-nn's own LSTM takes its weights from a `VarBuilder`, and multiplies the input step by step; here all steps at once.
+/// candle-nn's own LSTM takes its weights from a `VarBuilder`, and multiplies the input step by step;
+/// here all steps at once.
 pub fn lstm() -> Result<Step> {
     let mut params = Params::default();
     let (ih, hh) = (params.take(&[512, 64], false)?, params.take(&[512, 128], false)?);

@@ -1,4 +1,5 @@
-//! Operations of a network's step: products and convolutions, forward and backward, a multiplication with its addition as two.
+//! Operations of a network's step: products and convolutions, forward and backward, a multiplication with
+//! its addition as two.
 
 /// By name, as `Case::amount` of the crate `polygrad-workloads` has them; its tests compare.
 pub(crate) const FLOPS: [(&str, u64); 3] = [

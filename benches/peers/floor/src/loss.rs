@@ -5,8 +5,8 @@ use crate::rows::{Row, WIDTH};
 /// The classes that fit.
 pub const CLASSES: usize = 16;
 
-/// What a row adds to the loss: the sum of exponentials, whose logarithms are summed as a product's, and the target's distance from the most
-/// likely class.
+/// What a row adds to the loss: the sum of exponentials, whose logarithms are summed as a product's, and the target's
+/// distance from the most likely class.
 pub struct Share {
     pub sum: f32,
     pub distance: f32,

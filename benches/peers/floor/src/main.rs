@@ -1,7 +1,9 @@
-//! The floor as a peer of `polygrad bench`: what a program without a tensor API takes for the same work on this machine.
+//! The floor as a peer of `polygrad bench`: what a program without a tensor API takes for the same
+//! work on this machine.
 //!
-//! The perceptrons are training loops written by hand, with the workloads' weights and data, and so with their losses; single products and
-//! passes over memory are the best of several ways; a network's floor is as many operations of plain products as its step has.
+//! The perceptrons are training loops written by hand, with the workloads' weights and data, and so with their losses;
+//! single products and passes over memory are the best of several ways; a network's floor is as many operations of
+//! plain products as its step has.
 
 mod loss;
 mod mlp;

@@ -1,8 +1,9 @@
 //! Perceptrons: a training step as one would write it for nothing else.
 //!
-//! Nothing is allocated in a step. Bias, ReLU and ReLU's gradient are taken tile by tile, and so is the optimizer's update: weights' gradients
-//! never stand in memory as a whole. Hidden layers keep their weights as [in, out], which the forward pass reads as it lies and
-//! the update writes; the backward pass turns them round, block by block. The last layer has few outputs and keeps [out, in].
+//! Nothing is allocated in a step. Bias, ReLU and ReLU's gradient are taken tile by tile, and so is the optimizer's
+//! update: weights' gradients never stand in memory as a whole. Hidden layers keep their weights as [in, out], which
+//! the forward pass reads as it lies and the update writes; the backward pass turns them round, block by block. The
+//! last layer has few outputs and keeps [out, in].
 
 use polygrad_peer::data::{INPUT, TARGET, classes, noise};
 use polygrad_peer::{Step, Weights};
@@ -12,8 +13,8 @@ use crate::rows::{Row, TILE, WIDTH, ZERO, panels, product, rectify, turned_produ
 use crate::turn::transposed;
 use crate::update::{Adam, Optimizer, Sgd};
 
-/// A model begins anew after so many steps: one batch is learned by heart, and what is left of gradients makes numbers so small that processors
-/// take ten times as long for each.
+/// A model begins anew after so many steps: one batch is learned by heart, and what is left of gradients makes numbers
+/// so small that processors take ten times as long for each.
 const AFRESH: usize = 10_000;
 
 /// Where a layer's parameters are among all rows.

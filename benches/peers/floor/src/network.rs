@@ -1,4 +1,5 @@
-//! Networks: as many operations as a step has, done by the products at which this machine is fastest, from operands that stay in the cache.
+//! Networks: as many operations as a step has, done by the products at which this machine is fastest, from operands
+//! that stay in the cache.
 
 #[path = "flops.rs"]
 mod flops;

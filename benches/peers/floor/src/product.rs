@@ -55,7 +55,8 @@ impl Product {
                     1 => gemm::Parallelism::None,
                     _ => gemm::Parallelism::Rayon(threads),
                 };
-                // SAFETY: `a`, `b` and `c` hold at least m × k, k × n and m × n numbers, row by row, and `c` is a vector of its own.
+                // SAFETY: `a`, `b` and `c` hold at least m × k, k × n and m × n numbers, row by row, and `c` is
+                // a vector of its own.
                 unsafe {
                     gemm::gemm(
                         m, n, k, c, 1, row_b, false, a, 1, row_a, b, 1, row_b, 0.0, 1.0, false, false, false, threads,

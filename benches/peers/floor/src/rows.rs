@@ -1,7 +1,8 @@
 //! Matrices cut into panels of 32 columns, and products that read them as they lie.
 //!
-//! A matrix of r rows is a list of rows of 32 numbers: the r rows of its first panel, then those of the next; the last one is filled with
-//! zeros. Results are computed in tiles of eight rows, in sixteen registers of AVX-512, and finished tile by tile.
+//! A matrix of r rows is a list of rows of 32 numbers: the r rows of its first panel, then those of the next; the last
+//! one is filled with zeros. Results are computed in tiles of eight rows, in sixteen registers of AVX-512, and
+//! finished tile by tile.
 
 /// Columns of a panel: two registers of AVX-512.
 pub const WIDTH: usize = 32;
@@ -52,7 +53,8 @@ impl Row {
     }
 }
 
-/// Adds a bias, and makes 0 of what is not positive. Column by column, of which a compiler makes registers; row by row it gathers.
+/// Adds a bias, and makes 0 of what is not positive. Column by column, of which a compiler makes registers;
+/// row by row it gathers.
 #[inline(never)]
 pub fn rectify(tile: &mut [Row; TILE], bias: &Row) {
     for (column, bias) in bias.0.iter().enumerate() {
@@ -75,8 +77,8 @@ pub fn panels(values: &[f32], columns: usize) -> Vec<Row> {
     panels
 }
 
-/// `a` of `rows` rows, which [`TILE`] divides, times `b` of `inner` rows, written to `to`; `finish` gets the panel, the place of the first row among all, and the sums of
-/// each tile.
+/// `a` of `rows` rows, which [`TILE`] divides, times `b` of `inner` rows, written to `to`; `finish` gets the panel, the
+/// place of the first row among all, and the sums of each tile.
 #[inline(always)]
 pub fn product(
     a: &[Row],
@@ -117,7 +119,8 @@ fn multiplied(a: &[Row], rows: usize, row: usize, b: &[Row], to: &mut [Row; TILE
     *to = sums;
 }
 
-/// The first `columns` columns of `a`, as rows, times `b`, both of `rows` rows; `each` gets the place among all rows, and the sums.
+/// The first `columns` columns of `a`, as rows, times `b`, both of `rows` rows; `each` gets the place among
+/// all rows, and the sums.
 #[inline(always)]
 pub fn turned_product(a: &[Row], columns: usize, b: &[Row], rows: usize, mut each: impl FnMut(usize, &Row)) {
     for (panel, b) in b.chunks_exact(rows).enumerate() {

@@ -26,7 +26,8 @@ fn square(from: &[Row; LANES], column: usize, to: &mut [Row; LANES], at: usize) 
         _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps,
         _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
-    // SAFETY: sixteen numbers are read and written of slices of sixteen numbers; the instructions are there by the condition above.
+    // SAFETY: sixteen numbers are read and written of slices of sixteen numbers; the instructions are there by
+    // the condition above.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); LANES];
         for (row, from) in rows.iter_mut().zip(from) {

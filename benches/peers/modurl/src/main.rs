@@ -1,5 +1,6 @@
-//! PPO with ModuRL, as its user would write it, on CartPole and with the settings that its own figures are of: 8 environments, rollouts of 256
-//! steps, minibatches of 64, 10 epochs, two networks of 64 and 64 features with tanh, Adam with 3e-4, no bonus for entropy.
+//! PPO with ModuRL, as its user would write it, on CartPole and with the settings that its own figures are of: 8
+//! environments, rollouts of 256 steps, minibatches of 64, 10 epochs, two networks of 64 and 64 features with tanh,
+//! Adam with 3e-4, no bonus for entropy.
 //!
 //! ```sh
 //! RAYON_NUM_THREADS=1 cargo run --release -- 20480

@@ -1,7 +1,9 @@
-//! What the Rust peers share: the numbers that a workload begins with, and the lines that are spoken with `polygrad bench`.
+//! What the Rust peers share: the numbers that a workload begins with, and the lines that are spoken
+//! with `polygrad bench`.
 //!
-//! A peer says `peer NAME VERSION` when it is ready. To `case NAME` it answers `ok`, or `no REASON`; to `run SAMPLES STEPS` it answers
-//! `ok LOSS SECONDS…`, the loss of the last step (`-` where steps do not train) and the seconds per step of each sample.
+//! A peer says `peer NAME VERSION` when it is ready. To `case NAME` it answers `ok`, or `no REASON`; to
+//! `run SAMPLES STEPS` it answers `ok LOSS SECONDS…`, the loss of the last step (`-` where steps do not train) and the
+//! seconds per step of each sample.
 
 #[path = "../../../workloads/src/data.rs"]
 pub mod data;
@@ -49,7 +51,8 @@ pub fn extents(text: &str) -> Result<[usize; 3]> {
         .map_err(|_| format!("{text} are not three extents").into())
 }
 
-/// Answers questions until there are no more. `make` gives a step for the words of a case's name, or nothing where it is not written.
+/// Answers questions until there are no more. `make` gives a step for the words of a case's name, or nothing
+/// where it is not written.
 pub fn serve(name: &str, make: impl Fn(&[&str]) -> Result<Option<Step>>) -> Result<()> {
     let mut answers = std::io::stdout();
     writeln!(answers, "peer {name}")?;

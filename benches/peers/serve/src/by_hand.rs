@@ -1,4 +1,5 @@
-//! The least that a server does: an identity model of one input `x` and one output `y`, over HTTP/1.1 with the binary extension, and over gRPC.
+//! The least that a server does: an identity model of one input `x` and one output `y`, over HTTP/1.1 with the binary
+//! extension, and over gRPC.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

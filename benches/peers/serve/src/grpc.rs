@@ -38,7 +38,8 @@ impl Connection {
         Ok(Self { send })
     }
 
-    /// Calls, and gives the status as HTTP would have it, the length of the answer, and whether another call may follow.
+    /// Calls, and gives the status as HTTP would have it, the length of the answer, and whether
+    /// another call may follow.
     pub async fn ask(&mut self, asked: &Load, message: &Bytes) -> Result<(u16, usize, bool), Error> {
         let request = Request::post(format!("http://{}{}", asked.address, asked.path))
             .header("content-type", "application/grpc")

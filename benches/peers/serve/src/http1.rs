@@ -40,7 +40,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request, and gives the status of the answer, the length of its body, and whether another request may follow.
+    /// Sends a request, and gives the status of the answer, the length of its body, and whether
+    /// another request may follow.
     pub async fn ask(&mut self, request: &[u8]) -> Result<(u16, usize, bool), Error> {
         self.stream.write_all(request).await?;
         loop {

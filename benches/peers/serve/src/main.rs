@@ -1,5 +1,5 @@
-//! `load` sends requests to an inference server and prints what came back as one line of JSON; `axum`, `tonic` and `furnace` serve an
-//! identity model, to be measured by it.
+//! `load` sends requests to an inference server and prints what came back as one line of JSON; `axum`, `tonic` and
+//! `furnace` serve an identity model, to be measured by it.
 
 mod arguments;
 mod by_hand;

@@ -1,5 +1,5 @@
-//! The suite of communicators under every MPI that is here, and what ends a group. This program starts itself under their launchers, which
-//! `POLYGRAD_MPI_LAUNCHERS` names (`cargo xtask setup mpi`).
+//! The suite of communicators under every MPI that is here, and what ends a group. This program starts itself under
+//! their launchers, which `POLYGRAD_MPI_LAUNCHERS` names (`cargo xtask setup mpi`).
 
 mod hosts;
 mod ranks;

@@ -88,7 +88,8 @@ fn batch_norm(samples: &mut Vec<Sample>) {
     }
 }
 
-/// Attention and its gradient; in the third shape the first queries see no key where it is causal, in the last all heads share keys.
+/// Attention and its gradient; in the third shape the first queries see no key where it is causal, in the last
+/// all heads share keys.
 fn attention(samples: &mut Vec<Sample>) {
     for (q, k, v) in [
         ([1, 2, 4, 3], [1, 2, 4, 3], [1, 2, 4, 5]),

@@ -161,7 +161,8 @@ fn products(samples: &mut Vec<Sample>) {
     // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.
     for (rows, inputs, outputs) in [(1, 7, 5), (4, 33, 35), (200, 20, 70), (5, 800, 9), (6, 10, 1100)] {
         let real = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-2.0, 2.0));
-        // As small as weights are where there are so many of them: tanh shows what a sum of some tens loses by rounding.
+        // As small as weights are where there are so many of them: tanh shows what a sum of some
+        // tens loses by rounding.
         let weight = || Operand::drawn(&[outputs, inputs], Fill::Range(-0.2, 0.2));
         let operands = vec![
             real(&[rows, inputs]),

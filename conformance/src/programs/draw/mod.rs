@@ -1,7 +1,8 @@
 //! Draws programs: the same one for a seed and a number, wherever it is drawn.
 //!
-//! Each step is tried on the reference, for two sets of numbers, before it becomes part of the program: so that shapes fit, numbers stay in a
-//! range where the calls are conditioned well, and what jumps is given whole numbers alone, which no rounding moves.
+//! Each step is tried on the reference, for two sets of numbers, before it becomes part of the program: so that shapes
+//! fit, numbers stay in a range where the calls are conditioned well, and what jumps is given whole numbers alone,
+//! which no rounding moves.
 
 mod elementwise;
 mod layers;
@@ -447,7 +448,8 @@ impl Program {
         })
     }
 
-    /// Whether each gradient is 0 or far from it: optimizers that divide gradients by their size make a step of what rounding leaves of one.
+    /// Whether each gradient is 0 or far from it: optimizers that divide gradients by their size make a step of what
+    /// rounding leaves of one.
     fn is_steep(&self) -> bool {
         let device = Noisy::silent().device();
         [0, 1].into_iter().all(|set| {

@@ -38,8 +38,8 @@ fn running<'a, B: Backend>(call: &Call<'a, B>) -> CaseResult<Option<(&'a Tensor<
     Ok(mean.zip(call.optional_tensor(2, "running_var")?))
 }
 
-/// PyTorch aligns `is_causal` to the top left, this library to the bottom right: they agree where there are as many queries as keys,
-/// elsewhere a mask says what is meant.
+/// PyTorch aligns `is_causal` to the top left, this library to the bottom right: they agree where there are as many
+/// queries as keys, elsewhere a mask says what is meant.
 fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     if call.float(4, "dropout_p", 0.0)? != 0.0 {
         return unsupported("argument dropout_p");

@@ -1,4 +1,5 @@
-//! The language models of Hugging Face's transformers, under their classes' names. `config` is the model's config; the rest is as for layers.
+//! The language models of Hugging Face's transformers, under their classes' names. `config` is the model's config; the
+//! rest is as for layers.
 
 use polygrad_nn::models::{BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, Llama, LlamaConfig, T5, T5Config};
 use polygrad_tensor::Backend;

@@ -1,6 +1,6 @@
-//! The optimizers of `torch.optim`, and some that it lacks. Each argument is a list of parameters, a group; options are those of the class, by
-//! name, and `group1.<name>` what the second group has instead. `grads` lists the gradients of each step, of all parameters. The answer is the
-//! parameters after each step.
+//! The optimizers of `torch.optim`, and some that it lacks. Each argument is a list of parameters, a group; options are
+//! those of the class, by name, and `group1.<name>` what the second group has instead. `grads` lists the gradients of
+//! each step, of all parameters. The answer is the parameters after each step.
 
 use polygrad_nn::Param;
 use polygrad_nn::optim::{

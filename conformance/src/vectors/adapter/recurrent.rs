@@ -1,5 +1,6 @@
-//! The recurrent layers and cells of `torch.nn`, and MinGRU. The second argument is the state, if there is one, and `lengths` those of packed
-//! sequences; the rest is as for other layers. The answer is the output, which cells do not have, and the parts of the state.
+//! The recurrent layers and cells of `torch.nn`, and MinGRU. The second argument is the state, if there is one, and
+//! `lengths` those of packed sequences; the rest is as for other layers. The answer is the output, which cells do not
+//! have, and the parts of the state.
 
 use polygrad_nn::{
     GRUCellConfig, GRUConfig, LSTMCellConfig, LSTMConfig, MinGRUConfig, Nonlinearity, RNNCellConfig, RNNConfig,

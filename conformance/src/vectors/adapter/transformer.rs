@@ -1,5 +1,6 @@
-//! Attention and transformer layers of `torch.nn`, and positions. Masks are arguments by name, those of a stack's layers begin with `layer.`;
-//! the rest is as for other layers. The answer is the output, and the attention's weights if `need_weights` asks for them.
+//! Attention and transformer layers of `torch.nn`, and positions. Masks are arguments by name, those of a stack's
+//! layers begin with `layer.`; the rest is as for other layers. The answer is the output, and the attention's weights
+//! if `need_weights` asks for them.
 
 use polygrad_nn::{
     LayerNormConfig, Masks, MultiheadAttentionConfig, RotaryConfig, RotaryPairs, SinusoidalPositions,

@@ -1,4 +1,5 @@
-//! Bad input: every error says what is wrong, where, and what to do, and leaves with status 1 (2 for a wrong command line).
+//! Bad input: every error says what is wrong, where, and what to do, and leaves with status 1 (2 for a
+//! wrong command line).
 
 use std::fs;
 
@@ -356,7 +357,8 @@ fn names_need_be_no_text() {
     run("export run --onnx", b"m\xff.onnx");
 }
 
-/// A picture stays as it was decoded: one byte for each pixel, not four, and once. LibTorch alone takes more address space than is given here.
+/// A picture stays as it was decoded: one byte for each pixel, not four, and once. LibTorch alone takes more address
+/// space than is given here.
 #[cfg(all(target_os = "linux", not(feature = "torch")))]
 #[test]
 fn a_large_picture_takes_little_more_than_its_pixels() {

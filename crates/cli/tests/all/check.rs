@@ -131,7 +131,8 @@ fn timings_are_printed_and_written() {
     scene.fails("check cpu --mode perf --op embeding", &["near it: embedding"]);
 }
 
-/// The page in the repository is what the command writes where no other engine is built in: those get columns of their own.
+/// The page in the repository is what the command writes where no other engine is built in: those get
+/// columns of their own.
 #[cfg(not(any(feature = "torch", feature = "candle", feature = "burn", feature = "luminal")))]
 #[test]
 fn the_page_of_ops_is_current() {

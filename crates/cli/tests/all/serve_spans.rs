@@ -39,7 +39,8 @@ mod sent {
         [vec![0], text(name), text(value)].concat()
     }
 
-    /// Takes what a client of gRPC sends until the client closes the connection, and answers each call with an empty message.
+    /// Takes what a client of gRPC sends until the client closes the connection, and answers each call
+    /// with an empty message.
     fn collect(mut stream: TcpStream) -> Vec<u8> {
         let mut received = Vec::new();
         stream.read_exact(&mut [0; 24]).unwrap();

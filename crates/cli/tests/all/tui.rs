@@ -73,7 +73,8 @@ mod in_a_terminal {
                 assert!(started.elapsed() < PATIENCE, "{:?}", self.output());
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // The first half of what a key might send, and nothing more; what follows too soon may be taken for the rest.
+            // The first half of what a key might send, and nothing more; what follows too soon may
+            // be taken for the rest.
             let send = |session: &mut Self, bytes: &[u8]| session.child.stdin.as_mut().unwrap().write_all(bytes);
             send(self, b"\x1b[").unwrap();
             while self.child.try_wait().unwrap().is_none() && !self.output().contains(LEAVE) {

@@ -138,7 +138,8 @@ impl From<Output> for Ended {
     }
 }
 
-/// The command as a terminal starts it: whoever runs the tests in the background has Ctrl-C ignored, and children take that over.
+/// The command as a terminal starts it: whoever runs the tests in the background has Ctrl-C ignored, and
+/// children take that over.
 #[cfg(unix)]
 pub fn heeding_ctrl_c(command: Command) -> Command {
     if !cfg!(target_os = "linux") {

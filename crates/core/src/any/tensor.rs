@@ -15,17 +15,17 @@ pub struct AnyTensor {
     erased: Arc<Erased<dyn Any + Send + Sync>>,
 }
 
-/// A tensor behind a pointer, with its shape and dtype beside it: these are asked for so often that going to the backend for them
-/// would cost more than many an op.
+/// A tensor behind a pointer, with its shape and dtype next to it. These are read so often that asking the backend each
+/// time would cost more than many ops do.
 struct Erased<T: ?Sized> {
     shape: Shape,
     dtype: DType,
-    /// An `Option` of the backend's own tensor, which is none while [`AnyTensor::take`] has it out.
+    /// An `Option` of the backend's own tensor, which is `None` while [`AnyTensor::take`] has taken it out.
     slot: T,
 }
 
-/// Tells one tensor from all others. It keeps none of the tensor's memory; a tensor that is changed in place while there is one becomes another
-/// tensor.
+/// Identifies one tensor, without keeping its memory alive. A tensor that is changed in place while such an identity
+/// exists becomes another tensor.
 #[derive(Clone, Debug)]
 pub struct Identity(Weak<Erased<dyn Any + Send + Sync>>);
 
@@ -65,7 +65,8 @@ impl AnyTensor {
         self.backend
     }
 
-    /// Tells tensors apart: the same for all clones of a handle, and no other's while one of them is there.
+    /// Identifies the tensor while it is alive: the same for all clones of a handle, and different
+    /// from all other tensors.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.erased).cast::<()>().addr()
     }
@@ -75,7 +76,7 @@ impl AnyTensor {
         self.address() == other.address()
     }
 
-    /// What tells this very tensor from any other, also after it is gone.
+    /// The identity of this tensor, which differs from that of any other, even after the tensor is dropped.
     pub fn identity(&self) -> Identity {
         Identity(Arc::downgrade(&self.erased))
     }

@@ -8,8 +8,9 @@ use super::call::{Call, Collective};
 use super::{Communicator, HostSlice, HostSliceMut, Reduction, check};
 use crate::{Error, Result};
 
-/// A group whose ranks tell each other what they are about to call, so that one which calls something else is named, where the engine would
-/// wait for it or mix values up. Each collective costs two.
+/// A group whose ranks exchange what they are about to call before each collective, so that an error names
+/// the rank that calls something else. Without this, the engine would hang or mix values up. It doubles the
+/// number of collectives.
 #[derive(Debug)]
 pub struct Checked {
     inner: Arc<dyn Communicator>,
@@ -30,7 +31,7 @@ impl Checked {
         let [kind, dtype, len, op, root] = call.numbers();
         let own = [number, kind, dtype, len, op, root].map(u64::cast_signed);
         let mut all = vec![0i64; own.len() * self.size()];
-        // Whatever the calls differ in, this one is the same for all.
+        // This collective is the same on all ranks, however their calls differ.
         self.inner
             .all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
         let (calls, _) = all.as_chunks::<6>();

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::{Error, ErrorKind};
 
-/// A peer that is gone or does not answer: the [source](std::error::Error::source) of the error of a collective, where the engine knows which it is.
+/// A peer that is gone or does not answer. It is the [source](std::error::Error::source) of a collective's error, if
+/// the engine knows which peer it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostPeer {
     /// Its rank.

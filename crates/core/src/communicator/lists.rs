@@ -26,7 +26,7 @@ impl dyn Communicator + '_ {
         Ok(parts.map(|(part, len)| part[..len].to_vec()).collect())
     }
 
-    /// The list of rank `root`; what the others give is not looked at.
+    /// The list of rank `root`; the lists of the others are ignored.
     ///
     /// # Errors
     /// As [`Communicator::broadcast`].

@@ -1,7 +1,8 @@
-//! Processes that compute together: the seam to engines that move values between them.
+//! Processes that compute together: the interface to engines that move values between them.
 //!
-//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or [`Threads`] of one process. Every process of the group, a
-//! *rank*, calls the same collectives in the same order with the same sizes. [`Checked`] holds them to it, and names the rank that does not.
+//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or [`Threads`] of one process.
+//! Every process of the group, a *rank*, calls the same collectives in the same order with the same sizes. [`Checked`]
+//! holds them to it, and names the rank that does not.
 
 mod buffer;
 mod call;
@@ -32,18 +33,19 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// One process's end of a group of processes that compute together.
 ///
 /// # Callers guarantee
-/// Every rank calls the same collectives, in the same order, with slices of the same length and dtype, the same reduction and root; one at a time
-/// in each process, from any of its threads.
+/// Every rank calls the same collectives, in the same order, with slices of the same length and dtype, the same
+/// reduction and root; one at a time in each process, from any of its threads.
 ///
 /// # Engines guarantee
-/// - Every rank gets the same bits from an `all_reduce`, and the same call on the same group gives the same bits again. Another number of ranks may
-///   give others: floating-point sums depend on their order.
+/// - Every rank gets the same bits from an `all_reduce`, and the same call on the same group gives the same bits again.
+///   Another number of ranks may give others: floating-point sums depend on their order.
 /// - f16 and bf16 are reduced in f32 or wider and rounded at most once for each pair that is added. Integers wrap.
 /// - Empty slices are legal, and still wait for all.
-/// - Lengths that do not fit each other in one process are an [`InvalidArgument`](crate::ErrorKind::InvalidArgument) before anything is sent.
+/// - Lengths that do not fit each other in one process are an [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+///   before anything is sent.
 /// - A peer that is gone, or a call that takes longer than the [time limit](Communicator::timeout), is a
-///   [`Communication`](crate::ErrorKind::Communication) error which says which peer, where the engine knows; [`LostPeer`] is its source then. After one
-///   the group is of no more use, but for [`Communicator::shrink`].
+///   [`Communication`](crate::ErrorKind::Communication) error which says which peer, where the engine knows;
+///   [`LostPeer`] is its source then. After one the group is of no more use, but for [`Communicator::shrink`].
 /// - Never a panic, and never a wait without end.
 pub trait Communicator: Debug + Send + Sync {
     /// The engine and its version, as in `Open MPI 5.0.11`.
@@ -64,8 +66,8 @@ pub trait Communicator: Debug + Send + Sync {
     /// A reduction that is not defined for the dtype; those of the engine.
     fn all_reduce(&self, values: HostSliceMut<'_>, op: Reduction) -> Result<()>;
 
-    /// Reduces `values` as [`Communicator::all_reduce`] does, and gives each rank its part: rank 0 the first, and so on. `values` is as long as
-    /// the parts of all ranks together.
+    /// Reduces `values` as [`Communicator::all_reduce`] does, and gives each rank its part: rank 0 the first, and so
+    /// on. `values` is as long as the parts of all ranks together.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
@@ -89,8 +91,8 @@ pub trait Communicator: Debug + Send + Sync {
     /// Those of the engine.
     fn barrier(&self) -> Result<()>;
 
-    /// A second group of the same ranks, whose collectives do not mix with this one's: one thread may make those of one group while another
-    /// makes those of the other, in any order. Every rank has to call it, as a collective.
+    /// A second group of the same ranks, whose collectives are independent of this one's: two threads may each use one
+    /// of the groups, in any order. Like a collective, this must be called by every rank.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default; those of the engine.
@@ -99,7 +101,8 @@ pub trait Communicator: Debug + Send + Sync {
         Err(Error::unsupported(message).with_op("duplicate"))
     }
 
-    /// After an error: agrees with those who are left on who they are, and gives a group of these. Every rank that is left has to call it.
+    /// After an error: the remaining ranks agree on who is left, and get a group of these. Every
+    /// remaining rank must call it.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default: most engines cannot go on without a peer.
@@ -109,12 +112,12 @@ pub trait Communicator: Debug + Send + Sync {
             .with_hint("start all of them again: they go on from the last checkpoint; MPI with ULFM can go on (mpirun --with-ft ulfm)"))
     }
 
-    /// Tells the peers, as far as the engine can, that this process gives up for a reason of its own, so that they need not wait for it, and do not
-    /// go on. Default: nothing.
+    /// Tells the peers, as far as the engine can, that this process gives up, so that they neither wait for it nor go
+    /// on. Does nothing by default.
     fn abort(&self, _why: &str) {}
 }
 
-/// What every engine checks before it sends anything.
+/// Checks that every engine makes before it sends anything.
 pub mod check {
     use super::{HostSlice, HostSliceMut, Reduction};
     use crate::{DType, Error, Result};

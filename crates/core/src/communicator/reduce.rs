@@ -24,7 +24,8 @@ impl Reduction {
         }
     }
 
-    /// Reduces `other` into `into`, element by element: the meaning of a reduction, and an engine's own where it has none.
+    /// Reduces `other` into `into`, element by element: the meaning of a reduction, and an engine's
+    /// own where it has none.
     ///
     /// # Errors
     /// Two dtypes or lengths, or bytes that are not aligned.
@@ -50,8 +51,8 @@ impl Reduction {
         }
     }
 
-    /// Replaces `values` by those of all ranks, which `gather` brings one after the other, reduced in their order: for engines whose own
-    /// reduction means something else.
+    /// Replaces `values` by the reduction of all ranks' values, which `gather` collects, in the order of the ranks. For
+    /// engines whose own reduction has another meaning.
     ///
     /// # Errors
     /// Those of `gather`; [`OutOfMemory`](crate::ErrorKind::OutOfMemory) without room for the values of all.
@@ -84,7 +85,7 @@ impl Reduction {
         let into: &mut [T] = bytemuck::try_cast_slice_mut(into.bytes_mut()).map_err(unaligned)?;
         let other: &[T] = bytemuck::try_cast_slice(other.bytes()).map_err(unaligned)?;
         let pairs = into.iter_mut().zip(other);
-        // What is not equal to itself is NaN.
+        // Only NaN is not equal to itself.
         #[expect(clippy::eq_op, reason = "NaN is not equal to itself")]
         let nan = |x: T| x != x;
         match self {

@@ -17,7 +17,8 @@ impl dyn Communicator + '_ {
         })
     }
 
-    /// The tensors of all ranks one after the other: the first axis becomes `size` times as long. It goes through host memory.
+    /// The tensors of all ranks one after the other: the first axis becomes `size` times as long. It goes
+    /// through host memory.
     ///
     /// # Errors
     /// A tensor of rank 0; as [`Communicator::all_gather`]; those of the device.
@@ -30,7 +31,8 @@ impl dyn Communicator + '_ {
         on_host(tensor, whole, |own, all| self.all_gather(own, all))
     }
 
-    /// The tensor of rank `root`, on the device of this rank's own, which gives the shape and the dtype. It goes through host memory.
+    /// The tensor of rank `root`, on the device of this rank's own, which gives the shape and the dtype. It goes
+    /// through host memory.
     ///
     /// # Errors
     /// As [`Communicator::broadcast`]; those of the device.

@@ -8,9 +8,10 @@ use super::call::{Call, Collective};
 use super::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
 use crate::{Error, Result};
 
-/// Ranks that are threads of one process: for tests, and the meaning of every collective.
+/// Ranks that are threads of one process: for tests, and as the definition of what each collective does.
 ///
-/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is gone for the others.
+/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is
+/// gone for the others.
 pub struct Threads {
     rank: usize,
     shared: Arc<Shared>,
@@ -27,15 +28,15 @@ struct Shared {
 struct State {
     /// What each rank has brought to the running collective.
     brought: Vec<Option<Brought>>,
-    /// How many have not taken the result with them yet; none while it is still being brought together.
+    /// How many ranks have not yet picked up the result; 0 while values are still being collected.
     taking: usize,
     /// What each rank that left said.
     gone: Vec<Option<String>>,
     /// Why the group is of no more use.
     failed: Option<Failure>,
-    /// Who ended the work of all, and why.
+    /// The rank that aborted the work of all, and why.
     aborted: Option<Failure>,
-    /// Who has agreed to go on without those that are gone, and the group that they form.
+    /// The ranks that have agreed to go on without those that are gone; `next` is the group that they form.
     agreed: Vec<usize>,
     next: Option<Arc<Shared>>,
     /// The groups of the same ranks, and how many of them each rank has.
@@ -81,7 +82,7 @@ impl Threads {
     fn exchanged(&self, call: Call, bytes: &[u8]) -> Result<Vec<Brought>> {
         let shared = &*self.shared;
         let begun = Instant::now();
-        // The one before may not have been taken by all.
+        // The previous result may not have been picked up by all ranks.
         let mut state = self.wait(shared.lock(), begun, &|state| state.taking == 0)?;
         state.brought[self.rank] = Some(Brought {
             call,
@@ -109,7 +110,7 @@ impl Threads {
         }
     }
 
-    /// Waits until something is so, a peer is gone, or time is up.
+    /// Waits until a condition holds, a peer is gone, or the time is up.
     fn wait<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -123,7 +124,7 @@ impl Threads {
             if done(&state) {
                 return Ok(state);
             }
-            // Who left after its last collective is missed only by those who still wait for it.
+            // A rank that left after its last collective is an error only for those that still wait for it.
             if let Some(rank) =
                 (0..state.gone.len()).find(|&rank| state.gone[rank].is_some() && state.brought[rank].is_none())
             {
@@ -263,7 +264,7 @@ impl Communicator for Threads {
         let mut state = self.shared.lock();
         let number = state.duplicated[self.rank];
         state.duplicated[self.rank] += 1;
-        // Whoever comes first makes it.
+        // The first rank to arrive creates it.
         if number == state.duplicates.len() {
             let names = self.shared.names.clone();
             state.duplicates.push(Arc::new(Shared::new(names)));
@@ -299,7 +300,7 @@ impl Communicator for Threads {
             let Some(rest) = self.timeout.checked_sub(begun.elapsed()) else {
                 return Err(Error::communication("not every rank that is left came to agree").with_op("shrink"));
             };
-            // Who is gone is not waited for.
+            // Do not wait for ranks that are gone.
             let waited = self.shared.changed.wait_timeout(state, rest);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -1,4 +1,4 @@
-//! The seam for chips that have memory and kernels.
+//! The interface for chips that have memory and kernels.
 
 use std::fmt::Debug;
 
@@ -14,38 +14,42 @@ use crate::{
 
 /// A chip that has memory and kernels, and no tensors: a driver.
 ///
-/// `Compute<D>` of the crate `polygrad-compute` makes a full [`Backend`](crate::Backend) of any driver: allocation, layouts, views,
-/// broadcasting and fusion are written there, once. A driver implements the required methods and, for speed, the provided ones that
-/// [`ComputeBackend::supports`] then says it has; what a driver lacks, `Compute` makes of what it has, or computes on the host.
-/// docs/driver.md shows a complete small one.
+/// `Compute<D>` of the crate `polygrad-compute` makes a full [`Backend`](crate::Backend) of any driver: allocation,
+/// layouts, views, broadcasting and fusion are written there, once. A driver implements the required methods and, for
+/// speed, the provided ones that [`ComputeBackend::supports`] then says it has; what a driver lacks, `Compute` makes of
+/// what it has, or computes on the host. docs/driver.md shows a complete small one.
 ///
 /// # Contract
 ///
-/// - **Every buffer has a dtype**, passed in the call; an element takes [`DType::size`] bytes, a bool one byte of 0 or 1. Addresses count
-///   bytes and are multiples of their dtype's size; strides and leading dimensions count elements. **Matrices are row-major.**
-/// - **Pointers**: interior ones are legal. One that the driver did not give, or that was freed, an extent that reaches beyond its
-///   allocation and a double free are [`InvalidArgument`](crate::ErrorKind::InvalidArgument), never undefined behaviour. A call that touches
-///   no element looks at no pointer.
-///   What a call touches and how, [`Call::operands`](super::Call::operands) lists.
-/// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before they are done; what
-///   then goes wrong is reported by a later call, at the latest by [`ComputeBackend::synchronize`] or a copy to the host.
-/// - **Threads**: calls come from several threads at once, each with operands of its own or that all of them read. A driver need not run them
-///   side by side.
-/// - **Overlap**: an output does not overlap an input unless the call says that it may; one that does has undefined values, and nothing worse.
-/// - **Products**: `beta == 0` never reads C, so that NaN there does not matter. `m`, `n` or the batch 0 is a no-op; `k == 0` gives
-///   `beta · C`.
-/// - **Attention** multiplies scores by `scale`; `causal` is aligned to the bottom right (query `i` of `seq_q` sees keys up to
-///   `i + seq_kv − seq_q`); a row that sees nothing is 0.
-/// - **Numbers**: as [`Backend`](crate::Backend) promises them: NaN propagates through max, min and relu; sums are accurate; f16 and bf16
-///   are computed in f32 and rounded once a step; integers wrap, and a division by zero is 0. A reduction over nothing is the op's
-///   identity, and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for max, min and mean.
-/// - **An index outside its axis** is [`OutOfRange`](crate::ErrorKind::OutOfRange), touches no memory that is not the call's, and may be
-///   reported late.
+/// - **Every buffer has a dtype**, passed in the call; an element takes [`DType::size`] bytes, a bool one byte of 0
+///   or 1. Addresses count bytes and are multiples of their dtype's size; strides and leading dimensions count
+///   elements. **Matrices are row-major.**
+/// - **Pointers**: interior pointers are legal. An unknown or freed pointer, an extent beyond its allocation and a
+///   double free are [`InvalidArgument`](crate::ErrorKind::InvalidArgument) errors, never undefined behaviour. A
+///   call that touches no element ignores its pointers. [`Call::operands`](super::Call::operands) lists what a
+///   call touches, and how.
+/// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before
+///   they are done; a later failure is then reported by a later call, at the latest by [`ComputeBackend::synchronize`]
+///   or a copy to the host.
+/// - **Threads**: calls come from several threads at once. They share only operands that none of them writes. A driver
+///   need not run them in parallel.
+/// - **Overlap**: an output must not overlap an input unless the call allows it. If it does, its values are undefined,
+///   and nothing worse happens.
+/// - **Products**: `beta == 0` never reads C, so that NaN there does not matter. `m`, `n` or the batch 0 is a no-op;
+///   `k == 0` gives `beta · C`.
+/// - **Attention** multiplies scores by `scale`; `causal` is aligned to the bottom right (query `i` of `seq_q` sees
+///   keys up to `i + seq_kv − seq_q`); a row that sees nothing is 0.
+/// - **Numbers**: as [`Backend`](crate::Backend) promises them: NaN propagates through max, min and relu; sums are
+///   accurate; f16 and bf16 are computed in f32 and rounded once a step; integers wrap, and a division by zero
+///   is 0. A reduction over nothing is the op's identity, and
+///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for max, min and mean.
+/// - **An index outside its axis** is [`OutOfRange`](crate::ErrorKind::OutOfRange), touches no memory that is not the
+///   call's, and may be reported late.
 /// - **Before `init`** every call but `name`, `init`, `is_initialized`, `capabilities`, `supports` and `devices` is
 ///   [`NotInitialized`](crate::ErrorKind::NotInitialized). `init` twice is a no-op.
 /// - What a driver does not do is [`Unsupported`](crate::ErrorKind::Unsupported); memory that cannot be had
-///   [`OutOfMemory`](crate::ErrorKind::OutOfMemory); a device that fails or goes away [`DeviceError`](crate::ErrorKind::DeviceError).
-///   Nothing panics.
+///   [`OutOfMemory`](crate::ErrorKind::OutOfMemory); a device that fails or goes away
+///   [`DeviceError`](crate::ErrorKind::DeviceError). Nothing panics.
 pub trait ComputeBackend: Debug + Send + Sync {
     // What it is.
 
@@ -55,7 +59,8 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// Opens the device. Twice is a no-op.
     ///
     /// # Errors
-    /// [`BackendUnavailable`](crate::ErrorKind::BackendUnavailable) when there is no such device, or its library is missing.
+    /// [`BackendUnavailable`](crate::ErrorKind::BackendUnavailable) when there is no such device, or
+    /// its library is missing.
     fn init(&self) -> Result<()>;
 
     /// Whether [`ComputeBackend::init`] has succeeded.
@@ -70,7 +75,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         false
     }
 
-    /// The devices of this driver's kind on the machine, or why there are none. Never fails, and takes no time to speak of.
+    /// The devices of this driver's kind on the machine, or why there are none. Never fails, and returns quickly.
     fn devices(&self) -> Vec<DeviceInfo> {
         Vec::new()
     }
@@ -80,7 +85,8 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// Memory of so many bytes, 0 among them, with any contents.
     fn alloc(&self, bytes: usize) -> Result<DevicePtr>;
 
-    /// Gives memory back, at the address that [`ComputeBackend::alloc`] gave. What was ordered before still finds it.
+    /// Frees memory at an address that [`ComputeBackend::alloc`] returned. Calls that were made
+    /// before may still use it.
     fn free(&self, ptr: DevicePtr) -> Result<()>;
 
     /// From the host to the device. The bytes are taken before it returns.
@@ -89,7 +95,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// From the device to the host, after all that was ordered before.
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()>;
 
-    /// Within the device. The two may overlap: the source is read as it was before.
+    /// Copies within the device. The two ranges may overlap, as with `memmove`.
     fn copy_dtod(&self, dst: DevicePtr, src: DevicePtr, bytes: usize) -> Result<()> {
         let mut host = host_copy(self, src, bytes)?;
         self.copy_dtoh(&mut host, src)?;
@@ -180,7 +186,8 @@ pub trait ComputeBackend: Debug + Send + Sync {
         run(self, program, z, &[*condition, *a, *b], output)
     }
 
-    /// A copy of any layout into any other of as many elements a dimension, broadcast and converted to the output's dtype.
+    /// A copy of any layout into any other of as many elements a dimension, broadcast and converted
+    /// to the output's dtype.
     fn copy_strided(&self, input: &DeviceView, output: &DeviceView) -> Result<()> {
         let mut program = ElementwiseProgram::default();
         let x = program.input(input.dtype);
@@ -309,8 +316,9 @@ pub trait ComputeBackend: Debug + Send + Sync {
         copies.iter().try_for_each(copy)
     }
 
-    /// Records the kernels and copies that `calls` asks of this driver on this thread, instead of doing them. Bytes from the host stay with the
-    /// recording. Memory is allocated and given back at once, and other threads may go on using the driver.
+    /// Records the kernels and copies that `calls` requests on this thread, instead of running them. Bytes from
+    /// the host are stored in the recording. Allocations and frees still happen at once, and other threads may go
+    /// on using the driver.
     ///
     /// # Errors
     /// That of `calls`; [`Unsupported`](crate::ErrorKind::Unsupported) where the driver cannot record, which
@@ -320,7 +328,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         Err(self.records_nothing())
     }
 
-    /// Does what was recorded, in the same memory, all of which must be there.
+    /// Runs what was recorded, in the same memory, which must not have been freed.
     fn replay(&self, recording: &Recording) -> Result<()> {
         let _ = recording;
         Err(self.records_nothing())
@@ -346,11 +354,11 @@ pub trait Driver: ComputeBackend + 'static {
     const NAME: &'static str;
 }
 
-/// A copy of more bytes than this is looked at before there is room for it.
+/// Copies of more bytes than this are checked before memory is allocated for them.
 const LARGE: usize = 1 << 30;
 
-/// Room on the host for so many bytes of a device's. A large extent that is none is found out before there is an attempt to have as much
-/// memory.
+/// Allocates host memory for bytes of the device. A large extent is first checked against the allocation, so that an
+/// invalid one fails before that much memory is requested.
 fn host_copy<D: ComputeBackend + ?Sized>(driver: &D, ptr: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
     if bytes > LARGE {
         driver.copy_dtoh(&mut [0], ptr.add(bytes - 1))?;
@@ -390,5 +398,5 @@ fn run<D: ComputeBackend + ?Sized>(
     })
 }
 
-// It is chosen at run time.
+// Chosen at run time.
 const _: fn(&dyn ComputeBackend) = |_| ();

@@ -7,11 +7,11 @@ use super::{
 };
 use crate::Result;
 
-/// A call of a driver's kernel as a value, for those who look at calls before they make them, or in their place: what it is, and what it
-/// touches.
+/// A kernel call of a driver as a value, for code that inspects calls before it makes them, or instead of making them.
 ///
-/// There is one for each method that computes, but for the `_strided` ones, which are programs for [`ComputeBackend::elementwise`].
-/// [`forward_calls!`](crate::forward_calls) writes a driver that takes each as such a value.
+/// There is a variant for each method that computes, except the `_strided` ones, which are programs for
+/// [`ComputeBackend::elementwise`]. [`forward_calls!`](crate::forward_calls) writes a driver that takes
+/// each as such a value.
 ///
 /// ```
 /// use polygrad_core::compute::{Access, Call, DevicePtr, Unary};
@@ -86,9 +86,10 @@ macro_rules! table {
             /// The memory that it touches, always in the same order.
             ///
             /// # Errors
-            /// When the call makes no sense: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for extents that cannot be counted or do
-            /// not fit each other and for a reduction over nothing that has no value, [`OutOfRange`](crate::ErrorKind::OutOfRange) for an
-            /// axis that is not there, [`DType`](crate::ErrorKind::DType) for an op that is not defined for its dtype.
+            /// When the call makes no sense: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for extents that
+            /// cannot be counted or do not fit each other and for a reduction over nothing that has no value,
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for an axis that is not there,
+            /// [`DType`](crate::ErrorKind::DType) for an op that is not defined for its dtype.
             pub fn operands(&self) -> Result<Vec<Operand>> {
                 match *self {
                     Self::BatchedGemm(call, batch) => call.touched(Some(batch)),
@@ -128,7 +129,7 @@ table! {
 }
 
 impl Call<'_> {
-    /// What is computed, where the method is for many things: an op's name, a program's.
+    /// What a method that stands for many ops computes: the name of the op or the program.
     pub fn detail(&self) -> Option<String> {
         Some(match self {
             Self::Unary(call) => call.op.name().to_owned(),

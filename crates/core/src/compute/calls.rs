@@ -40,8 +40,8 @@ impl Reduce {
     /// How many bytes input and output have.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they cannot be counted, or nothing is reduced by an op that has no value
-    /// for that.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they cannot be counted, or nothing is reduced by an
+    /// op that has no value for that.
     pub fn spans(&self) -> Result<[usize; 2]> {
         let kept = self.outer.checked_mul(self.inner);
         let output = bytes(kept, self.dtype)?;
@@ -95,8 +95,8 @@ pub struct Elementwise<'a> {
     pub inputs: &'a [DeviceView],
     /// One number for each scalar, converted to its dtype.
     pub scalars: &'a [Scalar],
-    /// One view for each output, of its dtype and `shape`, in which no element lies twice. One may be the same view as an input; else they
-    /// do not overlap.
+    /// One view for each output, of its dtype and `shape`, in which no element lies twice. One may be the same view as
+    /// an input; else they do not overlap.
     pub outputs: &'a [DeviceView],
 }
 
@@ -234,7 +234,8 @@ pub struct Softmax {
     pub output: DevicePtr,
 }
 
-/// Layer normalisation of each row of a contiguous `[rows, columns]`: [`Backend::layer_norm`](crate::Backend::layer_norm).
+/// Layer normalisation of each row of a contiguous `[rows, columns]`:
+/// [`Backend::layer_norm`](crate::Backend::layer_norm).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Of everything.

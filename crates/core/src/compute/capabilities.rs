@@ -2,7 +2,8 @@
 
 use crate::DType;
 
-/// The kernels that a driver may lack: the provided methods of [`ComputeBackend`](super::ComputeBackend) that do nothing but decline.
+/// The kernels that a driver may lack: the provided methods of [`ComputeBackend`](super::ComputeBackend) that do
+/// nothing but decline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the method of the same name documents each")]
@@ -69,7 +70,8 @@ pub struct DriverCapabilities {
     pub unified_memory: bool,
     /// Whether it records calls: [`ComputeBackend::record`](super::ComputeBackend::record).
     pub records: bool,
-    /// How many inputs and outputs a program for [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
+    /// How many inputs and outputs a program for
+    /// [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
     pub max_elementwise_views: usize,
 }
 

@@ -1,6 +1,7 @@
 //! The second seam: chips that have memory and kernels, and no tensors.
 //!
-//! [`ComputeBackend`] is the trait that a driver implements; its documentation is the contract. The other types are what it is called with.
+//! [`ComputeBackend`] is the trait that a driver implements; its documentation is the contract. The other types are
+//! what it is called with.
 
 mod backend;
 mod call;

@@ -82,12 +82,12 @@ impl Operand {
 }
 
 impl<T> AddressSpace<T> {
-    /// Where an operand lies: the address of its allocation, and how many bytes into it [`Operand::ptr`] points. Nowhere if it has no
-    /// elements.
+    /// Where an operand lies: the address of its allocation, and how many bytes into it [`Operand::ptr`] points.
+    /// Nowhere if it has no elements.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when its elements do not all lie in one allocation, or it is no address of its
-    /// dtype.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when its elements do not all lie in one allocation, or it
+    /// is no address of its dtype.
     pub fn operand(&self, operand: &Operand) -> Result<Option<(DevicePtr, usize)>> {
         if operand.span.is_empty() {
             return Ok(None);

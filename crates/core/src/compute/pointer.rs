@@ -36,10 +36,10 @@ impl fmt::Debug for DevicePtr {
     }
 }
 
-/// A driver's allocations by address, so that no pointer or extent is believed unseen.
+/// A driver's allocations by address, to check every pointer and extent against.
 ///
-/// For drivers whose devices have no addresses it makes some up: never the same twice, and with room between, so that a pointer to freed
-/// memory, or past the end of some, is known for what it is.
+/// For drivers whose devices have no addresses it invents them, never the same twice and with gaps between, so that
+/// pointers to freed memory or past the end of an allocation are recognised.
 #[derive(Debug)]
 pub struct AddressSpace<T> {
     blocks: BTreeMap<u64, Block<T>>,
@@ -99,8 +99,8 @@ impl<T> AddressSpace<T> {
     /// Takes an allocation out.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when none begins at `ptr`: one freed before, an interior pointer, another
-    /// driver's.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when none begins at `ptr`: one freed before, an interior
+    /// pointer, another driver's.
     pub fn remove(&mut self, ptr: DevicePtr) -> Result<T> {
         let Some(block) = self.blocks.remove(&ptr.0) else {
             return Err(Error::invalid(format!("no allocation begins at {ptr:?}"))

@@ -12,7 +12,8 @@ pub enum Transpose {
     No,
     /// Rows and columns exchanged.
     Yes,
-    /// Rows and columns exchanged and, for the complex numbers that there are none of yet, conjugated: for reals the same as `Yes`.
+    /// Rows and columns exchanged and, for the complex numbers that there are none of yet, conjugated: for
+    /// reals the same as `Yes`.
     Conjugate,
 }
 
@@ -70,8 +71,8 @@ impl Gemm {
     /// How many bytes of A, B and C are touched; 0 for one that is not.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a row is longer than the step to the next, when the dtypes do not go
-    /// together, or when the bytes cannot be counted.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a row is longer than the step to the next, when the
+    /// dtypes do not go together, or when the bytes cannot be counted.
     pub fn spans(&self) -> Result<[usize; 3]> {
         let mixed = matches!(self.dtype, DType::F16 | DType::BF16) && self.dtype_c == DType::F32;
         if !self.dtype.is_float() || (self.dtype_c != self.dtype && !mixed) {
@@ -164,8 +165,9 @@ impl Batch {
     }
 }
 
-/// A convolution over two axes, all tensors contiguous: `input [N, C, H, W]`, `weight [O, C / groups, R, S]`, `output [N, O, H', W']`.
-/// The forward writes `output`; of the gradients each writes the gradient in the place of its tensor and reads the other two.
+/// A convolution over two axes, all tensors contiguous: `input [N, C, H, W]`, `weight [O, C / groups, R, S]`,
+/// `output [N, O, H', W']`. The forward writes `output`; of the gradients each writes the gradient in the place of its
+/// tensor and reads the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv2d {
     /// Of all three.
@@ -227,7 +229,8 @@ pub struct Pool2d {
 }
 
 /// Scaled dot-product attention, all contiguous: `softmax(q kᵀ · scale) v` for `q [batch, heads, seq_q, head_dim]`,
-/// `k [batch, heads, seq_kv, head_dim]`, `v [batch, heads, seq_kv, value_dim]`, `output [batch, heads, seq_q, value_dim]`.
+/// `k [batch, heads, seq_kv, head_dim]`, `v [batch, heads, seq_kv, value_dim]`,
+/// `output [batch, heads, seq_q, value_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Of all four.

@@ -2,7 +2,7 @@
 
 use crate::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
-/// Something that an [`ElementwiseProgram`] has for each element.
+/// A value that an [`ElementwiseProgram`] has for each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// The element of an input.
@@ -52,11 +52,12 @@ impl Step {
     }
 }
 
-/// A short list of instructions over the elements of some inputs: the one family of kernels that chains of element-wise ops and activations
-/// become.
+/// A short list of instructions over the elements of some inputs: the one family of kernels that chains of element-wise
+/// ops and activations become.
 ///
-/// Each step gives a value of a dtype of its own and is rounded to it, so that a program computes what its steps would one by one. Numbers
-/// that change from run to run (a learning rate) are scalars, so that programs of one form are equal, and compiled once.
+/// Each step gives a value of a dtype of its own and is rounded to it, so that a program computes what its steps would
+/// one by one. Numbers that change from run to run (a learning rate) are scalars, so that programs of one form are
+/// equal, and compiled once.
 ///
 /// ```
 /// use polygrad_core::compute::{ElementwiseProgram, Step};

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-/// What [`ComputeBackend::record`](super::ComputeBackend::record) gives: whatever its driver makes of the calls.
+/// The result of [`ComputeBackend::record`](super::ComputeBackend::record), in the driver's own representation.
 pub struct Recording(Box<dyn Any + Send + Sync>);
 
 impl Recording {

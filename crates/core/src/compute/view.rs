@@ -65,8 +65,7 @@ impl DeviceView {
         }
     }
 
-    /// Whether no two of its elements are the same memory, as they must not be where it is written. A view for which that is hard to say
-    /// counts as one that has such elements.
+    /// Whether no two elements share memory, as a view that is written to must not. False if that is hard to determine.
     pub fn is_injective(&self) -> bool {
         let mut axes: Vec<(usize, usize)> = (self.shape().dims().iter())
             .zip(self.layout.strides())

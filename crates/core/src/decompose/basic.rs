@@ -24,7 +24,8 @@ pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<
         .with_operands([(B::shape(a), dtype), (B::shape(b), B::dtype(b))]))
 }
 
-/// The larger one, and what the other one adds. Of equals, infinities among them, the difference is not needed.
+/// The larger operand, plus what the other one adds. Equal operands, also infinite ones, need no difference, which
+/// would be NaN for infinities.
 fn logaddexp<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
     observe::decomposed("Binary");
     let distance = B::unary(UnaryOp::Abs, &B::sub(a, b)?)?;
@@ -49,7 +50,8 @@ pub(super) fn binary_scalar<B: Backend>(
     }
 }
 
-/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32 and is rounded once.
+/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32
+/// and is rounded once.
 ///
 /// Of the larger and the smaller of two the rounded number gives the same.
 #[inline]

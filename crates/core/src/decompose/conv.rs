@@ -21,7 +21,8 @@ pub(super) fn conv_input_grad<B: Backend>(
     }
     // Position p of the input meets output o through kernel element k where p = o * stride - padding + k * dilation.
     let spread_shape = B::shape(&spread);
-    // A border below zero is cut off again, after the padding: a window may lie wholly in the forward's padding.
+    // A negative border is cut off after the padding, since a window may lie entirely in the padding
+    // of the forward pass.
     let mut border = vec![(0, 0); spatial + 2];
     let mut ranges: Vec<_> = spread_shape.iter().map(|&dim| SliceRange::full(dim)).collect();
     for axis in 0..spatial {
@@ -121,8 +122,8 @@ pub(super) fn avg_pool_backward<B: Backend>(
         // Rounded on the host: a backend need not have f64.
         share = B::mul(&share, &B::from_host(counts.cast(dtype), &device)?)?;
     }
-    // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the padded input:
-    // the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
+    // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the
+    // padded input: the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
     let planes = input_shape[0] * input_shape[1];
     let as_planes = |shape: &Shape| -> Result<Shape> {
         let mut dims = vec![planes, 1];

@@ -2,8 +2,9 @@
 
 use crate::{Activation, Backend, Prepack, Result, Shape};
 
-/// What [`Backend::conv`] does to a convolution `y [N, C, …]` for backends that have no kernels for it, and, without bias and residual,
-/// [`Backend::linear`] to a product: adds `bias [C]` and the residual, and applies the activation function.
+/// What [`Backend::conv`] does to a convolution `y [N, C, …]` for backends that have no kernels for it, and,
+/// without bias and residual, [`Backend::linear`] to a product: adds `bias [C]` and the residual, and applies the
+/// activation function.
 ///
 /// # Errors
 /// Those of the ops that it is made of.

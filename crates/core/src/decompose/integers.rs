@@ -90,7 +90,8 @@ pub fn integer_conv<B: Backend>(x: &B::Tensor, weight: &B::Tensor, params: &Conv
     }
 }
 
-/// The sum over an axis, which stays as an extent of 1, by additions alone: engines reduce integers in ways of their own.
+/// The sum over an axis, which stays as an extent of 1, by additions alone: engines reduce integers
+/// in ways of their own.
 fn summed<B: Backend>(mut x: B::Tensor, axis: usize) -> Result<B::Tensor> {
     loop {
         let len = B::shape(&x)[axis];

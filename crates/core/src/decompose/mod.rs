@@ -1,7 +1,8 @@
 //! Fused ops spelled out in core ops.
 //!
-//! Each function is the default of the [`Backend`] method of the same name, and its meaning: a backend's own kernel must give the
-//! same values. Since they are written over any `Backend`, they also serve where a fused op has to be differentiated again.
+//! Each function is the default of the [`Backend`] method of the same name, and its meaning: a backend's own kernel
+//! must give the same values. Since they are written over any `Backend`, they also serve where a fused op has to be
+//! differentiated again.
 
 mod activation;
 mod attention;

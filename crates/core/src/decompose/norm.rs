@@ -160,7 +160,7 @@ pub(super) fn batch_norm_running<B: Backend>(
         let wide = B::batch_norm_running(&widen::<B>(x)?, &mean, &var, weight.as_ref(), bias.as_ref(), eps)?;
         return B::cast(&wide, B::dtype(x));
     }
-    // One factor and one term for each channel: `x` itself is walked over twice, not four times.
+    // One factor and one term for each channel, so that there are two passes over `x` and not four.
     let mut scale = B::unary(UnaryOp::Rsqrt, &B::add_scalar(var, eps)?)?;
     if let Some(weight) = weight {
         scale = B::mul(&scale, weight)?;

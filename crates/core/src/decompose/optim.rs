@@ -1,6 +1,7 @@
 //! Optimizer steps. Source: the algorithms in PyTorch's documentation of SGD, Adam and AdamW.
 //!
-//! Everything is computed before anything is changed, so that a device that fails in between leaves parameter and state as they were.
+//! Everything is computed before anything is changed, so that a device that fails in between leaves parameter
+//! and state as they were.
 
 use super::wide::{is_narrow, widen, widen_option};
 use crate::{AdamParams, Backend, BinaryOp, DType, Error, Result, SgdParams, Shape, SliceRange, UnaryOp, observe};
@@ -36,7 +37,7 @@ pub fn slice_scatter<B: Backend>(x: &B::Tensor, src: &B::Tensor, axis: usize, st
     }
 }
 
-/// Fails unless `src` can stand in `x` from `start` on along an axis; each given by its shape and dtype.
+/// Fails unless `src` fits into `x` at `start` along an axis. Both are given by shape and dtype.
 ///
 /// # Errors
 /// Says how they do not fit.

@@ -178,7 +178,8 @@ impl BinaryOp {
         }
     }
 
-    /// Whether it is made of others ([`decompose::binary`](crate::decompose::binary)): no backend and no driver needs a kernel for it.
+    /// Whether it is made of others ([`decompose::binary`](crate::decompose::binary)): no backend and no driver
+    /// needs a kernel for it.
     pub const fn is_fused(self) -> bool {
         matches!(self, Self::LogAddExp)
     }

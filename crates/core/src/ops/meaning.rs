@@ -1,5 +1,5 @@
-//! What the members of the families mean, number by number: for backends whose engine lacks one or means something else by it, and for the
-//! reference that others are held to.
+//! What the members of the families mean, number by number: for backends whose engine lacks one or means something else
+//! by it, and for the reference that others are held to.
 
 use super::{BinaryOp, CompareOp, UnaryOp};
 
@@ -102,9 +102,9 @@ impl BinaryOp {
         })
     }
 
-    /// The op on integers: arithmetic wraps, a division or remainder by 0 is 0, a quotient is cut off towards 0, a remainder has the divisor's
-    /// sign, and a negative power is 0 but for bases 1 and −1. Of narrower integers, cut off the result's upper bits. Nothing where the op
-    /// is not defined for integers.
+    /// The op on integers: arithmetic wraps, a division or remainder by 0 is 0, a quotient is cut off towards 0, a
+    /// remainder has the divisor's sign, and a negative power is 0 but for bases 1 and −1. Of narrower integers, cut
+    /// off the result's upper bits. Nothing where the op is not defined for integers.
     pub fn on_integers(self) -> Option<fn(i64, i64) -> i64> {
         Some(match self {
             Self::Add => i64::wrapping_add,

@@ -25,7 +25,8 @@ macro_rules! define {
                 }
             }
 
-            /// Whether the op is defined when its first tensor has this dtype; a backend may lack the dtype all the same.
+            /// Whether the op is defined when its first tensor has this dtype; a backend may lack
+            /// the dtype all the same.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             pub fn accepts(&self, dtype: DType) -> bool {
                 match self {
@@ -72,8 +73,8 @@ macro_rules! define {
     };
 
     (@variants [$($done:tt)*]) => {
-        /// An op with its arguments, but for the tensors. Each variant is the [`Backend`](crate::Backend) method of the same name, whose
-        /// documentation says which tensors it takes and gives, in order; optional tensors come last.
+        /// An op with its arguments, but for the tensors. Each variant is the [`Backend`](crate::Backend) method of the
+        /// same name, whose documentation says which tensors it takes and gives, in order; optional tensors come last.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         #[allow(
@@ -121,7 +122,7 @@ macro_rules! define {
 
 for_each_op!(define);
 
-// Every node of a gradient graph carries an op; so much do the parameters of a convolution and its activation take.
+// Every node of a gradient graph holds an op. The largest is a convolution's parameters with an activation.
 const _: () = assert!(size_of::<Op>() <= 104);
 
 /// A tensor of a call that is saved for its gradient.

@@ -1,9 +1,10 @@
-//! A call's tensors on their way between a method's parameters and a slice.
+//! Converts between a method's tensor parameters and a slice of tensors.
 
 use super::Op;
 use crate::{Error, Result};
 
-/// What a method's argument becomes as a field of [`Op`]: itself, or a copy of what it points to, boxed where the field is.
+/// What a method's argument becomes as a field of [`Op`]: itself, or a copy of what it points to,
+/// boxed where the field is.
 #[doc(hidden)]
 pub trait Owned<T> {
     /// The field.
@@ -38,7 +39,7 @@ impl<T: Copy> Owned<Box<[T]>> for &[T] {
     }
 }
 
-/// The tensors of a call whose last ones are optional: an absent one may only be followed by absent ones.
+/// The tensors of a call, of which the last are optional; after an absent one, all must be absent.
 #[doc(hidden)]
 pub struct Tensors<'a, T>([&'a T; 7], usize);
 
@@ -63,7 +64,8 @@ impl<'a, T> Tensors<'a, T> {
     }
 }
 
-/// Gives a call's `len` tensors one after the other, as a method's parameters want them. `get` finds a tensor by its place.
+/// Hands out a call's `len` tensors one after the other, in the form that a method's parameters have. `get` returns a
+/// tensor by its index.
 pub(crate) struct Operands<'a, F> {
     pub(crate) op: &'a Op,
     pub(crate) len: usize,

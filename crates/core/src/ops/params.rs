@@ -123,9 +123,11 @@ pub struct PoolParams {
     pub padding: [usize; 3],
     /// Distance between elements of a window, at least 1; 1 for average pooling.
     pub dilation: [usize; 3],
-    /// Also take windows that begin inside the input or its left border and run over its end, one that is larger than the input too.
+    /// Also take windows that begin inside the input or its left border and run over its end, one that is
+    /// larger than the input too.
     pub ceil_mode: bool,
-    /// For average pooling: count the border as zeros. What a window of ceil mode covers beyond the border never counts.
+    /// For average pooling: count the border as zeros. What a window of ceil mode covers beyond the
+    /// border never counts.
     pub count_include_pad: bool,
 }
 
@@ -175,8 +177,9 @@ impl PoolParams {
     }
 }
 
-/// How many positions a window has on an axis of `dim` elements with so many of a border before and after it. With `ceil_mode` the last
-/// window may run over the end, or be larger than all that there is, if it begins inside the input or the border before it.
+/// How many positions a window has on an axis of `dim` elements with so many of a border before and after it. With
+/// `ceil_mode` the last window may run over the end, or be larger than all that there is, if it begins inside the input
+/// or the border before it.
 ///
 /// Source: the formulas in PyTorch's documentation of Conv2d and MaxPool2d.
 ///

@@ -17,11 +17,12 @@ macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
         as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)?;)*) => {
         impl Op {
-            /// The types of the op's results, from those of its tensors, which are as its [`Backend`](crate::Backend) method wants them.
+            /// The types of the op's results, from those of its tensors, which are as its
+            /// [`Backend`](crate::Backend) method wants them.
             ///
             /// # Errors
-            /// Tensors that are too few, or whose shapes do not fit, as far as the result's shape depends on it; an update, which has no results;
-            /// results of too many elements.
+            /// Tensors that are too few, or whose shapes do not fit, as far as the result's shape depends on it; an
+            /// update, which has no results; results of too many elements.
             #[allow(unused_variables, reason = "few results depend on all arguments and tensors")]
             pub fn results(&self, tensors: &[TensorType]) -> Result<Outputs<TensorType>> {
                 let mut operands = Operands { op: self, len: tensors.len(), next: 0, get: |i: usize| Ok(tensors[i]) };

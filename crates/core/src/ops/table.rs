@@ -1,4 +1,5 @@
-//! The table of ops: what they are called, take, give and save. Gradient rules are in `polygrad-tensor`, samples in the suite.
+//! The table of ops: what they are called, take, give and save. Gradient rules are in `polygrad-tensor`,
+//! samples in the suite.
 //!
 //! A row reads
 //!
@@ -10,19 +11,24 @@
 //!     saves [output 0];
 //! ```
 //!
-//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose).
-//! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an `optional` one, an
-//!   `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how many tensors come out.
+//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in
+//!   [`decompose`](crate::decompose).
+//! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an
+//!   `optional` one, an `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how
+//!   many tensors come out.
 //! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
 //! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
-//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`, or `(op)`, what the
-//!   family's member says.
-//! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all `inputs` that there are;
-//!   `(op)` is what the family's member saves, and any other expression what it gives. Nothing where it is left out.
-//! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
+//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`,
+//!   or `(op)`, what the family's member says.
+//! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all
+//!   `inputs` that there are; `(op)` is what the family's member saves, and any other expression what it gives. Nothing
+//!   where it is left out.
+//! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in
+//!   [`results`](super::results).
 //!
-//! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
-//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), and the results' shapes.
+//! From it follow the methods of `Backend`, the type `Op`, the calls by value
+//! ([`DynBackend::execute`](crate::DynBackend::execute)), those of [`AnyBackend`](crate::AnyBackend) and of every
+//! backend that uses [`call_methods!`](crate::call_methods), and the results' shapes.
 
 /// Hands all rows to another macro.
 #[doc(hidden)]
@@ -79,8 +85,9 @@ macro_rules! for_each_op {
 
         // Linear algebra.
 
-        /// `[…, m, k] × […, k, n] → […, m, n]`, both of rank 2 or more and one dtype but bool; leading axes broadcast. Integers wrap in their
-        /// dtype and never become floats: an engine without such products calls [`decompose::integer_matmul`].
+        /// `[…, m, k] × […, k, n] → […, m, n]`, both of rank 2 or more and one dtype but bool; leading axes broadcast.
+        /// Integers wrap in their dtype and never become floats: an engine without such products calls
+        /// [`decompose::integer_matmul`].
         core matmul(a: tensor, b: tensor) -> one
             as Matmul (), named "matmul", for numbers
             gives [shaped(a, product(&a.shape, &b.shape)?)]
@@ -120,15 +127,15 @@ macro_rules! for_each_op {
             as Concat { axis: usize }, named "cat", for any
             gives [joined(&xs, *axis)?];
 
-        /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1 and likewise for others; `index` is i64, of the same rank, no larger than
-        /// `x` on the other axes.
+        /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1 and likewise for others; `index` is i64, of the same
+        /// rank, no larger than `x` on the other axes.
         core gather(x: tensor, axis: usize, index: tensor) -> one
             as Gather { axis: usize }, named "gather", for any
             gives [shaped(x, index.shape)]
             saves [input 1];
 
-        /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. Of several writes to one
-        /// place any may win.
+        /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. Of several
+        /// writes to one place any may win.
         core scatter(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as Scatter { axis: usize }, named "scatter", for any
             gives [x]
@@ -154,9 +161,10 @@ macro_rules! for_each_op {
 
         // Windows.
 
-        /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes; plus `bias [O]`, plus
-        /// a residual of the result's shape (a residual needs a bias), and then an activation function. A backend without kernels for what
-        /// follows a convolution calls [`decompose::epilogue`]. With a residual or an activation no gradient is defined.
+        /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes;
+        /// plus `bias [O]`, plus a residual of the result's shape (a residual needs a bias), and then an activation
+        /// function. A backend without kernels for what follows a convolution calls [`decompose::epilogue`]. With a
+        /// residual or an activation no gradient is defined.
         core conv(
             x: tensor, weight: tensor, bias: optional, residual: optional, activation: (Option<Activation>), params: (&ConvParams)
         ) -> one
@@ -164,8 +172,9 @@ macro_rules! for_each_op {
             gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)]
             saves [input 0, input 1];
 
-        /// Largest value of each window of `x [N, C, spatial…]`, and, if `positions` are wanted, where it is in the flattened spatial axes (i64).
-        /// The first wins a tie, NaN wins over all. Without positions no gradient is defined.
+        /// Largest value of each window of `x [N, C, spatial…]`, and, if `positions` are wanted, where it is in
+        /// the flattened spatial axes (i64). The first wins a tie, NaN wins over all. Without positions no
+        /// gradient is defined.
         core max_pool(x: tensor, params: (&PoolParams), positions: bool) -> one_or_two
             as MaxPool { params: Box<PoolParams>, positions: bool }, named "max_pool", for numbers
             gives [
@@ -181,8 +190,9 @@ macro_rules! for_each_op {
 
         // Fused ops: a backend overrides those that it does better than their decomposition.
 
-        /// [`Backend::binary`] with a number, converted to the tensor's dtype, on the right, or on the left if `reverse`. Callers for whom
-        /// f16 or bf16 would round the number call [`decompose::binary_number`], which does not.
+        /// [`Backend::binary`] with a number, converted to the tensor's dtype, on the right, or on the left
+        /// if `reverse`. Callers for whom f16 or bf16 would round the number call
+        /// [`decompose::binary_number`], which does not.
         fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
             as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
             gives [x]
@@ -204,8 +214,8 @@ macro_rules! for_each_op {
             as SumTo (shape: Shape), named "sum_to", for numbers
             gives [shaped(x, *shape)];
 
-        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. With one whose gradient is not
-        /// computed from the output ([`Activation::saves_output`]) no gradient is defined.
+        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. With one
+        /// whose gradient is not computed from the output ([`Activation::saves_output`]) no gradient is defined.
         fused linear(x: tensor, weight: tensor, bias: optional, activation: (Option<Activation>)) -> one
             as Linear { activation: Option<Activation> }, named "linear", for floats
             gives [shaped(x, with_last(&x.shape, weight.shape[0])?)]
@@ -214,8 +224,8 @@ macro_rules! for_each_op {
                 Some(_) => &[SavedTensor::Input(0), SavedTensor::Input(1), SavedTensor::Output(0)],
             });
 
-        /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
-        /// input `[…, in]`.
+        /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient
+        /// `[…, out]` and the input `[…, in]`.
         fused linear_weight_grad(grad: tensor, x: tensor) -> two
             as LinearWeightGrad (), named "linear_weight_grad", for floats
             gives [shaped(grad, Shape::from([last(grad), last(x)])), shaped(grad, Shape::from([last(grad)]))];
@@ -254,23 +264,24 @@ macro_rules! for_each_op {
             as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
             gives [grad];
 
-        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64). Gives the losses `[N]`, where ignored rows are 0, or with
-        /// [`CrossEntropyParams::mean`] their mean over the other rows, of rank 0, which is NaN where all are ignored; and each row's
-        /// `ln Σ e^x` `[N]`.
+        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64). Gives the losses `[N]`, where
+        /// ignored rows are 0, or with [`CrossEntropyParams::mean`] their mean over the other rows, of rank 0, which is
+        /// NaN where all are ignored; and each row's `ln Σ e^x` `[N]`.
         fused cross_entropy(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
             as CrossEntropy (params: CrossEntropyParams), named "cross_entropy", for floats
             gives [shaped(logits, if params.mean { Shape::SCALAR } else { target.shape }), shaped(logits, target.shape)]
             saves [output 1, inputs];
 
-        /// Gradient of [`Backend::cross_entropy`] wrt the logits, from that of the losses `[N]` or their mean and the saved `ln Σ e^x` `[N]`.
+        /// Gradient of [`Backend::cross_entropy`] wrt the logits, from that of the losses `[N]` or their mean and the
+        /// saved `ln Σ e^x` `[N]`.
         fused cross_entropy_backward(
             grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
         ) -> one
             as CrossEntropyBackward (params: CrossEntropyParams), named "cross_entropy_backward", for floats
             gives [logits];
 
-        /// Normalises over the last `axes` axes, then scales and shifts: weight and bias have the shape of those axes; a bias needs a weight.
-        /// Gives the output, and mean and `1 / sqrt(variance + eps)` with those axes kept as 1.
+        /// Normalises over the last `axes` axes, then scales and shifts: weight and bias have the shape of those axes;
+        /// a bias needs a weight. Gives the output, and mean and `1 / sqrt(variance + eps)` with those axes kept as 1.
         ///
         /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
         fused layer_norm(x: tensor, weight: optional, bias: optional, axes: usize, eps: f64) -> three
@@ -299,9 +310,10 @@ macro_rules! for_each_op {
             as RmsNormBackward { axes: usize }, named "rms_norm_backward", for floats
             gives [x, inner(x, *axes)?];
 
-        /// Batch normalisation in training: normalises each channel of `x [N, C, …]` by the batch's own statistics, then scales and shifts
-        /// by `weight [C]` and `bias [C]` (a bias needs a weight). Gives the output, and the batch's mean and biased variance `[C]`, of f16 and
-        /// bf16 in f32 ([`DType::wide`]): the square of what they hold need not fit.
+        /// Batch normalisation in training: normalises each channel of `x [N, C, …]` by the batch's own statistics,
+        /// then scales and shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Gives the output, and the
+        /// batch's mean and biased variance `[C]`, of f16 and bf16 in f32 ([`DType::wide`]): the square of what
+        /// they hold need not fit.
         ///
         /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
         fused batch_norm(x: tensor, weight: optional, bias: optional, eps: f64) -> three
@@ -314,31 +326,34 @@ macro_rules! for_each_op {
             as BatchNormBackward { eps: f64 }, named "batch_norm_backward", for floats
             gives [x, shaped(x, channels(x)), shaped(x, channels(x))];
 
-        /// Batch normalisation in evaluation: normalises each channel of `x [N, C, …]` by a given `mean [C]` and `var [C]`, then scales and
-        /// shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Of f16 and bf16, mean and variance may also be f32.
+        /// Batch normalisation in evaluation: normalises each channel of `x [N, C, …]` by a given `mean [C]` and
+        /// `var [C]`, then scales and shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Of f16 and bf16,
+        /// mean and variance may also be f32.
         fused batch_norm_running(x: tensor, mean: tensor, var: tensor, weight: optional, bias: optional, eps: f64) -> one
             as BatchNormRunning { eps: f64 }, named "batch_norm_running", for floats
             gives [x];
 
-        /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask says which keys take part, a float
-        /// mask is added; it broadcasts to `[…, S, T]`. `causal` is aligned to the bottom right: query i sees keys up to i + T − S. A row
-        /// that sees no key is 0.
+        /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask says which
+        /// keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `causal` is aligned to the bottom
+        /// right: query i sees keys up to i + T − S. A row that sees no key is 0.
         fused attention(q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool) -> one
             as Attention { scale: f64, causal: bool }, named "scaled_dot_product_attention", for floats
             gives [shaped(q, attended(&q.shape, &k.shape, &v.shape)?)]
             saves [inputs];
 
-        /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient `[…, S, E]`; the mask gets
-        /// none. The weights are computed again, so that they need not be kept.
+        /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient
+        /// `[…, S, E]`; the mask gets none. The weights are computed again, so that they need not be kept.
         ///
-        /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022).
+        /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
+        /// IO-awareness" (2022).
         fused attention_backward(
             grad: tensor, q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool
         ) -> three
             as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
             gives [q, k, v];
 
-        /// Rows of `weight [num, dim]` for `index` (i64, any shape): `[…, dim]`. The row `padding_idx` gets no gradient; here it is ignored.
+        /// Rows of `weight [num, dim]` for `index` (i64, any shape): `[…, dim]`. The row `padding_idx` gets no
+        /// gradient; here it is ignored.
         fused embedding(weight: tensor, index: tensor, padding_idx: (Option<usize>)) -> one
             as Embedding { padding_idx: Option<usize> }, named "embedding", for any
             gives [shaped(weight, joined_dims(&index.shape, &weight.shape[1..])?)]
@@ -349,59 +364,64 @@ macro_rules! for_each_op {
             as EmbeddingBackward { num_embeddings: usize, padding_idx: Option<usize> }, named "embedding_backward", for floats
             gives [shaped(grad, Shape::from([*num_embeddings, last(grad)]))];
 
-        /// The element-wise part of an LSTM cell: from `gates [N, 4H]` (input, forget, cell, output; before their activations) and
-        /// `cell [N, H]` to the new hidden state and the new cell state, both `[N, H]`.
+        /// The element-wise part of an LSTM cell: from `gates [N, 4H]` (input, forget, cell, output; before their
+        /// activations) and `cell [N, H]` to the new hidden state and the new cell state, both `[N, H]`.
         fused lstm_cell(gates: tensor, cell: tensor) -> two
             as LstmCell (), named "lstm_cell", for floats
             gives [cell, cell];
 
-        /// [`Backend::lstm`] for training, with the sum of its biases `[4H]`: gives the states after each step `[T, N, 2H]`, hidden before cell, and
-        /// the gates after their activations `[T, N, 4H]`, in the order of [`Backend::lstm_cell`].
+        /// [`Backend::lstm`] for training, with the sum of its biases `[4H]`: gives the states after each step
+        /// `[T, N, 2H]`, hidden before cell, and the gates after their activations `[T, N, 4H]`, in the order of
+        /// [`Backend::lstm_cell`].
         fused lstm_steps(x: tensor, hidden: tensor, cell: tensor, weights: pair, bias: optional, reverse: bool) -> two
             as LstmSteps { reverse: bool }, named "lstm_steps", for floats
             gives [shaped(x, steps(x, hidden, 2)?), shaped(x, steps(x, hidden, 4)?)]
             saves [output 0, output 1, inputs];
 
-        /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and `cell`, from the gradient of the
-        /// states. Those of input, weights and bias follow from the first as in [`Backend::linear`].
+        /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and
+        /// `cell`, from the gradient of the states. Those of input, weights and bias follow from the first as in
+        /// [`Backend::linear`].
         fused lstm_steps_backward(
             grad: tensor, cell: tensor, weight_hh: tensor, states: tensor, activations: tensor, reverse: bool
         ) -> three
             as LstmStepsBackward { reverse: bool }, named "lstm_steps_backward", for floats
             gives [activations, cell, cell];
 
-        /// The element-wise part of a GRU cell: from the input's and the hidden state's `[N, 3H]` (reset, update, new; before their
-        /// activations) and `hidden [N, H]` to the new hidden state `[N, H]`.
+        /// The element-wise part of a GRU cell: from the input's and the hidden state's `[N, 3H]` (reset, update, new;
+        /// before their activations) and `hidden [N, H]` to the new hidden state `[N, H]`.
         fused gru_cell(input_gates: tensor, hidden_gates: tensor, hidden: tensor) -> one
             as GruCell (), named "gru_cell", for floats
             gives [hidden];
 
         /// One layer of an Elman network in one direction: from `x [T, N, C]`, `T` at least 1, and `hidden [N, H]` by
-        /// `h' = f(W_ih x + b_ih + W_hh h + b_hh)`, with `weight_ih [H, C]`, `weight_hh [H, H]`, the two biases `[H]` and the activation `f`, to
-        /// the hidden states of all steps `[T, N, H]` and the last one `[N, H]`. `reverse` begins with the last step; outputs keep their places.
+        /// `h' = f(W_ih x + b_ih + W_hh h + b_hh)`, with `weight_ih [H, C]`, `weight_hh [H, H]`, the two biases `[H]`
+        /// and the activation `f`, to the hidden states of all steps `[T, N, H]` and the last one `[N, H]`. `reverse`
+        /// begins with the last step; outputs keep their places.
         fused rnn(
             x: tensor, hidden: tensor, weights: pair, biases: optional_pair, activation: Activation, reverse: bool
         ) -> two
             as Rnn { activation: Activation, reverse: bool }, named "rnn", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
 
-        /// One layer of an LSTM in one direction, as [`Backend::rnn`] with the cell of [`Backend::lstm_cell`] and its `cell [N, H]`:
-        /// `weight_ih [4H, C]`, `weight_hh [4H, H]`, biases `[4H]`. Gives the outputs, the last hidden state and the last cell state.
+        /// One layer of an LSTM in one direction, as [`Backend::rnn`] with the cell of [`Backend::lstm_cell`] and its
+        /// `cell [N, H]`: `weight_ih [4H, C]`, `weight_hh [4H, H]`, biases `[4H]`. Gives the outputs, the last hidden
+        /// state and the last cell state.
         fused lstm(x: tensor, hidden: tensor, cell: tensor, weights: pair, biases: optional_pair, reverse: bool) -> three
             as Lstm { reverse: bool }, named "lstm", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden, cell];
 
-        /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]: `weight_ih [3H, C]`,
-        /// `weight_hh [3H, H]`, biases `[3H]`. Without `reset_after` the reset gate scales the state before its product for the new gate, and
-        /// not the product with its bias.
+        /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]:
+        /// `weight_ih [3H, C]`, `weight_hh [3H, H]`, biases `[3H]`. Without `reset_after` the reset gate scales the
+        /// state before its product for the new gate, and not the product with its bias.
         fused gru(
             x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reset_after: bool, reverse: bool
         ) -> two
             as Gru { reset_after: bool, reverse: bool }, named "gru", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
 
-        /// A weight that is used many times without being changed: a tensor of the same values, for which what ops of that kind do to their
-        /// weight each time, such as bringing it into another layout, is done once. It may take twice the memory.
+        /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
+        /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
+        /// take twice the memory.
         fused prepack(weight: tensor, kind: Prepack) -> one
             as Prepack (kind: Prepack), named "prepack", for floats
             gives [weight];
@@ -523,10 +543,12 @@ macro_rules! op_tensors {
     ($there:tt $optional:tt ($x:ident $argument:tt) $($rest:tt)*) => { $crate::op_tensors!($there $optional $($rest)*) };
 }
 
-/// The methods of all ops but updates, for the body of an `impl Backend`: each makes an [`Op`](crate::Op) of its arguments and hands it, with
-/// the tensors, to `Self::call(op: Op, tensors: &[&Self::Tensor]) -> Result<Outputs<Self::Tensor>>`.
+/// The methods of all ops but updates, for the body of an `impl Backend`: each makes an [`Op`](crate::Op) of its
+/// arguments and hands it, with the tensors, to `Self::call(op: Op, tensors: &[&Self::Tensor]) ->
+/// Result<Outputs<Self::Tensor>>`.
 ///
-/// For backends that treat ops alike, such as wrappers and recorders. The types in the methods' signatures must be in scope.
+/// For backends that treat ops alike, such as wrappers and recorders. The types in the methods'
+/// signatures must be in scope.
 #[macro_export]
 macro_rules! call_methods {
     () => { $crate::for_each_op! { $crate::call_methods } };

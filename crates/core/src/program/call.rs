@@ -1,4 +1,4 @@
-//! Steps that are no ops: what a computation does with others, such as sending values to them.
+//! Steps that are not ops: what a computation exchanges with others, such as values for other processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,25 @@ use std::sync::Arc;
 use super::{Action, Program, Step, live, record};
 use crate::{AnyTensor, Result};
 
-/// Something that is done with tensors each time a computation runs, recorded or replayed, whether anybody asks for its results or not.
+/// An action on tensors that happens each time a computation runs, recorded or replayed, even if its
+/// results are not used.
 ///
-/// A replay makes a call without results as soon as its inputs are there, ahead of the rest. Those keep their order, and so do those with
-/// results; where both go to other processes, they do so in two groups.
+/// A replay moves calls without results to the point where their inputs are ready. They keep their order among each
+/// other, and so do calls with results, but not relative to one another: calls of both kinds that communicate need a
+/// group for each kind.
 pub trait Call: Send + Sync {
     /// For error messages and lists of steps.
     fn name(&self) -> &'static str;
 
-    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for inputs of the same ones.
+    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for
+    /// inputs of the same ones.
     ///
     /// # Errors
     /// Whatever goes wrong.
     fn run(&self, inputs: &[AnyTensor]) -> Result<Vec<AnyTensor>>;
 }
 
-/// A call, which is the same as another if it is that very object.
+/// A call, which is equal to another only if both are the same object.
 #[derive(Clone)]
 pub(crate) struct Shared(pub(super) Arc<dyn Call>);
 
@@ -37,7 +40,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Does what `call` does, and takes it down as a step of what this thread records, if it records.
+/// Runs `call`, and adds it to what this thread records, if it records.
 ///
 /// # Errors
 /// Those of the call, with its name.
@@ -50,8 +53,8 @@ pub fn call(call: &Arc<dyn Call>, inputs: &[&AnyTensor]) -> Result<Vec<AnyTensor
     Ok(outputs)
 }
 
-/// Moves calls without results to where their inputs are ready, so that others have the values while the rest is computed. They keep their
-/// order.
+/// Moves calls without results to where their inputs are ready, so that other processes get the values while the rest
+/// is computed. They keep their order.
 pub(super) fn hoist(program: &mut Program) {
     let mut ready = vec![0; program.types.len()];
     let (mut after, mut last_call) = (Vec::with_capacity(program.steps.len()), 0);
@@ -76,7 +79,7 @@ pub(super) fn hoist(program: &mut Program) {
         }
         after.push(place);
     }
-    // Stable: a call that moved comes behind the step that it waited for.
+    // A stable sort: a call that moved comes after the step that it waited for.
     let mut order: Vec<(usize, Step)> = after.into_iter().zip(program.steps.drain(..)).collect();
     order.sort_by_key(|(place, step)| (*place, matches!(step.action, Action::Call(_))));
     program.steps = order.into_iter().map(|(_, step)| step).collect();

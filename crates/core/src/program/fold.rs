@@ -3,7 +3,7 @@
 use super::{Action, Program, Slot, Step};
 use crate::{AnyBackend, AnyTensor, Backend, Op, Result};
 
-/// Larger results are computed each time rather than kept for good.
+/// Larger results are recomputed in each run, and not kept.
 const MAX_FOLDED: usize = 1 << 20;
 
 pub(super) fn constants(program: &mut Program) -> Result<()> {

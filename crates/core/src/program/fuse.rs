@@ -1,6 +1,7 @@
 //! Several ops as one, where a backend has them as one.
 //!
-//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output.
+//! A value between two steps may be eliminated only if the later step is its only reader, reads it once, and
+//! it is not an output.
 
 use std::collections::HashMap;
 
@@ -60,7 +61,7 @@ impl<'a> Draft<'a> {
         slot
     }
 
-    /// Makes step `i` another one. What it no longer reads is swept later.
+    /// Replaces step `i`. Values that it no longer reads are removed later.
     fn replace(&mut self, i: usize, op: Op, inputs: Vec<Slot>) {
         let step = &mut self.program.steps[i];
         step.action = Action::Op(op);
@@ -73,14 +74,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The step that makes the `k`-th input of step `i`, if nothing else asks for any of its results; and that input.
+    /// The step that makes the `k`-th input of step `i`, together with that input, if nothing else
+    /// uses any of its results.
     fn only_for(&self, i: usize, k: usize) -> Option<(&Step, Slot)> {
         let &slot = self.program.steps[i].inputs.get(k)?;
         let step = &self.program.steps[*self.made.get(&slot)?];
         (step.outputs.len() == 1 && self.uses[slot.index()] == 1).then_some((step, slot))
     }
 
-    /// A product with a weight that is there is a linear layer, whose weight can be made ready.
+    /// A product with a constant weight becomes a linear layer, whose weight can be prepacked.
     fn linear(&mut self, i: usize) -> Result<()> {
         let (Some(Op::Matmul), &[x, weight]) = (self.op(i), &*self.program.steps[i].inputs) else {
             return Ok(());
@@ -96,7 +98,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Positions of maxima that nobody asks for are not looked for.
+    /// Max pooling whose positions are not used need not compute them.
     fn values_alone(&mut self, i: usize) {
         let step = &mut self.program.steps[i];
         if let (Action::Op(Op::MaxPool { positions, .. }), &[_, places]) = (&mut step.action, &*step.outputs)
@@ -107,7 +109,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes a step and the one before it one, at the later place: what is used last there must still be there.
+    /// Fuses a step with the one before it, at the place of the later one. Values that the earlier step used last
+    /// must live until then.
     fn merge(&mut self, i: usize) -> Result<bool> {
         let Some(op) = self.op(i).cloned() else {
             return Ok(false);
@@ -195,7 +198,7 @@ impl<'a> Draft<'a> {
         }))
     }
 
-    /// Normalization by statistics that are there goes into the weight and the bias of the convolution before it.
+    /// Folds a normalization with constant statistics into the weight and bias of the convolution before it.
     fn batch_norm(&mut self, i: usize, eps: f64) -> Result<Merged> {
         let Some((op, inputs)) = self.conv(i, 0)? else {
             return Ok(None);
@@ -227,8 +230,9 @@ impl<'a> Draft<'a> {
         Ok(Some((op, vec![x, self.add_constant(weight), self.add_constant(bias)])))
     }
 
-    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards and backwards. Both
-    /// orders give the same values and the same gradients: ReLU never falls, and where it cuts a maximum off no gradient flows.
+    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards
+    /// and backwards. Both orders give the same values and the same gradients: ReLU never falls, and where it cuts a
+    /// maximum off no gradient flows.
     fn pool_before_relu(&mut self) {
         for pool in 0..self.program.steps.len() {
             let Some(Op::MaxPool { .. }) = self.op(pool) else {
@@ -242,7 +246,7 @@ impl<'a> Draft<'a> {
             let [values, positions] = self.program.steps[pool].outputs[..] else {
                 continue;
             };
-            // Where ReLU cuts a whole window off, positions are others: nobody else may ask for them.
+            // Where ReLU zeroes a whole window, the positions change, so they must have no other reader.
             if self.uses[positions.index()] != 1 {
                 continue;
             }
@@ -250,7 +254,7 @@ impl<'a> Draft<'a> {
                 continue;
             };
             let steps = &mut self.program.steps;
-            // What was cut is now the maxima; the gradient of the maxima is now that of what ReLU gave.
+            // ReLU now takes the maxima, and the gradient of the maxima is now that of ReLU's output.
             let (grad, between) = (steps[grad_pool].inputs[0], steps[grad_pool].outputs[0]);
             let (first, second) = (steps[relu].action.clone(), steps[pool].action.clone());
             steps[relu].action = second;
@@ -272,7 +276,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one right after the other.
+    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one
+    /// right after the other.
     fn backward(&self, cut: Slot, positions: Slot) -> Option<(usize, usize)> {
         let steps = self.program.steps.iter().enumerate();
         let (relu, step) = steps.rev().find(|(_, step)| {
@@ -284,7 +289,7 @@ impl<'a> Draft<'a> {
         (found && self.program.steps[pool].inputs[1] == positions && step.inputs[0] == between).then_some((pool, relu))
     }
 
-    /// Makes the weights ready that are constants, after all that changes them.
+    /// Prepacks constant weights, after all passes that change them.
     fn prepack(&mut self) -> Result<()> {
         let mut ready: HashMap<(Slot, Prepack), Slot> = HashMap::new();
         for i in 0..self.program.steps.len() {
@@ -318,7 +323,7 @@ impl<'a> Draft<'a> {
 /// What a step becomes.
 type Merged = Option<(Op, Vec<Slot>)>;
 
-/// Whether a tensor that is broadcast to `shape` has numbers along one axis alone, and as many as there are.
+/// Whether a tensor that is broadcast to `shape` varies along one axis only, and has its full extent there.
 fn is_along(x: &Shape, axis: usize, shape: &Shape) -> bool {
     let left = shape.rank() - x.rank();
     axis >= left && x.numel() == shape[axis] && x[axis - left] == shape[axis]

@@ -2,7 +2,8 @@
 
 use super::{Action, Program};
 
-/// Drops the steps whose results nobody asks for, and the constants that only they used; then says anew when each value was used last.
+/// Removes steps whose results are not used, and constants that only they used; then recomputes the
+/// last use of each value.
 pub(super) fn sweep(program: &mut Program) {
     let mut needed = vec![false; program.types.len()];
     for slot in &program.outputs {
@@ -10,7 +11,7 @@ pub(super) fn sweep(program: &mut Program) {
     }
     let mut kept = Vec::with_capacity(program.steps.len());
     for step in program.steps.drain(..).rev() {
-        // A draw takes its numbers from the stream, and a call does what it does, whether their results are wanted or not.
+        // Draws advance the stream of random numbers, and calls have effects, even if their results are not used.
         let acts = matches!(step.action, Action::Random { .. } | Action::Call(_));
         if acts || step.outputs.iter().any(|slot| needed[slot.index()]) {
             for slot in &step.inputs {
@@ -25,7 +26,7 @@ pub(super) fn sweep(program: &mut Program) {
     mark(program);
 }
 
-/// Writes down, at each step, which values nobody asks for afterwards.
+/// Records at each step which values have their last use there.
 pub(super) fn mark(program: &mut Program) {
     let mut needed = vec![false; program.types.len()];
     let constants = program.constants.iter().map(|(slot, _)| slot);

@@ -3,13 +3,13 @@
 use super::{Action, Program, Slot, Step};
 use crate::{DType, Op, Shape};
 
-/// The values of a program while it is walked through: those that are views lie in the memory of others.
+/// The values of a program during a walk through its steps. Views lie in the memory of other values.
 struct Memory {
     /// In whose memory each value lies.
     owner: Vec<usize>,
     /// Whether its elements lie one behind the other.
     contiguous: Vec<bool>,
-    /// By owner: its bytes, and how many values that are still needed lie there.
+    /// For each owner: its bytes, and how many live values lie in its memory.
     bytes: Vec<usize>,
     holders: Vec<usize>,
     held: usize,
@@ -17,8 +17,9 @@ struct Memory {
 }
 
 impl Program {
-    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones ask for, and outputs.
-    /// Inputs are the caller's. Views have no memory of their own; what a backend needs within an op is not counted.
+    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones
+    /// ask for, and outputs. Inputs are the caller's. Views have no memory of their own; what a backend needs within
+    /// an op is not counted.
     pub fn peak_bytes(&self) -> usize {
         let mut memory = Memory::new(self);
         for step in &self.steps {
@@ -79,14 +80,14 @@ impl Memory {
         }
     }
 
-    /// The input in whose memory the result lies, if it has none of its own.
+    /// The input whose memory the result uses, if it has none of its own.
     fn lender(&self, step: &Step) -> Option<Slot> {
         let Action::Op(op) = &step.action else { return None };
         let input = *step.inputs.first()?;
         let lends = match op {
             Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => true,
             Op::Reshape(_) => self.contiguous[input.index()],
-            // In place, where nobody else needs what was there.
+            // In place, if nothing else needs the old values.
             Op::AccumulateGrad | Op::SliceScatter { .. } => {
                 self.holders[self.owner[input.index()]] == 1 && step.last.contains(&input)
             }

@@ -1,7 +1,9 @@
-//! Computations as values: the calls of [`AnyBackend`](crate::AnyBackend), recorded once, to be run again without the layers above.
+//! Computations as values: the calls of [`AnyBackend`](crate::AnyBackend), recorded once, to be run again
+//! without the layers above.
 //!
-//! A [`Program`] is a list of steps, each an op on numbered values: inputs, constants and results of earlier steps. It is recorded by
-//! [`record`], made shorter by its passes, and run by the [`Replay`] that [`Program::compile`] gives, on the backend that it was recorded on.
+//! A [`Program`] is a list of steps, each an op on numbered values: inputs, constants and results of earlier steps. It
+//! is recorded by [`record`], made shorter by its passes, and run by the [`Replay`] that [`Program::compile`] gives, on
+//! the backend that it was recorded on.
 
 mod call;
 mod fold;
@@ -42,7 +44,7 @@ struct Step {
     action: Action,
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
-    /// The values that no later step asks for.
+    /// The values that no later step uses.
     last: Vec<Slot>,
 }
 
@@ -61,7 +63,7 @@ pub(crate) enum Action {
         step: Scalar,
         dtype: DType,
     },
-    /// With a key that is another one each time.
+    /// With a new key in each run.
     Random {
         shape: Shape,
         distribution: Distribution,
@@ -81,12 +83,12 @@ pub struct Draw {
 
 /// A program that is ready to be run.
 pub trait Replay: Send + Sync {
-    /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is asked, in the order of
-    /// [`Program::draws`], for the key of each draw of so many numbers.
+    /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is asked, in
+    /// the order of [`Program::draws`], for the key of each draw of so many numbers.
     ///
     /// # Errors
-    /// When the device fails, naming the op; or there are more or fewer inputs, or one has another shape or dtype or belongs to another
-    /// backend.
+    /// When the device fails, naming the op; or there are more or fewer inputs, or one has another shape or dtype or
+    /// belongs to another backend.
     fn run(&self, inputs: &[AnyTensor], key: &mut dyn FnMut(usize) -> RandomKey) -> Result<Vec<AnyTensor>>;
 }
 
@@ -119,8 +121,8 @@ impl Program {
         &self.draws
     }
 
-    /// How it differs from a second recording of the same computation: a number, a constant or an op that is another one each time would be
-    /// frozen by a replay.
+    /// How it differs from a second recording of the same computation, if it does. A number, constant or op that
+    /// differs between recordings would wrongly be frozen by a replay.
     ///
     /// # Errors
     /// When the device fails while constants are compared.
@@ -142,7 +144,7 @@ impl Program {
         Ok(None)
     }
 
-    /// Computes what does not depend on the inputs, joins ops that a backend has as one, and drops what nobody asks for.
+    /// Folds constants, fuses ops that a backend has as one, and removes unused steps.
     ///
     /// # Errors
     /// When the device fails.

@@ -1,4 +1,4 @@
-//! Recording: what this thread asks of [`AnyBackend`](crate::AnyBackend), as a program.
+//! Recording the calls that this thread makes of [`AnyBackend`](crate::AnyBackend), as a program.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use super::{Action, Draw, Program, Slot, Step, live};
 use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, Identity, RandomKey, Result, Shape};
 
 thread_local! {
-    /// Beside the recording itself, for it is asked before each op.
+    /// Kept apart from the recording itself, since it is checked before each op.
     static ON: Cell<bool> = const { Cell::new(false) };
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
@@ -16,7 +16,7 @@ struct Recording {
     device: AnyDevice,
     /// By address.
     slots: HashMap<usize, Slot>,
-    /// So that no address is given twice.
+    /// Keeps addresses from being reused.
     identities: Vec<Identity>,
     types: Vec<(Shape, DType)>,
     inputs: usize,
@@ -30,8 +30,8 @@ struct Recording {
 /// What [`record`] gives: the results, and the program, or why there can be none.
 pub type Recorded<R> = (Vec<AnyTensor>, R, std::result::Result<Program, String>);
 
-/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f` uses and is neither an
-/// input nor computed from inputs is a constant of the program.
+/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f`
+/// uses and is neither an input nor computed from inputs is a constant of the program.
 ///
 /// # Errors
 /// Those of `f`; when there are no inputs.
@@ -40,7 +40,7 @@ pub fn record<R>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<AnyTensor
         return Err(Error::invalid("a recording needs at least one input"));
     };
     if is_recording() {
-        // The outer one sees all calls.
+        // The outer recording sees all calls.
         let (outputs, rest) = f()?;
         return Ok((
             outputs,
@@ -63,7 +63,7 @@ pub(crate) fn is_recording() -> bool {
     ON.get()
 }
 
-/// Runs `f`, whose calls are not taken down.
+/// Runs `f` without recording its calls.
 pub(super) fn paused<R>(f: impl FnOnce() -> R) -> R {
     /// Goes on when `f` panics, too.
     struct Paused(bool);
@@ -76,13 +76,13 @@ pub(super) fn paused<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Takes down a call.
+/// Records a call.
 #[cold]
 pub(crate) fn note<'a>(action: Action, inputs: &[&AnyTensor], outputs: impl Iterator<Item = &'a AnyTensor>) {
     with(|recording| recording.step(action, inputs, outputs));
 }
 
-/// Takes down a draw of random numbers.
+/// Records a draw of random numbers.
 #[cold]
 pub(crate) fn note_draw(action: Action, key: RandomKey, output: &AnyTensor) {
     with(|recording| {
@@ -92,7 +92,8 @@ pub(crate) fn note_draw(action: Action, key: RandomKey, output: &AnyTensor) {
     });
 }
 
-/// Says that what is being recorded, if anything is, does something which a program cannot do: there will be none, for this reason.
+/// Marks the current recording, if there is one, as impossible, because the computation does something that a program
+/// cannot do. `why` is the reason that [`record`] then returns.
 #[cold]
 pub fn refuse(why: &str) {
     with(|recording| {
@@ -160,7 +161,7 @@ impl Recording {
         slot
     }
 
-    /// The number of a tensor; one that has none yet came from outside.
+    /// The number of a tensor. A tensor that has none yet came from outside, and becomes a constant.
     fn slot(&mut self, tensor: &AnyTensor) -> Slot {
         if let Some(&slot) = self.slots.get(&tensor.address()) {
             return slot;

@@ -12,7 +12,7 @@ use crate::{AnyTensor, Backend, DType, DeviceGraph, Error, Op, Outputs, RandomKe
 struct Compiled<B: Backend> {
     program: Program,
     constants: Vec<(Slot, B::Tensor)>,
-    /// Inputs and outputs that are no constants: what the steps may leave in a workspace.
+    /// Inputs and outputs that are not constants, which the steps may leave in a workspace.
     passing: Vec<Slot>,
     /// Places for the values of a run, kept from run to run: one for each run that is under way.
     workspaces: Mutex<Vec<Workspace<B>>>,
@@ -26,11 +26,12 @@ type Workspace<B> = Vec<Option<<B as Backend>::Tensor>>;
 /// The program as the device's own recording, once it has been run often enough.
 struct Graph<B: Backend> {
     runs: AtomicU32,
-    /// Nothing where it cannot be recorded, or that gains nothing.
+    /// `None` if the device cannot record it, or gains nothing by it.
     recorded: OnceLock<Option<Box<dyn DeviceGraph<B::Tensor>>>>,
 }
 
-/// A program that is run no more often than this is not worth a recording, which takes the time of some runs, and memory of its own.
+/// A program that is run no more often than this is not worth a recording, which takes the time of some runs,
+/// and memory of its own.
 const FEW_RUNS: u32 = 2;
 
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
@@ -111,7 +112,8 @@ impl<B: Backend> Compiled<B> {
         if graph.runs.fetch_add(1, Ordering::Relaxed) != FEW_RUNS {
             return None;
         }
-        // What goes wrong here goes wrong in the run that follows too, which says so, or it is that this cannot be recorded.
+        // An error here either happens in the following run, too, which reports it, or means that the
+        // program cannot be recorded.
         let new = timing::paused(|| B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs)));
         let new = new.ok().flatten();
         graph.recorded.get_or_init(|| new).as_deref()
@@ -133,7 +135,8 @@ impl<B: Backend> Compiled<B> {
         let kept = self.workspaces().pop();
         let mut workspace = kept.unwrap_or_else(|| self.workspace());
         let results = self.steps(inputs, &mut workspace, random);
-        // Whether the steps went well or not: inputs are often parameters, which are changed in place where nobody else holds them.
+        // Done whether or not the steps succeeded: inputs are often parameters, which are updated in place only if
+        // nothing else holds them.
         self.forget(&mut workspace, results.is_ok());
         self.workspaces().push(workspace);
         results
@@ -209,13 +212,13 @@ impl<B: Backend> Compiled<B> {
         program.outputs.iter().map(result).collect()
     }
 
-    /// Leaves the constants alone in their places.
+    /// Clears all values except the constants.
     fn forget(&self, values: &mut Workspace<B>, all_ran: bool) {
         if !all_ran {
             *values = self.workspace();
             return;
         }
-        // What a step used last is gone by now.
+        // Values are dropped at their last use, so these are gone already.
         for slot in &self.passing {
             values[slot.index()] = None;
         }
@@ -291,7 +294,7 @@ fn compute<B: Backend>(
     match &step.action {
         Action::Op(op @ (Op::AccumulateGrad | Op::SliceScatter { .. })) => {
             let (into, from) = (step.inputs[0], step.inputs[1]);
-            // Taken out, where this is its last use, so that the backend may work in place.
+            // Moved out at its last use, so that the backend can work in place.
             let target = if step.last.contains(&into) && into != from {
                 values[into.index()].take()
             } else {

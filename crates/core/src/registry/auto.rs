@@ -9,9 +9,9 @@ use crate::{AnyDevice, DType, DeviceSpec, Error, Result};
 /// A backend as `auto` saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// What it would open, or has opened.
+    /// The device string that it would open, or has opened.
     pub spec: String,
-    /// Why it is not taken; nothing if it could be.
+    /// Why it is not chosen; `None` if it could be.
     pub passed_over: Option<String>,
 }
 

@@ -42,7 +42,8 @@ pub struct BackendEntry {
 }
 
 impl BackendEntry {
-    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device is listed: its name.
+    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device
+    /// is listed: its name.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -175,7 +176,7 @@ impl BackendEntry {
     }
 }
 
-/// Foreign engines may panic when a library is missing: for the user that is one more reason why they are absent.
+/// Engines of others may panic when a library is missing; for the user this is just another reason why they are absent.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f))
         .map_err(|panic| format!("it panicked: {}", panic_message(&*panic).unwrap_or_default()))

@@ -12,8 +12,8 @@ pub use entry::{Availability, BackendEntry, DeviceInfo};
 
 use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result, nearest};
 
-/// A function that lists backends to register when [`Registry::global`] is first used. The facade submits one; other crates call
-/// [`Registry::register`].
+/// A function that lists backends to register when [`Registry::global`] is first used. The facade submits one; other
+/// crates call [`Registry::register`].
 pub struct BuiltIn(pub fn() -> Vec<BackendEntry>);
 
 inventory::collect!(BuiltIn);
@@ -65,11 +65,13 @@ impl Registry {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the device that a string names; `auto` takes the best backend that opens, `auto:dtype=f64` the best that also has that dtype.
+    /// Opens the device that a string names; `auto` takes the best backend that opens, `auto:dtype=f64` the best that
+    /// also has that dtype.
     ///
     /// # Errors
-    /// When the string is malformed, the backend unknown (the error names the one that may be meant, else all those present, and for the others
-    /// why not) or absent (the error says why, and lists those present), or the device cannot be opened.
+    /// When the string is malformed, the backend unknown (the error names the one that may be meant, else all
+    /// those present, and for the others why not) or absent (the error says why, and lists those present), or the
+    /// device cannot be opened.
     pub fn open(&self, device: &str) -> Result<AnyDevice> {
         let spec: DeviceSpec = device.parse()?;
         let entries = self.entries();
@@ -91,7 +93,7 @@ impl Registry {
                 let overview = Overview::new(&entries);
                 let (wanted, names) = (spec.backend(), || entries.iter().map(|entry| entry.name()));
                 let same = names().find(|name| name.eq_ignore_ascii_case(wanted));
-                // Of three letters one that differs is another word: gpu is not cpu.
+                // In a word of three letters, one different letter makes another word: gpu is not cpu.
                 let like = || (wanted.len() > 3).then(|| nearest(wanted, names())).flatten();
                 let hint = match same.or_else(like) {
                     Some(name) => format!("perhaps {name}; {}", overview.present()),
@@ -103,7 +105,8 @@ impl Registry {
         }
     }
 
-    /// What `auto` thinks of each backend, in the order in which it asks them: the first that is not passed over is what it opens.
+    /// What `auto` thinks of each backend, in the order in which it asks them: the first that is not passed
+    /// over is what it opens.
     ///
     /// # Errors
     /// When the string is not one of `auto`.

@@ -32,7 +32,7 @@ const LONGEST: u64 = 1 << 32;
 ///     .batch_size(32)
 ///     .shuffle(17)
 ///     .workers(2)
-///     // The noise of an example depends on the seed, the epoch and the example: it is the same for any number of workers.
+///     // The noise of an example depends on the seed, the epoch and the example, not on the number of workers.
 ///     .transform(|x, rng| Ok((x + 0.1 * rng.normal() as f32, x)))
 ///     .build(&device)?;
 /// let sizes: Vec<usize> = loader.iter().map(|batch| Ok(batch?.0.dims()[0])).collect::<Result<_>>()?;
@@ -92,8 +92,8 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self
     }
 
-    /// Another order in each epoch, by a seed: of a dataset any order, of a stream one in which each example is drawn from the next 1,024
-    /// that have not been given; see [`DataLoaderConfig::shuffle_buffer`]. Default: as they come.
+    /// Another order in each epoch, by a seed: of a dataset any order, of a stream one in which each example is drawn
+    /// from the next 1,024 that have not been given; see [`DataLoaderConfig::shuffle_buffer`]. Default: as they come.
     #[must_use]
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.plan.shuffle.get_or_insert(1024);
@@ -135,9 +135,9 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self
     }
 
-    /// The part of process `rank` out of `ranks`. In each step the processes together take `ranks` times the batch size of the common order,
-    /// and no example is lost or taken twice; in the last one some may have an example less. The position counts all processes' examples, so
-    /// that another number of them can go on.
+    /// The part of process `rank` out of `ranks`. In each step the processes together take `ranks` times the batch size
+    /// of the common order, and no example is lost or taken twice; in the last one some may have an example less. The
+    /// position counts all processes' examples, so that another number of them can go on.
     #[must_use]
     pub fn shard(mut self, rank: usize, ranks: usize) -> Self {
         self.plan.shard = Shard {
@@ -148,8 +148,8 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self
     }
 
-    /// Each example through a function, in the threads that make batches. What is random in it comes from the generator that it is given, and
-    /// depends on the seed, the epoch and the example alone.
+    /// Each example through a function, in the threads that make batches. What is random in it comes from the generator
+    /// that it is given, and depends on the seed, the epoch and the example alone.
     #[must_use]
     pub fn transform<U: Send + 'static>(
         self,
@@ -198,7 +198,8 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
     /// Batches as a function makes them of one or more examples.
     ///
     /// # Errors
-    /// A batch size of 0, more than 2³² examples, a rank that is not below the number of ranks, nothing to prefetch, an empty buffer.
+    /// A batch size of 0, more than 2³² examples, a rank that is not below the number of ranks, nothing to prefetch, an
+    /// empty buffer.
     pub fn build_with<U: Send + 'static>(
         self,
         collate: impl Fn(Vec<T>) -> Result<U> + Send + Sync + 'static,

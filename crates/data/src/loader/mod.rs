@@ -24,12 +24,15 @@ pub struct LoaderState {
     pub position: u64,
 }
 
-/// Makes batches of the examples of a [`Dataset`](crate::Dataset) or a [`Stream`](crate::Stream); made by a [`DataLoaderConfig`].
+/// Makes batches of the examples of a [`Dataset`](crate::Dataset) or a [`Stream`](crate::Stream); made by a
+/// [`DataLoaderConfig`].
 ///
-/// A loop over `&loader` gives the batches that are left of the running epoch, and begins the next epoch at its end. [`DataLoader::state`]
-/// counts a batch as soon as the loop has it: a checkpoint that is written after the step with that batch goes on with the next one.
+/// A loop over `&loader` gives the batches that are left of the running epoch, and begins the next epoch at its end.
+/// [`DataLoader::state`] counts a batch as soon as the loop has it: a checkpoint that is written after the step with
+/// that batch goes on with the next one.
 ///
-/// The batches are the same for any number of workers. An error ends the loop, and the next one tries the same batch again.
+/// The batches are the same for any number of workers. An error ends the loop, and the next one tries
+/// the same batch again.
 pub struct DataLoader<T> {
     plan: Mutex<Plan>,
     source: config::Source<T>,
@@ -46,7 +49,8 @@ impl<T: Send + 'static> DataLoader<T> {
         *self.lock()
     }
 
-    /// Goes on from a state of this loader, or of one with the same dataset and options. A loop that runs meanwhile is not affected.
+    /// Goes on from a state of this loader, or of one with the same dataset and options. A loop that runs
+    /// meanwhile is not affected.
     pub fn set_state(&self, state: LoaderState) {
         *self.lock() = state;
     }
@@ -61,8 +65,8 @@ impl<T: Send + 'static> DataLoader<T> {
         self.length
     }
 
-    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, of all ranks' examples and without transforms; `None` for a stream.
-    /// Each call computes it.
+    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, of all ranks' examples and without transforms;
+    /// `None` for a stream. Each call computes it.
     pub fn fingerprint(&self) -> Option<u64> {
         (self.fingerprint)()
     }
@@ -72,9 +76,9 @@ impl<T: Send + 'static> DataLoader<T> {
         self.plan().batch_size
     }
 
-    /// Takes the part of process `rank` out of `ranks` from now on, as [`DataLoaderConfig::shard`]; a loop that runs meanwhile is not affected. With
-    /// `fills`, a process for which nothing is left of the last batch gets an example of another one, so that all have as many batches:
-    /// [`DataLoader::share`] says that none of it is its own.
+    /// Takes the part of process `rank` out of `ranks` from now on, as [`DataLoaderConfig::shard`]; a loop that runs
+    /// meanwhile is not affected. With `fills`, a process for which nothing is left of the last batch gets an example
+    /// of another one, so that all have as many batches: [`DataLoader::share`] says that none of it is its own.
     ///
     /// # Errors
     /// A rank that is not below the number of ranks.

@@ -22,7 +22,8 @@ pub(super) struct Plan {
 pub(super) struct Shard {
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// Whether a rank for which nothing is left of the last batch gets an example of another one, so that all have as many batches.
+    /// Whether a rank for which nothing is left of the last batch gets an example of another one, so that all
+    /// have as many batches.
     pub(super) fills: bool,
 }
 
@@ -34,7 +35,8 @@ impl Shard {
         fills: false,
     };
 
-    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and differ by one at most.
+    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and
+    /// differ by one at most.
     pub(super) fn part(self, count: usize) -> std::ops::Range<usize> {
         let begin = |rank: usize| rank * (count / self.ranks) + rank.min(count % self.ranks);
         begin(self.rank)..begin(self.rank + 1)

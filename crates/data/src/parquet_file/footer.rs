@@ -1,5 +1,5 @@
-//! Looks at the footer of a Parquet file before it is parsed: the parser calls itself for each level of the schema, and takes memory for as
-//! many children as a column says it has.
+//! Looks at the footer of a Parquet file before it is parsed: the parser calls itself for each level of the schema, and
+//! takes memory for as many children as a column says it has.
 
 /// Schemas are not nested deeper.
 const MAX_DEPTH: usize = 64;
@@ -194,7 +194,8 @@ mod tests {
         let deep = |depth| [vec![1; depth], vec![0]].concat();
         assert!(sound(&footer(&deep(60))));
         assert!(!sound(&footer(&deep(100))));
-        // Ids that the parser takes for others: one beyond 16 bits, and a negative one; a number of children of another type.
+        // Ids that the parser takes for others: one beyond 16 bits, and a negative one; a number of
+        // children of another type.
         let deep = footer(&deep(100));
         let as_another = |id: &[u8]| [&[0x09], id, &deep[1..]].concat();
         assert!(!sound(&as_another(&[0x04])), "id 2 in full");

@@ -32,8 +32,8 @@ const MAX_TABLE_PER_BYTE: u64 = 1024;
 /// No file has more rows.
 const MAX_ROWS: i64 = 1 << 48;
 
-/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy, gzip or zstd,
-/// and in any encoding but `DELTA_BYTE_ARRAY`.
+/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy,
+/// gzip or zstd, and in any encoding but `DELTA_BYTE_ARRAY`.
 ///
 /// ```
 /// use polygrad_data::Parquet;
@@ -79,8 +79,8 @@ pub struct ParquetColumn {
 pub enum ParquetKind {
     /// `bool`.
     Bool,
-    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds or nanoseconds. Times of
-    /// 96 bits (`INT96`) become milliseconds.
+    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds
+    /// or nanoseconds. Times of 96 bits (`INT96`) become milliseconds.
     Integer,
     /// Numbers of 16, 32 or 64 bits, and decimals.
     Float,
@@ -144,7 +144,8 @@ impl Parquet {
     /// Only the columns of these names; the bytes of others are not read.
     ///
     /// # Errors
-    /// When there are none, one is of a type that is not read, or one is not there; the error says which names come near.
+    /// When there are none, one is of a type that is not read, or one is not there; the error says
+    /// which names come near.
     pub fn select(&self, names: &[&str]) -> Result<Self> {
         let column = |&name: &&str| {
             let found = self.columns.iter().find(|column| column.name == name);
@@ -180,8 +181,8 @@ impl Parquet {
         }
     }
 
-    /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column that it takes. Numbers
-    /// that are null are NaN for a float; any other null takes an `Option`.
+    /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column
+    /// that it takes. Numbers that are null are NaN for a float; any other null takes an `Option`.
     pub fn rows<T: DeserializeOwned>(&self) -> ParquetRows<T> {
         ParquetRows::new(self.clone())
     }
@@ -190,7 +191,8 @@ impl Parquet {
     /// [`ParquetKind::Integer`]; and text, where null is empty.
     ///
     /// # Errors
-    /// A column of another kind, no rows, what is damaged, and more memory than 256 MiB or 1,024 times the files' bytes.
+    /// A column of another kind, no rows, what is damaged, and more memory than 256 MiB or 1,024
+    /// times the files' bytes.
     pub fn table(&self) -> Result<Table> {
         self.supported()?;
         let mut columns = Vec::new();
@@ -363,7 +365,8 @@ impl Opened {
     }
 }
 
-/// Whether values mean the same, whether or not they may be null. Writers have names of their own for what lists and maps are made of.
+/// Whether values mean the same, whether or not they may be null. Writers have names of their own for what lists
+/// and maps are made of.
 fn same_type(a: &Type, b: &Type, within: bool) -> bool {
     let (about, other) = (a.get_basic_info(), b.get_basic_info());
     let repeated = |field: &Type| {

@@ -21,8 +21,8 @@ use crate::image::bad;
 use crate::order::shuffled;
 use crate::stream::Stream;
 
-/// Rows of Parquet files as a stream; made by [`Parquet::rows`]. Of a file, a page of each column is in memory. Passing over rows reads nothing
-/// of the row groups that are passed over whole.
+/// Rows of Parquet files as a stream; made by [`Parquet::rows`]. Of a file, a page of each column is in memory. Passing
+/// over rows reads nothing of the row groups that are passed over whole.
 #[derive(Clone, Debug)]
 pub struct ParquetRows<T> {
     parquet: Parquet,
@@ -39,7 +39,8 @@ impl<T> ParquetRows<T> {
         }
     }
 
-    /// Another order of the row groups of all files in each epoch, which depends on the seed and the epoch alone. Default: that of the files.
+    /// Another order of the row groups of all files in each epoch, which depends on the seed and the epoch alone.
+    /// Default: that of the files.
     #[must_use]
     pub fn shuffle_groups(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -205,8 +206,9 @@ impl Running {
     }
 }
 
-/// What the crate makes of bytes. Those that contradict each other make it panic in places that cannot be seen from outside, which becomes an
-/// error: all that it worked on is dropped with the panic, or with the rows, which end at an error.
+/// What the crate makes of bytes. Those that contradict each other make it panic in places that cannot be seen
+/// from outside, which becomes an error: all that it worked on is dropped with the panic, or with the rows,
+/// which end at an error.
 pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
         let what = "values that contradict what is said of them";

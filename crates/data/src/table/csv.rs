@@ -125,13 +125,14 @@ impl CsvConfig {
 }
 
 impl Table {
-    /// Reads a CSV file (RFC 4180): a line with the columns' names, then one for each row. Cells are parted by commas, semicolons, tabs or bars:
-    /// by what parts the first rows, outside of quotes, into equally many cells. A cell in double quotes may hold these, line breaks, and
-    /// quotes as `""`. Blanks behind all delimiters are no part of the cells, and blank lines no rows. [`CsvConfig`] has more to choose.
+    /// Reads a CSV file (RFC 4180): a line with the columns' names, then one for each row. Cells are parted by commas,
+    /// semicolons, tabs or bars: by what parts the first rows, outside of quotes, into equally many cells. A cell in
+    /// double quotes may hold these, line breaks, and quotes as `""`. Blanks behind all delimiters are no part of the
+    /// cells, and blank lines no rows. [`CsvConfig`] has more to choose.
     ///
     /// # Errors
-    /// A file that cannot be read, is not UTF-8, has no rows, has a row with more or fewer cells than the first line, two columns of one
-    /// name, or a quote that is not closed; the error names the line.
+    /// A file that cannot be read, is not UTF-8, has no rows, has a row with more or fewer cells than the first line,
+    /// two columns of one name, or a quote that is not closed; the error names the line.
     pub fn read_csv(path: impl AsRef<Path>) -> Result<Self> {
         CsvConfig::new().read(path)
     }

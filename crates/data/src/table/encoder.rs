@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Column, Table};
 
-/// How columns of a table become numbers: fitted to the rows that a model is trained with, kept with the model (it is a serde type), and
-/// applied to all other rows.
+/// How columns of a table become numbers: fitted to the rows that a model is trained with, kept with the model (it is a
+/// serde type), and applied to all other rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableEncoder {
     columns: Vec<(String, Encoding)>,
@@ -26,7 +26,8 @@ impl TableEncoder {
     /// Looks at the columns of these names: the mean and standard deviation of numbers, the words of text.
     ///
     /// # Errors
-    /// When there are none, or one is not there, has an infinite number, or has numbers but for a few cells ([`Column::Mixed`]).
+    /// When there are none, or one is not there, has an infinite number, or has numbers but for a few cells
+    /// ([`Column::Mixed`]).
     pub fn fit(table: &Table, columns: &[&str]) -> Result<Self> {
         if columns.is_empty() {
             return Err(Error::invalid("there are no columns to encode"));
@@ -39,7 +40,8 @@ impl TableEncoder {
                     let n = known.len().max(1) as f64;
                     let mean = known.iter().sum::<f64>() / n;
                     let std = (known.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
-                    // A column in which all is the same tells nothing; its deviation may be no 0 but what rounding leaves.
+                    // A column in which all is the same tells nothing; its deviation may be no 0 but
+                    // what rounding leaves.
                     let is_constant = known.windows(2).all(|pair| pair[0] == pair[1]);
                     let std = if is_constant || std == 0.0 { 1.0 } else { std };
                     Encoding::Standardized { mean, std }

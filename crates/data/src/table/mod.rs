@@ -61,8 +61,8 @@ pub enum Column {
     Numbers(Vec<f64>),
     /// Any other.
     Text(Vec<String>),
-    /// Of a CSV file: most cells are numbers or nearly so, such as `1,5`, or all but marks such as `NA`. Nothing takes it until
-    /// [`CsvConfig`] says which cells have no value, or [`Table::with_text`] that it is text.
+    /// Of a CSV file: most cells are numbers or nearly so, such as `1,5`, or all but marks such as `NA`. Nothing takes
+    /// it until [`CsvConfig`] says which cells have no value, or [`Table::with_text`] that it is text.
     Mixed {
         /// All cells, as they are written.
         cells: Vec<String>,
@@ -240,8 +240,8 @@ impl Table {
         Ok(self)
     }
 
-    /// The cells of a column as text, whatever the other cells are: as a CSV file writes them, such as `007`; numbers of a Parquet file as
-    /// `Display` writes them.
+    /// The cells of a column as text, whatever the other cells are: as a CSV file writes them, such as `007`; numbers
+    /// of a Parquet file as `Display` writes them.
     ///
     /// # Errors
     /// When there is no such column.

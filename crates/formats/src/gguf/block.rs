@@ -1,7 +1,7 @@
 //! Quantized numbers: blocks of small integers with scales, and what they are as f32.
 //!
-//! Source: ggml's `ggml/src/ggml-quants.c`, the functions `dequantize_row_*`, and `ggml-common.h`. The order of the operations is theirs, and
-//! none is fused with the next, so the numbers are the same to the bit.
+//! Source: ggml's `ggml/src/ggml-quants.c`, the functions `dequantize_row_*`, and `ggml-common.h`. The order of the
+//! operations is theirs, and none is fused with the next, so the numbers are the same to the bit.
 
 use std::io::Read;
 
@@ -163,7 +163,8 @@ fn q3_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// Which bytes have the numbers of the `i`-th sixteenth of a block of 2-bit numbers, and by how much they are shifted there.
+/// Which bytes have the numbers of the `i`-th sixteenth of a block of 2-bit numbers, and by how much
+/// they are shifted there.
 fn sixteenth(qs: &[u8], i: usize) -> &[u8] {
     &qs[32 * (i / 8) + 16 * (i % 2)..][..16]
 }

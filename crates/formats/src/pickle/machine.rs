@@ -322,7 +322,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A text in a line of its own, as protocol 0 has them: Python's `raw-unicode-escape`, or what `repr` gives for bytes of Python 2.
+    /// A text in a line of its own, as protocol 0 has them: Python's `raw-unicode-escape`, or what `repr` gives
+    /// for bytes of Python 2.
     fn text_line(&mut self, opcode: u8) -> Step<()> {
         let wrong = || damaged("its pickle has a text that cannot be read");
         // Each byte is a character.
@@ -452,7 +453,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Gives an object its state: to what is foreign as one more part; to a dict as attributes, which are none of its items.
+    /// Gives an object its state: to what is foreign as one more part; to a dict as attributes, which
+    /// are none of its items.
     fn build(&mut self, object: Value, state: Value) -> Result<()> {
         self.heap.count(1)?;
         match self.heap.get_mut(object) {

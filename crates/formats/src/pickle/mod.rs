@@ -1,7 +1,8 @@
-//! Pickles, as far as tensors and containers need them. Nothing is imported and nothing is called: what a pickle names is compared with a list,
-//! and what is not on it becomes an inert [`Object::Foreign`].
+//! Pickles, as far as tensors and containers need them. Nothing is imported and nothing is called: what a pickle names
+//! is compared with a list, and what is not on it becomes an inert [`Object::Foreign`].
 //!
-//! Source of the opcodes: CPython's `Lib/pickletools.py`. Source of the calls: PyTorch's `torch/_utils.py` and `torch/serialization.py`.
+//! Source of the opcodes: CPython's `Lib/pickletools.py`. Source of the calls: PyTorch's `torch/_utils.py` and
+//! `torch/serialization.py`.
 
 mod machine;
 mod rebuild;

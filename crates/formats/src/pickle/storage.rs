@@ -136,7 +136,8 @@ impl Heap {
         self.add(Object::Storage(Box::new(storage)))
     }
 
-    /// The same of protocol 0, which writes the id as Python prints it: `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 3)`.
+    /// The same of protocol 0, which writes the id as Python prints it:
+    /// `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 3)`.
     pub(super) fn storage_of_line(&mut self, id: &str) -> Result<Value> {
         let wrong = || damaged("its pickle has a persistent id that is no storage");
         let parts = id

@@ -81,7 +81,8 @@ fn read(source: &Source, bytes: &[u8]) -> std::result::Result<Contents, Stopped>
     Ok(contents?)
 }
 
-/// Where each storage begins, and how many bytes it has. They stand in the order of their keys, each behind the number of its elements.
+/// Where each storage begins, and how many bytes it has. They stand in the order of their keys, each behind the
+/// number of its elements.
 fn places<'a>(source: &Source, heap: &'a Heap, keys: Value, start: u64) -> Result<HashMap<&'a str, (u64, u64)>> {
     let storages = (0..heap.len() as Id).filter_map(|id| match heap.object(id) {
         Some(Object::Storage(storage)) => Some((storage.key.as_str(), storage.of.size() as u64)),

@@ -178,7 +178,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The items of a dict by the texts of their keys; of a key that is there twice the last value, in the place of the first.
+    /// The items of a dict by the texts of their keys; of a key that is there twice the last value, in
+    /// the place of the first.
     fn items(&mut self, entries: &[(Value, Value)], name: &str) -> Result<Vec<(String, Value)>> {
         // A dict that stands in many places is gone through each time.
         self.visits += entries.len();

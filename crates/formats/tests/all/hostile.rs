@@ -1,5 +1,6 @@
-//! Pickles that want to run something, or to have more memory or patience than there is. None of it happens: the pickle machine has no way to
-//! look a global up, so what these tests hold is that each such pickle is an error that says what it wanted, or gives only what it may.
+//! Pickles that want to run something, or to have more memory or patience than there is. None of it happens: the pickle
+//! machine has no way to look a global up, so what these tests hold is that each such pickle is an error that says what
+//! it wanted, or gives only what it may.
 
 use polygrad_formats::TensorFile;
 use polygrad_tensor::{Error, Result};

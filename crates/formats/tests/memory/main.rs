@@ -1,6 +1,8 @@
-//! How much memory a whole file takes: little more than its tensors. A process of its own, whose peak is what the system says it was.
+//! How much memory a whole file takes: little more than its tensors. A process of its own, whose peak is what
+//! the system says it was.
 //!
-//! The files have 256 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had, and nothing is tested.
+//! The files have 256 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
+//! and nothing is tested.
 
 mod peak;
 

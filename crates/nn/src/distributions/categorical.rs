@@ -20,7 +20,8 @@ impl<B: Backend> Categorical<B> {
         Self::of(logits, None)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none, everything is NaN.
+    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for
+    /// none, everything is NaN.
     ///
     /// # Errors
     /// As [`Categorical::new`]; when the mask does not fit.
@@ -93,8 +94,8 @@ impl<B: Backend> Distribution<B> for Categorical<B> {
     }
 }
 
-/// Several choices at once, each among classes of its own: a [`Categorical`] for each, with logits `[…, sum of the numbers of classes]`;
-/// values are i64 `[…, choices]`.
+/// Several choices at once, each among classes of its own: a [`Categorical`] for each, with logits
+/// `[…, sum of the numbers of classes]`; values are i64 `[…, choices]`.
 #[derive(Clone, Debug)]
 pub struct MultiDiscrete<B: Backend = AnyBackend> {
     choices: Vec<Categorical<B>>,
@@ -109,8 +110,8 @@ impl<B: Backend> MultiDiscrete<B> {
         Self::of(logits, None, classes)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none of a choice, everything is
-    /// NaN.
+    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none of
+    /// a choice, everything is NaN.
     ///
     /// # Errors
     /// As [`MultiDiscrete::new`]; when the mask does not fit.

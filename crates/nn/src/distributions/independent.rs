@@ -6,8 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::Distribution;
 
-/// A distribution whose last axes belong to one value: log probabilities, entropies and divergences are added up over them. As PyTorch's
-/// `Independent`.
+/// A distribution whose last axes belong to one value: log probabilities, entropies and divergences are added up over
+/// them. As PyTorch's `Independent`.
 #[derive(Clone, Debug)]
 pub struct Independent<D, B: Backend = AnyBackend> {
     base: D,

@@ -12,10 +12,11 @@ pub use categorical::{Categorical, MultiDiscrete};
 pub use independent::Independent;
 pub use normal::{Normal, TanhNormal};
 
-/// A distribution for each element of a batch. What is said of values has gradients for them and for the parameters; draws and modes have none.
+/// A distribution for each element of a batch. What is said of values has gradients for them and for the parameters;
+/// draws and modes have none.
 ///
-/// Draws come from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)), and are the same on every backend but for what rounds
-/// differently.
+/// Draws come from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)), and are the same on every
+/// backend but for what rounds differently.
 ///
 /// ```
 /// use polygrad_nn::distributions::{Categorical, Distribution};
@@ -57,7 +58,8 @@ pub trait Distribution<B: Backend = AnyBackend>: Sized {
     /// When memory runs out.
     fn mode(&self) -> Result<Tensor<B>>;
 
-    /// The Kullback-Leibler divergence of this one from another: the mean of `log p(x) - log q(x)` over its own draws, in nats.
+    /// The Kullback-Leibler divergence of this one from another: the mean of `log p(x) - log q(x)` over
+    /// its own draws, in nats.
     ///
     /// # Errors
     /// When the shapes of the two do not fit.

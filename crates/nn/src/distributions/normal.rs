@@ -6,7 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor, no_grad
 
 use super::{Distribution, must_be_float};
 
-/// Normal, for each number on its own. As PyTorch's `Normal(loc, scale)`; [`Independent`](super::Independent) adds up those of an axis.
+/// Normal, for each number on its own. As PyTorch's `Normal(loc, scale)`; [`Independent`](super::Independent) adds
+/// up those of an axis.
 #[derive(Clone, Debug)]
 pub struct Normal<B: Backend = AnyBackend> {
     loc: Tensor<B>,
@@ -52,7 +53,8 @@ impl<B: Backend> Normal<B> {
         &self.scale
     }
 
-    /// A draw with gradients for the parameters: the mean plus the standard deviation times a number that does not depend on them.
+    /// A draw with gradients for the parameters: the mean plus the standard deviation times a number that
+    /// does not depend on them.
     ///
     /// Source: Kingma and Welling, "Auto-encoding variational Bayes" (2013).
     ///
@@ -90,10 +92,11 @@ impl<B: Backend> Distribution<B> for Normal<B> {
     }
 }
 
-/// A normal number squashed into (−1, 1) by tanh, for each number on its own. As PyTorch's `TransformedDistribution` of `Normal` and
-/// `TanhTransform`.
+/// A normal number squashed into (−1, 1) by tanh, for each number on its own. As PyTorch's `TransformedDistribution` of
+/// `Normal` and `TanhTransform`.
 ///
-/// Source: Haarnoja et al., "Soft actor-critic: off-policy maximum entropy deep reinforcement learning with a stochastic actor" (2018), appendix C.
+/// Source: Haarnoja et al., "Soft actor-critic: off-policy maximum entropy deep reinforcement learning with a
+/// stochastic actor" (2018), appendix C.
 #[derive(Clone, Debug)]
 pub struct TanhNormal<B: Backend = AnyBackend> {
     base: Normal<B>,
@@ -110,8 +113,8 @@ impl<B: Backend> TanhNormal<B> {
         &self.base
     }
 
-    /// A draw with its log probability, both with gradients for the parameters. The log probability is right however near to −1 or 1 the
-    /// draw is, where [`Distribution::log_prob`] of it has lost the digits.
+    /// A draw with its log probability, both with gradients for the parameters. The log probability is right however
+    /// near to −1 or 1 the draw is, where [`Distribution::log_prob`] of it has lost the digits.
     ///
     /// # Errors
     /// When memory runs out.

@@ -79,9 +79,11 @@ pub enum Init {
         /// The gain of the activation that follows.
         gain: f64,
     },
-    /// Orthonormal rows, or columns where there are more rows than columns, times `gain`. Axes after the first count as columns.
+    /// Orthonormal rows, or columns where there are more rows than columns, times `gain`. Axes after the
+    /// first count as columns.
     ///
-    /// Source: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks" (2013).
+    /// Source: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
+    /// neural networks" (2013).
     Orthogonal {
         /// Factor of all values.
         gain: f64,

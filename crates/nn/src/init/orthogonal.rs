@@ -4,8 +4,8 @@ use polygrad_tensor::{Error, Result, Shape};
 
 use super::host_normal;
 
-/// A matrix `[rows, rest]` with orthonormal rows or columns, times `gain`, in row-major order: the Q of a random matrix, with the signs
-/// that make it uniform over all such matrices.
+/// A matrix `[rows, rest]` with orthonormal rows or columns, times `gain`, in row-major order: the Q of a random
+/// matrix, with the signs that make it uniform over all such matrices.
 ///
 /// Source: Mezzadri, "How to generate random matrices from the classical compact groups" (2007).
 pub(super) fn orthogonal(shape: &Shape, gain: f64) -> Result<Vec<f64>> {

@@ -6,8 +6,9 @@ thread_local! {
     static SKIPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes a model whose weights come from a file: on this thread, `f` draws no random parameters, which takes longer than to read them, and takes
-/// no memory for them. They are NaN until they are loaded; what [`Init::Constant`](super::Init::Constant) gives is as always.
+/// Makes a model whose weights come from a file: on this thread, `f` draws no random parameters, which takes longer
+/// than to read them, and takes no memory for them. They are NaN until they are loaded; what
+/// [`Init::Constant`](super::Init::Constant) gives is as always.
 ///
 /// As PyTorch's `torch.nn.utils.skip_init`.
 ///

@@ -10,10 +10,11 @@ use polygrad_tensor::{Error, Result};
 
 use super::own::{lies_at, open_own};
 
-/// Replaces the content of `path` by what `write` writes, all or nothing: a kill at any moment leaves the old or the new content, and at worst
-/// a stray temporary file, which the next process that writes to the folder removes.
+/// Replaces the content of `path` by what `write` writes, all or nothing: a kill at any moment leaves the old or the
+/// new content, and at worst a stray temporary file, which the next process that writes to the folder removes.
 ///
-/// A link at `path` is itself replaced, and what it leads to stays as it is: a folder that somebody else made cannot lead a write out of it.
+/// A link at `path` is itself replaced, and what it leads to stays as it is: a folder that somebody else made cannot
+/// lead a write out of it.
 ///
 /// # Errors
 /// Whatever the file system says, naming `path`; the old file is then untouched.
@@ -27,8 +28,8 @@ fn replace_on<D: Disk>(disk: D, path: &Path, write: impl FnOnce(&mut dyn Write) 
     new.commit()
 }
 
-/// A file under a temporary name in its final folder. [`commit`](AtomicFile::commit) syncs it and renames it over the old one; dropping it
-/// instead removes it. Kills and links are treated as by [`replace_file`].
+/// A file under a temporary name in its final folder. [`commit`](AtomicFile::commit) syncs it and renames it over the
+/// old one; dropping it instead removes it. Kills and links are treated as by [`replace_file`].
 #[derive(Debug)]
 pub struct AtomicFile(Replacement<RealDisk>);
 
@@ -110,7 +111,8 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A device or a pipe would be lost to a rename, not written to, and so would a link of the system's to what the process has open.
+/// A device or a pipe would be lost to a rename, not written to, and so would a link of the system's to what
+/// the process has open.
 fn must_be_replaceable(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path).ok();
     // Of a link to a folder, the link would be lost.
@@ -146,8 +148,8 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the files that this process has not written to their ends. None is begun or finished afterwards: whoever tries waits for ever, so
-/// this is for a process that is about to end.
+/// Removes the files that this process has not written to their ends. None is begun or finished afterwards: whoever
+/// tries waits for ever, so this is for a process that is about to end.
 pub fn abandon_files() {
     let known = known();
     for path in &known.files {
@@ -162,7 +164,8 @@ pub fn abandon_files() {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A new one, locked as long as it is being written: the system drops the lock with the process, so that others know what was left behind.
+    /// A new one, locked as long as it is being written: the system drops the lock with the process, so that others
+    /// know what was left behind.
     fn beside(path: &Path) -> io::Result<(Self, File)> {
         let mut known = known();
         if known.swept.insert(folder_of(path).to_owned()) {
@@ -176,7 +179,8 @@ impl Temporary {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // Where there are no locks, nobody removes anything. Another may have held it for left behind before it was locked.
+            // Where there are no locks, nobody removes anything. Another may have held it for left behind
+            // before it was locked.
             if !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) && lies_at(&file, &path)? {
                 known.files.insert(path.clone());
                 return Ok((Self(path), file));

@@ -20,8 +20,9 @@ const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
 const PART: &str = "part.";
 
-/// The state of a training run: model, optimizer, step, random numbers, further parts, and the user's own data. One safetensors file, in
-/// which the model's names begin with `model.`, the optimizer's with `optimizer.`, and those of a part with `part.` and its name.
+/// The state of a training run: model, optimizer, step, random numbers, further parts, and the user's own data. One
+/// safetensors file, in which the model's names begin with `model.`, the optimizer's with `optimizer.`, and those of a
+/// part with `part.` and its name.
 ///
 /// ```no_run
 /// # use polygrad_nn::{Checkpoint, Linear, Module};
@@ -31,7 +32,8 @@ const PART: &str = "part.";
 /// let model = Linear::new(2, 1, device)?;
 /// let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
 /// let mut plateau = ReduceLROnPlateauConfig::new(PlateauMode::Min).build()?;
-/// Checkpoint::new(&model, &optimizer, 100)?.with_part("plateau", plateau.state_dict()).save("run/checkpoint.safetensors")?;
+/// let checkpoint = Checkpoint::new(&model, &optimizer, 100)?.with_part("plateau", plateau.state_dict());
+/// checkpoint.save("run/checkpoint.safetensors")?;
 /// let checkpoint = Checkpoint::load("run/checkpoint.safetensors")?;
 /// let step = checkpoint.restore(&model, &mut optimizer)?;
 /// plateau.load_state_dict(checkpoint.part("plateau")?)?;
@@ -48,8 +50,8 @@ pub struct Checkpoint {
     pub step: u64,
     /// Where the thread's stream of random numbers stands.
     pub generator: GeneratorState,
-    /// What else has a state: a [`ReduceLROnPlateau`](crate::optim::ReduceLROnPlateau), an [`Ema`](crate::optim::Ema), a second optimizer.
-    /// The names have no dot.
+    /// What else has a state: a [`ReduceLROnPlateau`](crate::optim::ReduceLROnPlateau), an [`Ema`](crate::optim::Ema),
+    /// a second optimizer. The names have no dot.
     pub parts: BTreeMap<String, StateDict>,
     /// The user's own data: options, metrics, whatever resuming needs. Null if there is none.
     pub config: Value,
@@ -244,11 +246,12 @@ impl Checkpoint {
         Ok(Header::of(&header.metadata, &shown(path))?.config)
     }
 
-    /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of steps.
+    /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of
+    /// steps.
     ///
     /// # Errors
-    /// When the state does not fit the optimizer, in which case nothing has changed, or the model; and when the device fails. Each of the
-    /// two takes over all or nothing, the optimizer first.
+    /// When the state does not fit the optimizer, in which case nothing has changed, or the model; and when the device
+    /// fails. Each of the two takes over all or nothing, the optimizer first.
     pub fn restore<B: Backend>(
         &self,
         model: &(impl Module<B> + ?Sized),

@@ -4,8 +4,8 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::Path;
 
-/// Opens a file for reading and writing, `at_end` or at its begin, and makes it if it is not there. What is written lands in this file and
-/// in no other: the folder may come from somebody else.
+/// Opens a file for reading and writing, `at_end` or at its begin, and makes it if it is not there. What is written
+/// lands in this file and in no other: the folder may come from somebody else.
 ///
 /// # Errors
 /// When `path` is a link, a file that has a second name, or no file; and whatever the file system says.

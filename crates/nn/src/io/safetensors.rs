@@ -1,6 +1,7 @@
 //! State dicts as safetensors files.
 //!
-//! Source of the format: the README of `huggingface/safetensors`. Eight bytes with the header's length, a JSON header, the values.
+//! Source of the format: the README of `huggingface/safetensors`. Eight bytes with the header's length, a
+//! JSON header, the values.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -20,7 +21,8 @@ use crate::StateDict;
 const MAX_HEADER: u64 = 100_000_000;
 
 impl StateDict {
-    /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves the old file or the new one, whole.
+    /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves the old file
+    /// or the new one, whole.
     ///
     /// # Errors
     /// When the file cannot be written; the old one, if any, is then untouched.
@@ -42,7 +44,8 @@ impl StateDict {
     ///
     /// # Errors
     /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or no safetensors file;
-    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors cannot have; [`ErrorKind::OutOfMemory`] when it does not fit into memory.
+    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors cannot have; [`ErrorKind::OutOfMemory`] when it
+    /// does not fit into memory.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::load_with_metadata(path)?.0)
     }
@@ -208,11 +211,12 @@ pub struct SafetensorsEntry {
 }
 
 impl SafetensorsHeader {
-    /// Reads the header of a file of `size` bytes, and no byte more. The tensors lie end to end from there to the file's end.
+    /// Reads the header of a file of `size` bytes, and no byte more. The tensors lie end to end from
+    /// there to the file's end.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] where the reader fails; [`ErrorKind::Format`] when the file is truncated, corrupt or of another kind;
-    /// [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Io`] where the reader fails; [`ErrorKind::Format`] when the file is truncated, corrupt or of
+    /// another kind; [`ErrorKind::OutOfMemory`].
     pub fn read(mut input: impl Read, size: u64) -> Result<Self> {
         if cfg!(target_endian = "big") {
             return Err(Error::unsupported("safetensors files on a big-endian machine"));

@@ -76,8 +76,8 @@ impl Stored {
         }
     }
 
-    /// Reads the values of a shape in row-major order, and no more. What is read at a time is little beside the result, so a tensor takes
-    /// its own memory and not twice that.
+    /// Reads the values of a shape in row-major order, and no more. What is read at a time is little beside the result,
+    /// so a tensor takes its own memory and not twice that.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] before anything is read; [`ErrorKind::Io`] where the reader fails or ends;
@@ -188,7 +188,8 @@ pub fn reserved<T>(count: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// The tensor of a shape whose elements lie in `flat` from `offset` on, `strides` elements apart along each axis, in memory of its own.
+/// The tensor of a shape whose elements lie in `flat` from `offset` on, `strides` elements apart along each axis,
+/// in memory of its own.
 ///
 /// # Errors
 /// [`ErrorKind::Format`] where an element would lie outside `flat`; [`ErrorKind::OutOfMemory`].

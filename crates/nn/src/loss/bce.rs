@@ -6,8 +6,8 @@ use super::common::{check_same_shape, loss};
 
 loss! {
     /// Binary cross entropy of probabilities given as logits `x`, against targets `y` in `[0, 1]`:
-    /// `−w · (p · y · ln σ(x) + (1 − y) · ln(1 − σ(x)))` with an element's weight `w` and the positive class's weight `p`, computed without
-    /// overflow for any `x`.
+    /// `−w · (p · y · ln σ(x) + (1 − y) · ln(1 − σ(x)))` with an element's weight `w` and the positive class's weight
+    /// `p`, computed without overflow for any `x`.
     BCEWithLogitsLoss<B> {
         /// A weight for each element; broadcasts to the input.
         weight,
@@ -42,8 +42,9 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
         weight: Option<&Tensor<B>>,
         pos_weight: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
-        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = softplus(x): each with its own gradient, so that a small one is not the difference of
-        // large ones. The threshold only keeps exp from overflowing: above it softplus is exact in f64.
+        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = softplus(x): each with its own gradient, so that a small
+        // one is not the difference of large ones. The threshold only keeps exp from overflowing: above it
+        // softplus is exact in f64.
         let mut positive = input.neg()?.softplus(1.0, 40.0)?.mul(target)?;
         if let Some(weight) = pos_weight {
             positive = positive.mul(weight)?;
@@ -58,9 +59,10 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
 }
 
 loss! {
-    /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) · ln(1 − x))` with an
-    /// element's weight `w`. As PyTorch's: a logarithm counts as no less than −100, and the gradient's denominator `x (1 − x)` as no less than
-    /// 1e-12. An `x` outside `[0, 1]` gives NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
+    /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`:
+    /// `−w · (y · ln x + (1 − y) · ln(1 − x))` with an element's weight `w`. As PyTorch's: a logarithm counts as no
+    /// less than −100, and the gradient's denominator `x (1 − x)` as no less than 1e-12. An `x` outside `[0, 1]` gives
+    /// NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
     BCELoss<B> {
         /// A weight for each element; broadcasts to the input.
         weight,

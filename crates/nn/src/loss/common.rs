@@ -2,8 +2,8 @@
 
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-/// A loss: the struct with its options, their defaults and their methods, and the function for the defaults. Weights are tensors that may be
-/// absent, and make the struct generic.
+/// A loss: the struct with its options, their defaults and their methods, and the function for the defaults. Weights
+/// are tensors that may be absent, and make the struct generic.
 macro_rules! loss {
     (
         $(#[$doc:meta])*

@@ -7,9 +7,10 @@ use super::common::{check_option, loss};
 use super::nll::{Rows, Weights, check_class_weight, classes_last, mismatch};
 
 loss! {
-    /// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`, or against probabilities of
-    /// the logits' shape and a float dtype. As PyTorch's: the mean over class indices is weighted by the targets' class weights and leaves
-    /// ignored targets out, the mean over probabilities is over all positions.
+    /// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`,
+    /// or against probabilities of the logits' shape and a float dtype. As PyTorch's: the mean over class
+    /// indices is weighted by the targets' class weights and leaves ignored targets out, the mean over
+    /// probabilities is over all positions.
     ///
     /// Source for label smoothing: Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015).
     CrossEntropyLoss<B> {

@@ -7,18 +7,21 @@ use super::common::{loss, misfit};
 
 const OP: &str = "ctc_loss";
 
-/// The logarithm of a probability of 0. Unlike minus infinity it can be multiplied by 0 and subtracted from itself, and a whole sum of such
-/// logarithms is far from any that is one of probabilities.
+/// The logarithm of a probability of 0. Unlike minus infinity it can be multiplied by 0 and subtracted from itself, and
+/// a whole sum of such logarithms is far from any that is one of probabilities.
 const NEVER: f64 = -1e30;
 
 loss! {
-    /// Minus the log probability of a sequence of labels, whatever its alignment to the time steps: a step tells a label or the blank, a label
-    /// may be repeated over several steps, and between two equal ones there is a blank. As PyTorch's, the mean is of losses that are divided by
-    /// the number of labels (by 1 where there is none). Labels that no alignment fits have an infinite loss, with a gradient of 0 (PyTorch: NaN).
+    /// Minus the log probability of a sequence of labels, whatever its alignment to the time steps: a step tells a
+    /// label or the blank, a label may be repeated over several steps, and between two equal ones there is a blank. As
+    /// PyTorch's, the mean is of losses that are divided by the number of labels (by 1 where there is none). Labels
+    /// that no alignment fits have an infinite loss, with a gradient of 0 (PyTorch: NaN).
     ///
-    /// The gradient is the derivative by the log probabilities. PyTorch's is the one by logits before a log softmax; behind one they agree.
+    /// The gradient is the derivative by the log probabilities. PyTorch's is the one by logits before a log softmax;
+    /// behind one they agree.
     ///
-    /// Source: Graves et al., "Connectionist temporal classification: labelling unsegmented sequence data with recurrent neural networks" (2006).
+    /// Source: Graves et al., "Connectionist temporal classification: labelling unsegmented sequence data with
+    /// recurrent neural networks" (2006).
     #[derive(Clone, Copy, Debug)]
     CTCLoss, ctc_loss(log_probs, targets, input_lengths: &[usize], target_lengths: &[usize]);
     /// The class of the blank.
@@ -28,9 +31,9 @@ loss! {
 }
 
 impl CTCLoss {
-    /// The loss of log probabilities `[T, N, C]` against padded i64 labels `[N, S]`, of which each of the N sequences has as many steps and
-    /// labels as the lengths say. What is behind them has no influence. Labels that are not padded follow one another in one axis. One sequence
-    /// may come without its axis: `[T, C]` against `[S]`.
+    /// The loss of log probabilities `[T, N, C]` against padded i64 labels `[N, S]`, of which each of the N sequences
+    /// has as many steps and labels as the lengths say. What is behind them has no influence. Labels that are not
+    /// padded follow one another in one axis. One sequence may come without its axis: `[T, C]` against `[S]`.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, a length is too large, or a label is out of range.

@@ -3,9 +3,10 @@
 use super::common::{check_option, elementwise};
 
 elementwise! {
-    /// Binary cross entropy of logits `x` against targets `y` in `[0, 1]`, in which elements that are easy count for less: each is multiplied by
-    /// `(1 − p)^gamma`, where `p = σ(x)` for `y = 1` and `1 − σ(x)` for `y = 0`, and by `alpha` for `y = 1` and `1 − alpha` for `y = 0`. For y between
-    /// 0 and 1 both are as far between. As torchvision's `sigmoid_focal_loss`, whose reduction is none unless it is asked for.
+    /// Binary cross entropy of logits `x` against targets `y` in `[0, 1]`, in which elements that are easy count for
+    /// less: each is multiplied by `(1 − p)^gamma`, where `p = σ(x)` for `y = 1` and `1 − σ(x)` for `y = 0`, and by
+    /// `alpha` for `y = 1` and `1 − alpha` for `y = 0`. For y between 0 and 1 both are as far between. As torchvision's
+    /// `sigmoid_focal_loss`, whose reduction is none unless it is asked for.
     ///
     /// Source: Lin et al., "Focal loss for dense object detection" (2017).
     SigmoidFocalLoss, sigmoid_focal_loss(input, target);

@@ -5,8 +5,9 @@ use polygrad_tensor::{Backend, Result, Tensor};
 use super::common::{check_same_shape, loss, misfit};
 
 loss! {
-    /// The Kullback-Leibler divergence of a distribution given as log probabilities `x` from a target `y`, element by element: `y · (ln y − x)`,
-    /// which is 0 where `y` is 0, or `e^y · (y − x)` where the target is given as log probabilities too.
+    /// The Kullback-Leibler divergence of a distribution given as log probabilities `x` from a target `y`, element
+    /// by element: `y · (ln y − x)`, which is 0 where `y` is 0, or `e^y · (y − x)` where the target is given as
+    /// log probabilities too.
     ///
     /// The mean over all elements, PyTorch's default, is not the divergence itself: [`KLDivLoss::batch_mean`] is.
     ///
@@ -15,7 +16,8 @@ loss! {
     KLDivLoss, kl_div(input, target);
     /// Whether the target holds log probabilities.
     log_target: bool = false;
-    /// Whether the sum of all terms is divided by the extent of the first axis, whatever the reduction: PyTorch's reduction `batchmean`.
+    /// Whether the sum of all terms is divided by the extent of the first axis, whatever the reduction: PyTorch's
+    /// reduction `batchmean`.
     batch_mean: bool = false;
 }
 

@@ -32,10 +32,11 @@ elementwise! {
 }
 
 loss! {
-    /// `max(0, d(a, p) − d(a, n) + margin)` for anchors, positives and negatives `[…, D]`: the p-norm `d` of the differences is over the last
-    /// axis, and `eps` is added to each.
+    /// `max(0, d(a, p) − d(a, n) + margin)` for anchors, positives and negatives `[…, D]`: the p-norm `d` of the
+    /// differences is over the last axis, and `eps` is added to each.
     ///
-    /// Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional neural networks" (2016).
+    /// Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional
+    /// neural networks" (2016).
     #[derive(Clone, Copy, Debug)]
     TripletMarginLoss, triplet_margin_loss(anchor, positive, negative);
     /// By how much the negative is to be farther away than the positive, above 0.
@@ -76,8 +77,8 @@ impl TripletMarginLoss {
 }
 
 loss! {
-    /// `1 − cos(a, b)` where the target is 1, `max(0, cos(a, b) − margin)` where it is −1, for inputs `[N, D]` or `[D]` and a target `[N]` or
-    /// `[]`.
+    /// `1 − cos(a, b)` where the target is 1, `max(0, cos(a, b) − margin)` where it is −1, for inputs `[N, D]` or `[D]`
+    /// and a target `[N]` or `[]`.
     #[derive(Clone, Copy, Debug)]
     CosineEmbeddingLoss, cosine_embedding_loss(input1, input2, target);
     /// How similar unlike ones may be.
@@ -109,8 +110,8 @@ impl CosineEmbeddingLoss {
 }
 
 loss! {
-    /// `w · Σ max(0, margin − x_y + x_i)^p / C` over the classes `i` other than the target `y`, whose weight is `w`, for scores `[N, C]` or
-    /// `[C]` and i64 class indices `[N]` or `[]`.
+    /// `w · Σ max(0, margin − x_y + x_i)^p / C` over the classes `i` other than the target `y`, whose weight is `w`,
+    /// for scores `[N, C]` or `[C]` and i64 class indices `[N]` or `[]`.
     MultiMarginLoss<B> {
         /// A weight for each class, `[C]`.
         weight,
@@ -151,8 +152,8 @@ impl<B: Backend> MultiMarginLoss<B> {
 }
 
 loss! {
-    /// `Σ max(0, 1 − (x_j − x_i)) / C` over the target's classes `j` and the others `i`, for scores `[N, C]` or `[C]` and i64 targets of the
-    /// same shape, which list classes up to the first −1.
+    /// `Σ max(0, 1 − (x_j − x_i)) / C` over the target's classes `j` and the others `i`, for scores `[N, C]` or `[C]`
+    /// and i64 targets of the same shape, which list classes up to the first −1.
     #[derive(Clone, Copy, Debug)]
     MultiLabelMarginLoss, multilabel_margin_loss(input, target);
 }
@@ -186,8 +187,8 @@ impl MultiLabelMarginLoss {
 }
 
 loss! {
-    /// The mean over the classes of `−w · (y · ln σ(x) + (1 − y) · ln σ(−x))`, for logits `x` `[…, C]` and targets `y` in `[0, 1]`: the binary
-    /// cross entropy of each class by itself.
+    /// The mean over the classes of `−w · (y · ln σ(x) + (1 − y) · ln σ(−x))`, for logits `x` `[…, C]` and targets `y`
+    /// in `[0, 1]`: the binary cross entropy of each class by itself.
     MultiLabelSoftMarginLoss<B> {
         /// A weight for each class, `[C]`.
         weight,

@@ -6,8 +6,9 @@ use super::Reduction;
 use super::common::{self, loss};
 
 loss! {
-    /// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and i64 class indices `[N]`,
-    /// `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves ignored targets out.
+    /// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and
+    /// i64 class indices `[N]`, `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves
+    /// ignored targets out.
     NLLLoss<B> {
         /// A weight for each class, `[C]`.
         weight,
@@ -128,7 +129,8 @@ impl<B: Backend> Weights<B> {
 
     /// Minus each row's entry at its target, weighted.
     pub(super) fn of_picked(&self, rows: &Rows<B>, log_p: &Tensor<B>) -> Result<Tensor<B>> {
-        // Masked rather than multiplied by 0: no gradient passes here, even where all are ignored and the mean is 0 / 0.
+        // Masked rather than multiplied by 0: no gradient passes here, even where all are ignored
+        // and the mean is 0 / 0.
         let picked = rows.pick(log_p, &self.index)?.masked_fill(&self.ignored, 0.0)?;
         picked.neg()?.mul(&self.of_rows)
     }

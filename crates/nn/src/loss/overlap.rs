@@ -4,7 +4,8 @@ use polygrad_tensor::{Backend, DType, Error, Result, Tensor};
 
 use super::common::{check_option, loss, misfit};
 
-/// Defines a loss by the score of a class from its three sums: of probability times target, of probabilities, and of targets.
+/// Defines a loss by the score of a class from its three sums: of probability times target, of
+/// probabilities, and of targets.
 macro_rules! overlap {
     (
         $(#[$doc:meta])*
@@ -15,9 +16,10 @@ macro_rules! overlap {
         loss! {
             $(#[$doc])*
             ///
-            /// `input` is logits: `[N, C, …]` against classes `[N, …]` (i64), by softmax over the classes; or of any shape `[N, C, …]` against targets
-            /// between 0 and 1 of the same shape and of a float dtype, by a sigmoid each. The sums of a class are over the whole batch. A class without
-            /// targets counts as without loss. The reduction is over classes.
+            /// `input` is logits: `[N, C, …]` against classes `[N, …]` (i64), by softmax over the classes; or of any
+            /// shape `[N, C, …]` against targets between 0 and 1 of the same shape and of a float dtype, by a sigmoid
+            /// each. The sums of a class are over the whole batch. A class without targets counts as without loss. The
+            /// reduction is over classes.
             ///
             /// Source of the formula, its `smooth` and its `eps`: `segmentation_models_pytorch.losses`, version 0.5.
             #[derive(Clone, Copy, Debug)]
@@ -66,10 +68,11 @@ macro_rules! overlap {
 }
 
 overlap! {
-    /// One less Dice's coefficient of a class: `1 − (2 I + smooth) / (P + T + smooth)`, where I is the sum of products of probabilities and targets, P that
-    /// of probabilities and T that of targets.
+    /// One less Dice's coefficient of a class: `1 − (2 I + smooth) / (P + T + smooth)`, where I is the sum of products
+    /// of probabilities and targets, P that of probabilities and T that of targets.
     ///
-    /// Source: Milletari et al., "V-Net: fully convolutional neural networks for volumetric medical image segmentation" (2016).
+    /// Source: Milletari et al., "V-Net: fully convolutional neural networks for volumetric medical image
+    /// segmentation" (2016).
     DiceLoss, dice_loss;
     |loss, both, predicted, wanted| Ok((
         ((both * 2.0)? + loss.smooth)?,
@@ -78,10 +81,11 @@ overlap! {
 }
 
 overlap! {
-    /// One less the intersection over the union of a class: `1 − (I + smooth) / (P + T − I + smooth)`, where I is the sum of products of probabilities and
-    /// targets, P that of probabilities and T that of targets.
+    /// One less the intersection over the union of a class: `1 − (I + smooth) / (P + T − I + smooth)`, where I is the
+    /// sum of products of probabilities and targets, P that of probabilities and T that of targets.
     ///
-    /// Source: Rahman and Wang, "Optimizing intersection-over-union in deep neural networks for image segmentation" (2016).
+    /// Source: Rahman and Wang, "Optimizing intersection-over-union in deep neural networks for image
+    /// segmentation" (2016).
     JaccardLoss, jaccard_loss;
     |loss, both, predicted, wanted| Ok((
         (both + loss.smooth)?,
@@ -91,10 +95,11 @@ overlap! {
 
 overlap! {
     /// Between [`DiceLoss`], which it is for `alpha` and `beta` of ½, and [`JaccardLoss`], which it is for 1:
-    /// `1 − (I + smooth) / (I + alpha (P − I) + beta (T − I) + smooth)`, where I is the sum of products of probabilities and targets, P that of
-    /// probabilities and T that of targets.
+    /// `1 − (I + smooth) / (I + alpha (P − I) + beta (T − I) + smooth)`, where I is the sum of products of
+    /// probabilities and targets, P that of probabilities and T that of targets.
     ///
-    /// Source: Salehi et al., "Tversky loss function for image segmentation using 3D fully convolutional deep networks" (2017).
+    /// Source: Salehi et al., "Tversky loss function for image segmentation using 3D fully convolutional
+    /// deep networks" (2017).
     TverskyLoss, tversky_loss;
     /// What is predicted and is not there weighs this much.
     alpha: f64 = 0.5;

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::io::{open_file, replace_file};
 
-/// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that are absent have their
-/// defaults. Where the counterpart has such a file, as Hugging Face's `config.json`, unknown fields are passed over, since it has many that say
-/// nothing about the model's function; elsewhere they are errors.
+/// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that
+/// are absent have their defaults. Where the counterpart has such a file, as Hugging Face's `config.json`, unknown
+/// fields are passed over, since it has many that say nothing about the model's function; elsewhere they are errors.
 pub trait ModelConfig: Serialize + DeserializeOwned {
     /// As JSON.
     ///
@@ -81,7 +81,8 @@ pub(super) fn token_shape<B: Backend>(model: &'static str, ids: &Tensor<B>) -> R
     }
 }
 
-/// A mask `[N, T]` of 1 (or true) for tokens that count and 0 (or false) for padding, as a bool mask `[N, 1, 1, T]` of what is seen.
+/// A mask `[N, T]` of 1 (or true) for tokens that count and 0 (or false) for padding, as a bool mask
+/// `[N, 1, 1, T]` of what is seen.
 pub(super) fn padding_mask<B: Backend>(
     model: &'static str,
     mask: &Tensor<B>,

@@ -40,8 +40,9 @@ impl Default for LeNetConfig {
     }
 }
 
-/// Two convolutions 5×5 and three linear layers, with ReLU and max-pooling where LeNet-5 has its own kinds: the network of PyTorch's
-/// tutorials, with its names `conv1`, `conv2`, `fc1`, `fc2`, `fc3`. From `[N, in_channels, height, width]` to logits `[N, num_classes]`.
+/// Two convolutions 5×5 and three linear layers, with ReLU and max-pooling where LeNet-5 has its own kinds: the network
+/// of PyTorch's tutorials, with its names `conv1`, `conv2`, `fc1`, `fc2`, `fc3`. From `[N, in_channels, height, width]`
+/// to logits `[N, num_classes]`.
 ///
 /// Source: LeCun et al., "Gradient-based learning applied to document recognition" (1998).
 ///

@@ -37,8 +37,8 @@ impl MlpConfig {
     }
 }
 
-/// Linear layers with an activation between them: `[…, sizes[0]]` to `[…, sizes[last]]`. Parameters have the names that they have in PyTorch's
-/// `nn.Sequential(Linear, ReLU, Linear, …)`: `0.weight`, `0.bias`, `2.weight`, …
+/// Linear layers with an activation between them: `[…, sizes[0]]` to `[…, sizes[last]]`. Parameters have the names that
+/// they have in PyTorch's `nn.Sequential(Linear, ReLU, Linear, …)`: `0.weight`, `0.bias`, `2.weight`, …
 ///
 /// ```
 /// use polygrad_nn::{Module, models::{Mlp, MlpConfig}};

@@ -22,7 +22,8 @@ pub struct ResNetConfig {
     pub num_classes: usize,
     /// Channels of the first stage; each further one has twice as many. Default: 64.
     pub width: usize,
-    /// Whether the network begins with a convolution 3×3 and without pooling, for images such as CIFAR's 32×32. Default: false.
+    /// Whether the network begins with a convolution 3×3 and without pooling, for images such as CIFAR's
+    /// 32×32. Default: false.
     pub small_images: bool,
     /// Whether each block begins as the identity: its last normalisation's weight is 0. Default: false.
     pub zero_init_residual: bool,
@@ -58,9 +59,9 @@ impl ResNetConfig {
     }
 }
 
-/// A residual network of basic blocks, with torchvision's names: `conv1`, `bn1`, `layer1.0.conv1`, `layer2.0.downsample.0`, `fc`. From
-/// `[N, in_channels, height, width]`, of any extents, to logits `[N, num_classes]`. Convolutions begin as in torchvision: Kaiming, normal, over
-/// the outputs.
+/// A residual network of basic blocks, with torchvision's names: `conv1`, `bn1`, `layer1.0.conv1`,
+/// `layer2.0.downsample.0`, `fc`. From `[N, in_channels, height, width]`, of any extents, to logits `[N, num_classes]`.
+/// Convolutions begin as in torchvision: Kaiming, normal, over the outputs.
 ///
 /// Source: He et al., "Deep residual learning for image recognition" (2015).
 ///

@@ -21,7 +21,16 @@ const NAME: &str = "VisionTransformer";
 /// # use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// let device = Device::<Reference>::default();
-/// let config = VitConfig { image_size: 8, patch_size: 4, num_layers: 2, num_heads: 2, hidden_dim: 8, mlp_dim: 16, num_classes: 5, ..VitConfig::default() };
+/// let config = VitConfig {
+///     image_size: 8,
+///     patch_size: 4,
+///     num_layers: 2,
+///     num_heads: 2,
+///     hidden_dim: 8,
+///     mlp_dim: 16,
+///     num_classes: 5,
+///     ..VitConfig::default()
+/// };
 /// let model = VisionTransformer::new(&config, &device)?;
 /// assert_eq!(model.forward(&Tensor::randn([2, 3, 8, 8], &device)?)?.dims(), [2, 5]);
 /// # Ok(())
@@ -242,7 +251,8 @@ impl<B: Backend> VisionTransformer<B> {
         })
     }
 
-    /// The vectors `[N, 1 + patches, hidden_dim]` of the class token and of the patches, row by row, after the last layer and its norm.
+    /// The vectors `[N, 1 + patches, hidden_dim]` of the class token and of the patches, row by row, after the last
+    /// layer and its norm.
     ///
     /// # Errors
     /// As [`VisionTransformer::forward`].
@@ -250,7 +260,8 @@ impl<B: Backend> VisionTransformer<B> {
         self.encoder.forward(&self.embed(images)?, |_| {})
     }
 
-    /// The vectors after the embeddings and after each layer, without the last norm: what Hugging Face's `ViTModel` calls `hidden_states`.
+    /// The vectors after the embeddings and after each layer, without the last norm: what Hugging Face's `ViTModel`
+    /// calls `hidden_states`.
     ///
     /// # Errors
     /// As [`VisionTransformer::forward`].

@@ -7,8 +7,9 @@ use super::StateDict;
 const OP: &str = "StateDict::average";
 
 impl StateDict {
-    /// The mean of several models' values, such as those of the last checkpoints of a run, which often does better than each of them. Floats are averaged
-    /// in f64 and keep their dtype; integers, such as counts of batches, are those of the last one.
+    /// The mean of several models' values, such as those of the last checkpoints of a run, which often does better
+    /// than each of them. Floats are averaged in f64 and keep their dtype; integers, such as counts of batches, are
+    /// those of the last one.
     ///
     /// ```
     /// # use polygrad_nn::{Linear, Module, StateDict};

@@ -7,7 +7,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
 use super::{Item, Visit, Visitor};
 
-/// A tensor that belongs to a module's state and is not trained, such as running statistics. Cloning gives a second handle to it.
+/// A tensor that belongs to a module's state and is not trained, such as running statistics. Cloning gives a
+/// second handle to it.
 pub struct Buffer<B: Backend = AnyBackend>(Arc<RwLock<Tensor<B>>>);
 
 impl<B: Backend> Buffer<B> {

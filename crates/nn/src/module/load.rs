@@ -257,7 +257,8 @@ fn describe(report: &LoadReport, strict: bool, mismatched: &[String]) -> Error {
         .with_hint(hint)
 }
 
-/// What stands before every missing name in the state dict, as `module.` of a model that ran on several devices in PyTorch.
+/// What stands before every missing name in the state dict, as `module.` of a model that ran on
+/// several devices in PyTorch.
 fn prefix(report: &LoadReport) -> Option<&str> {
     let first = report.missing.first()?;
     let found: HashSet<&str> = report.unexpected.iter().map(String::as_str).collect();

@@ -31,17 +31,21 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 
 /// A layer or a model: parameters, buffers and modules inside it, each under a name.
 ///
-/// `#[derive(Module)]` writes [`Visit`] and `Module` for a struct whose fields are [`Param`]s, [`Buffer`]s, modules (also in `Option`,
-/// `Vec`, `Box`, arrays and tuples) and plain data, and for an enum whose variants hold one module each. Names are PyTorch's: field
-/// names joined by dots, indices for the elements of a `Vec`, an array or a tuple, as in `layers.0.weight`. The module runs on the
-/// backend that one of its type parameters names by the bound `Backend`; without one, on `AnyBackend`. Attributes:
+/// `#[derive(Module)]` writes [`Visit`] and `Module` for a struct whose fields are [`Param`]s, [`Buffer`]s, modules
+/// (also in `Option`, `Vec`, `Box`, arrays and tuples) and plain data, and for an enum whose variants hold one module
+/// each. Names are PyTorch's: field names joined by dots, indices for the elements of a `Vec`, an array or a tuple, as
+/// in `layers.0.weight`. The module runs on the backend that one of its type parameters names by the bound `Backend`;
+/// without one, on `AnyBackend`. Attributes:
 ///
 /// - `#[module(skip)]` on a field: it holds nothing to visit. Needed for types that do not implement [`Visit`].
 /// - `#[module(rename = "name")]` on a field: another name than the field's.
-/// - `#[module(unused = "name")]` on the type: a tensor that files of others have here and nobody needs, which loading passes over.
-/// - `#[module(forward)]` on the type: writes [`Forward`], too, by the type's own method `forward` from one tensor to one tensor.
+/// - `#[module(unused = "name")]` on the type: a tensor that files of others have here and nobody needs, which loading
+///   passes over.
+/// - `#[module(forward)]` on the type: writes [`Forward`], too, by the type's own method `forward` from one tensor to
+///   one tensor.
 /// - `#[module(backend = Type)]` on the type: the backend, where no parameter says it.
-/// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor `polygrad::nn`.
+/// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor
+///   `polygrad::nn`.
 ///
 /// ```
 /// use polygrad_nn::{Linear, Module};
@@ -65,7 +69,8 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 /// }
 /// ```
 ///
-/// With a type parameter, `struct Mlp<B: Backend> { fc1: Linear<B>, … }`, the backend is chosen when the program is compiled.
+/// With a type parameter, `struct Mlp<B: Backend> { fc1: Linear<B>, … }`, the backend is chosen when the program is
+/// compiled.
 ///
 /// What has nothing to visit and does not say so is an error of the compiler, which names the way out:
 ///
@@ -83,8 +88,8 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// All parameters, frozen ones too, each once even where two modules share it.
     ///
-    /// This names them: a parameter that has no name yet takes the one that it has here, or all of them where it stands at several places,
-    /// so call it on the whole model first.
+    /// This names them: a parameter that has no name yet takes the one that it has here, or all of them where it stands
+    /// at several places, so call it on the whole model first.
     fn parameters(&self) -> Vec<Param<B>> {
         self.named_parameters().into_iter().map(|(_, param)| param).collect()
     }
@@ -114,7 +119,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         walk::set_mode(&self, false);
     }
 
-    /// Makes all parameters trainable, or freezes them: no gradient flows into a frozen one, and optimizers leave it alone.
+    /// Makes all parameters trainable, or freezes them: no gradient flows into a frozen one, and optimizers leave it
+    /// alone.
     fn requires_grad(&self, trainable: bool) {
         walk::set_trainable(&self, trainable);
     }
@@ -127,17 +133,18 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         walk::state_dict(&self)
     }
 
-    /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the dtype that the
-    /// module has. Where `strict` is false, names that only one side has are left alone and reported. Of the names of a shared parameter
-    /// one is enough, as files that store it once have it. Buffers that the module's counterpart in PyTorch writes and nobody needs, such as
-    /// BERT's `position_ids`, are passed over; `LayerNorm.gamma` and `LayerNorm.beta`, in BERT's first files, are weight and bias.
+    /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the
+    /// dtype that the module has. Where `strict` is false, names that only one side has are left alone and reported. Of
+    /// the names of a shared parameter one is enough, as files that store it once have it. Buffers that the module's
+    /// counterpart in PyTorch writes and nobody needs, such as BERT's `position_ids`, are passed over;
+    /// `LayerNorm.gamma` and `LayerNorm.beta`, in BERT's first files, are weight and bias.
     ///
-    /// Each parameter changes as a whole, but one after the other: a forward pass on another thread may meanwhile see some that are new
-    /// and some that are old. A model in service is replaced as a whole by [`Served`].
+    /// Each parameter changes as a whole, but one after the other: a forward pass on another thread may meanwhile see
+    /// some that are new and some that are old. A model in service is replaced as a whole by [`Served`].
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names (if `strict`), all
-    /// of another shape or kind of dtype, and all of one shared parameter with different values.
+    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names
+    /// (if `strict`), all of another shape or kind of dtype, and all of one shared parameter with different values.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
         load::load(&self, state, strict)
     }
@@ -153,7 +160,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         self.state_dict()?.save(path)
     }
 
-    /// Loads a safetensors file into the module, which must fit it exactly. Other threads must leave the model alone meanwhile, or hold it as
+    /// Loads a safetensors file into the module, which must fit it exactly. Other threads must leave the model alone
+    /// meanwhile, or hold it as
     /// [`Served`]: see [`Module::load_state_dict`].
     ///
     /// # Errors
@@ -169,8 +177,9 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
             .map_err(|e| load::in_file(e, path))
     }
 
-    /// What the model consists of: its modules with the shapes of their outputs, parameters and floating-point operations, found by running
-    /// `forward` once, without gradients and in evaluation; each module's mode is put back afterwards.
+    /// What the model consists of: its modules with the shapes of their outputs, parameters and floating-point
+    /// operations, found by running `forward` once, without gradients and in evaluation; each module's mode is put back
+    /// afterwards.
     ///
     /// ```
     /// use polygrad_nn::{Linear, Module, ReLU, Sequential};
@@ -178,7 +187,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// # use polygrad_tensor::{Device, Result, Tensor};
     /// # fn main() -> Result<()> {
     /// let device = Device::<Reference>::default();
-    /// let model = Sequential::new().push(Linear::new(784, 128, &device)?).push(ReLU).push(Linear::new(128, 10, &device)?);
+    /// let (first, second) = (Linear::new(784, 128, &device)?, Linear::new(128, 10, &device)?);
+    /// let model = Sequential::new().push(first).push(ReLU).push(second);
     /// let x = Tensor::zeros([1, 784], &device)?;
     /// let summary = model.summary(|| model.forward(&x))?;
     /// assert_eq!(summary.to_string(), "\
@@ -201,8 +211,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         summary::summarize(self, forward)
     }
 
-    /// Converts all parameters and floating-point buffers to a dtype: all, or none when there is an error. Make optimizers afterwards. Other
-    /// threads must leave the model alone meanwhile.
+    /// Converts all parameters and floating-point buffers to a dtype: all, or none when there is an error. Make
+    /// optimizers afterwards. Other threads must leave the model alone meanwhile.
     ///
     /// # Errors
     /// When the dtype is no float, or the backend does not have it.
@@ -210,9 +220,9 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         load::to_dtype(&self, dtype)
     }
 
-    /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as without type
-    /// parameters, it may be one of another backend. An optimizer made before goes along: what it remembers follows its parameters. Other
-    /// threads must leave the model alone meanwhile.
+    /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as
+    /// without type parameters, it may be one of another backend. An optimizer made before goes along: what it
+    /// remembers follows its parameters. Other threads must leave the model alone meanwhile.
     ///
     /// # Errors
     /// When a device fails, or does not have a dtype of the module.

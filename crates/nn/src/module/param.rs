@@ -40,7 +40,8 @@ impl<B: Backend> Param<B> {
         self.with(Tensor::clone)
     }
 
-    /// Calls a function with [`Param::tensor`], which is not cloned for that; until it returns, nobody can change the value.
+    /// Calls a function with [`Param::tensor`], which is not cloned for that; until it returns, nobody
+    /// can change the value.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
         let leaf = self.read();
@@ -76,7 +77,8 @@ impl<B: Backend> Param<B> {
         self.read().name()
     }
 
-    /// Names a parameter that has no name yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name) knows it by this name.
+    /// Names a parameter that has no name yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name)
+    /// knows it by this name.
     pub fn set_name(&self, name: &str) {
         self.read().set_name(name);
     }
@@ -108,7 +110,8 @@ impl<B: Backend> Param<B> {
         })
     }
 
-    /// Changes its values. When `update` fails or panics, or changes shape or dtype, they are as they were: see [`Tensor::update`].
+    /// Changes its values. When `update` fails or panics, or changes shape or dtype, they are as they were:
+    /// see [`Tensor::update`].
     ///
     /// # Errors
     /// Those of `update`, and when it changes shape or dtype.
@@ -116,8 +119,8 @@ impl<B: Backend> Param<B> {
         self.write().update(update)
     }
 
-    /// Changes its values in their own memory, with no old ones to go back to: how optimizers work. `update` has to leave the value alone
-    /// when it fails, and to keep its shape and dtype: see [`Tensor::update_in_place`].
+    /// Changes its values in their own memory, with no old ones to go back to: how optimizers work. `update` has to
+    /// leave the value alone when it fails, and to keep its shape and dtype: see [`Tensor::update_in_place`].
     ///
     /// # Errors
     /// Those of `update`.

@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// A model in service: each reader takes it as a whole, and it is replaced as a whole.
 ///
-/// [`Module::load`](crate::Module::load) changes the parameters of a model one after the other, so that a forward pass on another thread may
-/// meanwhile see some old and some new ones. To change weights while requests are answered, load them into a second model and put it in the
-/// place of the first. Requests that have begun end with the old one.
+/// [`Module::load`](crate::Module::load) changes the parameters of a model one after the other, so that a forward pass
+/// on another thread may meanwhile see some old and some new ones. To change weights while requests are answered, load
+/// them into a second model and put it in the place of the first. Requests that have begun end with the old one.
 ///
 /// ```
 /// use polygrad_nn::{Forward, Linear, Module, Served};
@@ -40,13 +40,14 @@ impl<M> Served<M> {
         Self(RwLock::new(Arc::new(model)))
     }
 
-    /// The model as it is now; who holds it keeps it, whatever comes after. Take it once for each request. It waits for nobody longer than a
-    /// pointer takes to be copied.
+    /// The model as it is now; who holds it keeps it, whatever comes after. Take it once for each request. It waits for
+    /// nobody longer than a pointer takes to be copied.
     pub fn current(&self) -> Arc<M> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another model in its place, and gives back the one before, which lives until its last reader is done with it.
+    /// Puts another model in its place, and gives back the one before, which lives until its last
+    /// reader is done with it.
     pub fn replace(&self, model: M) -> Arc<M> {
         let next = Arc::new(model);
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);

@@ -5,8 +5,8 @@ use std::fmt;
 
 use polygrad_tensor::HostTensor;
 
-/// Named tensors in host memory, in the order in which they were put there. It has no backend: what one backend trained is loaded on
-/// any other. [`StateDict::save`] and [`StateDict::load`] are its files.
+/// Named tensors in host memory, in the order in which they were put there. It has no backend: what one backend trained
+/// is loaded on any other. [`StateDict::save`] and [`StateDict::load`] are its files.
 #[derive(Clone, Default)]
 pub struct StateDict {
     entries: Vec<(String, HostTensor)>,
@@ -61,7 +61,8 @@ impl StateDict {
         self.entries.is_empty()
     }
 
-    /// The part whose names begin with a prefix, without that prefix: `with_prefix("encoder.")` is the state of the encoder.
+    /// The part whose names begin with a prefix, without that prefix: `with_prefix("encoder.")` is the
+    /// state of the encoder.
     #[must_use]
     pub fn with_prefix(&self, prefix: &str) -> Self {
         self.iter()

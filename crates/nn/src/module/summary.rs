@@ -125,7 +125,8 @@ pub(super) fn summarize<B: Backend, R>(
             }
         }
     }
-    // Those that hooks do not see have the work of the rows directly below them, which are complete when we walk from the inside out.
+    // Those that hooks do not see have the work of the rows directly below them, which are complete when we walk
+    // from the inside out.
     for i in (0..summary.rows.len()).rev() {
         let (row, below) = summary.rows[i..]
             .split_first_mut()

@@ -5,8 +5,8 @@ use polygrad_tensor::Backend;
 use super::{Buffer, Mode, Param};
 use crate::SyncSlot;
 
-/// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, in which there is
-/// nothing to visit.
+/// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, in which
+/// there is nothing to visit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a module on the backend `{B}`",
     label = "neither a parameter, a buffer, nor a module on `{B}`",
@@ -122,7 +122,8 @@ impl<B: Backend> Visitor<'_, B> {
         self.item(Item::Module(ModuleId::of(module)));
     }
 
-    /// Says that others' files have a tensor of this name here, which nobody needs: [`Module::load`](crate::Module::load) passes over it.
+    /// Says that others' files have a tensor of this name here, which nobody needs:
+    /// [`Module::load`](crate::Module::load) passes over it.
     pub fn unused(&mut self, name: &str) {
         let len = self.path.len();
         if len > 0 {

@@ -1,4 +1,5 @@
-//! What [`Module`](super::Module) asks of a model, apart from the trait's methods, which are compiled anew for each type of module.
+//! What [`Module`](super::Module) asks of a model, apart from the trait's methods, which are compiled anew for
+//! each type of module.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

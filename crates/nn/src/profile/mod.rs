@@ -47,13 +47,14 @@ use crate::watch::{Places, places, with_hook_at};
 use crate::{Item, Visit, Visitor};
 use recorder::Recorder;
 
-/// Runs a closure, such as a training step, and gives its result with a profile of all that this thread has a device of
-/// [`AnyBackend`] do meanwhile: each call waits for the device, so that its time is its own. `println!("{profile}")` shows it as tables.
+/// Runs a closure, such as a training step, and gives its result with a profile of all that this thread has a device
+/// of [`AnyBackend`] do meanwhile: each call waits for the device, so that its time is its own.
+/// `println!("{profile}")` shows it as tables.
 ///
-/// Layers are called by the names of their parameters, once [`parameters`](crate::Module::parameters) has named them; [`Profiler::model`] knows all.
-/// What was [captured](crate::CapturedStep) or [compiled](crate::Compile) is profiled op by op, too, and one call where the device has
-/// recorded it as a graph. What other threads do, such as those that load data, is not seen, and neither is a backend that is chosen when the
-/// program is compiled, as in `Tensor<Cpu>`.
+/// Layers are called by the names of their parameters, once [`parameters`](crate::Module::parameters) has named them;
+/// [`Profiler::model`] knows all. What was [captured](crate::CapturedStep) or [compiled](crate::Compile) is profiled op
+/// by op, too, and one call where the device has recorded it as a graph. What other threads do, such as those that load
+/// data, is not seen, and neither is a backend that is chosen when the program is compiled, as in `Tensor<Cpu>`.
 pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     let mut profiler = Profiler::new();
     let result = profiler.step(f);
@@ -92,8 +93,8 @@ impl Profiler {
         self
     }
 
-    /// Whether each call waits until the device has done it. If not, times are those of handing the work over, on a device that computes later.
-    /// Default: true.
+    /// Whether each call waits until the device has done it. If not, times are those of handing the work over, on a
+    /// device that computes later. Default: true.
     #[must_use]
     pub fn wait(mut self, waits: bool) -> Self {
         self.waits = waits;

@@ -40,7 +40,8 @@ pub enum Pass {
     Backward,
     /// Updates of parameters.
     Optimizer,
-    /// A step of what was [captured](crate::CapturedStep) or [compiled](crate::Compile), whose passes and modules are not told apart.
+    /// A step of what was [captured](crate::CapturedStep) or [compiled](crate::Compile), whose passes and
+    /// modules are not told apart.
     Replay,
 }
 
@@ -113,8 +114,8 @@ pub struct LayerCall {
     pub span: Span,
 }
 
-/// Where the time of some steps went: what [`profile`](super::profile()) and [`Profiler`](super::Profiler) give. As text it is three tables: of ops,
-/// of modules, and of all together.
+/// Where the time of some steps went: what [`profile`](super::profile()) and [`Profiler`](super::Profiler) give. As
+/// text it is three tables: of ops, of modules, and of all together.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {

@@ -11,8 +11,8 @@ use polygrad_tensor::{Activity, DType, Shape, activity, flops_counted};
 use super::record::{LayerCall, Profile, Sample, Span};
 use crate::watch::Activation;
 
-/// What was recorded, and what is known of the running step. The passes are told apart by [`activity`], layers by hooks, work by
-/// [`flops_counted`].
+/// What was recorded, and what is known of the running step. The passes are told apart by [`activity`], layers by
+/// hooks, work by [`flops_counted`].
 pub(super) struct Recorder {
     origin: Instant,
     profile: Profile,

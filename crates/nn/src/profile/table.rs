@@ -52,8 +52,8 @@ pub struct Allocator {
 }
 
 impl Profile {
-    /// A table of the time of each op on each combination of shapes, the longest first, with the bytes of the tensors that it took and made; all but the
-    /// first `rows` in one.
+    /// A table of the time of each op on each combination of shapes, the longest first, with the bytes of the tensors
+    /// that it took and made; all but the first `rows` in one.
     pub fn ops(&self, rows: usize) -> String {
         ops(self, rows)
     }

@@ -11,17 +11,18 @@ use super::{StepOutputs, TrainStep};
 use crate::optim::Optimizer;
 use crate::{Buffer, Item, Module, Param, Visitor};
 
-/// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend, without the checks, the
-/// gradient graph and the code of the layers. Results are the same, random numbers included. The optimizer takes its step as always, so that
-/// its learning rate may change from step to step.
+/// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend,
+/// without the checks, the gradient graph and the code of the layers. Results are the same, random numbers included.
+/// The optimizer takes its step as always, so that its learning rate may change from step to step.
 ///
-/// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the model's mode, of what
-/// is frozen, of dtype or device is noticed, and recorded anew. Where the two recordings differ, or the loss cannot be recorded, steps are
-/// computed as without `captured`, and [`CapturedStep::refusal`] says why: it reads values on the host
-/// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each time.
+/// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the
+/// model's mode, of what is frozen, of dtype or device is noticed, and recorded anew. Where the two recordings differ,
+/// or the loss cannot be recorded, steps are computed as without `captured`, and [`CapturedStep::refusal`] says why: it
+/// reads values on the host ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that
+/// are others each time.
 ///
-/// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was in the second step.
-/// Pass what changes in the batch, a number as a tensor of rank 0.
+/// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was
+/// in the second step. Pass what changes in the batch, a number as a tensor of rank 0.
 pub struct CapturedStep<M, O, L> {
     step: TrainStep<M, O, L>,
     params: Vec<Param>,
@@ -122,8 +123,8 @@ where
         self.capture.is_ready()
     }
 
-    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and gradients, but neither the
-    /// batch nor what the model holds. None where no replay is ready.
+    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and
+    /// gradients, but neither the batch nor what the model holds. None where no replay is ready.
     pub fn peak_bytes(&self) -> Option<usize> {
         self.capture.peak_bytes()
     }
@@ -159,8 +160,8 @@ where
     }
 }
 
-/// What decides, besides shapes, which ops a model computes: the mode of its modules, the ranks that they are synchronized over, and which
-/// parameters are frozen.
+/// What decides, besides shapes, which ops a model computes: the mode of its modules, the ranks that they are
+/// synchronized over, and which parameters are frozen.
 fn variant(model: &impl Module, params: &[Param]) -> u64 {
     let mut hasher = DefaultHasher::new();
     Visitor::walk(model, |_, item| match item {

@@ -20,8 +20,8 @@ use crate::optim::{Optimizer, clip_grad_norm};
 
 /// A training step: a model, an optimizer of its parameters, and the loss of a batch.
 ///
-/// Numbers that change from step to step, such as a clip range or a coefficient of the loss, are tensors of rank 0 in the batch; the learning rate is
-/// the optimizer's.
+/// Numbers that change from step to step, such as a clip range or a coefficient of the loss, are tensors of rank 0 in
+/// the batch; the learning rate is the optimizer's.
 ///
 /// ```
 /// use polygrad_nn::{Linear, Module, TrainStep};
@@ -60,8 +60,8 @@ where
     L: Fn(&M, &[Tensor<B>]) -> Result<R>,
     R: StepOutputs<B>,
 {
-    /// A step for a model, an optimizer of its parameters, and a function that computes the loss, of one element, of a batch; or the loss and other
-    /// tensors that the caller wants to see, such as the model's output, in a tuple.
+    /// A step for a model, an optimizer of its parameters, and a function that computes the loss, of one element, of a
+    /// batch; or the loss and other tensors that the caller wants to see, such as the model's output, in a tuple.
     pub fn new(model: M, optimizer: O, loss: L) -> Self {
         Self {
             model,
@@ -80,7 +80,8 @@ where
         self
     }
 
-    /// Trains together with other processes: the optimizer takes the gradients that `sync` makes of everybody's. Default: alone.
+    /// Trains together with other processes: the optimizer takes the gradients that `sync` makes of
+    /// everybody's. Default: alone.
     #[must_use]
     pub fn gradient_sync(mut self, sync: Arc<dyn GradientSync<B>>) -> Self {
         self.sync = Some(sync);
@@ -97,8 +98,8 @@ where
         Ok(outputs)
     }
 
-    /// The first half of [`TrainStep::step`]: what the loss function gives, outside the gradient graph, and the gradients. The graph is gone
-    /// afterwards, so that parameters can be changed in place.
+    /// The first half of [`TrainStep::step`]: what the loss function gives, outside the gradient graph, and the
+    /// gradients. The graph is gone afterwards, so that parameters can be changed in place.
     ///
     /// # Errors
     /// Those of the loss function and of [`Tensor::backward`].
@@ -163,7 +164,8 @@ where
     L: Fn(&M, &[Tensor]) -> Result<R>,
     R: StepOutputs,
 {
-    /// The same step, whose loss and gradients are recorded in its first two runs and replayed from then on: see [`CapturedStep`].
+    /// The same step, whose loss and gradients are recorded in its first two runs and replayed from then on:
+    /// see [`CapturedStep`].
     pub fn captured(self) -> CapturedStep<M, O, L> {
         CapturedStep::new(self)
     }

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use polygrad_tensor::{AnyBackend, Backend, BackwardOptions, Gradients, Result, Tensor};
 
-/// Makes the gradients of several processes those of one: what stands between the backward pass and the optimizer where a model is trained
-/// by more than one. `DataParallel` of polygrad-train is one.
+/// Makes the gradients of several processes those of one: what stands between the backward pass and the optimizer where
+/// a model is trained by more than one. `DataParallel` of polygrad-train is one.
 ///
-/// All but [`finish`](Self::finish) runs as a part of the backward pass: a captured step records it. What is done with values has to be in
-/// [calls](polygrad_core::program::call), which a replay makes as soon as their gradients are ready.
+/// All but [`finish`](Self::finish) runs as a part of the backward pass: a captured step records it. What is done
+/// with values has to be in [calls](polygrad_core::program::call), which a replay makes as soon as their
+/// gradients are ready.
 pub trait GradientSync<B: Backend = AnyBackend>: Send + Sync {
     /// A backward pass begins; one before it may have failed. Default: nothing.
     fn begin(&self) {}
 
-    /// Is given the gradient of a leaf, after its [place](polygrad_tensor::GradId), as soon as nothing more is added to it. Default: it waits
-    /// for [`ready`](Self::ready).
+    /// Is given the gradient of a leaf, after its [place](polygrad_tensor::GradId), as soon as nothing more is added to
+    /// it. Default: it waits for [`ready`](Self::ready).
     ///
     /// # Errors
     /// Whatever goes wrong.

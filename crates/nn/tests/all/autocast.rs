@@ -1,4 +1,5 @@
-//! Mixed precision beside PyTorch's: scripts/make_autocast_table.py recorded which dtypes its ops give, and what small models compute.
+//! Mixed precision beside PyTorch's: scripts/make_autocast_table.py recorded which dtypes its ops give, and what
+//! small models compute.
 
 use polygrad_core::ConvParams;
 use polygrad_nn::loss::*;

@@ -329,7 +329,8 @@ fn a_step_that_fails_leaves_the_capture_whole() {
     assert_eq!(captured.refusal(), None);
 }
 
-/// A clip range, or any other number that changes, is a tensor of the batch; what else the loss function gives is seen as well.
+/// A clip range, or any other number that changes, is a tensor of the batch; what else the loss function
+/// gives is seen as well.
 #[test]
 fn numbers_of_the_batch_change_between_replays() {
     let device = cpu();
@@ -362,7 +363,8 @@ fn numbers_of_the_batch_change_between_replays() {
     assert!(captured.is_ready());
 }
 
-/// Replays pool before ReLU cuts, and let convolutions apply activations: the numbers are those of the steps as they are written.
+/// Replays pool before ReLU cuts, and let convolutions apply activations: the numbers are those of the steps
+/// as they are written.
 #[test]
 fn convolutions_and_poolings_give_the_same_bits() {
     let make = |device: &Device| {

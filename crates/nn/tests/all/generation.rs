@@ -1,4 +1,5 @@
-//! Generation: what Hugging Face's models write, batches of prompts of different lengths, how sequences end, and the cache.
+//! Generation: what Hugging Face's models write, batches of prompts of different lengths, how
+//! sequences end, and the cache.
 
 use polygrad_nn::models::{CausalLm, CausalLmCache, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
 use polygrad_nn::*;

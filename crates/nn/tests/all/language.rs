@@ -1,4 +1,5 @@
-//! Language models: generation with the cache, configs, and what must fail. Values are held to Hugging Face's in the conformance suite.
+//! Language models: generation with the cache, configs, and what must fail. Values are held to Hugging Face's in
+//! the conformance suite.
 
 use polygrad_nn::models::{
     BertClassifier, BertConfig, BertInput, GenerateConfig, Gpt2, Gpt2Config, ModelConfig, T5, T5Config,

@@ -291,7 +291,8 @@ fn no_alignment_is_infinitely_unlikely<B: Backend>(device: &Device<B>) {
     assert_eq!(losses, [0.0, 0.0]);
 }
 
-/// Where PyTorch's are NaN: a count of 0, for which Stirling's approximation does not stand, and a margin that overflows.
+/// Where PyTorch's are NaN: a count of 0, for which Stirling's approximation does not stand, and a
+/// margin that overflows.
 fn the_ends_of_the_ranges_have_gradients<B: Backend>(device: &Device<B>) {
     let x: Tensor<B> = f64_of(vec![0.0, 800.0], &[2], device).requires_grad().unwrap();
     let y = f64_of(vec![0.0, 1.0], &[2], device).requires_grad().unwrap();

@@ -79,7 +79,8 @@ fn lengths_of_all_kinds<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// In f32 a thousand steps are as exact as the gates themselves: a global sum of logarithms would have lost three digits.
+/// In f32 a thousand steps are as exact as the gates themselves: a global sum of logarithms would
+/// have lost three digits.
 fn long_sequences_keep_their_precision<B: Backend>(device: &Device<B>) {
     let layer = layer(device);
     for size in [0.1, 1.0, 10.0, 100.0] {

@@ -1,4 +1,5 @@
-//! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by the conformance suite.
+//! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by
+//! the conformance suite.
 
 use crate::common::{data, json, name, randn};
 use crate::resume::Heavy;

@@ -168,7 +168,8 @@ fn dropout_lies_between_layers_in_training<B: Backend>(device: &Device<B>) {
         assert_eq!(run(&x), exact);
         layer.train();
         let dropped = run(&x);
-        // The first layer's states come before any dropout, the second's outputs after it, and nothing is dropped from those.
+        // The first layer's states come before any dropout, the second's outputs after it, and nothing
+        // is dropped from those.
         assert_eq!(dropped.1, exact.1);
         assert_ne!(dropped.0, exact.0);
         assert_ne!(run(&x).0, dropped.0);

@@ -1,6 +1,6 @@
-//! Training an MLP and a CNN on Fashion-MNIST follows PyTorch's losses step by step. scripts/make_trajectories.py made the
-//! numbers and says what can be asked for: rounding flips a ReLU now and then, so that PyTorch's own f32 runs leave its f64 runs
-//! after `steady` steps, while in f64 the whole run can be followed.
+//! Training an MLP and a CNN on Fashion-MNIST follows PyTorch's losses step by step. scripts/make_trajectories.py made
+//! the numbers and says what can be asked for: rounding flips a ReLU now and then, so that PyTorch's own f32 runs leave
+//! its f64 runs after `steady` steps, while in f64 the whole run can be followed.
 
 use std::io::Read;
 

@@ -1,4 +1,5 @@
-//! The parts of models from outside: layers that are replaced and wrapped, what all layers give, and files with tensors that nobody needs.
+//! The parts of models from outside: layers that are replaced and wrapped, what all layers give, and files with
+//! tensors that nobody needs.
 
 use polygrad_nn::models::*;
 use polygrad_nn::optim::{Optimizer, SGD};

@@ -17,7 +17,8 @@ use crate::import::Options;
 /// Names the library's file.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
-/// A version of ONNX Runtime, and the newest files that it takes: their version of the format, and that of the ops of `ai.onnx`.
+/// A version of ONNX Runtime, and the newest files that it takes: their version of the format, and that of
+/// the ops of `ai.onnx`.
 const KNOWN: (&str, i64, i64) = ("1.32", 14, 28);
 
 /// There is one in a process.

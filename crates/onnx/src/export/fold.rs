@@ -8,8 +8,8 @@ use super::OnnxTensor;
 /// The largest constant that is made: larger ones are left to whoever runs the model, so that the file stays small.
 const LIMIT: usize = 1 << 16;
 
-/// The result of an op of shape `out`: computed now if all operands are constants of no name, else recorded. Parameters keep their
-/// names and values in the file.
+/// The result of an op of shape `out`: computed now if all operands are constants of no name, else recorded. Parameters
+/// keep their names and values in the file.
 pub(super) fn or_record(
     operands: &[&OnnxTensor],
     out: Shape,

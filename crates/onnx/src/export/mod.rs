@@ -1,7 +1,8 @@
 //! Models leave as ONNX files.
 //!
-//! [`Onnx`] is a backend that records instead of computing: a model that runs on it once has been written down. Extents that are known
-//! when the model runs are recorded as such: model code computes with them as plain numbers, and `symbols` reads them back.
+//! [`Onnx`] is a backend that records instead of computing: a model that runs on it once has been written down. Extents
+//! that are known when the model runs are recorded as such: model code computes with them as plain numbers, and
+//! `symbols` reads them back.
 
 mod backend;
 mod call;

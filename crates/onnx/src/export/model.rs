@@ -13,8 +13,8 @@ use super::verify::verify;
 use super::{Export, ForwardOutputs, Onnx, OnnxTensor, Recording};
 use crate::graph::{Dim, Graph, SaveOptions};
 
-/// Numbers that stand at most for symbols without a bound: the first that the model takes is chosen, since many take no more than so
-/// many tokens.
+/// Numbers that stand at most for symbols without a bound: the first that the model takes is chosen, since many take no
+/// more than so many tokens.
 const CAPS: [usize; 5] = [LARGEST, 1000, 500, 250, 120];
 
 /// Writing a model as an ONNX file.
@@ -42,12 +42,12 @@ const CAPS: [usize; 5] = [LARGEST, 1000, 500, 250, 120];
 /// # }
 /// ```
 pub trait ExportOnnx: Module<AnyBackend> {
-    /// Writes what `forward` computes from its inputs with this model, in evaluation, as an ONNX file. Parameters and buffers keep
-    /// their names.
+    /// Writes what `forward` computes from its inputs with this model, in evaluation, as an ONNX file. Parameters and
+    /// buffers keep their names.
     ///
-    /// The model is moved to a [`Recording`] and `forward` run on it; then the model is put back where it was, also when that failed, and
-    /// the written graph is run beside it at two sizes of each named extent ([`Export::check`]). Other threads must leave the model
-    /// alone meanwhile.
+    /// The model is moved to a [`Recording`] and `forward` run on it; then the model is put back where it was, also
+    /// when that failed, and the written graph is run beside it at two sizes of each named extent ([`Export::check`]).
+    /// Other threads must leave the model alone meanwhile.
     ///
     /// # Errors
     /// Those of [`ExportOnnx::record_onnx`], and when the file cannot be written.
@@ -67,8 +67,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
     /// [`ExportOnnx::export_onnx`] without a file: the graph.
     ///
     /// # Errors
-    /// What `forward` cannot be recorded with: a host read, random numbers, an op that ONNX lacks, an extent that cannot be said in terms
-    /// of the named ones. And when the graph does not compute what the model computes.
+    /// What `forward` cannot be recorded with: a host read, random numbers, an op that ONNX lacks, an extent that
+    /// cannot be said in terms of the named ones. And when the graph does not compute what the model computes.
     fn record_onnx<O: ForwardOutputs>(
         &self,
         export: &Export,
@@ -82,8 +82,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
 impl<M: Module<AnyBackend> + ?Sized> ExportOnnx for M {}
 
 impl Export {
-    /// Records a model whose backend is chosen at compile time: `build` makes the same model on [`Onnx`], which is given the values of
-    /// `state`. The result is not compared with the model.
+    /// Records a model whose backend is chosen at compile time: `build` makes the same model on [`Onnx`], which is
+    /// given the values of `state`. The result is not compared with the model.
     ///
     /// ```
     /// use polygrad_nn::{Linear, Module};

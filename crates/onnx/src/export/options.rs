@@ -27,7 +27,8 @@ impl From<i32> for Dim {
     }
 }
 
-/// Anything that users write as the extents of an input: `("batch", 3, 224, 224)`, `["batch", "seq"]`, or a list of [`Dim`].
+/// Anything that users write as the extents of an input: `("batch", 3, 224, 224)`, `["batch", "seq"]`,
+/// or a list of [`Dim`].
 pub trait IntoDims {
     /// The extents.
     fn into_dims(self) -> Vec<Dim>;
@@ -75,8 +76,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// An input of this name, dtype and shape. An extent is a number, or a name for one that is known when the model runs, as in
-    /// `Input::new("images", DType::F32, ("batch", 3, 224, 224))`; equal names are equal extents.
+    /// An input of this name, dtype and shape. An extent is a number, or a name for one that is known when the model
+    /// runs, as in `Input::new("images", DType::F32, ("batch", 3, 224, 224))`; equal names are equal extents.
     pub fn new(name: &str, dtype: DType, dims: impl IntoDims) -> Self {
         Self {
             name: name.to_owned(),
@@ -166,8 +167,9 @@ impl Export {
         self
     }
 
-    /// Whether batch normalisation becomes part of the convolution before it, as in PyTorch's exporter: the file is faster to run, and
-    /// the weights of such layers are not the model's own; their names end in `.folded`. Default: true.
+    /// Whether batch normalisation becomes part of the convolution before it, as in PyTorch's exporter: the
+    /// file is faster to run, and the weights of such layers are not the model's own; their names end in
+    /// `.folded`. Default: true.
     #[must_use]
     pub const fn fold_batch_norm(mut self, fold: bool) -> Self {
         self.fold_batch_norm = fold;
@@ -181,8 +183,8 @@ impl Export {
         self
     }
 
-    /// The extents that a named one may have. Default: from 1 on. A model that takes no more than so many tokens must be told so here,
-    /// where it is recorded with a smaller number than others are.
+    /// The extents that a named one may have. Default: from 1 on. A model that takes no more than so many tokens must
+    /// be told so here, where it is recorded with a smaller number than others are.
     #[must_use]
     pub fn bound(mut self, name: &str, extents: RangeInclusive<usize>) -> Self {
         self.bounds.push((name.to_owned(), extents));
@@ -196,8 +198,8 @@ impl Export {
         self
     }
 
-    /// Whether weights are written to a file of their own beside the model's. Default: only if the model takes more than the 2 GB that
-    /// one file can hold.
+    /// Whether weights are written to a file of their own beside the model's. Default: only if the model takes more
+    /// than the 2 GB that one file can hold.
     #[must_use]
     pub const fn external_data(mut self, external: bool) -> Self {
         self.external_data = Some(external);

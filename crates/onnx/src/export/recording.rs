@@ -161,7 +161,8 @@ impl State {
         self.values[id.index()].name = Some(name.to_owned());
     }
 
-    /// A new value; `walked` is the input along whose axes the op walks, so that extents may follow from it in a way of the op's own.
+    /// A new value; `walked` is the input along whose axes the op walks, so that extents may follow from it in a
+    /// way of the op's own.
     fn value(&mut self, shape: Shape, dtype: DType, walked: Option<ValueId>) -> Result<ValueId> {
         let id = ValueId(self.values.len() as u32);
         let mut extents = Vec::with_capacity(shape.rank());
@@ -288,7 +289,8 @@ impl State {
         new
     }
 
-    /// Says of the calls recorded since a value came to be, as far as nothing was said of them yet, in which layer they are.
+    /// Says of the calls recorded since a value came to be, as far as nothing was said of them yet, in
+    /// which layer they are.
     pub(super) fn place_since(&mut self, id: ValueId, layer: &str) {
         if !layer.is_empty() {
             layer.clone_into(&mut self.last_layer);

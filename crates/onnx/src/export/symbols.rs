@@ -1,7 +1,8 @@
 //! Symbols behind plain numbers.
 //!
-//! Model code computes with extents as plain numbers. So while a model is recorded a symbol stands for a prime that no extent of the
-//! model is a multiple of, or near to one: whatever extent appears later is read back as what was computed from the symbols.
+//! Model code computes with extents as plain numbers. So while a model is recorded a symbol stands for a prime that no
+//! extent of the model is a multiple of, or near to one: whatever extent appears later is read back as what was
+//! computed from the symbols.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use super::extent::{Extent, Symbol};
 
 /// What an extent that is no symbol's own may be away from a multiple of one.
 const SLACK: usize = 64;
-/// How far the model's own extents are from multiples of a symbol, and whether also from its parts: as far as possible. They are known,
-/// and not read; but what is read should not become one of them.
+/// How far the model's own extents are from multiples of a symbol, and whether also from its parts: as far as possible.
+/// They are known, and not read; but what is read should not become one of them.
 const MARGINS: [(usize, bool); 6] = [(16, true), (4, true), (16, false), (4, false), (1, false), (0, false)];
 /// The largest multiple of a symbol that may have something added to it.
 const MULTIPLES: usize = 16;
@@ -40,7 +41,8 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Chooses numbers for symbols of these names, each not above its bound, that are not mistaken for an extent of these shapes.
+    /// Chooses numbers for symbols of these names, each not above its bound, that are not mistaken for an
+    /// extent of these shapes.
     ///
     /// # Errors
     /// When there is no such number.
@@ -184,8 +186,8 @@ impl Symbols {
         Ok(product.times(&factor))
     }
 
-    /// What a number among the operands is in terms of the symbols, if it is computed from them: only sums of them, products of
-    /// them, and one or two more or less.
+    /// What a number among the operands is in terms of the symbols, if it is computed from them: only sums of them,
+    /// products of them, and one or two more or less.
     pub(super) fn read_number(&self, number: f64) -> Option<Extent> {
         if !(number >= 2.0 && number.fract() == 0.0 && number < 2f64.powi(60)) {
             return None;

@@ -7,7 +7,8 @@ use polygrad_core::Result;
 use super::{Body, Graph, ValueId, malformed};
 
 impl Graph {
-    /// Checks what reading a file would check: ids and names are right, each value is given once, and before it is used.
+    /// Checks what reading a file would check: ids and names are right, each value is given once,
+    /// and before it is used.
     ///
     /// # Errors
     /// [`Format`](polygrad_core::ErrorKind::Format), naming the value or node.

@@ -100,8 +100,9 @@ impl ElementType {
         self as i32
     }
 
-    /// The dtype in which its values are held: its own where there is one. Others are held exactly by a wider one: integers of up to 16
-    /// bits by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are refused where they appear), floats of up to 8 bits by f32.
+    /// The dtype in which its values are held: its own where there is one. Others are held exactly by a wider one:
+    /// integers of up to 16 bits by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are refused where they
+    /// appear), floats of up to 8 bits by f32.
     ///
     /// # Errors
     /// When no dtype holds it.

@@ -25,10 +25,12 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The bytes of a tensor of which it is known that there must be `needed`; `take` is asked for memory once they are known to be there.
+    /// The bytes of a tensor of which it is known that there must be `needed`; `take` is asked for memory once they
+    /// are known to be there.
     ///
     /// # Errors
-    /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or holds other than the bytes needed.
+    /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or holds
+    /// other than the bytes needed.
     pub(super) fn read(&self, tensor: &TensorProto, needed: usize, take: impl FnOnce() -> Result<()>) -> Result<Bytes> {
         let entry = |key: &str| {
             let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);

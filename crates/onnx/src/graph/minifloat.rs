@@ -73,7 +73,8 @@ pub(crate) fn decode(element: ElementType, bits: u8) -> f32 {
     (if sign == 1 { -value } else { value }) as f32
 }
 
-/// The bits of the nearest value, halves to even. What is too large becomes the largest if `saturate`, else infinity or NaN.
+/// The bits of the nearest value, halves to even. What is too large becomes the largest if `saturate`,
+/// else infinity or NaN.
 pub(crate) fn encode(element: ElementType, value: f32, saturate: bool) -> u8 {
     let Some(layout) = layout(element) else {
         return encode_power(value, Rounding::Up, saturate);
@@ -142,8 +143,8 @@ pub(crate) enum Rounding {
     Nearest,
 }
 
-/// The bits of a number's size in F8E8M0. What is above the largest becomes the largest if `saturate`, else NaN, which infinity always
-/// is.
+/// The bits of a number's size in F8E8M0. What is above the largest becomes the largest if `saturate`, else NaN,
+/// which infinity always is.
 pub(crate) fn encode_power(value: f32, rounding: Rounding, saturate: bool) -> u8 {
     let bits = value.to_bits();
     let (exponent, fraction) = (bits >> 23 & 255, bits & 0x7f_ffff);

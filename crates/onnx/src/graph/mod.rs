@@ -1,8 +1,8 @@
 //! A model file's content, as plain data.
 //!
-//! A [`Graph`] is what a file holds: a [`Body`] of nodes, the versions of the ops that they call, and what the file says about itself.
-//! Reading checks everything, so that a graph that was read has no dangling name, no cycle and no tensor of another size than its
-//! shape says; writing checks the same again.
+//! A [`Graph`] is what a file holds: a [`Body`] of nodes, the versions of the ops that they call, and what the file
+//! says about itself. Reading checks everything, so that a graph that was read has no dangling name, no cycle and no
+//! tensor of another size than its shape says; writing checks the same again.
 
 mod attribute;
 mod budget;

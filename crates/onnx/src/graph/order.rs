@@ -6,8 +6,8 @@ use polygrad_core::Result;
 
 use super::{Node, malformed};
 
-/// Sorts nodes so that each comes after those it needs; nodes that are in order stay as they are. `needs[i]` and `makes[i]` are values of
-/// node `i`, numbered below `values`.
+/// Sorts nodes so that each comes after those it needs; nodes that are in order stay as they are. `needs[i]` and
+/// `makes[i]` are values of node `i`, numbered below `values`.
 ///
 /// # Errors
 /// When they need each other in a circle.

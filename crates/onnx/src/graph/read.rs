@@ -26,10 +26,10 @@ impl Graph {
     /// Reads and checks a model file, and the files with external data beside it.
     ///
     /// # Errors
-    /// [`Io`](polygrad_core::ErrorKind::Io) when a file cannot be read, else most often [`Format`](polygrad_core::ErrorKind::Format):
-    /// names that nothing defines or two things do, nodes in a circle, tensors that do not hold what their shape says, external data
-    /// outside the model's folder, bodies nested too deep. Element types that no dtype can hold exactly are
-    /// [`DType`](polygrad_core::ErrorKind::DType).
+    /// [`Io`](polygrad_core::ErrorKind::Io) when a file cannot be read, else most often
+    /// [`Format`](polygrad_core::ErrorKind::Format): names that nothing defines or two things do, nodes in a circle,
+    /// tensors that do not hold what their shape says, external data outside the model's folder, bodies nested too
+    /// deep. Element types that no dtype can hold exactly are [`DType`](polygrad_core::ErrorKind::DType).
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::load_within(path, Options::default().max_memory_bytes)
     }

@@ -16,8 +16,8 @@ const ALIGNMENT: usize = 4096;
 /// How a model is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// Put the values of large tensors into a second file, `NAME.data` beside the model. By default when the model is larger than
-    /// the 2 GB that one file can hold.
+    /// Put the values of large tensors into a second file, `NAME.data` beside the model. By default when the model is
+    /// larger than the 2 GB that one file can hold.
     pub external_data: Option<bool>,
     /// What is large: at least this many bytes.
     pub external_threshold: usize,
@@ -114,8 +114,8 @@ impl Graph {
         self.save_with(path, SaveOptions::default())
     }
 
-    /// [`Graph::save`], with options. The file with external data is complete before the model's appears, but an old one is replaced:
-    /// a kill in between leaves the old model beside the new data.
+    /// [`Graph::save`], with options. The file with external data is complete before the model's appears, but an old
+    /// one is replaced: a kill in between leaves the old model beside the new data.
     ///
     /// # Errors
     /// As [`Graph::save`].

@@ -70,8 +70,8 @@ impl Literal {
         &self.host
     }
 
-    /// Values from their little-endian bytes, packed where they are narrower than a byte; without a copy where they are aligned and no
-    /// wider dtype holds them.
+    /// Values from their little-endian bytes, packed where they are narrower than a byte; without a copy where they are
+    /// aligned and no wider dtype holds them.
     ///
     /// # Errors
     /// When the number of bytes does not fit, or no dtype holds the elements or one of their values.

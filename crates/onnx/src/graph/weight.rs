@@ -1,7 +1,7 @@
 //! How much memory a message would take, before it is read.
 //!
-//! An empty message takes two bytes of a file and some hundred bytes of memory, so that a small file could fill the memory of a large
-//! machine. What a file holds for real takes little more in memory than in the file.
+//! An empty message takes two bytes of a file and some hundred bytes of memory, so that a small file could fill the
+//! memory of a large machine. What a file holds for real takes little more in memory than in the file.
 
 use polygrad_core::{Error, ErrorKind, Result};
 

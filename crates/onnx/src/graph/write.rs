@@ -14,8 +14,8 @@ impl Graph {
     /// The graph as the content of a model file, all values within.
     ///
     /// # Errors
-    /// When it is no valid graph (a name that nothing defines or two things do, nodes in a circle), or larger than the 2 GB that one
-    /// file can hold.
+    /// When it is no valid graph (a name that nothing defines or two things do, nodes in a circle), or larger than the
+    /// 2 GB that one file can hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.encode(&mut Outside::none())
     }

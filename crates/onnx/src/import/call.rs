@@ -84,7 +84,8 @@ impl Call<'_> {
         element.ok_or_else(|| malformed(format!("operand {i} is no tensor")))
     }
 
-    /// The values on the host, for what is not computed on the device. No gradient flows through that: asking for one is an error.
+    /// The values on the host, for what is not computed on the device. No gradient flows through that: asking
+    /// for one is an error.
     pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
         let value = self.need(i)?;
         if value.is_tracked() {
@@ -269,7 +270,8 @@ impl Call<'_> {
         Ok(shape)
     }
 
-    /// An empty list with room for so many values computed on the host; fails as [`Call::reserve`], and where the memory cannot be had.
+    /// An empty list with room for so many values computed on the host; fails as [`Call::reserve`], and where the
+    /// memory cannot be had.
     pub(crate) fn list<T>(&self, count: usize) -> Result<Vec<T>> {
         self.limits.list(count)
     }
@@ -286,7 +288,8 @@ impl Call<'_> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
     }
 
-    /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype that it was computed in.
+    /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype
+    /// that it was computed in.
     pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor> {
         Tensor::from_host(
             HostTensor::new(Shape::new(dims)?, values)?.try_cast(dtype)?,

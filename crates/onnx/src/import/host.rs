@@ -1,8 +1,8 @@
 //! Small integers, computed where they are: on the host.
 //!
-//! Shapes are made of a few ops (Shape, Gather, Concat, arithmetic …) on a few numbers. If those went to the device, a Reshape would have to
-//! wait for the numbers to come back; so nodes whose operands are all on the host, small and integers stay there. What is not computed here
-//! is computed on the device, with the same result.
+//! Shapes are made of a few ops (Shape, Gather, Concat, arithmetic …) on a few numbers. If those went to the device, a
+//! Reshape would have to wait for the numbers to come back; so nodes whose operands are all on the host, small and
+//! integers stay there. What is not computed here is computed on the device, with the same result.
 
 use polygrad_core::{DType, HostTensor, Result, Shape};
 

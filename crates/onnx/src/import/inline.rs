@@ -17,7 +17,8 @@ const MAX_NAMES: usize = 1 << 28;
 /// The graph's body without calls of its functions, and the op versions it needs.
 ///
 /// # Errors
-/// When functions call each other in a circle, or a function was written against another version of an op set than the model.
+/// When functions call each other in a circle, or a function was written against another version of an
+/// op set than the model.
 pub(crate) fn inline(graph: &Graph) -> Result<Body> {
     if graph.functions.is_empty() {
         return Ok(graph.body.clone());

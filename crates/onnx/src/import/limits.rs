@@ -52,8 +52,8 @@ impl Limits {
         limits
     }
 
-    /// Fails when a tensor would be too large, or too much beside what is alive. For ops whose output can be larger than what they are
-    /// given.
+    /// Fails when a tensor would be too large, or too much beside what is alive. For ops whose output can be larger
+    /// than what they are given.
     pub(crate) fn check(&self, shape: &Shape, dtype: DType) -> Result<()> {
         self.check_bytes(shape.numel().saturating_mul(dtype.size()))
             .map_err(|e| e.with_op(format!("making {dtype}{shape}")))

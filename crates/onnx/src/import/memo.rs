@@ -1,9 +1,9 @@
 //! Memoized results of steps.
 //!
-//! Runs on inputs of the same shapes compute the same shapes, masks and positions. A step whose operands are all on the host keeps its last
-//! results and gives them again while its operands are those very values; an op that looks at nothing but a shape does so for tensors of
-//! the same shape. Where shapes change, so do the values that follow from them, and the steps are taken anew. What follows from the values of
-//! an input is new in each run, and never kept.
+//! Runs on inputs of the same shapes compute the same shapes, masks and positions. A step whose operands are all on the
+//! host keeps its last results and gives them again while its operands are those very values; an op that looks at
+//! nothing but a shape does so for tensors of the same shape. Where shapes change, so do the values that follow from
+//! them, and the steps are taken anew. What follows from the values of an input is new in each run, and never kept.
 
 use std::collections::HashSet;
 

@@ -72,7 +72,8 @@ impl OnnxModel {
     /// [`OnnxModel::load`], with options: another engine, for one.
     ///
     /// # Errors
-    /// As [`OnnxModel::load`]; and [`ErrorKind::BackendUnavailable`] when the engine is not in this build or its library is missing.
+    /// As [`OnnxModel::load`]; and [`ErrorKind::BackendUnavailable`] when the engine is not in this build or
+    /// its library is missing.
     pub fn load_with(path: impl AsRef<Path>, device: &Device, options: Options) -> Result<Self> {
         let path = path.as_ref();
         // Before a large file is read in vain.
@@ -116,7 +117,8 @@ impl OnnxModel {
     }
 
     fn with_session(graph: &Graph, device: &Device, options: Options, session: Box<dyn Session>) -> Self {
-        // Another engine runs functions that cannot be put in the place of their calls here; rows are then not followed.
+        // Another engine runs functions that cannot be put in the place of their calls here; rows
+        // are then not followed.
         let body = inline(graph).unwrap_or_else(|_| graph.body.clone());
         Self::with_runner(graph, body, device, options, Runner::Session(session))
     }
@@ -176,8 +178,8 @@ impl OnnxModel {
         values.map(|value| (value.name.as_str(), value.ty.as_ref()))
     }
 
-    /// The ops that a run goes through, in order: of what the native engine made one of several nodes, all their names, as in `Conv+Relu`.
-    /// None for other engines.
+    /// The ops that a run goes through, in order: of what the native engine made one of several nodes, all their names,
+    /// as in `Conv+Relu`. None for other engines.
     pub fn steps(&self) -> Vec<&str> {
         match &self.runner {
             Runner::Plan(plan) => plan.steps.iter().map(|step| step.node.op_type.as_str()).collect(),
@@ -185,10 +187,11 @@ impl OnnxModel {
         }
     }
 
-    /// Why a row of the outputs would not be the same in each batch, if it may not be: the node that brings rows together, or of which it is
-    /// not known that it keeps them apart. `axes` are those of the rows in [`OnnxModel::inputs`] and in the outputs; `inputs` gives values
-    /// with so many rows, all with the same other extents. Nodes are run on them one by one, on [`OnnxModel::device`] whatever the engine. To
-    /// be asked before [`OnnxModel::without_parameters`].
+    /// Why a row of the outputs would not be the same in each batch, if it may not be: the node that brings rows
+    /// together, or of which it is not known that it keeps them apart. `axes` are those of the rows in
+    /// [`OnnxModel::inputs`] and in the outputs; `inputs` gives values with so many rows, all with the same other
+    /// extents. Nodes are run on them one by one, on [`OnnxModel::device`] whatever the engine. To be asked before
+    /// [`OnnxModel::without_parameters`].
     ///
     /// # Errors
     /// When a node fails on the values.
@@ -250,8 +253,8 @@ impl OnnxModel {
             .collect()
     }
 
-    /// Lets gradients flow to the parameters for which `choose` says so; they get the initializers' names. Nothing that depends on them
-    /// is folded any more.
+    /// Lets gradients flow to the parameters for which `choose` says so; they get the initializers' names. Nothing that
+    /// depends on them is folded any more.
     ///
     /// # Errors
     /// When the device lacks a dtype or memory.
@@ -265,11 +268,12 @@ impl OnnxModel {
         self.set(tracked)
     }
 
-    /// Gives parameters other values: those of a training step, or of a state dict. A tensor that requires a gradient keeps doing so.
+    /// Gives parameters other values: those of a training step, or of a state dict. A tensor that requires a
+    /// gradient keeps doing so.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an engine other than native
-    /// runs the model, or after [`OnnxModel::without_parameters`].
+    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an
+    /// engine other than native runs the model, or after [`OnnxModel::without_parameters`].
     pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor)>) -> Result<()> {
         let Runner::Plan(current) = &mut self.runner else {
             return Err(Error::new(
@@ -331,8 +335,8 @@ impl OnnxModel {
         Ok(())
     }
 
-    /// Lets go of the initializers as the file has them, where the engine keeps what it made of them: packed weights are in memory once then, not
-    /// twice. There are no parameters any more, to train or to set.
+    /// Lets go of the initializers as the file has them, where the engine keeps what it made of them: packed weights
+    /// are in memory once then, not twice. There are no parameters any more, to train or to set.
     #[must_use]
     pub fn without_parameters(mut self) -> Self {
         let defaults = &self.defaults;
@@ -348,7 +352,8 @@ impl OnnxModel {
     /// Runs the model on tensors, one for each of [`OnnxModel::inputs`] in order.
     ///
     /// # Errors
-    /// When there are too few or too many, one does not have the dtype or shape that the file says, or a node fails: the error names it.
+    /// When there are too few or too many, one does not have the dtype or shape that the file says, or a node
+    /// fails: the error names it.
     pub fn forward(&self, inputs: &[Tensor]) -> Result<Outputs> {
         self.run_ordered(inputs.iter().map(|tensor| tensor.clone().into()))
     }

@@ -184,8 +184,8 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop, which may be meant to
-/// take long: it is not for whoever loads a file to wait for it.
+/// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop,
+/// which may be meant to take long: it is not for whoever loads a file to wait for it.
 fn stays(step: &Step) -> bool {
     let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
     let own = match &step.action {

@@ -73,7 +73,8 @@ impl Plan {
 }
 
 impl Step {
-    /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it has the only handle.
+    /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it
+    /// has the only handle.
     fn run(&self, values: &mut [Option<Value>], memo: &mut Memo, device: &Device, limits: &Limits) -> Results {
         let missing = || malformed("an operand that an earlier node did not give");
         let mut captures: SmallVec<[Vec<Value>; 1]> = SmallVec::new();

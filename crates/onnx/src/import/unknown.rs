@@ -15,7 +15,8 @@ struct Unknown<'a> {
     count: usize,
 }
 
-/// In words, the ops that nodes call which some output needs, in bodies within them too, and that are not known here; none where all are.
+/// In words, the ops that nodes call which some output needs, in bodies within them too, and that are not known
+/// here; none where all are.
 pub(super) fn unknown_ops(body: &Body) -> Option<String> {
     let mut found = Vec::new();
     collect(body, &mut found);

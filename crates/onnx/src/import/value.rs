@@ -7,7 +7,8 @@ use polygrad_tensor::{Device, Tensor};
 
 use crate::graph::{ElementType, Literal};
 
-/// An input or output of a model, or what flows between its nodes: a tensor, a list of values, or none (an empty optional).
+/// An input or output of a model, or what flows between its nodes: a tensor, a list of values, or none
+/// (an empty optional).
 #[derive(Clone)]
 pub struct Value(Kind);
 

@@ -1,4 +1,5 @@
-//! Ops on numbers at which a computation in another type would show: large integers, and half-precision floats that overflow on the way.
+//! Ops on numbers at which a computation in another type would show: large integers, and half-precision floats that
+//! overflow on the way.
 
 use polygrad_core::{DType, Element, ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;

@@ -1,4 +1,5 @@
-//! The tests of this crate that share a process, in one program: what is generic over the backend is compiled once for all of them.
+//! The tests of this crate that share a process, in one program: what is generic over the backend is compiled
+//! once for all of them.
 
 #[cfg(feature = "ort")]
 mod beside;

@@ -1,4 +1,5 @@
-//! What ONNX says of nodes, where it would be easy to compute something else: extents, ties, NaN, ends of a range, nothing at all.
+//! What ONNX says of nodes, where it would be easy to compute something else: extents, ties, NaN, ends of a
+//! range, nothing at all.
 
 use polygrad_core::{DType, ErrorKind};
 use polygrad_onnx::graph::{Attribute, ElementType, Literal};

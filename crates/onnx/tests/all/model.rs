@@ -238,7 +238,8 @@ fn chance_is_not_folded() {
     assert_ne!(run(), run());
 }
 
-/// What a run computes from shapes is kept for the next one: not where they have changed, nor changed by who was given it.
+/// What a run computes from shapes is kept for the next one: not where they have changed, nor changed
+/// by who was given it.
 #[test]
 fn shapes_may_change_from_run_to_run() {
     let mut body = Body::default();

@@ -1,4 +1,5 @@
-//! Files that PyTorch 2.13 exported, by both its exporters, against PyTorch's own answers, each at two batch sizes and two lengths.
+//! Files that PyTorch 2.13 exported, by both its exporters, against PyTorch's own answers, each at two batch
+//! sizes and two lengths.
 //!
 //! scripts/pytorch_exports.py makes the archive. Each file is run with constants folded and without.
 

@@ -6,7 +6,8 @@ use polygrad_core::{
 use polygrad_nn::Linear;
 use polygrad_tensor::{Attention, DType, InterpolateMode, Resize, Result, Tensor};
 
-/// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and whole numbers below 4 `[batch, seq, 6]`.
+/// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and whole numbers below
+/// 4 `[batch, seq, 6]`.
 type Family = fn(&Linear, &[Tensor]) -> Result<Vec<Tensor>>;
 
 pub(crate) const ALL: [(&str, Family); 9] = [

@@ -1,5 +1,5 @@
-//! A fuzzer without a nightly compiler: official cases, changed byte by byte and field by field, loaded and run. Nothing may panic, take
-//! for ever or take all memory.
+//! A fuzzer without a nightly compiler: official cases, changed byte by byte and field by field, loaded and run.
+//! Nothing may panic, take for ever or take all memory.
 //!
 //! `seeded` says how long it runs and from where. Longer, with a limit on memory:
 //!

@@ -1,9 +1,9 @@
-//! What fuzzers of files share: bytes are changed by a seed, and what they do to the reader is watched. Test programs of other crates take
-//! this file as a module.
+//! What fuzzers of files share: bytes are changed by a seed, and what they do to the reader is watched. Test programs
+//! of other crates take this file as a module.
 //!
-//! A fuzzer runs for POLYGRAD_FUZZ_SECONDS (5 by default) from POLYGRAD_FUZZ_SEED (0). What panics or takes too long is written to the
-//! temporary folder as `polygrad-fuzz-NAME-SEED`, and the program ends with 1. Where memory ends, the program ends at once: the last seed is
-//! in `polygrad-fuzz-NAME-now`.
+//! A fuzzer runs for POLYGRAD_FUZZ_SECONDS (5 by default) from POLYGRAD_FUZZ_SEED (0). What panics or takes too long is
+//! written to the temporary folder as `polygrad-fuzz-NAME-SEED`, and the program ends with 1. Where memory ends, the
+//! program ends at once: the last seed is in `polygrad-fuzz-NAME-now`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -93,7 +93,8 @@ fn keep(name: &str, seed: u64, bytes: &[u8]) -> String {
     path.display().to_string()
 }
 
-/// Changes bytes without knowing what they mean: bits, pieces left out, put in or copied from another file, and numbers at which code breaks.
+/// Changes bytes without knowing what they mean: bits, pieces left out, put in or copied from another file, and numbers
+/// at which code breaks.
 #[allow(dead_code, reason = "not every fuzzer changes bytes alone")]
 pub(crate) fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let at = random.below(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
@@ -126,7 +127,8 @@ pub(crate) fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rando
     }
 }
 
-/// As [`change_bytes`], once or twice, and half of the time at the start or the end: there formats say where their values are.
+/// As [`change_bytes`], once or twice, and half of the time at the start or the end: there formats say
+/// where their values are.
 #[allow(dead_code, reason = "not every fuzzer changes bytes alone")]
 pub(crate) fn change_file(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..1 + random.below(2) {

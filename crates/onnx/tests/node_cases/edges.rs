@@ -1,4 +1,5 @@
-//! Where nodes differ from ONNX Runtime for NaN, infinities, and tensors without elements: docs/differences.md tells of each.
+//! Where nodes differ from ONNX Runtime for NaN, infinities, and tensors without elements:
+//! docs/differences.md tells of each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -79,7 +80,8 @@ const RANDOM: [&str; 6] = [
     "RandomNormal",
 ];
 
-/// What ONNX Runtime is not asked about tensors without elements: its kernels divide by extents or read what is not there.
+/// What ONNX Runtime is not asked about tensors without elements: its kernels divide by extents or
+/// read what is not there.
 const NEVER_EMPTY: [&str; 27] = [
     "Attention",
     "AveragePool",

@@ -1,4 +1,5 @@
-//! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names: `cpu` with options, or `compute-cpu`.
+//! The official node cases on the CPU backend, or on the one that POLYGRAD_ONNX_BACKEND names: `cpu` with
+//! options, or `compute-cpu`.
 
 #[cfg(feature = "ort")]
 mod edges;

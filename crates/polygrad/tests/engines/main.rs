@@ -1,5 +1,5 @@
-//! What must hold between the backends that are built in: `cargo test -p polygrad --features …`. Those that are there are found at run
-//! time; with the CPU alone, most of it compares the CPU with itself on other kernels.
+//! What must hold between the backends that are built in: `cargo test -p polygrad --features …`. Those that are there
+//! are found at run time; with the CPU alone, most of it compares the CPU with itself on other kernels.
 
 #![cfg(feature = "cpu")]
 
@@ -27,8 +27,8 @@ thread_local! {
     static TURN: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, the first device of each other
-/// backend that is there, and the first of Burn's wgpu devices. They are the test's alone until it ends.
+/// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, the first device
+/// of each other backend that is there, and the first of Burn's wgpu devices. They are the test's alone until it ends.
 fn devices() -> Result<Vec<(String, Device)>> {
     TURN.with_borrow_mut(|turn| {
         turn.get_or_insert_with(|| IN_USE.lock().unwrap_or_else(PoisonError::into_inner));

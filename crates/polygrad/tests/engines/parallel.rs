@@ -1,4 +1,5 @@
-//! Training by several ranks on every backend: equal on all ranks, bit by bit, and equal to one process on the joined batches.
+//! Training by several ranks on every backend: equal on all ranks, bit by bit, and equal to one process
+//! on the joined batches.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The reference backend on cases computed by hand, and core's decompositions, run on it, against formulas and derivatives.
+//! The reference backend on cases computed by hand, and core's decompositions, run on it, against
+//! formulas and derivatives.
 
 mod activation;
 mod attention;

@@ -71,13 +71,15 @@ fn means_of_windows() {
     assert_eq!(reals(&R::avg_pool(&x, &params).unwrap()), [1.5, 3.5]);
     params.ceil_mode = true;
     assert_eq!(reals(&R::avg_pool(&x, &params).unwrap()), [1.5, 3.5, 6.0]);
-    // Three wide from −1: [0 1 2] [3 4 6], with a border of one; in ceil mode none is added, as a window may not begin there.
+    // Three wide from −1: [0 1 2] [3 4 6], with a border of one; in ceil mode none is added, as a window
+    // may not begin there.
     let mut wide = PoolParams::new([3; 3]);
     wide.padding = [1; 3];
     assert_close(&reals(&R::avg_pool(&x, &wide).unwrap()), &[1.0, 13.0 / 3.0], 1e-15);
     wide.count_include_pad = false;
     assert_close(&reals(&R::avg_pool(&x, &wide).unwrap()), &[1.5, 13.0 / 3.0], 1e-15);
-    // Four wide from −1, four apart, over 1…5: [0 1 2 3], and [4 6 0 ·], of which the last lies beyond the border and does not count.
+    // Four wide from −1, four apart, over 1…5: [0 1 2 3], and [4 6 0 ·], of which the last lies beyond the
+    // border and does not count.
     let mut four = PoolParams::new([4; 3]);
     four.padding = [1; 3];
     four.ceil_mode = true;

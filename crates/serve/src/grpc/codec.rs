@@ -27,7 +27,8 @@ type Parameters = BTreeMap<String, InferParameter>;
 pub(super) struct Wanted {
     model: String,
     id: String,
-    /// Their places in the signature, and how many of the largest classes of each; 0 for the values. None for all outputs.
+    /// The outputs, by their places in the signature, and how many of the largest classes of each are wanted; 0 for the
+    /// values. Empty for all outputs.
     outputs: SmallVec<[(usize, usize); 4]>,
     /// Whether the answer says that it is the last one.
     says_final: bool,
@@ -41,7 +42,7 @@ pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// When an answer to a call is of no use any more, by its header `grpc-timeout`.
+/// The deadline of a call, from its header `grpc-timeout`.
 pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Instant>, Failure> {
     let Some(value) = metadata.get("grpc-timeout") else {
         return Ok(None);

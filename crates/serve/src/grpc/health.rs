@@ -14,7 +14,7 @@ use crate::server::Shared;
 
 pub(super) struct Health(pub(super) Arc<Shared>);
 
-/// How often it is looked whether the models still answer.
+/// How often the state of the models is checked.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The services that are checked; the empty name stands for all of them.
@@ -40,7 +40,7 @@ impl Calls for Health {
         }
     }
 
-    /// The state now and whenever it changes; ends when the server does.
+    /// Streams the current state and every change of it, until the server shuts down.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let is_known = SERVICES.contains(&request.get_ref().service.as_str());
         let first = (Arc::clone(&self.0), None);
@@ -54,7 +54,7 @@ impl Calls for Health {
                 if is_last {
                     return None;
                 }
-                // Whichever comes first: the state is looked at again.
+                // Check the state again, whichever comes first.
                 let _ = tokio::time::timeout(INTERVAL, shared.drained()).await;
             }
         });

@@ -31,7 +31,7 @@ mod proto {
 use proto::grpc_inference_service_server::GrpcInferenceServiceServer;
 use proto::health::health_server::HealthServer;
 
-/// The call whose requests are a stream that its sender may leave open for as long as it likes.
+/// The call with a stream of requests, which the client may keep open for as long as it likes.
 pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// The call whose answer is a stream that may have nothing to say for long.
@@ -54,13 +54,13 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The answer to a call that there is not.
+/// The answer to an unknown call.
 pub(crate) fn unknown(uri: &Uri) -> Response {
     Status::unimplemented(format!("there is no call {}", uri.path())).into_http()
 }
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
-    // Answers are not compressed: all clients say that they could read it, and nobody gains.
+    // Answers are not compressed: every client announces that it could decompress them, and none gains by it.
     let models = GrpcInferenceServiceServer::new(service::Models(Arc::clone(shared)))
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate)

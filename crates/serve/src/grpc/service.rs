@@ -171,7 +171,7 @@ impl GrpcInferenceService for Models {
         let shared = Arc::clone(&self.0);
         let end = Arc::clone(&self.0);
         let requests = request.into_inner().take_until(async move { end.drained().await });
-        // What cannot be read ends the stream: tonic would say so for ever.
+        // A message that cannot be decoded ends the stream; otherwise tonic would report it for ever.
         let requests = requests.scan(false, |failed, request| {
             let was = std::mem::replace(failed, request.is_err());
             std::future::ready((!was).then_some(request))

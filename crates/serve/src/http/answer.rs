@@ -166,7 +166,8 @@ impl Written {
     }
 }
 
-/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`, or `VALUE:INDEX:LABEL` where places have labels.
+/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`, or `VALUE:INDEX:LABEL`
+/// where places have labels.
 pub(crate) fn classes(output: &NamedValue, most: usize, spec: &TensorSpec) -> Result<Value, Failure> {
     let wrong = |error: polygrad_core::Error| Failure::invalid(format!("the output {:?}: {error}", output.name));
     let values = output.value.tensor().map_err(wrong)?.host().to_f64_vec();

@@ -58,7 +58,8 @@ impl Coding {
         }
     }
 
-    /// The one coding for which the sender asks: a list of what a client could read is no wish.
+    /// The coding that the client asks for. A list of several is only what it could decode, and no
+    /// wish for compression.
     pub(super) fn of_answer(headers: &HeaderMap) -> Option<Self> {
         let named = headers.get(ACCEPT_ENCODING)?.as_bytes();
         Self::ALL
@@ -99,7 +100,7 @@ impl Coding {
     }
 }
 
-/// Bytes in one piece, laid so that those behind the first `head` are aligned for any dtype.
+/// Collects bytes in one piece, placed so that those after the first `head` are aligned for any dtype.
 struct Gathered {
     bytes: Vec<u8>,
     padding: usize,
@@ -152,7 +153,7 @@ async fn gather(mut body: Body, head: usize, limit: usize) -> Result<Bytes, Fail
     if body.is_end_stream() {
         return Ok(first);
     }
-    // What a header says will come is believed up to some length.
+    // The announced length is trusted only up to some size.
     let rest = usize::try_from(body.size_hint().lower()).unwrap_or(limit).min(1 << 20);
     let mut whole = Gathered::new(head, first.len() + rest);
     let mut next = Some(first);
@@ -181,7 +182,7 @@ async fn frame(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     }
 }
 
-/// Does what takes its time where it holds up no other request.
+/// Runs slow work on a blocking thread, where it holds up no other request.
 ///
 /// # Errors
 /// What `work` fails with.

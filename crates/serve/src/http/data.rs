@@ -98,17 +98,17 @@ struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// All values, each by `parse`, which gives none for what is no value of the type.
+    /// Reads all values with `parse`, which returns `None` for what is no value of the type.
     fn read<T>(&self, parse: impl Fn(&'a str) -> Option<T>) -> Result<Vec<T>, Failure> {
         let (text, rank) = (self.text.as_bytes(), self.shape.rank());
         if text.first() != Some(&b'[') {
             return Err(self.wrong("is no list"));
         }
-        // A value and its comma take two bytes: no shape makes room for more than there is text.
+        // A value and its comma take at least two bytes, so a shape cannot reserve more room than the text can fill.
         let mut values = Vec::with_capacity(self.shape.numel().min(text.len() / 2 + 1));
         let is_nested = rank > 1 && text[1..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let depth_of_values = if is_nested { rank } else { 1 };
-        // How many there are in the lists that are open.
+        // How many values the lists have that are still open.
         let mut counts = [0; polygrad_core::MAX_RANK + 1];
         let (mut depth, mut at) = (0, 0);
         while let Some(byte) = text.get(at) {

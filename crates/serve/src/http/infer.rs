@@ -18,12 +18,12 @@ pub(crate) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
     let (Parts { uri, headers, .. }, body) = request.into_parts();
     let target = Target::of(&uri)?;
     let info = shared.repository.get(&target.model, target.version)?;
-    // Before the body is read, which would be for nothing.
+    // Refused before the body is read, which would be wasted work.
     info.admit()?;
     let coding = Coding::of_answer(&headers);
     let Asked { request, wanted } = ask(&headers, body, &info, shared.options.max_body_bytes).await?;
     let response = info.infer(request).await?;
-    // About as many as will be written: what is written as bytes is soon done.
+    // Roughly the size of the JSON that will be written; raw bytes are copied quickly.
     let values = response.outputs.iter().map(|output| output.value.shape().numel());
     let work = match coding.is_some() || wanted.is_text() {
         true => values.sum::<usize>() * 8,

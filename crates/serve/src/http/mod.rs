@@ -42,7 +42,7 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
 
 /// Every address, as `openapi.json` describes them.
 fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
-    // Without extractors, which would take each request apart and put it together again.
+    // Without axum's extractors, which would take each request apart and put it together again.
     let inference = || {
         let shared = Arc::clone(shared);
         post(move |request| infer(shared, request))
@@ -97,7 +97,8 @@ impl Target {
     }
 }
 
-/// An address that begins with that of a model, in its parts. Names have only characters that are never written otherwise in an address.
+/// An address that begins with that of a model, in its parts. Names have only characters that are never written
+/// otherwise in an address.
 #[derive(Default)]
 pub(crate) struct Address<'a> {
     pub(crate) model: &'a str,

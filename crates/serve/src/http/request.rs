@@ -26,9 +26,9 @@ pub(super) struct Asked {
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) id: Option<String>,
-    /// Places in the signature; all outputs, where none are named.
+    /// The outputs' places in the signature; `None` for all outputs.
     pub(super) outputs: Option<SmallVec<[(usize, Form); 4]>>,
-    /// Of outputs that are not named.
+    /// The form of outputs that are not named.
     pub(super) form: Form,
 }
 

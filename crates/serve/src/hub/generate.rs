@@ -94,7 +94,7 @@ struct WritingService<M> {
     model: M,
     tokens: Tokens,
     signature: Signature,
-    /// Of what is drawn next: threads have their own generators, which begin alike.
+    /// The seed of the next draw: every thread has its own generator, and all of them start with the same seed.
     seed: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         }
     }
 
-    /// What is written after texts for which the same was asked.
+    /// Continues texts whose requests have the same options.
     fn write(&self, prompts: &[Vec<i64>], count: usize, temperature: f64) -> Result<Vec<String>> {
         let ends = self.tokens.last.iter();
         let config = ends.fold(GenerateConfig::greedy().temperature(temperature), |config, &id| {

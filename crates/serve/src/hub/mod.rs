@@ -16,19 +16,20 @@ use polygrad_text::Tokenizer;
 use crate::{Model, OnnxService};
 use text::TextService;
 
-/// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama`, `t5`, `resnet` or `vit`, and
-/// `model.safetensors`, its shards, or `pytorch_model.bin`. The last two types have the fields of [`ResNetConfig`] and [`VitConfig`], and
-/// torchvision's names for the weights.
+/// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama`, `t5`, `resnet` or
+/// `vit`, and `model.safetensors`, its shards, or `pytorch_model.bin`. The last two types have the fields of
+/// [`ResNetConfig`] and [`VitConfig`], and torchvision's names for the weights.
 ///
-/// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`, to which T5 adds
-/// `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids`, `attention_mask` and, unless there is one type
-/// alone, `token_type_ids`, which are 0 where they are left out. It gives `logits` with a classifier, `sentence_embedding` `[batch, width]` where
-/// the folder says how sentence-transformers pools it, else `last_hidden_state` and `pooler_output`.
+/// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`,
+/// to which T5 adds `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids`,
+/// `attention_mask` and, unless there is one type alone, `token_type_ids`, which are 0 where they are left out. It
+/// gives `logits` with a classifier, `sentence_embedding` `[batch, width]` where the folder says how
+/// sentence-transformers pools it, else `last_hidden_state` and `pooler_output`.
 ///
-/// Where the folder has `tokenizer.json` and `as_ids` is false, the input is `text` `[batch]` instead, strings. BERT gives the same for it; GPT-2
-/// and Llama give `text`, how they go on: up to `max_tokens` further tokens, 16 where this input is left out, drawn at a `temperature` of 0 where
-/// that one is, which is the likeliest token each time. They write until a token of `eos_token_id` in `generation_config.json`, else in
-/// `config.json`, and with the native engine alone.
+/// If the folder has `tokenizer.json` and `as_ids` is false, the input is `text` `[batch]` instead, strings. BERT gives
+/// the same outputs for it. GPT-2 and Llama give `text`, the continuation: up to `max_tokens` further tokens (default
+/// 16), drawn at `temperature` (default 0, which takes the likeliest token each time). They stop at a token of
+/// `eos_token_id` in `generation_config.json`, or else in `config.json`, and run only with the native engine.
 ///
 /// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
 /// [`VitConfig`]: polygrad_nn::models::VitConfig

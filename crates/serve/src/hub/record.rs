@@ -20,7 +20,7 @@ use super::text::Texts;
 /// The most tokens of a model whose positions have no end.
 const ENDLESS: usize = 1 << 20;
 
-/// To which of two texts tokens belong; to the first, where a request does not say.
+/// Which of two texts each token belongs to; the first, if a request does not say.
 pub(super) const TYPES: &str = "token_type_ids";
 
 pub(super) struct Recorded {
@@ -97,7 +97,8 @@ impl<'a> Folder<'a> {
         TensorFile::open(found.map_or(self.path, |file| file.as_path()))?.state_dict()
     }
 
-    /// A model with its weights. Files of the Hub may have the names of the model below the head, or those of the whole.
+    /// A model with its weights. Files of the Hub may have the names of the model below the head,
+    /// or those of the whole.
     fn filled<M: Module<AnyBackend>>(&self, prefix: &str, build: impl FnOnce(&Device) -> Result<M>) -> Result<M> {
         let model = skip_init(|| build(&self.device))?;
         let state = self.state()?;
@@ -129,7 +130,7 @@ impl<'a> Folder<'a> {
             most,
         };
         let mut inputs = vec![ids("input_ids", "sequence"), ids("attention_mask", "sequence")];
-        // Where there is one type, nothing can be said by it.
+        // With a single type, the input carries no information.
         if config.type_vocab_size > 1 {
             inputs.push(ids(TYPES, "sequence"));
         }

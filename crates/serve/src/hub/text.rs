@@ -10,7 +10,7 @@ use crate::{Model, OnnxService, Signature, TensorSpec, Value};
 pub(super) struct Texts {
     /// The token that fills up shorter ones.
     pub(super) pad: i64,
-    /// The most tokens of one, special ones included; longer ones are cut, and their ends not read.
+    /// The most tokens of a text, special ones included; longer texts are cut off.
     pub(super) most: usize,
 }
 
@@ -40,7 +40,8 @@ impl TextService {
             states: Vec::new(),
         };
         signature.outputs.iter_mut().for_each(|spec| spec.batch = None);
-        // Texts are as long as the longest that is computed with them: where an output has that extent, others would be seen in it.
+        // Texts are as long as the longest that is computed with them: where an output has that extent, others
+        // would be seen in it.
         let has_length = |spec: &TensorSpec| spec.dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_)));
         let apart = match inner.apart() {
             Some(why) => Some(why.to_owned()),

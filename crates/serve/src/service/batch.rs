@@ -17,7 +17,8 @@ use crate::{Failure, Reason, Value};
 type Answers = SmallVec<[Outputs; 4]>;
 
 impl Service {
-    /// Computes requests at once, taken `at` this time, and answers them. Where that fails, each is computed by itself: the others are not to suffer for one.
+    /// Computes requests that were taken out of the queue `at` this time together, and answers them. If that fails,
+    /// each is computed by itself, so that one bad request does not fail the others.
     pub(super) fn compute(&self, jobs: Jobs, at: Instant) {
         for job in &jobs {
             self.statistics.queue.add(at - job.since);
@@ -63,7 +64,7 @@ impl Service {
     fn outputs(&self, jobs: &[Box<Job>], began: Instant) -> Result<Answers, Failure> {
         let rows = jobs.iter().map(|job| job.rows).sum();
         let mut inputs = self.join(jobs).map_err(|error| Failure::of_run(&error))?;
-        // Not every op takes tensors of nothing: a row is computed, of which nothing is given.
+        // Not every op accepts empty tensors, so one row of zeros is computed and dropped from the outputs.
         if rows == 0 {
             self.fill_up(&mut inputs).map_err(|error| Failure::of_run(&error))?;
         }
@@ -104,7 +105,7 @@ impl Service {
         Ok(inputs)
     }
 
-    /// Puts a row of zeros in the place of none.
+    /// Replaces empty inputs by one row of zeros.
     fn fill_up(&self, inputs: &mut [Value]) -> Result<()> {
         for (spec, value) in self.signature().inputs.iter().zip(inputs) {
             if let Some(axis) = spec.batch {
@@ -114,7 +115,7 @@ impl Service {
         Ok(())
     }
 
-    /// Leaves no row of the outputs.
+    /// Drops the row of the outputs again.
     fn empty(&self, outputs: &mut Outputs) -> Result<()> {
         for (spec, value) in self.signature().outputs.iter().zip(outputs) {
             if let Some(axis) = spec.batch.filter(|&axis| axis < value.shape().rank()) {

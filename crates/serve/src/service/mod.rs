@@ -22,25 +22,26 @@ use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorS
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Up to so many rows of several requests are computed at once; 1 keeps requests apart. A request of more rows is computed by itself.
+    /// The most rows of several requests that are computed at once; 1 keeps requests apart. A request with more rows
+    /// than that is computed by itself.
     pub max_batch_size: usize,
-    /// So many requests may wait; more are turned away.
+    /// The most requests that may wait; further ones are rejected.
     pub max_queue: usize,
-    /// A request that tells no deadline is given up when it has waited for so long; none where it waits until its turn comes.
+    /// How long a request without a deadline may wait before it is dropped. `None`: until its turn comes.
     pub timeout: Option<Duration>,
     /// How urgent a request can be: from 1, the most urgent, to this.
     pub priority_levels: u64,
-    /// So many sequences may be open at once.
+    /// The most sequences that may be open at once.
     pub max_sequences: usize,
-    /// The states of all open sequences may take so many bytes; a request beyond that is answered by an error.
+    /// The most bytes that the states of all open sequences may take; a request that would exceed it gets an error.
     pub max_sequence_bytes: usize,
-    /// A sequence that is silent for so long is closed, and its states are let go of.
+    /// A sequence without requests for this long is closed, and its states are freed.
     pub sequence_timeout: Duration,
 }
 
 impl Default for Settings {
-    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256 MiB, silent for at most
-    /// 60 s.
+    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256
+    /// MiB, silent for at most 60 s.
     fn default() -> Self {
         Self {
             max_batch_size: 32,
@@ -55,22 +56,24 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Of requests that name none: in the middle.
+    /// The priority of requests that give none: the middle level.
     pub fn default_priority(&self) -> u64 {
         self.priority_levels.div_ceil(2)
     }
 }
 
-/// A model that runs for less than this runs on the thread that reads requests: to wake another one would take as long.
+/// A model that takes less than this runs on the thread that reads requests, since waking another
+/// thread would take as long.
 const BRIEF: Duration = Duration::from_micros(200);
 
-/// After so many requests in a row that nobody joined, only one in as many looks for others before it is computed.
+/// After this many consecutive requests that were computed alone, only every eighth request waits
+/// for others to join it.
 const ALONE: u32 = 8;
 
-/// How often it is looked for sequences that are silent for too long.
+/// How often sequences are checked for their timeout.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// So many bytes that were let go of are worth the time in which memory is given back.
+/// Once this many bytes of states are freed, it is worth the time to return memory to the system.
 const MUCH: usize = 1 << 20;
 
 /// A loaded model with the requests that wait for it.
@@ -82,11 +85,11 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
-    /// How many requests in a row nobody joined.
+    /// How many requests in a row were computed alone.
     alone: AtomicU32,
-    /// Whether somebody is about to take what waits: who asks, or the pool.
+    /// Whether a turn is scheduled, by a request or in the pool.
     is_called: AtomicBool,
-    /// Whether somebody waits to close sequences that are silent for too long.
+    /// Whether the task that closes silent sequences is running.
     is_watched: AtomicBool,
 }
 
@@ -94,7 +97,8 @@ pub(crate) struct Service {
 type Outputs = Vec<Value>;
 
 impl Service {
-    /// Puts a model into service, of which a first run took `first`; one that was not run is taken to need a thread of its own.
+    /// Puts a model into service. `first` is how long its first run took; a model that was not run is assumed to be too
+    /// slow for the thread that reads requests.
     pub(crate) fn new(
         model: Arc<dyn Model>,
         settings: Settings,
@@ -154,7 +158,7 @@ impl Service {
         self.model.apart()
     }
 
-    /// Sees to it that sequences that are silent for too long are closed, though no request comes any more.
+    /// Starts a task that closes sequences after their timeout even if no further request arrives.
     fn watch_sequences(self: &Arc<Self>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -171,9 +175,10 @@ impl Service {
         });
     }
 
-    /// Closes sequences that are silent for too long, and gives memory back at the two looks after one that freed much: answers may have held it
-    /// until then, and an allocator keeps for a while what the first of them frees. Takes and gives how many of the two are to come, and says when
-    /// to look again, if there will be something to see.
+    /// Closes sequences whose timeout has passed. After a check that freed much, the next two checks return memory to
+    /// the system: answers may hold it until then, and the allocator keeps what the first trim frees for a while.
+    /// `trims` is how many of these two are left. Returns how many are left afterwards and when to check again, or
+    /// `None` if there is nothing left to check.
     fn look(&self, trims: u8) -> Option<(u8, Instant)> {
         let now = Instant::now();
         let (still, next) = {
@@ -181,7 +186,7 @@ impl Service {
             let (freed, next) = queue.sequences.look(now, self.settings.sequence_timeout);
             let still = if freed >= MUCH { 2 } else { trims.saturating_sub(1) };
             let next = next.or_else(|| (still > 0).then_some(now + LOOK));
-            // Before another sequence is opened.
+            // Still under the lock, so that no sequence is opened in between.
             self.is_watched.store(next.is_some(), Ordering::Release);
             (still, next)
         };
@@ -201,7 +206,7 @@ impl Service {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request: it waits until its turn comes, alone or with others. Whoever drops the future gives the request up.
+    /// Answers a request, once its turn comes, alone or in a batch. Dropping the future cancels the request.
     pub(crate) async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<Vec<NamedValue>, Failure> {
         let since = Instant::now();
         let is_sequence = request.sequence.is_some();
@@ -234,7 +239,7 @@ impl Service {
         answer.await.map_err(gone)?
     }
 
-    /// A request in the form in which it waits.
+    /// Turns a request into a job for the queue.
     fn job(&self, request: InferRequest, since: Instant, reply: Reply) -> Result<Box<Job>, Failure> {
         let signature = self.signature();
         if request.sequence.is_some() && signature.states.is_empty() {
@@ -303,7 +308,8 @@ impl Service {
         }
     }
 
-    /// Sees to it that somebody takes what waits, be it who asks.
+    /// Makes sure that the waiting requests are computed: by this request's own thread if the model is
+    /// fast, else by the pool.
     async fn call(self: &Arc<Self>) {
         if self.is_called.swap(true, Ordering::AcqRel) {
             return;
@@ -312,7 +318,7 @@ impl Service {
         let alone = self.alone.load(Ordering::Relaxed);
         let looks = alone < ALONE || alone.is_multiple_of(ALONE);
         let (mut before, mut now) = (0, self.waiting());
-        // Requests that have come in meanwhile are read first, and join, for as long as there are any.
+        // As long as new requests keep coming in, let them be read first, so that they join the batch.
         while looks && before < now && now < self.max_batch_size() {
             tokio::task::yield_now().await;
             (before, now) = (now, self.waiting());
@@ -327,7 +333,7 @@ impl Service {
 
     /// Computes one batch of what waits; the pool computes what is left.
     fn take_turn(self: &Arc<Self>) {
-        // What comes from here on calls again.
+        // Requests that arrive from here on schedule a turn of their own.
         self.is_called.store(false, Ordering::Release);
         let time = Duration::from_nanos(self.typical.load(Ordering::Relaxed));
         let taken = self
@@ -339,7 +345,7 @@ impl Service {
                     self.statistics
                         .late
                         .fetch_add(u64::from(failure.reason == Reason::Late), Ordering::Relaxed);
-                    // Whoever asked may be gone.
+                    // The client may have disconnected.
                     let _ = job.reply.send(Err(failure));
                 }
                 None => drop(self.statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
@@ -348,12 +354,12 @@ impl Service {
         self.pass_on(taken.leaves_more);
         if !taken.jobs.is_empty() {
             self.compute(taken.jobs, taken.at);
-            // Sequences can go on now.
+            // The next steps of these sequences can be computed now.
             self.pass_on(!self.signature().states.is_empty() && self.queue().is_ready());
         }
     }
 
-    /// The pool takes the next turn, if there is something to compute.
+    /// Hands the next turn to the pool, if there is something to compute.
     fn pass_on(self: &Arc<Self>, is_ready: bool) {
         if is_ready && !self.is_called.swap(true, Ordering::AcqRel) {
             self.pool.push(Arc::clone(self));
@@ -361,7 +367,8 @@ impl Service {
     }
 }
 
-/// Who asks while nobody has called for a turn. Dropped, be it that the request is given up, it leaves the turn to the pool.
+/// A request that takes the next turn itself, since no turn is scheduled yet. If it is dropped before it computes, for
+/// instance because the request is cancelled, the pool takes the turn.
 struct Caller<'a>(&'a Arc<Service>);
 
 impl Caller<'_> {
@@ -380,8 +387,8 @@ impl Drop for Caller<'_> {
 
 type Reply = oneshot::Sender<Result<Outputs, Failure>>;
 type Inputs = Vec<Option<Value>>;
-/// The extents that are not fixed, rows aside, and where the values of inputs with a default value are: requests whose groups are equal can
-/// be joined.
+/// What must be equal for requests to be joined: all extents that are not fixed, except the rows, and the addresses of
+/// the values of inputs that have a default value.
 type Group = SmallVec<[usize; 4]>;
 
 fn names(specs: &[TensorSpec]) -> String {

@@ -28,7 +28,7 @@ struct Line {
 }
 
 impl Pool {
-    /// So many threads, at least one.
+    /// A pool of this many threads, at least one.
     ///
     /// # Errors
     /// When the system gives no more threads.

@@ -33,10 +33,11 @@ impl Job {
 /// The most urgent first, and of those the oldest.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// In boxes, since a job is moved from hand to hand.
+    /// Boxed, since jobs are moved several times.
     jobs: VecDeque<Box<Job>>,
-    /// Requests were late while more waited than are computed at once: not all can be answered. Those with little time left are let go for
-    /// others then, since a run that takes a little longer than usual would make them late.
+    /// Set once requests were late while more than one batch waited, so that not all can be answered. Requests with
+    /// little time left are then dropped in favour of others, since a run that takes slightly longer than usual
+    /// would make them late.
     is_overloaded: bool,
     pub(super) sequences: Sequences,
 }
@@ -44,14 +45,14 @@ pub(super) struct Queue {
 /// Requests that are computed at once, in the boxes in which they waited.
 pub(super) type Jobs = SmallVec<[Box<Job>; 4]>;
 
-/// What is to be computed at once.
+/// What [`Queue::take`] took out of the queue.
 pub(super) struct Taken {
     /// When they were taken.
     pub(super) at: Instant,
     pub(super) jobs: Jobs,
-    /// Too late, impossible, or, where there is no failure, given up.
+    /// Requests that are too late or cannot be computed, with the failure; `None` for one that was cancelled.
     pub(super) dropped: Vec<(Box<Job>, Option<Failure>)>,
-    /// Whether something is left that could be computed now, too.
+    /// Whether requests that could be computed now are left in the queue.
     pub(super) leaves_more: bool,
 }
 
@@ -99,8 +100,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The first request that can be computed, and others that can be computed with it, in a run that is thought to take `time`. Those without a
-    /// deadline may have waited for `patience`.
+    /// Takes the first request that can be computed, and others that fit into the same run, which is expected to take
+    /// `time`. A request without a deadline is dropped if it has waited for longer than `patience`.
     pub(super) fn take(
         &mut self,
         signature: &Signature,
@@ -119,7 +120,8 @@ impl Queue {
         let mut i = 0;
         while i < self.jobs.len() {
             let job = &self.jobs[i];
-            // What would be answered too late makes room for others. The last one is tried: the time is a guess.
+            // Requests that would be answered too late make room for others. The last one is tried anyway,
+            // since `time` is a guess.
             let latest = match self.jobs.len() - i {
                 1 => now,
                 rest if self.is_overloaded && rest > max_rows => now + 2 * time,
@@ -153,7 +155,7 @@ impl Queue {
             };
             if !fits || !self.sequences.is_free(job.sequence.as_ref()) {
                 i += 1;
-                // A full batch is not searched on for.
+                // The batch is full: stop searching.
                 if rows >= max_rows {
                     break;
                 }
@@ -182,7 +184,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes twice, one at a time, from requests with so many seconds left, where a run takes 100 s; those that were taken.
+    /// Queues requests with the given seconds left until their deadlines, takes one twice, with runs that take 100 s,
+    /// and returns the seconds of those that were taken.
     fn taken(seconds: &[u64]) -> Vec<u64> {
         let (mut queue, mut waiting, now) = (Queue::default(), Vec::new(), Instant::now());
         for &left in seconds {

@@ -11,14 +11,14 @@ use crate::{Failure, Reason, SequenceId, SequenceStep, Signature, Value};
 #[derive(Default)]
 pub(super) struct Sequences {
     open: HashMap<SequenceId, Sequence>,
-    /// What the states of all of them take.
+    /// The bytes that the states of all sequences take.
     bytes: usize,
-    /// What those took of which nobody took note yet that they were let go of.
+    /// The bytes of states that were freed since [`Sequences::look`] was last called.
     freed: usize,
 }
 
 struct Sequence {
-    /// In the order of the signature's states; none before the first step and after the last.
+    /// In the order of the signature's states; `None` before the first step and after the last.
     states: Option<Vec<Value>>,
     /// How many of its requests wait.
     waiting: usize,
@@ -44,7 +44,7 @@ impl Sequences {
         sequence.is_none_or(|sequence| !sequence.is_busy)
     }
 
-    /// Takes note of a request that waits.
+    /// Registers a waiting request with its sequence, and opens the sequence if the request begins one.
     ///
     /// # Errors
     /// When it begins one sequence too many, or belongs to one that has not begun.
@@ -83,7 +83,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// A request that waited is not computed.
+    /// Unregisters a waiting request that will not be computed.
     pub(super) fn skip(&mut self, step: Option<&SequenceStep>) {
         let Some(step) = step else { return };
         if let Some(sequence) = self.open.get_mut(&step.id) {
@@ -133,7 +133,8 @@ impl Sequences {
         }
     }
 
-    /// Keeps the states that a request came to; none where it failed, so that the sequence has to begin anew.
+    /// Stores the states after a request's step. `None` means that the request failed, and the
+    /// sequence has to begin anew.
     ///
     /// # Errors
     /// States that are more than may be kept: the sequence has to begin anew then, too.
@@ -173,7 +174,7 @@ impl Sequences {
         }
     }
 
-    /// Closes sequences that are silent for too long.
+    /// Closes sequences whose timeout has passed.
     fn close_silent(&mut self, now: Instant, timeout: Duration) {
         let before = self.bytes;
         self.open.retain(|_, sequence| !sequence.is_silent(now, timeout));
@@ -181,8 +182,8 @@ impl Sequences {
         self.freed += before - self.bytes;
     }
 
-    /// The same; gives the bytes of the states that were let go of since it was last called, and when the next sequence may have been silent
-    /// for too long, if any are left.
+    /// Closes sequences whose timeout has passed. Returns the bytes of states that were freed since the last call, and
+    /// when the next sequence may time out, if any are open.
     pub(super) fn look(&mut self, now: Instant, timeout: Duration) -> (usize, Option<Instant>) {
         self.close_silent(now, timeout);
         let ends = self

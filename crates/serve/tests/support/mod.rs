@@ -115,7 +115,8 @@ pub(crate) fn accumulate() -> Arc<dyn Model> {
     Arc::new(Function { signature, run })
 }
 
-/// Adds up `x` [batch, 1] over the steps of a sequence: `sum` [batch, 1], by the state `total`, whose rows lie along its second axis.
+/// Adds up `x` [batch, 1] over the steps of a sequence: `sum` [batch, 1], by the state `total`, whose rows lie
+/// along its second axis.
 pub(crate) fn accumulator() -> Arc<dyn Model> {
     let signature = signature(
         vec![

@@ -70,7 +70,8 @@ composed! {
     hardswish() = |x| x.mul(&x.hardsigmoid()?);
     /// `min(max(x, 0), 6)`; its gradient at 0 and 6 is 0.
     ///
-    /// Source: Howard et al., "MobileNets: efficient convolutional neural networks for mobile vision applications" (2017).
+    /// Source: Howard et al., "MobileNets: efficient convolutional neural networks for mobile vision
+    /// applications" (2017).
     relu6() = |x| x.limited(0.0, 6.0);
     /// `s x` for `x > 0`, else `s α (e^x - 1)`, with `s` 1.0507… and `α` 1.6732…
     ///
@@ -89,7 +90,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, name, &[self]))
     }
 
-    /// Within limits, at which no gradient passes, other than by [`Tensor::clamp`].
+    /// Limits the values. Unlike with [`Tensor::clamp`], no gradient passes at the limits themselves.
     fn limited(&self, min: f64, max: f64) -> Result<Self> {
         let limited = self.detach().clamp(Some(min), Some(max))?;
         if !self.is_tracked() {
@@ -99,7 +100,8 @@ impl<B: Backend> Tensor<B> {
         Self::where_(&inside, self, &limited)
     }
 
-    /// `x` within `min..=max`, PyTorch's defaults for which are −1 and 1; its gradient at either is 0. Integers become f32.
+    /// `x` within `min..=max`, PyTorch's defaults for which are −1 and 1; its gradient at either is 0.
+    /// Integers become f32.
     ///
     /// # Errors
     /// When `min` is above `max`, or one is NaN.
@@ -126,8 +128,8 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// `x` for `x > 0`, else `weight x`, with one weight for all or one for each channel, `[C]`, of which there is one where the tensor has
-    /// no axis 1. Integers become f32.
+    /// `x` for `x > 0`, else `weight x`, with one weight for all or one for each channel, `[C]`, of which there is one
+    /// where the tensor has no axis 1. Integers become f32.
     ///
     /// Source: He et al., "Delving deep into rectifiers" (2015).
     ///
@@ -192,7 +194,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::Activation(op)))
     }
 
-    /// In training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from the thread's generator.
+    /// In training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from
+    /// the thread's generator.
     ///
     /// # Errors
     /// When `p` is outside `[0, 1]`, or the dtype is no float.

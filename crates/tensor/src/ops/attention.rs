@@ -80,12 +80,12 @@ impl<'a, B: Backend> Attention<'a, B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`, values `[…, T, E]`,
-    /// whose leading axes broadcast. A row that sees no key is 0.
+    /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`,
+    /// values `[…, T, E]`, whose leading axes broadcast. A row that sees no key is 0.
     ///
-    /// Queries `[…, H, S, D]` with a multiple of the keys' heads (grouped-query attention) share them in turn: with 8 heads of queries
-    /// and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training generalized multi-query transformer models from
-    /// multi-head checkpoints" (2023).
+    /// Queries `[…, H, S, D]` with a multiple of the keys' heads (grouped-query attention) share them in turn: with 8
+    /// heads of queries and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training generalized
+    /// multi-query transformer models from multi-head checkpoints" (2023).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -135,7 +135,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(attended, &inputs, || Op::Attention { scale, causal }))
     }
 
-    /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]: `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.
+    /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]:
+    /// `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

@@ -42,11 +42,12 @@ impl<B: Backend> ClampBound<'_, B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Limits the values to `min..=max`, which are numbers or tensors that broadcast; a bound that is absent does not limit. The dtype is
-    /// what the tensor and its bounds promote to: integers stay integers unless a bound is a float. Where `min > max`, the result is `max`.
+    /// Limits the values to `min..=max`, which are numbers or tensors that broadcast; a bound that is absent does not
+    /// limit. The dtype is what the tensor and its bounds promote to: integers stay integers unless a bound is a float.
+    /// Where `min > max`, the result is `max`.
     ///
-    /// The gradient passes where the value is within the bounds, which count as within; a bound that is a tensor gets it where it limits.
-    /// At NaN there is none.
+    /// The gradient passes where the value is within the bounds, or equal to one. Elsewhere it goes to the bound, if
+    /// that is a tensor. NaN gets none.
     ///
     /// ```
     /// # use polygrad_tensor::{Device, Result, Tensor};
@@ -59,7 +60,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When neither bound is given, a bound cannot be reached by numbers of the dtype, shapes do not broadcast, or the devices differ.
+    /// When neither bound is given, a bound cannot be reached by numbers of the dtype, shapes do not broadcast,
+    /// or the devices differ.
     pub fn clamp<'a, S: Into<ClampBound<'a, B>>>(&self, min: Option<S>, max: Option<S>) -> Result<Self>
     where
         B: 'a,
@@ -102,7 +104,8 @@ impl<B: Backend> Tensor<B> {
         if !(self.is_tracked() || [min, max].into_iter().flatten().any(Self::is_tracked)) {
             return Ok(y);
         }
-        // The same values once more, each from the operand that gets its gradient. What is left, such as NaN, has none.
+        // The same values once more, each taken from the operand that gets its gradient. The rest,
+        // such as NaN, gets none.
         let mut inside = None;
         if let Some(max) = max {
             let (mut above, within) = (self.gt(max)?, self.le(max)?);
@@ -128,7 +131,8 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// A bound as a number of the dtype. One that lies beyond all of its numbers does not limit, or cannot be kept to.
+/// A bound as a number of the dtype. A bound outside the dtype's range either does not limit, or cannot be
+/// satisfied, which is an error.
 fn reachable(op: BinaryOp, bound: Scalar, dtype: DType) -> Result<Scalar> {
     let (low, high) = match dtype {
         DType::U8 => (0, i64::from(u8::MAX)),

@@ -51,8 +51,8 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, op.name(), &[self, other]))
     }
 
-    /// Compares with a number on the right, which is rounded to the tensor's dtype first: a tensor that was made of a number equals it.
-    /// Gives bool.
+    /// Compares with a number on the right, which is rounded to the tensor's dtype first: a tensor that was made of a
+    /// number equals it. Gives bool.
     ///
     /// # Errors
     /// When memory runs out.

@@ -17,7 +17,8 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| in_making(e, "from_host", shape, dtype, device))
     }
 
-    /// A vector's values in row-major order, of its elements' dtype or the one that is given. One extent of the shape may be -1.
+    /// A vector's values in row-major order, of its elements' dtype or the one that is given. One extent of
+    /// the shape may be -1.
     ///
     /// # Errors
     /// When their number does not fill the shape, or memory runs out.
@@ -37,9 +38,10 @@ impl<B: Backend> Tensor<B> {
         Self::from_vec(values.to_vec(), shape, place)
     }
 
-    /// Values written out: a number, or arrays, slices and vectors of numbers, nested as the axes are. Numbers with a point become f32 and
-    /// whole ones i64, as in PyTorch, unless a dtype is given: `Tensor::new([[1.0, 2.0], [3.0, 4.0]], (&device, DType::F64))`. To Rust such
-    /// literals are f64 and i32, so numbers of these types become f32 and i64, too; all others keep their type.
+    /// Values written out: a number, or arrays, slices and vectors of numbers, nested as the axes are.
+    /// Numbers with a point become f32 and whole ones i64, as in PyTorch, unless a dtype is given:
+    /// `Tensor::new([[1.0, 2.0], [3.0, 4.0]], (&device, DType::F64))`. To Rust such literals are f64 and
+    /// i32, so numbers of these types become f32 and i64, too; all others keep their type.
     /// [`Tensor::from_vec`] keeps every type.
     ///
     /// # Errors
@@ -109,7 +111,8 @@ impl<B: Backend> Tensor<B> {
         self.full_like(1.0)
     }
 
-    /// From `start` in steps of `step`, without reaching `end`; i64 if all three are integers, else f32, unless a dtype is given.
+    /// From `start` in steps of `step`, without reaching `end`; i64 if all three are integers, else f32,
+    /// unless a dtype is given.
     ///
     /// # Errors
     /// When the step is 0 or leads away from `end`, or a number is not finite.
@@ -134,8 +137,8 @@ impl<B: Backend> Tensor<B> {
         Self::iota("arange", count, (start, step), dtype, place)
     }
 
-    /// `steps` numbers from `start` to `end`, both exactly included and each half counted from its own end, as in PyTorch; f32 unless a
-    /// dtype is given, and cut off towards 0 in one of integers.
+    /// `steps` numbers from `start` to `end`, both exactly included and each half counted from its own end, as in
+    /// PyTorch; f32 unless a dtype is given, and cut off towards 0 in one of integers.
     ///
     /// # Errors
     /// When memory runs out.

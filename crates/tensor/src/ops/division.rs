@@ -16,8 +16,8 @@ pub enum RoundingMode {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `a / b` rounded to an integer, in the operands' promoted dtype: PyTorch's `div` with a `rounding_mode`. Exact for integers, of which
-    /// one divided by 0 gives 0. The gradient is 0.
+    /// `a / b` rounded to an integer, in the operands' promoted dtype: PyTorch's `div` with a `rounding_mode`. Exact
+    /// for integers, of which one divided by 0 gives 0. The gradient is 0.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
@@ -25,8 +25,9 @@ impl<B: Backend> Tensor<B> {
         self.divided("div", other, RoundedDivision(mode))
     }
 
-    /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands' promoted dtype. As
-    /// PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b` it is `-trunc(a / b)`.
+    /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands'
+    /// promoted dtype. As PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b`
+    /// it is `-trunc(a / b)`.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
@@ -49,7 +50,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// An op of its own for the gradient's sake: 0 also where the quotient has none.
+/// An op of its own, so that its gradient is 0 even where the quotient has none.
 struct RoundedDivision(RoundingMode);
 
 impl<B: Backend> CustomOp<B> for RoundedDivision {
@@ -64,7 +65,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
             (RoundingMode::Trunc, true) => quotient(a)?.trunc(),
             (RoundingMode::Trunc, false) => quotient(a),
             (RoundingMode::Floor, false) => {
-                // One less where something remains and the signs differ; nothing on the way leaves the dtype.
+                // One less if there is a remainder and the signs differ; no step overflows the dtype.
                 let below = a.bitwise_xor(b)?.lt(0i64)?;
                 let below = below.logical_and(&a.remainder(b)?.ne(0i64)?)?;
                 quotient(a)?.sub(&below.to_dtype(a.dtype())?)
@@ -85,7 +86,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
     }
 }
 
-/// An op of its own for the gradient's sake: right also where the dividend is 0.
+/// An op of its own, so that its gradient is right even where the dividend is 0.
 struct Fmod;
 
 impl<B: Backend> CustomOp<B> for Fmod {

@@ -11,9 +11,10 @@ use crate::Tensor;
 use crate::autocast::Lower;
 
 impl<B: Backend> Tensor<B> {
-    /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`. Letters name axes; a
-    /// letter that stands twice in one operand takes its diagonal. `...` stands for any further axes, aligned at the last one; extents of
-    /// 1 broadcast. Without `->`, the axes of `...` are kept, then the letters that stand once, in alphabetical order.
+    /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`.
+    /// Letters name axes; a letter that stands twice in one operand takes its diagonal. `...` stands for any further
+    /// axes, aligned at the last one; extents of 1 broadcast. Without `->`, the axes of `...` are kept, then the
+    /// letters that stand once, in alphabetical order.
     ///
     /// # Errors
     /// When the equation is malformed or does not fit the operands.
@@ -108,7 +109,8 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Vec<char>>, Vec<char>)>
     Ok((terms, output))
 }
 
-/// One term's letters. The axes of `...` get letters of their own, which no equation can contain, counted from the last axis.
+/// One term's letters. The axes of `...` get letters of their own, which no equation can contain,
+/// counted from the last axis.
 fn letters(term: &str, further: usize) -> Result<Vec<char>> {
     let (before, after) = term.split_once("...").unwrap_or((term, ""));
     if let Some(bad) = before.chars().chain(after.chars()).find(|c| !c.is_ascii_alphabetic()) {
@@ -254,8 +256,8 @@ fn repeated(letters: &[char]) -> Option<(usize, usize)> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// The diagonal of two axes, which are replaced by one at the end: elements whose position on axis `b` is `offset` more than on
-    /// axis `a`.
+    /// The diagonal of two axes, which are replaced by one at the end: elements whose position on axis `b` is `offset`
+    /// more than on axis `a`.
     ///
     /// # Errors
     /// When an axis is out of range, or both are the same.

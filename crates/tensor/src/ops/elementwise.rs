@@ -183,8 +183,9 @@ impl<B: Backend> Tensor<B> {
         self.to_dtype(dtype).map(Cow::Owned)
     }
 
-    /// Combines with a number on the right (on the left if `reverse`), which changes the dtype only if it is of a higher kind
-    /// (bool, integer, float). Beside f16 and bf16 the number is not rounded, the result alone is: `x * 1e5` is finite for a small `x`.
+    /// Combines with a number on the right (on the left if `reverse`), which changes the dtype only if it is of a
+    /// higher kind (bool, integer, float). Beside f16 and bf16 the number is not rounded, the result alone is:
+    /// `x * 1e5` is finite for a small `x`.
     ///
     /// # Errors
     /// When the op does not take the dtype, or memory runs out.

@@ -7,8 +7,8 @@ use crate::Tensor;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
-    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is no larger than
-    /// this tensor on the other axes, or is empty.
+    /// `out[i][j][k] = x[i][index[i][j][k]][k]` for axis 1, and likewise for others. The index has the same rank and is
+    /// no larger than this tensor on the other axes, or is empty.
     ///
     /// # Errors
     /// When shapes do not fit, the index is no integer tensor, or an index is out of range.
@@ -20,7 +20,7 @@ impl<B: Backend> Tensor<B> {
         let axis = self.shape().axis(axis).map_err(fail)?;
         let index = index.checked_index(self).map_err(fail)?;
         if index.numel() == 0 {
-            // Whatever its shape, as PyTorch has it: nothing is picked.
+            // An empty index may have any shape, as in PyTorch: nothing is picked.
             return self.flatten(0, -1)?.narrow(0, 0, 0)?.reshape(index.shape());
         }
         index.shape().check_within(&self.shape(), Some(axis)).map_err(fail)?;
@@ -28,8 +28,9 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index], || Op::Gather { axis }))
     }
 
-    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others; `src` is at least as large as the
-    /// index. Where several are written to one place, any may win, and gradients are then undefined.
+    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others;
+    /// `src` is at least as large as the index. Where several are written to one place, any may win, and
+    /// gradients are then undefined.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, the index is no integer tensor, or an index is out of range.
@@ -74,7 +75,8 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "scatter_mul", &[self, index, src]);
         let (at, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let mut out = self.clone();
-        // The slices of the index along the axis, one after the other: within one, no two writes meet.
+        // One slice of the index along the axis after the other, since no two writes within one slice
+        // go to the same place.
         for i in 0..index.shape()[at] {
             let index = index.narrow(axis, i, 1)?;
             let ranges: Vec<_> = (index.shape().iter().enumerate())
@@ -118,7 +120,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index, src], || Op::IndexAdd { axis }))
     }
 
-    /// Rows of `weight [num, dim]` for this index tensor of any shape: `[…, dim]`. The row `padding_idx` gets no gradient.
+    /// Rows of `weight [num, dim]` for this index tensor of any shape: `[…, dim]`. The row
+    /// `padding_idx` gets no gradient.
     ///
     /// # Errors
     /// When the weight is no matrix, or an index is out of range.
@@ -141,7 +144,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[weight, &index], || Op::Embedding { padding_idx }))
     }
 
-    /// 1 at the position that each index names along a new last axis of extent `num_classes`, 0 elsewhere; i64.
+    /// Adds a last axis of extent `num_classes` that is 1 at the position of each index and 0 elsewhere; i64.
     ///
     /// # Errors
     /// When this is no integer tensor, or an index is out of range.
@@ -233,7 +236,7 @@ impl<B: Backend> Tensor<B> {
 
 /// For index shapes.
 trait CheckWithin {
-    /// Fails unless no extent, but for the one of `free_axis`, is larger than the other's.
+    /// Fails if any extent, except that of `free_axis`, is larger than the other shape's.
     fn check_within(&self, other: &Shape, free_axis: Option<usize>) -> Result<()>;
 }
 

@@ -15,11 +15,12 @@ use crate::{AnyBackend, Operand, Tensor};
 pub enum Index<B: Backend = AnyBackend> {
     /// One position; the axis goes away. Negative ones count from the back.
     At(isize),
-    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds count from the back.
-    /// As with Rust's slices, a bound beyond the axis and an end before the start are errors, where Python gives what is there.
+    /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds
+    /// count from the back. As with Rust's slices, a bound beyond the axis and an end before the start are errors,
+    /// where Python gives what is there.
     Range(Option<isize>, Option<isize>, usize),
-    /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which stands for as many axes
-    /// as it has. Several such tensors are broadcast and taken together, as in PyTorch.
+    /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which
+    /// stands for as many axes as it has. Several such tensors are broadcast and taken together, as in PyTorch.
     Tensor(Tensor<B>),
     /// All axes for which nothing else is said: Python's `...`.
     Ellipsis,
@@ -27,7 +28,7 @@ pub enum Index<B: Backend = AnyBackend> {
     NewAxis,
 }
 
-/// An integer as a position; one that is too large for it is outside of every axis.
+/// Converts an integer to a position; one that does not fit an `isize` becomes a position outside of every axis.
 fn position<T: TryInto<isize>>(at: T) -> isize {
     at.try_into().unwrap_or(isize::MAX)
 }
@@ -74,7 +75,7 @@ macro_rules! from_integers {
 
 from_integers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
 
-/// The bound behind a position that is included; behind the last one, -1, there is none.
+/// The exclusive bound after an inclusive one; `None` after -1, the last position.
 fn after(last: isize) -> Option<isize> {
     last.checked_add(1).filter(|&end| end != 0)
 }
@@ -171,7 +172,7 @@ pub trait IntoIndex<B: Backend = AnyBackend> {
     fn into_index(self) -> Vec<Index<B>>;
 }
 
-// Without it the compiler would list all that converts to an `Index`.
+// Without this, the compiler's error would list every type that converts to an `Index`.
 #[diagnostic::do_not_recommend]
 impl<B: Backend, I: Into<Index<B>>> IntoIndex<B> for I {
     fn into_index(self) -> Vec<Index<B>> {
@@ -211,7 +212,7 @@ struct Selection<B: Backend> {
 
 struct Axis<B: Backend> {
     extent: usize,
-    /// The axis of the tensor that it is, the last one if it is several; a new one is none.
+    /// The tensor's axis that it comes from, the last one if it comes from several; `None` for a new axis.
     source: Option<usize>,
     picks: Option<Tensor<B>>,
 }
@@ -284,7 +285,8 @@ impl<B: Backend> Selection<B> {
         self.axes.iter().map(|axis| axis.extent).collect()
     }
 
-    /// The axes from which tensors pick, and where what they pick goes: to their place if they are neighbours, else to the front.
+    /// The axes from which tensors pick, and where what they pick goes: to their place if they are
+    /// neighbours, else to the front.
     fn picked(&self) -> (Vec<usize>, usize) {
         let picked: Vec<_> = (0..self.axes.len()).filter(|&i| self.axes[i].picks.is_some()).collect();
         let neighbours = picked.windows(2).all(|pair| pair[0] + 1 == pair[1]);
@@ -296,7 +298,8 @@ impl<B: Backend> Selection<B> {
         (picked, front)
     }
 
-    /// Where the tensors pick from, when each step along their axes is that long; `outside` where one of them is out of range.
+    /// The linear positions that the index tensors pick, for the given strides of their axes; `outside` where an
+    /// index is out of range.
     fn linear(&self, picked: &[usize], strides: &[i64], outside: Option<i64>) -> Result<Option<Tensor<B>>> {
         let mut linear: Option<Tensor<B>> = None;
         let mut wrong: Option<Tensor<B>> = None;
@@ -334,7 +337,7 @@ impl<B: Backend> Selection<B> {
         }
     }
 
-    /// An error about the sum of positions as one about the first that is out of range.
+    /// Turns an error about linear positions into one about the first index that is out of range.
     #[cold]
     fn blame(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::OutOfRange {
@@ -370,7 +373,8 @@ fn positions_of<B: Backend>(picks: &Tensor<B>, indexed: &Tensor<B>, dims: &[usiz
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Indexes the leading axes, as Python's `x[0, 2:5]`: by integers and ranges, which give a view, and by tensors of integers or bool.
+    /// Indexes the leading axes, as Python's `x[0, 2:5]`: by integers and ranges, which give a view, and by tensors
+    /// of integers or bool.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -389,8 +393,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When there are more entries than axes, a position or a bound is out of range, a range ends before it begins, a step is 0, a mask has another shape than its axes, or index
-    /// tensors do not broadcast.
+    /// When there are more entries than axes, a position or a bound is out of range, a range ends before it begins, a
+    /// step is 0, a mask has another shape than its axes, or index tensors do not broadcast.
     pub fn i(&self, index: impl IntoIndex<B>) -> Result<Self> {
         self.indexed(index.into_index())
             .map_err(|e| context(e, "index", &[self]))
@@ -410,7 +414,7 @@ impl<B: Backend> Tensor<B> {
         let of_picked: Vec<_> = picked.iter().map(|&axis| extents[axis]).collect();
         let strides = row_major(&of_picked);
         let total: usize = of_picked.iter().product();
-        // One tensor alone is checked by the op that picks.
+        // If there is just one index tensor, the op that picks checks it.
         let outside = (picked.len() > 1).then_some(total as i64);
         let Some(linear) = selection.linear(&picked, &strides, outside)? else {
             return Ok(cut);
@@ -429,8 +433,9 @@ impl<B: Backend> Tensor<B> {
             .reshape([before, linear.shape().dims(), behind].concat())
     }
 
-    /// This tensor with what [`Tensor::i`] would take replaced by `value`, which is broadcast and takes this tensor's dtype. Gradients flow
-    /// to both. Where an index names a place twice, any of its values may win, and gradients are then undefined.
+    /// This tensor with what [`Tensor::i`] would take replaced by `value`, which is broadcast and takes this
+    /// tensor's dtype. Gradients flow to both. Where an index names a place twice, any of its values may win, and
+    /// gradients are then undefined.
     ///
     /// # Errors
     /// As [`Tensor::i`]; when the value cannot be broadcast to what is replaced, or is on another device.
@@ -448,9 +453,9 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, "index_put_accumulate", &[self]))
     }
 
-    /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep them. Gradients flow as
-    /// with [`Tensor::index_put`]. Where no gradient does and the part is a range along one axis, it is written in place, if nobody else holds
-    /// the memory and the backend can.
+    /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep
+    /// them. Gradients flow as with [`Tensor::index_put`]. Where no gradient does and the part is a range along one
+    /// axis, it is written in place, if nobody else holds the memory and the backend can.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -487,7 +492,8 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// Assigns in place, where the index is neighbours along one axis and all of the others, and no gradient is asked for; says whether it did.
+    /// Assigns in place, if the index is a contiguous range of one axis and all of the others, and no gradient is
+    /// needed. Returns whether it did.
     fn write_stretch(&mut self, index: &[Index<B>], value: &Self) -> Result<bool> {
         let picks = index.iter().any(|index| matches!(index, Index::Tensor(_)));
         if picks || self.node.is_some() || value.node.is_some() {
@@ -535,7 +541,7 @@ impl<B: Backend> Tensor<B> {
             .map(|&axis| selection.axes[axis].source.map_or(1, |last| strides[last]))
             .collect();
         let linear = selection.linear(&picked, &of_picked, Some(self.numel() as i64))?;
-        // The extents of the result, and for each of its axes that steps through this tensor, which one that is.
+        // The extents of the result and, for each of its axes that comes from an axis of this tensor, which one.
         let (mut extents, mut sources) = (Vec::new(), Vec::new());
         for (i, axis) in selection
             .axes

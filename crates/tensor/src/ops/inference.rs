@@ -1,5 +1,5 @@
-//! Several ops as one, for code that runs models without gradients, such as an importer; models that are compiled get them by themselves.
-//! Where a gradient is wanted after all, the ops follow one another as they would without.
+//! Fused ops for code that runs models without gradients, such as an importer; compiled models get them automatically.
+//! If a gradient is needed after all, the ops are computed one after the other.
 
 use polygrad_core::{Backend, Prepack, Result};
 
@@ -8,8 +8,9 @@ pub use super::linalg::linear;
 pub use super::window::{conv, max_pool};
 use crate::Tensor;
 
-/// The same weight, made ready for ops of a kind: what they would otherwise do to it at each call is done once. For weights that
-/// many calls use; it may take twice the memory. A weight that a gradient flows to is given back as it is, since it will change.
+/// Prepares a weight for ops of a kind, so that the work which they would do on it at each call is done once. For
+/// weights that are used in many calls; it may take twice the memory. A weight that gets a gradient is returned
+/// unchanged, since its values will change.
 ///
 /// # Errors
 /// When memory runs out.

@@ -12,9 +12,9 @@ use crate::graph::needs_graph;
 pub enum Resize<'a> {
     /// The new extent of each spatial axis.
     Size(&'a [usize]),
-    /// A factor for each spatial axis; the product with the extent is rounded down, and the factor itself, not the ratio of the extents,
-    /// says where the new cells lie, unless the extent stays what it is and the mode is not `Cubic`. (For PyTorch's
-    /// `recompute_scale_factor` give the rounded product as a size.)
+    /// A factor for each spatial axis; the product with the extent is rounded down, and the factor itself, not the
+    /// ratio of the extents, says where the new cells lie, unless the extent stays what it is and the mode is not
+    /// `Cubic`. (For PyTorch's `recompute_scale_factor` give the rounded product as a size.)
     Scale(&'a [f64]),
 }
 
@@ -28,8 +28,8 @@ struct Line {
 }
 
 impl Line {
-    /// How many old cells so many halves of new ones span. Products of extents are exact and divided once, so that a quotient that is
-    /// whole, or lies midway, is found so.
+    /// How many old cells a number of halves of new cells spans. The products of extents are exact and divided once, so
+    /// that a quotient that is an integer or a half comes out exactly.
     fn span(&self, halves: usize) -> f64 {
         match self.step {
             None => halves as f64 * self.from as f64 / (2.0 * self.to as f64),
@@ -48,7 +48,7 @@ impl Line {
         self.span(2 * i + 1) - 0.5
     }
 
-    /// One of the old cells that a new cell is made of: its position and its weight.
+    /// One of the old cells that contribute to a new cell: its position and its weight.
     fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
         let last = self.from - 1;
         // The inverse of a factor is rounded: 3 / 0.6 is to be 5.
@@ -76,7 +76,8 @@ impl Line {
     }
 }
 
-/// The cubic convolution kernel with parameter −0.75. Source: Keys, "Cubic convolution interpolation for digital image processing" (1981).
+/// The cubic convolution kernel with parameter −0.75. Source: Keys, "Cubic convolution interpolation for digital
+/// image processing" (1981).
 fn keys(distance: f64) -> f64 {
     const A: f64 = -0.75;
     let x = distance.abs();
@@ -88,12 +89,14 @@ fn keys(distance: f64) -> f64 {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `[N, C, spatial…]` with its spatial axes brought to other extents, one axis after the other. With `align_corners` the centres of the
-    /// first and last cells stay where they are, else the outer edges do; it concerns `Linear` and `Cubic` alone.
+    /// `[N, C, spatial…]` with its spatial axes brought to other extents, one axis after the other. With
+    /// `align_corners` the centres of the first and last cells stay where they are, else the outer edges do; it
+    /// concerns `Linear` and `Cubic` alone.
     ///
     /// # Errors
-    /// When the rank is not 3 to 5 (for `Cubic` 4), there is not one extent or factor for each spatial axis, one of them, or an extent
-    /// that is there, is not above 0, `align_corners` is asked of another mode, or the dtype is no float.
+    /// When the rank is not 3 to 5 (for `Cubic` 4), there is not one extent or factor for each spatial axis,
+    /// one of them, or an extent that is there, is not above 0, `align_corners` is asked of another mode, or
+    /// the dtype is no float.
     pub fn interpolate(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Self> {
         let fail = |e| context(e, "interpolate", &[self]);
         let factors = match to {
@@ -161,7 +164,7 @@ impl<B: Backend> Tensor<B> {
                 Resize::Size(sizes) => (sizes[i], None),
                 Resize::Scale(factors) => {
                     let to = (from as f64 * factors[i]) as usize;
-                    // What stays as large as it is stays as it is, but for cubics, as PyTorch has it.
+                    // As in PyTorch, an axis that keeps its extent keeps its values, except with `Cubic`.
                     let moves = to != from || mode == InterpolateMode::Cubic || !factors[i].is_finite();
                     (to, moves.then_some(1.0 / factors[i]))
                 }

@@ -9,7 +9,7 @@ use super::context;
 use crate::Tensor;
 use crate::graph::record;
 
-/// As many tensors are joined without memory for lists of them.
+/// Up to this many tensors are joined without allocating lists for them.
 const FEW: usize = 4;
 
 pub(super) fn borrowed<B: Backend, T: Borrow<Tensor<B>>>(tensors: &[T]) -> SmallVec<[&Tensor<B>; FEW]> {
@@ -17,8 +17,8 @@ pub(super) fn borrowed<B: Backend, T: Borrow<Tensor<B>>>(tensors: &[T]) -> Small
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Joins tensors, or references to them, along an axis: `Tensor::cat(&[&a, &b], 0)`. The other extents must be equal, dtypes promote.
-    /// An operand of shape `[0]` adds nothing, whatever the others' rank, as in PyTorch.
+    /// Joins tensors, or references to them, along an axis: `Tensor::cat(&[&a, &b], 0)`. The other extents must be
+    /// equal, dtypes promote. An operand of shape `[0]` adds nothing, whatever the others' rank, as in PyTorch.
     ///
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
@@ -111,8 +111,8 @@ impl<B: Backend> Tensor<B> {
         Ok(slices)
     }
 
-    /// Half by half: the gradient of a cut is as large as what it was cut from, so that cutting off one slice after the other would make the
-    /// backward pass quadratic in the extent.
+    /// Cuts by halves: the gradient of a cut is as large as what it was cut from, so cutting off one slice after the
+    /// other would make the backward pass quadratic in the extent.
     fn halve(&self, axis: usize, slices: &mut Vec<Self>) -> Result<()> {
         match self.shape()[axis] {
             0 => {}

@@ -9,11 +9,13 @@ use crate::flops;
 use crate::graph::{needs_graph, record};
 
 impl<B: Backend> Tensor<B> {
-    /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is a row, on the
-    /// right a column, and its axis is taken out of the result. Dtypes promote; integers wrap in theirs, and never become floats.
+    /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is
+    /// a row, on the right a column, and its axis is taken out of the result. Dtypes promote; integers wrap in theirs,
+    /// and never become floats.
     ///
     /// # Errors
-    /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, both are bool, or the devices differ.
+    /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, both are bool,
+    /// or the devices differ.
     pub fn matmul(&self, other: &Self) -> Result<Self> {
         if let Some(lower) = Lower::wanted() {
             let (a, b) = (lower.cast(self)?, lower.cast(other)?);
@@ -86,8 +88,9 @@ impl<B: Backend> Tensor<B> {
         self.matmul(other)
     }
 
-    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's shape. Where `beta` is 0, its values
-    /// do not matter, NaN included. Dtypes promote; integers take integers for `beta` and `alpha`.
+    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's
+    /// shape. Where `beta` is 0, its values do not matter, NaN included. Dtypes promote; integers take integers
+    /// for `beta` and `alpha`.
     ///
     /// # Errors
     /// As [`Tensor::mm`], when this tensor does not broadcast, and for integers that are to be scaled by floats.
@@ -117,7 +120,7 @@ impl<B: Backend> Tensor<B> {
         if !self.is_tracked() {
             return product.to_dtype(dtype);
         }
-        // Its gradient is 0 whatever it holds.
+        // Its gradient is 0, whatever its values are.
         let all = Self::full((), true, (&self.device(), DType::Bool))?;
         self.masked_fill(&all, 0.0)?.add(&product)
     }
@@ -183,7 +186,7 @@ pub fn linear<B: Backend>(
     let fail = |e| context(e, "linear", operands);
     x.check_linear(operands).map_err(fail)?;
     let float = x.dtype().is_float();
-    // Together they have a gradient only where that of the activation is computed from the output.
+    // The fused op has a gradient only if that of the activation is computed from the output.
     if let Some(op) = activation
         && (!float || !op.saves_output() && needs_graph(operands))
     {

@@ -1,4 +1,5 @@
-//! The methods of [`Tensor`](crate::Tensor), by subject. Each checks its operands, calls the backend, and records what its gradient rule needs.
+//! The methods of [`Tensor`](crate::Tensor), by subject. Each checks its operands, calls the backend, and records what
+//! its gradient rule needs.
 
 mod activation;
 mod attention;

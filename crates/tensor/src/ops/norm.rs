@@ -10,9 +10,9 @@ use crate::graph::{needs_graph, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
-    /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape of
-    /// those axes. PyTorch's default for `eps` is 1e-5. Weight and bias of f16 and bf16 may be f32, here and in the other normalisations.
-    /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+    /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`,
+    /// which have the shape of those axes. PyTorch's default for `eps` is 1e-5. Weight and bias of f16 and bf16 may be
+    /// f32, here and in the other normalisations. Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -39,8 +39,8 @@ impl<B: Backend> Tensor<B> {
         }))
     }
 
-    /// Divides by the root of the mean square over the last `axes` axes, then scales by `weight`, which has the shape of those axes.
-    /// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
+    /// Divides by the root of the mean square over the last `axes` axes, then scales by `weight`, which has the shape
+    /// of those axes. Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -59,9 +59,9 @@ impl<B: Backend> Tensor<B> {
         Ok(record_first(value, &[&rstd], &inputs, || Op::RmsNorm { axes, eps }))
     }
 
-    /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased variance, then scales
-    /// and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance `[C]`, which carry no gradient and are f32
-    /// for f16 and bf16.
+    /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased
+    /// variance, then scales and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance
+    /// `[C]`, which carry no gradient and are f32 for f16 and bf16.
     /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
     ///
     /// # Errors
@@ -89,8 +89,9 @@ impl<B: Backend> Tensor<B> {
         Ok((y, Self::from_inner(mean), Self::from_inner(var)))
     }
 
-    /// Normalises each channel of `[N, C, …]` by a given mean `[C]` and variance `[C]`, then scales and shifts by `weight [C]` and `bias [C]`:
-    /// PyTorch's `batch_norm` in evaluation, with the running statistics. For f16 and bf16 these may be f32.
+    /// Normalises each channel of `[N, C, …]` by a given mean `[C]` and variance `[C]`, then scales and shifts by
+    /// `weight [C]` and `bias [C]`: PyTorch's `batch_norm` in evaluation, with the running statistics. For f16 and
+    /// bf16 these may be f32.
     ///
     /// # Errors
     /// When the rank is below 2, or shapes, dtypes or devices do not fit.
@@ -135,19 +136,21 @@ impl<B: Backend> Tensor<B> {
             .map_err(fail)
     }
 
-    /// Divides the channels of `[N, C, …]` into `num_groups` groups and brings each group of each sample to mean 0 and variance 1, then
-    /// scales each channel by `weight [C]` and shifts it by `bias [C]`. PyTorch's default for `eps` is 1e-5.
+    /// Divides the channels of `[N, C, …]` into `num_groups` groups and brings each group of each sample to
+    /// mean 0 and variance 1, then scales each channel by `weight [C]` and shifts it by `bias [C]`. PyTorch's
+    /// default for `eps` is 1e-5.
     /// Source: Wu and He, "Group normalization" (2018).
     ///
     /// # Errors
-    /// When the rank is below 2, the groups do not divide the channels, a sample has no values, or shapes, dtypes or devices do not fit.
+    /// When the rank is below 2, the groups do not divide the channels, a sample has no values, or shapes, dtypes
+    /// or devices do not fit.
     pub fn group_norm(&self, num_groups: usize, weight: Option<&Self>, bias: Option<&Self>, eps: f64) -> Result<Self> {
         self.by_groups(num_groups, weight, bias, eps)
             .map_err(|e| context(e, "group_norm", &[self]))
     }
 
-    /// Brings each channel of each sample of `[N, C, spatial…]` to mean 0 and variance 1, then scales it by `weight [C]` and shifts it by
-    /// `bias [C]`. PyTorch's default for `eps` is 1e-5.
+    /// Brings each channel of each sample of `[N, C, spatial…]` to mean 0 and variance 1, then scales it by
+    /// `weight [C]` and shifts it by `bias [C]`. PyTorch's default for `eps` is 1e-5.
     /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
     ///
     /// # Errors
@@ -212,7 +215,8 @@ impl<B: Backend> Tensor<B> {
         self.cross_entropy(target, &params)
     }
 
-    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row or its mean; rows with the ignored index are 0.
+    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row or its mean; rows with the
+    /// ignored index are 0.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
@@ -235,7 +239,8 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error));
         }
         self.check_device(target).map_err(fail)?;
-        // The gradient is a difference of what was saved and the logits: rounded to 16 bits, logits far from 0 would leave little of it.
+        // The gradient is a difference of what was saved and the logits: rounded to 16 bits, logits far from 0
+        // would leave little of it.
         if self.dtype() != self.dtype().wide() {
             let losses = self.widened()?.cross_entropy(target, params)?;
             return match autocast_dtype() {

@@ -8,10 +8,12 @@ use crate::autocast::in_mode;
 use crate::{CustomOp, Tensor};
 
 with_and_without_axes! {
-    /// The sum of a matrix's singular values, for the matrices that two axes span. Computed with the nearest matrix of singular values 1,
-    /// which is also the gradient; singular values below 1e-12 of the matrix's norm do not count in full.
+    /// The sum of a matrix's singular values, for the matrices that two axes span. Computed with the nearest
+    /// matrix of singular values 1, which is also the gradient; singular values below 1e-12 of the matrix's norm
+    /// do not count in full.
     ///
-    /// Source: Björck and Bowie, "An iterative algorithm for computing the best estimate of an orthogonal matrix" (1971).
+    /// Source: Björck and Bowie, "An iterative algorithm for computing the best estimate of an
+    /// orthogonal matrix" (1971).
     ///
     /// # Errors
     /// When an axis is out of range, both are one, or the dtype is no float.
@@ -32,7 +34,7 @@ impl<B: Backend> Tensor<B> {
         }
         let others = (0..shape.rank()).filter(|&axis| !axes.contains(axis));
         let matrices = self.permute_axes(Axes::new(others.chain(axes.iter()))?)?;
-        // Its products are no ops that autocast lowers.
+        // Autocast must not run these products in 16 bits.
         in_mode(None, || {
             Self::in_wide([&matrices], |matrices| Self::custom(NuclearNorm, &matrices))
         })
@@ -44,8 +46,8 @@ impl<B: Backend> Tensor<B> {
 /// Over the last two axes.
 struct NuclearNorm;
 
-/// The factor `U Vᵀ` of matrices `U S Vᵀ`, by Newton's iteration: of singular values between 0 and 1 each step brings a small one half as
-/// near again to 1, until all are 1.
+/// The factor `U Vᵀ` of matrices `U S Vᵀ`, by Newton's iteration: of singular values between 0 and 1 each step brings a
+/// small one half as near again to 1, until all are 1.
 fn orthogonal_factor<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     const STEPS: usize = 80;
     let norm = x.norm_keepdim(2.0, [-2, -1])?;

@@ -22,7 +22,8 @@ pub enum PadMode {
 }
 
 impl PadMode {
-    /// Which element of an axis stands at `position`, which may lie outside. Of the axis, `kept` is what no negative border cuts off.
+    /// Which element of an axis appears at `position`, which may be outside of it. `kept` is the part of the axis that
+    /// no negative border cuts off.
     fn source(self, position: isize, dim: isize, kept: &Range<isize>) -> isize {
         match self {
             Self::Reflect if position < 0 => -position,
@@ -44,12 +45,13 @@ impl PadMode {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// A border in one of several modes: for each axis how many elements before and after. A negative number cuts that many elements
-    /// off instead. Unlike PyTorch's, the list begins with the first axis and names all of them.
+    /// A border in one of several modes: for each axis how many elements before and after. A negative number cuts that
+    /// many elements off instead. Unlike PyTorch's, the list begins with the first axis and names all of them.
     ///
     /// # Errors
-    /// When there is not one pair for each axis, more is cut off than there is, the shape gets too large, or an axis has too few
-    /// elements to make the border of (`Reflect` needs one more than the border is wide, `Circular` as many, `Replicate` one).
+    /// When there is not one pair for each axis, more is cut off than there is, the shape gets too large, or an axis
+    /// has too few elements to make the border of (`Reflect` needs one more than the border is wide, `Circular` as
+    /// many, `Replicate` one).
     pub fn pad_with(&self, padding: &[(isize, isize)], mode: PadMode) -> Result<Self> {
         let fail = |e| context(e, "pad", &[self]);
         let shape = self.shape();
@@ -102,7 +104,7 @@ impl<B: Backend> Tensor<B> {
         if let Some(y) = self.bordered(padding, mode).map_err(fail)? {
             return Ok(y);
         }
-        // PyTorch has no reflection over three axes among the ops of f32.
+        // PyTorch's autocast does not compute reflection over three axes in f32.
         let wide = match mode {
             PadMode::Reflect => padding.iter().filter(|border| **border != (0, 0)).count() < 3,
             _ => mode == PadMode::Replicate,

@@ -9,8 +9,8 @@ use crate::Tensor;
 use crate::autocast::in_mode;
 
 impl<B: Backend> Tensor<B> {
-    /// Sum of each window of `[N, C, spatial…]`, divided by `divisor`: PyTorch's `avg_pool2d` and `avg_pool3d` with `divisor_override`.
-    /// What lies outside counts as zeros, so `count_include_pad` has no bearing.
+    /// Sum of each window of `[N, C, spatial…]`, divided by `divisor`: PyTorch's `avg_pool2d` and `avg_pool3d` with
+    /// `divisor_override`. What lies outside counts as zeros, so `count_include_pad` has no bearing.
     ///
     /// # Errors
     /// When the divisor is 0; and as [`Tensor::avg_pool`].
@@ -53,11 +53,13 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// The mean of `[N, C, spatial…]` over windows that are chosen so that the spatial axes have the extents `output_size` afterwards.
-    /// Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to `⌈(i + 1) · in / out⌉`, as in PyTorch.
+    /// The mean of `[N, C, spatial…]` over windows that are chosen so that the spatial axes have the extents
+    /// `output_size` afterwards. Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to
+    /// `⌈(i + 1) · in / out⌉`, as in PyTorch.
     ///
     /// # Errors
-    /// When the rank is not 3 to 5, there is not one extent for each spatial axis, a spatial axis is empty, or the dtype is no float.
+    /// When the rank is not 3 to 5, there is not one extent for each spatial axis, a spatial axis is empty, or
+    /// the dtype is no float.
     pub fn adaptive_avg_pool(&self, output_size: &[usize]) -> Result<Self> {
         let fail = |e| context(e, "adaptive_avg_pool", &[self]);
         let even = even_windows(&self.shape(), output_size).map_err(fail)?;
@@ -87,12 +89,12 @@ impl<B: Backend> Tensor<B> {
             }
             Ok(out)
         };
-        // These products are a mean, and no op that autocast lowers.
+        // These products compute a mean, which autocast must not run in 16 bits.
         in_mode(None, || Self::in_wide([self], |[x]| averaged(x)))
     }
 
-    /// The largest value of `[N, C, spatial…]` over the windows of [`Tensor::adaptive_avg_pool`], and its position in the flattened spatial axes
-    /// (i64). The first of equal values takes the gradient.
+    /// The largest value of `[N, C, spatial…]` over the windows of [`Tensor::adaptive_avg_pool`], and its position in
+    /// the flattened spatial axes (i64). The first of equal values takes the gradient.
     ///
     /// # Errors
     /// When the rank is not 3 to 5, there is not one extent for each spatial axis, or a spatial axis is empty.
@@ -107,8 +109,8 @@ impl<B: Backend> Tensor<B> {
         if let Some(params) = even_windows(&shape, output_size).map_err(fail)? {
             return self.max_pool(&params);
         }
-        // Windows of different sizes: each is a row of the longest one's length, in which a short one's last elements are repeated. The first of
-        // equal values stays the first.
+        // Windows of different sizes: each is a row of the longest one's length, in which a short one's last elements
+        // are repeated. The first of equal values stays the first.
         let longest: Vec<_> = shape[2..]
             .iter()
             .zip(output_size)
@@ -161,8 +163,8 @@ fn even_windows(shape: &Shape, output_size: &[usize]) -> Result<Option<PoolParam
     Ok(even.then(|| PoolParams::new(kernel)))
 }
 
-/// How many elements the longest window has, or 1 where there is none. A window begins a multiple of `gcd / to` of an element after its first
-/// element, at most `1 − gcd / to`.
+/// How many elements the longest window has, or 1 where there is none. A window begins a multiple of `gcd / to` of an
+/// element after its first element, at most `1 − gcd / to`.
 fn longest_window(from: usize, to: usize) -> usize {
     if to == 0 {
         return 1;

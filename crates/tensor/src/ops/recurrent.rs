@@ -10,12 +10,14 @@ use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
 impl<B: Backend> Tensor<B> {
-    /// The element-wise part of an LSTM cell: from the gates (this tensor) `[N, 4H]`, before their activations, and `cell [N, H]` to the new
-    /// hidden state and the new cell state, both `[N, H]`. With the gates in four parts i, f, g, o:
+    /// The element-wise part of an LSTM cell: from the gates (this tensor) `[N, 4H]`, before their
+    /// activations, and `cell [N, H]` to the new hidden state and the new cell state, both `[N, H]`. With the
+    /// gates in four parts i, f, g, o:
     ///
     /// `c' = σ(f) · c + σ(i) · tanh(g)`, `h' = σ(o) · tanh(c')`.
     ///
-    /// Source: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of Gers et al. (2000), as PyTorch's LSTMCell.
+    /// Source: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of Gers et al. (2000),
+    /// as PyTorch's LSTMCell.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -33,12 +35,14 @@ impl<B: Backend> Tensor<B> {
         Ok((Self::from_inner(hidden), Self::from_inner(cell)))
     }
 
-    /// The element-wise part of a GRU cell: from the input's gates (this tensor) and the hidden state's gates, both `[N, 3H]` and before their
-    /// activations, and `hidden [N, H]` to the new hidden state `[N, H]`. With the gates in three parts r, z, n:
+    /// The element-wise part of a GRU cell: from the input's gates (this tensor) and the hidden state's gates, both
+    /// `[N, 3H]` and before their activations, and `hidden [N, H]` to the new hidden state `[N, H]`. With the gates in
+    /// three parts r, z, n:
     ///
     /// `r = σ(r_x + r_h)`, `z = σ(z_x + z_h)`, `n = tanh(n_x + r · n_h)`, `h' = (1 − z) · n + z · h`.
     ///
-    /// Source: Cho et al., "Learning phrase representations using RNN encoder–decoder" (2014), in the form of PyTorch's GRUCell.
+    /// Source: Cho et al., "Learning phrase representations using RNN encoder–decoder" (2014), in the form
+    /// of PyTorch's GRUCell.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -59,9 +63,9 @@ impl<B: Backend> Tensor<B> {
             .map_err(fail)
     }
 
-    /// A layer of an RNN in one direction, as one op: from this input `[T, N, C]` and `hidden [N, H]`,
-    /// with `weight_ih [H, C]` and `weight_hh [H, H]`, and `bias_ih` and `bias_hh` `[H]`, to the outputs `[T, N, H]` and the last state.
-    /// `None` where a gradient is wanted, or the backend does not compute it: then go step by step.
+    /// A layer of an RNN in one direction, as one op: from this input `[T, N, C]` and `hidden [N, H]`, with
+    /// `weight_ih [H, C]` and `weight_hh [H, H]`, and `bias_ih` and `bias_hh` `[H]`, to the outputs `[T, N, H]` and the
+    /// last state. `None` where a gradient is wanted, or the backend does not compute it: then go step by step.
     ///
     /// # Errors
     /// When there is no step, or shapes, dtypes or devices do not fit.
@@ -80,8 +84,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the outputs, the last
-    /// hidden state and the last cell state. Where a gradient is wanted it is `None` only for what the backend cannot compute.
+    /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the
+    /// outputs, the last hidden state and the last cell state. Where a gradient is wanted it is `None` only for what
+    /// the backend cannot compute.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -112,8 +117,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows. `reset_after` is PyTorch's form;
-    /// without it the reset gate scales the state before its product for the new gate, and not that product.
+    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows.
+    /// `reset_after` is PyTorch's form; without it the reset gate scales the state before its product for the new gate,
+    /// and not that product.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -138,8 +144,8 @@ impl<B: Backend> Tensor<B> {
         )
     }
 
-    /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph; none where no gradient is wanted or the backend
-    /// cannot compute them.
+    /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph; none where no
+    /// gradient is wanted or the backend cannot compute them.
     fn lstm_states(
         &self,
         (hidden, cell): (&Self, &Self),

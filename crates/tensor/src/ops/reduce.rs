@@ -35,7 +35,8 @@ macro_rules! reductions {
             /// Over one axis, several, or all (`()`).
             ///
             /// # Errors
-            /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+            /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value
+            /// for an empty reduction.
             $name, $keepdim = $with(axes: impl IntoAxes) -> Self;
         )*}
 
@@ -91,7 +92,8 @@ impl<B: Backend> Tensor<B> {
     /// Reduces by an op of the family [`ReduceOp`].
     ///
     /// # Errors
-    /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value for an empty reduction.
+    /// When an axis is out of range or given twice, the op does not take the dtype, or it has no value
+    /// for an empty reduction.
     pub fn reduce(&self, op: ReduceOp, axes: impl IntoAxes, keepdims: bool) -> Result<Self> {
         let fail = |e| context(e, op.name(), &[self]);
         if op == ReduceOp::Prod
@@ -180,7 +182,7 @@ impl<B: Backend> Tensor<B> {
         self.picked(self.arg_reduce(op, axis, true)?, axis, keepdims)
     }
 
-    /// The values at positions along an axis, whose extent they have as 1, and the positions.
+    /// The values at `index` along an axis, which `index` keeps with extent 1, together with the positions.
     pub(super) fn picked(&self, index: Self, axis: isize, keepdims: bool) -> Result<(Self, Self)> {
         let values = self.gather(axis, &index)?;
         if keepdims || self.rank() == 0 {
@@ -205,8 +207,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[&*x], || Op::CumSum { axis }))
     }
 
-    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing, and so is right where
-    /// there are zeros.
+    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing,
+    /// and so is right where there are zeros.
     ///
     /// # Errors
     /// When the axis is out of range.
@@ -222,7 +224,7 @@ impl<B: Backend> Tensor<B> {
             let extent = x.shape()[at];
             let mut border = vec![(0, 0); x.rank()];
             let (mut products, mut factors) = (x.clone(), 1);
-            // Each of so many factors, times the one of as many before it.
+            // Doubling: each product of `factors` elements, times the product of as many elements before them.
             while factors < extent {
                 border[at] = (factors, 0);
                 let before = products.narrow(axis, 0, extent - factors)?.pad(&border, 1i64)?;

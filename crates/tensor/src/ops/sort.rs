@@ -8,8 +8,8 @@ use crate::Tensor;
 use crate::graph::{cut, record_first};
 
 with_and_without_axes! {
-    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the middle, and NaN where
-    /// there is one. The element that is picked gets the whole gradient.
+    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the
+    /// middle, and NaN where there is one. The element that is picked gets the whole gradient.
     ///
     /// # Errors
     /// When the axis is out of range or empty.
@@ -40,7 +40,7 @@ impl<B: Backend> Tensor<B> {
         let order = self.argsort(axis, false)?;
         let mut index = order.narrow(axis, last / 2, 1)?;
         if self.dtype().is_float() {
-            // NaN are the last: the first of them, if any.
+            // NaN sorts last: if there is any, the first of them is the median.
             let nans = self.detach().isnan()?.sum_keepdim(axis)?;
             let first = (extent as i64 - &nans)?.masked_fill(&nans.eq(0)?, (last / 2) as i64)?;
             index = order.gather(axis, &first)?;

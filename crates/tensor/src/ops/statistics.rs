@@ -7,15 +7,16 @@ use super::{IntoAxes, context};
 use crate::Tensor;
 
 with_and_without_axes! {
-    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased estimate), or by 0
-    /// where that is negative; NaN over nothing.
+    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased
+    /// estimate), or by 0 where that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or the dtype is no float.
     #[doc(alias = "var")]
     variance, variance_keepdim = variance_with(axes: impl IntoAxes, correction: impl Into<Scalar>) -> Self;
-    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0, and so is its gradient.
+    /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0,
+    /// and so is its gradient.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
@@ -25,8 +26,8 @@ with_and_without_axes! {
     /// # Errors
     /// When an axis is out of range or given twice.
     logsumexp, logsumexp_keepdim = logsumexp_with(axes: impl IntoAxes) -> Self;
-    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the number of elements
-    /// that are not 0 for 0. An element that is 0 has the gradient 0.
+    /// The p-norm over axes: `(Σ |x|^p)^(1/p)`; the largest `|x|` for infinity, the smallest for minus infinity, the
+    /// number of elements that are not 0 for 0. An element that is 0 has the gradient 0.
     ///
     /// # Errors
     /// When an axis is out of range or given twice, or `p` is NaN.
@@ -44,12 +45,13 @@ impl<B: Backend> Tensor<B> {
     /// [`Tensor::variance`] in this dtype.
     fn spread(&self, axes: Axes, correction: f64, keepdims: bool) -> Result<Self> {
         let count: usize = axes.iter().map(|axis| self.shape()[axis]).product();
-        // Of no more elements than the correction: 0 / 0 or a division by 0, as PyTorch has it.
+        // With no more elements than `correction` this is 0 / 0 or a division by 0, as in PyTorch.
         let divisor = (count as f64 - correction).max(0.0);
         if count == 0 {
             return self.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor;
         }
-        // Far from 0 the mean is rounded by more than the values may differ: it only brings them near 0, where the second one is precise.
+        // Far from 0, the mean may be rounded by more than the values differ. It only moves them near 0, where a
+        // second mean is precise.
         let near = self.sub(&self.detach().reduce_axes(ReduceOp::Mean, axes, true)?)?;
         let centred = near.sub(&near.reduce_axes(ReduceOp::Mean, axes, true)?)?;
         centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
@@ -65,7 +67,8 @@ impl<B: Backend> Tensor<B> {
             if !x.is_tracked() || count as f64 <= correction.max(0.0) {
                 return variance.sqrt();
             }
-            // The root has an infinite slope at 0. Whether the values are equal rounding may hide from the variance.
+            // The root has an infinite slope at 0. Rounding may give equal values a variance that is not 0, so they
+            // are compared directly.
             let x = x.detach();
             let extreme = |op| x.reduce_axes(op, axes, keepdims);
             let equal = extreme(ReduceOp::Max)?.eq(&extreme(ReduceOp::Min)?)?;
@@ -140,8 +143,9 @@ impl<B: Backend> Tensor<B> {
         root.masked_fill(&is_zero, if p > 0.0 { 0.0 } else { f64::INFINITY })
     }
 
-    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes broadcast first. PyTorch's
-    /// defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient is taken as if it were not limited, as PyTorch has it.
+    /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes
+    /// broadcast first. PyTorch's defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient
+    /// is taken as if it were not limited, as PyTorch has it.
     ///
     /// # Errors
     /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.

@@ -11,8 +11,8 @@ use crate::graph::record;
 type Ranges = SmallVec<[SliceRange; MAX_RANK]>;
 
 impl<B: Backend> Tensor<B> {
-    /// The same elements in row-major order under another shape; no copy where the layout allows it. One extent may be -1, and is what
-    /// the others leave: `x.reshape([-1, 4])`, `x.reshape((batch, -1))`.
+    /// The same elements in row-major order under another shape; no copy where the layout allows it. One extent may be
+    /// -1, and is what the others leave: `x.reshape([-1, 4])`, `x.reshape((batch, -1))`.
     ///
     /// # Errors
     /// When the number of elements differs.

@@ -1,4 +1,4 @@
-//! Several ops as one: f16 and bf16 in f32, rounded once.
+//! Several ops computed as one: f16 and bf16 are widened to f32, and the result is rounded once.
 
 use polygrad_core::{Backend, DType, Result};
 
@@ -6,9 +6,10 @@ use crate::Tensor;
 use crate::autocast::{autocast_dtype, in_mode};
 
 impl<B: Backend> Tensor<B> {
-    /// What `f` makes of tensors in several steps, computed as if it were one op. In f16 and bf16 the steps between would overflow (the square
-    /// of 300 is infinite in f16) and round each time: so `f` gets f32, and its result is rounded once to the dtype to which the operands'
-    /// float dtypes promote. The same holds for the gradient. Other dtypes, and operands that are no floats, come as they are.
+    /// Computes `f`, which has several steps, as if it were one op. In f16 and bf16 the steps would overflow (the
+    /// square of 300 is infinite in f16) and each would round. So `f` gets its operands in f32, and its result is
+    /// rounded once, to the dtype that the operands' float dtypes promote to. The same holds for the gradient. Operands
+    /// of other dtypes are passed as they are.
     ///
     /// ```
     /// # use polygrad_tensor::{Backend, Result, Tensor};
@@ -51,7 +52,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// The dtype of the result of ops that are to be computed wide; none where no operand is f16 or bf16.
+/// The dtype of the result of ops that are computed in f32; `None` if no operand is f16 or bf16.
 pub(super) fn narrow<B: Backend>(operands: &[&Tensor<B>]) -> Option<DType> {
     let dtypes = || operands.iter().map(|x| x.dtype()).filter(|dtype| dtype.is_float());
     if dtypes().all(|dtype| dtype.wide() == dtype) {

@@ -11,7 +11,8 @@ use crate::graph::{needs_graph, record, record_first};
 use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
-    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`, plus `bias [O]`; integers wrap, and never become floats.
+    /// Cross-correlation of `[N, C, spatial…]` with `weight [O, C / groups, kernel…]`, plus `bias [O]`; integers wrap,
+    /// and never become floats.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -34,8 +35,9 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// Transposed convolution of `[N, O, spatial…]` with `weight [O, C / groups, kernel…]`: the gradient of [`Tensor::conv`] wrt an input
-    /// of shape `[N, C, spatial…]`. `output_padding` makes the result larger at one end of each axis.
+    /// Transposed convolution of `[N, O, spatial…]` with `weight [O, C / groups, kernel…]`: the gradient of
+    /// [`Tensor::conv`] wrt an input of shape `[N, C, spatial…]`. `output_padding` makes the result larger at
+    /// one end of each axis.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -77,8 +79,8 @@ impl<B: Backend> Tensor<B> {
         Shape::new(&out).map_err(fail)?;
         let grad_shape = params.output_shape(&out, &w).map_err(fail)?;
         if grad_shape != x {
-            // With an output_padding of a stride or more (below the dilation), a convolution of the output would be larger than the
-            // input. So take the whole without padding, and cut or add zeros afterwards.
+            // With an output_padding of a stride or more (below the dilation), a convolution of the output would be
+            // larger than the input. So take the whole without padding, and cut or add zeros afterwards.
             let whole = self.conv_transpose(
                 weight,
                 &ConvParams {
@@ -136,8 +138,9 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// Largest value of each square window of `[N, C, H, W]`, with windows side by side: PyTorch's `max_pool2d(x, kernel_size)`. What is left
-    /// at the end of an axis is left out. [`Tensor::max_pool`] has all options.
+    /// Largest value of each square window of `[N, C, H, W]`, with windows side by side: PyTorch's
+    /// `max_pool2d(x, kernel_size)`. What is left at the end of an axis is left out.
+    /// [`Tensor::max_pool`] has all options.
     ///
     /// # Errors
     /// When the rank is not 4, or a window does not fit.
@@ -251,7 +254,7 @@ pub fn conv<B: Backend>(
     }))
 }
 
-/// [`Tensor::max_pool`], of which the backend need not find the positions unless they are wanted, or a gradient is.
+/// [`Tensor::max_pool`], but the backend finds the positions only if they, or a gradient, are needed.
 ///
 /// # Errors
 /// As [`Tensor::max_pool`].

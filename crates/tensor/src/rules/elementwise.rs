@@ -45,8 +45,8 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         BinaryOp::Mul => c.two(|| to_a(g.mul(b())?), || to_b(g.mul(a())?)),
         BinaryOp::Div => c.two(|| to_a(g.div(b())?), || to_b(g.mul(&a().div(b())?.div(b())?)?.neg()?)),
         BinaryOp::Remainder => c.two(|| to_a(g.clone()), || to_b(g.mul(&a().div(b())?.floor()?)?.neg()?)),
-        // The base is replaced where a slope is 0 though a factor of it is infinite: masking the slope itself would leave NaN in the
-        // second derivative.
+        // Where a slope is 0 although one of its factors is infinite, the base is replaced: masking the slope itself
+        // would leave NaN in the second derivative.
         BinaryOp::Pow => c.two(
             || {
                 let flat = a().eq(0.0)?.logical_and(&b().eq(0.0)?)?;
@@ -88,7 +88,7 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
     }
 }
 
-/// How much of `ln(e^own + e^other)` is due to the first: half where they are equal, infinities too.
+/// The share of `own` in `ln(e^own + e^other)`: half where both are equal, even if they are infinite.
 fn share<B: Backend>(own: &Tensor<B>, other: &Tensor<B>) -> Result<Tensor<B>> {
     own.sub(other)?.masked_fill(&own.eq(other)?, 0.0)?.sigmoid()
 }

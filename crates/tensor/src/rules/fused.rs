@@ -7,7 +7,8 @@ use super::{Context, Passed};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
-/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its decomposition on tracked tensors.
+/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its
+/// decomposition on tracked tensors.
 macro_rules! fused {
     ($c:ident, $op:ident($($tensor:expr),* ; $($arg:expr),*)) => {
         if $c.create_graph {
@@ -192,7 +193,7 @@ pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Resul
     Ok(Passed::Inputs(gradients))
 }
 
-/// Those of the first three inputs; a gradient for which there is no input is dropped where the pass pairs them up.
+/// The gradients of the first three inputs. The pass drops a gradient that has no input.
 fn three_gradients<B: Backend>((first, second, third): (B::Tensor, B::Tensor, B::Tensor)) -> Passed<B> {
     Passed::Inputs(
         [first, second, third]

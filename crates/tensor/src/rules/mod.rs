@@ -1,7 +1,8 @@
 //! The gradient rules: one table, written in tensor ops.
 //!
-//! Each row passes the gradient of an op's output on to its inputs. Rows of fused ops call the backend's fused gradient; where the gradient
-//! itself is to be differentiated, they use its decomposition, or compute the op again from core ops and go through those.
+//! Each row passes the gradient of an op's output on to its inputs. Rows of fused ops call the backend's fused
+//! gradient; where the gradient itself is to be differentiated, they use its decomposition, or compute the op again
+//! from core ops and go through those.
 
 mod elementwise;
 mod fused;
@@ -20,7 +21,7 @@ use crate::graph::{Call, Rule};
 pub(crate) enum Passed<B: Backend> {
     /// To the inputs.
     Inputs(InputGradients<B>),
-    /// To elements of the only input from `start` on along an axis; the others' is zero.
+    /// To a range of one axis of the only input, beginning at `start`; the gradient is zero elsewhere.
     Stretch {
         axis: usize,
         start: usize,
@@ -125,7 +126,8 @@ fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
     Ok(passed)
 }
 
-/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's gradient is one step.
+/// Whether a rule computes its gradient in several steps, each of which rounds and may overflow. A backend's fused
+/// gradient is one step.
 fn takes_steps<B: Backend>(op: &Op, c: &Context<'_, B>) -> bool {
     use UnaryOp as U;
     match op {

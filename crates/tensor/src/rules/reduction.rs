@@ -22,15 +22,16 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
         }
         ReduceOp::Max | ReduceOp::Min => {
             let (x, y) = (&c.saved[0], c.saved[1].reshape(kept)?);
-            // Where there is NaN, it is the extreme. So many ties that their number leaves a narrow dtype still share.
+            // NaN counts as the extreme. The gradient is shared even among so many ties that a narrow dtype
+            // cannot hold their number.
             let wide = if g.dtype().size() < 4 { DType::F32 } else { g.dtype() };
             let ties = x.eq(&y)?.logical_or(&x.isnan()?)?.to_dtype(wide)?;
             let share = g.to_dtype(wide)?.div(&ties.reduce_axes(ReduceOp::Sum, axes, true)?)?;
             share.mul(&ties)?.to_dtype(g.dtype())?
         }
         ReduceOp::Prod => {
-            // The product of the others: without zeros, the whole divided by the element; with one zero, only the zero itself has any;
-            // with two, nobody has.
+            // The product of the other elements: without zeros, the whole product divided by the element; with one
+            // zero, only the zero itself gets a gradient; with two, none does.
             let x = &c.saved[0];
             let is_zero = x.eq(0.0)?;
             let others = x.masked_fill(&is_zero, 1.0)?;
@@ -44,7 +45,7 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
     })
 }
 
-/// The product as a tree of multiplications, whose derivatives of any order are right at zeros too.
+/// The product as a tree of multiplications, whose derivatives of any order are right at zeros, too.
 fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
     let shape = x.shape();
     let order = (0..shape.rank())

@@ -72,8 +72,8 @@ mod unix {
     }
 }
 
-/// Arrows, reports and other keys that take several bytes begin with an escape; of them no letter is a key. Ctrl-C is one wherever it stands:
-/// there is no other way to press it.
+/// Arrows, reports and other keys that take several bytes begin with an escape; of them no letter is a key. Ctrl-C is
+/// one wherever it stands: there is no other way to press it.
 #[cfg(unix)]
 fn of_bytes(bytes: &[u8]) -> Option<Key> {
     const ESCAPE: u8 = 0x1b;

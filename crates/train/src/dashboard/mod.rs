@@ -18,11 +18,12 @@ use state::{State, Told};
 /// Time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A callback that shows curves, progress, throughput, memory and where the time goes on the whole of the terminal, at most ten times a second,
-/// and prints the last epoch's line when training is over.
+/// A callback that shows curves, progress, throughput, memory and where the time goes on the whole of the terminal, at
+/// most ten times a second, and prints the last epoch's line when training is over.
 ///
-/// `q` and Ctrl-C stop the training as a [stop flag](crate::TrainerConfig::stop_flag) does, with a checkpoint; Ctrl-C once more ends the process
-/// with status 130. The terminal is given back when training ends, fails or panics, and when this is dropped.
+/// `q` and Ctrl-C stop the training as a [stop flag](crate::TrainerConfig::stop_flag) does, with a checkpoint; Ctrl-C
+/// once more ends the process with status 130. The terminal is given back when training ends, fails or panics, and
+/// when this is dropped.
 ///
 /// Where standard output is no terminal, or another dashboard has it, this is a [`ProgressBar`].
 ///

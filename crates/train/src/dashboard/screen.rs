@@ -103,7 +103,8 @@ impl Screen {
 
     fn end(&self) -> Option<State> {
         self.shared.over.store(true, Relaxed);
-        // A panic of its own has been told by the hook; a terminal that takes nothing keeps the thread, and not the training.
+        // A panic of its own has been told by the hook; a terminal that takes nothing keeps the thread,
+        // and not the training.
         let state = self.left.recv_timeout(PATIENCE).ok();
         restore();
         state

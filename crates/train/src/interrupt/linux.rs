@@ -25,8 +25,8 @@ pub(super) fn hear(told: impl Fn(u8) + Send + 'static) -> io::Result<()> {
     Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
 }
 
-/// The signals that are ignored or have a handler, a bit for each. A shell starts what it runs in the background with Ctrl-C ignored, and nohup
-/// with SIGHUP: they are meant for others then.
+/// The signals that are ignored or have a handler, a bit for each. A shell starts what it runs in the background with
+/// Ctrl-C ignored, and nohup with SIGHUP: they are meant for others then.
 fn kept() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = |name: &str| {

@@ -1,5 +1,5 @@
-//! What asks a process to end: Ctrl-C, SIGTERM and SIGHUP. Training is stopped by the first; what else runs is ended, without half-written
-//! files.
+//! What asks a process to end: Ctrl-C, SIGTERM and SIGHUP. Training is stopped by the first; what else runs is ended,
+//! without half-written files.
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "others.rs")]
@@ -47,7 +47,8 @@ fn listen() -> Result<()> {
     Ok(())
 }
 
-/// A terminal that is closed sends SIGHUP, and so does its shell; some send SIGTERM twice. Only Ctrl-C is pressed again by the impatient.
+/// A terminal that is closed sends SIGHUP, and so does its shell; some send SIGTERM twice. Only Ctrl-C is pressed
+/// again by the impatient.
 fn told(signal: u8) {
     let stop = lock(&STOP).clone();
     match stop.map(|stop| stop.swap(true, Relaxed)) {
@@ -76,16 +77,16 @@ fn status(signal: u8) -> u8 {
     128 + signal
 }
 
-/// The exit status of a process whose training was asked to stop: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Systems other than
-/// Linux do not tell them apart: 130.
+/// The exit status of a process whose training was asked to stop: 130 after Ctrl-C, 143 after SIGTERM, 129 after
+/// SIGHUP. Systems other than Linux do not tell them apart: 130.
 pub fn stop_status() -> u8 {
     status(SIGNAL.load(Relaxed))
 }
 
-/// From now on Ctrl-C, SIGTERM and SIGHUP end the process by way of `last`, with the status that a shell would give it (128 and the signal's
-/// number), and leave no half-written file behind; unless a trainer was [told to stop](RunConfig::stop_on_ctrl_c) by them. Signals with
-/// which the process was started ignored, or that the program listens for already, stay as they are; on systems other than Linux one such
-/// signal keeps all three.
+/// From now on Ctrl-C, SIGTERM and SIGHUP end the process by way of `last`, with the status that a shell would give it
+/// (128 and the signal's number), and leave no half-written file behind; unless a trainer was [told to
+/// stop](RunConfig::stop_on_ctrl_c) by them. Signals with which the process was started ignored, or that the program
+/// listens for already, stay as they are; on systems other than Linux one such signal keeps all three.
 ///
 /// # Errors
 /// The system refuses.
@@ -95,12 +96,13 @@ pub fn end_on_signals(last: impl FnMut() + Send + 'static) -> Result<()> {
 }
 
 impl<O> RunConfig<O> {
-    /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process: the first stops training after the running step, with a checkpoint, as a
-    /// [stop flag](RunConfig::stop_flag) does, and every trainer that is built so from then on. Ctrl-C after that ends the process with
-    /// status 130; another SIGTERM or SIGHUP changes nothing. [`stop_status`] is what a process may end with that has stopped so.
+    /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process: the first stops training after the running
+    /// step, with a checkpoint, as a [stop flag](RunConfig::stop_flag) does, and every trainer that is built so from
+    /// then on. Ctrl-C after that ends the process with status 130; another SIGTERM or SIGHUP changes nothing.
+    /// [`stop_status`] is what a process may end with that has stopped so.
     ///
-    /// Signals with which the process was started ignored, as by `nohup`, or that the program listens for already, stay as they are; on systems
-    /// other than Linux one such signal keeps all three.
+    /// Signals with which the process was started ignored, as by `nohup`, or that the program listens for already, stay
+    /// as they are; on systems other than Linux one such signal keeps all three.
     ///
     /// # Errors
     /// The system refuses.

@@ -13,8 +13,9 @@ struct Confusion {
 }
 
 impl Confusion {
-    /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`; or one logit for each
-    /// target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them, nor does the number `ignored`.
+    /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`;
+    /// or one logit for each target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them, nor
+    /// does the number `ignored`.
     fn update(&mut self, metric: &str, ignored: Option<i64>, predictions: &Tensor, targets: &Tensor) -> Result<()> {
         // One channel is a logit of class 1.
         let by_class =
@@ -160,8 +161,8 @@ macro_rules! of_classes {
     ($($(#[$doc:meta])* $metric:ident $name:literal, $value:expr;)*) => {$(
         $(#[$doc])*
         ///
-        /// Predictions are logits `[N, C]` (or `[N, C, …]`, as of images whose pixels have classes) for targets `[N]` (or `[N, …]`), or one logit
-        /// for each target of 0 or 1. Targets below 0 are ignored.
+        /// Predictions are logits `[N, C]` (or `[N, C, …]`, as of images whose pixels have classes) for targets `[N]`
+        /// (or `[N, …]`), or one logit for each target of 0 or 1. Targets below 0 are ignored.
         #[derive(Clone, Debug, Default)]
         pub struct $metric {
             confusion: Confusion,
@@ -240,7 +241,8 @@ of_classes! {
     /// The harmonic mean of precision and recall; in segmentation, Dice's coefficient of all pixels together.
     #[doc(alias = "Dice")]
     F1 "f1", |average, confusion| average.of(confusion, F1::FIGURE);
-    /// The intersection of targets and answers over their union. In segmentation its mean over the classes is called mIoU.
+    /// The intersection of targets and answers over their union. In segmentation its mean over the
+    /// classes is called mIoU.
     ///
     /// Source: Jaccard, "The distribution of the flora in the alpine zone" (1912).
     #[doc(alias = "IoU")]

@@ -11,10 +11,11 @@ pub use classes::{Accuracy, Average, F1, JaccardIndex, Precision, Recall};
 pub use numbers::{MeanAbsoluteError, MeanSquaredError, R2Score, RootMeanSquaredError};
 pub use scores::{Auroc, Perplexity};
 
-/// A figure about predictions, over all batches since it was last reset. The names and definitions are those of torchmetrics and scikit-learn.
+/// A figure about predictions, over all batches since it was last reset. The names and definitions are those of
+/// torchmetrics and scikit-learn.
 ///
-/// Metrics are never part of the gradient graph. A metric of one's own implements this trait and `Clone`; its state is what it needs to go on in a
-/// run that was stopped.
+/// Metrics are never part of the gradient graph. A metric of one's own implements this trait and `Clone`; its state is
+/// what it needs to go on in a run that was stopped.
 pub trait Metric: CloneMetric {
     /// What it is called in tables and files, such as `accuracy`: no comma, no line break.
     fn name(&self) -> &str;
@@ -51,7 +52,8 @@ pub trait Metric: CloneMetric {
     /// Takes in what another process has, by its state: as if all had been taken in here.
     ///
     /// # Errors
-    /// A state that another metric left; by default that the metric cannot do this, which training by several processes asks for.
+    /// A state that another metric left; by default that the metric cannot do this, which training by
+    /// several processes asks for.
     fn merge(&mut self, state: &[f64]) -> Result<()> {
         let _ = state;
         let message = format!(

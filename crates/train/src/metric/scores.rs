@@ -6,10 +6,12 @@ use polygrad_tensor::{Tensor, no_grad};
 
 use super::{Metric, foreign, unfit};
 
-/// The area under the curve of the rate of true positives over that of false ones: the probability that a positive example has a higher score
-/// than a negative one. Predictions are a score for each target of 0 or 1, or two logits `[N, 2]`. All scores are kept in memory.
+/// The area under the curve of the rate of true positives over that of false ones: the probability that a positive
+/// example has a higher score than a negative one. Predictions are a score for each target of 0 or 1, or two logits
+/// `[N, 2]`. All scores are kept in memory.
 ///
-/// Source: Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC) curve" (1982).
+/// Source: Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic
+/// (ROC) curve" (1982).
 #[derive(Clone, Debug, Default)]
 pub struct Auroc {
     /// Scores, with 1 or 0 behind each.
@@ -95,8 +97,8 @@ impl Metric for Auroc {
     }
 }
 
-/// e to the mean cross entropy: among how many equally likely tokens the model seems to choose. Predictions are logits `[N, C]` (or `[N, C, …]`)
-/// for targets `[N]` (or `[N, …]`), of which those of -100 are ignored.
+/// e to the mean cross entropy: among how many equally likely tokens the model seems to choose. Predictions are logits
+/// `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), of which those of -100 are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Perplexity {
     sum: f64,

@@ -51,7 +51,8 @@ impl Member {
     }
 }
 
-/// Some gradients, one behind the other; then how many ranks have each of them; then, in the last bucket, the loss and how many ranks want to stop.
+/// Some gradients, one behind the other; then how many ranks have each of them; then, in the last bucket, the loss and
+/// how many ranks want to stop.
 pub(super) struct Bucket {
     pub(super) number: usize,
     pub(super) dtype: DType,
@@ -102,7 +103,8 @@ impl Bucket {
         self.numel() + self.members.len() + if self.is_last { NOTES } else { 0 }
     }
 
-    /// Adds the gradients of a batch, those of `present` members, and in the last bucket the loss behind them; and sends the sums if it is time.
+    /// Adds the gradients of a batch, those of `present` members, and in the last bucket the loss behind them; and
+    /// sends the sums if it is time.
     pub(super) fn add(&self, present: &[usize], values: &[HostTensor], round: Round, queue: &Queue) -> Result<()> {
         match self.dtype {
             DType::F64 => self.add_as::<f64>(present, values, round, |x| x),

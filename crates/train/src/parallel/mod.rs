@@ -25,14 +25,17 @@ pub use sharded::ShardedOptimizer;
 /// Bytes of gradients that travel together, where nothing else is asked for.
 const BUCKET_BYTES: usize = 1 << 20;
 
-/// Sums up the gradients of all ranks, which each have a part of the batch, while the backward pass still computes others.
+/// Sums up the gradients of all ranks, which each have a part of the batch, while the backward pass
+/// still computes others.
 ///
-/// Gradients are sent in buckets, those of the last layers first, each as soon as its gradients are there and those before it are sent. In a
-/// step that is not captured, with a [checkpoint](polygrad_tensor::checkpoint()) in its graph, none is sent before the last segment has been
-/// computed again: it might use any parameter. Sums are made in f32, or in f64 for parameters of f64.
+/// Gradients are sent in buckets, those of the last layers first, each as soon as its gradients are there and those
+/// before it are sent. In a step that is not captured, with a [checkpoint](polygrad_tensor::checkpoint()) in its graph,
+/// none is sent before the last segment has been computed again: it might use any parameter. Sums are made in f32, or
+/// in f64 for parameters of f64.
 ///
-/// Every rank has to have the same parameters with the same values, and to take the same steps. A [`Trainer`](crate::Trainer) does all of this by
-/// [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); a loop of one's own gives it to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
+/// Every rank has to have the same parameters with the same values, and to take the same steps. A
+/// [`Trainer`](crate::Trainer) does all of this by [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); a loop
+/// of one's own gives it to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
 ///
 /// ```
 /// use std::sync::Arc;
@@ -150,8 +153,9 @@ impl DataParallel {
         Arc::clone(&group)
     }
 
-    /// Goes on with another group, such as [those who are left](Communicator::shrink) of this one. What this one was about to sum up is forgotten, and
-    /// each rank has as many examples as any other. A captured step that was given this stays as it is.
+    /// Goes on with another group, such as [those who are left](Communicator::shrink) of this one. What this one was
+    /// about to sum up is forgotten, and each rank has as many examples as any other. A captured step that was given
+    /// this stays as it is.
     ///
     /// # Errors
     /// When no thread can be started.

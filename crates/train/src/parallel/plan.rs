@@ -59,8 +59,8 @@ pub struct Prediction {
     pub exposed: Duration,
     /// Bytes that each rank sends.
     pub sent: u64,
-    /// Bytes that each rank has in use at the most: model, optimizer, sums, and the values of the step. The program itself, the batches that a
-    /// loader holds, and what a backend needs within an op or keeps for reuse come on top.
+    /// Bytes that each rank has in use at the most: model, optimizer, sums, and the values of the step. The program
+    /// itself, the batches that a loader holds, and what a backend needs within an op or keeps for reuse come on top.
     pub memory: u64,
 }
 
@@ -74,15 +74,16 @@ impl PlanConfig {
         }
     }
 
-    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine: what sends,
-    /// receives and adds then takes its time from what computes. Default: true.
+    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine:
+    /// what sends, receives and adds then takes its time from what computes. Default: true.
     #[must_use]
     pub fn overlaps(mut self, overlaps: bool) -> Self {
         self.overlaps = overlaps;
         self
     }
 
-    /// Whether the optimizer's state is spread over the ranks, as by [`ShardedOptimizer`](crate::ShardedOptimizer). Default: false.
+    /// Whether the optimizer's state is spread over the ranks, as by
+    /// [`ShardedOptimizer`](crate::ShardedOptimizer). Default: false.
     #[must_use]
     pub fn shards_optimizer(mut self, shards: bool) -> Self {
         self.shards_optimizer = shards;
@@ -91,8 +92,8 @@ impl PlanConfig {
 }
 
 impl Link {
-    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line through the times,
-    /// each as a share of itself, so that short ones count as much as long ones.
+    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line
+    /// through the times, each as a share of itself, so that short ones count as much as long ones.
     ///
     /// # Errors
     /// Less than two ranks or two sizes; times that do not grow with the size.
@@ -148,13 +149,13 @@ fn ring(ranks: usize) -> (f64, f64) {
 }
 
 impl StepProfile {
-    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are connected by links like
-    /// this one.
+    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are
+    /// connected by links like this one.
     ///
     /// Buckets are summed up one after the other, in a ring: 2 (N - 1) messages of an N-th of a bucket.
     ///
-    /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005); Patarasuk and Yuan,
-    /// "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+    /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005);
+    /// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     ///
     /// # Errors
     /// No ranks; a bandwidth that is no number above 0; a time beyond what a [`Duration`] holds.
@@ -215,7 +216,8 @@ impl StepProfile {
         let whole = self.parameters + self.sums();
         let memory = match shards_optimizer {
             true => {
-                // A rank's own piece of the parameters; and, while they are gathered, those of all and two copies of its own.
+                // A rank's own piece of the parameters; and, while they are gathered, those of all and
+                // two copies of its own.
                 let piece = self.parameters.div_ceil(ranks);
                 let gathering = self.parameters + 2 * piece;
                 whole + piece + self.optimizer_state.div_ceil(ranks) + self.values.max(gathering)

@@ -10,8 +10,9 @@ use polygrad_tensor::Tensor;
 use super::DataParallel;
 
 impl DataParallel {
-    /// Fails unless every rank's model has the same parameters and buffers with the same values, and every rank gives the same texts. Each
-    /// text comes with what a rank has where its own is another one, as in `other data`. Every rank has to call it.
+    /// Fails unless every rank's model has the same parameters and buffers with the same values, and every rank gives
+    /// the same texts. Each text comes with what a rank has where its own is another one, as in `other data`. Every
+    /// rank has to call it.
     ///
     /// # Errors
     /// The first thing that differs, and the first rank on which it does; those of the group and the device.

@@ -8,17 +8,21 @@ use polygrad_nn::optim::Optimizer;
 use polygrad_nn::{Param, StateDict};
 use polygrad_tensor::{Gradients, Tensor, no_grad};
 
-/// An optimizer whose moments are spread over the ranks of a group: each keeps those of an equal piece of every parameter, changes that piece, and
-/// gets the others' pieces from them. Parameters end as without it, to the last bit or nearly so.
+/// An optimizer whose moments are spread over the ranks of a group: each keeps those of an equal piece of every
+/// parameter, changes that piece, and gets the others' pieces from them. Parameters end as without it, to the last bit
+/// or nearly so.
 ///
-/// Gradients are those of all ranks together, as [`DataParallel`](crate::DataParallel) gives them. [`Optimizer::state_dict`] puts the whole state together, so that a
-/// checkpoint is an ordinary one and any number of ranks goes on from it; every rank has to call it.
+/// Gradients are those of all ranks together, as [`DataParallel`](crate::DataParallel) gives them.
+/// [`Optimizer::state_dict`] puts the whole state together, so that a checkpoint is an ordinary one and any number of
+/// ranks goes on from it; every rank has to call it.
 ///
 /// It is for optimizers that change each element by itself: not for Muon or LAMB.
 ///
-/// Where a rank is lost, so is its part of the moments: those who are left take pieces anew, and their moments from the last checkpoint.
+/// Where a rank is lost, so is its part of the moments: those who are left take pieces anew, and their moments from the
+/// last checkpoint.
 ///
-/// Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), its first stage.
+/// Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), its first
+/// stage.
 pub struct ShardedOptimizer<O> {
     inner: O,
     build: Box<Build<O>>,
@@ -32,7 +36,8 @@ pub struct ShardedOptimizer<O> {
 /// Makes the inner optimizer of pieces.
 type Build<O> = dyn Fn(Vec<Param>) -> Result<O>;
 
-/// This rank's part of a parameter: as long as everybody else's, with zeros at its end where the parameter is at its own.
+/// This rank's part of a parameter: as long as everybody else's, with zeros at its end where the parameter is at its
+/// own.
 struct Piece {
     name: String,
     whole: Param,
@@ -75,8 +80,8 @@ fn owned(pieces: &[Piece]) -> Vec<Param> {
 }
 
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// An optimizer that `build` makes of pieces of the parameters, and of others when a rank is lost. Pieces have the parameters' order and names, and
-    /// one axis each. Each rank gives the same parameters with the same values.
+    /// An optimizer that `build` makes of pieces of the parameters, and of others when a rank is lost. Pieces have the
+    /// parameters' order and names, and one axis each. Each rank gives the same parameters with the same values.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -91,7 +96,9 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     /// # let device = Device::<polygrad_cpu::Cpu>::default().into_any();
     /// # let group = Arc::new(Threads::group(1, Duration::from_secs(60))?.remove(0));
     /// let model = Linear::new(8, 2, &device)?;
-    /// let optimizer = ShardedOptimizer::new(group, model.parameters(), |pieces| AdamConfig::adamw(1e-3).build(pieces))?;
+    /// let optimizer = ShardedOptimizer::new(group, model.parameters(), |pieces| {
+    ///     AdamConfig::adamw(1e-3).build(pieces)
+    /// })?;
     /// # Ok(())
     /// # }
     /// ```

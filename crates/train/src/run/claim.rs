@@ -10,7 +10,7 @@ use polygrad_core::{Error, Result};
 
 use super::{LOCK, RunFolder, failed, shown};
 
-/// A run folder that this process trains in: until this goes, no other process on this machine does.
+/// A run folder that this process trains in. Until this is dropped, no other process on this machine can.
 #[derive(Debug)]
 pub struct Run {
     folder: RunFolder,
@@ -18,10 +18,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A folder for a new run, which is made if it is not there. One that a kill has left before its run had a first checkpoint is taken, too.
+    /// Claims a folder for a new run, and creates it if need be. A folder that a killed run left before its first
+    /// checkpoint is taken, too.
     ///
     /// # Errors
-    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the root of a file system.
+    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the
+    /// root of a file system.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).map_err(|e| Error::io("create the folder", path, e))?;
@@ -61,17 +63,19 @@ impl Run {
     /// Goes on with a run that has a checkpoint.
     ///
     /// # Errors
-    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder that cannot be written.
+    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder
+    /// that cannot be written.
     pub fn resume(path: impl AsRef<Path>) -> Result<Self> {
         let folder = RunFolder::new(path.as_ref());
-        // Nothing is left in a folder of something else.
+        // Checked before locking, so that no lock file is left in a folder of something else.
         folder.must_have_begun()?;
         let run = Self::lock(folder)?;
         run.must_have_begun()?;
         Ok(run)
     }
 
-    /// [`Run::resume`] where there is a checkpoint, else [`Run::create`]: what a program wants that is started again after each interruption.
+    /// [`Run::resume`] if there is a checkpoint, else [`Run::create`]: for programs that are restarted
+    /// after each interruption.
     ///
     /// # Errors
     /// Those of the two.
@@ -89,13 +93,13 @@ impl Run {
         Ok(Self { folder, lock })
     }
 
-    /// Fails unless this still is the folder that was claimed, with its run in it.
+    /// Fails if the folder or the run in it is no longer the one that was claimed.
     ///
     /// # Errors
     /// It was removed or replaced, or its `config.json` was; or whatever the file system says.
     pub fn check(&self) -> Result<()> {
         let path = self.path();
-        // Asked first: of a folder that is replaced between the two questions, the lock is the one that tells.
+        // Checked first, so that a folder that is replaced in between is still noticed by its lock.
         let has_config = self.config().is_file();
         let holds = self.lock.holds().map_err(|e| Error::io("read", path, e))?;
         if holds && has_config {
@@ -115,10 +119,10 @@ impl Run {
         .with_hint("bring the folder back and go on from its last checkpoint, or start a new run"))
     }
 
-    /// Removes what the run has left so far, and nothing else; for a run that could not begin.
+    /// Removes the files that the run has written so far, and nothing else: for a run that could not begin.
     pub fn clear(&self) {
         for file in self.ours() {
-            // There may be none, and where the disk refuses, the error that led here is the one to report.
+            // Errors are ignored: there may be no files, and the error that led here is the one to report.
             let _ = fs::remove_file(file);
         }
     }

@@ -1,8 +1,9 @@
 //! A TensorBoard event file.
 //!
-//! Each record is TFRecord framing — length, masked CRC-32C of the length, data, masked CRC-32C of the data — around a protobuf `Event`
-//! (`tensorflow/core/util/event.proto`, `…/framework/summary.proto`, `tensorboard/plugins/hparams/*.proto`). Written by hand, since the few
-//! messages that are needed are shorter than what a protobuf library takes.
+//! Each record is TFRecord framing — length, masked CRC-32C of the length, data, masked CRC-32C of the data — around a
+//! protobuf `Event` (`tensorflow/core/util/event.proto`, `…/framework/summary.proto`,
+//! `tensorboard/plugins/hparams/*.proto`). Written by hand, since the few messages that are needed are shorter than
+//! what a protobuf library takes.
 
 use std::io::Read;
 use std::path::Path;
@@ -37,7 +38,7 @@ const BUCKETS: usize = 30;
 pub struct SummaryWriter(Log);
 
 impl SummaryWriter {
-    /// Starts a file at `path`, in place of one that is there. TensorBoard takes any file whose name contains `tfevents`.
+    /// Starts a file at `path`, replacing any that is there. TensorBoard reads any file whose name contains `tfevents`.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -47,8 +48,8 @@ impl SummaryWriter {
         Log::create(path.as_ref(), &frame(&event.0)).map(Self)
     }
 
-    /// Goes on with the file at `path` as it was after `step` steps, dropping what came later and a record that a crash cut short. Without a
-    /// file a new one is started.
+    /// Continues the file at `path` from its state after `step` steps: later records, and one that a crash cut short,
+    /// are dropped. If there is no file, a new one is started.
     ///
     /// # Errors
     /// A file that cannot be read or written, or that is damaged before its last record.
@@ -81,7 +82,8 @@ impl SummaryWriter {
     /// A number at a step, under a tag such as `loss/train`.
     ///
     /// # Errors
-    /// Whatever the file system says, and a file that was removed or replaced meanwhile; so for all that follows.
+    /// Any error of the file system, and a file that was removed or replaced since it was opened; the same holds
+    /// for the methods below.
     pub fn add_scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
         self.add_scalars(&[(tag, value)], step)
     }
@@ -98,7 +100,8 @@ impl SummaryWriter {
         self.add(step, &summary)
     }
 
-    /// How the values of a tensor are distributed, in 30 buckets of equal width. Values that are not finite are left out.
+    /// How the values of a tensor are distributed, in 30 buckets of equal width. Values that are not
+    /// finite are left out.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`], and when the device fails.
@@ -159,7 +162,8 @@ impl SummaryWriter {
         self.add(step, Message::default().message(1, &value))
     }
 
-    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared: for TensorBoard's tab of that name.
+    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared: for
+    /// TensorBoard's tab of that name.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`].
@@ -191,7 +195,7 @@ impl SummaryWriter {
                 .bytes(1, b"hparams")
                 .message(2, Message::default().message(field, content));
             let mut value = Message::default();
-            // The last is a tensor of no elements: what a value without a number has to hold.
+            // The last field is an empty tensor, which a value without a number has to have.
             value
                 .bytes(1, tag.as_bytes())
                 .message(9, Message::default().message(1, &plugin))
@@ -341,8 +345,8 @@ fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc.value().rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The data of each record; the offset of a damaged one, after which there are no more. A torn record at the very end
-/// is left out.
+/// The data of each record, or the offset of a damaged one, which ends the iteration. An incomplete record at the
+/// very end is left out.
 fn records(bytes: &[u8]) -> impl Iterator<Item = std::result::Result<&[u8], usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {

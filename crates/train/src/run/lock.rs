@@ -11,11 +11,11 @@ use polygrad_nn::{lies_at, open_own};
 
 use super::{failed, shown, unopened};
 
-/// How long an owner may take to write down who it is: a disk that others write gigabytes to keeps it waiting.
+/// How long the owner of a lock may take to write its process id: on a busy disk that can take a while.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A locked file with the owner's process id in it. The system drops the lock with the process, however that ends; the file goes when this
-/// goes, and only a kill leaves it.
+/// A locked file that contains the owner's process id. The system releases the lock when the process ends, however it
+/// ends. Dropping this removes the file; only a kill leaves it behind.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
@@ -39,7 +39,7 @@ impl Lock {
                     ));
                 }
             }
-            // Between opening and locking, the owner of before may have removed the file.
+            // Between opening and locking, the previous owner may have removed the file.
             if !lies_at(&file, &path).map_err(|e| Error::io("read", &path, e))? {
                 continue;
             }
@@ -50,7 +50,7 @@ impl Lock {
         }
     }
 
-    /// Whether the locked file still lies where it lay.
+    /// Whether the locked file is still at its path.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -61,7 +61,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Elsewhere it could not be told afterwards whose file it is. What cannot be removed does no harm: it is no longer locked.
+        // Only on Unix can it be told afterwards whose file this is. A file that cannot be removed does no harm, since
+        // it is no longer locked.
         if cfg!(unix) && self.holds().is_ok_and(|holds| holds) {
             let _ = fs::remove_file(&self.path);
         }
@@ -71,7 +72,7 @@ impl Drop for Lock {
 fn taken(file: &mut File, folder: &Path) -> Error {
     let started = Instant::now();
     let mut text = String::new();
-    // Some systems do not let others read what is locked; then the number stays unknown.
+    // Some systems do not let other processes read a locked file; then the process id stays unknown.
     while file.read_to_string(&mut text).is_ok() && !text.ends_with('\n') && started.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(10));
     }

@@ -17,7 +17,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Replaces what lies at `path` by `bytes`, all or nothing, and opens it.
+    /// Replaces the file at `path` by one with `bytes`, atomically, and opens it.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -33,7 +33,7 @@ impl Log {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// Whatever the file system says, and a file that was removed or replaced since it was opened.
+    /// Any error of the file system, and a file that was removed or replaced since it was opened.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let unwritten = |e| Error::io("append to", &self.path, e);
         if !lies_at(&self.file, &self.path).map_err(unwritten)? {
@@ -45,7 +45,7 @@ impl Log {
         self.file.write_all(bytes).map_err(unwritten)
     }
 
-    /// Brings to the disk what was appended.
+    /// Flushes to the disk what was appended.
     ///
     /// # Errors
     /// Whatever the file system says.

@@ -20,12 +20,12 @@ pub use rows::{Row, Split};
 /// The file that says that a process trains in a folder.
 const LOCK: &str = "run.lock";
 
-/// The folder of a run, and where its files are, whether they are there or not.
+/// The folder of a run, and the paths of its files, which need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// That at a path, which need not be there.
+    /// The run folder at a path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -80,7 +80,7 @@ impl RunFolder {
         self.0.join("best.safetensors")
     }
 
-    /// All that is needed to go on.
+    /// Everything that is needed to resume.
     pub fn checkpoint(&self) -> PathBuf {
         self.0.join("checkpoint.safetensors")
     }
@@ -105,7 +105,7 @@ impl RunFolder {
         &self.0
     }
 
-    /// The files of a run, that which makes it one last.
+    /// The files of a run; last the one that makes a folder a run.
     fn ours(&self) -> [PathBuf; 7] {
         [
             self.config(),
@@ -119,12 +119,12 @@ impl RunFolder {
     }
 }
 
-/// A path without what would steer the terminal or break the line.
+/// A path without control characters, which could steer the terminal or break the line.
 pub(crate) fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
-/// What a run folder is not fit for.
+/// An error about a run folder that cannot be used.
 pub(crate) fn failed(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Io, message.into())
 }
@@ -139,7 +139,7 @@ pub(crate) fn unopened(action: &str, path: &Path, error: std::io::Error) -> Erro
     }
 }
 
-/// Replaces the content of `path` by `bytes`, all or nothing.
+/// Replaces the content of `path` by `bytes`, atomically.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_file(path, |file| file.write_all(bytes))
 }

@@ -38,8 +38,8 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// Six digits behind the point, or seven significant ones where that would lose too much. The figure itself is written the same again: a
-/// checkpoint knows the lines by their CRC.
+/// Six decimals, or seven significant digits where six decimals would lose too much. A figure that was read back is
+/// written the same way again, since a checkpoint knows the lines by their CRC.
 fn figure(x: f64) -> String {
     let scientific = format!("{x:.6e}");
     let rounded: f64 = scientific.parse().unwrap_or(x);
@@ -111,7 +111,7 @@ impl Columns {
     }
 }
 
-/// What a checkpoint knows of the rows that were there with it, so that those of another run are told from them.
+/// What a checkpoint stores about the rows that were written before it, to tell them from those of another run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     rows: usize,
@@ -155,8 +155,9 @@ impl Rows {
         })
     }
 
-    /// Goes on with the file at `path` as it was at a checkpoint after `step` steps, which knows its rows by `mark`: rows after these are
-    /// dropped, as is a last line that a crash cut short. Without a file a new one is started; a notice tells of the rows that are lost.
+    /// Continues the file at `path` from a checkpoint after `step` steps, which knows its rows by `mark`. Later rows
+    /// are dropped, as is a last line that a crash cut short. If there is no file, a new one is started, and a notice
+    /// tells which rows are lost.
     ///
     /// # Errors
     /// A file that cannot be read or written, a line in it that is none of ours, or other rows than the checkpoint's.
@@ -164,7 +165,8 @@ impl Rows {
         let there = path.exists();
         let mut rows = if there { read(path, &columns)? } else { Vec::new() };
         rows.retain(|row| row.step <= step);
-        // Others of the same step may have come after the checkpoint, such as those at the end of its epoch.
+        // Further rows of the same step may have been written after the checkpoint, such as those at
+        // the end of its epoch.
         rows.truncate(mark.rows);
         let (found, count) = (Mark::of(&columns, &rows), rows.len());
         if found != *mark && there {
@@ -198,7 +200,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Brings the rows to the disk, and tells what a checkpoint must know of them.
+    /// Flushes the rows to the disk, and returns what a checkpoint must store about them.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -220,7 +222,7 @@ impl Rows {
 #[derive(Default)]
 pub(crate) struct Unwritten {
     rows: Vec<Row>,
-    /// How many the run had before.
+    /// How many rows the run had before this process started.
     earlier: usize,
 }
 
@@ -229,7 +231,7 @@ impl Unwritten {
         self.rows.push(row);
     }
 
-    /// Goes on from a checkpoint, be it the one to start from: rows that it does not know will come again.
+    /// Goes back to a checkpoint, or to the start: rows that it does not know will be measured again.
     pub(crate) fn go_back(&mut self, mark: &Mark) {
         if self.rows.is_empty() {
             self.earlier = mark.rows;

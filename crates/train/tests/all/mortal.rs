@@ -10,7 +10,8 @@ use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reducti
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_train::{Event, Progress, RunFolder};
 
-/// A rank's end of a group, and of those that follow from it, which is gone for the others once it has made so many collectives.
+/// A rank's end of a group, and of those that follow from it, which is gone for the others once it has made
+/// so many collectives.
 #[derive(Debug)]
 pub(crate) struct Mortal {
     group: Mutex<Option<Arc<dyn Communicator>>>,
@@ -79,7 +80,8 @@ impl Communicator for Mortal {
     // Who is killed does not say that it gives up.
 }
 
-/// Runs `f` on so many ranks, of which some are lost at their so-manieth collective; what each gives, and how many collectives it has made.
+/// Runs `f` on so many ranks, of which some are lost at their so-manieth collective; what each gives, and how many
+/// collectives it has made.
 pub(crate) fn mortals<R: Send>(
     size: usize,
     deaths: &[(usize, usize)],

@@ -1,4 +1,5 @@
-//! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors that all of them see.
+//! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors
+//! that all of them see.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -393,7 +394,8 @@ thread_local! {
     static SEEN: std::cell::RefCell<Vec<i64>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Trains with a loss that takes down what it sees; gives what was seen in steps that were taken, unless this rank fails, and the weights.
+/// Trains with a loss that takes down what it sees; gives what was seen in steps that were taken, unless this rank
+/// fails, and the weights.
 fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: u64) -> (Vec<i64>, Option<StateDict>) {
     manual_seed(5);
     let device = device();
@@ -470,7 +472,8 @@ fn those_who_are_left_go_on_without_losing_an_example() {
 
 type Trained = (Ended, Vec<String>, StateDict, Vec<(u64, Split)>);
 
-/// Trains with spread moments in the folder of a run, if there is one; gives what was told, the weights, and which rows there are.
+/// Trains with spread moments in the folder of a run, if there is one; gives what was told, the weights, and
+/// which rows there are.
 fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>, stops_at: u64) -> Result<Trained> {
     let notices = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let (told, copied) = (std::rc::Rc::clone(&notices), copy.map(Path::to_owned));
@@ -499,7 +502,8 @@ fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>
     Ok((summary.ended, notices, trainer.model().state_dict()?, rows))
 }
 
-/// Trains with spread moments while ranks are lost: those who are left end alike, and as those would who go on from the same checkpoint.
+/// Trains with spread moments while ranks are lost: those who are left end alike, and as those would who go on from
+/// the same checkpoint.
 fn check_spread(size: usize, deaths: &[(usize, usize)]) {
     let scene = tempdir().unwrap();
     let (path, copy) = (scene.path().join("run"), scene.path().join("copy"));

@@ -177,7 +177,8 @@ fn accumulated_batches_are_one_large_batch() {
         assert_eq!(summary.steps, 7);
         weights(&trainer).concat()
     };
-    // In the second case the last batch of an epoch has 3 examples, in the third 4 of 20, and there only one large one is the same.
+    // In the second case the last batch of an epoch has 3 examples, in the third 4 of 20, and there only one
+    // large one is the same.
     for (count, large, small, accumulate) in [(64, 16, 4, 4), (15, 15, 4, 4), (20, 20, 16, 2), (21, 21, 10, 4)] {
         for captured in [false, true] {
             let wanted = trained(count, large, 1, false);

@@ -1,9 +1,10 @@
-//! One half of `cargo xtask cross`, which proves that weights cross between Polygrad and PyTorch in both directions, through safetensors and
-//! nothing else. `scripts/cross_pytorch.py` is the other half.
+//! One half of `cargo xtask cross`, which proves that weights cross between Polygrad and PyTorch in both directions,
+//! through safetensors and nothing else. `scripts/cross_pytorch.py` is the other half.
 //!
-//! `crossing write DIR` makes each model with random weights and writes `DIR/polygrad/<model>.safetensors`, its state dict, and beside it
-//! `<model>.answers.safetensors`: inputs, the output, what the output is weighted with for a loss, and all gradients. `crossing check DIR`
-//! reads what PyTorch wrote into `DIR/pytorch` in the same way, computes the answers again, and compares: outputs to 1e-5, gradients to 1e-4.
+//! `crossing write DIR` makes each model with random weights and writes `DIR/polygrad/<model>.safetensors`, its state
+//! dict, and beside it `<model>.answers.safetensors`: inputs, the output, what the output is weighted with for a loss,
+//! and all gradients. `crossing check DIR` reads what PyTorch wrote into `DIR/pytorch` in the same way, computes the
+//! answers again, and compares: outputs to 1e-5, gradients to 1e-4.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, as the judges read them:
-//! `cargo run -p polygrad-judging --bin exported -- FOLDER`.
+//! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, as the
+//! judges read them: `cargo run -p polygrad-judging --bin exported -- FOLDER`.
 
 #[path = "../../../../crates/onnx/tests/export/zoo.rs"]
 mod zoo;

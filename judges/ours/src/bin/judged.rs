@@ -1,6 +1,6 @@
-//! Runs ONNX files in every engine of this build, each file at two sizes, and prints the largest differences from the answers that lie
-//! beside it: `cargo run -p polygrad-judging --features ort,rten --bin judged -- FOLDER`, with a folder that the program `exported` wrote, or
-//! scripts/pytorch_exports.py.
+//! Runs ONNX files in every engine of this build, each file at two sizes, and prints the largest differences from the
+//! answers that lie beside it: `cargo run -p polygrad-judging --features ort,rten --bin judged -- FOLDER`, with a
+//! folder that the program `exported` wrote, or scripts/pytorch_exports.py.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

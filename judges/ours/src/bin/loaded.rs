@@ -1,6 +1,6 @@
 //! Loads the state dicts that PyTorch wrote into our own models and compares with PyTorch's answers:
-//! `cargo run -p polygrad-judging --bin loaded -- FOLDER`, with a folder that scripts/pytorch_exports.py wrote. The other way round is
-//! scripts/pytorch_judge.py.
+//! `cargo run -p polygrad-judging --bin loaded -- FOLDER`, with a folder that scripts/pytorch_exports.py wrote. The
+//! other way round is scripts/pytorch_judge.py.
 
 #[path = "../../../../crates/onnx/tests/export/zoo.rs"]
 mod zoo;

@@ -48,8 +48,8 @@ impl Filters {
         Ok(out)
     }
 
-    /// Packs the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round, and `weight` is
-    /// `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
+    /// Packs the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round,
+    /// and `weight` is `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
     ///
     /// # Errors
     /// When memory runs out.
@@ -64,7 +64,8 @@ impl Filters {
             for input in 0..g.inputs {
                 let from = weight.at(((group * g.inputs + input) * g.outputs + first) * taps);
                 for tap in 0..taps {
-                    // SAFETY: the panel has a row of `width` places for each input and tap; the filters have these taps.
+                    // SAFETY: the panel has a row of `width` places for each input and tap; the
+                    // filters have these taps.
                     unsafe {
                         let row = to.add((input * taps + tap) * out.width);
                         (0..columns).for_each(|j| row.add(j).write(from.add(j * taps + taps - 1 - tap).read()));

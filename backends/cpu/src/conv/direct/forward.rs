@@ -20,8 +20,8 @@ const MAX_ROWS: usize = 320;
 /// Positions of a task, about.
 const POSITIONS: usize = 256;
 
-/// Bytes of images with a border that are copied at a time, about, unless the filters are larger: they stay in the second-level cache while
-/// all filters go over them.
+/// Bytes of images with a border that are copied at a time, about, unless the filters are larger: they stay in the
+/// second-level cache while all filters go over them.
 const COPY: usize = 512 << 10;
 
 /// Tasks for each thread, at least, if there are so many.
@@ -176,8 +176,9 @@ impl Kernel for Part<'_> {
 }
 
 impl Part<'_> {
-    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the sums. No closure is called with
-    /// them: with a tile in it, it may stay a function of its own, without the vector instructions.
+    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the
+    /// sums. No closure is called with them: with a tile in it, it may stay a function of its own, without the
+    /// vector instructions.
     #[inline(always)]
     fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
         let places = self.batch.places.len();
@@ -232,7 +233,8 @@ impl Part<'_> {
         }
     }
 
-    /// Brings the sums, which lie position by position, into the output's planes, and does what follows while they are in the cache.
+    /// Brings the sums, which lie position by position, into the output's planes, and does what follows while
+    /// they are in the cache.
     #[inline(always)]
     unsafe fn bring_out<S: Simd>(&self, s: S) {
         let Batch { g, first, .. } = *self.batch;

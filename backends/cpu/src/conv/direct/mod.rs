@@ -1,7 +1,9 @@
-//! Convolution without columns: patches are read where they lie in the images, which are copied with their border if they have one.
+//! Convolution without columns: patches are read where they lie in the images, which are copied with their
+//! border if they have one.
 //!
-//! A product's rows are output positions and its columns output channels, so that the filters are packed once for the whole batch, and
-//! every place of a patch is at the same distance from the patch's first for all patches: a table of distances takes the place of columns.
+//! A product's rows are output positions and its columns output channels, so that the filters are packed once for the
+//! whole batch, and every place of a patch is at the same distance from the patch's first for all patches: a table of
+//! distances takes the place of columns.
 
 mod filters;
 mod forward;
@@ -27,7 +29,8 @@ pub(super) fn fits(g: &Geometry) -> bool {
     g.outputs >= FEW_OUTPUTS && g.inputs > 0 && g.stride[2] <= MAX_STEP
 }
 
-/// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where a stride leaves gaps.
+/// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where
+/// a stride leaves gaps.
 pub(super) fn of_input_grad(g: &Geometry) -> Option<Geometry> {
     let reach = |axis: usize| (g.kernel[axis] - 1) * g.dilation[axis];
     let padding = |axis: usize| reach(axis).checked_sub(g.padding[axis]);

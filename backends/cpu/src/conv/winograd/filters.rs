@@ -9,8 +9,8 @@ use crate::gemm::NV;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 
-/// The transformed filters of all groups: for each place of a patch, and each panel of output channels, a row of these channels for each
-/// input channel.
+/// The transformed filters of all groups: for each place of a patch, and each panel of output channels, a row of these
+/// channels for each input channel.
 pub(in crate::conv) struct Filters {
     values: Buffer,
     groups: usize,
@@ -34,8 +34,8 @@ impl Filters {
         unsafe { Self::transformed(device, g, weight, false) }
     }
 
-    /// Transforms the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round, and `weight` is
-    /// `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
+    /// Transforms the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way
+    /// round, and `weight` is `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
     ///
     /// # Safety
     /// `weight` holds these filters.

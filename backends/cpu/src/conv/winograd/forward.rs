@@ -203,7 +203,8 @@ impl Kernel for Products<'_> {
                             // Whole registers: the products' rows are as long as panels.
                             n: (self.channels - left).next_multiple_of(S::N).min(width),
                         };
-                        // SAFETY: patches and products have a row for each tile, and the panel one for each input channel.
+                        // SAFETY: patches and products have a row for each tile, and the panel one
+                        // for each input channel.
                         unsafe { any_tile(s, end - start, input, out, update) };
                     }
                 }

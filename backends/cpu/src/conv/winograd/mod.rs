@@ -1,8 +1,9 @@
-//! Convolution with windows of 3 × 3 by Winograd's F(2 × 2, 3 × 3): tiles of 2 × 2 outputs are computed from patches of 4 × 4 inputs with 16
-//! multiplications where there were 36.
+//! Convolution with windows of 3 × 3 by Winograd's F(2 × 2, 3 × 3): tiles of 2 × 2 outputs are computed from patches of
+//! 4 × 4 inputs with 16 multiplications where there were 36.
 //!
-//! Patches and filters are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`; for each of the 16 places of a patch one matrix product over the
-//! channels follows, `M = V U`; and the outputs are `Y = Aᵀ M A`. Registers hold neighbouring channels.
+//! Patches and filters are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`; for each of the 16 places of a patch one
+//! matrix product over the channels follows, `M = V U`; and the outputs are `Y = Aᵀ M A`. Registers hold
+//! neighbouring channels.
 //!
 //! Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015, section 4.1.
 
@@ -117,7 +118,8 @@ fn input_frame(g: &Geometry, tiles: Tiles) -> Frame {
     }
 }
 
-/// Channels in whole panels of a product, and an odd number of registers, so that rows do not meet in few places of the cache.
+/// Channels in whole panels of a product, and an odd number of registers, so that rows do not meet in few
+/// places of the cache.
 fn padded(channels: usize, lanes: usize) -> usize {
     channels.next_multiple_of(NV * lanes) + lanes
 }

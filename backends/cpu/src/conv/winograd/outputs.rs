@@ -16,7 +16,8 @@ pub(super) struct Outputs<'a> {
     /// The first channel, counted over all groups, and how many there are.
     pub(super) first: usize,
     pub(super) channels: usize,
-    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, registers of channels.
+    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one,
+    /// registers of channels.
     pub(super) from: *const f32,
     pub(super) step: usize,
     pub(super) place: usize,
@@ -37,7 +38,8 @@ impl Kernel for Outputs<'_> {
         for channel in (0..self.channels).step_by(S::N) {
             let mut from = self.from.wrapping_add(channel);
             for (image, lines) in self.tiles.images(self.lines.clone()) {
-                // SAFETY: the products have these tiles, the output these rows, columns and channels, the scratch room for the pixels.
+                // SAFETY: the products have these tiles, the output these rows, columns and channels, the scratch
+                // room for the pixels.
                 unsafe {
                     for line in lines.clone() {
                         for tile in 0..self.tiles.width {

@@ -35,7 +35,8 @@ pub(super) struct Patches {
     pub(super) lines: Range<usize>,
     /// Has [`room`] elements, all 0.
     pub(super) scratch: *mut f32,
-    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, a register of channels.
+    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, a
+    /// register of channels.
     pub(super) to: *mut f32,
     pub(super) step: usize,
     pub(super) place: usize,

@@ -31,8 +31,8 @@ impl Planes {
         self.height * self.width
     }
 
-    /// Reads rows of an image, counted with the border, to pixels of a register's length, which are 0 where the border and further
-    /// channels are.
+    /// Reads rows of an image, counted with the border, to pixels of a register's length, which are 0 where the border
+    /// and further channels are.
     ///
     /// # Safety
     /// The planes must have the image, and `to` room for the rows, whose borders on the left and right are 0 already.

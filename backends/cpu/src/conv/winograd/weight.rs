@@ -1,4 +1,5 @@
-//! The weight's gradient: `dg = Gᵀ (Σ (A e Aᵀ) V) G` over all tiles, where `e` is the output's gradient and `V` the transformed patches.
+//! The weight's gradient: `dg = Gᵀ (Σ (A e Aᵀ) V) G` over all tiles, where `e` is the output's gradient and `V` the
+//! transformed patches.
 
 use polygrad_core::Result;
 
@@ -175,7 +176,8 @@ impl Kernel for Products {
 /// `Gᵀ u G` of a filter's sums.
 struct Filter {
     inputs: usize,
-    /// The filter's first input channel in the first place, the other places `place` elements apart; whole registers of channels.
+    /// The filter's first input channel in the first place, the other places `place` elements apart; whole
+    /// registers of channels.
     from: *const f32,
     place: usize,
     to: *mut f32,
@@ -190,7 +192,8 @@ impl Kernel for Filter {
         let mut taps = [0f32; 16 * 16];
         let mut turned = [0f32; 16 * 16];
         for first in (0..self.inputs).step_by(S::N) {
-            // SAFETY: the sums have whole registers of channels, the filter these channels and their taps, the arrays room for squares.
+            // SAFETY: the sums have whole registers of channels, the filter these channels and their taps, the
+            // arrays room for squares.
             unsafe {
                 let mut columns = [[s.splat(0.0); 3]; 4];
                 for (x, column) in columns.iter_mut().enumerate() {

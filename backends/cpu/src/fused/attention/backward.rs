@@ -47,8 +47,8 @@ pub(crate) fn attention_backward(
             let (q, grad, to_q) = (of_block(q).readable(), of_block(grad).readable(), of_block(to_q));
             let square = |ptr: *mut f32| Mat::new(ptr.cast_const(), keys.cast_signed(), 1);
             let dims = |m, n, k| Dims { m, n, k };
-            // SAFETY: the matrices are parts of the tensors, there is room for a block, and each matrix of the results is written by
-            // one task.
+            // SAFETY: the matrices are parts of the tensors, there is room for a block, and each matrix of the results
+            // is written by one task.
             unsafe {
                 task.weights(i, block, weights)?;
                 let c = MatMut::new(scores, keys.cast_signed(), 1);

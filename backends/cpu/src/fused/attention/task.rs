@@ -233,7 +233,8 @@ impl Masks {
     }
 }
 
-/// A new tensor whose matrices lie as those of heads do that are brought together again, so that doing so copies nothing.
+/// A new tensor whose matrices lie as those of heads do that are brought together again, so that
+/// doing so copies nothing.
 pub(super) struct Output {
     tensor: CpuTensor,
     layout: Layout,

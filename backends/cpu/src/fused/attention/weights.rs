@@ -55,8 +55,8 @@ impl Kernel for Softmax {
 
 /// The weights' gradient to that of the products of queries and keys, in place: `scale · w (g − Σ w g)`.
 ///
-/// Where one weight is nearly 1, its g and the mean are nearly the same, and the rounding of the mean would be all that is left of their difference: so
-/// the mean of what is left of g is taken off, too.
+/// Where one weight is nearly 1, its g and the mean are nearly the same, and the rounding of the mean would be all that
+/// is left of their difference: so the mean of what is left of g is taken off, too.
 pub(super) struct ToScores {
     pub(super) weights: *const f32,
     pub(super) grad: *mut f32,

@@ -129,7 +129,8 @@ impl Kernel for Forward<'_> {
         }
         for (row, &class) in self.classes.iter().enumerate() {
             let x = self.x.wrapping_add(row * n);
-            // SAFETY: the row is inside the logits, the class inside the row, and the results have one place for each row.
+            // SAFETY: the row is inside the logits, the class inside the row, and the results have
+            // one place for each row.
             unsafe {
                 let most = max_row(s, x, n);
                 let top = s.splat(most);

@@ -89,7 +89,8 @@ pub(super) unsafe fn forward<S: Simd>(s: S, task: &Forward<'_>) {
     }
 }
 
-/// The gradients of all rows: as many rows at a time as a register has lanes are as many registers as there are classes.
+/// The gradients of all rows: as many rows at a time as a register has lanes are as many registers
+/// as there are classes.
 ///
 /// # Safety
 /// As for the rows of [`Backward`].
@@ -112,7 +113,8 @@ pub(super) unsafe fn backward<S: Simd>(s: S, task: &Backward<'_>) {
             grads[row * n..][..n].fill(grad);
         }
         let (x, to, count) = (x.wrapping_add(first * n), to.wrapping_add(first * n), classes.len() * n);
-        // SAFETY: the block's rows are inside logits and output, its classes inside the rows, and the arrays have room for all lanes.
+        // SAFETY: the block's rows are inside logits and output, its classes inside the rows, and the arrays
+        // have room for all lanes.
         unsafe {
             for at in (0..count).step_by(S::N) {
                 let left = S::N.min(count - at);

@@ -170,8 +170,8 @@ pub(super) struct All;
 extreme!(Any u8, 0, |acc, x| acc | x);
 extreme!(All u8, 1, |acc, x| acc & x);
 
-/// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an `Option`.
-/// 16-bit floats have no folds of their own.
+/// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an
+/// `Option`. 16-bit floats have no folds of their own.
 macro_rules! with_fold {
     ($op:expr, $dtype:expr, $T:ident, $F:ident => $body:expr) => {
         match ($op, $dtype) {

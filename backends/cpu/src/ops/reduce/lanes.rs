@@ -118,7 +118,8 @@ unsafe fn strided_block<T: Copy, F: Fold<T>>(from: *const u8, step: isize, n: us
     total
 }
 
-/// Folds `count` rows, `step` bytes apart, of as many neighbouring elements as there are results, joining them to those.
+/// Folds `count` rows, `step` bytes apart, of as many neighbouring elements as there are results,
+/// joining them to those.
 pub(super) struct Across<'a, T, F: Fold<T>> {
     from: *const u8,
     step: isize,

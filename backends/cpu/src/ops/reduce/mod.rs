@@ -166,8 +166,8 @@ impl Plan {
         (i / in_row * width + column, strip.min(width - column))
     }
 
-    /// Folds elements `start..end` of the reduced axes for `n` neighbouring outputs from `first` on, and hands each result to
-    /// `done` with its number. Cuts inside a row occur where there is but one row.
+    /// Folds elements `start..end` of the reduced axes for `n` neighbouring outputs from `first` on, and hands each
+    /// result to `done` with its number. Cuts inside a row occur where there is but one row.
     fn fold<T: Copy + 'static, F: Fold<T>>(
         &self,
         level: Option<Level>,

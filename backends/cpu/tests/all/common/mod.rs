@@ -25,7 +25,8 @@ fn run(device: &AnyDevice, case: Case<'_>) -> Result<Vec<HostTensor>> {
     case(device)?.iter().map(AnyBackend::to_host).collect()
 }
 
-/// How far results may be from the reference's, relative to the larger of 1 and the value: a few units of the last place.
+/// How far results may be from the reference's, relative to the larger of 1 and the value: a few
+/// units of the last place.
 pub(crate) fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-13,

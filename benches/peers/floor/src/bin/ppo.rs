@@ -1,13 +1,13 @@
-//! PPO on CartPole with CleanRL's settings, written for nothing else: what a program without a tensor API takes for the workload
-//! `cartpole-cleanrl` of `cargo bench -p polygrad-rl --bench ppo`, on one thread.
+//! PPO on CartPole with CleanRL's settings, written for nothing else: what a program without a tensor API takes for the
+//! workload `cartpole-cleanrl` of `cargo bench -p polygrad-rl --bench ppo`, on one thread.
 //!
 //! ```sh
 //! cargo run --release --bin ppo -- 1     # the seed
 //! ```
 //!
-//! Networks' features are kept in panels, as in the perceptrons of the floor; bias, tanh and tanh's gradient are taken tile by tile of the
-//! products, loss and gradient in one pass over the rows, and nothing is allocated in an iteration. The arithmetic is that of CleanRL's
-//! `ppo.py`, in f32; the environment's in f64.
+//! Networks' features are kept in panels, as in the perceptrons of the floor; bias, tanh and tanh's gradient are taken
+//! tile by tile of the products, loss and gradient in one pass over the rows, and nothing is allocated in an iteration.
+//! The arithmetic is that of CleanRL's `ppo.py`, in f32; the environment's in f64.
 
 #[path = "../loss.rs"]
 #[allow(dead_code, reason = "perceptrons need the rest")]
@@ -42,7 +42,8 @@ const ENTROPY: f32 = 0.01;
 const VALUE: f32 = 0.5;
 const MAX_NORM: f32 = 0.5;
 
-/// Where parameters of a network begin among its rows. Weights of hidden layers are [in, out], those of the last [out, in].
+/// Where parameters of a network begin among its rows. Weights of hidden layers are [in, out], those
+/// of the last [out, in].
 const BIAS_1: usize = PANELS * INPUTS;
 const WEIGHT_2: usize = BIAS_1 + PANELS;
 const BIAS_2: usize = WEIGHT_2 + PANELS * HIDDEN;
@@ -93,7 +94,8 @@ fn tanh(x: f32) -> f32 {
     x * over / under
 }
 
-/// Rows whose columns are orthogonal or, where there are fewer rows than columns, that are orthogonal themselves; times `gain`.
+/// Rows whose columns are orthogonal or, where there are fewer rows than columns, that are orthogonal
+/// themselves; times `gain`.
 fn orthogonal(rows: usize, columns: usize, gain: f64, random: &mut Random) -> Vec<f32> {
     let (long, short) = (rows.max(columns), rows.min(columns));
     let mut vectors: Vec<Vec<f64>> = Vec::new();

@@ -1,5 +1,6 @@
-//! The layers of `torch.nn`. Their arguments are those of the class, by name; `train` is the mode, and `state.<name>` the state dict before
-//! the call. What a layer answers is its output and then its buffers as the call leaves them, in the order of their names.
+//! The layers of `torch.nn`. Their arguments are those of the class, by name; `train` is the mode, and `state.<name>`
+//! the state dict before the call. What a layer answers is its output and then its buffers as the call leaves them, in
+//! the order of their names.
 
 mod activation;
 mod conv;
@@ -133,7 +134,8 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Case
     })
 }
 
-/// Gives a fresh layer the dtype, the state and the mode that the call asks for, and the gradients of its state to its parameters.
+/// Gives a fresh layer the dtype, the state and the mode that the call asks for, and the gradients of its
+/// state to its parameters.
 pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call<'_, B>) -> CaseResult<()> {
     layer.to_dtype(call.dtype())?;
     let mut state = StateDict::new();

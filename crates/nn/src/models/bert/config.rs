@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::super::{ActivationFn, ModelConfig};
 use crate::{Init, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 
-/// The config of a [`BertClassifier`](super::BertClassifier), with the fields and defaults of Hugging Face's `BertConfig`.
+/// The config of a [`BertClassifier`](super::BertClassifier), with the fields and defaults of Hugging
+/// Face's `BertConfig`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {

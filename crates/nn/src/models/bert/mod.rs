@@ -50,8 +50,8 @@ pub struct BertClassifier<B: Backend = AnyBackend> {
     pub classifier: Slot<Linear<B>, B>,
 }
 
-/// BERT without a head: a vector for each token, under the names of Hugging Face's `BertModel`. Models for sentence embeddings, such as MiniLM, are
-/// files of this. [`Slot`] shows how a layer of it is wrapped.
+/// BERT without a head: a vector for each token, under the names of Hugging Face's `BertModel`. Models for sentence
+/// embeddings, such as MiniLM, are files of this. [`Slot`] shows how a layer of it is wrapped.
 ///
 /// ```
 /// # use polygrad_nn::models::{Bert, BertConfig, BertInput};
@@ -200,8 +200,8 @@ impl<B: Backend> Bert<B> {
         watch::layer(self, input.input_ids, || self.run(input, |_| {}))
     }
 
-    /// The vectors `[N, S, hidden_size]` after the embeddings and after each layer, of which the last are what [`Bert::forward`] gives: Hugging
-    /// Face's `hidden_states`.
+    /// The vectors `[N, S, hidden_size]` after the embeddings and after each layer, of which the last are what
+    /// [`Bert::forward`] gives: Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`Bert::forward`].
@@ -234,7 +234,8 @@ impl<B: Backend> Bert<B> {
         Ok(x)
     }
 
-    /// What stands for a whole text, from the vectors of its tokens: the first one's through a layer and tanh, `[N, hidden_size]`.
+    /// What stands for a whole text, from the vectors of its tokens: the first one's through a layer and
+    /// tanh, `[N, hidden_size]`.
     ///
     /// # Errors
     /// When the shape is not that of [`Bert::forward`]'s result.

@@ -30,8 +30,8 @@ impl<B: Backend> CausalLmCache<B> {
         }
     }
 
-    /// For sequences of different lengths: how many of the first tokens of each are padding. No token sees them, and positions count from behind
-    /// them, so that each sequence is as if it were alone.
+    /// For sequences of different lengths: how many of the first tokens of each are padding. No token sees them, and
+    /// positions count from behind them, so that each sequence is as if it were alone.
     ///
     /// # Errors
     /// When the device fails.

@@ -30,7 +30,8 @@ impl GenerateConfig {
         }
     }
 
-    /// At random, by the model's probabilities, from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)).
+    /// At random, by the model's probabilities, from the thread's generator
+    /// ([`manual_seed`](polygrad_tensor::manual_seed)).
     pub const fn sample() -> Self {
         let mut config = Self::greedy();
         config.temperature = 1.0;
@@ -60,8 +61,8 @@ impl GenerateConfig {
         self
     }
 
-    /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied by where they are negative: above
-    /// 1 they become rarer. Default: 1.
+    /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied by
+    /// where they are negative: above 1 they become rarer. Default: 1.
     ///
     /// Source: Keskar et al., "CTRL: a conditional transformer language model for controllable generation" (2019).
     #[must_use]
@@ -77,14 +78,16 @@ impl GenerateConfig {
         self
     }
 
-    /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others. Default: the `eos_token_id`.
+    /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others.
+    /// Default: the `eos_token_id`.
     #[must_use]
     pub const fn pad_token_id(mut self, id: i64) -> Self {
         self.pad_token_id = Some(id);
         self
     }
 
-    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be called several times.
+    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be
+    /// called several times.
     #[must_use]
     pub fn stop_sequence(mut self, tokens: impl Into<Vec<i64>>) -> Self {
         self.stop_sequences.push(tokens.into());

@@ -6,8 +6,8 @@ use polygrad_tensor::{Backend, Device, Error, Result, Tensor, no_grad};
 
 use super::{CausalLm, CausalLmCache, GenerateConfig};
 
-/// Sequences that a model continues, a token each in a step; the iterator gives for each sequence its new token, `None` once it has ended. It is
-/// over when all have ended or have all the tokens that were asked for, or after an error.
+/// Sequences that a model continues, a token each in a step; the iterator gives for each sequence its new token, `None`
+/// once it has ended. It is over when all have ended or have all the tokens that were asked for, or after an error.
 ///
 /// Made by [`CausalLm::stream`].
 pub struct Generation<'a, B: Backend, M: ?Sized> {

@@ -16,7 +16,8 @@ use crate::{Embedding, Init, Linear, Module};
 
 /// A model that predicts the next token from those before it: what generation needs of it.
 ///
-/// Generation works with the cache, without gradients, and in the mode that the model has: call [`eval`](Module::eval) first.
+/// Generation works with the cache, without gradients, and in the mode that the model has: call [`eval`](Module::eval)
+/// first.
 ///
 /// ```
 /// use polygrad_nn::Module;
@@ -25,7 +26,8 @@ use crate::{Embedding, Init, Linear, Module};
 /// # use polygrad_tensor::{Device, Result};
 /// # fn main() -> Result<()> {
 /// # let device = Device::<Reference>::default();
-/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+/// let (n_layer, n_head) = (2, 2);
+/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer, n_head, ..Gpt2Config::default() };
 /// let model = Gpt2::new(&config, &device)?;
 /// model.eval();
 ///
@@ -54,11 +56,12 @@ pub trait CausalLm<B: Backend>: Module<B> {
     /// An empty cache for [`CausalLm::forward_cached`].
     fn new_cache(&self) -> CausalLmCache<B>;
 
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64), which follow those that the cache holds; the cache then
-    /// holds them, too.
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64), which follow those that the cache
+    /// holds; the cache then holds them, too.
     ///
     /// # Errors
-    /// When a sequence is longer than there are positions, a token is outside the vocabulary, or the cache is of another model or batch.
+    /// When a sequence is longer than there are positions, a token is outside the vocabulary, or the cache is of
+    /// another model or batch.
     fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>>;
 
     /// [`CausalLm::forward_cached`], but only the logits `[N, vocab_size]` of the token after the last one.
@@ -69,22 +72,24 @@ pub trait CausalLm<B: Backend>: Module<B> {
         self.forward_cached(ids, cache)?.select(1, -1)
     }
 
-    /// Each prompt with up to `count` further tokens, where it ends: with [`GenerateConfig::eos_token_id`], after a stop sequence, or when it has
-    /// them all. Each prompt is continued as if it were alone.
+    /// Each prompt with up to `count` further tokens, where it ends: with [`GenerateConfig::eos_token_id`], after a
+    /// stop sequence, or when it has them all. Each prompt is continued as if it were alone.
     ///
     /// # Errors
-    /// When the options are out of range, there are not enough positions, or a prompt is empty or has a token outside the vocabulary.
+    /// When the options are out of range, there are not enough positions, or a prompt is empty or has a token outside
+    /// the vocabulary.
     fn generate_batch(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Vec<Vec<i64>>> {
         let mut generation = self.stream(prompts, count, config)?;
         generation.by_ref().try_for_each(|step| step.map(drop))?;
         Ok(generation.into_rows())
     }
 
-    /// `prompt [N, S]` (i64, S at least 1) with up to `count` further tokens for each sequence: fewer only where all have ended. What has ended is
-    /// filled with [`GenerateConfig::pad_token_id`].
+    /// `prompt [N, S]` (i64, S at least 1) with up to `count` further tokens for each sequence: fewer only where all
+    /// have ended. What has ended is filled with [`GenerateConfig::pad_token_id`].
     ///
     /// # Errors
-    /// As [`CausalLm::generate_batch`], and when sequences may end at different lengths and there is no token to fill them with.
+    /// As [`CausalLm::generate_batch`], and when sequences may end at different lengths and there is no token to fill
+    /// them with.
     fn generate(&self, prompt: &Tensor<B>, count: usize, config: &GenerateConfig) -> Result<Tensor<B>> {
         let (n, length) = token_shape(self.name(), prompt)?;
         if length == 0 || n == 0 {
@@ -110,7 +115,8 @@ pub trait CausalLm<B: Backend>: Module<B> {
     }
 }
 
-/// The projection of vectors to the logits of words: tied to their embedding, whose weight it shares, or with a weight of its own.
+/// The projection of vectors to the logits of words: tied to their embedding, whose weight it shares, or with a weight
+/// of its own.
 pub(super) fn lm_head<B: Backend>(
     words: &Embedding<B>,
     tied: bool,

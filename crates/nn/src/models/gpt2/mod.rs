@@ -31,7 +31,8 @@ const NAME: &str = "Gpt2Model";
 /// # use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// let device = Device::<Reference>::default();
-/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+/// let (n_layer, n_head) = (2, 2);
+/// let config = Gpt2Config { vocab_size: 11, n_positions: 16, n_embd: 8, n_layer, n_head, ..Gpt2Config::default() };
 /// let model = Gpt2::new(&config, &device)?;
 /// let mut optimizer = AdamW::new(model.parameters(), 1e-3)?;
 ///
@@ -54,7 +55,8 @@ pub struct Gpt2<B: Backend = AnyBackend> {
     pub lm_head: Slot<Linear<B>, B>,
 }
 
-/// GPT-2 without a head: a vector for each token, under the names of Hugging Face's `GPT2Model`. The Hub's `gpt2` is a file of this.
+/// GPT-2 without a head: a vector for each token, under the names of Hugging Face's `GPT2Model`. The Hub's `gpt2` is a
+/// file of this.
 #[derive(Debug, Module)]
 pub struct Gpt2Model<B: Backend = AnyBackend> {
     /// The vectors of tokens.
@@ -127,8 +129,8 @@ impl<B: Backend> Gpt2Model<B> {
         watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, |_| {})?))
     }
 
-    /// The vectors after the embeddings and after each block, of which the last are what [`Gpt2Model::forward`] gives: Hugging Face's
-    /// `hidden_states`.
+    /// The vectors after the embeddings and after each block, of which the last are what [`Gpt2Model::forward`] gives:
+    /// Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`Gpt2Model::forward`].

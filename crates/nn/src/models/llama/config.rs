@@ -8,13 +8,14 @@ use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
 use crate::Init;
 
-/// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`; those of Mistral and Qwen2, which are the
-/// same model but for biases, are read, too.
+/// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`; those of
+/// Mistral and Qwen2, which are the same model but for biases, are read, too.
 ///
 /// ```
 /// use polygrad_nn::models::{LlamaConfig, ModelConfig};
 /// # fn main() -> polygrad_tensor::Result<()> {
-/// let config = LlamaConfig::from_json(r#"{ "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3 }"#)?;
+/// let json = r#"{ "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3 }"#;
+/// let config = LlamaConfig::from_json(json)?;
 /// assert_eq!((config.head_dim(), config.vocab_size), (64, 32000));
 /// # Ok(())
 /// # }
@@ -62,7 +63,8 @@ pub struct LlamaConfig {
     pub mlp_bias: bool,
     /// Dropout of attention weights. Default: 0.
     pub attention_dropout: f64,
-    /// Attention to the last tokens alone, which is not there: in a Mistral's config a number is an error. Default: none.
+    /// Attention to the last tokens alone, which is not there: in a Mistral's config a number is an error. Default:
+    /// none.
     pub sliding_window: Option<usize>,
     /// The same for Qwen2: true is an error. Default: false.
     pub use_sliding_window: bool,
@@ -70,8 +72,8 @@ pub struct LlamaConfig {
 
 /// How the angles of rotary positions are stretched, with the fields of Hugging Face's configs.
 ///
-/// Sources: Chen et al., "Extending context window of large language models via positional interpolation" (2023), for `"linear"`;
-/// `transformers.modeling_rope_utils` for `"llama3"`.
+/// Sources: Chen et al., "Extending context window of large language models via positional interpolation" (2023), for
+/// `"linear"`; `transformers.modeling_rope_utils` for `"llama3"`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RopeScaling {

@@ -20,12 +20,14 @@ pub enum GgufValue {
     Text(String),
 }
 
-/// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in PyTorch (`[out, in]`: GGUF
-/// writes them the other way round) and whose values are floats, and from a look into its metadata. Of the architectures `llama` and `qwen2`; the
-/// rows of queries and keys of the former, which llama.cpp keeps in another order, are put back.
+/// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in
+/// PyTorch (`[out, in]`: GGUF writes them the other way round) and whose values are floats, and from a look into its
+/// metadata. Of the architectures `llama` and `qwen2`; the rows of queries and keys of the former, which llama.cpp
+/// keeps in another order, are put back.
 ///
 /// # Errors
-/// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the model does not have.
+/// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the
+/// model does not have.
 pub fn llama_from_gguf(
     tensors: impl IntoIterator<Item = (String, HostTensor)>,
     metadata: impl Fn(&str) -> Option<GgufValue>,
@@ -151,8 +153,8 @@ fn renamed(name: &str, config: &LlamaConfig) -> Result<(String, Option<usize>)> 
     Ok((format!("model.layers.{block}.{part}.{kind}"), heads))
 }
 
-/// Rows in the order of Hugging Face. llama.cpp turns neighbours, Hugging Face elements that are half a head apart: within a head, row `2i + j` there is row
-/// `j · D / 2 + i` here.
+/// Rows in the order of Hugging Face. llama.cpp turns neighbours, Hugging Face elements that are half a head apart:
+/// within a head, row `2i + j` there is row `j · D / 2 + i` here.
 fn unpermuted(name: &str, tensor: &HostTensor, heads: usize) -> Result<HostTensor> {
     let shape = *tensor.shape();
     let rows = shape.first().copied().unwrap_or(0);

@@ -19,11 +19,13 @@ use layer::{Turns, norm};
 
 const NAME: &str = "LlamaModel";
 
-/// A decoder that predicts the next token, with rotary positions, RMS norms, gated linear layers and heads of queries that share keys and values,
-/// and with the parameter names of Hugging Face's `LlamaForCausalLM`. Mistral and Qwen2 are the same model: see [`LlamaConfig`].
+/// A decoder that predicts the next token, with rotary positions, RMS norms, gated linear layers and heads of queries
+/// that share keys and values, and with the parameter names of Hugging Face's `LlamaForCausalLM`. Mistral and Qwen2 are
+/// the same model: see [`LlamaConfig`].
 ///
-/// Sources: Touvron et al., "LLaMA: open and efficient foundation language models" (2023); Ainslie et al., "GQA: training generalized multi-query
-/// transformer models from multi-head checkpoints" (2023); Shazeer, "GLU variants improve transformer" (2020).
+/// Sources: Touvron et al., "LLaMA: open and efficient foundation language models" (2023); Ainslie et al., "GQA:
+/// training generalized multi-query transformer models from multi-head checkpoints" (2023); Shazeer, "GLU variants
+/// improve transformer" (2020).
 ///
 /// ```
 /// use polygrad_nn::Module;
@@ -56,8 +58,8 @@ pub struct Llama<B: Backend = AnyBackend> {
     pub lm_head: Slot<Linear<B>, B>,
 }
 
-/// Llama without a head: a vector for each token, under the names of Hugging Face's `LlamaModel`. A classifier with the names of
-/// `LlamaForSequenceClassification` is this and a linear layer:
+/// Llama without a head: a vector for each token, under the names of Hugging Face's `LlamaModel`. A classifier with the
+/// names of `LlamaForSequenceClassification` is this and a linear layer:
 ///
 /// ```
 /// use polygrad_nn::models::{LlamaConfig, LlamaModel};
@@ -72,7 +74,8 @@ pub struct Llama<B: Backend = AnyBackend> {
 /// }
 ///
 /// impl Classifier {
-///     /// Logits `[N, classes]` of texts `[N, S]` that are filled up on the right, by the vector of each one's last token, which is at `last [N]`.
+///     /// Logits `[N, classes]` of texts `[N, S]` that are filled up on the right, by the vector of each one's last
+///     /// token, which is at `last [N]`.
 ///     fn forward(&self, ids: &Tensor, last: &Tensor) -> Result<Tensor> {
 ///         let x = self.model.forward(ids)?;
 ///         let at = last.reshape((-1, 1, 1))?.expand([x.dims()[0], 1, x.dims()[2]])?;
@@ -158,8 +161,8 @@ impl<B: Backend> LlamaModel<B> {
         watch::layer(self, ids, || self.norm.forward(&self.run(ids, |_| {})?))
     }
 
-    /// The vectors after the embeddings and after each block, of which the last are what [`LlamaModel::forward`] gives: Hugging Face's
-    /// `hidden_states`.
+    /// The vectors after the embeddings and after each block, of which the last are what [`LlamaModel::forward`] gives:
+    /// Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`LlamaModel::forward`].

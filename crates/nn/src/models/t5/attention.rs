@@ -119,8 +119,8 @@ impl Buckets {
         table.forward(&buckets)?.permute([2, 0, 1])?.unsqueeze(0)
     }
 
-    /// The bucket of a distance, key less query: half of them for small ones, the others in logarithmic steps. Source: section 2.1 of the T5
-    /// paper and its code; in f32, as there, since the steps' ends depend on the rounding.
+    /// The bucket of a distance, key less query: half of them for small ones, the others in logarithmic steps. Source:
+    /// section 2.1 of the T5 paper and its code; in f32, as there, since the steps' ends depend on the rounding.
     fn of(&self, distance: i64) -> i64 {
         let mut count = self.count as i64;
         let mut bucket = 0;
@@ -146,8 +146,8 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    /// What `T5Attention._relative_position_bucket` of transformers 5.23.0 gives: the bucket of each distance from 0 on, as the distances at
-    /// which it changes.
+    /// What `T5Attention._relative_position_bucket` of transformers 5.23.0 gives: the bucket of each distance from 0
+    /// on, as the distances at which it changes.
     fn changes(bidirectional: bool, sign: i64) -> Vec<(i64, i64)> {
         let buckets = Buckets::new(&T5Config::default(), bidirectional);
         let mut out: Vec<(i64, i64)> = Vec::new();

@@ -35,8 +35,8 @@ pub struct T5Config {
     pub layer_norm_epsilon: f64,
     /// Factor of the weights at first. Default: 1.
     pub initializer_factor: f64,
-    /// The activation of the feed-forward parts: a name of [`ActivationFn`], with "gated-" before it for gated ones. "gated-gelu" is by the tanh
-    /// approximation. Default: "relu".
+    /// The activation of the feed-forward parts: a name of [`ActivationFn`], with "gated-" before it for gated ones.
+    /// "gated-gelu" is by the tanh approximation. Default: "relu".
     pub feed_forward_proj: String,
     /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
     pub tie_word_embeddings: bool,

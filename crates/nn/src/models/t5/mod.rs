@@ -21,8 +21,8 @@ const NAME: &str = "T5";
 
 /// An encoder and a decoder from text to text, with the parameter names of Hugging Face's `T5ForConditionalGeneration`.
 ///
-/// Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer" (2019); for gated feed-forward
-/// parts, Shazeer, "GLU variants improve transformer" (2020).
+/// Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer" (2019);
+/// for gated feed-forward parts, Shazeer, "GLU variants improve transformer" (2020).
 ///
 /// ```
 /// use polygrad_nn::models::{T5, T5Config};
@@ -30,7 +30,9 @@ const NAME: &str = "T5";
 /// # use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// let device = Device::<Reference>::default();
-/// let config = T5Config { vocab_size: 20, d_model: 8, d_kv: 4, d_ff: 16, num_layers: 2, num_heads: 2, ..T5Config::default() };
+/// let (num_layers, num_heads) = (2, 2);
+/// let sizes = T5Config { vocab_size: 20, d_model: 8, d_kv: 4, d_ff: 16, ..T5Config::default() };
+/// let config = T5Config { num_layers, num_heads, ..sizes };
 /// let model = T5::new(&config, &device)?;
 /// let (ids, targets) = (Tensor::new([[3i64, 7, 9, 1]], &device)?, Tensor::new([[8i64, 2, 1]], &device)?);
 /// let logits = model.forward(&ids, None, &model.shift_right(&targets)?)?;
@@ -55,13 +57,15 @@ pub struct T5<B: Backend = AnyBackend> {
 /// The vectors of all layers of a [`T5`]: Hugging Face's `encoder_hidden_states` and `decoder_hidden_states`.
 #[derive(Clone, Debug)]
 pub struct T5HiddenStates<B: Backend = AnyBackend> {
-    /// `[N, S, d_model]` after the embeddings and after each block, the last ones after the norm: what [`T5::encode`] gives.
+    /// `[N, S, d_model]` after the embeddings and after each block, the last ones after the norm: what [`T5::encode`]
+    /// gives.
     pub encoder: Vec<Tensor<B>>,
     /// `[N, T, d_model]`, the same of the decoder, before what is projected to the vocabulary is scaled.
     pub decoder: Vec<Tensor<B>>,
 }
 
-/// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the encoded text.
+/// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the
+/// encoded text.
 #[derive(Debug)]
 pub struct T5Cache<B: Backend = AnyBackend> {
     layers: Vec<[KvCache<B>; 2]>,
@@ -109,8 +113,9 @@ impl<B: Backend> T5<B> {
         &self.config
     }
 
-    /// The logits `[N, T, vocab_size]` of the token after each of `decoder_ids [N, T]`, given the text `ids [N, S]` (both i64).
-    /// `attention_mask [N, S]` is 1 (or true) for tokens of the text that count, 0 (or false) for padding; without one all count.
+    /// The logits `[N, T, vocab_size]` of the token after each of `decoder_ids [N, T]`, given the text `ids [N, S]`
+    /// (both i64). `attention_mask [N, S]` is 1 (or true) for tokens of the text that count, 0 (or false) for padding;
+    /// without one all count.
     ///
     /// # Errors
     /// When shapes do not fit, or a token is outside the vocabulary.
@@ -178,8 +183,9 @@ impl<B: Backend> T5<B> {
         }
     }
 
-    /// The logits of the token after each of `decoder_ids [N, T]`, which follow those that the cache holds, given an encoded text; the cache
-    /// then holds them, too, and the keys and values of the text: take a new cache for another text.
+    /// The logits of the token after each of `decoder_ids [N, T]`, which follow those that the cache holds, given an
+    /// encoded text; the cache then holds them, too, and the keys and values of the text: take a new cache for another
+    /// text.
     ///
     /// # Errors
     /// As [`T5::forward`], and when the cache is of another model or batch.
@@ -214,8 +220,8 @@ impl<B: Backend> T5<B> {
         self.lm_head.forward(&x)
     }
 
-    /// What the decoder is given in training for these targets `[N, T]` (i64): each token one place later, and `decoder_start_token_id` first;
-    /// −100, which losses ignore, becomes `pad_token_id`.
+    /// What the decoder is given in training for these targets `[N, T]` (i64): each token one place later, and
+    /// `decoder_start_token_id` first; −100, which losses ignore, becomes `pad_token_id`.
     ///
     /// # Errors
     /// When the shape does not fit.

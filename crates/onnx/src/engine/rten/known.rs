@@ -1,6 +1,8 @@
-//! What RTen is known to compute otherwise than ONNX says, without an error: files with such nodes are refused, by name.
+//! What RTen is known to compute otherwise than ONNX says, without an error: files with such nodes
+//! are refused, by name.
 //!
-//! The tests hold each row to a graph that shows that RTen still differs, and the official cases of ONNX to there being no other rows.
+//! The tests hold each row to a graph that shows that RTen still differs, and the official cases of ONNX to there
+//! being no other rows.
 
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result};
 
@@ -171,8 +173,8 @@ impl Site<'_> {
         !dims.iter().any(|dim| matches!(dim, Dim::Fixed(extent) if *extent != 1))
     }
 
-    /// Whether a Reshape ends what RTen takes for `repeat_interleave`, as far as extents are told, and the repeated axis is not behind the one
-    /// that grows.
+    /// Whether a Reshape ends what RTen takes for `repeat_interleave`, as far as extents are told, and the repeated
+    /// axis is not behind the one that grows.
     fn is_tiled(&self) -> bool {
         let operand = |node: &Node, i: usize| node.inputs.get(i).copied().flatten();
         let made_by = |node: &Node, op: &str| self.maker(operand(node, 0)?).filter(|maker| maker.op_type == op);

@@ -1,4 +1,5 @@
-//! Each row of the known deviations has a graph that RTen still computes otherwise; where it no longer does, the row goes.
+//! Each row of the known deviations has a graph that RTen still computes otherwise; where it no
+//! longer does, the row goes.
 
 use polygrad_core::{Element, HostTensor, Shape};
 

@@ -13,7 +13,8 @@ pub(crate) fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causa
     let (queries, keys) = (q.shape[rank - 2], k.shape[k.shape.rank() - 2]);
     let heads = |x: &T| x.shape.rank() == 4 && x.shape[..2] == q.shape[..2];
     let is_one_op = q.recording.state().opset.has_attention() && [q, k, v].into_iter().all(heads);
-    // ONNX aligns a causal mask to the upper left, we to the lower right: they are one where there are as many queries as keys.
+    // ONNX aligns a causal mask to the upper left, we to the lower right: they are one where there are as
+    // many queries as keys.
     let by_flag = is_one_op && causal && mask.is_none() && queries == keys;
     let seen = match (mask, causal && !by_flag) {
         (None, false) => None,

@@ -50,8 +50,8 @@ fn inserted(from: &Shape, to: &Shape) -> Option<Vec<i64>> {
     (axes.len() == missing && rest.next().is_none()).then_some(axes)
 }
 
-/// The second operand of Reshape: as far as possible a constant, with 0 for an extent that stays in its place and −1 for one that
-/// follows from the others.
+/// The second operand of Reshape: as far as possible a constant, with 0 for an extent that stays in its place and −1
+/// for one that follows from the others.
 fn reshape_target(x: &T, shape: &Shape) -> Result<ValueId> {
     let from = x.extents();
     let mut state = x.recording.state();

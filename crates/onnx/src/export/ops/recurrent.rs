@@ -121,7 +121,8 @@ fn squeeze(x: &T, axis: usize) -> Result<T> {
         .one(Call::of("Squeeze", [x]).input(axes).gives(shape, x.dtype))
 }
 
-/// Parameters one after the other, with their gates in ONNX's order, as those of one direction: `[1, …]`. Made now where they are known.
+/// Parameters one after the other, with their gates in ONNX's order, as those of one direction: `[1, …]`. Made now
+/// where they are known.
 fn directed(kind: &Kind, params: &[&T]) -> Result<T> {
     let known: Option<Vec<_>> = params
         .iter()

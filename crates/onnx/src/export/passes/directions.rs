@@ -81,7 +81,8 @@ fn needs(state: &State, later: usize, earlier: usize) -> bool {
     made.contains(&state.nodes[later].outputs[0])
 }
 
-/// The call that takes the axis of directions away from a layer's output, if nobody else uses that; `Some(None)` if nobody does at all.
+/// The call that takes the axis of directions away from a layer's output, if nobody else uses that; `Some(None)`
+/// if nobody does at all.
 fn squeezed(state: &State, outputs: &[ValueId], id: Option<ValueId>) -> Option<Option<usize>> {
     let Some(id) = id else { return Some(None) };
     let mut users = (0..state.nodes.len()).filter(|&i| state.nodes[i].inputs.contains(&Some(id)));
@@ -90,7 +91,8 @@ fn squeezed(state: &State, outputs: &[ValueId], id: Option<ValueId>) -> Option<O
     (squeezes && second.is_none() && !outputs.contains(&id)).then_some(first)
 }
 
-/// Records the call of both, and what gives the results that each gave. `squeezes` give the outputs without the axis of directions.
+/// Records the call of both, and what gives the results that each gave. `squeezes` give the outputs without
+/// the axis of directions.
 fn both(state: &mut State, forward: usize, reverse: usize, squeezes: [Option<usize>; 2]) -> Result<()> {
     let [a, b] = [forward, reverse].map(|i| state.nodes[i].clone());
     let Some(op) = op(&a) else { return Ok(()) };

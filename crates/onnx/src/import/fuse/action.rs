@@ -34,7 +34,8 @@ pub(crate) enum Fused {
         general: &'static Row,
     },
     Recurrent(Recurrent),
-    /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query that sees no key gets 0.
+    /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query
+    /// that sees no key gets 0.
     Attention {
         scale: f64,
         /// That of the softmax.
@@ -43,8 +44,8 @@ pub(crate) enum Fused {
     },
 }
 
-/// A layer of an LSTM or a GRU whose weights are in the order of the backend's kernel. Where there is no such kernel, or a gradient is
-/// wanted, the node's own takes the operands, which are still those of the node.
+/// A layer of an LSTM or a GRU whose weights are in the order of the backend's kernel. Where there is no such kernel,
+/// or a gradient is wanted, the node's own takes the operands, which are still those of the node.
 pub(crate) struct Recurrent {
     pub(super) general: &'static Row,
     pub(super) cell: Cell,

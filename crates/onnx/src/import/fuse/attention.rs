@@ -1,4 +1,5 @@
-//! Attention out of the nodes that spell it: a product of queries and keys, a factor, a mask, a softmax, and the product with the values.
+//! Attention out of the nodes that spell it: a product of queries and keys, a factor, a mask, a softmax, and the
+//! product with the values.
 
 use polygrad_core::Result;
 

@@ -1,7 +1,8 @@
 //! One op in the place of several, decided when a model is loaded.
 //!
-//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output of the body. What is trained is
-//! left as it is, and an operand that turns out to be tracked when the model runs is taken by ops that pass gradients on.
+//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output of the body.
+//! What is trained is left as it is, and an operand that turns out to be tracked when the model runs is taken by ops
+//! that pass gradients on.
 
 mod action;
 mod attention;
@@ -34,7 +35,8 @@ pub(super) struct Draft<'a> {
     device: &'a Device,
 }
 
-/// Those who read a value: how often, and the sum of their places, which is the place of the only one where there is one.
+/// Those who read a value: how often, and the sum of their places, which is the place of the only
+/// one where there is one.
 #[derive(Default)]
 struct Readers {
     count: usize,
@@ -138,8 +140,8 @@ impl<'a> Draft<'a> {
         self.slots - 1
     }
 
-    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes the steps `gone` away, the first of which
-    /// names it.
+    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes the steps `gone` away, the
+    /// first of which names it.
     fn replace(&mut self, at: usize, gone: &[usize], fused: Fused, inputs: &[Option<usize>]) {
         for &i in gone.iter().chain(&[at]) {
             for slot in self.steps[i].iter().flat_map(Step::reads) {

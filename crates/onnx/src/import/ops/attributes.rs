@@ -4,8 +4,8 @@ use polygrad_core::{Result, printable};
 
 use crate::graph::{Node, malformed};
 
-/// Ops, and the attributes that each of them has: `name!` must be given, `name@13` came with version 13 of the ops, `name<13` went with it.
-/// An op that is not here has none. These are ONNX's, from the versions on that are known here.
+/// Ops, and the attributes that each of them has: `name!` must be given, `name@13` came with version 13 of the ops,
+/// `name<13` went with it. An op that is not here has none. These are ONNX's, from the versions on that are known here.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Abs Ceil Exp Floor Log Neg Reciprocal Sqrt", "consumed_inputs<6"),
     ("AffineGrid", "align_corners"),
@@ -167,7 +167,8 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("Upsample", "mode scales!<9"),
 ];
 
-/// Fails when a node has an attribute that its op does not have, which would be passed over without a word, or lacks one that it must have.
+/// Fails when a node has an attribute that its op does not have, which would be passed over without a word, or lacks
+/// one that it must have.
 pub(crate) fn check(node: &Node, version: i64) -> Result<()> {
     let op = node.op_type.as_str();
     let row = ATTRIBUTES.iter().find(|(ops, _)| ops.split(' ').any(|one| one == op));

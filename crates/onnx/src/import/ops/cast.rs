@@ -44,9 +44,9 @@ fn cast(c: &Call<'_>, to: ElementType) -> Results {
     }
 }
 
-/// Operand 0 as integers whose low bits are those of `to`, for all integer types alike: floats are truncated, and those that an i32 lacks (of
-/// types of 64 bits: an i64), NaN too, count as its smallest number; of uint32, those from 2³² on count as 0. So do PyTorch 2.13 and ONNX
-/// Runtime 1.32 on x86, where C says nothing.
+/// Operand 0 as integers whose low bits are those of `to`, for all integer types alike: floats are truncated, and those
+/// that an i32 lacks (of types of 64 bits: an i64), NaN too, count as its smallest number; of uint32, those from 2³² on
+/// count as 0. So do PyTorch 2.13 and ONNX Runtime 1.32 on x86, where C says nothing.
 fn whole(c: &Call<'_>, to: ElementType) -> Result<Tensor> {
     let (low, high) = match to {
         ElementType::I64 | ElementType::U64 => (-2f64.powi(63), 2f64.powi(63)),
@@ -109,7 +109,8 @@ fn bit_cast(c: &Call<'_>) -> Results {
     Ok(smallvec![literal.reinterpret(to)?.into()])
 }
 
-/// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for each block along it.
+/// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for
+/// each block along it.
 fn spread(c: &Call<'_>, i: usize, x: &Tensor) -> Result<Option<Tensor>> {
     let Some(scale) = c.opt(i)? else { return Ok(None) };
     let shape = x.shape();

@@ -6,8 +6,8 @@ use polygrad_core::{Result, Shape};
 
 use crate::import::call::Call;
 
-/// Fails when an operand spread over the extents of the others, a product of operands, or the result would be larger than allowed. An
-/// equation that makes no sense passes: the op says what is wrong with it.
+/// Fails when an operand spread over the extents of the others, a product of operands, or the result would be larger
+/// than allowed. An equation that makes no sense passes: the op says what is wrong with it.
 pub(super) fn check(c: &Call<'_>, equation: &str, shapes: &[Shape]) -> Result<()> {
     match largest(equation, shapes) {
         Some(elements) => c.limits.check_bytes(elements.saturating_mul(size_of::<f64>())),

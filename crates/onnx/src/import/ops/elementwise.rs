@@ -244,7 +244,8 @@ fn bit_shift(c: &Call<'_>) -> Results {
         other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
     };
     let width = match high {
-        // The factor for 63 places is negative, with which a product is right and a quotient is not; to the right, the sign is left.
+        // The factor for 63 places is negative, with which a product is right and a quotient is not; to the
+        // right, the sign is left.
         i64::MAX => 63 + i64::from(left),
         _ => 64 - i64::from((high - low).leading_zeros()),
     };

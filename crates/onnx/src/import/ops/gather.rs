@@ -48,8 +48,8 @@ pub(super) fn take(c: &Call<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Res
 /// A place outside every tensor, also after batches are added to it.
 const OUTSIDE: i64 = i64::MIN / 4;
 
-/// Places that tuples of indices `[…, k]` name in a tensor whose axes from `batch` on they index: as one number for each tuple,
-/// counted in slices behind those axes. With batch axes, each batch counts on.
+/// Places that tuples of indices `[…, k]` name in a tensor whose axes from `batch` on they index: as one number for
+/// each tuple, counted in slices behind those axes. With batch axes, each batch counts on.
 pub(super) fn linear(shape: &Shape, index: &Tensor, batch: usize) -> Result<Tensor> {
     let tuples = index.shape();
     let Some((&k, outer)) = tuples.split_last() else {

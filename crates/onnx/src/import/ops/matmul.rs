@@ -90,7 +90,8 @@ fn einsum(c: &Call<'_>) -> Results {
     })
 }
 
-/// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along columns of the right.
+/// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along
+/// columns of the right.
 fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
     let by_row = match c.opt(left)? {
         Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),

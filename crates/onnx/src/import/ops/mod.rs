@@ -96,7 +96,8 @@ pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static
     Ok(row)
 }
 
-/// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's ops that brought it.
+/// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's
+/// ops that brought it.
 pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
     let rows = families().into_iter().flatten();
     rows.map(|row| (row.domain, row.op_type, row.since)).collect()

@@ -334,7 +334,8 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
     Ok(results)
 }
 
-/// The next state and the output, for those sequences that are not over yet; the others keep their state and give zeros.
+/// The next state and the output, for those sequences that are not over yet; the others keep their
+/// state and give zeros.
 fn within(c: &Call<'_>, lengths: &[i64], t: usize, batch: usize, old: &State, next: State) -> Result<(State, Tensor)> {
     if lengths.len() != batch {
         return Err(Error::shape(format!("{} lengths for {batch} sequences", lengths.len())));

@@ -74,7 +74,8 @@ fn real(c: &Call<'_>, x: &Tensor, over: impl FnOnce(&Tensor) -> Result<Tensor>) 
     over(&x.to_dtype(c.wide())?)?.to_dtype(x.dtype())
 }
 
-/// The root of the sum of squares, of which none overflows or vanishes while the root does not: all are taken relative to the largest.
+/// The root of the sum of squares, of which none overflows or vanishes while the root does not: all are taken
+/// relative to the largest.
 pub(super) fn norm(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     if axes.iter().any(|&axis| x.shape()[axis as usize] == 0) {
         return sum(x, axes, keepdims);

@@ -52,8 +52,8 @@ fn roi_align(c: &Call<'_>) -> Results {
         if batch >= n {
             return Err(Error::out_of_range(format!("batch index {batch} of {n}")));
         }
-        // In the operand's precision, as others have it: how many samples there are, and which lie inside, must not hang on what an f32
-        // does not show.
+        // In the operand's precision, as others have it: how many samples there are, and which lie inside, must not
+        // hang on what an f32 does not show.
         let held = |v: f64| if dtype == DType::F64 { v } else { f64::from(v as f32) };
         let offset = if half { 0.5 } else { 0.0 };
         let [left, top, right, bottom] = std::array::from_fn(|i| held(held(region[i] * scale) - offset));

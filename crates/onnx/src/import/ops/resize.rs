@@ -25,10 +25,11 @@ struct Axis {
 /// Elements of the output for each of the input.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// A quotient of extents. Positions follow from it by products of whole numbers that are divided once, so that those that are whole,
-    /// or lie midway, are found so.
+    /// A quotient of extents. Positions follow from it by products of whole numbers that are divided once, so that
+    /// those that are whole, or lie midway, are found so.
     Ratio { to: usize, from: usize },
-    /// What the file says, rounded to an f32 as it is: positions are computed in f32, as by ONNX Runtime, so that 3 / 0.6 is 5.
+    /// What the file says, rounded to an f32 as it is: positions are computed in f32, as by ONNX Runtime,
+    /// so that 3 / 0.6 is 5.
     Factor(f32),
 }
 
@@ -125,7 +126,8 @@ fn resize(c: &Call<'_>) -> Results {
     )?;
     let mut dims = shape.to_vec();
     plan.iter().for_each(|axis| dims[axis.axis] = axis.to);
-    // What factors leave as large as it is stays as it is, as PyTorch and ONNX Runtime have it. Of cubics only the latter.
+    // What factors leave as large as it is stays as it is, as PyTorch and ONNX Runtime have it. Of
+    // cubics only the latter.
     if dims == *shape && matches!(method.mode, "nearest" | "linear") && roi.is_none() {
         return one(x);
     }

@@ -22,8 +22,8 @@ pub(crate) struct Row {
     pub(crate) random: bool,
     /// Whether all that counts is the shape of operand 0, the only one.
     pub(crate) of_shape: bool,
-    /// For an op that is computed in f32 where operands are narrower floats, and rounded once: the operand whose dtype each result gets,
-    /// those at the end that of the last.
+    /// For an op that is computed in f32 where operands are narrower floats, and rounded once: the operand whose dtype
+    /// each result gets, those at the end that of the last.
     pub(crate) wide: &'static [usize],
 }
 
@@ -130,7 +130,8 @@ fn in_f32(row: &Row, call: &Call<'_>) -> Results {
     results.into_iter().enumerate().map(rounded).collect()
 }
 
-/// Gives results the element type that their row says, and brings those that left its range back into it, as its arithmetic does.
+/// Gives results the element type that their row says, and brings those that left its range back into it, as
+/// its arithmetic does.
 pub(crate) fn settle(row: &Row, call: &Call<'_>, results: Made) -> Results {
     let Some(element) = row.like.and_then(|i| call.value(i)?.element()) else {
         return Ok(results);
@@ -162,7 +163,8 @@ pub(crate) fn wrap(value: Value, element: ElementType, call: &Call<'_>) -> Resul
     Ok(Value::from(wrapped.to_dtype(element.dtype()?)?).with_element(element))
 }
 
-/// An uint64 as the i64 that holds it. Modulo 2⁶⁴ all arithmetic is right, so that what is negative is what no i64 holds.
+/// An uint64 as the i64 that holds it. Modulo 2⁶⁴ all arithmetic is right, so that what is negative
+/// is what no i64 holds.
 fn held_by_i64(value: Value) -> Result<Value> {
     let host = value.host()?;
     if host.as_slice::<i64>()?.iter().any(|&v| v < 0) {

@@ -111,8 +111,8 @@ impl Sampler<'_> {
             at = at.round_ties_even();
         }
         let (low, high) = self.ends(axis);
-        // Between four elements the position stays where it is, and each of them is brought inside: as PyTorch and ONNX Runtime have it,
-        // unlike the reference.
+        // Between four elements the position stays where it is, and each of them is brought inside: as PyTorch and ONNX
+        // Runtime have it, unlike the reference.
         if self.width < 4 && (at < low || at > high) {
             match self.outside {
                 Outside::Zeros => {}

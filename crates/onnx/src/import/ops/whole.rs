@@ -1,4 +1,5 @@
-//! Products of whole numbers, exactly, on devices that multiply real ones: in f64, and in f32 where a device has no f64.
+//! Products of whole numbers, exactly, on devices that multiply real ones: in f64, and in f32 where
+//! a device has no f64.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
@@ -29,7 +30,8 @@ impl Whole {
         Ok(Self { values, most })
     }
 
-    /// Two operands of about half as many bits each, and what the first is to be multiplied by before the second is added.
+    /// Two operands of about half as many bits each, and what the first is to be multiplied by before
+    /// the second is added.
     fn halves(&self) -> Result<(Self, Self, i64)> {
         let step = 1i64 << (self.most.ilog2() + 1).div_ceil(2);
         let divisor = self.values.full_like(step)?;
@@ -43,8 +45,9 @@ impl Whole {
     }
 }
 
-/// What `multiply` makes of two operands in a float dtype, where each result is a sum of `terms` products: exactly, but that it is i32 with
-/// its overflow if the sums do not fit the dtype. Where they do not, one operand is split in two halves of its bits.
+/// What `multiply` makes of two operands in a float dtype, where each result is a sum of `terms` products: exactly,
+/// but that it is i32 with its overflow if the sums do not fit the dtype. Where they do not, one operand is split in
+/// two halves of its bits.
 pub(super) fn products(
     (a, b): (&Whole, &Whole),
     terms: usize,

@@ -144,7 +144,8 @@ impl Seen<'_> {
         counts.map(State::of_counts).ok_or(BY_COUNT)
     }
 
-    /// The axis at which a shape, an operand of counts, has the rows; the shape is aligned with the last axis of the result.
+    /// The axis at which a shape, an operand of counts, has the rows; the shape is aligned with the
+    /// last axis of the result.
     fn axis_of_rows(&self, shape: usize) -> Found<Place> {
         let State::Counts(counts) = &self.states[shape] else {
             return Err(Reason::Here("takes rows for a shape"));

@@ -1,9 +1,10 @@
 //! Whether rows of a batch are computed apart: followed through the graph, node by node.
 //!
-//! The nodes are run one by one on numbers that were made up, so that all shapes are there, and beside each value goes its [`State`]: whose
-//! row its elements are. A node that brings elements of different rows together, or of which it is not known here that it does not, gives
-//! [`State::Mixed`] and the reason. What is so for one number of rows need not be so for all: it is done for two, and extents that do not
-//! grow with the rows, or not in proportion, are a reason, too.
+//! The nodes are run one by one on numbers that were made up, so that all shapes are there, and beside each value
+//! goes its [`State`]: whose row its elements are. A node that brings elements of different rows together, or of
+//! which it is not known here that it does not, gives [`State::Mixed`] and the reason. What is so for one number of
+//! rows need not be so for all: it is done for two, and extents that do not grow with the rows, or not in
+//! proportion, are a reason, too.
 
 mod contract;
 mod counts;
@@ -67,8 +68,8 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Runs the body on inputs with `rows` rows along the axis that is said with each; one without an axis is the same for all. `outputs` are
-    /// the axes of the outputs.
+    /// Runs the body on inputs with `rows` rows along the axis that is said with each; one without an axis is the same
+    /// for all. `outputs` are the axes of the outputs.
     ///
     /// # Errors
     /// When a node fails.

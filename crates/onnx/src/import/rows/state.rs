@@ -43,7 +43,8 @@ pub(super) enum Count {
     Rows(usize),
 }
 
-/// The axis with the rows: its places are so many of one row, then so many of the next, and after the last row of the first again.
+/// The axis with the rows: its places are so many of one row, then so many of the next, and after the last
+/// row of the first again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
     pub(super) axis: usize,

@@ -1,4 +1,5 @@
-//! Single nodes beside ONNX Runtime, over many extents and values: where it and we differ, a test says so and docs/differences.md why.
+//! Single nodes beside ONNX Runtime, over many extents and values: where it and we differ, a test says so and
+//! docs/differences.md why.
 
 mod elements;
 mod pools;

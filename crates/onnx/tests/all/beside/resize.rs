@@ -36,7 +36,8 @@ fn exact(coordinates: &str, nearest: &str, [from, to, i]: [i64; 3]) -> (i64, boo
     ((base + i64::from(up)).clamp(0, from - 1), tie)
 }
 
-/// By sizes we are exact. ONNX Runtime divides by a quotient in f32, and may miss what is whole or midway, and nothing else.
+/// By sizes we are exact. ONNX Runtime divides by a quotient in f32, and may miss what is whole or
+/// midway, and nothing else.
 #[test]
 fn nearest_elements_by_sizes_are_exact() {
     for (coordinates, nearest) in COORDINATES.into_iter().flat_map(|c| NEAREST.map(|n| (c, n))) {

@@ -1,8 +1,8 @@
 //! The official node cases of ONNX 1.23 as tests of a backend, one each.
 //!
-//! What is expected to fail is listed with its reason in crates/onnx/tests/data/expected_failures.txt, and for a backend NAME also in
-//! expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of another backend's crate take this module by its path,
-//! register the backend, and call [`run`].
+//! What is expected to fail is listed with its reason in crates/onnx/tests/data/expected_failures.txt, and for a
+//! backend NAME also in expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of another
+//! backend's crate take this module by its path, register the backend, and call [`run`].
 
 mod archive;
 mod compare;
@@ -26,8 +26,8 @@ const BARS: (usize, usize) = (740, 1300);
 /// A test of all cases together: its name and itself.
 pub(crate) type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(), String>);
 
-/// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said here or by the
-/// program's arguments; and what else is to be tested with them.
+/// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said
+/// here or by the program's arguments; and what else is to be tested with them.
 pub(crate) fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
@@ -160,8 +160,8 @@ fn run_model(archive: &Archive, case: &Case, model: &OnnxModel, on_device: bool)
     Ok(())
 }
 
-/// Cases whose results are real numbers that do not depend on those of the operands, or only by steps; the largest of nothing depends on
-/// nothing.
+/// Cases whose results are real numbers that do not depend on those of the operands, or only by steps; the largest of
+/// nothing depends on nothing.
 const FLAT: [&str; 5] = [
     "test_bernoulli",
     "test_castlike_",
@@ -170,7 +170,8 @@ const FLAT: [&str; 5] = [
     "test_reduce_min_empty_set",
 ];
 
-/// With inputs that ask for gradients, a real result either passes them on, or there is an error that says that it cannot.
+/// With inputs that ask for gradients, a real result either passes them on, or there is an error that
+/// says that it cannot.
 fn lost_gradients(archive: &Archive, device: &Device) -> std::result::Result<(), Failed> {
     let mut lost = Vec::new();
     for case in &archive.cases {
@@ -212,7 +213,8 @@ fn lost_gradients(archive: &Archive, device: &Device) -> std::result::Result<(),
 /// Cases of a quotient midway between two integers, which RTen computes by the reciprocal.
 const MIDWAY: [&str; 2] = ["test_dynamicquantizelinear", "test_dynamicquantizelinear_expanded"];
 
-/// A case is refused by RTen, by name where it computes it otherwise, or its results are right; those of f32, to a thousandth.
+/// A case is refused by RTen, by name where it computes it otherwise, or its results are right; those of
+/// f32, to a thousandth.
 fn taken_by_rten(archive: &Archive, device: &Device) -> std::result::Result<(), Failed> {
     let options = Options {
         engine: Engine::Rten,

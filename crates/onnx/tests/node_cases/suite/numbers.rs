@@ -53,7 +53,8 @@ fn host<T: polygrad_tensor::Element>(values: Vec<T>, dims: &[usize]) -> Result<H
     HostTensor::new(Shape::new(dims)?, values)
 }
 
-/// Sums of products of 8 bits that are larger than what f32 holds, products of integers of 64 bits, and f64 that is cast before use.
+/// Sums of products of 8 bits that are larger than what f32 holds, products of integers of 64 bits, and f64
+/// that is cast before use.
 pub(crate) fn check(device: &Device) -> Result<()> {
     const TERMS: usize = 1350;
     let a: Vec<u8> = (0..2 * TERMS).map(|i| 255 - (i * i % 61) as u8).collect();

@@ -8,8 +8,8 @@ use polygrad_tensor::{DType, Result};
 use super::case::{Tensor, mixed};
 use super::{elementwise, fused, movement, reduce, window};
 
-/// Ops without a rule: their results are bool or positions, or they are gradients, updates, forms for inference and for ops that are recorded
-/// as others.
+/// Ops without a rule: their results are bool or positions, or they are gradients, updates, forms for inference and for
+/// ops that are recorded as others.
 const WITHOUT: &[&str] = &[
     "Compare",
     "CompareScalar",

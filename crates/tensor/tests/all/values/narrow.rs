@@ -1,4 +1,5 @@
-//! f16 and bf16: what is made of several steps is computed wide and rounded once, and a number beside a tensor is not rounded at all.
+//! f16 and bf16: what is made of several steps is computed wide and rounded once, and a number beside a tensor
+//! is not rounded at all.
 
 use polygrad_core::BinaryOp;
 use polygrad_cpu::Cpu;
@@ -82,7 +83,8 @@ fn within(found: f64, truth: f64, error: f64, dtype: DType, what: &str) {
     );
 }
 
-/// A function's results, and the gradient of each input where the output's is of this size, in numbers of a narrow dtype.
+/// A function's results, and the gradient of each input where the output's is of this size, in
+/// numbers of a narrow dtype.
 fn run<B: Backend>(
     f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>>,
     inputs: &[Tensor<B>],

@@ -30,7 +30,8 @@ fn a_window_larger_than_its_axis_sees_what_is_there() -> Result<()> {
     Ok(())
 }
 
-/// `⌊i · in / out⌋` and `⌊(i + ½) · in / out⌋`, as PyTorch has them but where its quotient in f32 falls short of a whole number.
+/// `⌊i · in / out⌋` and `⌊(i + ½) · in / out⌋`, as PyTorch has them but where its quotient in f32 falls
+/// short of a whole number.
 #[test]
 fn nearest_elements_are_exact() -> Result<()> {
     let d = &device();

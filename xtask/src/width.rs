@@ -1,0 +1,89 @@
+//! Holds comments and pages to 120 columns: `rustfmt` leaves both as they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cargo;
+
+const WIDTH: usize = 120;
+
+/// Folders and files whose comments are longer still. Each line here is to go, with the long lines that it stands for.
+const LONG: [&str; 6] = [
+    "crates/cli/src",
+    "crates/nn/src/layers",
+    "crates/nn/src/optim",
+    "crates/rl",
+    "crates/train/src/driver",
+    "crates/train/src/supervised",
+];
+
+/// As `LONG`: the file that each backend has of this name.
+const LONG_OF_BACKENDS: &str = "src/backend.rs";
+
+/// Pages that programs write, and the list of pages, where a link is one line.
+const LONG_PAGES: [&str; 3] = ["docs/SUMMARY.md", "docs/benchmarks.md", "docs/ops.md"];
+
+/// Files of this extension below a folder, without what was built.
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+            files(&path, extension, found);
+        } else if path.is_file() && path.extension().is_some_and(|is| is == extension) {
+            found.push(path);
+        }
+    }
+}
+
+/// `FILE:LINE: COLUMNS` of what is too long among the lines that `is_meant` says count.
+fn too_long(path: &Path, is_meant: &mut dyn FnMut(&str) -> bool) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().enumerate();
+    let meant = lines.filter(|(_, line)| is_meant(line));
+    let columns = meant.map(|(at, line)| (at + 1, line.chars().count()));
+    let long = columns.filter(|(_, columns)| *columns > WIDTH);
+    long.map(|(at, columns)| format!("{}:{at}: {columns}", path.display()))
+        .collect()
+}
+
+#[test]
+fn comments_have_at_most_120_columns() {
+    let checkout = cargo::checkout();
+    let mut sources = Vec::new();
+    files(&checkout, "rs", &mut sources);
+    let mut wrong = Vec::new();
+    for path in sources {
+        let inside = path.strip_prefix(&checkout).unwrap();
+        let is_of_backend = inside.starts_with("backends") && inside.ends_with(LONG_OF_BACKENDS);
+        if !is_of_backend && !LONG.iter().any(|long| inside.starts_with(long)) {
+            wrong.extend(too_long(&path, &mut |line| line.trim_start().starts_with("//")));
+        }
+    }
+    assert!(wrong.is_empty(), "wrap these comments:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pages_have_at_most_120_columns() {
+    let checkout = cargo::checkout();
+    let mut pages = Vec::new();
+    for folder in ["docs", "backends", "crates"] {
+        files(&checkout.join(folder), "md", &mut pages);
+    }
+    pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| checkout.join(page)));
+    let mut wrong = Vec::new();
+    for path in pages {
+        let inside = path.strip_prefix(&checkout).unwrap();
+        if LONG_PAGES.iter().any(|long| inside.starts_with(long)) {
+            continue;
+        }
+        let mut code = false;
+        wrong.extend(too_long(&path, &mut |line| {
+            let line = line.trim_start();
+            code ^= line.starts_with("```");
+            // A table's row is one line.
+            !code && !line.starts_with('|')
+        }));
+    }
+    assert!(wrong.is_empty(), "wrap these lines:\n{}", wrong.join("\n"));
+}
