@@ -6,8 +6,9 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use polygrad_conformance::communicator::{Call, Ending, Options, Report, ends, run};
-use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction, Threads};
+use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction};
 use polygrad_core::{DType, Error, Result};
+use polygrad_threads::Threads;
 
 const QUICK: Options = Options {
     most: 1001,

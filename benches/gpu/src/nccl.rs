@@ -11,8 +11,9 @@ pub(crate) fn command() -> Result<(), String> {
     use std::time::Duration;
 
     use polygrad_conformance::communicator::{Call, Ending, Options, Report, ends, run};
-    use polygrad_core::communicator::{Communicator, Threads};
+    use polygrad_core::communicator::Communicator;
     use polygrad_cuda::Nccl;
+    use polygrad_threads::Threads;
 
     /// Of a collective: the last rank comes as late as that to one, for each kind of collective.
     const LIMIT: Duration = Duration::from_secs(10);

@@ -8,7 +8,8 @@
 //! use std::time::Duration;
 //!
 //! use polygrad_conformance::communicator::{Options, run};
-//! use polygrad_core::communicator::{Communicator, Threads};
+//! use polygrad_core::communicator::Communicator;
+//! use polygrad_threads::Threads;
 //!
 //! # fn main() -> polygrad_core::Result<()> {
 //! let options = Options { most: 1000, ..Options::default() };

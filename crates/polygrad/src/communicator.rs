@@ -12,6 +12,7 @@ pub use polygrad_core::communicator::*;
 pub use polygrad_cuda::Nccl;
 #[cfg(feature = "mpi")]
 pub use polygrad_mpi::Mpi;
+pub use polygrad_threads::Threads;
 #[cfg(feature = "gloo")]
 pub use polygrad_torch::gloo::{Gloo, GlooOptions};
 

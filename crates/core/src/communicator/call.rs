@@ -5,23 +5,32 @@ use std::fmt;
 use super::{HostSlice, Reduction};
 use crate::DType;
 
-/// One collective, but for the values.
+/// One collective, but for the values: an engine that compares what its ranks call can tell which one calls something
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) kind: Collective,
+pub struct Call {
+    /// Which one it is.
+    pub kind: Collective,
     dtype: DType,
     len: usize,
     op: Option<Reduction>,
     root: Option<usize>,
 }
 
+/// What ranks do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Collective {
+pub enum Collective {
+    /// [`all_reduce`](super::Communicator::all_reduce).
     AllReduce,
+    /// [`reduce_scatter`](super::Communicator::reduce_scatter).
     ReduceScatter,
+    /// [`all_gather`](super::Communicator::all_gather).
     AllGather,
+    /// [`broadcast`](super::Communicator::broadcast).
     Broadcast,
+    /// [`barrier`](super::Communicator::barrier).
     Barrier,
+    /// [`duplicate`](super::Communicator::duplicate).
     Duplicate,
 }
 
@@ -37,7 +46,8 @@ const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Min, Reduction::M
 const NONE: u64 = u64::MAX;
 
 impl Collective {
-    pub(super) fn name(self) -> &'static str {
+    /// The name of the method.
+    pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
             Self::ReduceScatter => "reduce_scatter",
@@ -50,7 +60,8 @@ impl Collective {
 }
 
 impl Call {
-    pub(super) fn new(kind: Collective, values: HostSlice<'_>) -> Self {
+    /// Of so many values as these, of their dtype.
+    pub fn new(kind: Collective, values: HostSlice<'_>) -> Self {
         Self {
             kind,
             dtype: values.dtype(),
@@ -61,19 +72,24 @@ impl Call {
     }
 
     /// A collective without values.
-    pub(super) fn bare(kind: Collective) -> Self {
+    pub fn bare(kind: Collective) -> Self {
         Self::new(kind, HostSlice::new::<u8>(&[]))
     }
 
-    pub(super) fn dtype(&self) -> DType {
+    /// The dtype of the values.
+    pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    pub(super) fn by(self, op: Reduction) -> Self {
+    /// By this reduction.
+    #[must_use]
+    pub fn by(self, op: Reduction) -> Self {
         Self { op: Some(op), ..self }
     }
 
-    pub(super) fn rooted(self, root: usize) -> Self {
+    /// From this rank.
+    #[must_use]
+    pub fn rooted(self, root: usize) -> Self {
         Self {
             root: Some(root),
             ..self

@@ -42,28 +42,3 @@ impl dyn Communicator + '_ {
 fn length(sent: i64) -> Result<usize> {
     usize::try_from(sent).map_err(|_| Error::communication(format!("a rank sent {sent} as the length of a list")))
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use crate::communicator::{Communicator, Threads};
-
-    #[test]
-    fn lists_of_any_length_come_to_all() {
-        let ends = Threads::group(3, Duration::from_secs(5)).unwrap();
-        std::thread::scope(|scope| {
-            for end in ends {
-                scope.spawn(move || {
-                    let group: &dyn Communicator = &end;
-                    // None, one and two values.
-                    let own: Vec<f64> = (0..end.rank()).map(|i| i as f64 + 0.5).collect();
-                    let all = group.all_gather_vec(&own).unwrap();
-                    assert_eq!(all, [vec![], vec![0.5], vec![0.5, 1.5]]);
-                    assert_eq!(group.all_gather_vec::<u8>(&[]).unwrap(), vec![Vec::<u8>::new(); 3]);
-                    assert_eq!(group.broadcast_vec(own, 2).unwrap(), [0.5, 1.5]);
-                });
-            }
-        });
-    }
-}

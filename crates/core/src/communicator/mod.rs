@@ -1,6 +1,6 @@
 //! Processes that compute together: the interface to engines that move values between them.
 //!
-//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or [`Threads`] of one process.
+//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or threads of one process.
 //! Every process of the group, a *rank*, calls the same collectives in the same order with the same sizes. [`Checked`]
 //! holds them to it, and names the rank that does not.
 
@@ -12,18 +12,17 @@ mod lists;
 mod reduce;
 mod slice;
 mod tensors;
-mod threads;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use buffer::HostBuffer;
+pub use call::{Call, Collective};
 pub use checked::Checked;
 pub use error::LostPeer;
 pub use reduce::Reduction;
 pub use slice::{HostSlice, HostSliceMut};
-pub use threads::Threads;
 
 use crate::{Error, Result};
 

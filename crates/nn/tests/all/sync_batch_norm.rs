@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polygrad_core::AnyTensor;
-use polygrad_core::communicator::{Checked, Communicator, HostSlice, HostSliceMut, Reduction, Threads};
+use polygrad_core::communicator::{Checked, Communicator, HostSlice, HostSliceMut, Reduction};
 use polygrad_core::program::{Call, call};
 use polygrad_nn::optim::SGD;
 use polygrad_nn::{
@@ -14,6 +14,7 @@ use polygrad_nn::{
 use polygrad_tensor::{
     AnyBackend, BackwardOptions, DType, Device, Error, ErrorKind, Gradients, Result, Tensor, manual_seed, no_grad,
 };
+use polygrad_threads::Threads;
 
 use crate::common::randn;
 

@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polygrad_core::communicator::{Communicator, Threads};
+use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_nn::optim::{AdamConfig, Optimizer, clip_grad_norm};
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_rl::*;
 use polygrad_tensor::{Device, Tensor, manual_seed, no_grad};
+use polygrad_threads::Threads;
 use polygrad_train::{Control, Ended, Event, Progress, Run, RunConfig, RunFolder, Summary};
 
 const ROWS: usize = 6;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polygrad_core::communicator::Threads;
 use polygrad_data::{DataLoaderConfig, Dataset};
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::optim::{AdamConfig, SGDConfig};
@@ -14,6 +13,7 @@ use polygrad_nn::{
     StateDict, TransformerActivation, TransformerEncoder, TransformerLayerConfig, sync_batch_norm,
 };
 use polygrad_tensor::{DType, Device, Result, Tensor};
+use polygrad_threads::Threads;
 use polygrad_train::TrainerConfig;
 
 const STEPS: u64 = 50;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polygrad_core::Result;
-use polygrad_core::communicator::{Communicator, Threads};
+use polygrad_core::communicator::Communicator;
 use polygrad_data::{DataLoader, DataLoaderConfig};
 use polygrad_nn::loss::{cross_entropy, mse_loss};
 use polygrad_nn::optim::{Adam, GradScaler, SGD, clip_grad_norm};
 use polygrad_nn::{Linear, LinearConfig, Module, ReLU, Sequential};
 use polygrad_tensor::{DType, Device, Tensor, autocast, manual_seed};
+use polygrad_threads::Threads;
 use polygrad_train::{Control, Ended, Event, NonFiniteLoss, Progress, Run, Summary, Trainer, TrainerConfig};
 use tempfile::tempdir;
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction, Threads};
+use polygrad_core::communicator::{Communicator, HostSlice, HostSliceMut, Reduction};
 use polygrad_core::{Error, ErrorKind, Result};
+use polygrad_threads::Threads;
 use polygrad_train::{Event, Progress, RunFolder};
 
 /// A rank's end of a group, and of those that follow from it, which is gone for the others once it has made

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polygrad_core::communicator::Threads;
 use polygrad_core::program::{Call, call};
 use polygrad_core::{AnyTensor, Error, Result};
 use polygrad_nn::optim::SGD;
 use polygrad_nn::{Linear, Module, TrainStep};
 use polygrad_tensor::{CustomOp, Device, Tensor, manual_seed};
+use polygrad_threads::Threads;
 use polygrad_train::DataParallel;
 
 /// Between two layers: lets no gradient pass before those of the layer behind it have been summed up over all ranks.

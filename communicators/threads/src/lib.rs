@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Collective};
-use super::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
-use crate::{Error, Result};
+use polygrad_core::communicator::{
+    Call, Collective, Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction, check,
+};
+use polygrad_core::{Error, Result};
 
 /// Ranks that are threads of one process: for tests, and as the definition of what each collective does.
 ///
@@ -327,7 +328,7 @@ impl fmt::Debug for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::communicator::{Checked, LostPeer};
+    use polygrad_core::communicator::{Checked, LostPeer};
     use std::error::Error as _;
 
     fn ranks<R: Send>(size: usize, f: impl Fn(Threads) -> R + Sync) -> Vec<R> {
@@ -414,5 +415,18 @@ mod tests {
                 assert!(error.contains("rank 1 all_reduce of 3 f32 by sum"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn lists_of_any_length_come_to_all() {
+        ranks(3, |end| {
+            let group: &dyn Communicator = &end;
+            // None, one and two values.
+            let own: Vec<f64> = (0..end.rank()).map(|i| i as f64 + 0.5).collect();
+            let all = group.all_gather_vec(&own).unwrap();
+            assert_eq!(all, [vec![], vec![0.5], vec![0.5, 1.5]]);
+            assert_eq!(group.all_gather_vec::<u8>(&[]).unwrap(), vec![Vec::<u8>::new(); 3]);
+            assert_eq!(group.broadcast_vec(own, 2).unwrap(), [0.5, 1.5]);
+        });
     }
 }
