@@ -22,13 +22,14 @@
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
 //!
 //! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
-//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), and the results' shapes.
+//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), the signatures in
+//! [`backend_methods!`](crate::backend_methods), and the results' shapes.
 
-/// Hands all rows to another macro.
+/// Hands all rows to another macro, behind what stands in brackets.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_op {
-    ($($callback:tt)*) => { $($callback)* ! {
+    ([$($first:tt)*] $($callback:tt)*) => { $($callback)* ! { $($first)*
         // Element by element.
 
         /// Applies a function. The dtype stays, but for predicates, which give bool.
@@ -428,6 +429,7 @@ macro_rules! for_each_op {
             as AvgPoolBackward { input_shape: Shape, params: Box<PoolParams> }, named "avg_pool_backward", for floats
             gives [shaped(grad, *input_shape)];
     } };
+    ($($callback:tt)*) => { $crate::for_each_op! { [] $($callback)* } };
 }
 
 /// A parameter's type.
@@ -537,6 +539,56 @@ macro_rules! call_methods {
             let outputs = Self::call($crate::op_value!($variant $fields), $crate::op_tensors!([] [] $(($x $type))*))?;
             $crate::op_take!($count outputs)
         }
+    )* };
+}
+
+/// Makes the macro that finds a row by its name.
+macro_rules! find_rows {
+    ($dollar:tt $($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        /// [`op_method!`] for the op of this name, with its parameters and the number of its results.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! op_row {
+            $(($method $dollar($dollar rest:tt)*) => {
+                $crate::op_method! { $method [$(($x $type))*] $count $dollar($dollar rest)* }
+            };)*
+        }
+    };
+}
+
+for_each_op! { [$] find_rows }
+
+/// A method of `Backend`, of a row of the table: with a function that takes its arguments, or with an expression and names for them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_method {
+    ($method:ident [$(($x:ident $type:tt))*] $count:ident $attrs:tt => $function:expr) => {
+        $crate::op_method! { $method [$(($x $type))*] $count $attrs ($($x),*) => $function($($x),*) }
+    };
+    ($method:ident [$(($x:ident $type:tt))*] $count:ident [$(#[$attr:meta])*] ($($y:tt),*) => $value:expr) => {
+        $(#[$attr])*
+        fn $method($($y: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
+            $value
+        }
+    };
+}
+
+/// Methods of ops, for the body of an `impl Backend`: each calls a function that takes the method's arguments, or is an expression of them, under
+/// names that stand behind the op's.
+///
+/// ```text
+/// backend_methods! {
+///     softmax => softmax::softmax,
+///     permute(x, axes) => Ok(movement::permute(x, axes)),
+/// }
+/// ```
+///
+/// The signatures are the table's, so that no backend states them again. The types in them must be in scope.
+#[macro_export]
+macro_rules! backend_methods {
+    ($($(#[$attr:meta])* $method:ident $(($($x:tt),*))? => $value:expr),* $(,)?) => { $(
+        $crate::op_row! { $method [$(#[$attr])*] $(($($x),*))? => $value }
     )* };
 }
 
