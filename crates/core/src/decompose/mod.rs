@@ -20,6 +20,7 @@ pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
 pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
+pub use norm::fold_batch_norm;
 pub use optim::{accumulate_grad, adam_step, check_slice_scatter, sgd_step, slice_scatter};
 
 use crate::{
