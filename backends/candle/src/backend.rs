@@ -67,8 +67,43 @@ impl Backend for Candle {
         movement::iota(len, start, step, dtype, device)
     }
 
-    fn unary(op: UnaryOp, x: &Tensor) -> Result<Tensor> {
-        unary::unary(op, x)
+    polygrad_core::backend_methods! {
+        unary => unary::unary,
+        compare => binary::compare,
+        select => binary::select,
+        cast => binary::cast,
+        reduce => reduce::reduce,
+        arg_reduce => lines::arg_reduce,
+        cumsum => lines::cumsum,
+        reshape => movement::reshape,
+        permute => movement::permute,
+        expand => movement::expand,
+        slice => movement::slice,
+        pad => movement::pad,
+        concat => movement::concat,
+        gather => index::gather,
+        scatter => index::scatter,
+        scatter_add => index::scatter_add,
+        index_select => index::index_select,
+        sort => lines::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(conv::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => pool::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => pool::avg_pool,
+        index_add => index::index_add,
+        activation => activation::activation,
+        activation_backward => activation::activation_backward,
+        softmax => softmax::softmax,
+        softmax_backward => softmax::softmax_backward,
+        log_softmax => softmax::log_softmax,
+        log_softmax_backward => softmax::log_softmax_backward,
+        cross_entropy => softmax::cross_entropy,
+        cross_entropy_backward => softmax::cross_entropy_backward,
+        layer_norm => norm::layer_norm,
+        layer_norm_backward => norm::layer_norm_backward,
+        conv_input_grad => conv::conv_input_grad,
+        conv_weight_grad => conv::conv_weight_grad,
+        max_pool_backward => pool::max_pool_backward,
     }
 
     fn binary(op: BinaryOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
@@ -78,175 +113,11 @@ impl Backend for Candle {
         binary::binary(op, a, b)
     }
 
-    fn compare(op: CompareOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        binary::compare(op, a, b)
-    }
-
-    fn select(condition: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        binary::select(condition, a, b)
-    }
-
-    fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
-        binary::cast(x, dtype)
-    }
-
-    fn reduce(op: ReduceOp, x: &Tensor, axes: Axes, keepdims: bool) -> Result<Tensor> {
-        reduce::reduce(op, x, axes, keepdims)
-    }
-
-    fn arg_reduce(op: ArgOp, x: &Tensor, axis: usize, keepdims: bool) -> Result<Tensor> {
-        lines::arg_reduce(op, x, axis, keepdims)
-    }
-
-    fn cumsum(x: &Tensor, axis: usize) -> Result<Tensor> {
-        lines::cumsum(x, axis)
-    }
-
     fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if !a.dtype().is_float() {
             return decompose::integer_matmul::<Self>(a, b);
         }
         matmul::matmul(a, b)
-    }
-
-    fn reshape(x: &Tensor, shape: Shape) -> Result<Tensor> {
-        movement::reshape(x, shape)
-    }
-
-    fn permute(x: &Tensor, axes: Axes) -> Result<Tensor> {
-        movement::permute(x, axes)
-    }
-
-    fn expand(x: &Tensor, shape: Shape) -> Result<Tensor> {
-        movement::expand(x, shape)
-    }
-
-    fn slice(x: &Tensor, ranges: &[SliceRange]) -> Result<Tensor> {
-        movement::slice(x, ranges)
-    }
-
-    fn pad(x: &Tensor, padding: &[(usize, usize)], value: Scalar) -> Result<Tensor> {
-        movement::pad(x, padding, value)
-    }
-
-    fn concat(xs: &[&Tensor], axis: usize) -> Result<Tensor> {
-        movement::concat(xs, axis)
-    }
-
-    fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
-        index::gather(x, axis, index)
-    }
-
-    fn scatter(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        index::scatter(x, axis, index, src)
-    }
-
-    fn scatter_add(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        index::scatter_add(x, axis, index, src)
-    }
-
-    fn index_select(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
-        index::index_select(x, axis, index)
-    }
-
-    fn sort(x: &Tensor, axis: usize, descending: bool) -> Result<(Tensor, Tensor)> {
-        lines::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &Tensor,
-        weight: &Tensor,
-        bias: Option<&Tensor>,
-        residual: Option<&Tensor>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<Tensor> {
-        let y = conv::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &Tensor, params: &PoolParams, positions: bool) -> Result<(Tensor, Option<Tensor>)> {
-        let (values, places) = pool::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &Tensor, params: &PoolParams) -> Result<Tensor> {
-        pool::avg_pool(x, params)
-    }
-
-    fn index_add(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        index::index_add(x, axis, index, src)
-    }
-
-    fn activation(op: Activation, x: &Tensor) -> Result<Tensor> {
-        activation::activation(op, x)
-    }
-
-    fn activation_backward(op: Activation, grad: &Tensor, saved: &Tensor) -> Result<Tensor> {
-        activation::activation_backward(op, grad, saved)
-    }
-
-    fn softmax(x: &Tensor, axis: usize) -> Result<Tensor> {
-        softmax::softmax(x, axis)
-    }
-
-    fn softmax_backward(grad: &Tensor, output: &Tensor, axis: usize) -> Result<Tensor> {
-        softmax::softmax_backward(grad, output, axis)
-    }
-
-    fn log_softmax(x: &Tensor, axis: usize) -> Result<Tensor> {
-        softmax::log_softmax(x, axis)
-    }
-
-    fn log_softmax_backward(grad: &Tensor, output: &Tensor, axis: usize) -> Result<Tensor> {
-        softmax::log_softmax_backward(grad, output, axis)
-    }
-
-    fn cross_entropy(logits: &Tensor, target: &Tensor, params: &CrossEntropyParams) -> Result<(Tensor, Tensor)> {
-        softmax::cross_entropy(logits, target, params)
-    }
-
-    fn cross_entropy_backward(
-        grad: &Tensor,
-        logits: &Tensor,
-        target: &Tensor,
-        logsumexp: &Tensor,
-        params: &CrossEntropyParams,
-    ) -> Result<Tensor> {
-        softmax::cross_entropy_backward(grad, logits, target, logsumexp, params)
-    }
-
-    fn layer_norm(
-        x: &Tensor,
-        weight: Option<&Tensor>,
-        bias: Option<&Tensor>,
-        axes: usize,
-        eps: f64,
-    ) -> Result<(Tensor, Tensor, Tensor)> {
-        norm::layer_norm(x, weight, bias, axes, eps)
-    }
-
-    fn layer_norm_backward(
-        grad: &Tensor,
-        x: &Tensor,
-        mean: &Tensor,
-        rstd: &Tensor,
-        weight: Option<&Tensor>,
-        axes: usize,
-    ) -> Result<(Tensor, Tensor, Tensor)> {
-        norm::layer_norm_backward(grad, x, mean, rstd, weight, axes)
-    }
-
-    fn conv_input_grad(grad: &Tensor, weight: &Tensor, input_shape: Shape, params: &ConvParams) -> Result<Tensor> {
-        conv::conv_input_grad(grad, weight, input_shape, params)
-    }
-
-    fn conv_weight_grad(grad: &Tensor, x: &Tensor, weight_shape: Shape, params: &ConvParams) -> Result<Tensor> {
-        conv::conv_weight_grad(grad, x, weight_shape, params)
-    }
-
-    fn max_pool_backward(grad: &Tensor, indices: &Tensor, input_shape: Shape) -> Result<Tensor> {
-        pool::max_pool_backward(grad, indices, input_shape)
     }
 
     fn accumulate_grad(acc: Tensor, grad: &Tensor) -> Result<Tensor> {

@@ -122,8 +122,31 @@ impl<D: Driver> Backend for Compute<D> {
         Ok(T::new(out))
     }
 
-    fn unary(op: UnaryOp, x: &T<D>) -> Result<T<D>> {
-        one(elementwise::unary(op, &x.array))
+    polygrad_core::backend_methods! {
+        unary(op, x) => one(elementwise::unary(op, &x.array)),
+        compare(op, a, b) => one(elementwise::compare(op, &a.array, &b.array)),
+        select(condition, a, b) => one(elementwise::select(&condition.array, &a.array, &b.array)),
+        cast(x, dtype) => one(elementwise::cast(&x.array, dtype)),
+        reduce(op, x, axes, keepdims) => one(reduce::reduce(op, &x.array, axes, keepdims)),
+        arg_reduce(op, x, axis, keepdims) => one(reduce::arg_reduce(op, &x.array, axis, keepdims)),
+        cumsum(x, axis) => one(reduce::cumsum(&x.array, axis)),
+        reshape(x, shape) => one(movement::reshape(&x.array, shape)),
+        permute(x, axes) => Ok(T::new(movement::permute(&x.array, axes))),
+        expand(x, shape) => Ok(T::new(movement::expand(&x.array, shape))),
+        slice(x, ranges) => Ok(T::new(movement::slice(&x.array, ranges))),
+        pad(x, padding, value) => one(movement::pad(&x.array, padding, value)),
+        gather(x, axis, index) => one(index::gather(&x.array, axis, &index.array)),
+        scatter(x, axis, index, src) => one(index::scatter(Mode::Write, &x.array, axis, &index.array, &src.array)),
+        scatter_add(x, axis, index, src) => one(index::scatter(Mode::Add, &x.array, axis, &index.array, &src.array)),
+        index_select(x, axis, index) => one(index::index_select(&x.array, axis, &index.array)),
+        sort(x, axis, descending) => two(reduce::sort(&x.array, axis, descending)),
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(one(window::conv(&x.array, &weight.array, params))?, bias, residual, activation),
+        max_pool(x, params, positions) =>
+            two(window::max_pool(&x.array, params)).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool(x, params) => one(window::avg_pool(&x.array, params)),
+        compare_scalar(op, x, scalar) => one(elementwise::compare_scalar(op, &x.array, scalar)),
+        index_add(x, axis, index, src) => one(index::index_add(&x.array, axis, &index.array, &src.array)),
     }
 
     fn binary(op: BinaryOp, a: &T<D>, b: &T<D>) -> Result<T<D>> {
@@ -133,30 +156,6 @@ impl<D: Driver> Backend for Compute<D> {
         one(elementwise::binary(op, &a.array, &b.array))
     }
 
-    fn compare(op: CompareOp, a: &T<D>, b: &T<D>) -> Result<T<D>> {
-        one(elementwise::compare(op, &a.array, &b.array))
-    }
-
-    fn select(condition: &T<D>, a: &T<D>, b: &T<D>) -> Result<T<D>> {
-        one(elementwise::select(&condition.array, &a.array, &b.array))
-    }
-
-    fn cast(x: &T<D>, dtype: DType) -> Result<T<D>> {
-        one(elementwise::cast(&x.array, dtype))
-    }
-
-    fn reduce(op: ReduceOp, x: &T<D>, axes: Axes, keepdims: bool) -> Result<T<D>> {
-        one(reduce::reduce(op, &x.array, axes, keepdims))
-    }
-
-    fn arg_reduce(op: ArgOp, x: &T<D>, axis: usize, keepdims: bool) -> Result<T<D>> {
-        one(reduce::arg_reduce(op, &x.array, axis, keepdims))
-    }
-
-    fn cumsum(x: &T<D>, axis: usize) -> Result<T<D>> {
-        one(reduce::cumsum(&x.array, axis))
-    }
-
     fn matmul(a: &T<D>, b: &T<D>) -> Result<T<D>> {
         if !a.array.dtype().is_float() {
             return decompose::integer_matmul::<Self>(a, b);
@@ -164,70 +163,9 @@ impl<D: Driver> Backend for Compute<D> {
         one(matmul::matmul(&a.array, &b.array))
     }
 
-    fn reshape(x: &T<D>, shape: Shape) -> Result<T<D>> {
-        one(movement::reshape(&x.array, shape))
-    }
-
-    fn permute(x: &T<D>, axes: Axes) -> Result<T<D>> {
-        Ok(T::new(movement::permute(&x.array, axes)))
-    }
-
-    fn expand(x: &T<D>, shape: Shape) -> Result<T<D>> {
-        Ok(T::new(movement::expand(&x.array, shape)))
-    }
-
-    fn slice(x: &T<D>, ranges: &[SliceRange]) -> Result<T<D>> {
-        Ok(T::new(movement::slice(&x.array, ranges)))
-    }
-
-    fn pad(x: &T<D>, padding: &[(usize, usize)], value: Scalar) -> Result<T<D>> {
-        one(movement::pad(&x.array, padding, value))
-    }
-
     fn concat(xs: &[&T<D>], axis: usize) -> Result<T<D>> {
         let arrays: Vec<_> = xs.iter().map(|x| &x.array).collect();
         one(movement::concat(&arrays, axis))
-    }
-
-    fn gather(x: &T<D>, axis: usize, index: &T<D>) -> Result<T<D>> {
-        one(index::gather(&x.array, axis, &index.array))
-    }
-
-    fn scatter(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
-        one(index::scatter(Mode::Write, &x.array, axis, &index.array, &src.array))
-    }
-
-    fn scatter_add(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
-        one(index::scatter(Mode::Add, &x.array, axis, &index.array, &src.array))
-    }
-
-    fn index_select(x: &T<D>, axis: usize, index: &T<D>) -> Result<T<D>> {
-        one(index::index_select(&x.array, axis, &index.array))
-    }
-
-    fn sort(x: &T<D>, axis: usize, descending: bool) -> Result<(T<D>, T<D>)> {
-        two(reduce::sort(&x.array, axis, descending))
-    }
-
-    fn conv(
-        x: &T<D>,
-        weight: &T<D>,
-        bias: Option<&T<D>>,
-        residual: Option<&T<D>>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T<D>> {
-        let y = one(window::conv(&x.array, &weight.array, params))?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &T<D>, params: &PoolParams, positions: bool) -> Result<(T<D>, Option<T<D>>)> {
-        let (values, places) = two(window::max_pool(&x.array, params))?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &T<D>, params: &PoolParams) -> Result<T<D>> {
-        one(window::avg_pool(&x.array, params))
     }
 
     // Fused ops that a driver may have kernels for; the others are decomposed into what becomes a program again.
@@ -237,14 +175,6 @@ impl<D: Driver> Backend for Compute<D> {
             return decompose::binary_scalar::<Self>(op, x, scalar, reverse);
         }
         one(elementwise::binary_scalar(op, &x.array, scalar, reverse))
-    }
-
-    fn compare_scalar(op: CompareOp, x: &T<D>, scalar: Scalar) -> Result<T<D>> {
-        one(elementwise::compare_scalar(op, &x.array, scalar))
-    }
-
-    fn index_add(x: &T<D>, axis: usize, index: &T<D>, src: &T<D>) -> Result<T<D>> {
-        one(index::index_add(&x.array, axis, &index.array, &src.array))
     }
 
     fn softmax(x: &T<D>, axis: usize) -> Result<T<D>> {

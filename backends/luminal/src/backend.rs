@@ -70,8 +70,31 @@ impl Backend for Luminal {
         })
     }
 
-    fn unary(op: UnaryOp, x: &LuminalTensor) -> Result<LuminalTensor> {
-        elementwise::unary(op, x)
+    polygrad_core::backend_methods! {
+        unary => elementwise::unary,
+        compare => elementwise::compare,
+        select => elementwise::select,
+        cast => elementwise::cast,
+        reduce => reduce::reduce,
+        arg_reduce => reduce::arg_reduce,
+        cumsum => reduce::cumsum,
+        reshape => movement::reshape,
+        permute(x, axes) => Ok(movement::permute(x, axes)),
+        expand(x, shape) => Ok(movement::expand(x, shape)),
+        slice(x, ranges) => Ok(movement::slice(x, ranges)),
+        pad => movement::pad,
+        concat => movement::concat,
+        gather => index::gather,
+        scatter => index::scatter,
+        scatter_add => index::scatter_add,
+        index_select => index::index_select,
+        sort => reduce::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => window::avg_pool,
+        // The decomposition goes through f64, which luminal has not.
+        avg_pool_backward => window::avg_pool_backward,
     }
 
     fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
@@ -81,113 +104,10 @@ impl Backend for Luminal {
         elementwise::binary(op, a, b)
     }
 
-    fn compare(op: CompareOp, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
-        elementwise::compare(op, a, b)
-    }
-
-    fn select(condition: &LuminalTensor, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
-        elementwise::select(condition, a, b)
-    }
-
-    fn cast(x: &LuminalTensor, dtype: DType) -> Result<LuminalTensor> {
-        elementwise::cast(x, dtype)
-    }
-
-    fn reduce(op: ReduceOp, x: &LuminalTensor, axes: Axes, keepdims: bool) -> Result<LuminalTensor> {
-        reduce::reduce(op, x, axes, keepdims)
-    }
-
-    fn arg_reduce(op: ArgOp, x: &LuminalTensor, axis: usize, keepdims: bool) -> Result<LuminalTensor> {
-        reduce::arg_reduce(op, x, axis, keepdims)
-    }
-
-    fn cumsum(x: &LuminalTensor, axis: usize) -> Result<LuminalTensor> {
-        reduce::cumsum(x, axis)
-    }
-
     fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
         if a.dtype() != DType::F32 {
             return decompose::integer_matmul::<Self>(a, b);
         }
         matmul::matmul(a, b)
-    }
-
-    fn reshape(x: &LuminalTensor, shape: Shape) -> Result<LuminalTensor> {
-        movement::reshape(x, shape)
-    }
-
-    fn permute(x: &LuminalTensor, axes: Axes) -> Result<LuminalTensor> {
-        Ok(movement::permute(x, axes))
-    }
-
-    fn expand(x: &LuminalTensor, shape: Shape) -> Result<LuminalTensor> {
-        Ok(movement::expand(x, shape))
-    }
-
-    fn slice(x: &LuminalTensor, ranges: &[SliceRange]) -> Result<LuminalTensor> {
-        Ok(movement::slice(x, ranges))
-    }
-
-    fn pad(x: &LuminalTensor, padding: &[(usize, usize)], value: Scalar) -> Result<LuminalTensor> {
-        movement::pad(x, padding, value)
-    }
-
-    fn concat(xs: &[&LuminalTensor], axis: usize) -> Result<LuminalTensor> {
-        movement::concat(xs, axis)
-    }
-
-    fn gather(x: &LuminalTensor, axis: usize, index: &LuminalTensor) -> Result<LuminalTensor> {
-        index::gather(x, axis, index)
-    }
-
-    fn scatter(x: &LuminalTensor, axis: usize, index: &LuminalTensor, src: &LuminalTensor) -> Result<LuminalTensor> {
-        index::scatter(x, axis, index, src)
-    }
-
-    fn scatter_add(
-        x: &LuminalTensor,
-        axis: usize,
-        index: &LuminalTensor,
-        src: &LuminalTensor,
-    ) -> Result<LuminalTensor> {
-        index::scatter_add(x, axis, index, src)
-    }
-
-    fn index_select(x: &LuminalTensor, axis: usize, index: &LuminalTensor) -> Result<LuminalTensor> {
-        index::index_select(x, axis, index)
-    }
-
-    fn sort(x: &LuminalTensor, axis: usize, descending: bool) -> Result<(LuminalTensor, LuminalTensor)> {
-        reduce::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &LuminalTensor,
-        weight: &LuminalTensor,
-        bias: Option<&LuminalTensor>,
-        residual: Option<&LuminalTensor>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<LuminalTensor> {
-        let y = window::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(
-        x: &LuminalTensor,
-        params: &PoolParams,
-        positions: bool,
-    ) -> Result<(LuminalTensor, Option<LuminalTensor>)> {
-        let (values, places) = window::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<LuminalTensor> {
-        window::avg_pool(x, params)
-    }
-
-    // The decomposition goes through f64, which luminal has not.
-    fn avg_pool_backward(grad: &LuminalTensor, input_shape: Shape, params: &PoolParams) -> Result<LuminalTensor> {
-        window::avg_pool_backward(grad, input_shape, params)
     }
 }

@@ -10,14 +10,14 @@ use crate::{
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => { $(
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => { $(
         methods! { @$kind $(#[$doc])* $method($($x: $type),*) -> $count }
     )* };
     (@core $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {
         $(#[$doc])*
         fn $method($($x: op_parameter!(Self::Tensor, $type)),*) -> Result<op_results!(Self::Tensor, $count)>;
     };
-    (@fused $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {
+    (@$kind:ident $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {
         $(#[$doc])*
         fn $method($($x: op_parameter!(Self::Tensor, $type)),*) -> Result<op_results!(Self::Tensor, $count)> {
             decompose::$method::<Self>($($x),*)

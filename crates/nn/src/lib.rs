@@ -16,6 +16,7 @@ pub mod loss;
 pub mod models;
 mod module;
 pub mod optim;
+mod options;
 pub mod profile;
 mod sequential;
 mod step;

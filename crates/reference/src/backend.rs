@@ -59,8 +59,30 @@ impl Backend for Reference {
         })
     }
 
-    fn unary(op: UnaryOp, x: &T) -> Result<T> {
-        elementwise::unary(op, x)
+    polygrad_core::backend_methods! {
+        unary => elementwise::unary,
+        compare => elementwise::compare,
+        select => elementwise::select,
+        cast => elementwise::cast,
+        reduce => reduce::reduce,
+        arg_reduce => reduce::arg_reduce,
+        cumsum => reduce::cumsum,
+        matmul => matmul::matmul,
+        reshape(x, shape) => x.reshape(shape),
+        permute => movement::permute,
+        expand => movement::expand,
+        slice => movement::slice,
+        pad => movement::pad,
+        concat => movement::concat,
+        gather => indexing::gather,
+        scatter => indexing::scatter,
+        scatter_add => indexing::scatter_add,
+        index_select => indexing::index_select,
+        sort => sort::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => window::avg_pool,
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
@@ -68,98 +90,5 @@ impl Backend for Reference {
             return decompose::binary::<Self>(op, a, b);
         }
         elementwise::binary(op, a, b)
-    }
-
-    fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
-        elementwise::compare(op, a, b)
-    }
-
-    fn select(condition: &T, a: &T, b: &T) -> Result<T> {
-        elementwise::select(condition, a, b)
-    }
-
-    fn cast(x: &T, dtype: DType) -> Result<T> {
-        elementwise::cast(x, dtype)
-    }
-
-    fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<T> {
-        reduce::reduce(op, x, axes, keepdims)
-    }
-
-    fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
-        reduce::arg_reduce(op, x, axis, keepdims)
-    }
-
-    fn cumsum(x: &T, axis: usize) -> Result<T> {
-        reduce::cumsum(x, axis)
-    }
-
-    fn matmul(a: &T, b: &T) -> Result<T> {
-        matmul::matmul(a, b)
-    }
-
-    fn reshape(x: &T, shape: Shape) -> Result<T> {
-        x.reshape(shape)
-    }
-
-    fn permute(x: &T, axes: Axes) -> Result<T> {
-        movement::permute(x, axes)
-    }
-
-    fn expand(x: &T, shape: Shape) -> Result<T> {
-        movement::expand(x, shape)
-    }
-
-    fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
-        movement::slice(x, ranges)
-    }
-
-    fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
-        movement::pad(x, padding, value)
-    }
-
-    fn concat(xs: &[&T], axis: usize) -> Result<T> {
-        movement::concat(xs, axis)
-    }
-
-    fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
-        indexing::gather(x, axis, index)
-    }
-
-    fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        indexing::scatter(x, axis, index, src)
-    }
-
-    fn scatter_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        indexing::scatter_add(x, axis, index, src)
-    }
-
-    fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
-        indexing::index_select(x, axis, index)
-    }
-
-    fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
-        sort::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &T,
-        weight: &T,
-        bias: Option<&T>,
-        residual: Option<&T>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T> {
-        let y = window::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
-        let (values, places) = window::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
-        window::avg_pool(x, params)
     }
 }

@@ -59,8 +59,29 @@ impl Backend for Toy {
         elementwise::cast(&x, dtype)
     }
 
-    fn unary(op: UnaryOp, x: &ToyTensor) -> Result<ToyTensor> {
-        elementwise::unary(op, x)
+    polygrad::backend::backend_methods! {
+        unary => elementwise::unary,
+        compare => elementwise::compare,
+        select => elementwise::select,
+        cast => elementwise::cast,
+        reduce => reduce::reduce,
+        arg_reduce => reduce::arg_reduce,
+        cumsum => reduce::cumsum,
+        reshape => movement::reshape,
+        permute(x, axes) => Ok(movement::permute(x, axes)),
+        expand(x, shape) => Ok(movement::expand(x, shape)),
+        slice(x, ranges) => Ok(movement::slice(x, ranges)),
+        pad => movement::pad,
+        concat => movement::concat,
+        gather => index::gather,
+        scatter => index::scatter,
+        scatter_add => index::scatter_add,
+        index_select => index::index_select,
+        sort => reduce::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => window::avg_pool,
     }
 
     fn binary(op: BinaryOp, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
@@ -70,99 +91,10 @@ impl Backend for Toy {
         elementwise::binary(op, a, b)
     }
 
-    fn compare(op: CompareOp, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
-        elementwise::compare(op, a, b)
-    }
-
-    fn select(condition: &ToyTensor, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
-        elementwise::select(condition, a, b)
-    }
-
-    fn cast(x: &ToyTensor, dtype: DType) -> Result<ToyTensor> {
-        elementwise::cast(x, dtype)
-    }
-
-    fn reduce(op: ReduceOp, x: &ToyTensor, axes: Axes, keepdims: bool) -> Result<ToyTensor> {
-        reduce::reduce(op, x, axes, keepdims)
-    }
-
-    fn arg_reduce(op: ArgOp, x: &ToyTensor, axis: usize, keepdims: bool) -> Result<ToyTensor> {
-        reduce::arg_reduce(op, x, axis, keepdims)
-    }
-
-    fn cumsum(x: &ToyTensor, axis: usize) -> Result<ToyTensor> {
-        reduce::cumsum(x, axis)
-    }
-
     fn matmul(a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
         if !a.dtype().is_float() {
             return decompose::integer_matmul::<Self>(a, b);
         }
         matmul::matmul(a, b)
-    }
-
-    fn reshape(x: &ToyTensor, shape: Shape) -> Result<ToyTensor> {
-        movement::reshape(x, shape)
-    }
-
-    fn permute(x: &ToyTensor, axes: Axes) -> Result<ToyTensor> {
-        Ok(movement::permute(x, axes))
-    }
-
-    fn expand(x: &ToyTensor, shape: Shape) -> Result<ToyTensor> {
-        Ok(movement::expand(x, shape))
-    }
-
-    fn slice(x: &ToyTensor, ranges: &[SliceRange]) -> Result<ToyTensor> {
-        Ok(movement::slice(x, ranges))
-    }
-
-    fn pad(x: &ToyTensor, padding: &[(usize, usize)], value: Scalar) -> Result<ToyTensor> {
-        movement::pad(x, padding, value)
-    }
-
-    fn concat(xs: &[&ToyTensor], axis: usize) -> Result<ToyTensor> {
-        movement::concat(xs, axis)
-    }
-
-    fn gather(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<ToyTensor> {
-        index::gather(x, axis, index)
-    }
-
-    fn scatter(x: &ToyTensor, axis: usize, index: &ToyTensor, src: &ToyTensor) -> Result<ToyTensor> {
-        index::scatter(x, axis, index, src)
-    }
-
-    fn scatter_add(x: &ToyTensor, axis: usize, index: &ToyTensor, src: &ToyTensor) -> Result<ToyTensor> {
-        index::scatter_add(x, axis, index, src)
-    }
-
-    fn index_select(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<ToyTensor> {
-        index::index_select(x, axis, index)
-    }
-
-    fn sort(x: &ToyTensor, axis: usize, descending: bool) -> Result<(ToyTensor, ToyTensor)> {
-        reduce::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &ToyTensor,
-        weight: &ToyTensor,
-        bias: Option<&ToyTensor>,
-        residual: Option<&ToyTensor>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<ToyTensor> {
-        let y = window::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &ToyTensor, params: &PoolParams, positions: bool) -> Result<(ToyTensor, Option<ToyTensor>)> {
-        let (values, places) = window::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &ToyTensor, params: &PoolParams) -> Result<ToyTensor> {
-        window::avg_pool(x, params)
     }
 }

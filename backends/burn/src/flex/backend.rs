@@ -65,8 +65,39 @@ impl Backend for Burn {
         movement::iota(len, start, step, dtype)
     }
 
-    fn unary(op: UnaryOp, x: &T) -> Result<T> {
-        elementwise::unary(op, x)
+    polygrad_core::backend_methods! {
+        unary => elementwise::unary,
+        compare => compare::compare,
+        select => compare::select,
+        cast => compare::cast,
+        reduce => reduce::reduce,
+        arg_reduce => reduce::arg_reduce,
+        cumsum => reduce::cumsum,
+        reshape => movement::reshape,
+        permute(x, axes) => Ok(movement::permute(x, axes)),
+        expand(x, shape) => Ok(movement::expand(x, shape)),
+        slice(x, ranges) => Ok(movement::slice(x, ranges)),
+        pad => movement::pad,
+        concat => movement::concat,
+        gather => index::gather,
+        scatter => index::scatter,
+        scatter_add => index::scatter_add,
+        index_select => index::index_select,
+        sort => integer::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => window::avg_pool,
+        compare_scalar => compare::compare_scalar,
+        index_add => index::index_add,
+        linear(x, weight, bias, activation) =>
+            decompose::epilogue::<Self>(product::linear(x, weight, bias)?, None, None, activation),
+        activation => activation::activation,
+        activation_backward => activation::activation_backward,
+        conv_input_grad => window::conv_input_grad,
+        conv_weight_grad => window::conv_weight_grad,
+        max_pool_backward => window::max_pool_backward,
+        avg_pool_backward => window::avg_pool_backward,
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
@@ -76,100 +107,11 @@ impl Backend for Burn {
         elementwise::binary(op, a, b)
     }
 
-    fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
-        compare::compare(op, a, b)
-    }
-
-    fn select(condition: &T, a: &T, b: &T) -> Result<T> {
-        compare::select(condition, a, b)
-    }
-
-    fn cast(x: &T, dtype: DType) -> Result<T> {
-        compare::cast(x, dtype)
-    }
-
-    fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<T> {
-        reduce::reduce(op, x, axes, keepdims)
-    }
-
-    fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
-        reduce::arg_reduce(op, x, axis, keepdims)
-    }
-
-    fn cumsum(x: &T, axis: usize) -> Result<T> {
-        reduce::cumsum(x, axis)
-    }
-
     fn matmul(a: &T, b: &T) -> Result<T> {
         if !a.dtype().is_float() {
             return decompose::integer_matmul::<Self>(a, b);
         }
         product::matmul(a, b)
-    }
-
-    fn reshape(x: &T, shape: Shape) -> Result<T> {
-        movement::reshape(x, shape)
-    }
-
-    fn permute(x: &T, axes: Axes) -> Result<T> {
-        Ok(movement::permute(x, axes))
-    }
-
-    fn expand(x: &T, shape: Shape) -> Result<T> {
-        Ok(movement::expand(x, shape))
-    }
-
-    fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
-        Ok(movement::slice(x, ranges))
-    }
-
-    fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
-        movement::pad(x, padding, value)
-    }
-
-    fn concat(xs: &[&T], axis: usize) -> Result<T> {
-        movement::concat(xs, axis)
-    }
-
-    fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
-        index::gather(x, axis, index)
-    }
-
-    fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        index::scatter(x, axis, index, src)
-    }
-
-    fn scatter_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        index::scatter_add(x, axis, index, src)
-    }
-
-    fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
-        index::index_select(x, axis, index)
-    }
-
-    fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
-        integer::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &T,
-        weight: &T,
-        bias: Option<&T>,
-        residual: Option<&T>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T> {
-        let y = window::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
-        let (values, places) = window::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
-        window::avg_pool(x, params)
     }
 
     // Fused ops that Burn has, or that its memory can be gone over once for.
@@ -181,48 +123,12 @@ impl Backend for Burn {
         elementwise::binary_scalar(op, x, scalar, reverse)
     }
 
-    fn compare_scalar(op: CompareOp, x: &T, scalar: Scalar) -> Result<T> {
-        compare::compare_scalar(op, x, scalar)
-    }
-
-    fn index_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        index::index_add(x, axis, index, src)
-    }
-
-    fn linear(x: &T, weight: &T, bias: Option<&T>, activation: Option<Activation>) -> Result<T> {
-        decompose::epilogue::<Self>(product::linear(x, weight, bias)?, None, None, activation)
-    }
-
-    fn activation(op: Activation, x: &T) -> Result<T> {
-        activation::activation(op, x)
-    }
-
-    fn activation_backward(op: Activation, grad: &T, saved: &T) -> Result<T> {
-        activation::activation_backward(op, grad, saved)
-    }
-
     fn softmax(x: &T, axis: usize) -> Result<T> {
         if x.shape().numel() == 0 {
             return Ok(x.clone());
         }
         crate::flex::tensor::ensure_room(&x.shape(), x.dtype())?;
         Ok(T::new(Flex::softmax(x.operand()?, axis)))
-    }
-
-    fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
-        window::conv_input_grad(grad, weight, input_shape, params)
-    }
-
-    fn conv_weight_grad(grad: &T, x: &T, weight_shape: Shape, params: &ConvParams) -> Result<T> {
-        window::conv_weight_grad(grad, x, weight_shape, params)
-    }
-
-    fn max_pool_backward(grad: &T, indices: &T, input_shape: Shape) -> Result<T> {
-        window::max_pool_backward(grad, indices, input_shape)
-    }
-
-    fn avg_pool_backward(grad: &T, input_shape: Shape, params: &PoolParams) -> Result<T> {
-        window::avg_pool_backward(grad, input_shape, params)
     }
 
     fn accumulate_grad(acc: T, grad: &T) -> Result<T> {

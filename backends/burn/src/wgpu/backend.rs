@@ -84,8 +84,37 @@ impl Backend for BurnWgpu {
         guarded("iota", *device, || movement::iota(len, start, step, dtype, *device))
     }
 
-    fn unary(op: UnaryOp, x: &T) -> Result<T> {
-        guarded(op.name(), x.device(), || elementwise::unary(op, x))
+    polygrad_core::backend_methods! {
+        unary(op, x) => guarded(op.name(), x.device(), || elementwise::unary(op, x)),
+        compare(op, a, b) => guarded(op.name(), a.device(), || compare::compare(op, a, b)),
+        select(condition, a, b) => guarded("where", a.device(), || compare::select(condition, a, b)),
+        cast(x, dtype) => guarded("to_dtype", x.device(), || compare::cast(x, dtype)),
+        reduce(op, x, axes, keepdims) => guarded(op.name(), x.device(), || reduce::reduce(op, x, axes, keepdims)),
+        arg_reduce(op, x, axis, keepdims) =>
+            guarded(op.name(), x.device(), || reduce::arg_reduce(op, x, axis, keepdims)),
+        cumsum(x, axis) => guarded("cumsum", x.device(), || reduce::cumsum(x, axis)),
+        reshape(x, shape) => guarded("reshape", x.device(), || Ok(movement::reshape(x, shape))),
+        permute(x, axes) => guarded("permute", x.device(), || movement::permute(x, axes)),
+        expand(x, shape) => guarded("expand", x.device(), || Ok(movement::expand(x, shape))),
+        slice(x, ranges) => guarded("slice", x.device(), || movement::slice(x, ranges)),
+        pad(x, padding, value) => guarded("pad", x.device(), || movement::pad(x, padding, value)),
+        gather(x, axis, index) => guarded("gather", x.device(), || index::gather(x, axis, index)),
+        scatter(x, axis, index, src) => guarded("scatter", x.device(), || index::scatter(x, axis, index, src)),
+        scatter_add(x, axis, index, src) =>
+            guarded("scatter_add", x.device(), || index::scatter_add(x, axis, index, src)),
+        index_select(x, axis, index) => guarded("index_select", x.device(), || index::index_select(x, axis, index)),
+        sort(x, axis, descending) => guarded("sort", x.device(), || reduce::sort(x, axis, descending)),
+        conv(x, weight, bias, residual, activation, params) =>
+            guarded("conv", x.device(), || window::conv(x, weight, params))
+                .and_then(|y| decompose::epilogue::<Self>(y, bias, residual, activation)),
+        max_pool(x, params, positions) =>
+            guarded("max_pool", x.device(), || window::max_pool(x, params)).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool(x, params) => guarded("avg_pool", x.device(), || window::avg_pool(x, params)),
+        compare_scalar(op, x, scalar) => guarded(op.name(), x.device(), || compare::compare_scalar(op, x, scalar)),
+        conv_input_grad(grad, weight, input_shape, params) =>
+            guarded("conv_input_grad", grad.device(), || window::conv_input_grad(grad, weight, input_shape, params)),
+        conv_weight_grad(grad, x, weight_shape, params) =>
+            guarded("conv_weight_grad", grad.device(), || window::conv_weight_grad(grad, x, weight_shape, params)),
     }
 
     fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
@@ -95,30 +124,6 @@ impl Backend for BurnWgpu {
         guarded(op.name(), a.device(), || elementwise::binary(op, a, b))
     }
 
-    fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
-        guarded(op.name(), a.device(), || compare::compare(op, a, b))
-    }
-
-    fn select(condition: &T, a: &T, b: &T) -> Result<T> {
-        guarded("where", a.device(), || compare::select(condition, a, b))
-    }
-
-    fn cast(x: &T, dtype: DType) -> Result<T> {
-        guarded("to_dtype", x.device(), || compare::cast(x, dtype))
-    }
-
-    fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<T> {
-        guarded(op.name(), x.device(), || reduce::reduce(op, x, axes, keepdims))
-    }
-
-    fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
-        guarded(op.name(), x.device(), || reduce::arg_reduce(op, x, axis, keepdims))
-    }
-
-    fn cumsum(x: &T, axis: usize) -> Result<T> {
-        guarded("cumsum", x.device(), || reduce::cumsum(x, axis))
-    }
-
     fn matmul(a: &T, b: &T) -> Result<T> {
         if !a.dtype().is_float() {
             return decompose::integer_matmul::<Self>(a, b);
@@ -126,72 +131,11 @@ impl Backend for BurnWgpu {
         guarded("matmul", a.device(), || product::matmul(a, b))
     }
 
-    fn reshape(x: &T, shape: Shape) -> Result<T> {
-        guarded("reshape", x.device(), || Ok(movement::reshape(x, shape)))
-    }
-
-    fn permute(x: &T, axes: Axes) -> Result<T> {
-        guarded("permute", x.device(), || movement::permute(x, axes))
-    }
-
-    fn expand(x: &T, shape: Shape) -> Result<T> {
-        guarded("expand", x.device(), || Ok(movement::expand(x, shape)))
-    }
-
-    fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
-        guarded("slice", x.device(), || movement::slice(x, ranges))
-    }
-
-    fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
-        guarded("pad", x.device(), || movement::pad(x, padding, value))
-    }
-
     fn concat(xs: &[&T], axis: usize) -> Result<T> {
         match xs.first() {
             Some(first) => guarded("cat", first.device(), || movement::concat(xs, axis)),
             None => movement::concat(xs, axis),
         }
-    }
-
-    fn gather(x: &T, axis: usize, index: &T) -> Result<T> {
-        guarded("gather", x.device(), || index::gather(x, axis, index))
-    }
-
-    fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        guarded("scatter", x.device(), || index::scatter(x, axis, index, src))
-    }
-
-    fn scatter_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        guarded("scatter_add", x.device(), || index::scatter_add(x, axis, index, src))
-    }
-
-    fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
-        guarded("index_select", x.device(), || index::index_select(x, axis, index))
-    }
-
-    fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
-        guarded("sort", x.device(), || reduce::sort(x, axis, descending))
-    }
-
-    fn conv(
-        x: &T,
-        weight: &T,
-        bias: Option<&T>,
-        residual: Option<&T>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T> {
-        let y = guarded("conv", x.device(), || window::conv(x, weight, params))?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
-        let (values, places) = guarded("max_pool", x.device(), || window::max_pool(x, params))?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
-        guarded("avg_pool", x.device(), || window::avg_pool(x, params))
     }
 
     // Fused ops that Burn has.
@@ -202,22 +146,6 @@ impl Backend for BurnWgpu {
         }
         guarded(op.name(), x.device(), || {
             elementwise::binary_scalar(op, x, scalar, reverse)
-        })
-    }
-
-    fn compare_scalar(op: CompareOp, x: &T, scalar: Scalar) -> Result<T> {
-        guarded(op.name(), x.device(), || compare::compare_scalar(op, x, scalar))
-    }
-
-    fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
-        guarded("conv_input_grad", grad.device(), || {
-            window::conv_input_grad(grad, weight, input_shape, params)
-        })
-    }
-
-    fn conv_weight_grad(grad: &T, x: &T, weight_shape: Shape, params: &ConvParams) -> Result<T> {
-        guarded("conv_weight_grad", grad.device(), || {
-            window::conv_weight_grad(grad, x, weight_shape, params)
         })
     }
 }

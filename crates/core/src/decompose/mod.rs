@@ -21,6 +21,7 @@ pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
 pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
+pub use norm::fold_batch_norm;
 pub use optim::{accumulate_grad, adam_step, check_slice_scatter, sgd_step, slice_scatter};
 
 use crate::{
@@ -43,11 +44,11 @@ mod bodies {
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         $(define! { @$kind $method($($x: $type),*) -> $count as $variant })*
     };
     (@core $($rest:tt)*) => {};
-    (@fused $method:ident($($x:ident : $type:tt),*) -> $count:ident as $variant:ident) => {
+    (@$kind:ident $method:ident($($x:ident : $type:tt),*) -> $count:ident as $variant:ident) => {
         #[doc = concat!("See [`Backend::", stringify!($method), "`].")]
         ///
         /// # Errors

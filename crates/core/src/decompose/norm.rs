@@ -177,6 +177,30 @@ pub(super) fn batch_norm_running<B: Backend>(
     )
 }
 
+/// The weight `[O, …]` and the bias `[O]` of a convolution that also does the normalisation behind it ([`Backend::batch_norm_running`]): by `mean`
+/// and `var`, and by weight and bias where there are some. All are of one dtype.
+///
+/// # Errors
+/// When memory runs out.
+pub fn fold_batch_norm<B: Backend>(
+    [weight, bias]: [&B::Tensor; 2],
+    [mean, var]: [&B::Tensor; 2],
+    [scale, shift]: [Option<&B::Tensor>; 2],
+    eps: f64,
+) -> Result<[B::Tensor; 2]> {
+    // (W x + b − mean) · scale / √(var + eps) + shift.
+    let spread = B::unary(UnaryOp::Sqrt, &B::add_scalar(var, eps)?)?;
+    let factor = match scale {
+        Some(scale) => B::div(scale, &spread)?,
+        None => B::unary(UnaryOp::Reciprocal, &spread)?,
+    };
+    let mut dims = vec![1; B::shape(weight).rank()];
+    dims[0] = B::shape(&factor).numel();
+    let weight = B::mul(weight, &B::reshape(&factor, Shape::new(&dims)?)?)?;
+    let bias = affine::<B>(B::sub(bias, mean)?, Some(&factor), shift)?;
+    Ok([weight, bias])
+}
+
 /// Gradient through `(x - mean) * rstd`, whose result is `normal`.
 fn normalized_backward<B: Backend>(
     grad: &B::Tensor,

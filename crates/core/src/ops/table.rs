@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - `core` ops are what a backend must have; `fused` ones have the default of the same name in
-//!   [`decompose`](crate::decompose).
+//!   [`decompose`](crate::decompose), and so have those that occur in `training` alone.
 //! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an
 //!   `optional` one, an `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how
 //!   many tensors come out.
@@ -23,31 +23,37 @@
 //! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all
 //!   `inputs` that there are; `(op)` is what the family's member saves, and any other expression what it gives. Nothing
 //!   where it is left out.
+//! - `steps` says whether the gradient is made in several steps that round or overflow, so that f16 and bf16 have to go
+//!   by f32: an expression. No where it is left out, as for fused ops, whose gradient is one op of the backend.
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in
 //!   [`results`](super::results).
 //!
 //! From it follow the methods of `Backend`, the type `Op`, the calls by value
-//! ([`DynBackend::execute`](crate::DynBackend::execute)), those of [`AnyBackend`](crate::AnyBackend) and of every
-//! backend that uses [`call_methods!`](crate::call_methods), and the results' shapes.
+//! ([`DynBackend::execute`](crate::DynBackend::execute)), those of
+//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), the
+//! signatures in
+//! [`backend_methods!`](crate::backend_methods), and the results' shapes.
 
-/// Hands all rows to another macro.
+/// Hands all rows to another macro, behind what stands in brackets.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_op {
-    ($($callback:tt)*) => { $($callback)* ! {
+    ([$($first:tt)*] $($callback:tt)*) => { $($callback)* ! { $($first)*
         // Element by element.
 
         /// Applies a function. The dtype stays, but for predicates, which give bool.
         core unary(op: UnaryOp, x: tensor) -> one
             as Unary (op: UnaryOp), named (op), for (op)
             gives [of(x, if op.is_predicate() { DType::Bool } else { x.dtype })]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Combines two tensors of one dtype that broadcast.
         core binary(op: BinaryOp, a: tensor, b: tensor) -> one
             as Binary (op: BinaryOp), named (op), for (op)
             gives [shaped(a, a.shape.broadcast(&b.shape)?)]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Compares two tensors of one dtype that broadcast; gives bool.
         core compare(op: CompareOp, a: tensor, b: tensor) -> one
@@ -71,7 +77,8 @@ macro_rules! for_each_op {
         core reduce(op: ReduceOp, x: tensor, axes: Axes, keepdims: bool) -> one
             as Reduce { op: ReduceOp, axes: Axes, keepdims: bool }, named (op), for (op)
             gives [shaped(x, x.shape.reduced(*axes, *keepdims))]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Position of the extreme along an axis, i64.
         core arg_reduce(op: ArgOp, x: tensor, axis: usize, keepdims: bool) -> one
@@ -196,7 +203,8 @@ macro_rules! for_each_op {
         fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
             as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
             gives [x]
-            saves (op.saved_with_scalar(*reverse));
+            saves (op.saved_with_scalar(*reverse))
+            steps (op.gradient_takes_steps_with_scalar(*reverse));
 
         /// [`Backend::compare`] with a number, converted to the tensor's dtype, on the right.
         fused compare_scalar(op: CompareOp, x: tensor, scalar: Scalar) -> one
@@ -226,7 +234,7 @@ macro_rules! for_each_op {
 
         /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient
         /// `[…, out]` and the input `[…, in]`.
-        fused linear_weight_grad(grad: tensor, x: tensor) -> two
+        training linear_weight_grad(grad: tensor, x: tensor) -> two
             as LinearWeightGrad (), named "linear_weight_grad", for floats
             gives [shaped(grad, Shape::from([last(grad), last(x)])), shaped(grad, Shape::from([last(grad)]))];
 
@@ -238,7 +246,7 @@ macro_rules! for_each_op {
 
         /// Gradient of [`Backend::activation`] from the output's gradient and the saved tensor: the output where
         /// [`Activation::saves_output`], else the input.
-        fused activation_backward(op: Activation, grad: tensor, saved: tensor) -> one
+        training activation_backward(op: Activation, grad: tensor, saved: tensor) -> one
             as ActivationBackward (op: Activation), named "activation_backward", for floats
             gives [grad];
 
@@ -249,7 +257,7 @@ macro_rules! for_each_op {
             saves [output 0];
 
         /// Gradient of [`Backend::softmax`] from the output's gradient and the output.
-        fused softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+        training softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
             as SoftmaxBackward { axis: usize }, named "softmax_backward", for floats
             gives [grad];
 
@@ -260,7 +268,7 @@ macro_rules! for_each_op {
             saves [output 0];
 
         /// Gradient of [`Backend::log_softmax`] from the output's gradient and the output.
-        fused log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+        training log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
             as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
             gives [grad];
 
@@ -274,7 +282,7 @@ macro_rules! for_each_op {
 
         /// Gradient of [`Backend::cross_entropy`] wrt the logits, from that of the losses `[N]` or their mean and the
         /// saved `ln Σ e^x` `[N]`.
-        fused cross_entropy_backward(
+        training cross_entropy_backward(
             grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
         ) -> one
             as CrossEntropyBackward (params: CrossEntropyParams), named "cross_entropy_backward", for floats
@@ -290,7 +298,7 @@ macro_rules! for_each_op {
             saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::layer_norm`] wrt input, weight and bias.
-        fused layer_norm_backward(
+        training layer_norm_backward(
             grad: tensor, x: tensor, mean: tensor, rstd: tensor, weight: optional, axes: usize
         ) -> three
             as LayerNormBackward { axes: usize }, named "layer_norm_backward", for floats
@@ -306,7 +314,7 @@ macro_rules! for_each_op {
             saves [output 1, inputs];
 
         /// Gradients of [`Backend::rms_norm`] wrt input and weight.
-        fused rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
+        training rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
             as RmsNormBackward { axes: usize }, named "rms_norm_backward", for floats
             gives [x, inner(x, *axes)?];
 
@@ -322,7 +330,7 @@ macro_rules! for_each_op {
             saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::batch_norm`] wrt input, weight and bias, from the mean and variance that it gave.
-        fused batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
+        training batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
             as BatchNormBackward { eps: f64 }, named "batch_norm_backward", for floats
             gives [x, shaped(x, channels(x)), shaped(x, channels(x))];
 
@@ -346,7 +354,7 @@ macro_rules! for_each_op {
         ///
         /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
         /// IO-awareness" (2022).
-        fused attention_backward(
+        training attention_backward(
             grad: tensor, q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool
         ) -> three
             as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
@@ -360,7 +368,7 @@ macro_rules! for_each_op {
             saves [input 1];
 
         /// Gradient of [`Backend::embedding`] wrt the weight; the row `padding_idx` gets none.
-        fused embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
+        training embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
             as EmbeddingBackward { num_embeddings: usize, padding_idx: Option<usize> }, named "embedding_backward", for floats
             gives [shaped(grad, Shape::from([*num_embeddings, last(grad)]))];
 
@@ -381,7 +389,7 @@ macro_rules! for_each_op {
         /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and
         /// `cell`, from the gradient of the states. Those of input, weights and bias follow from the first as in
         /// [`Backend::linear`].
-        fused lstm_steps_backward(
+        training lstm_steps_backward(
             grad: tensor, cell: tensor, weight_hh: tensor, states: tensor, activations: tensor, reverse: bool
         ) -> three
             as LstmStepsBackward { reverse: bool }, named "lstm_steps_backward", for floats
@@ -433,21 +441,22 @@ macro_rules! for_each_op {
             saves [input 0, input 1];
 
         /// Gradient of [`Backend::conv`] wrt its weight.
-        fused conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
+        training conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
             as ConvWeightGrad { weight_shape: Shape, params: Box<ConvParams> }, named "conv_weight_grad", for floats
             gives [shaped(grad, *weight_shape)]
             saves [input 0, input 1];
 
         /// Gradient of [`Backend::max_pool`], from the output's gradient and the positions.
-        fused max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
+        training max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
             as MaxPoolBackward { input_shape: Shape }, named "max_pool_backward", for numbers
             gives [shaped(grad, *input_shape)];
 
         /// Gradient of [`Backend::avg_pool`].
-        fused avg_pool_backward(grad: tensor, input_shape: Shape, params: (&PoolParams)) -> one
+        training avg_pool_backward(grad: tensor, input_shape: Shape, params: (&PoolParams)) -> one
             as AvgPoolBackward { input_shape: Shape, params: Box<PoolParams> }, named "avg_pool_backward", for floats
             gives [shaped(grad, *input_shape)];
     } };
+    ($($callback:tt)*) => { $crate::for_each_op! { [] $($callback)* } };
 }
 
 /// A parameter's type.
@@ -553,12 +562,63 @@ macro_rules! op_tensors {
 macro_rules! call_methods {
     () => { $crate::for_each_op! { $crate::call_methods } };
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)?;)*) => { $(
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)? $(steps $steps:tt)?;)*) => { $(
         #[inline]
         fn $method($($x: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
             let outputs = Self::call($crate::op_value!($variant $fields), $crate::op_tensors!([] [] $(($x $type))*))?;
             $crate::op_take!($count outputs)
         }
+    )* };
+}
+
+/// Makes the macro that finds a row by its name.
+macro_rules! find_rows {
+    ($dollar:tt $($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
+        /// [`op_method!`] for the op of this name, with its parameters and the number of its results.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! op_row {
+            $(($method $dollar($dollar rest:tt)*) => {
+                $crate::op_method! { $method [$(($x $type))*] $count $dollar($dollar rest)* }
+            };)*
+        }
+    };
+}
+
+for_each_op! { [$] find_rows }
+
+/// A method of `Backend`, of a row of the table: with a function that takes its arguments, or with an expression and
+/// names for them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_method {
+    ($method:ident [$(($x:ident $type:tt))*] $count:ident $attrs:tt => $function:expr) => {
+        $crate::op_method! { $method [$(($x $type))*] $count $attrs ($($x),*) => $function($($x),*) }
+    };
+    ($method:ident [$(($x:ident $type:tt))*] $count:ident [$(#[$attr:meta])*] ($($y:tt),*) => $value:expr) => {
+        $(#[$attr])*
+        fn $method($($y: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
+            $value
+        }
+    };
+}
+
+/// Methods of ops, for the body of an `impl Backend`: each calls a function that takes the method's arguments, or is an
+/// expression of them, under names that stand behind the op's.
+///
+/// ```text
+/// backend_methods! {
+///     softmax => softmax::softmax,
+///     permute(x, axes) => Ok(movement::permute(x, axes)),
+/// }
+/// ```
+///
+/// The signatures are the table's, so that no backend states them again. The types in them must be in scope.
+#[macro_export]
+macro_rules! backend_methods {
+    ($($(#[$attr:meta])* $method:ident $(($($x:tt),*))? => $value:expr),* $(,)?) => { $(
+        $crate::op_row! { $method [$(#[$attr])*] $(($($x),*))? => $value }
     )* };
 }
 

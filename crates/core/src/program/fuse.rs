@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use super::{Action, Program, Slot, Step};
-use crate::{Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp};
+use crate::{
+    Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp, decompose,
+};
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut draft = Draft::new(program);
@@ -214,20 +216,10 @@ impl<'a> Draft<'a> {
         if norm.iter().any(|x| x.dtype() != weight.dtype()) {
             return Ok(None);
         }
-        // rstd = 1 / sqrt(var + eps); W' = W * gamma * rstd; b' = (b - mean) * gamma * rstd + beta.
-        let (mean, var) = (norm[0], norm[1]);
-        let mut factor = AnyBackend::unary(UnaryOp::Rsqrt, &AnyBackend::add_scalar(var, eps)?)?;
-        if let Some(gamma) = norm.get(2) {
-            factor = AnyBackend::mul(&factor, gamma)?;
-        }
-        let mut dims = vec![1; weight.shape().rank()];
-        dims[0] = factor.shape().numel();
-        let weight = AnyBackend::mul(weight, &AnyBackend::reshape(&factor, Shape::new(&dims)?)?)?;
-        let mut bias = AnyBackend::mul(&AnyBackend::sub(bias, mean)?, &factor)?;
-        if let Some(beta) = norm.get(3) {
-            bias = AnyBackend::add(&bias, beta)?;
-        }
-        Ok(Some((op, vec![x, self.add_constant(weight), self.add_constant(bias)])))
+        let affine = [2, 3].map(|place| norm.get(place).copied());
+        let folded = decompose::fold_batch_norm::<AnyBackend>([weight, bias], [norm[0], norm[1]], affine, eps)?;
+        let [weight, bias] = folded.map(|x| self.add_constant(x));
+        Ok(Some((op, vec![x, weight, bias])))
     }
 
     /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards

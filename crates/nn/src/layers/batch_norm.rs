@@ -4,6 +4,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 
 use super::SyncSlot;
 use super::extent::by_axes;
+use crate::options::options;
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
@@ -47,65 +48,26 @@ pub type BatchNorm2dConfig = BatchNormConfig<2>;
 /// Options of [`BatchNorm3d`].
 pub type BatchNorm3dConfig = BatchNormConfig<3>;
 
-/// Options of a batch normalisation.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchNormConfig<const D: usize> {
-    num_features: usize,
-    eps: f64,
-    momentum: Option<f64>,
-    affine: bool,
-    bias: bool,
-    track_running_stats: bool,
+options! {
+    /// Options of a batch normalisation.
+    #[derive(Clone, Copy, Debug)]
+    pub struct BatchNormConfig<const D: usize> {
+        /// For `num_features` channels.
+        pub const fn new(num_features: usize);
+        /// Added to the variance.
+        eps: f64 = 1e-5;
+        /// Weight of a new batch in the running statistics; `None` takes the mean over all batches. Default: 0.1.
+        momentum: Option<f64> = Some(0.1);
+        /// Whether there are a weight and a bias.
+        affine: bool = true;
+        /// Whether there is a bias, where there is a weight.
+        bias: bool = true;
+        /// Whether running statistics are kept; without them evaluation uses the batch's own, too.
+        track_running_stats: bool = true;
+    }
 }
 
 impl<const D: usize> BatchNormConfig<D> {
-    /// For `num_features` channels.
-    pub const fn new(num_features: usize) -> Self {
-        Self {
-            num_features,
-            eps: 1e-5,
-            momentum: Some(0.1),
-            affine: true,
-            bias: true,
-            track_running_stats: true,
-        }
-    }
-
-    /// Added to the variance. Default: 1e-5.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Weight of a new batch in the running statistics; `None` takes the mean over all batches. Default: 0.1.
-    #[must_use]
-    pub const fn momentum(mut self, momentum: Option<f64>) -> Self {
-        self.momentum = momentum;
-        self
-    }
-
-    /// Whether there are a weight and a bias. Default: true.
-    #[must_use]
-    pub const fn affine(mut self, affine: bool) -> Self {
-        self.affine = affine;
-        self
-    }
-
-    /// Whether there is a bias, where there is a weight. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// Whether running statistics are kept; without them evaluation uses the batch's own, too. Default: true.
-    #[must_use]
-    pub const fn track_running_stats(mut self, track: bool) -> Self {
-        self.track_running_stats = track;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

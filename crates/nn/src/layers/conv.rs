@@ -6,6 +6,7 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, R
 
 use super::extent::{Extent, batched, by_axes, padded};
 use super::linear::{default_bias, default_weight};
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, or without
@@ -36,6 +37,13 @@ pub type Conv2d<B = AnyBackend> = Conv<2, B>;
 /// A convolution over `[N, C, D, H, W]`.
 pub type Conv3d<B = AnyBackend> = Conv<3, B>;
 
+/// How many elements are added at both ends of each axis, or as many as keep the extents.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Padding<const D: usize> {
+    Each([usize; D]),
+    Same,
+}
+
 /// What a border is made of by default.
 const ZEROS: PadMode = PadMode::Constant(Scalar::Float(0.0));
 
@@ -46,107 +54,45 @@ pub type Conv2dConfig = ConvConfig<2>;
 /// Options of [`Conv3d`].
 pub type Conv3dConfig = ConvConfig<3>;
 
-/// Options of a convolution. Each size is one number for all spatial axes or an array.
-///
-/// ```
-/// # use polygrad_nn::Conv2dConfig;
-/// let config = Conv2dConfig::new(16, 32, 3).stride(2).padding([1, 1]).groups(4).bias(false);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct ConvConfig<const D: usize> {
-    in_channels: usize,
-    out_channels: usize,
-    kernel: [usize; D],
-    stride: [usize; D],
-    padding: [usize; D],
-    same: bool,
-    padding_mode: PadMode,
-    dilation: [usize; D],
-    groups: usize,
-    bias: bool,
-    init: Option<Init>,
-    bias_init: Option<Init>,
+options! {
+    /// Options of a convolution. Each size is one number for all spatial axes or an array.
+    ///
+    /// ```
+    /// # use polygrad_nn::Conv2dConfig;
+    /// let config = Conv2dConfig::new(16, 32, 3).stride(2).padding([1, 1]).groups(4).bias(false);
+    /// ```
+    #[derive(Clone, Copy, Debug)]
+    pub struct ConvConfig<const D: usize> {
+        /// A convolution with stride 1, no padding, no dilation, one group, and a bias.
+        pub fn new(
+            in_channels: usize,
+            out_channels: usize,
+            kernel_size: [usize; D] = |kernel_size: impl Extent<D>| kernel_size.extent()
+        );
+        /// Step between output positions. Default: 1.
+        stride: [usize; D] = [1; D], from |stride: impl Extent<D>| stride.extent();
+        /// How many elements are added at both ends of each axis. Default: 0.
+        padding: Padding<D> = Padding::Each([0; D]), from |padding: impl Extent<D>| Padding::Each(padding.extent());
+        /// What the padding consists of. Default: zeros.
+        padding_mode: PadMode = ZEROS;
+        /// Distance between kernel elements. Default: 1.
+        dilation: [usize; D] = [1; D], from |dilation: impl Extent<D>| dilation.extent();
+        /// Channel groups, each with its own filters; must divide both channel counts.
+        groups: usize = 1;
+        /// Whether there is a bias.
+        bias: bool = true;
+        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(in_channels / groups · kernel)`.
+        init: Option<Init> = None, from |init: Init| Some(init);
+        /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+        bias_init: Option<Init> = None, from |init: Init| Some(init);
+    }
 }
 
 impl<const D: usize> ConvConfig<D> {
-    /// A convolution with stride 1, no padding, no dilation, one group, and a bias.
-    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl Extent<D>) -> Self {
-        Self {
-            in_channels,
-            out_channels,
-            kernel: kernel_size.extent(),
-            stride: [1; D],
-            padding: [0; D],
-            same: false,
-            padding_mode: ZEROS,
-            dilation: [1; D],
-            groups: 1,
-            bias: true,
-            init: None,
-            bias_init: None,
-        }
-    }
-
-    /// Step between output positions. Default: 1.
-    #[must_use]
-    pub fn stride(mut self, stride: impl Extent<D>) -> Self {
-        self.stride = stride.extent();
-        self
-    }
-
-    /// How many elements are added at both ends of each axis. Default: 0.
-    #[must_use]
-    pub fn padding(mut self, padding: impl Extent<D>) -> Self {
-        (self.padding, self.same) = (padding.extent(), false);
-        self
-    }
-
     /// As much padding as keeps the extents; an odd element goes to the end. Needs a stride of 1.
     #[must_use]
     pub fn padding_same(mut self) -> Self {
-        self.same = true;
-        self
-    }
-
-    /// What the padding consists of. Default: zeros.
-    #[must_use]
-    pub fn padding_mode(mut self, mode: PadMode) -> Self {
-        self.padding_mode = mode;
-        self
-    }
-
-    /// Distance between kernel elements. Default: 1.
-    #[must_use]
-    pub fn dilation(mut self, dilation: impl Extent<D>) -> Self {
-        self.dilation = dilation.extent();
-        self
-    }
-
-    /// Channel groups, each with its own filters; must divide both channel counts. Default: 1.
-    #[must_use]
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Whether there is a bias. Default: true.
-    #[must_use]
-    pub fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(in_channels / groups · kernel)`.
-    #[must_use]
-    pub fn init(mut self, init: Init) -> Self {
-        self.init = Some(init);
-        self
-    }
-
-    /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
-    #[must_use]
-    pub fn bias_init(mut self, init: Init) -> Self {
-        self.bias_init = Some(init);
+        self.padding = Padding::Same;
         self
     }
 
@@ -159,7 +105,7 @@ impl<const D: usize> ConvConfig<D> {
         self.check().map_err(|e| e.with_op(name::<D>()))?;
         let per_group = self.in_channels / self.groups;
         let mut shape = vec![self.out_channels, per_group];
-        shape.extend(self.kernel);
+        shape.extend(self.kernel_size);
         let fan_in = shape[1..].iter().product();
         let weight = self.init.unwrap_or(default_weight());
         let bias = self.bias_init.unwrap_or(default_bias(fan_in));
@@ -179,8 +125,8 @@ impl<const D: usize> ConvConfig<D> {
 
     fn check(&self) -> Result<()> {
         check_groups(self.groups, [self.in_channels, self.out_channels])?;
-        check_window([self.kernel, self.stride, self.dilation])?;
-        if self.same && self.stride != [1; D] {
+        check_window([self.kernel_size, self.stride, self.dilation])?;
+        if matches!(self.padding, Padding::Same) && self.stride != [1; D] {
             return Err(
                 Error::invalid(format!("padding_same needs a stride of 1, not {:?}", self.stride))
                     .with_hint("give the padding in numbers"),
@@ -192,10 +138,10 @@ impl<const D: usize> ConvConfig<D> {
     /// The convolution's own padding, or what takes its place: zeros that are as many at both ends of an axis are its own.
     fn borders(&self) -> ([usize; D], Option<Border<D>>) {
         let widths = std::array::from_fn(|i| {
-            if !self.same {
-                return (self.padding[i], self.padding[i]);
+            if let Padding::Each(padding) = self.padding {
+                return (padding[i], padding[i]);
             }
-            let total = self.dilation[i].saturating_mul(self.kernel[i] - 1);
+            let total = self.dilation[i].saturating_mul(self.kernel_size[i] - 1);
             (total / 2, total - total / 2)
         });
         if self.padding_mode == ZEROS && widths.iter().all(|(before, after)| before == after) {

@@ -5,6 +5,7 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, Result, Te
 use super::conv::{check_groups, check_window};
 use super::extent::{Extent, batched, by_axes, padded};
 use super::linear::{default_bias, default_weight};
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`]:
@@ -38,102 +39,42 @@ pub type ConvTranspose2dConfig = ConvTransposeConfig<2>;
 /// Options of [`ConvTranspose3d`].
 pub type ConvTranspose3dConfig = ConvTransposeConfig<3>;
 
-/// Options of a transposed convolution. Each size is one number for all spatial axes or an array.
-///
-/// ```
-/// # use polygrad_nn::ConvTranspose2dConfig;
-/// // Doubles the extents.
-/// let config = ConvTranspose2dConfig::new(32, 16, 3).stride(2).padding(1).output_padding(1);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct ConvTransposeConfig<const D: usize> {
-    in_channels: usize,
-    out_channels: usize,
-    kernel: [usize; D],
-    stride: [usize; D],
-    padding: [usize; D],
-    output_padding: [usize; D],
-    dilation: [usize; D],
-    groups: usize,
-    bias: bool,
-    init: Option<Init>,
-    bias_init: Option<Init>,
+options! {
+    /// Options of a transposed convolution. Each size is one number for all spatial axes or an array.
+    ///
+    /// ```
+    /// # use polygrad_nn::ConvTranspose2dConfig;
+    /// // Doubles the extents.
+    /// let config = ConvTranspose2dConfig::new(32, 16, 3).stride(2).padding(1).output_padding(1);
+    /// ```
+    #[derive(Clone, Copy, Debug)]
+    pub struct ConvTransposeConfig<const D: usize> {
+        /// A transposed convolution with stride 1, no padding, no dilation, one group, and a bias.
+        pub fn new(
+            in_channels: usize,
+            out_channels: usize,
+            kernel_size: [usize; D] = |kernel_size: impl Extent<D>| kernel_size.extent()
+        );
+        /// Distance at which input elements lie in the output. Default: 1.
+        stride: [usize; D] = [1; D], from |stride: impl Extent<D>| stride.extent();
+        /// How much is cut off at both ends of each axis. Default: 0.
+        padding: [usize; D] = [0; D], from |padding: impl Extent<D>| padding.extent();
+        /// How much longer each axis is at its end; below stride or dilation. Default: 0.
+        output_padding: [usize; D] = [0; D], from |output_padding: impl Extent<D>| output_padding.extent();
+        /// Distance between kernel elements. Default: 1.
+        dilation: [usize; D] = [1; D], from |dilation: impl Extent<D>| dilation.extent();
+        /// Channel groups, each with its own filters; must divide both channel counts.
+        groups: usize = 1;
+        /// Whether there is a bias.
+        bias: bool = true;
+        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(out_channels / groups · kernel)`.
+        init: Option<Init> = None, from |init: Init| Some(init);
+        /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+        bias_init: Option<Init> = None, from |init: Init| Some(init);
+    }
 }
 
 impl<const D: usize> ConvTransposeConfig<D> {
-    /// A transposed convolution with stride 1, no padding, no dilation, one group, and a bias.
-    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl Extent<D>) -> Self {
-        Self {
-            in_channels,
-            out_channels,
-            kernel: kernel_size.extent(),
-            stride: [1; D],
-            padding: [0; D],
-            output_padding: [0; D],
-            dilation: [1; D],
-            groups: 1,
-            bias: true,
-            init: None,
-            bias_init: None,
-        }
-    }
-
-    /// Distance at which input elements lie in the output. Default: 1.
-    #[must_use]
-    pub fn stride(mut self, stride: impl Extent<D>) -> Self {
-        self.stride = stride.extent();
-        self
-    }
-
-    /// How much is cut off at both ends of each axis. Default: 0.
-    #[must_use]
-    pub fn padding(mut self, padding: impl Extent<D>) -> Self {
-        self.padding = padding.extent();
-        self
-    }
-
-    /// How much longer each axis is at its end; below stride or dilation. Default: 0.
-    #[must_use]
-    pub fn output_padding(mut self, output_padding: impl Extent<D>) -> Self {
-        self.output_padding = output_padding.extent();
-        self
-    }
-
-    /// Distance between kernel elements. Default: 1.
-    #[must_use]
-    pub fn dilation(mut self, dilation: impl Extent<D>) -> Self {
-        self.dilation = dilation.extent();
-        self
-    }
-
-    /// Channel groups, each with its own filters; must divide both channel counts. Default: 1.
-    #[must_use]
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Whether there is a bias. Default: true.
-    #[must_use]
-    pub fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(out_channels / groups · kernel)`.
-    #[must_use]
-    pub fn init(mut self, init: Init) -> Self {
-        self.init = Some(init);
-        self
-    }
-
-    /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
-    #[must_use]
-    pub fn bias_init(mut self, init: Init) -> Self {
-        self.bias_init = Some(init);
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors
@@ -142,7 +83,7 @@ impl<const D: usize> ConvTransposeConfig<D> {
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<ConvTranspose<D, B>> {
         self.check().map_err(|e| e.with_op(name::<D>()))?;
         let mut shape = vec![self.in_channels, self.out_channels / self.groups];
-        shape.extend(self.kernel);
+        shape.extend(self.kernel_size);
         let fan_in = shape[1..].iter().product();
         let weight = self.init.unwrap_or(default_weight());
         let bias = self.bias_init.unwrap_or(default_bias(fan_in));
@@ -161,7 +102,7 @@ impl<const D: usize> ConvTransposeConfig<D> {
 
     fn check(&self) -> Result<()> {
         check_groups(self.groups, [self.in_channels, self.out_channels])?;
-        check_window([self.kernel, self.stride, self.dilation])?;
+        check_window([self.kernel_size, self.stride, self.dilation])?;
         let larger = |axis: usize| self.stride[axis].max(self.dilation[axis]);
         if (0..D).any(|axis| self.output_padding[axis] >= larger(axis)) {
             return Err(Error::invalid(format!(

@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
@@ -13,40 +14,20 @@ pub struct Embedding<B: Backend = AnyBackend> {
     padding_idx: Option<usize>,
 }
 
-/// Options of [`Embedding`].
-#[derive(Clone, Copy, Debug)]
-pub struct EmbeddingConfig {
-    num_embeddings: usize,
-    embedding_dim: usize,
-    padding_idx: Option<isize>,
-    init: Init,
+options! {
+    /// Options of [`Embedding`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct EmbeddingConfig {
+        /// `num_embeddings` vectors of `embedding_dim`.
+        pub const fn new(num_embeddings: usize, embedding_dim: usize);
+        /// The index (negative: from the end) of a vector that begins as 0 and gets no gradient. Default: none.
+        padding_idx: Option<isize> = None, from |index: isize| Some(index);
+        /// How the vectors begin. Default, as in PyTorch: standard normal.
+        init: Init = Init::Normal { mean: 0.0, std: 1.0 };
+    }
 }
 
 impl EmbeddingConfig {
-    /// `num_embeddings` vectors of `embedding_dim`.
-    pub const fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
-        Self {
-            num_embeddings,
-            embedding_dim,
-            padding_idx: None,
-            init: Init::Normal { mean: 0.0, std: 1.0 },
-        }
-    }
-
-    /// The index (negative: from the end) of a vector that begins as 0 and gets no gradient. Default: none.
-    #[must_use]
-    pub const fn padding_idx(mut self, index: isize) -> Self {
-        self.padding_idx = Some(index);
-        self
-    }
-
-    /// How the vectors begin. Default, as in PyTorch: standard normal.
-    #[must_use]
-    pub const fn init(mut self, init: Init) -> Self {
-        self.init = init;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::ops::Range;
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Shape, Tensor};
 
 use super::embedding::EmbeddingConfig;
+use crate::options::options;
 use crate::{Forward, Init, Module, Param, watch};
 
 /// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and gives one vector for each bag. Names
@@ -47,59 +48,37 @@ pub enum EmbeddingBagMode {
     Max,
 }
 
-/// Options of [`EmbeddingBag`].
-#[derive(Clone, Copy, Debug)]
-pub struct EmbeddingBagConfig {
-    table: EmbeddingConfig,
-    mode: EmbeddingBagMode,
-    include_last_offset: bool,
+options! {
+    /// Options of [`EmbeddingBag`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct EmbeddingBagConfig {
+        /// `num_embeddings` vectors of `embedding_dim`.
+        pub const fn new(num_embeddings: usize, embedding_dim: usize);
+        /// What is made of the vectors of a bag. Default: their mean.
+        mode: EmbeddingBagMode = EmbeddingBagMode::Mean;
+        /// The index (negative: from the end) of a vector that begins as 0 and is left out of every bag. Default: none.
+        padding_idx: Option<isize> = None, from |index: isize| Some(index);
+        /// Whether the last offset is the end of the last bag, and not the begin of another one.
+        include_last_offset: bool = false;
+        /// How the vectors begin. Default, as in PyTorch: standard normal.
+        init: Init = Init::Normal { mean: 0.0, std: 1.0 };
+    }
 }
 
 impl EmbeddingBagConfig {
-    /// `num_embeddings` vectors of `embedding_dim`.
-    pub const fn new(num_embeddings: usize, embedding_dim: usize) -> Self {
-        Self {
-            table: EmbeddingConfig::new(num_embeddings, embedding_dim),
-            mode: EmbeddingBagMode::Mean,
-            include_last_offset: false,
-        }
-    }
-
-    /// What is made of the vectors of a bag. Default: their mean.
-    #[must_use]
-    pub const fn mode(mut self, mode: EmbeddingBagMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// The index (negative: from the end) of a vector that begins as 0 and is left out of every bag. Default: none.
-    #[must_use]
-    pub const fn padding_idx(mut self, index: isize) -> Self {
-        self.table = self.table.padding_idx(index);
-        self
-    }
-
-    /// Whether the last offset is the end of the last bag, and not the begin of another one. Default: false.
-    #[must_use]
-    pub const fn include_last_offset(mut self, include: bool) -> Self {
-        self.include_last_offset = include;
-        self
-    }
-
-    /// How the vectors begin. Default, as in PyTorch: standard normal.
-    #[must_use]
-    pub const fn init(mut self, init: Init) -> Self {
-        self.table = self.table.init(init);
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors
     /// When `padding_idx` is out of range, or memory runs out.
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<EmbeddingBag<B>> {
-        let (weight, padding_idx) = self.table.table(device).map_err(|e| e.with_op("EmbeddingBag"))?;
+        let table = EmbeddingConfig {
+            num_embeddings: self.num_embeddings,
+            embedding_dim: self.embedding_dim,
+            padding_idx: self.padding_idx,
+            init: self.init,
+        };
+        let (weight, padding_idx) = table.table(device).map_err(|e| e.with_op("EmbeddingBag"))?;
         Ok(EmbeddingBag {
             weight,
             padding_idx,

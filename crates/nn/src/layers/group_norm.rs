@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
@@ -19,49 +20,22 @@ pub struct GroupNorm<B: Backend = AnyBackend> {
     config: GroupNormConfig,
 }
 
-/// Options of [`GroupNorm`].
-#[derive(Clone, Copy, Debug)]
-pub struct GroupNormConfig {
-    num_groups: usize,
-    num_channels: usize,
-    eps: f64,
-    affine: bool,
-    bias: bool,
+options! {
+    /// Options of [`GroupNorm`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct GroupNormConfig {
+        /// For `num_channels` channels in `num_groups` groups.
+        pub const fn new(num_groups: usize, num_channels: usize);
+        /// Added to the variance.
+        eps: f64 = 1e-5;
+        /// Whether there are a weight and a bias.
+        affine: bool = true;
+        /// Whether there is a bias, where there is a weight.
+        bias: bool = true;
+    }
 }
 
 impl GroupNormConfig {
-    /// For `num_channels` channels in `num_groups` groups.
-    pub const fn new(num_groups: usize, num_channels: usize) -> Self {
-        Self {
-            num_groups,
-            num_channels,
-            eps: 1e-5,
-            affine: true,
-            bias: true,
-        }
-    }
-
-    /// Added to the variance. Default: 1e-5.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Whether there are a weight and a bias. Default: true.
-    #[must_use]
-    pub const fn affine(mut self, affine: bool) -> Self {
-        self.affine = affine;
-        self
-    }
-
-    /// Whether there is a bias, where there is a weight. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 
 use super::batch_norm::{beside, moved};
 use super::extent::batched;
+use crate::options::options;
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
 /// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each channel of each sample
@@ -46,65 +47,26 @@ pub type InstanceNorm2dConfig = InstanceNormConfig<2>;
 /// Options of [`InstanceNorm3d`].
 pub type InstanceNorm3dConfig = InstanceNormConfig<3>;
 
-/// Options of an instance normalisation.
-#[derive(Clone, Copy, Debug)]
-pub struct InstanceNormConfig<const D: usize> {
-    num_features: usize,
-    eps: f64,
-    momentum: f64,
-    affine: bool,
-    bias: bool,
-    track_running_stats: bool,
+options! {
+    /// Options of an instance normalisation.
+    #[derive(Clone, Copy, Debug)]
+    pub struct InstanceNormConfig<const D: usize> {
+        /// For `num_features` channels.
+        pub const fn new(num_features: usize);
+        /// Added to the variance.
+        eps: f64 = 1e-5;
+        /// Weight of a new batch in the running statistics.
+        momentum: f64 = 0.1;
+        /// Whether there are a weight and a bias.
+        affine: bool = false;
+        /// Whether there is a bias, where there is a weight.
+        bias: bool = true;
+        /// Whether running statistics are kept, and used in evaluation.
+        track_running_stats: bool = false;
+    }
 }
 
 impl<const D: usize> InstanceNormConfig<D> {
-    /// For `num_features` channels.
-    pub const fn new(num_features: usize) -> Self {
-        Self {
-            num_features,
-            eps: 1e-5,
-            momentum: 0.1,
-            affine: false,
-            bias: true,
-            track_running_stats: false,
-        }
-    }
-
-    /// Added to the variance. Default: 1e-5.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Weight of a new batch in the running statistics. Default: 0.1.
-    #[must_use]
-    pub const fn momentum(mut self, momentum: f64) -> Self {
-        self.momentum = momentum;
-        self
-    }
-
-    /// Whether there are a weight and a bias. Default: false.
-    #[must_use]
-    pub const fn affine(mut self, affine: bool) -> Self {
-        self.affine = affine;
-        self
-    }
-
-    /// Whether there is a bias, where there is a weight. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// Whether running statistics are kept, and used in evaluation. Default: false.
-    #[must_use]
-    pub const fn track_running_stats(mut self, track: bool) -> Self {
-        self.track_running_stats = track;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

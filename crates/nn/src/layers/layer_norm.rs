@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Shape, Tensor};
 
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
@@ -19,47 +20,24 @@ pub struct LayerNorm<B: Backend = AnyBackend> {
     eps: f64,
 }
 
-/// Options of [`LayerNorm`].
-#[derive(Clone, Debug)]
-pub struct LayerNormConfig {
-    normalized_shape: Vec<usize>,
-    eps: f64,
-    affine: bool,
-    bias: bool,
+options! {
+    /// Options of [`LayerNorm`].
+    #[derive(Clone, Debug)]
+    pub struct LayerNormConfig {
+        /// Over the last axes, which have these extents.
+        pub fn new(
+            normalized_shape: Vec<usize> = |normalized_shape: impl AsRef<[usize]>| normalized_shape.as_ref().to_vec()
+        );
+        /// Added to the variance.
+        eps: f64 = 1e-5;
+        /// Whether there are a weight and a bias.
+        elementwise_affine: bool = true;
+        /// Whether there is a bias, where there is a weight.
+        bias: bool = true;
+    }
 }
 
 impl LayerNormConfig {
-    /// Over the last axes, which have these extents.
-    pub fn new(normalized_shape: impl AsRef<[usize]>) -> Self {
-        Self {
-            normalized_shape: normalized_shape.as_ref().to_vec(),
-            eps: 1e-5,
-            affine: true,
-            bias: true,
-        }
-    }
-
-    /// Added to the variance. Default: 1e-5.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Whether there are a weight and a bias. Default: true.
-    #[must_use]
-    pub fn elementwise_affine(mut self, affine: bool) -> Self {
-        self.affine = affine;
-        self
-    }
-
-    /// Whether there is a bias, where there is a weight. Default: true.
-    #[must_use]
-    pub fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors
@@ -68,8 +46,8 @@ impl LayerNormConfig {
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<LayerNorm<B>> {
         let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("layer_norm"))?;
         Ok(LayerNorm {
-            weight: Init::ONES.param_if(self.affine, shape, device)?,
-            bias: Init::ZEROS.param_if(self.affine && self.bias, shape, device)?,
+            weight: Init::ONES.param_if(self.elementwise_affine, shape, device)?,
+            bias: Init::ZEROS.param_if(self.elementwise_affine && self.bias, shape, device)?,
             normalized_shape: shape,
             eps: self.eps,
         })

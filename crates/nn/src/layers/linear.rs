@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
+use crate::options::options;
 use crate::{Fan, Init, Module, Param, watch};
 
 /// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
@@ -14,49 +15,22 @@ pub struct Linear<B: Backend = AnyBackend> {
     pub bias: Option<Param<B>>,
 }
 
-/// Options of [`Linear`].
-#[derive(Clone, Copy, Debug)]
-pub struct LinearConfig {
-    in_features: usize,
-    out_features: usize,
-    bias: bool,
-    init: Option<Init>,
-    bias_init: Option<Init>,
+options! {
+    /// Options of [`Linear`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct LinearConfig {
+        /// A layer from `in_features` to `out_features`, with bias.
+        pub const fn new(in_features: usize, out_features: usize);
+        /// Whether there is a bias.
+        bias: bool = true;
+        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+        init: Option<Init> = None, from |init: Init| Some(init);
+        /// How the bias begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+        bias_init: Option<Init> = None, from |init: Init| Some(init);
+    }
 }
 
 impl LinearConfig {
-    /// A layer from `in_features` to `out_features`, with bias.
-    pub const fn new(in_features: usize, out_features: usize) -> Self {
-        Self {
-            in_features,
-            out_features,
-            bias: true,
-            init: None,
-            bias_init: None,
-        }
-    }
-
-    /// Whether there is a bias. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
-    #[must_use]
-    pub const fn init(mut self, init: Init) -> Self {
-        self.init = Some(init);
-        self
-    }
-
-    /// How the bias begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
-    #[must_use]
-    pub const fn bias_init(mut self, init: Init) -> Self {
-        self.bias_init = Some(init);
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

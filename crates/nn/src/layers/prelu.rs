@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// `x` where it is positive, `weight · x` elsewhere.
@@ -14,36 +15,20 @@ pub struct PReLU<B: Backend = AnyBackend> {
     pub weight: Param<B>,
 }
 
-/// Options of [`PReLU`].
-#[derive(Clone, Copy, Debug)]
-pub struct PReLUConfig {
-    num_parameters: usize,
-    init: f64,
+options! {
+    /// Options of [`PReLU`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct PReLUConfig {
+        /// One weight, 0.25 at first.
+        pub const fn new();
+        /// How many weights: 1 for all elements, or one for each channel.
+        num_parameters: usize = 1;
+        /// What the weights are at first.
+        init: f64 = 0.25;
+    }
 }
 
 impl PReLUConfig {
-    /// One weight, 0.25 at first.
-    pub const fn new() -> Self {
-        Self {
-            num_parameters: 1,
-            init: 0.25,
-        }
-    }
-
-    /// How many weights: 1 for all elements, or one for each channel. Default: 1.
-    #[must_use]
-    pub const fn num_parameters(mut self, num_parameters: usize) -> Self {
-        self.num_parameters = num_parameters;
-        self
-    }
-
-    /// What the weights are at first. Default: 0.25.
-    #[must_use]
-    pub const fn init(mut self, init: f64) -> Self {
-        self.init = init;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

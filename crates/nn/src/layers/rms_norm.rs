@@ -3,6 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, IntoShape, Result, Shape, Tensor};
 
 use super::layer_norm::{check_end, normalized_shape};
+use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape of those axes.
@@ -17,39 +18,23 @@ pub struct RMSNorm<B: Backend = AnyBackend> {
     eps: Option<f64>,
 }
 
-/// Options of [`RMSNorm`].
-#[derive(Clone, Debug)]
-pub struct RMSNormConfig {
-    normalized_shape: Vec<usize>,
-    eps: Option<f64>,
-    affine: bool,
+options! {
+    /// Options of [`RMSNorm`].
+    #[derive(Clone, Debug)]
+    pub struct RMSNormConfig {
+        /// Over the last axes, which have these extents.
+        pub fn new(
+            normalized_shape: Vec<usize> = |normalized_shape: impl AsRef<[usize]>| normalized_shape.as_ref().to_vec()
+        );
+        /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next number of the dtype in
+        /// which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
+        eps: Option<f64> = None, from |eps: impl Into<Option<f64>>| eps.into();
+        /// Whether there is a weight.
+        elementwise_affine: bool = true;
+    }
 }
 
 impl RMSNormConfig {
-    /// Over the last axes, which have these extents.
-    pub fn new(normalized_shape: impl AsRef<[usize]>) -> Self {
-        Self {
-            normalized_shape: normalized_shape.as_ref().to_vec(),
-            eps: None,
-            affine: true,
-        }
-    }
-
-    /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next number of the dtype in
-    /// which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
-    #[must_use]
-    pub fn eps(mut self, eps: impl Into<Option<f64>>) -> Self {
-        self.eps = eps.into();
-        self
-    }
-
-    /// Whether there is a weight. Default: true.
-    #[must_use]
-    pub fn elementwise_affine(mut self, affine: bool) -> Self {
-        self.affine = affine;
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors
@@ -58,7 +43,7 @@ impl RMSNormConfig {
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RMSNorm<B>> {
         let shape = normalized_shape(&self.normalized_shape).map_err(|e| e.with_op("rms_norm"))?;
         Ok(RMSNorm {
-            weight: Init::ONES.param_if(self.affine, shape, device)?,
+            weight: Init::ONES.param_if(self.elementwise_affine, shape, device)?,
             normalized_shape: shape,
             eps: self.eps,
         })

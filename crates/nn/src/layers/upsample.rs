@@ -3,41 +3,40 @@
 use polygrad_tensor::{Backend, InterpolateMode, Resize, Result, Tensor};
 
 use super::stateless::stateless;
+use crate::options::options;
 use crate::watch;
 
-/// Brings the spatial axes of `[N, C, spatial…]` to another extent: [`Tensor::interpolate`] as a module.
-///
-/// ```
-/// # use polygrad_nn::Upsample;
-/// # use polygrad_tensor::InterpolateMode;
-/// let doubled = Upsample::scale_factor(2.0).mode(InterpolateMode::Linear).align_corners(true);
-/// let fixed = Upsample::size([32, 48]);
-/// ```
-#[derive(Clone, Debug)]
-pub struct Upsample {
-    target: Target,
-    mode: InterpolateMode,
-    align_corners: bool,
-    recompute: bool,
+options! {
+    /// Brings the spatial axes of `[N, C, spatial…]` to another extent: [`Tensor::interpolate`] as a module.
+    ///
+    /// ```
+    /// # use polygrad_nn::Upsample;
+    /// # use polygrad_tensor::InterpolateMode;
+    /// let doubled = Upsample::scale_factor(2.0).mode(InterpolateMode::Linear).align_corners(true);
+    /// let fixed = Upsample::size([32, 48]);
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct Upsample {
+        fn new(target: Target);
+        /// How values between elements are made up. Default: [`InterpolateMode::Nearest`].
+        mode: InterpolateMode = InterpolateMode::Nearest;
+        /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for modes `Linear` and
+        /// `Cubic`.
+        align_corners: bool = false;
+        /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it differs where a product
+        /// was rounded.
+        recompute_scale_factor: bool = false;
+    }
 }
 
 /// One number for all spatial axes, or one for each.
 #[derive(Clone, Debug)]
-enum Target {
+pub(super) enum Target {
     Size(Vec<usize>),
     Scale(Vec<f64>),
 }
 
 impl Upsample {
-    fn new(target: Target) -> Self {
-        Self {
-            target,
-            mode: InterpolateMode::Nearest,
-            align_corners: false,
-            recompute: false,
-        }
-    }
-
     /// To these extents: one for each spatial axis, as in `[32, 48]`, or one for all, as in `[32]`.
     pub fn size(size: impl AsRef<[usize]>) -> Self {
         Self::new(Target::Size(size.as_ref().to_vec()))
@@ -51,29 +50,6 @@ impl Upsample {
     /// By one factor for each spatial axis, or one for all; a product with an extent is rounded down.
     pub fn scale_factors(factors: impl AsRef<[f64]>) -> Self {
         Self::new(Target::Scale(factors.as_ref().to_vec()))
-    }
-
-    /// How values between elements are made up. Default: [`InterpolateMode::Nearest`].
-    #[must_use]
-    pub fn mode(mut self, mode: InterpolateMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for modes `Linear` and `Cubic`.
-    /// Default: false.
-    #[must_use]
-    pub fn align_corners(mut self, align_corners: bool) -> Self {
-        self.align_corners = align_corners;
-        self
-    }
-
-    /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it differs where a product was
-    /// rounded. Default: false.
-    #[must_use]
-    pub fn recompute_scale_factor(mut self, recompute: bool) -> Self {
-        self.recompute = recompute;
-        self
     }
 
     /// `[N, C, spatial…]` with other spatial extents.
@@ -92,7 +68,7 @@ impl Upsample {
             Target::Size(sizes) => run(Resize::Size(&for_each(sizes, spatial.len()))),
             Target::Scale(factors) => {
                 let factors = for_each(factors, spatial.len());
-                if self.recompute && factors.len() == spatial.len() {
+                if self.recompute_scale_factor && factors.len() == spatial.len() {
                     let sizes = spatial.iter().zip(&factors);
                     let sizes: Vec<_> = sizes
                         .map(|(&extent, factor)| (extent as f64 * factor) as usize)

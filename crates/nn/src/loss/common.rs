@@ -38,12 +38,8 @@ macro_rules! loss {
             )+)?
 
             $(
-                $(#[$option_doc])*
-                #[doc = concat!("Default: ", stringify!($default), ".")]
-                #[must_use]
-                pub const fn $option(mut self, $option: $type) -> Self {
-                    self.$option = $option;
-                    self
+                $crate::options::option! {
+                    [const] [$(#[$option_doc])* #[doc = concat!("Default: ", stringify!($default), ".")]] $option: $type
                 }
             )*
 

@@ -3,7 +3,7 @@
 use polygrad_core::UnaryOp;
 use polygrad_tensor::{AnyBackend, Backend, Result};
 
-use super::common::{Rule, blend, by_ops, descend, optimizer, options, penalized, root};
+use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
 /// Adagrad as in PyTorch's `torch.optim.Adagrad`: the gradient over the root of the sum of all squares so far.
@@ -13,17 +13,17 @@ pub struct Adagrad<B: Backend = AnyBackend> {
     groups: Groups<B, AdagradConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`Adagrad`].
     AdagradConfig of Adagrad, "1e-2";
     /// The rate of step `t` is `lr / (1 + (t − 1) · lr_decay)`.
-    lr_decay = 0.0 in 0.0..;
+    lr_decay: f64 = 0.0, in 0.0..;
     /// L2 penalty: this times the parameter is added to the gradient.
-    weight_decay = 0.0 in 0.0..;
+    weight_decay: f64 = 0.0, in 0.0..;
     /// What the sum of squares begins with.
-    initial_accumulator_value = 0.0 in 0.0..;
+    initial_accumulator_value: f64 = 0.0, in 0.0..;
     /// Added to the denominator.
-    eps = 1e-10 in 0.0..;
+    eps: f64 = 1e-10, in 0.0..;
 }
 
 impl<B: Backend> Rule<B> for AdagradConfig {
@@ -54,15 +54,15 @@ pub struct Adadelta<B: Backend = AnyBackend> {
     groups: Groups<B, AdadeltaConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`Adadelta`].
     AdadeltaConfig of Adadelta, "1";
     /// Decay of both mean squares, in `[0, 1]`.
-    rho = 0.9 in 0.0..=1.0;
+    rho: f64 = 0.9, in 0.0..=1.0;
     /// Added to both mean squares.
-    eps = 1e-6 in 0.0..;
+    eps: f64 = 1e-6, in 0.0..;
     /// L2 penalty: this times the parameter is added to the gradient.
-    weight_decay = 0.0 in 0.0..;
+    weight_decay: f64 = 0.0, in 0.0..;
 }
 
 impl<B: Backend> Rule<B> for AdadeltaConfig {

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AdamParams, AnyBackend, Backend, Result};
 
-use super::common::{Options, Rule, check, maximize, optimizer};
+use super::common::{Rule, check, optimizer, optimizer_options};
 use super::slots::Groups;
 use crate::Param;
 
@@ -18,34 +18,18 @@ pub struct Adam<B: Backend = AnyBackend> {
 #[derive(Clone, Copy, Debug)]
 pub struct AdamW;
 
-/// Options of [`Adam`].
-#[derive(Clone, Copy, Debug)]
-pub struct AdamConfig {
-    lr: f64,
-    betas: (f64, f64),
-    eps: f64,
-    weight_decay: f64,
-    decoupled: bool,
-    amsgrad: bool,
-    maximize: bool,
+optimizer_options! {
+    /// Options of [`Adam`].
+    AdamConfig of Adam, "1e-3", betas 0.9 0.999, with decoupled: bool = false;
+    /// Added to the denominator.
+    eps: f64 = 1e-8, in 0.0..;
+    /// Weight decay: added to the gradient by Adam, taken off the parameter itself by AdamW, for which it is 0.01 at first.
+    weight_decay: f64 = 0.0, in 0.0..;
+    /// Whether the largest second moment so far is used in place of the present one.
+    amsgrad: bool = false;
 }
 
 impl AdamConfig {
-    /// Adam without weight decay. PyTorch's default learning rate is 1e-3.
-    pub const fn new(lr: f64) -> Self {
-        Self {
-            lr,
-            betas: (0.9, 0.999),
-            eps: 1e-8,
-            weight_decay: 0.0,
-            decoupled: false,
-            amsgrad: false,
-            maximize: false,
-        }
-    }
-
-    maximize!();
-
     /// AdamW, with PyTorch's weight decay of 0.01. PyTorch's default learning rate is 1e-3.
     pub const fn adamw(lr: f64) -> Self {
         Self {
@@ -54,45 +38,9 @@ impl AdamConfig {
             ..Self::new(lr)
         }
     }
-
-    /// Decay of the first and of the second moment, each in `[0, 1)`. Default: 0.9 and 0.999.
-    #[must_use]
-    pub const fn betas(mut self, first: f64, second: f64) -> Self {
-        self.betas = (first, second);
-        self
-    }
-
-    /// Added to the denominator. Default: 1e-8.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Weight decay: added to the gradient by Adam, taken off the parameter itself by AdamW. Default: 0 for Adam, 0.01 for AdamW.
-    #[must_use]
-    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = weight_decay;
-        self
-    }
-
-    /// Whether the largest second moment so far is used in place of the present one. Default: false.
-    #[must_use]
-    pub const fn amsgrad(mut self, amsgrad: bool) -> Self {
-        self.amsgrad = amsgrad;
-        self
-    }
 }
 
 impl<B: Backend> Adam<B> {
-    /// Adam without weight decay; [`AdamConfig`] has the other options.
-    ///
-    /// # Errors
-    /// As [`AdamConfig::build`].
-    pub fn new(params: impl IntoIterator<Item = Param<B>>, lr: f64) -> Result<Self> {
-        AdamConfig::new(lr).build(params)
-    }
-
     /// Sets the decay of the first moment in all groups: what the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR) computes.
     ///
     /// # Errors
@@ -103,28 +51,6 @@ impl<B: Backend> Adam<B> {
             group.config.betas.0 = beta1;
         }
         Ok(())
-    }
-}
-
-impl Options for AdamConfig {
-    fn check(&self) -> Result<()> {
-        check("lr", self.lr, 0.0..)?;
-        check("beta1", self.betas.0, 0.0..1.0)?;
-        check("beta2", self.betas.1, 0.0..1.0)?;
-        check("eps", self.eps, 0.0..)?;
-        check("weight_decay", self.weight_decay, 0.0..)
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
-
-    fn is_ascent(&self) -> bool {
-        self.maximize
     }
 }
 

@@ -3,7 +3,7 @@
 use polygrad_core::{BinaryOp, UnaryOp};
 use polygrad_tensor::{AnyBackend, Backend, Result};
 
-use super::common::{Rule, blend, by_ops, descend, optimizer, options, penalized, root};
+use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
 /// Adamax as in PyTorch's `torch.optim.Adamax`: Adam by the largest of decaying gradients in place of their mean square.
@@ -13,13 +13,13 @@ pub struct Adamax<B: Backend = AnyBackend> {
     groups: Groups<B, AdamaxConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`Adamax`].
     AdamaxConfig of Adamax, "2e-3", betas 0.9 0.999;
     /// Added to the gradient's magnitude.
-    eps = 1e-8 in 0.0..;
+    eps: f64 = 1e-8, in 0.0..;
     /// L2 penalty: this times the parameter is added to the gradient.
-    weight_decay = 0.0 in 0.0..;
+    weight_decay: f64 = 0.0, in 0.0..;
 }
 
 impl<B: Backend> Rule<B> for AdamaxConfig {
@@ -49,17 +49,17 @@ pub struct NAdam<B: Backend = AnyBackend> {
     groups: Groups<B, NAdamConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`NAdam`].
     NAdamConfig of NAdam, "2e-3", betas 0.9 0.999;
     /// Added to the denominator.
-    eps = 1e-8 in 0.0..;
+    eps: f64 = 1e-8, in 0.0..;
     /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
-    weight_decay = 0.0 in 0.0..;
+    weight_decay: f64 = 0.0, in 0.0..;
     /// How fast the momentum grows to its full size: in step `t` it is `beta1 · (1 − 0.96^(t · momentum_decay) / 2)`.
-    momentum_decay = 4e-3 in 0.0..;
-    [/// Whether the weight decay is taken off the parameter itself, as by AdamW.
-    decoupled_weight_decay]
+    momentum_decay: f64 = 4e-3, in 0.0..;
+    /// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    decoupled_weight_decay: bool = false;
 }
 
 impl NAdamConfig {
@@ -113,15 +113,15 @@ pub struct RAdam<B: Backend = AnyBackend> {
     groups: Groups<B, RAdamConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`RAdam`].
     RAdamConfig of RAdam, "1e-3", betas 0.9 0.999;
     /// Added to the denominator.
-    eps = 1e-8 in 0.0..;
+    eps: f64 = 1e-8, in 0.0..;
     /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
-    weight_decay = 0.0 in 0.0..;
-    [/// Whether the weight decay is taken off the parameter itself, as by AdamW.
-    decoupled_weight_decay]
+    weight_decay: f64 = 0.0, in 0.0..;
+    /// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    decoupled_weight_decay: bool = false;
 }
 
 impl RAdamConfig {

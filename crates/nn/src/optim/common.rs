@@ -18,20 +18,13 @@ pub(super) trait Options {
     }
 }
 
-/// Implements the method `maximize` for options with a field of that name.
-macro_rules! maximize {
-    () => {
-        /// Whether the loss is to grow: each gradient is negated first. Default: false.
-        #[must_use]
-        pub const fn maximize(mut self, maximize: bool) -> Self {
-            self.maximize = maximize;
-            self
-        }
-    };
-}
-
 /// Options, and with them the optimizer's rule: what [`Groups`](super::slots::Groups) are made of.
 pub(super) trait Rule<B: Backend>: Options {
+    /// Fails unless the options, each of which is in range, fit together.
+    fn check_together(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Fails if there are parameters, given by name and shape, that such an optimizer cannot train; names all of them.
     fn check_params(&self, _params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
         Ok(())
@@ -221,67 +214,29 @@ pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
     B::unary(UnaryOp::Sqrt, &squares)
 }
 
-/// The options of an optimizer that are numbers and flags, with their defaults and ranges: the struct, `new` for it and for the optimizer, a
-/// method for each option, and the check.
-macro_rules! options {
+/// The [`options!`] of an optimizer with a learning rate and `maximize`, some of which have a range: also the check of these, and the
+/// optimizer's `new`. `with` is a field without a method.
+macro_rules! optimizer_options {
     (
         $(#[$doc:meta])*
-        $config:ident of $name:ident, $rates:literal $(, betas $first:literal $second:literal)?;
-        $($(#[$number_doc:meta])* $number:ident = $default:literal in $range:expr;)*
-        $([$(#[$flag_doc:meta])* $flag:ident])*
+        $config:ident of $name:ident, $rates:literal
+        $(, betas $first:literal $second:literal)? $(, with $own:ident: $own_type:ty = $value:expr)?;
+        $($(#[$option_doc:meta])* $option:ident: $type:ty = $default:expr $(, in $range:expr)?;)*
     ) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $config {
-            lr: f64,
-            $(betas: ($crate::optim::common::number!($first), f64),)?
-            $($number: f64,)*
-            $($flag: bool,)*
-            maximize: bool,
-        }
-
-        impl $config {
-            #[doc = concat!("With this learning rate, and the other defaults. The usual rate is ", $rates, ".")]
-            pub const fn new(lr: f64) -> Self {
-                Self {
-                    lr,
-                    $(betas: ($first, $second),)?
-                    $($number: $default,)*
-                    $($flag: false,)*
-                    maximize: false,
-                }
+        $crate::options::options! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            pub struct $config {
+                #[doc = concat!("With this learning rate, and the other defaults. The usual rate is ", $rates, ".")]
+                pub const fn new(lr: f64 $(; $own: $own_type = $value)?);
+                $(
+                    #[doc = concat!("Decay of the first and of the second moment, each in `[0, 1)`. Default: ", $first, " and ", $second, ".")]
+                    betas: (f64, f64) = ($first, $second), from |first: f64, second: f64| (first, second);
+                )?
+                $($(#[$option_doc])* $option: $type = $default;)*
+                /// Whether the loss is to grow: each gradient is negated first.
+                maximize: bool = false;
             }
-
-            $crate::optim::common::maximize!();
-
-            $(
-                #[doc = concat!("Decay of the first and of the second moment, each in `[0, 1)`. Default: ", $first, " and ", $second, ".")]
-                #[must_use]
-                pub const fn betas(mut self, first: f64, second: f64) -> Self {
-                    self.betas = (first, second);
-                    self
-                }
-            )?
-
-            $(
-                $(#[$number_doc])*
-                #[doc = concat!("Default: ", $default, ".")]
-                #[must_use]
-                pub const fn $number(mut self, $number: f64) -> Self {
-                    self.$number = $number;
-                    self
-                }
-            )*
-
-            $(
-                $(#[$flag_doc])*
-                /// Default: false.
-                #[must_use]
-                pub const fn $flag(mut self, $flag: bool) -> Self {
-                    self.$flag = $flag;
-                    self
-                }
-            )*
         }
 
         impl $crate::optim::common::Options for $config {
@@ -293,7 +248,7 @@ macro_rules! options {
                     check("beta1", self.betas.0, 0.0..1.0)?;
                     check("beta2", self.betas.1, 0.0..1.0)?;
                 )?
-                $(check(stringify!($number), self.$number, $range)?;)*
+                $($(check(stringify!($option), self.$option, $range)?;)?)*
                 Ok(())
             }
 
@@ -322,14 +277,7 @@ macro_rules! options {
     };
 }
 
-/// The type of a number that a macro was given.
-macro_rules! number {
-    ($number:literal) => {
-        f64
-    };
-}
-
-pub(super) use {maximize, number, options};
+pub(super) use optimizer_options;
 
 /// The gradient with the penalty `decay · param` added.
 pub(super) fn penalized<B: Backend>(gradient: &B::Tensor, param: &B::Tensor, decay: f64) -> Result<B::Tensor> {

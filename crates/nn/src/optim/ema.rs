@@ -5,35 +5,25 @@ use std::collections::HashMap;
 use polygrad_tensor::{AnyBackend, Backend, DType, Error, ErrorKind, HostTensor, Result, Tensor, no_grad};
 
 use super::common::check;
+use crate::options::options;
 use crate::{Buffer, Module, StateDict, Target, Visit, Visitor};
 
 /// Under this name a state dict says how many values have been averaged.
 const COUNT: &str = "n_averaged";
 
-/// Options of [`Ema`].
-#[derive(Clone, Copy, Debug)]
-pub struct EmaConfig {
-    decay: f64,
-    use_buffers: bool,
+options! {
+    /// Options of [`Ema`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct EmaConfig {
+        /// An average of the parameters that keeps the share `decay`, in `[0, 1]`, of itself in each update. PyTorch's default is 0.999.
+        pub const fn new(decay: f64);
+        /// Whether floating-point buffers, such as running statistics, are averaged too; otherwise, and always if they are integers, they are
+        /// those of the last update.
+        use_buffers: bool = false;
+    }
 }
 
 impl EmaConfig {
-    /// An average of the parameters that keeps the share `decay`, in `[0, 1]`, of itself in each update. PyTorch's default is 0.999.
-    pub const fn new(decay: f64) -> Self {
-        Self {
-            decay,
-            use_buffers: false,
-        }
-    }
-
-    /// Whether floating-point buffers, such as running statistics, are averaged too; otherwise, and always if they are integers, they are
-    /// those of the last update. Default: false.
-    #[must_use]
-    pub const fn use_buffers(mut self, use_buffers: bool) -> Self {
-        self.use_buffers = use_buffers;
-        self
-    }
-
     /// The average of a model, which is the model as it is now until the first update.
     ///
     /// # Errors

@@ -5,64 +5,28 @@ use polygrad_tensor::{Backend, DType, Error, ErrorKind, Gradients, HostTensor, R
 use super::Optimizer;
 use super::common::{all_finite, check, largest};
 use crate::StateDict;
+use crate::options::options;
 
-/// Options of [`GradScaler`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug)]
-pub struct GradScalerConfig {
-    init_scale: f64,
-    growth_factor: f64,
-    backoff_factor: f64,
-    growth_interval: u64,
-    enabled: bool,
+options! {
+    /// Options of [`GradScaler`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug)]
+    pub struct GradScalerConfig {
+        /// A scale of 65,536 that doubles after 2,000 steps with finite gradients, and is halved where they are not.
+        pub const fn new();
+        /// The first scale, above 0.
+        init_scale: f64 = 65_536.0;
+        /// What the scale is multiplied by after `growth_interval` steps in a row with finite gradients, above 1.
+        growth_factor: f64 = 2.0;
+        /// What the scale is multiplied by after a step with a gradient that is not finite, above 0 and below 1.
+        backoff_factor: f64 = 0.5;
+        /// How many steps in a row have finite gradients before the scale grows, at least 1.
+        growth_interval: u64 = 2_000;
+        /// Whether anything is scaled; else losses and gradients stay as they are, and no step is left out.
+        enabled: bool = true;
+    }
 }
 
 impl GradScalerConfig {
-    /// A scale of 65,536 that doubles after 2,000 steps with finite gradients, and is halved where they are not.
-    pub const fn new() -> Self {
-        Self {
-            init_scale: 65536.0,
-            growth_factor: 2.0,
-            backoff_factor: 0.5,
-            growth_interval: 2000,
-            enabled: true,
-        }
-    }
-
-    /// The first scale, above 0. Default: 65,536.
-    #[must_use]
-    pub const fn init_scale(mut self, scale: f64) -> Self {
-        self.init_scale = scale;
-        self
-    }
-
-    /// What the scale is multiplied by after `growth_interval` steps in a row with finite gradients, above 1. Default: 2.
-    #[must_use]
-    pub const fn growth_factor(mut self, factor: f64) -> Self {
-        self.growth_factor = factor;
-        self
-    }
-
-    /// What the scale is multiplied by after a step with a gradient that is not finite, above 0 and below 1. Default: 0.5.
-    #[must_use]
-    pub const fn backoff_factor(mut self, factor: f64) -> Self {
-        self.backoff_factor = factor;
-        self
-    }
-
-    /// How many steps in a row have finite gradients before the scale grows, at least 1. Default: 2,000.
-    #[must_use]
-    pub const fn growth_interval(mut self, steps: u64) -> Self {
-        self.growth_interval = steps;
-        self
-    }
-
-    /// Whether anything is scaled; else losses and gradients stay as they are, and no step is left out. Default: true.
-    #[must_use]
-    pub const fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
-        self
-    }
-
     /// The scaler.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use polygrad_core::{BinaryOp, CompareOp, UnaryOp};
 use polygrad_tensor::{AnyBackend, Backend, Result, Scalar};
 
-use super::common::{Rule, blend, by_ops, descend, norm, optimizer, options};
+use super::common::{Rule, blend, by_ops, descend, norm, optimizer, optimizer_options};
 use super::slots::Groups;
 
 /// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large batches.
@@ -17,17 +17,17 @@ pub struct LAMB<B: Backend = AnyBackend> {
     groups: Groups<B, LAMBConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`LAMB`], with timm's defaults.
     LAMBConfig of LAMB, "1e-3", betas 0.9 0.999;
     /// Added to the denominator.
-    eps = 1e-6 in 0.0..;
+    eps: f64 = 1e-6, in 0.0..;
     /// Weight decay: this times the parameter is added to Adam's direction.
-    weight_decay = 0.01 in 0.0..;
-    [/// Whether the ratio is at most 1.
-    trust_clip]
-    [/// Whether parameters without weight decay are scaled, too.
-    always_adapt]
+    weight_decay: f64 = 0.01, in 0.0..;
+    /// Whether the ratio is at most 1.
+    trust_clip: bool = false;
+    /// Whether parameters without weight decay are scaled, too.
+    always_adapt: bool = false;
 }
 
 impl LAMBConfig {

@@ -6,6 +6,7 @@ use polygrad_tensor::{AnyBackend, Backend, Result};
 use super::common::{Options, Rule, blend, by_ops, check, descend, optimizer};
 use super::slots::Groups;
 use crate::Param;
+use crate::options::options;
 
 /// Lion: steps of one size, whose sign comes from a blend of momentum and gradient. It remembers one tensor for each parameter, half of
 /// what [`Adam`](crate::optim::Adam) does.
@@ -18,36 +19,16 @@ pub struct Lion<B: Backend = AnyBackend> {
     groups: Groups<B, LionConfig>,
 }
 
-/// Options of [`Lion`].
-#[derive(Clone, Copy, Debug)]
-pub struct LionConfig {
-    lr: f64,
-    betas: (f64, f64),
-    weight_decay: f64,
-}
-
-impl LionConfig {
-    /// Lion without weight decay. The authors' default learning rate is 1e-4.
-    pub const fn new(lr: f64) -> Self {
-        Self {
-            lr,
-            betas: (0.9, 0.99),
-            weight_decay: 0.0,
-        }
-    }
-
-    /// Share of the momentum in a step, and decay of the momentum itself, each in `[0, 1)`. Default: 0.9 and 0.99.
-    #[must_use]
-    pub const fn betas(mut self, first: f64, second: f64) -> Self {
-        self.betas = (first, second);
-        self
-    }
-
-    /// Weight decay, taken off the parameter itself: this times the learning rate is the share that goes. Default: 0.
-    #[must_use]
-    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = weight_decay;
-        self
+options! {
+    /// Options of [`Lion`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct LionConfig {
+        /// Lion without weight decay. The authors' default learning rate is 1e-4.
+        pub const fn new(lr: f64);
+        /// Share of the momentum in a step, and decay of the momentum itself, each in `[0, 1)`. Default: 0.9 and 0.99.
+        betas: (f64, f64) = (0.9, 0.99), from |first: f64, second: f64| (first, second);
+        /// Weight decay, taken off the parameter itself: this times the learning rate is the share that goes.
+        weight_decay: f64 = 0.0;
     }
 }
 

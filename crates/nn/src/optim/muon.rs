@@ -6,6 +6,7 @@ use polygrad_tensor::{AnyBackend, Axes, Backend, Error, Result, Scalar, Shape};
 use super::common::{Options, Rule, blend, by_ops, check, descend, norm, optimizer};
 use super::slots::Groups;
 use crate::Param;
+use crate::options::options;
 
 /// Muon: the momentum of each weight matrix, made nearly orthogonal, is the step. As `torch.optim.Muon`.
 ///
@@ -42,84 +43,31 @@ pub enum AdjustLr {
     MatchRmsAdamW,
 }
 
-/// Options of [`Muon`].
-#[derive(Clone, Copy, Debug)]
-pub struct MuonConfig {
-    lr: f64,
-    weight_decay: f64,
-    momentum: f64,
-    nesterov: bool,
-    ns_coefficients: (f64, f64, f64),
-    eps: f64,
-    ns_steps: usize,
-    adjust_lr: AdjustLr,
+options! {
+    /// Options of [`Muon`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct MuonConfig {
+        /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan takes 0.02.
+        pub const fn new(lr: f64);
+        /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the share that goes.
+        weight_decay: f64 = 0.1;
+        /// Decay of the momentum, in `[0, 1)`.
+        momentum: f64 = 0.95;
+        /// Whether the momentum is Nesterov's.
+        nesterov: bool = true;
+        /// The factors of `X`, `X Xᵀ X` and `(X Xᵀ)² X` in each step of the iteration. Default: 3.4445, -4.775 and 2.0315.
+        ns_coefficients: (f64, f64, f64) = (3.4445, -4.7750, 2.0315),
+            from |first: f64, third: f64, fifth: f64| (first, third, fifth);
+        /// The smallest norm that the momentum is divided by.
+        eps: f64 = 1e-7;
+        /// Steps of the iteration, below 100.
+        ns_steps: usize = 5;
+        /// How the rate depends on a matrix's extents. Default: [`AdjustLr::Original`].
+        adjust_lr: AdjustLr = AdjustLr::Original;
+    }
 }
 
 impl MuonConfig {
-    /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan takes 0.02.
-    pub const fn new(lr: f64) -> Self {
-        Self {
-            lr,
-            weight_decay: 0.1,
-            momentum: 0.95,
-            nesterov: true,
-            ns_coefficients: (3.4445, -4.7750, 2.0315),
-            eps: 1e-7,
-            ns_steps: 5,
-            adjust_lr: AdjustLr::Original,
-        }
-    }
-
-    /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the share that goes.
-    /// Default: 0.1.
-    #[must_use]
-    pub const fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = weight_decay;
-        self
-    }
-
-    /// Decay of the momentum, in `[0, 1)`. Default: 0.95.
-    #[must_use]
-    pub const fn momentum(mut self, momentum: f64) -> Self {
-        self.momentum = momentum;
-        self
-    }
-
-    /// Whether the momentum is Nesterov's. Default: true.
-    #[must_use]
-    pub const fn nesterov(mut self, nesterov: bool) -> Self {
-        self.nesterov = nesterov;
-        self
-    }
-
-    /// The factors of `X`, `X Xᵀ X` and `(X Xᵀ)² X` in each step of the iteration. Default: 3.4445, -4.775 and 2.0315.
-    #[must_use]
-    pub const fn ns_coefficients(mut self, first: f64, third: f64, fifth: f64) -> Self {
-        self.ns_coefficients = (first, third, fifth);
-        self
-    }
-
-    /// The smallest norm that the momentum is divided by. Default: 1e-7.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// Steps of the iteration, below 100. Default: 5.
-    #[must_use]
-    pub const fn ns_steps(mut self, ns_steps: usize) -> Self {
-        self.ns_steps = ns_steps;
-        self
-    }
-
-    /// How the rate depends on a matrix's extents. Default: [`AdjustLr::Original`].
-    #[must_use]
-    pub const fn adjust_lr(mut self, adjust_lr: AdjustLr) -> Self {
-        self.adjust_lr = adjust_lr;
-        self
-    }
-
     /// The matrix with its singular values brought near 1.
     fn orthogonalize<B: Backend>(&self, matrix: &B::Tensor) -> Result<B::Tensor> {
         let transpose = |x: &B::Tensor| B::permute(x, Axes::new([1, 0])?);

@@ -2,7 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Result};
 
-use super::common::{Rule, blend, by_ops, descend, optimizer, options, penalized, root};
+use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
 /// RMSprop, plain or centred, with momentum and weight decay as in PyTorch's `torch.optim.RMSprop`.
@@ -13,19 +13,19 @@ pub struct RMSprop<B: Backend = AnyBackend> {
     groups: Groups<B, RMSpropConfig>,
 }
 
-options! {
+optimizer_options! {
     /// Options of [`RMSprop`].
     RMSpropConfig of RMSprop, "1e-2";
     /// Decay of the mean square, in `[0, 1)`.
-    alpha = 0.99 in 0.0..1.0;
+    alpha: f64 = 0.99, in 0.0..1.0;
     /// Added to the denominator.
-    eps = 1e-8 in 0.0..;
+    eps: f64 = 1e-8, in 0.0..;
     /// L2 penalty: this times the parameter is added to the gradient.
-    weight_decay = 0.0 in 0.0..;
+    weight_decay: f64 = 0.0, in 0.0..;
     /// Share of the last change that is kept.
-    momentum = 0.0 in 0.0..;
-    [/// Whether the gradient's variance takes the place of its mean square.
-    centered]
+    momentum: f64 = 0.0, in 0.0..;
+    /// Whether the gradient's variance takes the place of its mean square.
+    centered: bool = false;
 }
 
 impl<B: Backend> Rule<B> for RMSpropConfig {

@@ -70,6 +70,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
     /// Adds a group: parameters that are in no other one, each once.
     pub(super) fn add(&mut self, config: C, params: impl IntoIterator<Item = Param<B>>) -> Result<()> {
         config.check()?;
+        config.check_together()?;
         let mut names: HashSet<String> = self.slots().map(|slot| slot.name.clone()).collect();
         let taken: HashSet<usize> = self.slots().map(|slot| slot.param.id()).collect();
         let mut ids = HashSet::new();

@@ -120,17 +120,50 @@ impl Backend for Onnx {
         or_record(&[x], shape, compute, || reduce::reduce(op, x, axes, keepdims))
     }
 
-    fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
-        reduce::arg_reduce(op, x, axis, keepdims)
+    polygrad_core::backend_methods! {
+        arg_reduce => reduce::arg_reduce,
+        matmul => linear::matmul,
+        scatter(x, axis, index, src) => index::scatter(x, axis, index, src, false),
+        scatter_add(x, axis, index, src) => index::scatter(x, axis, index, src, true),
+        sort => reduce::sort,
+        conv(x, weight, bias, residual, activation, params) =>
+            decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
+        max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
+        avg_pool => window::avg_pool,
+        linear(x, weight, bias, activation) =>
+            decompose::epilogue::<Self>(linear::linear(x, weight, bias)?, None, None, activation),
+        activation => elementwise::activation,
+        softmax(x, axis) => norm::softmax("Softmax", x, axis),
+        log_softmax(x, axis) => norm::softmax("LogSoftmax", x, axis),
+        layer_norm => norm::layer_norm,
+        rms_norm => norm::rms_norm,
+        batch_norm_running => norm::batch_norm_running,
+        attention => attention::attention,
+        embedding(weight, index, _) => index::embedding(weight, index),
+        rnn => recurrent::rnn,
+        lstm(x, hidden, cell, weights, biases, reverse) => recurrent::lstm(x, [hidden, cell], weights, biases, reverse),
+        gru => recurrent::gru,
+        conv_input_grad => window::conv_input_grad,
+        // Training.
+        activation_backward(_, _, _) => Err(training("activation_backward")),
+        softmax_backward(_, _, _) => Err(training("softmax_backward")),
+        log_softmax_backward(_, _, _) => Err(training("log_softmax_backward")),
+        cross_entropy_backward(_, _, _, _, _) => Err(training("cross_entropy_backward")),
+        linear_weight_grad(_, _) => Err(training("linear_weight_grad")),
+        layer_norm_backward(_, _, _, _, _, _) => Err(training("layer_norm_backward")),
+        rms_norm_backward(_, _, _, _, _) => Err(training("rms_norm_backward")),
+        batch_norm_backward(_, _, _, _, _, _) => Err(training("batch_norm_backward")),
+        attention_backward(_, _, _, _, _, _, _) => Err(training("scaled_dot_product_attention_backward")),
+        embedding_backward(_, _, _, _) => Err(training("embedding_backward")),
+        lstm_steps_backward(_, _, _, _, _, _) => Err(training("lstm_steps_backward")),
+        conv_weight_grad(_, _, _, _) => Err(training("conv_weight_grad")),
+        max_pool_backward(_, _, _) => Err(training("max_pool_backward")),
+        avg_pool_backward(_, _, _) => Err(training("avg_pool_backward")),
     }
 
     fn cumsum(x: &T, axis: usize) -> Result<T> {
         let compute = |c: &[_]| Reference::cumsum(&c[0], axis);
         or_record(&[x], x.shape, compute, || reduce::cumsum(x, axis))
-    }
-
-    fn matmul(a: &T, b: &T) -> Result<T> {
-        linear::matmul(a, b)
     }
 
     fn reshape(x: &T, shape: Shape) -> Result<T> {
@@ -173,170 +206,10 @@ impl Backend for Onnx {
         or_record(&[x, index], index.shape, compute, || index::gather(x, axis, index))
     }
 
-    fn scatter(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        index::scatter(x, axis, index, src, false)
-    }
-
-    fn scatter_add(x: &T, axis: usize, index: &T, src: &T) -> Result<T> {
-        index::scatter(x, axis, index, src, true)
-    }
-
     fn index_select(x: &T, axis: usize, index: &T) -> Result<T> {
         let compute = |c: &[_]| Reference::index_select(&c[0], axis, &c[1]);
         let shape = x.shape.with_dim(axis, index.shape[0]);
         or_record(&[x, index], shape, compute, || index::index_select(x, axis, index))
-    }
-
-    fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
-        reduce::sort(x, axis, descending)
-    }
-
-    fn conv(
-        x: &T,
-        weight: &T,
-        bias: Option<&T>,
-        residual: Option<&T>,
-        activation: Option<Activation>,
-        params: &ConvParams,
-    ) -> Result<T> {
-        let y = window::conv(x, weight, params)?;
-        decompose::epilogue::<Self>(y, bias, residual, activation)
-    }
-
-    fn max_pool(x: &T, params: &PoolParams, positions: bool) -> Result<(T, Option<T>)> {
-        let (values, places) = window::max_pool(x, params)?;
-        Ok((values, positions.then_some(places)))
-    }
-
-    fn avg_pool(x: &T, params: &PoolParams) -> Result<T> {
-        window::avg_pool(x, params)
-    }
-
-    fn linear(x: &T, weight: &T, bias: Option<&T>, activation: Option<Activation>) -> Result<T> {
-        decompose::epilogue::<Self>(linear::linear(x, weight, bias)?, None, None, activation)
-    }
-
-    fn activation(op: Activation, x: &T) -> Result<T> {
-        elementwise::activation(op, x)
-    }
-
-    fn softmax(x: &T, axis: usize) -> Result<T> {
-        norm::softmax("Softmax", x, axis)
-    }
-
-    fn log_softmax(x: &T, axis: usize) -> Result<T> {
-        norm::softmax("LogSoftmax", x, axis)
-    }
-
-    fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {
-        norm::layer_norm(x, weight, bias, axes, eps)
-    }
-
-    fn rms_norm(x: &T, weight: Option<&T>, axes: usize, eps: f64) -> Result<(T, T)> {
-        norm::rms_norm(x, weight, axes, eps)
-    }
-
-    fn batch_norm_running(x: &T, mean: &T, var: &T, weight: Option<&T>, bias: Option<&T>, eps: f64) -> Result<T> {
-        norm::batch_norm_running(x, mean, var, weight, bias, eps)
-    }
-
-    fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causal: bool) -> Result<T> {
-        attention::attention(q, k, v, mask, scale, causal)
-    }
-
-    fn embedding(weight: &T, index: &T, _: Option<usize>) -> Result<T> {
-        index::embedding(weight, index)
-    }
-
-    fn rnn(
-        x: &T,
-        hidden: &T,
-        weights: [&T; 2],
-        biases: Option<[&T; 2]>,
-        activation: Activation,
-        reverse: bool,
-    ) -> Result<(T, T)> {
-        recurrent::rnn(x, hidden, weights, biases, activation, reverse)
-    }
-
-    fn lstm(
-        x: &T,
-        hidden: &T,
-        cell: &T,
-        weights: [&T; 2],
-        biases: Option<[&T; 2]>,
-        reverse: bool,
-    ) -> Result<(T, T, T)> {
-        recurrent::lstm(x, [hidden, cell], weights, biases, reverse)
-    }
-
-    fn gru(
-        x: &T,
-        hidden: &T,
-        weights: [&T; 2],
-        biases: Option<[&T; 2]>,
-        reset_after: bool,
-        reverse: bool,
-    ) -> Result<(T, T)> {
-        recurrent::gru(x, hidden, weights, biases, reset_after, reverse)
-    }
-
-    fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: &ConvParams) -> Result<T> {
-        window::conv_input_grad(grad, weight, input_shape, params)
-    }
-
-    // Training.
-
-    fn activation_backward(_: Activation, _: &T, _: &T) -> Result<T> {
-        Err(training("activation_backward"))
-    }
-
-    fn softmax_backward(_: &T, _: &T, _: usize) -> Result<T> {
-        Err(training("softmax_backward"))
-    }
-
-    fn log_softmax_backward(_: &T, _: &T, _: usize) -> Result<T> {
-        Err(training("log_softmax_backward"))
-    }
-
-    fn cross_entropy_backward(_: &T, _: &T, _: &T, _: &T, _: &CrossEntropyParams) -> Result<T> {
-        Err(training("cross_entropy_backward"))
-    }
-
-    fn linear_weight_grad(_: &T, _: &T) -> Result<(T, T)> {
-        Err(training("linear_weight_grad"))
-    }
-
-    fn layer_norm_backward(_: &T, _: &T, _: &T, _: &T, _: Option<&T>, _: usize) -> Result<(T, T, T)> {
-        Err(training("layer_norm_backward"))
-    }
-
-    fn rms_norm_backward(_: &T, _: &T, _: &T, _: Option<&T>, _: usize) -> Result<(T, T)> {
-        Err(training("rms_norm_backward"))
-    }
-
-    fn batch_norm_backward(_: &T, _: &T, _: &T, _: &T, _: Option<&T>, _: f64) -> Result<(T, T, T)> {
-        Err(training("batch_norm_backward"))
-    }
-
-    fn attention_backward(_: &T, _: &T, _: &T, _: &T, _: Option<&T>, _: f64, _: bool) -> Result<(T, T, T)> {
-        Err(training("scaled_dot_product_attention_backward"))
-    }
-
-    fn embedding_backward(_: &T, _: &T, _: usize, _: Option<usize>) -> Result<T> {
-        Err(training("embedding_backward"))
-    }
-
-    fn conv_weight_grad(_: &T, _: &T, _: Shape, _: &ConvParams) -> Result<T> {
-        Err(training("conv_weight_grad"))
-    }
-
-    fn max_pool_backward(_: &T, _: &T, _: Shape) -> Result<T> {
-        Err(training("max_pool_backward"))
-    }
-
-    fn avg_pool_backward(_: &T, _: Shape, _: &PoolParams) -> Result<T> {
-        Err(training("avg_pool_backward"))
     }
 
     fn accumulate_grad(_: T, _: &T) -> Result<T> {

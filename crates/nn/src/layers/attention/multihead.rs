@@ -3,6 +3,7 @@
 use polygrad_tensor::{AnyBackend, Attention, Backend, Device, Error, Result, Tensor};
 
 use super::{Attend, KvCache, Masks, all_or_nothing, merge_heads, split_heads};
+use crate::options::options;
 use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 
 /// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected, attend in heads of
@@ -48,85 +49,30 @@ pub struct MultiheadAttention<B: Backend = AnyBackend> {
     add_zero_attn: bool,
 }
 
-/// Options of [`MultiheadAttention`].
-#[derive(Clone, Copy, Debug)]
-pub struct MultiheadAttentionConfig {
-    embed_dim: usize,
-    num_heads: usize,
-    dropout: f64,
-    bias: bool,
-    kdim: Option<usize>,
-    vdim: Option<usize>,
-    batch_first: bool,
-    add_bias_kv: bool,
-    add_zero_attn: bool,
+options! {
+    /// Options of [`MultiheadAttention`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct MultiheadAttentionConfig {
+        /// `num_heads` heads, which divide `embed_dim`.
+        pub const fn new(embed_dim: usize, num_heads: usize);
+        /// Probability with which each weight is dropped in training.
+        dropout: f64 = 0.0;
+        /// Whether the projections have biases.
+        bias: bool = true;
+        /// Width of the keys. Default: `embed_dim`.
+        kdim: Option<usize> = None, from |kdim: usize| Some(kdim);
+        /// Width of the values. Default: `embed_dim`.
+        vdim: Option<usize> = None, from |vdim: usize| Some(vdim);
+        /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`.
+        batch_first: bool = false;
+        /// Whether there is one more key, and its value, which are learnt and which all queries see.
+        add_bias_kv: bool = false;
+        /// Whether there is one more key, and its value, which are 0 and which all queries see.
+        add_zero_attn: bool = false;
+    }
 }
 
 impl MultiheadAttentionConfig {
-    /// `num_heads` heads, which divide `embed_dim`.
-    pub const fn new(embed_dim: usize, num_heads: usize) -> Self {
-        Self {
-            embed_dim,
-            num_heads,
-            dropout: 0.0,
-            bias: true,
-            kdim: None,
-            vdim: None,
-            batch_first: false,
-            add_bias_kv: false,
-            add_zero_attn: false,
-        }
-    }
-
-    /// Probability with which each weight is dropped in training. Default: 0.
-    #[must_use]
-    pub const fn dropout(mut self, p: f64) -> Self {
-        self.dropout = p;
-        self
-    }
-
-    /// Whether the projections have biases. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// Width of the keys. Default: `embed_dim`.
-    #[must_use]
-    pub const fn kdim(mut self, kdim: usize) -> Self {
-        self.kdim = Some(kdim);
-        self
-    }
-
-    /// Width of the values. Default: `embed_dim`.
-    #[must_use]
-    pub const fn vdim(mut self, vdim: usize) -> Self {
-        self.vdim = Some(vdim);
-        self
-    }
-
-    /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`. Default: false.
-    #[must_use]
-    pub const fn batch_first(mut self, batch_first: bool) -> Self {
-        self.batch_first = batch_first;
-        self
-    }
-
-    /// Whether there is one more key, and its value, which are learnt and which all queries see. Default: false.
-    #[must_use]
-    pub const fn add_bias_kv(mut self, add: bool) -> Self {
-        self.add_bias_kv = add;
-        self
-    }
-
-    /// Whether there is one more key, and its value, which are 0 and which all queries see. Default: false.
-    #[must_use]
-    pub const fn add_zero_attn(mut self, add: bool) -> Self {
-        self.add_zero_attn = add;
-        self
-    }
-
     /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; those of `add_bias_kv` Xavier, normal; biases as 0.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::table::Table;
+use crate::options::options;
 use crate::{Module, watch};
 
 /// Rotates pairs of elements of queries and keys by angles that grow with the place, so that their products depend on distances: pair i of
@@ -43,40 +44,20 @@ pub enum RotaryPairs {
     Adjacent,
 }
 
-/// Options of [`RotaryEmbedding`].
-#[derive(Clone, Copy, Debug)]
-pub struct RotaryConfig {
-    dim: usize,
-    max_len: usize,
-    base: f64,
-    pairs: RotaryPairs,
+options! {
+    /// Options of [`RotaryEmbedding`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct RotaryConfig {
+        /// For heads of width `dim` and sequences of up to `max_len`.
+        pub const fn new(dim: usize, max_len: usize);
+        /// Base of the angles, above 0.
+        base: f64 = 10_000.0;
+        /// Which elements make a pair. Default: halves.
+        pairs: RotaryPairs = RotaryPairs::Halves;
+    }
 }
 
 impl RotaryConfig {
-    /// For heads of width `dim` and sequences of up to `max_len`.
-    pub const fn new(dim: usize, max_len: usize) -> Self {
-        Self {
-            dim,
-            max_len,
-            base: 1e4,
-            pairs: RotaryPairs::Halves,
-        }
-    }
-
-    /// Base of the angles, above 0. Default: 10,000.
-    #[must_use]
-    pub const fn base(mut self, base: f64) -> Self {
-        self.base = base;
-        self
-    }
-
-    /// Which elements make a pair. Default: halves.
-    #[must_use]
-    pub const fn pairs(mut self, pairs: RotaryPairs) -> Self {
-        self.pairs = pairs;
-        self
-    }
-
     /// The layer. Its tables go to the device of what they are used on.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use super::recurrence::{GruGates, LstmGates, Nonlinearity, Recurrence};
 use super::state::RecurrentState;
 use super::weights::{RecurrentWeights, Sizes};
+use crate::options::options;
 use crate::watch::named_layer;
 use crate::{Init, Item, Module, ModuleId, Visit, Visitor};
 
@@ -32,51 +33,37 @@ pub type LSTMCellConfig = RecurrentCellConfig<LstmGates>;
 /// Options of a [`GRUCell`].
 pub type GRUCellConfig = RecurrentCellConfig<GruGates>;
 
-/// Options of a cell.
-#[derive(Clone, Copy, Debug)]
-pub struct RecurrentCellConfig<K: Recurrence> {
-    kind: K,
-    sizes: Sizes,
+options! {
+    /// Options of a cell.
+    #[derive(Clone, Copy, Debug)]
+    pub struct RecurrentCellConfig<K: Recurrence> {
+        /// A cell with biases, from `input_size` to `hidden_size`.
+        pub fn new(input_size: usize, hidden_size: usize; kind: K = K::default());
+        /// Whether there are biases.
+        bias: bool = true;
+        /// How the weights begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        init: Option<Init> = None, from |init: Init| Some(init);
+        /// How the biases begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        bias_init: Option<Init> = None, from |init: Init| Some(init);
+    }
 }
 
 impl<K: Recurrence> RecurrentCellConfig<K> {
-    /// A cell with biases, from `input_size` to `hidden_size`.
-    pub fn new(input_size: usize, hidden_size: usize) -> Self {
-        Self {
-            kind: K::default(),
-            sizes: Sizes::new(input_size, hidden_size),
-        }
-    }
-
-    /// Whether there are biases. Default: true.
-    #[must_use]
-    pub fn bias(mut self, bias: bool) -> Self {
-        self.sizes.bias = bias;
-        self
-    }
-
-    /// How the weights begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
-    #[must_use]
-    pub fn init(mut self, init: Init) -> Self {
-        self.sizes.init = Some(init);
-        self
-    }
-
-    /// How the biases begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
-    #[must_use]
-    pub fn bias_init(mut self, init: Init) -> Self {
-        self.sizes.bias_init = Some(init);
-        self
-    }
-
     /// The cell, on a device.
     ///
     /// # Errors
     /// When a size is 0, or memory runs out.
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<RecurrentCell<K, B>> {
+        let sizes = Sizes {
+            input: self.input_size,
+            hidden: self.hidden_size,
+            bias: self.bias,
+            init: self.init,
+            bias_init: self.bias_init,
+        };
         Ok(RecurrentCell {
-            weights: self.sizes.build::<K, B>(device).map_err(|e| e.with_op(K::CELL))?,
+            weights: sizes.build::<K, B>(device).map_err(|e| e.with_op(K::CELL))?,
             config: self,
         })
     }
@@ -115,7 +102,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
 
     fn compute(&self, x: &Tensor<B>, state: Option<K::State<B>>) -> Result<K::State<B>> {
         let operand = |e: Error| e.with_operands([(x.shape(), x.dtype())]);
-        let (width, hidden) = (self.config.sizes.input, self.config.sizes.hidden);
+        let (width, hidden) = (self.config.input_size, self.config.hidden_size);
         let wanted = match x.dims()[..] {
             [found] if found == width => vec![hidden],
             [batch, found] if found == width => vec![batch, hidden],

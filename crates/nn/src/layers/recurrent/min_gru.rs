@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, autocast_dtype};
 
+use crate::options::options;
 use crate::{Init, Linear, LinearConfig, Module, watch};
 
 /// The minimal GRU: with `z = σ(W_z x + b_z)` and `h̃ = g(W_h x + b_h)`, `g(x) = x + ½` for `x ≥ 0` and `σ(x)` below,
@@ -39,49 +40,22 @@ pub struct MinGRU<B: Backend = AnyBackend> {
     config: MinGRUConfig,
 }
 
-/// Options of [`MinGRU`].
-#[derive(Clone, Copy, Debug)]
-pub struct MinGRUConfig {
-    input_size: usize,
-    hidden_size: usize,
-    bias: bool,
-    init: Option<Init>,
-    bias_init: Option<Init>,
+options! {
+    /// Options of [`MinGRU`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct MinGRUConfig {
+        /// From `input_size` to `hidden_size`, with biases.
+        pub const fn new(input_size: usize, hidden_size: usize);
+        /// Whether there are biases.
+        bias: bool = true;
+        /// How the weights begin. Default: as those of [`Linear`].
+        init: Option<Init> = None, from |init: Init| Some(init);
+        /// How the biases begin. Default: as those of [`Linear`].
+        bias_init: Option<Init> = None, from |init: Init| Some(init);
+    }
 }
 
 impl MinGRUConfig {
-    /// From `input_size` to `hidden_size`, with biases.
-    pub const fn new(input_size: usize, hidden_size: usize) -> Self {
-        Self {
-            input_size,
-            hidden_size,
-            bias: true,
-            init: None,
-            bias_init: None,
-        }
-    }
-
-    /// Whether there are biases. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
-    /// How the weights begin. Default: as those of [`Linear`].
-    #[must_use]
-    pub const fn init(mut self, init: Init) -> Self {
-        self.init = Some(init);
-        self
-    }
-
-    /// How the biases begin. Default: as those of [`Linear`].
-    #[must_use]
-    pub const fn bias_init(mut self, init: Init) -> Self {
-        self.bias_init = Some(init);
-        self
-    }
-
     /// The layer, on a device.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     /// # Errors
     /// When memory runs out.
     pub fn initial_state(&self, batch: usize) -> Result<K::State<B>> {
-        let shape = [self.weights.len(), batch, self.config.sizes.hidden];
+        let shape = [self.weights.len(), batch, self.config.hidden_size];
         let weight = &self.weights[0].weight_ih;
         // Each part is a tensor of its own, so that a recording tells them apart.
         K::State::merge(&[], |_| Tensor::full(shape, 0.0, (&weight.device(), weight.dtype())))
@@ -191,7 +191,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
             }
             (_, true) => return Err(operand(Error::shape(format!("takes {form} where there are lengths")))),
         };
-        let (width, expected) = (x.shape()[x.rank() - 1], self.config.sizes.input);
+        let (width, expected) = (x.shape()[x.rank() - 1], self.config.input_size);
         if width != expected {
             let error = Error::shape(format!("the input has {width} features, input_size is {expected}"));
             return Err(operand(error));
@@ -211,7 +211,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         is_batch: bool,
         x: &Tensor<B>,
     ) -> Result<Vec<K::State<B>>> {
-        let (count, hidden) = (self.weights.len(), self.config.sizes.hidden);
+        let (count, hidden) = (self.weights.len(), self.config.hidden_size);
         let Some(state) = given else {
             let zeros = Tensor::full([batch, hidden], 0.0, (&x.device(), x.dtype()))?;
             return Ok(vec![K::State::filled(&zeros); count]);

@@ -31,16 +31,6 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) const fn new(input: usize, hidden: usize) -> Self {
-        Self {
-            input,
-            hidden,
-            bias: true,
-            init: None,
-            bias_init: None,
-        }
-    }
-
     /// # Errors
     /// When a size is 0, or memory runs out.
     #[track_caller]

@@ -3,36 +3,46 @@
 use polygrad_tensor::{Backend, Device, Error, Result};
 
 use super::{TransformerDecoderLayer, TransformerEncoderLayer};
+use crate::options::options;
 
-/// Options of [`TransformerEncoderLayer`] and [`TransformerDecoderLayer`].
-///
-/// ```
-/// use polygrad_nn::{TransformerActivation, TransformerEncoder, TransformerLayerConfig};
-/// # use polygrad_reference::Reference;
-/// # use polygrad_tensor::{Device, Result, Tensor};
-/// # fn main() -> Result<()> {
-/// let device = Device::<Reference>::default();
-/// let layer = TransformerLayerConfig::new(16, 4)
-///     .dim_feedforward(32)
-///     .activation(TransformerActivation::Gelu)
-///     .batch_first(true)
-///     .norm_first(true);
-/// let encoder = TransformerEncoder::new(layer, 2, &device)?;
-/// assert_eq!(encoder.forward(&Tensor::randn([3, 5, 16], &device)?, Default::default())?.dims(), [3, 5, 16]);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct TransformerLayerConfig {
-    pub(super) d_model: usize,
-    pub(super) nhead: usize,
-    pub(super) dim_feedforward: usize,
-    pub(super) dropout: f64,
-    pub(super) activation: TransformerActivation,
-    pub(super) layer_norm_eps: f64,
-    pub(super) batch_first: bool,
-    pub(super) norm_first: bool,
-    pub(super) bias: bool,
+options! {
+    /// Options of [`TransformerEncoderLayer`] and [`TransformerDecoderLayer`].
+    ///
+    /// ```
+    /// use polygrad_nn::{TransformerActivation, TransformerEncoder, TransformerLayerConfig};
+    /// # use polygrad_reference::Reference;
+    /// # use polygrad_tensor::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let device = Device::<Reference>::default();
+    /// let layer = TransformerLayerConfig::new(16, 4)
+    ///     .dim_feedforward(32)
+    ///     .activation(TransformerActivation::Gelu)
+    ///     .batch_first(true)
+    ///     .norm_first(true);
+    /// let encoder = TransformerEncoder::new(layer, 2, &device)?;
+    /// assert_eq!(encoder.forward(&Tensor::randn([3, 5, 16], &device)?, Default::default())?.dims(), [3, 5, 16]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Clone, Copy, Debug)]
+    pub struct TransformerLayerConfig {
+        /// Vectors of `d_model`, attended to by `nhead` heads, with PyTorch's defaults for the rest.
+        pub const fn new(d_model: usize, nhead: usize);
+        /// Width between the two linear layers.
+        dim_feedforward: usize = 2048;
+        /// Probability of dropout in training: of attention weights, after the activation, and after each block.
+        dropout: f64 = 0.1;
+        /// The activation of the feed-forward part. Default: ReLU.
+        activation: TransformerActivation = TransformerActivation::Relu;
+        /// Added to the variance in the norms.
+        layer_norm_eps: f64 = 1e-5;
+        /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`.
+        batch_first: bool = false;
+        /// Whether each block normalises its input (pre-norm), in place of its sum with the input (post-norm).
+        norm_first: bool = false;
+        /// Whether linear layers and norms have biases.
+        bias: bool = true;
+    }
 }
 
 /// What stands between the two linear layers of a transformer's feed-forward part.
@@ -46,70 +56,6 @@ pub enum TransformerActivation {
 }
 
 impl TransformerLayerConfig {
-    /// Vectors of `d_model`, attended to by `nhead` heads, with PyTorch's defaults for the rest.
-    pub const fn new(d_model: usize, nhead: usize) -> Self {
-        Self {
-            d_model,
-            nhead,
-            dim_feedforward: 2048,
-            dropout: 0.1,
-            activation: TransformerActivation::Relu,
-            layer_norm_eps: 1e-5,
-            batch_first: false,
-            norm_first: false,
-            bias: true,
-        }
-    }
-
-    /// Width between the two linear layers. Default: 2048.
-    #[must_use]
-    pub const fn dim_feedforward(mut self, width: usize) -> Self {
-        self.dim_feedforward = width;
-        self
-    }
-
-    /// Probability of dropout in training: of attention weights, after the activation, and after each block. Default: 0.1.
-    #[must_use]
-    pub const fn dropout(mut self, p: f64) -> Self {
-        self.dropout = p;
-        self
-    }
-
-    /// The activation of the feed-forward part. Default: ReLU.
-    #[must_use]
-    pub const fn activation(mut self, activation: TransformerActivation) -> Self {
-        self.activation = activation;
-        self
-    }
-
-    /// Added to the variance in the norms. Default: 1e-5.
-    #[must_use]
-    pub const fn layer_norm_eps(mut self, eps: f64) -> Self {
-        self.layer_norm_eps = eps;
-        self
-    }
-
-    /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`. Default: false.
-    #[must_use]
-    pub const fn batch_first(mut self, batch_first: bool) -> Self {
-        self.batch_first = batch_first;
-        self
-    }
-
-    /// Whether each block normalises its input (pre-norm), in place of its sum with the input (post-norm). Default: false.
-    #[must_use]
-    pub const fn norm_first(mut self, norm_first: bool) -> Self {
-        self.norm_first = norm_first;
-        self
-    }
-
-    /// Whether linear layers and norms have biases. Default: true.
-    #[must_use]
-    pub const fn bias(mut self, bias: bool) -> Self {
-        self.bias = bias;
-        self
-    }
-
     /// An encoder layer, on a device.
     ///
     /// # Errors

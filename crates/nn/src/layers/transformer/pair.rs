@@ -3,6 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::{TransformerDecoder, TransformerEncoder, TransformerLayerConfig};
+use crate::options::options;
 use crate::{Init, Masks, Module, watch};
 
 /// An encoder and a decoder, each with a norm at the end, as PyTorch's `nn.Transformer`.
@@ -14,38 +15,20 @@ pub struct Transformer<B: Backend = AnyBackend> {
     pub decoder: TransformerDecoder<B>,
 }
 
-/// Options of [`Transformer`].
-#[derive(Clone, Copy, Debug)]
-pub struct TransformerConfig {
-    layer: TransformerLayerConfig,
-    num_encoder_layers: usize,
-    num_decoder_layers: usize,
+options! {
+    /// Options of [`Transformer`].
+    #[derive(Clone, Copy, Debug)]
+    pub struct TransformerConfig {
+        /// Six layers of this kind on each side.
+        pub const fn new(layer: TransformerLayerConfig);
+        /// Layers of the encoder.
+        num_encoder_layers: usize = 6;
+        /// Layers of the decoder.
+        num_decoder_layers: usize = 6;
+    }
 }
 
 impl TransformerConfig {
-    /// Six layers of this kind on each side.
-    pub const fn new(layer: TransformerLayerConfig) -> Self {
-        Self {
-            layer,
-            num_encoder_layers: 6,
-            num_decoder_layers: 6,
-        }
-    }
-
-    /// Layers of the encoder. Default: 6.
-    #[must_use]
-    pub const fn num_encoder_layers(mut self, count: usize) -> Self {
-        self.num_encoder_layers = count;
-        self
-    }
-
-    /// Layers of the decoder. Default: 6.
-    #[must_use]
-    pub const fn num_decoder_layers(mut self, count: usize) -> Self {
-        self.num_decoder_layers = count;
-        self
-    }
-
     /// The model, on a device. Matrices begin as in PyTorch: Xavier, uniform.
     ///
     /// # Errors

@@ -2,34 +2,42 @@
 
 use std::collections::BTreeSet;
 
+use crate::options::options;
 use polygrad_tensor::{Error, Result};
 
-/// How the next token is chosen, and when a sequence ends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GenerateConfig {
-    temperature: f64,
-    top_k: Option<usize>,
-    top_p: f64,
-    repetition_penalty: f64,
-    eos_token_id: Option<i64>,
-    pad_token_id: Option<i64>,
-    stop_sequences: Vec<Vec<i64>>,
+/// The temperature of which only the likeliest token is left.
+const GREEDY: f64 = 0.0;
+
+options! {
+    /// How the next token is chosen, and when a sequence ends.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GenerateConfig {
+        /// Always the likeliest token; the first of several that are equally likely.
+        pub const fn greedy(; stop_sequences: Vec<Vec<i64>> = Vec::new());
+        /// What logits are divided by: below 1 likely tokens become likelier; 0 is greedy.
+        temperature: f64 = GREEDY;
+        /// Only of the `k` likeliest tokens, at least 1. Default: of all.
+        top_k: Option<usize> = None, from |k: usize| Some(k);
+        /// Only of the likeliest tokens that together have probability `p` in `(0, 1]`.
+        ///
+        /// Source: Holtzman et al., "The curious case of neural text degeneration" (2019).
+        ///
+        top_p: f64 = 1.0;
+        /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied
+        /// by where they are negative: above 1 they become rarer.
+        ///
+        /// Source: Keskar et al., "CTRL: a conditional transformer language model for controllable generation" (2019).
+        ///
+        repetition_penalty: f64 = 1.0;
+        /// The token that ends a sequence, which then has it at its end. Default: none.
+        eos_token_id: Option<i64> = None, from |id: i64| Some(id);
+        /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others.
+        /// Default: the `eos_token_id`.
+        pad_token_id: Option<i64> = None, from |id: i64| Some(id);
+    }
 }
 
 impl GenerateConfig {
-    /// Always the likeliest token; the first of several that are equally likely.
-    pub const fn greedy() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: None,
-            top_p: 1.0,
-            repetition_penalty: 1.0,
-            eos_token_id: None,
-            pad_token_id: None,
-            stop_sequences: Vec::new(),
-        }
-    }
-
     /// At random, by the model's probabilities, from the thread's generator
     /// ([`manual_seed`](polygrad_tensor::manual_seed)).
     pub const fn sample() -> Self {
@@ -38,56 +46,8 @@ impl GenerateConfig {
         config
     }
 
-    /// What logits are divided by: below 1 likely tokens become likelier; 0 is greedy.
-    #[must_use]
-    pub const fn temperature(mut self, temperature: f64) -> Self {
-        self.temperature = temperature;
-        self
-    }
-
-    /// Only of the `k` likeliest tokens, at least 1. Default: of all.
-    #[must_use]
-    pub const fn top_k(mut self, k: usize) -> Self {
-        self.top_k = Some(k);
-        self
-    }
-
-    /// Only of the likeliest tokens that together have probability `p` in `(0, 1]`. Default: 1.
-    ///
-    /// Source: Holtzman et al., "The curious case of neural text degeneration" (2019).
-    #[must_use]
-    pub const fn top_p(mut self, p: f64) -> Self {
-        self.top_p = p;
-        self
-    }
-
-    /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied by
-    /// where they are negative: above 1 they become rarer. Default: 1.
-    ///
-    /// Source: Keskar et al., "CTRL: a conditional transformer language model for controllable generation" (2019).
-    #[must_use]
-    pub const fn repetition_penalty(mut self, penalty: f64) -> Self {
-        self.repetition_penalty = penalty;
-        self
-    }
-
-    /// The token that ends a sequence, which then has it at its end. Default: none.
-    #[must_use]
-    pub const fn eos_token_id(mut self, id: i64) -> Self {
-        self.eos_token_id = Some(id);
-        self
-    }
-
-    /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others.
-    /// Default: the `eos_token_id`.
-    #[must_use]
-    pub const fn pad_token_id(mut self, id: i64) -> Self {
-        self.pad_token_id = Some(id);
-        self
-    }
-
-    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be
-    /// called several times.
+    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be called
+    /// several times.
     #[must_use]
     pub fn stop_sequence(mut self, tokens: impl Into<Vec<i64>>) -> Self {
         self.stop_sequences.push(tokens.into());
@@ -134,7 +94,7 @@ impl GenerateConfig {
     }
 
     pub(super) const fn is_random(&self) -> bool {
-        self.temperature > 0.0
+        self.temperature > GREEDY
     }
 
     /// Whether a sequence ends with these new tokens.

@@ -5,6 +5,7 @@ use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result};
 use crate::StateDict;
 use crate::optim::Optimizer;
 use crate::optim::common::check;
+use crate::options::options;
 
 /// Whether a metric is to fall or to rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,83 +27,30 @@ pub enum ThresholdMode {
     Abs,
 }
 
-/// Options of [`ReduceLROnPlateau`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug)]
-pub struct ReduceLROnPlateauConfig {
-    mode: PlateauMode,
-    factor: f64,
-    patience: u64,
-    threshold: f64,
-    threshold_mode: ThresholdMode,
-    cooldown: u64,
-    min_lr: f64,
-    eps: f64,
+options! {
+    /// Options of [`ReduceLROnPlateau`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug)]
+    pub struct ReduceLROnPlateauConfig {
+        /// A tenth of the rate after more than 10 steps without a better metric.
+        pub const fn new(mode: PlateauMode);
+        /// Factor of each change, in `[0, 1)`.
+        factor: f64 = 0.1;
+        /// How many steps without a better metric are let pass; the next one lowers the rate.
+        patience: u64 = 10;
+        /// By how much a metric must be better to count.
+        threshold: f64 = 1e-4;
+        /// Whether the threshold is a share of the best metric or a difference. Default: a share.
+        threshold_mode: ThresholdMode = ThresholdMode::Rel;
+        /// Steps after a change in which nothing counts as worse.
+        cooldown: u64 = 0;
+        /// No group's rate falls below this one.
+        min_lr: f64 = 0.0;
+        /// A change by no more than this is not made.
+        eps: f64 = 1e-8;
+    }
 }
 
 impl ReduceLROnPlateauConfig {
-    /// A tenth of the rate after more than 10 steps without a better metric.
-    pub const fn new(mode: PlateauMode) -> Self {
-        Self {
-            mode,
-            factor: 0.1,
-            patience: 10,
-            threshold: 1e-4,
-            threshold_mode: ThresholdMode::Rel,
-            cooldown: 0,
-            min_lr: 0.0,
-            eps: 1e-8,
-        }
-    }
-
-    /// Factor of each change, in `[0, 1)`. Default: 0.1.
-    #[must_use]
-    pub const fn factor(mut self, factor: f64) -> Self {
-        self.factor = factor;
-        self
-    }
-
-    /// How many steps without a better metric are let pass; the next one lowers the rate. Default: 10.
-    #[must_use]
-    pub const fn patience(mut self, patience: u64) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// By how much a metric must be better to count. Default: 1e-4.
-    #[must_use]
-    pub const fn threshold(mut self, threshold: f64) -> Self {
-        self.threshold = threshold;
-        self
-    }
-
-    /// Whether the threshold is a share of the best metric or a difference. Default: a share.
-    #[must_use]
-    pub const fn threshold_mode(mut self, mode: ThresholdMode) -> Self {
-        self.threshold_mode = mode;
-        self
-    }
-
-    /// Steps after a change in which nothing counts as worse. Default: 0.
-    #[must_use]
-    pub const fn cooldown(mut self, cooldown: u64) -> Self {
-        self.cooldown = cooldown;
-        self
-    }
-
-    /// No group's rate falls below this one. Default: 0.
-    #[must_use]
-    pub const fn min_lr(mut self, min_lr: f64) -> Self {
-        self.min_lr = min_lr;
-        self
-    }
-
-    /// A change by no more than this is not made. Default: 1e-8.
-    #[must_use]
-    pub const fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
     /// The schedule, before its first step.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What follows a convolution and is linear becomes part of it.
 
-use polygrad_core::{DType, Error, HostTensor, Result, Shape};
+use polygrad_core::{Backend, DType, Error, HostTensor, Result, decompose};
+use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
 use super::{free_name, producers, remove, uses};
 use crate::export::recording::State;
@@ -93,47 +94,28 @@ type Named = (String, HostTensor);
 /// Weight and bias of the convolution that does the work of both, if all that it needs is known.
 fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Named)>> {
     let constant = |id: Option<ValueId>| state.values[id?.index()].constant.as_ref();
-    let numbers = |place: usize| {
-        norm.inputs
-            .get(place)
-            .copied()
-            .and_then(constant)
-            .map(HostTensor::to_f64_vec)
-    };
-    let [scale, shift, mean, var] = [1, 2, 3, 4].map(numbers);
-    let weight = conv.inputs.get(1).copied().and_then(constant);
-    let (Some(scale), Some(shift), Some(mean), Some(var), Some(weight)) = (scale, shift, mean, var, weight) else {
+    let operand = |node: &Node, place: usize| node.inputs.get(place).copied().and_then(constant).cloned();
+    let [scale, shift, mean, var] = [1, 2, 3, 4].map(|place| operand(norm, place));
+    let (Some(scale), Some(shift), Some(mean), Some(var), Some(weight)) = (scale, shift, mean, var, operand(conv, 1))
+    else {
         return Ok(None);
     };
-    let old_bias = match conv.inputs.get(2) {
-        None => vec![0.0; scale.len()],
-        Some(&id) => match constant(id) {
-            Some(bias) => bias.to_f64_vec(),
-            None => return Ok(None),
-        },
+    let bias = match conv.inputs.len() {
+        2 => Some(HostTensor::new(*scale.shape(), vec![0.0; scale.shape().numel()])?),
+        _ => operand(conv, 2),
     };
-    if !matches!(weight.dtype(), DType::F32 | DType::F64) {
+    let Some(bias) = bias.filter(|_| matches!(weight.dtype(), DType::F32 | DType::F64)) else {
         return Ok(None);
-    }
+    };
     let eps = match norm.attribute("epsilon") {
         Some(Attribute::Float(eps)) => f64::from(*eps),
         _ => 1e-5,
     };
-    let factors: Vec<f64> = scale
-        .iter()
-        .zip(&var)
-        .map(|(scale, var)| scale / (var + eps).sqrt())
-        .collect();
-    let each = weight.shape().numel() / factors.len().max(1);
-    let values = weight.to_f64_vec();
-    let scaled: Vec<f64> = values
-        .iter()
-        .enumerate()
-        .map(|(i, value)| value * factors[i / each.max(1)])
-        .collect();
-    let bias: Vec<f64> = (0..factors.len())
-        .map(|c| (old_bias[c] - mean[c]) * factors[c] + shift[c])
-        .collect();
+    // In f64, so that each number is rounded once.
+    let wide = |host: &HostTensor| Reference::from_host(host.cast(DType::F64), &ReferenceDevice);
+    let (convolution, statistics) = ([&wide(&weight)?, &wide(&bias)?], [&wide(&mean)?, &wide(&var)?]);
+    let affine = [Some(&wide(&scale)?), Some(&wide(&shift)?)];
+    let folded = decompose::fold_batch_norm::<Reference>(convolution, statistics, affine, eps)?;
     let named = |id: Option<ValueId>| id.and_then(|id| state.values[id.index()].name.clone());
     let weight_name = named(conv.inputs[1]).unwrap_or_else(|| "weight".to_owned());
     let bias_name =
@@ -141,9 +123,8 @@ fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Name
             Some(layer) => format!("{layer}bias"),
             None => format!("{weight_name}.bias"),
         });
-    let host = |shape: Shape, values: Vec<f64>| Ok::<_, Error>(HostTensor::new(shape, values)?.cast(weight.dtype()));
-    let weight = host(*weight.shape(), scaled)?;
-    let bias = host(Shape::from([factors.len()]), bias)?;
+    let host = |x: &ReferenceTensor| Ok::<_, Error>(Reference::to_host(x)?.cast(weight.dtype()));
+    let [weight, bias] = [host(&folded[0])?, host(&folded[1])?];
     Ok(Some((
         (format!("{weight_name}.folded"), weight),
         (format!("{bias_name}.folded"), bias),

@@ -1,7 +1,7 @@
 //! Two steps in one: what follows a product or a convolution becomes part of it.
 
-use polygrad_core::{Activation, Result};
-use polygrad_tensor::inference;
+use polygrad_core::{Activation, AnyBackend, Result, decompose};
+use polygrad_tensor::{Tensor, inference};
 
 use super::action::Fused;
 use super::{Draft, images};
@@ -150,12 +150,11 @@ impl Draft<'_> {
                 _ => return Ok(None),
             }
         }
-        let factor = (&parts[0] / (&parts[3] + eps)?.sqrt()?)?;
-        let mut dims = vec![1; weight.rank()];
-        dims[0] = factor.numel();
-        let weight = (weight * factor.reshape(dims)?)?;
-        let bias = (((bias - &parts[2])? * &factor)? + &parts[1])?;
-        let (weight, bias) = (self.add(weight), self.add(bias));
+        let [scale, shift, mean, var] = [0, 1, 2, 3].map(|place: usize| parts[place].inner());
+        let convolution = [weight.inner(), bias.inner()];
+        let folded =
+            decompose::fold_batch_norm::<AnyBackend>(convolution, [mean, var], [Some(scale), Some(shift)], eps)?;
+        let [weight, bias] = folded.map(|x| self.add(Tensor::from_inner(x)));
         let x = self.slot(i, 0);
         self.replace(next, &[i], fused, &[x, Some(weight), Some(bias)]);
         Ok(Some(next))
