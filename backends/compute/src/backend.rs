@@ -263,7 +263,8 @@ impl<D: Driver> Backend for Compute<D> {
         }
     }
 
-    // Steps of optimizers are computed at once: what they need would be kept alive otherwise, and a step that fails is to say so.
+    // Steps of optimizers are computed at once: what they need would be kept alive otherwise, and a step that fails is
+    // to say so.
 
     fn sgd_step(param: &mut T<D>, grad: &T<D>, mut momentum: Option<&mut T<D>>, params: &SgdParams) -> Result<()> {
         let mut new = param.clone();

@@ -17,9 +17,10 @@
 /// }
 /// ```
 ///
-/// - The arguments of `new` become fields; one with `=` is made of an argument of another type. Behind `;` there may be fields without a method.
-/// - An option has a name, a type and a default, which its documentation says in words where it is no literal; a literal is added to it. `from`
-///   says what its method takes, if that is not the option itself.
+/// - The arguments of `new` become fields; one with `=` is made of an argument of another type. Behind `;` there may be
+///   fields without a method.
+/// - An option has a name, a type and a default, which its documentation says in words where it is no literal; a
+///   literal is added to it. `from` says what its method takes, if that is not the option itself.
 /// - With `const fn new` all methods are `const`. Fields are seen by the parent module.
 macro_rules! options {
     ($(#[$attr:meta])* pub struct $config:ident { $($body:tt)* }) => {

@@ -1,8 +1,9 @@
 //! PPO's speed: `cargo bench -p polygrad-rl --bench ppo`, or a part of it:
 //! `… --bench ppo -- cartpole-cleanrl act --threads 1 --seed 3 --runs 5`.
 //!
-//! Whole trainings, each beside the mean return of its last 100 episodes, so that one that learns nothing is not taken for a fast one; and
-//! `act`, what an action costs. The fastest of some runs, as other load on the machine only makes them slower.
+//! Whole trainings, each beside the mean return of its last 100 episodes, so that one that learns nothing is not taken
+//! for a fast one; and `act`, what an action costs. The fastest of some runs, as other load on the machine only makes
+//! them slower.
 
 use std::hint::black_box;
 use std::time::Instant;

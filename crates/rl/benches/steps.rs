@@ -1,8 +1,9 @@
 //! Steps per second: `cargo bench -p polygrad-rl --bench steps`.
 //!
-//! 64 environments of a kind, one thread, through the public traits with time limits and resets, the fastest of many short runs, so that
-//! other load on the machine counts as little as possible. At the end, what it costs to wake a second thread for every step, and what a
-//! step takes when a policy computes as long as the environments, one after the other and in two groups.
+//! 64 environments of a kind, one thread, through the public traits with time limits and resets, the fastest of many
+//! short runs, so that other load on the machine counts as little as possible. At the end, what it costs to wake a
+//! second thread for every step, and what a step takes when a policy computes as long as the environments, one after
+//! the other and in two groups.
 
 use std::time::{Duration, Instant};
 

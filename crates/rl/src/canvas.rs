@@ -50,7 +50,8 @@ impl Canvas {
         }
     }
 
-    /// Takes points and sizes from here on as those of a picture of another extent, which is in the middle of this one, as large as it fits.
+    /// Takes points and sizes from here on as those of a picture of another extent, which is in the middle of this one,
+    /// as large as it fits.
     pub fn view(&mut self, width: f32, height: f32) {
         let (own_width, own_height) = (self.width as f32, self.height as f32);
         self.scale = (own_width / width).min(own_height / height);

@@ -14,10 +14,10 @@ const STEPS: usize = 1000;
 
 /// Plays some episodes with actions of chance, and tells what the environment does against its contract.
 ///
-/// What is looked for: spaces that make no sense or change; panics; observations outside of their space, or not written in full; rewards
-/// that are not finite; masks of actions that allow none, or of actions that cannot be masked; episodes that differ when they are played
-/// again from the same seed, since something is kept over [`reset`](Env::reset) or chance comes from elsewhere; a step after the end of an
-/// episode that panics.
+/// What is looked for: spaces that make no sense or change; panics; observations outside of their space, or not written
+/// in full; rewards that are not finite; masks of actions that allow none, or of actions that cannot be masked;
+/// episodes that differ when they are played again from the same seed, since something is kept over
+/// [`reset`](Env::reset) or chance comes from elsewhere; a step after the end of an episode that panics.
 ///
 /// An environment that has no end of its own is played for 3 times 1000 steps, twice.
 ///

@@ -35,11 +35,13 @@ impl<const A: usize> Step<A> {
 
 /// An environment with `A` agents, one unless said otherwise.
 ///
-/// Actions and observations are numbers in slices: of each agent as many as [`Space::len`] says, agents one after another.
-/// An action in [`Space::Discrete`] is one number, `action[0] as usize` (`as i64` when the space starts below 0).
+/// Actions and observations are numbers in slices: of each agent as many as [`Space::len`] says, agents one after
+/// another. An action in [`Space::Discrete`] is one number, `action[0] as usize` (`as i64` when the space starts below
+/// 0).
 ///
 /// All chance comes from the generator that is handed in, so that an episode depends on its seed and actions alone.
-/// Nothing is kept over [`reset`](Self::reset) that later episodes depend on. [`check_env`](crate::check_env) looks at both.
+/// Nothing is kept over [`reset`](Self::reset) that later episodes depend on. [`check_env`](crate::check_env) looks at
+/// both.
 ///
 /// ```
 /// use polygrad_rl::{Env, Rng, Space, Step};
@@ -81,9 +83,9 @@ pub trait Env<const A: usize = 1> {
 
     /// Does the actions of every agent, and writes what they then observe.
     ///
-    /// Discrete actions are in their space and allowed by the mask, continuous ones finite: callers see to that. Whether an action beyond
-    /// the bounds of a [`Space::Box`] is clipped is the environment's own affair, as in Gymnasium.
-    /// What a step after the end of an episode gives means nothing, but it does not panic.
+    /// Discrete actions are in their space and allowed by the mask, continuous ones finite: callers see to that.
+    /// Whether an action beyond the bounds of a [`Space::Box`] is clipped is the environment's own affair, as in
+    /// Gymnasium. What a step after the end of an episode gives means nothing, but it does not panic.
     fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A>;
 
     /// Whether there are actions that are not allowed in every state; the same whenever it is asked.
@@ -91,11 +93,13 @@ pub trait Env<const A: usize = 1> {
         false
     }
 
-    /// Says which actions each agent may do next: of each agent [`flat_len`](Space::flat_len) entries of the action space, agents one after
-    /// another. All are true when it is called, and the environment makes those false that are not allowed.
+    /// Says which actions each agent may do next: of each agent [`flat_len`](Space::flat_len) entries of the action
+    /// space, agents one after another. All are true when it is called, and the environment makes those false that are
+    /// not allowed.
     ///
-    /// It is called after each reset and each step, if [`has_action_mask`](Self::has_action_mask), though not at the end of an episode. Only
-    /// the actions of [`Space::Discrete`] and [`Space::MultiDiscrete`] can be masked, and in each choice one value at least is allowed.
+    /// It is called after each reset and each step, if [`has_action_mask`](Self::has_action_mask), though not at the
+    /// end of an episode. Only the actions of [`Space::Discrete`] and [`Space::MultiDiscrete`] can be masked, and in
+    /// each choice one value at least is allowed.
     fn action_mask(&self, mask: &mut [bool]) {
         let _ = mask;
     }

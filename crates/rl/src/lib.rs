@@ -1,7 +1,8 @@
 //! Environments for reinforcement learning: Gymnasium's classic ones, a trait for your own, and many of them at once.
 //!
-//! An [`Env`] is one environment, a [`VectorEnv`] many that step together and write into the caller's memory. [`Vectorized`] makes the second
-//! out of the first, in one thread or several, with the same numbers. [`check_env`] finds what an environment of your own does wrong.
+//! An [`Env`] is one environment, a [`VectorEnv`] many that step together and write into the caller's memory.
+//! [`Vectorized`] makes the second out of the first, in one thread or several, with the same numbers. [`check_env`]
+//! finds what an environment of your own does wrong.
 //!
 //! ```
 //! use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};

@@ -15,7 +15,8 @@ impl Space {
         nvec.iter().copied().zip(start.iter().copied())
     }
 
-    /// Whether actions of this space can be masked: those of [`Discrete`](Self::Discrete) and [`MultiDiscrete`](Self::MultiDiscrete) can.
+    /// Whether actions of this space can be masked: those of [`Discrete`](Self::Discrete) and
+    /// [`MultiDiscrete`](Self::MultiDiscrete) can.
     pub fn is_maskable(&self) -> bool {
         matches!(self, Self::Discrete { .. } | Self::MultiDiscrete { .. })
     }
@@ -31,10 +32,11 @@ impl Space {
         })
     }
 
-    /// Writes a value of chance that a mask of [`flat_len`](Self::flat_len) entries allows, as Gymnasium's `sample(mask)`: in each choice
-    /// every allowed value is as likely. A choice that has none stays as it was.
+    /// Writes a value of chance that a mask of [`flat_len`](Self::flat_len) entries allows, as Gymnasium's
+    /// `sample(mask)`: in each choice every allowed value is as likely. A choice that has none stays as it was.
     ///
-    /// With a mask that allows everything it is [`sample`](Self::sample), which it also is for spaces that cannot be masked.
+    /// With a mask that allows everything it is [`sample`](Self::sample), which it also is for spaces that cannot be
+    /// masked.
     pub fn sample_masked(&self, mask: &[bool], rng: &mut Rng, value: &mut [f32]) {
         if !self.is_maskable() {
             return self.sample(rng, value);

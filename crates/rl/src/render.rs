@@ -28,7 +28,8 @@ use crate::Canvas;
 /// assert_eq!(picture.pixels()[10 * 200 + 70], [200, 30, 30]);
 /// ```
 pub trait Render {
-    /// Width and height of the picture, in the units that [`render`](Self::render) draws in: pixels, where there is room for it.
+    /// Width and height of the picture, in the units that [`render`](Self::render) draws in: pixels, where there is
+    /// room for it.
     fn size(&self) -> [f32; 2];
 
     /// Steps in a second, as a viewer wants to see them.

@@ -123,7 +123,8 @@ impl Space {
         }
     }
 
-    /// Writes a value of this space as [`flat_len`](Self::flat_len) numbers, whole numbers as one-hot vectors (Gymnasium's `flatten`).
+    /// Writes a value of this space as [`flat_len`](Self::flat_len) numbers, whole numbers as one-hot vectors
+    /// (Gymnasium's `flatten`).
     ///
     /// # Errors
     /// When a length is not the space's, or a whole number is outside of its range.
@@ -178,7 +179,8 @@ impl Space {
         }
     }
 
-    /// Writes a value of chance, as Gymnasium's `sample`: uniform between bounds, exponential from one bound, normal without any.
+    /// Writes a value of chance, as Gymnasium's `sample`: uniform between bounds, exponential from one bound, normal
+    /// without any.
     ///
     /// The slice has [`len`](Self::len) numbers; what is over stays as it was.
     pub fn sample(&self, rng: &mut Rng, value: &mut [f32]) {
@@ -204,8 +206,8 @@ impl Space {
     /// Whether the space makes sense.
     ///
     /// # Errors
-    /// When lengths of bounds differ from each other or the shape, a lower bound is NaN or above the upper one, or a range of whole
-    /// numbers is empty or beyond 2²⁴.
+    /// When lengths of bounds differ from each other or the shape, a lower bound is NaN or above the upper one, or a
+    /// range of whole numbers is empty or beyond 2²⁴.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Discrete { n, start } => check_range(*n, *start),

@@ -11,9 +11,10 @@ use crate::Space;
 ///
 /// A row is one agent of one environment: row `env * agents + agent`. Rows lie one after another in every slice.
 ///
-/// An environment whose episode ends is reset in the same step (Gymnasium's `AutoresetMode.SAME_STEP`): its observation is then the first
-/// one of the next episode, while reward and flags belong to the step that ended the old one, and the last observation of the old one,
-/// from which a truncated episode is bootstrapped, is in [`StepSlices::final_observations`]. So no row of a rollout is without a meaning.
+/// An environment whose episode ends is reset in the same step (Gymnasium's `AutoresetMode.SAME_STEP`): its observation
+/// is then the first one of the next episode, while reward and flags belong to the step that ended the old one, and the
+/// last observation of the old one, from which a truncated episode is bootstrapped, is in
+/// [`StepSlices::final_observations`]. So no row of a rollout is without a meaning.
 pub trait VectorEnv {
     /// How many environments.
     fn num_envs(&self) -> usize;
@@ -47,14 +48,15 @@ pub trait VectorEnv {
     /// [`reset`](Self::reset) helps, and what was written means nothing.
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()>;
 
-    /// Which actions are allowed in the next step, as they are after the last reset or step, `[rows, action_space().flat_len()]`; `None`
-    /// where all always are.
+    /// Which actions are allowed in the next step, as they are after the last reset or step, `[rows,
+    /// action_space().flat_len()]`; `None` where all always are.
     fn action_masks(&self) -> Option<&[bool]> {
         None
     }
 
-    /// How many groups of environments can step each by itself, while the caller does something else. Each has at least one row, and all
-    /// rows are in one. With 1, as by default, there is only [`step`](Self::step), which always works, too.
+    /// How many groups of environments can step each by itself, while the caller does something else. Each has at least
+    /// one row, and all rows are in one. With 1, as by default, there is only [`step`](Self::step), which always works,
+    /// too.
     fn groups(&self) -> usize {
         1
     }
@@ -64,7 +66,8 @@ pub trait VectorEnv {
         0..if group == 0 { self.rows() } else { 0 }
     }
 
-    /// Has a group begin a step, and returns at once: Gymnasium's `step_async`. The actions are those of the group's rows alone.
+    /// Has a group begin a step, and returns at once: Gymnasium's `step_async`. The actions are those of the group's
+    /// rows alone.
     ///
     /// # Errors
     /// As of [`step`](Self::step); when the group has not finished its last one, or environments only step all at once.
@@ -73,8 +76,8 @@ pub trait VectorEnv {
         Err(all_at_once())
     }
 
-    /// Waits for the step that a group has begun: Gymnasium's `step_wait`. The slices are those of the group's rows alone. The group's rows
-    /// of [`action_masks`](Self::action_masks) are then new.
+    /// Waits for the step that a group has begun: Gymnasium's `step_wait`. The slices are those of the group's rows
+    /// alone. The group's rows of [`action_masks`](Self::action_masks) are then new.
     ///
     /// # Errors
     /// As of [`step`](Self::step); when the group has begun none.
@@ -83,8 +86,8 @@ pub trait VectorEnv {
         Err(all_at_once())
     }
 
-    /// What [`restore`](Self::restore) goes on from, bit for bit: all that later steps depend on, with what wrappers keep. It can be
-    /// written as JSON.
+    /// What [`restore`](Self::restore) goes on from, bit for bit: all that later steps depend on, with what wrappers
+    /// keep. It can be written as JSON.
     ///
     /// # Errors
     /// Before a reset or after a step that failed, and where it cannot be had, as by default.
@@ -92,12 +95,13 @@ pub trait VectorEnv {
         Err(no_state())
     }
 
-    /// Goes on from a state of environments that were made alike, whether there was a reset or not, and writes what they show, as
+    /// Goes on from a state of environments that were made alike, whether there was a reset or not, and writes what
+    /// they show, as
     /// [`reset`](Self::reset) does.
     ///
     /// # Errors
-    /// When a length is wrong, the state is damaged or of other environments, or an environment does not come to where it was. In the last
-    /// case only a reset or another state helps. Where it cannot be done, as by default.
+    /// When a length is wrong, the state is damaged or of other environments, or an environment does not come to where
+    /// it was. In the last case only a reset or another state helps. Where it cannot be done, as by default.
     fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
         let _ = (state, observations);
         Err(no_state())
@@ -169,7 +173,8 @@ pub struct StepSlices<'a> {
     pub terminated: &'a mut [bool],
     /// Whether it was cut short, `[rows]`.
     pub truncated: &'a mut [bool],
-    /// The last observations of the episodes that ended, `[rows, observation_space().len()]`; other rows stay as they were.
+    /// The last observations of the episodes that ended, `[rows, observation_space().len()]`; other rows stay as they
+    /// were.
     pub final_observations: &'a mut [f32],
 }
 

@@ -177,8 +177,9 @@ pub(super) fn batch_norm_running<B: Backend>(
     )
 }
 
-/// The weight `[O, …]` and the bias `[O]` of a convolution that also does the normalisation behind it ([`Backend::batch_norm_running`]): by `mean`
-/// and `var`, and by weight and bias where there are some. All are of one dtype.
+/// The weight `[O, …]` and the bias `[O]` of a convolution that also does the normalisation behind it
+/// ([`Backend::batch_norm_running`]): by `mean` and `var`, and by weight and bias where there are some. All are of one
+/// dtype.
 ///
 /// # Errors
 /// When memory runs out.

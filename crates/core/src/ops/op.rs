@@ -56,8 +56,8 @@ macro_rules! define {
                 }
             }
 
-            /// Whether its gradient is made in several steps that round or overflow, so that f16 and bf16 have to go by f32. Fused ops' is not: it is
-            /// one op of the backend.
+            /// Whether its gradient is made in several steps that round or overflow, so that f16 and bf16 have to go by
+            /// f32. Fused ops' is not: it is one op of the backend.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             pub fn gradient_takes_steps(&self) -> bool {
                 match self {

@@ -54,7 +54,8 @@ pub struct LeakyReLU(pub f64);
 
 /// `x` where it is positive, `alpha · (eˣ − 1)` elsewhere. Default alpha: 1.
 ///
-/// Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by exponential linear units" (2015).
+/// Source: Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network learning by exponential linear units"
+/// (2015).
 #[derive(Clone, Copy, Debug)]
 pub struct ELU(pub f64);
 

@@ -11,7 +11,8 @@ macro_rules! adaptive {
         #[doc = concat!($what, " over windows that are chosen so that the output has a given size, as [`", stringify!($name1), "`],")]
         #[doc = concat!("[`", stringify!($name2), "`] and [`", stringify!($name3), "`].")]
         ///
-        /// Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to `⌈(i + 1) · in / out⌉`, as in PyTorch.
+        /// Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to `⌈(i + 1) · in / out⌉`,
+        /// as in PyTorch.
         #[derive(Clone, Copy, Debug)]
         pub struct $name<const D: usize>([Option<usize>; D]);
 
@@ -84,7 +85,8 @@ impl<const D: usize> AdaptiveMaxPool<D> {
         Ok(self.forward_with_indices(x)?.0)
     }
 
-    /// As [`AdaptiveMaxPool::forward`], with the position of each value in its flattened spatial axes (i64): PyTorch's `return_indices`.
+    /// As [`AdaptiveMaxPool::forward`], with the position of each value in its flattened spatial axes (i64): PyTorch's
+    /// `return_indices`.
     ///
     /// # Errors
     /// As [`AdaptiveMaxPool::forward`].

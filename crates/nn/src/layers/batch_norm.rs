@@ -7,12 +7,12 @@ use super::extent::by_axes;
 use crate::options::options;
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
-/// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of `[N, C, …]` is brought to
-/// mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
+/// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of
+/// `[N, C, …]` is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
 ///
-/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in evaluation the running
-/// ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm) takes the batches of several processes for
-/// one.
+/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in
+/// evaluation the running ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm)
+/// takes the batches of several processes for one.
 ///
 /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
 #[derive(Debug, Module)]
@@ -172,7 +172,8 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     }
 }
 
-/// Running statistics for an input: in its dtype, or, where they are of another, in f32 for f16 and bf16, which need not hold them.
+/// Running statistics for an input: in its dtype, or, where they are of another, in f32 for f16 and bf16, which need
+/// not hold them.
 pub(super) fn beside<B: Backend>(running: &Buffer<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let running = running.tensor();
     if running.dtype() == x.dtype() {

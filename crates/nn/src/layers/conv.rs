@@ -9,8 +9,9 @@ use super::linear::{default_bias, default_weight};
 use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
-/// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out, spatial…]`, or without
-/// `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it is a cross-correlation.
+/// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out,
+/// spatial…]`, or without `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it
+/// is a cross-correlation.
 #[derive(Debug, Module)]
 #[module(forward)]
 pub struct Conv<const D: usize, B: Backend = AnyBackend> {
@@ -135,7 +136,8 @@ impl<const D: usize> ConvConfig<D> {
         Ok(())
     }
 
-    /// The convolution's own padding, or what takes its place: zeros that are as many at both ends of an axis are its own.
+    /// The convolution's own padding, or what takes its place: zeros that are as many at both ends of an axis are its
+    /// own.
     fn borders(&self) -> ([usize; D], Option<Border<D>>) {
         let widths = std::array::from_fn(|i| {
             if let Padding::Each(padding) = self.padding {

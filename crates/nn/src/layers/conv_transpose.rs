@@ -9,7 +9,8 @@ use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
 /// A transposed convolution over `D` spatial axes, as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`]:
-/// `[N, in, spatial…]` to `[N, out, spatial…]`, or without `N`, with `weight [in, out / groups, kernel…]` and `bias [out]`, as in PyTorch.
+/// `[N, in, spatial…]` to `[N, out, spatial…]`, or without `N`, with `weight [in, out / groups, kernel…]` and `bias
+/// [out]`, as in PyTorch.
 ///
 /// It is the gradient of a [`Conv`](super::Conv) of the same options wrt its input. An extent `L` becomes
 /// `(L − 1) · stride − 2 · padding + dilation · (kernel − 1) + output_padding + 1`.

@@ -4,7 +4,8 @@ use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 use crate::{Forward, Mode, Module, Visit, Visitor, watch};
 
-/// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does nothing.
+/// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does
+/// nothing.
 ///
 /// Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
 #[derive(Clone, Debug)]

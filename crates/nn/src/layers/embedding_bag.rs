@@ -8,8 +8,8 @@ use super::embedding::EmbeddingConfig;
 use crate::options::options;
 use crate::{Forward, Init, Module, Param, watch};
 
-/// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and gives one vector for each bag. Names
-/// and behaviour are PyTorch's.
+/// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and gives one
+/// vector for each bag. Names and behaviour are PyTorch's.
 ///
 /// ```
 /// use polygrad_nn::{EmbeddingBagConfig, EmbeddingBagMode};
@@ -89,7 +89,8 @@ impl EmbeddingBagConfig {
 }
 
 impl<B: Backend> EmbeddingBag<B> {
-    /// `num_embeddings` vectors of `embedding_dim`, of which each bag gives the mean; [`EmbeddingBagConfig`] has the other options.
+    /// `num_embeddings` vectors of `embedding_dim`, of which each bag gives the mean; [`EmbeddingBagConfig`] has the
+    /// other options.
     ///
     /// # Errors
     /// When memory runs out.
@@ -98,13 +99,13 @@ impl<B: Backend> EmbeddingBag<B> {
         EmbeddingBagConfig::new(num_embeddings, embedding_dim).build(device)
     }
 
-    /// One vector for each bag, `[bags, embedding_dim]`, of i64 indices: `[bags, length]`, or `[count]` with the offset at which each bag
-    /// begins. A bag of nothing gives 0. With `per_sample_weights` of the index's shape, in mode `Sum`, each vector is multiplied by its weight
-    /// first.
+    /// One vector for each bag, `[bags, embedding_dim]`, of i64 indices: `[bags, length]`, or `[count]` with the offset
+    /// at which each bag begins. A bag of nothing gives 0. With `per_sample_weights` of the index's shape, in mode
+    /// `Sum`, each vector is multiplied by its weight first.
     ///
     /// # Errors
-    /// When shapes, dtypes or devices do not fit, an index is out of range, offsets do not begin with 0, fall, or leave the indices, or there are
-    /// weights in another mode than `Sum`.
+    /// When shapes, dtypes or devices do not fit, an index is out of range, offsets do not begin with 0, fall, or leave
+    /// the indices, or there are weights in another mode than `Sum`.
     pub fn forward(
         &self,
         index: &Tensor<B>,

@@ -36,8 +36,8 @@ pub(super) fn by_axes<const D: usize, T: Copy>(all: [T; 3]) -> T {
     all[D - 1]
 }
 
-/// An input of a layer over `D` spatial axes as a batch `[N, C, spatial…]`, and what takes the batch axis off a result again, where the input
-/// is one sample `[C, spatial…]`.
+/// An input of a layer over `D` spatial axes as a batch `[N, C, spatial…]`, and what takes the batch axis off a result
+/// again, where the input is one sample `[C, spatial…]`.
 pub(super) fn batched<'a, const D: usize, B: Backend>(
     x: &'a Tensor<B>,
     layer: &'static str,

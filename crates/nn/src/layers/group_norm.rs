@@ -5,8 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
-/// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then scales by
-/// `weight [C]` and shifts by `bias [C]`.
+/// Divides the channels of `[N, C, …]` into groups and brings each group of each sample to mean 0 and variance 1, then
+/// scales by `weight [C]` and shifts by `bias [C]`.
 ///
 /// Source: Wu and He, "Group normalization" (2018).
 #[derive(Debug, Module)]

@@ -7,12 +7,12 @@ use super::extent::batched;
 use crate::options::options;
 use crate::{Buffer, Init, Mode, Module, Param, watch};
 
-/// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each channel of each sample
-/// of `[N, C, spatial…]` (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]` if the layer
-/// has them.
+/// Instance normalisation with `D` spatial axes, as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]: each
+/// channel of each sample of `[N, C, spatial…]` (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1,
+/// then scaled by `weight [C]` and shifted by `bias [C]` if the layer has them.
 ///
-/// If it tracks running statistics, those of a batch are the means over its samples, the variance without bias; in evaluation the running ones
-/// are used. Names and behaviour are PyTorch's.
+/// If it tracks running statistics, those of a batch are the means over its samples, the variance without bias; in
+/// evaluation the running ones are used. Names and behaviour are PyTorch's.
 ///
 /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
 #[derive(Debug, Module)]

@@ -5,8 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result, Sha
 use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
-/// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which have the shape
-/// of those axes.
+/// Brings the last axes of each sample to mean 0 and variance 1, then scales by `weight` and shifts by `bias`, which
+/// have the shape of those axes.
 ///
 /// Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
 #[derive(Debug, Module)]
@@ -75,8 +75,8 @@ pub(super) fn check_end<B: Backend>(x: &Tensor<B>, inner: Shape) -> Result<()> {
 }
 
 impl<B: Backend> LayerNorm<B> {
-    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array. [`LayerNormConfig`]
-    /// has the other options.
+    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
+    /// [`LayerNormConfig`] has the other options.
     ///
     /// # Errors
     /// As [`LayerNormConfig::build`].

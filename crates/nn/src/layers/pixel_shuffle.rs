@@ -5,15 +5,16 @@ use polygrad_tensor::{Backend, Error, Result, Shape, Tensor};
 use super::stateless::stateless;
 use crate::watch;
 
-/// Makes of `r²` channels one with `r` times the height and the width: `[…, C · r², H, W]` to `[…, C, H · r, W · r]`, for an upscale
-/// factor `r`.
+/// Makes of `r²` channels one with `r` times the height and the width: `[…, C · r², H, W]` to `[…, C, H · r, W · r]`,
+/// for an upscale factor `r`.
 ///
-/// Source: Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel convolutional neural network" (2016).
+/// Source: Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel convolutional
+/// neural network" (2016).
 #[derive(Clone, Copy, Debug)]
 pub struct PixelShuffle(pub usize);
 
-/// Makes of each square of `r` by `r` pixels `r²` channels: `[…, C, H · r, W · r]` to `[…, C · r², H, W]`, for a downscale factor `r`; the
-/// inverse of [`PixelShuffle`].
+/// Makes of each square of `r` by `r` pixels `r²` channels: `[…, C, H · r, W · r]` to `[…, C · r², H, W]`, for a
+/// downscale factor `r`; the inverse of [`PixelShuffle`].
 #[derive(Clone, Copy, Debug)]
 pub struct PixelUnshuffle(pub usize);
 

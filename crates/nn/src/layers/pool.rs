@@ -73,8 +73,8 @@ impl<const D: usize> MaxPool<D> {
         self
     }
 
-    /// The largest value of each window of `[N, C, spatial…]` or `[C, spatial…]`; the border counts for nothing. The first of equal values takes
-    /// the gradient.
+    /// The largest value of each window of `[N, C, spatial…]` or `[C, spatial…]`; the border counts for nothing. The
+    /// first of equal values takes the gradient.
     ///
     /// # Errors
     /// When there are not `D` spatial axes, or the windows do not fit.
@@ -82,7 +82,8 @@ impl<const D: usize> MaxPool<D> {
         Ok(self.forward_with_indices(x)?.0)
     }
 
-    /// As [`MaxPool::forward`], with the position of each value in its flattened spatial axes (i64): PyTorch's `return_indices`.
+    /// As [`MaxPool::forward`], with the position of each value in its flattened spatial axes (i64): PyTorch's
+    /// `return_indices`.
     ///
     /// # Errors
     /// As [`MaxPool::forward`].
@@ -103,7 +104,8 @@ impl<const D: usize> AvgPool<D> {
         self
     }
 
-    /// What the sum of each window is divided by; `count_include_pad` has no bearing then. Default: the number of its elements.
+    /// What the sum of each window is divided by; `count_include_pad` has no bearing then. Default: the number of its
+    /// elements.
     #[must_use]
     pub fn divisor_override(mut self, divisor: isize) -> Self {
         self.divisor = Some(divisor);

@@ -6,7 +6,8 @@ use super::layer_norm::{check_end, normalized_shape};
 use crate::options::options;
 use crate::{Init, Module, Param, watch};
 
-/// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape of those axes.
+/// Divides the last axes of each sample by the root of their mean square, then scales by `weight`, which has the shape
+/// of those axes.
 ///
 /// Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
 #[derive(Debug, Module)]
@@ -26,8 +27,8 @@ options! {
         pub fn new(
             normalized_shape: Vec<usize> = |normalized_shape: impl AsRef<[usize]>| normalized_shape.as_ref().to_vec()
         );
-        /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next number of the dtype in
-        /// which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
+        /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next
+        /// number of the dtype in which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
         eps: Option<f64> = None, from |eps: impl Into<Option<f64>>| eps.into();
         /// Whether there is a weight.
         elementwise_affine: bool = true;
@@ -51,8 +52,8 @@ impl RMSNormConfig {
 }
 
 impl<B: Backend> RMSNorm<B> {
-    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array. [`RMSNormConfig`] has the other
-    /// options.
+    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
+    /// [`RMSNormConfig`] has the other options.
     ///
     /// # Errors
     /// As [`RMSNormConfig::build`].

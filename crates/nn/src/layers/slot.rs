@@ -7,8 +7,9 @@ use polygrad_tensor::{Activation, AnyBackend, Backend, Result, Tensor};
 
 use crate::{Forward, Linear, Module, Visit, Visitor};
 
-/// The place of a layer in a model, which any other layer may take: the models of [`models`](crate::models) have their layers in such places.
-/// While the model's own layer is there it is called without a detour. Names of parameters are those of whatever is there.
+/// The place of a layer in a model, which any other layer may take: the models of [`models`](crate::models) have their
+/// layers in such places. While the model's own layer is there it is called without a detour. Names of parameters are
+/// those of whatever is there.
 ///
 /// Cloning gives a second handle to the layer that is there now, so that what replaces a layer may hold it:
 ///

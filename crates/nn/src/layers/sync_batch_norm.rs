@@ -12,20 +12,24 @@ use polygrad_tensor::{AnyBackend, Backend, CustomOp, Error, Result, Tensor, is_g
 
 use crate::{Item, Visit, Visitor};
 
-/// Synchronizes all [`BatchNorm`](crate::BatchNorm)s of a model, as PyTorch's `SyncBatchNorm.convert_sync_batchnorm`: in training, mean and
-/// variance are from now on those of the joined batch of all ranks, which may be of unequal parts, and gradients flow through them to the
-/// inputs of all ranks. In evaluation nothing is exchanged. Names, state and exports of the layers stay as they are. Gives how many layers
-/// there are.
+/// Synchronizes all [`BatchNorm`](crate::BatchNorm)s of a model, as PyTorch's `SyncBatchNorm.convert_sync_batchnorm`:
+/// in training, mean and variance are from now on those of the joined batch of all ranks, which may be of unequal
+/// parts, and gradients flow through them to the inputs of all ranks. In evaluation nothing is exchanged. Names, state
+/// and exports of the layers stay as they are. Gives how many layers there are.
 ///
-/// Every rank has to call it, and then to make the same forward and backward passes in training. What the layers exchange goes through a
-/// [duplicate](Communicator::duplicate) of the group, so that gradients of parameters can travel at the same time. Called again, as after
+/// Every rank has to call it, and then to make the same forward and backward passes in training. What the layers
+/// exchange goes through a
+/// [duplicate](Communicator::duplicate) of the group, so that gradients of parameters can travel at the same time.
+/// Called again, as after
 /// [`Communicator::shrink`], it gives the layers the new group.
 ///
-/// The gradient of a rank's inputs, and of its parameters, is that of the sum of all ranks' losses, as in PyTorch. Where gradients are then not
-/// added up but averaged with weights, [`SyncGroup::set_weight`] has to know them. There are no second derivatives.
+/// The gradient of a rank's inputs, and of its parameters, is that of the sum of all ranks' losses, as in PyTorch.
+/// Where gradients are then not added up but averaged with weights, [`SyncGroup::set_weight`] has to know them. There
+/// are no second derivatives.
 ///
 /// # Errors
-/// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where the engine has no second group; other errors of [`Communicator::duplicate`].
+/// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where the engine has no second group; other errors of
+/// [`Communicator::duplicate`].
 pub fn sync_batch_norm<B: Backend>(model: &(impl Visit<B> + ?Sized), communicator: &dyn Communicator) -> Result<usize> {
     let mut count = 0;
     Visitor::walk(model, |_, item: Item<'_, B>| {
@@ -88,9 +92,10 @@ impl SyncGroup {
         found
     }
 
-    /// Says how much this rank's next batches count: the factor, in any unit, by which its gradients are multiplied before those of all
-    /// ranks are added up, such as the rank's share of the joined batch if losses are means. A batch of weight 0 or less is no part of the
-    /// joined one: it has no part in mean and variance either, by which it is normalised like the others. Default: 1.
+    /// Says how much this rank's next batches count: the factor, in any unit, by which its gradients are multiplied
+    /// before those of all ranks are added up, such as the rank's share of the joined batch if losses are means. A
+    /// batch of weight 0 or less is no part of the joined one: it has no part in mean and variance either, by which it
+    /// is normalised like the others. Default: 1.
     pub fn set_weight(&self, weight: f64) {
         self.ranks.weight.store(weight.max(0.0).to_bits(), Ordering::Relaxed);
     }
@@ -240,8 +245,8 @@ impl Call for Statistics {
     }
 }
 
-/// From the sums of gradients, plain and along the normalised values, over this rank's `x`: how far their means are from those over the
-/// joined batch.
+/// From the sums of gradients, plain and along the normalised values, over this rank's `x`: how far their means are
+/// from those over the joined batch.
 struct Sums(Arc<Ranks>);
 
 impl Call for Sums {

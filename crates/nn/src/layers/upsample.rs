@@ -20,11 +20,11 @@ options! {
         fn new(target: Target);
         /// How values between elements are made up. Default: [`InterpolateMode::Nearest`].
         mode: InterpolateMode = InterpolateMode::Nearest;
-        /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for modes `Linear` and
-        /// `Cubic`.
+        /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for
+        /// modes `Linear` and `Cubic`.
         align_corners: bool = false;
-        /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it differs where a product
-        /// was rounded.
+        /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it
+        /// differs where a product was rounded.
         recompute_scale_factor: bool = false;
     }
 }

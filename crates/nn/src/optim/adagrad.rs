@@ -8,7 +8,8 @@ use super::slots::Groups;
 
 /// Adagrad as in PyTorch's `torch.optim.Adagrad`: the gradient over the root of the sum of all squares so far.
 ///
-/// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization" (2011).
+/// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization"
+/// (2011).
 pub struct Adagrad<B: Backend = AnyBackend> {
     groups: Groups<B, AdagradConfig>,
 }
@@ -47,7 +48,8 @@ impl<B: Backend> Rule<B> for AdagradConfig {
 
 optimizer!(Adagrad, AdagradConfig);
 
-/// Adadelta as in PyTorch's `torch.optim.Adadelta`: the gradient times the root mean square of changes over that of gradients.
+/// Adadelta as in PyTorch's `torch.optim.Adadelta`: the gradient times the root mean square of changes over that of
+/// gradients.
 ///
 /// Source: Zeiler, "ADADELTA: an adaptive learning rate method" (2012).
 pub struct Adadelta<B: Backend = AnyBackend> {

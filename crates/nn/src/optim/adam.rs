@@ -8,8 +8,9 @@ use crate::Param;
 
 /// Adam, and AdamW, as in PyTorch's `torch.optim`.
 ///
-/// Sources: Kingma and Ba, "Adam: a method for stochastic optimization" (2014); Loshchilov and Hutter, "Decoupled weight decay
-/// regularization" (2017); Reddi, Kale and Kumar, "On the convergence of Adam and beyond" (2018) for AMSGrad.
+/// Sources: Kingma and Ba, "Adam: a method for stochastic optimization" (2014); Loshchilov and Hutter, "Decoupled
+/// weight decay regularization" (2017); Reddi, Kale and Kumar, "On the convergence of Adam and beyond" (2018) for
+/// AMSGrad.
 pub struct Adam<B: Backend = AnyBackend> {
     groups: Groups<B, AdamConfig>,
 }
@@ -23,7 +24,8 @@ optimizer_options! {
     AdamConfig of Adam, "1e-3", betas 0.9 0.999, with decoupled: bool = false;
     /// Added to the denominator.
     eps: f64 = 1e-8, in 0.0..;
-    /// Weight decay: added to the gradient by Adam, taken off the parameter itself by AdamW, for which it is 0.01 at first.
+    /// Weight decay: added to the gradient by Adam, taken off the parameter itself by AdamW, for which it is 0.01 at
+    /// first.
     weight_decay: f64 = 0.0, in 0.0..;
     /// Whether the largest second moment so far is used in place of the present one.
     amsgrad: bool = false;
@@ -41,7 +43,8 @@ impl AdamConfig {
 }
 
 impl<B: Backend> Adam<B> {
-    /// Sets the decay of the first moment in all groups: what the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR) computes.
+    /// Sets the decay of the first moment in all groups: what the momentum cycle of a
+    /// [`OneCycleLR`](crate::optim::OneCycleLR) computes.
     ///
     /// # Errors
     /// When it is outside `[0, 1)`.

@@ -6,7 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result};
 use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
-/// Adamax as in PyTorch's `torch.optim.Adamax`: Adam by the largest of decaying gradients in place of their mean square.
+/// Adamax as in PyTorch's `torch.optim.Adamax`: Adam by the largest of decaying gradients in place of their mean
+/// square.
 ///
 /// Source: Kingma and Ba, "Adam: a method for stochastic optimization" (2014).
 pub struct Adamax<B: Backend = AnyBackend> {
@@ -67,8 +68,8 @@ impl NAdamConfig {
         self.betas.0 * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
     }
 
-    /// The product of the momentums of all steps so far, in f32 as PyTorch keeps it. It falls at least as fast as `beta1^t`: what is too small
-    /// to be told from 0 beside 1 is 0.
+    /// The product of the momentums of all steps so far, in f32 as PyTorch keeps it. It falls at least as fast as
+    /// `beta1^t`: what is too small to be told from 0 beside 1 is 0.
     fn product(&self, steps: u64) -> f64 {
         let mut product = 1.0f32;
         for step in 1..=steps {
@@ -125,7 +126,8 @@ optimizer_options! {
 }
 
 impl RAdamConfig {
-    /// The rectification of step `step`; none while the length of the moving average says that the variance is not tractable.
+    /// The rectification of step `step`; none while the length of the moving average says that the variance is not
+    /// tractable.
     fn rectification(&self, step: u64) -> Option<f64> {
         let (beta, t) = (self.betas.1, step as f64);
         let full = 2.0 / (1.0 - beta) - 1.0;

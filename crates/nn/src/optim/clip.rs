@@ -2,12 +2,12 @@
 
 use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
 
-/// Scales all gradients of a backward pass so that their norm together is at most `max_norm`; gives the norm before. As PyTorch's
-/// `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)`, where that is below 1.
+/// Scales all gradients of a backward pass so that their norm together is at most `max_norm`; gives the norm before. As
+/// PyTorch's `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)`, where that is below 1.
 ///
 /// # Errors
-/// When the norm is not finite, naming the gradients that are not, or `max_norm` is negative or NaN; the gradients are then unchanged.
-/// When the device fails while it scales them, some are scaled and some are not.
+/// When the norm is not finite, naming the gradients that are not, or `max_norm` is negative or NaN; the gradients are
+/// then unchanged. When the device fails while it scales them, some are scaled and some are not.
 pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -> Result<f64> {
     check_bound("max_norm", max_norm)?;
     no_grad(|| {
@@ -40,7 +40,8 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
 /// Brings every element of all gradients of a backward pass into `[-max_value, max_value]`; NaN stays.
 ///
 /// # Errors
-/// When `max_value` is negative or NaN, the gradients being unchanged; or the device fails, when some are clipped and some are not.
+/// When `max_value` is negative or NaN, the gradients being unchanged; or the device fails, when some are clipped and
+/// some are not.
 pub fn clip_grad_value<B: Backend>(gradients: &mut Gradients<B>, max_value: f64) -> Result<()> {
     check_bound("max_value", max_value)?;
     no_grad(|| {

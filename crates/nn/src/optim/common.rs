@@ -38,8 +38,8 @@ pub(super) trait Rule<B: Backend>: Options {
         true
     }
 
-    /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first; `step` is the number
-    /// of this step, from 1. Changes all that it is given, or nothing when it fails.
+    /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first;
+    /// `step` is the number of this step, from 1. Changes all that it is given, or nothing when it fails.
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
 }
 
@@ -47,10 +47,12 @@ pub(super) trait Rule<B: Backend>: Options {
 macro_rules! optimizer {
     ($name:ident, $config:ident) => {
         impl $config {
-            /// The optimizer, for parameters, which are its first group. One that is given twice, as tied weights may be, counts once.
+            /// The optimizer, for parameters, which are its first group. One that is given twice, as tied weights may
+            /// be, counts once.
             ///
             /// # Errors
-            /// When an option is out of range, there are no parameters, or one is of a kind that the optimizer is not for.
+            /// When an option is out of range, there are no parameters, or one is of a kind that the optimizer is not
+            /// for.
             pub fn build<B: Backend>(self, params: impl IntoIterator<Item = $crate::Param<B>>) -> Result<$name<B>> {
                 let mut groups = $crate::optim::slots::Groups::default();
                 groups.add(self, params)?;
@@ -62,7 +64,8 @@ macro_rules! optimizer {
             /// Trains further parameters, with options of their own. One that is given twice counts once.
             ///
             /// # Errors
-            /// As `build` of the options; and when one of the parameters is in a group already, naming it. The optimizer is then unchanged.
+            /// As `build` of the options; and when one of the parameters is in a group already, naming it. The
+            /// optimizer is then unchanged.
             pub fn add_group(
                 &mut self,
                 config: $config,
@@ -141,8 +144,9 @@ pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f6
 /// A parameter's new value, and its new state.
 pub(super) type Changed<B> = (<B as Backend>::Tensor, Vec<<B as Backend>::Tensor>);
 
-/// Runs a rule that is made of several ops, from value, gradient and state to the new value and the new state. f16 and bf16 are computed in
-/// f32 and rounded once. Nothing changes before everything is computed, since a device may fail at each op.
+/// Runs a rule that is made of several ops, from value, gradient and state to the new value and the new state. f16 and
+/// bf16 are computed in f32 and rounded once. Nothing changes before everything is computed, since a device may fail at
+/// each op.
 pub(super) fn by_ops<B: Backend>(
     param: &mut B::Tensor,
     gradient: &B::Tensor,
@@ -214,8 +218,8 @@ pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
     B::unary(UnaryOp::Sqrt, &squares)
 }
 
-/// The [`options!`] of an optimizer with a learning rate and `maximize`, some of which have a range: also the check of these, and the
-/// optimizer's `new`. `with` is a field without a method.
+/// The [`options!`] of an optimizer with a learning rate and `maximize`, some of which have a range: also the check of
+/// these, and the optimizer's `new`. `with` is a field without a method.
 macro_rules! optimizer_options {
     (
         $(#[$doc:meta])*

@@ -43,10 +43,12 @@ use crate::Param;
 /// # }
 /// ```
 pub trait UpdateRule<B: Backend = AnyBackend> {
-    /// What each tensor that is remembered about a parameter is called, in state dicts and checkpoints. Default: nothing is remembered.
+    /// What each tensor that is remembered about a parameter is called, in state dicts and checkpoints. Default:
+    /// nothing is remembered.
     const STATE: &'static [&'static str] = &[];
 
-    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be cut into pieces. Default: false.
+    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be
+    /// cut into pieces. Default: false.
     const ELEMENTWISE: bool = false;
 
     /// The learning rate.
@@ -55,8 +57,9 @@ pub trait UpdateRule<B: Backend = AnyBackend> {
     /// Sets the learning rate, as schedules do.
     fn set_lr(&mut self, lr: f64);
 
-    /// The parameter's new value, of the same shape and dtype. `state` has one tensor for each name in [`UpdateRule::STATE`], of the
-    /// parameter's shape and dtype and zeros at first, to be replaced by what is to be remembered; `step` is the number of this step, from
+    /// The parameter's new value, of the same shape and dtype. `state` has one tensor for each name in
+    /// [`UpdateRule::STATE`], of the parameter's shape and dtype and zeros at first, to be replaced by what is to be
+    /// remembered; `step` is the number of this step, from
     /// 1. When it fails, parameter and state stay as they were.
     ///
     /// # Errors
@@ -85,7 +88,8 @@ impl<B: Backend, R: UpdateRule<B>> CustomOptimizer<R, B> {
     /// Trains further parameters, by a rule with options of its own. One that is given twice counts once.
     ///
     /// # Errors
-    /// As [`CustomOptimizer::new`]; and when one of the parameters is in a group already, naming it. The optimizer is then unchanged.
+    /// As [`CustomOptimizer::new`]; and when one of the parameters is in a group already, naming it. The optimizer is
+    /// then unchanged.
     pub fn add_group(&mut self, rule: R, params: impl IntoIterator<Item = Param<B>>) -> Result<()> {
         self.groups.add(Own(rule, std::marker::PhantomData), params)
     }

@@ -15,10 +15,11 @@ options! {
     /// Options of [`Ema`].
     #[derive(Clone, Copy, Debug)]
     pub struct EmaConfig {
-        /// An average of the parameters that keeps the share `decay`, in `[0, 1]`, of itself in each update. PyTorch's default is 0.999.
+        /// An average of the parameters that keeps the share `decay`, in `[0, 1]`, of itself in each update. PyTorch's
+        /// default is 0.999.
         pub const fn new(decay: f64);
-        /// Whether floating-point buffers, such as running statistics, are averaged too; otherwise, and always if they are integers, they are
-        /// those of the last update.
+        /// Whether floating-point buffers, such as running statistics, are averaged too; otherwise, and always if they
+        /// are integers, they are those of the last update.
         use_buffers: bool = false;
     }
 }
@@ -68,8 +69,9 @@ impl EmaConfig {
 }
 
 /// An exponential moving average of a model's parameters, which often does better than the model itself. As PyTorch's
-/// `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`: the first update takes the model's values, each later one moves the
-/// average by `average ← decay · average + (1 − decay) · value`. f16 and bf16 are averaged in f32, and integers are never averaged.
+/// `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`: the first update takes the model's values, each
+/// later one moves the average by `average ← decay · average + (1 − decay) · value`. f16 and bf16 are averaged in f32,
+/// and integers are never averaged.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module};
@@ -155,11 +157,12 @@ impl<B: Backend> Ema<B> {
         })
     }
 
-    /// Runs `f` while the model has the averaged values, in all that shares its parameters; then, also when `f` panics, the model has its own
-    /// again. What `f` itself changes in them is lost.
+    /// Runs `f` while the model has the averaged values, in all that shares its parameters; then, also when `f` panics,
+    /// the model has its own again. What `f` itself changes in them is lost.
     ///
     /// # Errors
-    /// When a device fails, or the model's dtype or shapes have changed; the model then has its own values. Errors of `f` are in its result.
+    /// When a device fails, or the model's dtype or shapes have changed; the model then has its own values. Errors of
+    /// `f` are in its result.
     pub fn with_averaged<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
         let mut swapped = Swapped(Vec::with_capacity(self.pairs.len()));
         for pair in &self.pairs {

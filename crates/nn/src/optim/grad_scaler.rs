@@ -71,11 +71,12 @@ impl Default for GradScalerConfig {
     }
 }
 
-/// Multiplies the loss by a scale, so that gradients of f16 do not fall below its range, and divides the gradients by it before the step. The scale
-/// grows while the gradients are finite; where one is not, the step is left out and the scale made smaller. With bf16, whose range is that of
-/// f32, there is no need of it.
+/// Multiplies the loss by a scale, so that gradients of f16 do not fall below its range, and divides the gradients by
+/// it before the step. The scale grows while the gradients are finite; where one is not, the step is left out and the
+/// scale made smaller. With bf16, whose range is that of f32, there is no need of it.
 ///
-/// As PyTorch's `torch.amp.GradScaler`. There the optimizer holds the gradients; here they are a value, which is handed on.
+/// As PyTorch's `torch.amp.GradScaler`. There the optimizer holds the gradients; here they are a value, which is handed
+/// on.
 ///
 /// ```
 /// use polygrad_nn::loss::mse_loss;
@@ -100,7 +101,8 @@ impl Default for GradScalerConfig {
 /// # }
 /// ```
 ///
-/// To clip the gradients, or to look at them, divide them by the scale first; [`GradScaler::step`] then leaves them as they are:
+/// To clip the gradients, or to look at them, divide them by the scale first; [`GradScaler::step`] then leaves them as
+/// they are:
 ///
 /// ```
 /// # use polygrad_nn::optim::{GradScaler, Optimizer, clip_grad_norm};
@@ -147,8 +149,8 @@ impl GradScaler {
         }
     }
 
-    /// The loss times the scale, in f32 at least: most scales do not fit f16. The loss is taken, so that its graph is gone before the step, which
-    /// would else have to copy the parameters; keep `loss.detach()` to look at it.
+    /// The loss times the scale, in f32 at least: most scales do not fit f16. The loss is taken, so that its graph is
+    /// gone before the step, which would else have to copy the parameters; keep `loss.detach()` to look at it.
     ///
     /// # Errors
     /// When memory runs out.
@@ -159,12 +161,13 @@ impl GradScaler {
         loss.to_dtype(loss.dtype().promote(DType::F32))? * f64::from(self.scale)
     }
 
-    /// Divides gradients by the scale, and gives whether all are finite; where they are not, [`GradScaler::step`] will take none. For clipping;
-    /// else [`GradScaler::step`] does it. A scaler that is not enabled leaves them as they are, and gives true.
+    /// Divides gradients by the scale, and gives whether all are finite; where they are not, [`GradScaler::step`] will
+    /// take none. For clipping; else [`GradScaler::step`] does it. A scaler that is not enabled leaves them as they
+    /// are, and gives true.
     ///
     /// # Errors
-    /// When gradients were divided before and no step was taken with them; when a gradient is f16, whose parameter must be f32; when the device
-    /// fails, in which case some are divided and some are not.
+    /// When gradients were divided before and no step was taken with them; when a gradient is f16, whose parameter must
+    /// be f32; when the device fails, in which case some are divided and some are not.
     pub fn unscale<B: Backend>(&mut self, gradients: &mut Gradients<B>) -> Result<bool> {
         if !self.config.enabled {
             return Ok(true);
@@ -198,7 +201,8 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Leaves out a step whose loss is not finite, whatever its gradients are, which are not to be divided by the scale: the next
+    /// Leaves out a step whose loss is not finite, whatever its gradients are, which are not to be divided by the
+    /// scale: the next
     /// [`GradScaler::update`] makes the scale smaller. Nothing where the scaler is not enabled.
     pub fn skip(&mut self) {
         if self.config.enabled {
@@ -206,8 +210,9 @@ impl GradScaler {
         }
     }
 
-    /// A step of the optimizer with gradients of a scaled loss, divided by the scale, unless one of them is not finite; gives whether it was taken.
-    /// With several optimizers, divide and step with the gradients of one after the other, and update at the end.
+    /// A step of the optimizer with gradients of a scaled loss, divided by the scale, unless one of them is not finite;
+    /// gives whether it was taken. With several optimizers, divide and step with the gradients of one after the other,
+    /// and update at the end.
     ///
     /// # Errors
     /// Those of [`GradScaler::unscale`] and of [`Optimizer::step`].
@@ -227,8 +232,8 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Sets the scale for the next step: smaller where a gradient since the last update was not finite, larger where all have been finite for the
-    /// growth interval. A scale that would not fit f32 stays.
+    /// Sets the scale for the next step: smaller where a gradient since the last update was not finite, larger where
+    /// all have been finite for the growth interval. A scale that would not fit f32 stays.
     ///
     /// # Errors
     /// When there were no gradients since the last update.
@@ -268,7 +273,8 @@ impl GradScaler {
         self.config.enabled
     }
 
-    /// Its state: the scale, the number of steps since it changed, and the options, under PyTorch's names. Nothing where it is not enabled.
+    /// Its state: the scale, the number of steps since it changed, and the options, under PyTorch's names. Nothing
+    /// where it is not enabled.
     pub fn state_dict(&self) -> StateDict {
         let config = &self.config;
         if !config.enabled {
@@ -286,7 +292,8 @@ impl GradScaler {
         .collect()
     }
 
-    /// Continues from a state, with its options: all, or nothing when there is an error. A scaler that is not enabled takes nothing.
+    /// Continues from a state, with its options: all, or nothing when there is an error. A scaler that is not enabled
+    /// takes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::StateDict`] when an entry is missing, is not one number, or is out of range.

@@ -6,11 +6,13 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Scalar};
 use super::common::{Rule, blend, by_ops, descend, norm, optimizer, optimizer_options};
 use super::slots::Groups;
 
-/// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large batches.
+/// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large
+/// batches.
 ///
-/// With bias correction, and as timm's `Lamb(max_grad_norm=None)` has it: the weight decay is part of the direction that is scaled, the ratio
-/// is 1 where either norm is 0, and parameters without weight decay are not scaled, unless [`always_adapt`](LAMBConfig::always_adapt). timm
-/// also clips the gradients' common norm to 1 by default; that is [`clip_grad_norm`](crate::optim::clip_grad_norm)'s work here.
+/// With bias correction, and as timm's `Lamb(max_grad_norm=None)` has it: the weight decay is part of the direction
+/// that is scaled, the ratio is 1 where either norm is 0, and parameters without weight decay are not scaled, unless
+/// [`always_adapt`](LAMBConfig::always_adapt). timm also clips the gradients' common norm to 1 by default; that is
+/// [`clip_grad_norm`](crate::optim::clip_grad_norm)'s work here.
 ///
 /// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2019), algorithm 2.
 pub struct LAMB<B: Backend = AnyBackend> {

@@ -8,11 +8,11 @@ use super::slots::Groups;
 use crate::Param;
 use crate::options::options;
 
-/// Lion: steps of one size, whose sign comes from a blend of momentum and gradient. It remembers one tensor for each parameter, half of
-/// what [`Adam`](crate::optim::Adam) does.
+/// Lion: steps of one size, whose sign comes from a blend of momentum and gradient. It remembers one tensor for each
+/// parameter, half of what [`Adam`](crate::optim::Adam) does.
 ///
-/// `p ← p · (1 − lr · weight_decay) − lr · sign(β₁ m + (1 − β₁) g)`, then `m ← β₂ m + (1 − β₂) g`. Its authors take a rate three to ten
-/// times smaller than AdamW's, and a weight decay as much larger.
+/// `p ← p · (1 − lr · weight_decay) − lr · sign(β₁ m + (1 − β₁) g)`, then `m ← β₂ m + (1 − β₂) g`. Its authors take a
+/// rate three to ten times smaller than AdamW's, and a weight decay as much larger.
 ///
 /// Source: Chen et al., "Symbolic discovery of optimization algorithms" (2023), algorithm 2.
 pub struct Lion<B: Backend = AnyBackend> {

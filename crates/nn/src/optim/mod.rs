@@ -42,7 +42,8 @@ pub use schedule::{
 };
 pub use sgd::{SGD, SGDConfig};
 
-/// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph. One of your own is an
+/// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph.
+/// One of your own is an
 /// [`UpdateRule`].
 ///
 /// # Groups
@@ -66,8 +67,9 @@ pub use sgd::{SGD, SGDConfig};
 /// [`Module::named_parameters`](crate::Module::named_parameters) has the names, to choose by them.
 ///
 /// # Gradient accumulation
-/// A batch too large for memory is taken in parts: divide each part's mean loss by the number of parts, and add the gradients up. That
-/// gives the gradients of the whole batch, as long as no layer mixes examples, as batch normalisation does.
+/// A batch too large for memory is taken in parts: divide each part's mean loss by the number of parts, and add the
+/// gradients up. That gives the gradients of the whole batch, as long as no layer mixes examples, as batch
+/// normalisation does.
 ///
 /// ```
 /// # use polygrad_nn::{Module, Sequential, loss::cross_entropy};
@@ -95,15 +97,17 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// [`Gradients::accumulate`](polygrad_tensor::Gradients::accumulate)). Frozen parameters stay as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters for which there is no gradient, in
-    /// which case nothing has changed; see [`Optimizer::allow_unused`]. When a gradient has another shape than its parameter, or, if
-    /// [`Optimizer::error_if_nonfinite`] asks for that, is not finite: nothing has changed then. And when the device fails: the error names the parameter; those
-    /// before it, in the order in which the optimizer was given them, have taken the step, and it and those after it are, with their
-    /// state, as they were. A further step takes up from there; to take none by halves, go back to a checkpoint.
+    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters for which
+    /// there is no gradient, in which case nothing has changed; see [`Optimizer::allow_unused`]. When a gradient has
+    /// another shape than its parameter, or, if
+    /// [`Optimizer::error_if_nonfinite`] asks for that, is not finite: nothing has changed then. And when the device
+    /// fails: the error names the parameter; those before it, in the order in which the optimizer was given them, have
+    /// taken the step, and it and those after it are, with their state, as they were. A further step takes up from
+    /// there; to take none by halves, go back to a checkpoint.
     fn step(&mut self, gradients: &Gradients<B>) -> Result<()>;
 
-    /// One step by the gradients of a loss of one element; gives the loss's number. The loss is taken, and its graph is gone before the
-    /// parameters change, so that they are changed where they lie and not copied.
+    /// One step by the gradients of a loss of one element; gives the loss's number. The loss is taken, and its graph is
+    /// gone before the parameters change, so that they are changed where they lie and not copied.
     ///
     /// ```
     /// # use polygrad_nn::{Linear, Module, loss::mse_loss};
@@ -131,11 +135,13 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.
     fn allow_unused(&mut self, allow: bool);
 
-    /// Whether a step with gradients that are not finite is an error, which names their parameters and changes nothing, instead of making the
-    /// parameters NaN. It costs a reduction of each gradient, and waits for the device in each step. Default: false, as in PyTorch.
+    /// Whether a step with gradients that are not finite is an error, which names their parameters and changes nothing,
+    /// instead of making the parameters NaN. It costs a reduction of each gradient, and waits for the device in each
+    /// step. Default: false, as in PyTorch.
     fn error_if_nonfinite(&mut self, error: bool);
 
-    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be cut into pieces. Default: false.
+    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be
+    /// cut into pieces. Default: false.
     fn is_elementwise(&self) -> bool {
         false
     }
@@ -158,8 +164,8 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// The learning rate that the options of each group said, whatever has been set since: where schedules start from.
     fn base_lrs(&self) -> Vec<f64>;
 
-    /// What it remembers: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and each group's learning
-    /// rate (`lr`) and base rate (`base_lr`).
+    /// What it remembers: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and
+    /// each group's learning rate (`lr`) and base rate (`base_lr`).
     ///
     /// # Errors
     /// When a device fails.
@@ -168,12 +174,13 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// Continues from a state: all, or nothing when there is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict) when it is of another kind of optimizer, or does not fit the
-    /// parameters; lists everything that does not fit.
+    /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict) when it is of another kind of optimizer, or does
+    /// not fit the parameters; lists everything that does not fit.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 
-    /// Goes on as one of `group`, those who are left of the ranks after others were lost. Gives whether it still has all of its state: if not, the
-    /// next call is [`Optimizer::load_state_dict`]. Default: it has, since no other rank had a part of it.
+    /// Goes on as one of `group`, those who are left of the ranks after others were lost. Gives whether it still has
+    /// all of its state: if not, the next call is [`Optimizer::load_state_dict`]. Default: it has, since no other rank
+    /// had a part of it.
     ///
     /// # Errors
     /// When memory runs out.

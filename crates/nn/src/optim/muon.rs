@@ -10,9 +10,11 @@ use crate::options::options;
 
 /// Muon: the momentum of each weight matrix, made nearly orthogonal, is the step. As `torch.optim.Muon`.
 ///
-/// It is for the matrices of hidden layers alone; biases, norms, embeddings and the last layer go to an optimizer of their own. Some steps of
-/// a Newton-Schulz iteration do not give `U Vᵀ` of the momentum `U S Vᵀ`, but something like `U S′ Vᵀ` with singular values between about
-/// 0.7 and 1.2. PyTorch computes the iteration in bf16; here it is in the parameter's dtype, and in f32 for f16 and bf16.
+/// It is for the matrices of hidden layers alone; biases, norms, embeddings and the last layer go to an optimizer of
+/// their own. Some steps of a Newton-Schulz iteration do not give `U Vᵀ` of the momentum `U S Vᵀ`, but something like
+/// `U S′ Vᵀ` with singular values between about
+/// 0.7 and 1.2. PyTorch computes the iteration in bf16; here it is in the parameter's dtype, and in f32 for f16 and
+/// bf16.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, ReLU, Sequential};
@@ -27,8 +29,8 @@ use crate::options::options;
 /// # }
 /// ```
 ///
-/// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024); Liu et al., "Muon is scalable for LLM
-/// training" (2025) for [`AdjustLr::MatchRmsAdamW`].
+/// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024); Liu et al., "Muon is
+/// scalable for LLM training" (2025) for [`AdjustLr::MatchRmsAdamW`].
 pub struct Muon<B: Backend = AnyBackend> {
     groups: Groups<B, MuonConfig>,
 }
@@ -49,13 +51,15 @@ options! {
     pub struct MuonConfig {
         /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan takes 0.02.
         pub const fn new(lr: f64);
-        /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the share that goes.
+        /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the
+        /// share that goes.
         weight_decay: f64 = 0.1;
         /// Decay of the momentum, in `[0, 1)`.
         momentum: f64 = 0.95;
         /// Whether the momentum is Nesterov's.
         nesterov: bool = true;
-        /// The factors of `X`, `X Xᵀ X` and `(X Xᵀ)² X` in each step of the iteration. Default: 3.4445, -4.775 and 2.0315.
+        /// The factors of `X`, `X Xᵀ X` and `(X Xᵀ)² X` in each step of the iteration. Default: 3.4445, -4.775 and
+        /// 2.0315.
         ns_coefficients: (f64, f64, f64) = (3.4445, -4.7750, 2.0315),
             from |first: f64, third: f64, fifth: f64| (first, third, fifth);
         /// The smallest norm that the momentum is divided by.

@@ -7,8 +7,8 @@ use super::slots::Groups;
 
 /// RMSprop, plain or centred, with momentum and weight decay as in PyTorch's `torch.optim.RMSprop`.
 ///
-/// Sources: Hinton, lecture 6e of "Neural networks for machine learning" (2012); Graves, "Generating sequences with recurrent neural
-/// networks" (2013) for the centred form.
+/// Sources: Hinton, lecture 6e of "Neural networks for machine learning" (2012); Graves, "Generating sequences with
+/// recurrent neural networks" (2013) for the centred form.
 pub struct RMSprop<B: Backend = AnyBackend> {
     groups: Groups<B, RMSpropConfig>,
 }

@@ -5,9 +5,11 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, SgdParams};
 use super::common::{Rule, check, optimizer, optimizer_options};
 use super::slots::Groups;
 
-/// Stochastic gradient descent, with momentum, dampening, Nesterov's momentum and weight decay as in PyTorch's `torch.optim.SGD`.
+/// Stochastic gradient descent, with momentum, dampening, Nesterov's momentum and weight decay as in PyTorch's
+/// `torch.optim.SGD`.
 ///
-/// Source for Nesterov's momentum: Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
+/// Source for Nesterov's momentum: Sutskever et al., "On the importance of initialization and momentum in deep
+/// learning" (2013).
 pub struct SGD<B: Backend = AnyBackend> {
     groups: Groups<B, SGDConfig>,
 }

@@ -110,8 +110,8 @@ impl Actor {
     }
 }
 
-/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a policy with memory where
-/// they begin episodes, and the state.
+/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a
+/// policy with memory where they begin episodes, and the state.
 ///
 /// # Errors
 /// Those of the policy; when it does not choose among `actions`.

@@ -10,7 +10,8 @@ use crate::{EpisodeStatistics, Player, Policy, StepBuffers, VectorEnv};
 pub struct EvaluateConfig {
     /// How many episodes count. Default: 100.
     pub episodes: usize,
-    /// Where the random numbers start. The episodes are none of those that a training with the same seed has. Default: 0.
+    /// Where the random numbers start. The episodes are none of those that a training with the same seed has. Default:
+    /// 0.
     pub seed: u64,
     /// Whether actions are drawn by chance, as in training, in place of the likeliest ones. Default: false.
     pub sample: bool,
@@ -56,7 +57,8 @@ impl Evaluation {
         iqm(&self.returns)
     }
 
-    /// An interval that has the mean return in it with 95 %, by the percentile bootstrap; the same whenever it is asked.
+    /// An interval that has the mean return in it with 95 %, by the percentile bootstrap; the same whenever it is
+    /// asked.
     pub fn mean_interval(&self) -> (f64, f64) {
         bootstrap_interval(&self.returns, mean, LEVEL)
     }
@@ -80,8 +82,9 @@ pub(crate) fn evaluation_seed(seed: u64) -> u64 {
 
 /// Plays episodes with a policy, in environments that end them, as with a [`TimeLimit`](crate::TimeLimit).
 ///
-/// Each environment plays as many episodes as any other, or the first ones one more, and the first that it plays count: if those counted that
-/// end first, short episodes would do so more often. The same seed and number of environments give the same episodes.
+/// Each environment plays as many episodes as any other, or the first ones one more, and the first that it plays count:
+/// if those counted that end first, short episodes would do so more often. The same seed and number of environments
+/// give the same episodes.
 ///
 /// A policy that is trained on normalized observations is a [`NormalizedPolicy`](crate::NormalizedPolicy) here.
 ///

@@ -44,7 +44,8 @@ pub struct Play<'p> {
 }
 
 impl<'p> Play<'p> {
-    /// With the likeliest actions. Episodes are those of environment 0 in an [evaluation](crate::evaluate()) with this seed.
+    /// With the likeliest actions. Episodes are those of environment 0 in an [evaluation](crate::evaluate()) with this
+    /// seed.
     ///
     /// # Errors
     /// When the policy has no parameters, or memory runs out.

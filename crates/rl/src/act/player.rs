@@ -8,9 +8,11 @@ use super::spaces::{check_spaces, flatten, for_environment, observation_shape};
 use crate::vector::check_len;
 use crate::{ActionSpace, Policy, PolicyState, Space};
 
-/// A policy that acts in some rows at once, and remembers what it needs between two steps: in an evaluation, or in a program of yours.
+/// A policy that acts in some rows at once, and remembers what it needs between two steps: in an evaluation, or in a
+/// program of yours.
 ///
-/// The likeliest actions are chosen, or with [`sampled`](Self::sampled) random ones. Weights are taken as they are at the first step.
+/// The likeliest actions are chosen, or with [`sampled`](Self::sampled) random ones. Weights are taken as they are at
+/// the first step.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -78,7 +80,8 @@ impl<'p> Player<'p> {
     }
 
     /// Writes the actions of all rows, `[rows, action_space.len()]`, as environments take them: from observations
-    /// `[rows, observation_space.len()]` and, where not all actions are allowed, masks `[rows, action_space.flat_len()]`.
+    /// `[rows, observation_space.len()]` and, where not all actions are allowed, masks `[rows,
+    /// action_space.flat_len()]`.
     ///
     /// # Errors
     /// When a length is wrong, an observation is not in its space, or the policy does not fit or computes no numbers.

@@ -7,9 +7,9 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Swing two links up by a motor between them: Gymnasium's `Acrobot`.
 ///
-/// Observation `[6]`: cosine and sine of the upper link's angle from hanging down, of the lower link's angle to the upper one, and the
-/// two angular velocities. Actions 0, 1, 2: a torque of −1, 0, 1. The reward is −1, and 0 for the step that terminates, with the tip one
-/// length above the upper joint.
+/// Observation `[6]`: cosine and sine of the upper link's angle from hanging down, of the lower link's angle to the
+/// upper one, and the two angular velocities. Actions 0, 1, 2: a torque of −1, 0, 1. The reward is −1, and 0 for the
+/// step that terminates, with the tip one length above the upper joint.
 ///
 /// Source: Sutton and Barto, "Reinforcement learning: an introduction" (2018), 11.3 of the first edition.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,12 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Balance a pole on a cart: Gymnasium's `CartPole`.
 ///
-/// Observation `[4]`: the cart's position and velocity, the pole's angle in radians from upright and its angular velocity. Actions: 0
-/// pushes left, 1 right. The reward is 1 for each step. The episode terminates when the pole leans by more than 12° or the cart is more
-/// than 2.4 from the middle.
+/// Observation `[4]`: the cart's position and velocity, the pole's angle in radians from upright and its angular
+/// velocity. Actions: 0 pushes left, 1 right. The reward is 1 for each step. The episode terminates when the pole leans
+/// by more than 12° or the cart is more than 2.4 from the middle.
 ///
-/// Source: Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems" (1983).
+/// Source: Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning control
+/// problems" (1983).
 #[derive(Clone, Debug, Default)]
 pub struct CartPole {
     state: [f64; 4],

@@ -3,12 +3,14 @@ use polygrad_core::Rng;
 use super::{WHITE, YELLOW};
 use crate::{Canvas, Env, Render, Space, Step};
 
-/// Drop discs into the columns of an upright board, by turns, until four of one's own are in a line: across, upright or diagonal.
+/// Drop discs into the columns of an upright board, by turns, until four of one's own are in a line: across, upright or
+/// diagonal.
 ///
-/// Agent 0 begins. Observation `[3, 6, 7]` of each agent, from its own side, rows from the top: its discs, the other's, and 1 everywhere if
-/// it is to move. Actions 0 to 6: the column. The mask of the agent who is to move allows the columns that are not full, that of the other
-/// one 0 alone, which means to wait, and does nothing. The rewards of the last move are 1 for the winner and −1 for the other, or 0 for
-/// both when the board is full; it terminates. All others are 0.
+/// Agent 0 begins. Observation `[3, 6, 7]` of each agent, from its own side, rows from the top: its discs, the other's,
+/// and 1 everywhere if it is to move. Actions 0 to 6: the column. The mask of the agent who is to move allows the
+/// columns that are not full, that of the other one 0 alone, which means to wait, and does nothing. The rewards of the
+/// last move are 1 for the winner and −1 for the other, or 0 for both when the board is full; it terminates. All others
+/// are 0.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectFour {
     /// Of each agent, a bit for each disc: 7 for each column, from below, of which the last stays free.

@@ -5,8 +5,9 @@ use crate::{Canvas, Env, Render, Space, Step};
 
 /// Walk to a target on a square of `size` by `size` fields, as in Gymnasium's tutorial.
 ///
-/// Observation `[4]`: column and row of the agent, then of the target. Actions 0, 1, 2, 3: right, up, left, down; against the border the
-/// agent stays. The reward is 1 for the step that reaches the target, which terminates, and 0 else.
+/// Observation `[4]`: column and row of the agent, then of the target. Actions 0, 1, 2, 3: right, up, left, down;
+/// against the border the agent stays. The reward is 1 for the step that reaches the target, which terminates, and 0
+/// else.
 #[derive(Clone, Debug)]
 pub struct GridWorld {
     size: usize,

@@ -5,8 +5,8 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Drive out of a valley with a motor too weak to climb at once: Gymnasium's `MountainCar`.
 ///
-/// Observation `[2]`: position and velocity. Actions 0, 1, 2: push left, not at all, right. The reward is −1 for each step. The episode
-/// terminates at the position 0.5.
+/// Observation `[2]`: position and velocity. Actions 0, 1, 2: push left, not at all, right. The reward is −1 for each
+/// step. The episode terminates at the position 0.5.
 ///
 /// Source: Moore, "Efficient memory-based learning for robot control" (1990).
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// [`MountainCar`](crate::MountainCar) with a force of any size: Gymnasium's `MountainCarContinuous`.
 ///
-/// Observation `[2]`: position and velocity. Action `[1]`: the force, clipped to −1 to 1. The reward is −0.1 times the square of the force
-/// before it was clipped, and 100 for the step that terminates, at the position 0.45.
+/// Observation `[2]`: position and velocity. Action `[1]`: the force, clipped to −1 to 1. The reward is −0.1 times the
+/// square of the force before it was clipped, and 100 for the step that terminates, at the position 0.45.
 ///
 /// As Gymnasium's with NumPy 2, it computes in f64 in the first step, and in f32 from then on.
 ///

@@ -7,8 +7,8 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
 /// Swing a pendulum up and keep it there: Gymnasium's `Pendulum`.
 ///
-/// Observation `[3]`: cosine and sine of the angle from upright, and the angular velocity. Action `[1]`: the torque, clipped to −2 to 2.
-/// The reward is −(angle² + 0.1 velocity² + 0.001 torque²). The episode never terminates.
+/// Observation `[3]`: cosine and sine of the angle from upright, and the angular velocity. Action `[1]`: the torque,
+/// clipped to −2 to 2. The reward is −(angle² + 0.1 velocity² + 0.001 torque²). The episode never terminates.
 ///
 /// As in Gymnasium with NumPy 2, what is only the torque's is computed in f32.
 #[derive(Clone, Debug, Default)]

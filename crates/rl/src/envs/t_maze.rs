@@ -5,9 +5,10 @@ use crate::{Canvas, Env, Point, Render, Space, Step};
 
 /// A corridor that ends in a junction, and a sign at its beginning that says where to turn there.
 ///
-/// Observation `[3]`: at the beginning (0, 1, 1) or (1, 1, 0), which is the sign, in the corridor (1, 0, 1), at the junction (0, 1, 0).
-/// Actions 0, 1, 2, 3: north, east, south, west; the corridor goes east. The first sign means north, the second south. The reward is 4 for
-/// the right turn and −0.1 for the wrong one, which both terminate, −0.1 for a step against a wall, and 0 else.
+/// Observation `[3]`: at the beginning (0, 1, 1) or (1, 1, 0), which is the sign, in the corridor (1, 0, 1), at the
+/// junction (0, 1, 0). Actions 0, 1, 2, 3: north, east, south, west; the corridor goes east. The first sign means
+/// north, the second south. The reward is 4 for the right turn and −0.1 for the wrong one, which both terminate, −0.1
+/// for a step against a wall, and 0 else.
 ///
 /// At the junction both signs look alike: without memory no policy turns right more often than every second time.
 ///

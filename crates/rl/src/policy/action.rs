@@ -74,7 +74,8 @@ impl From<&Space> for ActionSpace {
 pub enum ActionParams<B: Backend = AnyBackend> {
     /// Of [`ActionSpace::Discrete`]: unnormalized logarithms of probabilities, `[N, n]`.
     Categorical(Tensor<B>),
-    /// Of [`ActionSpace::MultiDiscrete`]: those of all choices one after another, `[N, sum of nvec]`, and how many each has.
+    /// Of [`ActionSpace::MultiDiscrete`]: those of all choices one after another, `[N, sum of nvec]`, and how many each
+    /// has.
     MultiDiscrete(Tensor<B>, Arc<[usize]>),
     /// Of [`ActionSpace::MultiBinary`]: the logarithms of odds, `[N, n]`.
     Bernoulli(Tensor<B>),
@@ -82,7 +83,8 @@ pub enum ActionParams<B: Backend = AnyBackend> {
     Normal {
         /// `[N, size]`.
         mean: Tensor<B>,
-        /// The logarithm of the standard deviation: `[N, size]`, or `[size]` where it does not depend on the observation.
+        /// The logarithm of the standard deviation: `[N, size]`, or `[size]` where it does not depend on the
+        /// observation.
         log_std: Tensor<B>,
     },
 }
@@ -181,8 +183,8 @@ impl<B: Backend> ActionParams<B> {
     }
 }
 
-/// A distribution over actions: one of those of [`polygrad_nn::distributions`], by the kind of actions. Values are floats `[N, len]`, also of
-/// choices, and one number for each row is what is said of them.
+/// A distribution over actions: one of those of [`polygrad_nn::distributions`], by the kind of actions. Values are
+/// floats `[N, len]`, also of choices, and one number for each row is what is said of them.
 #[derive(Clone, Debug)]
 pub enum ActionDistribution<B: Backend = AnyBackend> {
     /// One of several.

@@ -9,12 +9,13 @@ use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_
 
 /// An actor and a critic, which share a trunk or have one each.
 ///
-/// Parameters are `trunk.network.0.weight`, …, `trunk.memory.weight_ih_l0`, …, `critic_trunk.…` if it is not shared, `actor.weight`,
-/// `critic.weight`, and for continuous actions `log_std`. They begin as CleanRL's: weights orthogonal with a gain of √2 in hidden layers, 1 in
-/// recurrent ones, 0.01 in the actor's last layer and 1 in the critic's; biases and `log_std` are 0.
+/// Parameters are `trunk.network.0.weight`, …, `trunk.memory.weight_ih_l0`, …, `critic_trunk.…` if it is not shared,
+/// `actor.weight`, `critic.weight`, and for continuous actions `log_std`. They begin as CleanRL's: weights orthogonal
+/// with a gain of √2 in hidden layers, 1 in recurrent ones, 0.01 in the actor's last layer and 1 in the critic's;
+/// biases and `log_std` are 0.
 ///
-/// The state of a policy with memory is `h` and for an LSTM `c`, `[num_layers, N, hidden_size]` each; where actor and critic share nothing, the
-/// actor's before the critic's.
+/// The state of a policy with memory is `h` and for an LSTM `c`, `[num_layers, N, hidden_size]` each; where actor and
+/// critic share nothing, the actor's before the critic's.
 ///
 /// Source: Huang et al., "The 37 implementation details of proximal policy optimization" (2022).
 ///
@@ -46,9 +47,11 @@ pub struct ActorCritic<B: Backend = AnyBackend> {
     /// Of both, or the actor's.
     trunk: Trunk<B>,
     critic_trunk: Option<Trunk<B>>,
-    /// From features to logits, or to means and, if they depend on the observation, the logarithms of standard deviations behind them.
+    /// From features to logits, or to means and, if they depend on the observation, the logarithms of standard
+    /// deviations behind them.
     pub actor: Linear<B>,
-    /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation: `[size]`.
+    /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation:
+    /// `[size]`.
     pub log_std: Option<Param<B>>,
     /// From features to the value.
     pub critic: Linear<B>,

@@ -149,7 +149,8 @@ pub struct PolicyConfig {
     /// Whether actor and critic share all but their last layers. Default: false.
     #[serde(default)]
     pub shared: bool,
-    /// Whether the standard deviation of continuous actions depends on the observation. Default: false, a parameter of its own.
+    /// Whether the standard deviation of continuous actions depends on the observation. Default: false, a parameter of
+    /// its own.
     #[serde(default)]
     pub state_dependent_std: bool,
 }
@@ -162,7 +163,8 @@ impl PolicyConfig {
         Self::new(EncoderConfig::Mlp(MlpEncoderConfig::new(observation_size)), action)
     }
 
-    /// Over observations that are images of channels, height and width: the network for Atari's, shared by actor and critic.
+    /// Over observations that are images of channels, height and width: the network for Atari's, shared by actor and
+    /// critic.
     pub fn cnn(observation_shape: [usize; 3], action: ActionSpace) -> Self {
         Self {
             shared: true,

@@ -51,7 +51,8 @@ impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
     }
 }
 
-/// A policy, mostly with a value function. Its state is carried from step to step by the caller, so that one policy can act in many places at once.
+/// A policy, mostly with a value function. Its state is carried from step to step by the caller, so that one policy can
+/// act in many places at once.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -82,9 +83,9 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// When the observations' shape or device do not fit, or the state is another policy's or of another batch.
     fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>>;
 
-    /// Several steps: from observations `[T, N, …]` and the state before the first. `starts [T, N]` is not 0 (or is true) where an observation
-    /// is the first of its episode; the state is fresh there. The answer has logits or means `[T, N, …]`, values `[T, N]`, and the state after
-    /// the last step.
+    /// Several steps: from observations `[T, N, …]` and the state before the first. `starts [T, N]` is not 0 (or is
+    /// true) where an observation is the first of its episode; the state is fresh there. The answer has logits or means
+    /// `[T, N, …]`, values `[T, N]`, and the state after the last step.
     ///
     /// # Errors
     /// As [`Policy::forward`]; and when there is no step, or `starts` has another shape.

@@ -23,13 +23,13 @@ pub struct QNetworkConfig {
 
 impl ModelConfig for QNetworkConfig {}
 
-/// The value of each action: from observations `[N, …]` to `[N, actions]`. Parameters are `trunk.network.0.weight`, …, `advantage.weight` and
-/// in a dueling network `value.weight`.
+/// The value of each action: from observations `[N, …]` to `[N, actions]`. Parameters are `trunk.network.0.weight`, …,
+/// `advantage.weight` and in a dueling network `value.weight`.
 ///
 /// A dueling network computes `value + advantage − mean(advantage)`.
 ///
-/// Sources: Mnih et al., "Human-level control through deep reinforcement learning" (2015); Wang et al., "Dueling network architectures for deep
-/// reinforcement learning" (2016).
+/// Sources: Mnih et al., "Human-level control through deep reinforcement learning" (2015); Wang et al., "Dueling
+/// network architectures for deep reinforcement learning" (2016).
 #[derive(Module)]
 #[module(forward)]
 pub struct QNetwork<B: Backend = AnyBackend> {

@@ -2,7 +2,8 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
-/// The memory of a policy between two steps: nothing, or tensors `[layers, N, hidden_size]`, such as the states of an LSTM.
+/// The memory of a policy between two steps: nothing, or tensors `[layers, N, hidden_size]`, such as the states of an
+/// LSTM.
 pub struct PolicyState<B: Backend = AnyBackend> {
     parts: Vec<Tensor<B>>,
 }

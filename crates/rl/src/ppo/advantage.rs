@@ -13,7 +13,8 @@ pub struct Outcomes<'a> {
     pub values: &'a [f32],
     /// Whether the episode ended with the step, for whatever reason.
     pub ended: &'a [bool],
-    /// What stands in for the rewards behind the end of an episode: 0, or the value of its last observation where it was cut short.
+    /// What stands in for the rewards behind the end of an episode: 0, or the value of its last observation where it
+    /// was cut short.
     pub final_values: &'a [f32],
     /// The values of the observations after the last step, `N` of them.
     pub last_values: &'a [f32],
@@ -32,8 +33,9 @@ impl Outcomes<'_> {
         }
     }
 
-    /// Goes through the rows from their last steps to their first. `f` is given the index of a step, the value after it, already 0 or the final
-    /// value where the episode ended, and what it gave for the step after it in the same episode, if there is one.
+    /// Goes through the rows from their last steps to their first. `f` is given the index of a step, the value after
+    /// it, already 0 or the final value where the episode ended, and what it gave for the step after it in the same
+    /// episode, if there is one.
     fn backwards<S: Copy>(&self, mut f: impl FnMut(usize, f64, Option<S>) -> S) {
         let rows = self.last_values.len();
         for row in 0..rows {
@@ -73,11 +75,11 @@ pub fn gae(outcomes: Outcomes<'_>, gamma: f64, lambda: f64) -> Result<(Vec<f32>,
     Ok((advantages, returns))
 }
 
-/// Advantages and targets of values by V-trace, for steps of another policy than the one that is trained; `log_ratios` are the logarithms of how
-/// much likelier the latter makes each action.
+/// Advantages and targets of values by V-trace, for steps of another policy than the one that is trained; `log_ratios`
+/// are the logarithms of how much likelier the latter makes each action.
 ///
-/// With `ρ = min(ρ̄, ratio)` and `c = λ min(c̄, ratio)`: `v_t − V_t = ρ_t (r_t + γ V_{t+1} − V_t) + γ c_t (v_{t+1} − V_{t+1})`, and the
-/// advantage is `ρ_t (r_t + γ v_{t+1} − V_t)`.
+/// With `ρ = min(ρ̄, ratio)` and `c = λ min(c̄, ratio)`: `v_t − V_t = ρ_t (r_t + γ V_{t+1} − V_t) + γ c_t (v_{t+1} −
+/// V_{t+1})`, and the advantage is `ρ_t (r_t + γ v_{t+1} − V_t)`.
 ///
 /// Source: Espeholt et al., "IMPALA" (2018), remark 2 for `λ`.
 ///

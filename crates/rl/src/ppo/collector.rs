@@ -181,7 +181,8 @@ impl Collector {
         }
         if let Some(normalizer) = &mut self.observation_normalizer {
             normalizer.statistics_mut().share(&**group)?;
-            // The policy sees the next observations as a checkpoint would restore them. Where there are statistics, there is one group.
+            // The policy sees the next observations as a checkpoint would restore them. Where there are statistics,
+            // there is one group.
             let raw = &self.groups[0].buffers.observations;
             flatten(self.envs.observation_space(), raw, &mut self.observations)?;
             normalizer.normalize(&mut self.observations)?;

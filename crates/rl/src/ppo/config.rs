@@ -56,14 +56,15 @@ pub enum PpoOptimizer {
     /// Adam with `eps` 1e-5.
     #[default]
     Adam,
-    /// Muon, without weight decay and with this learning rate at first, for the weights of hidden layers, and Adam for all else. Its rate is
-    /// annealed as Adam's.
+    /// Muon, without weight decay and with this learning rate at first, for the weights of hidden layers, and Adam for
+    /// all else. Its rate is annealed as Adam's.
     Muon(f64),
 }
 
 /// Bounds of the importance weights of V-trace.
 ///
-/// Source: Espeholt et al., "IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures" (2018).
+/// Source: Espeholt et al., "IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures"
+/// (2018).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VTraceConfig {
@@ -82,7 +83,8 @@ impl Default for VTraceConfig {
     }
 }
 
-/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, but that an episode that a time limit cuts short is bootstrapped.
+/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, but that an episode that a time limit
+/// cuts short is bootstrapped.
 ///
 /// ```
 /// use polygrad_rl::{Annealed, PpoConfig};
@@ -108,7 +110,8 @@ pub struct PpoConfig {
     pub num_minibatches: usize,
     /// How often the rollout is gone through. Default: 4.
     pub update_epochs: usize,
-    /// Steps that a policy with memory is trained on in one piece, from the state that it had there. Default: a whole rollout.
+    /// Steps that a policy with memory is trained on in one piece, from the state that it had there. Default: a whole
+    /// rollout.
     pub segment_len: Option<usize>,
     /// The learning rate. Default: from 2.5e-4 to 0.
     pub learning_rate: Annealed,
@@ -132,15 +135,18 @@ pub struct PpoConfig {
     pub normalize_advantages: AdvantageNorm,
     /// Whether observations are normalized by their running mean and variance, and clipped at this bound. Default: no.
     pub normalize_observations: Option<f64>,
-    /// Whether rewards are divided by the running standard deviation of discounted returns, and clipped at this bound. Default: no.
+    /// Whether rewards are divided by the running standard deviation of discounted returns, and clipped at this bound.
+    /// Default: no.
     pub normalize_rewards: Option<f64>,
-    /// Whether the value of the last observation stands in for the rewards behind a time limit. Default: true; CleanRL takes them for 0.
+    /// Whether the value of the last observation stands in for the rewards behind a time limit. Default: true; CleanRL
+    /// takes them for 0.
     ///
     /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
     pub bootstrap_truncated: bool,
     /// Whether targets and advantages are computed anew before each epoch, by the policy as it is then. Default: no.
     ///
-    /// The old policy in the ratio of probabilities is then the one at the beginning of the epoch, and V-trace corrects for that of the rollout.
+    /// The old policy in the ratio of probabilities is then the one at the beginning of the epoch, and V-trace corrects
+    /// for that of the rollout.
     pub v_trace: Option<VTraceConfig>,
     /// How the weights are updated. Default: by Adam.
     pub optimizer: PpoOptimizer,

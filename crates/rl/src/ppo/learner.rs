@@ -93,8 +93,8 @@ impl<P: Policy> Learner for Ppo<P> {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`](crate::NormalizedPolicy) where observations are normalized, those of the policy
-    /// alone else.
+    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`](crate::NormalizedPolicy) where
+    /// observations are normalized, those of the policy alone else.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -5,7 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, no_grad};
 
 use crate::{Policy, PolicyOutput, PolicyState};
 
-/// Steps that a policy is trained on: `[T, N]` of them, in the order in which they happened, or, for a policy without memory, `[N]` in any order.
+/// Steps that a policy is trained on: `[T, N]` of them, in the order in which they happened, or, for a policy without
+/// memory, `[N]` in any order.
 pub struct PpoBatch<B: Backend = AnyBackend> {
     /// `[T, N, …]` or `[N, …]`, as everything but the state.
     pub observations: Tensor<B>,
@@ -21,7 +22,8 @@ pub struct PpoBatch<B: Backend = AnyBackend> {
     pub returns: Tensor<B>,
     /// The values when the actions were chosen.
     pub values: Tensor<B>,
-    /// Where there are `T` steps: not 0 where an observation is the first of its episode, `[T, N]`, and the state before the first step.
+    /// Where there are `T` steps: not 0 where an observation is the first of its episode, `[T, N]`, and the state
+    /// before the first step.
     pub sequence: Option<(Tensor<B>, PolicyState<B>)>,
 }
 
@@ -35,7 +37,8 @@ impl<B: Backend> PpoBatch<B> {
     }
 }
 
-/// What [`ppo_loss`] weighs its parts by. Those that change are tensors of rank 0, so that a captured step sees them change.
+/// What [`ppo_loss`] weighs its parts by. Those that change are tensors of rank 0, so that a captured step sees them
+/// change.
 pub struct PpoWeights<B: Backend = AnyBackend> {
     /// How far from 1 the ratio of probabilities counts.
     pub clip: Tensor<B>,
@@ -59,7 +62,8 @@ pub struct PpoLosses<B: Backend = AnyBackend> {
     pub value: Tensor<B>,
     /// The mean entropy.
     pub entropy: Tensor<B>,
-    /// An estimate of the divergence from the policy that has acted: the mean of `(r − 1) − ln r`, `r` being the ratio of probabilities. Without a gradient.
+    /// An estimate of the divergence from the policy that has acted: the mean of `(r − 1) − ln r`, `r` being the ratio
+    /// of probabilities. Without a gradient.
     ///
     /// Source: Schulman, "Approximating KL divergence" (2020).
     pub approx_kl: Tensor<B>,

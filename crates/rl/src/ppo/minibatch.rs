@@ -30,8 +30,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Which rows of a rollout of `rows` rows belong to segments, step after step. A segment is known by its number: which one in time, times
-    /// the rows, plus the row.
+    /// Which rows of a rollout of `rows` rows belong to segments, step after step. A segment is known by its number:
+    /// which one in time, times the rows, plus the row.
     fn places(&self, segments: &[usize], rows: usize) -> impl Iterator<Item = usize> {
         let first = move |segment: usize| segment / rows * self.segment * rows + segment % rows;
         (0..self.segment).flat_map(move |step| segments.iter().map(move |segment| first(*segment) + step * rows))
@@ -154,7 +154,8 @@ impl Layout {
             .captured()
     }
 
-    /// The logarithms of the probabilities of a minibatch's actions, and its values, by the policy as it is: `[steps]` each.
+    /// The logarithms of the probabilities of a minibatch's actions, and its values, by the policy as it is: `[steps]`
+    /// each.
     pub(super) fn evaluate<P: Policy>(&self, policy: &P, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         no_grad(|| {
             let (batch, _) = self.unpack(inputs)?;

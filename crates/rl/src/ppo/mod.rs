@@ -37,10 +37,11 @@ use rollout::Uploaded;
 
 /// Trains a policy in environments, by proximal policy optimization.
 ///
-/// Each [iteration](Ppo::iterate) lets the policy act for some steps in all environments, and then goes through what happened in minibatches. The loss and
-/// the gradients of a minibatch are one captured program.
+/// Each [iteration](Ppo::iterate) lets the policy act for some steps in all environments, and then goes through what
+/// happened in minibatches. The loss and the gradients of a minibatch are one captured program.
 ///
-/// The same seed gives the same training, bit for bit, and a training that was [saved](Ppo::checkpoint) and goes on ends as one that was not.
+/// The same seed gives the same training, bit for bit, and a training that was [saved](Ppo::checkpoint) and goes on
+/// ends as one that was not.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -76,12 +77,13 @@ pub struct Ppo<P: Policy = ActorCritic> {
     begun: bool,
 }
 
-/// What an iteration of [`Ppo`] gave, of all ranks together but for the seconds. Losses are means over the steps of the optimizer.
+/// What an iteration of [`Ppo`] gave, of all ranks together but for the seconds. Losses are means over the steps of the
+/// optimizer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Iteration {
-    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks they follow each
-    /// other in turn, and the rows of rank `r` are counted from `r` times the rows of one.
+    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks
+    /// they follow each other in turn, and the rows of rank `r` are counted from `r` times the rows of one.
     pub episodes: Vec<Episode>,
     /// The clipped surrogate.
     pub policy_loss: f64,
@@ -158,21 +160,23 @@ impl<P: Policy> Ppo<P> {
         })
     }
 
-    /// Trains one policy together with the other ranks of a group, each in environments of its own; comes before the first iteration and before
+    /// Trains one policy together with the other ranks of a group, each in environments of its own; comes before the
+    /// first iteration and before
     /// [`Ppo::restore`]. Every rank calls it, and from then on every rank calls the same methods.
     ///
-    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the same on all, bit by
-    /// bit. Seeds of environments, actions and the order of minibatches are others on every rank, and those of rank 0 are those of one
-    /// process. Steps, losses, episodes and the divergence that ends an iteration are those of all ranks; advantages are normalized on each
-    /// rank by themselves, as in CleanRL's `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all
-    /// had seen before it and what it has seen itself since; then what the others have seen is added to what rank 0 has, in the order of
-    /// the ranks, and all go on from that.
+    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the
+    /// same on all, bit by bit. Seeds of environments, actions and the order of minibatches are others on every rank,
+    /// and those of rank 0 are those of one process. Steps, losses, episodes and the divergence that ends an iteration
+    /// are those of all ranks; advantages are normalized on each rank by themselves, as in CleanRL's
+    /// `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all had seen before
+    /// it and what it has seen itself since; then what the others have seen is added to what rank 0 has, in the order
+    /// of the ranks, and all go on from that.
     ///
     /// A group of one rank gives, bit for bit, what PPO gives without one.
     ///
     /// # Errors
-    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which is named; those of
-    /// the group.
+    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which
+    /// is named; those of the group.
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Result<Self> {
         if self.begun || self.iteration > 0 {
             return Err(wrong("the training has begun already".to_owned())
@@ -211,12 +215,14 @@ impl<P: Policy> Ppo<P> {
         &self.config
     }
 
-    /// The policy. It sees observations that are normalized already, where the options ask for that: [`Ppo::trained_policy`] takes them as they are.
+    /// The policy. It sees observations that are normalized already, where the options ask for that:
+    /// [`Ppo::trained_policy`] takes them as they are.
     pub fn policy(&self) -> &P {
         self.step.model()
     }
 
-    /// The policy as it is used elsewhere: with a [`Normalizer`] before it, where the options ask for normalized observations.
+    /// The policy as it is used elsewhere: with a [`Normalizer`] before it, where the options ask for normalized
+    /// observations.
     ///
     /// # Errors
     /// When memory runs out.
@@ -250,7 +256,8 @@ impl<P: Policy> Ppo<P> {
         self.iteration
     }
 
-    /// Iterations until [`PpoConfig::total_steps`], at least one; a last one that would go beyond is left out, as in CleanRL.
+    /// Iterations until [`PpoConfig::total_steps`], at least one; a last one that would go beyond is left out, as in
+    /// CleanRL.
     pub fn iterations(&self) -> u64 {
         (self.iteration + self.iterations_left()).max(1)
     }
@@ -283,7 +290,8 @@ impl<P: Policy> Ppo<P> {
     /// Lets the policy act, and trains it on what happened.
     ///
     /// # Errors
-    /// Those of the environments and the policy, and numbers that are not finite. The training can then go on from a checkpoint alone.
+    /// Those of the environments and the policy, and numbers that are not finite. The training can then go on from a
+    /// checkpoint alone.
     pub fn iterate(&mut self) -> Result<Iteration> {
         let seed = self.ranks.seed(self.config.seed);
         if !self.begun {

@@ -86,8 +86,8 @@ impl Stand {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy remembers; of all ranks, each
-    /// of which has to call it, and gets the same.
+    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy
+    /// remembers; of all ranks, each of which has to call it, and gets the same.
     ///
     /// Its `config` is an object with the field `ppo`; others may be added to it.
     ///
@@ -140,12 +140,12 @@ impl<P: Policy> Ppo<P> {
 
     /// Goes on from a checkpoint: what follows is what would have followed there, bit for bit.
     ///
-    /// One of several ranks takes what the checkpoint has of it, or begins new episodes where it has nothing: any number of ranks goes on from a
-    /// checkpoint of any other. Every rank has to call it, with the same checkpoint.
+    /// One of several ranks takes what the checkpoint has of it, or begins new episodes where it has nothing: any
+    /// number of ranks goes on from a checkpoint of any other. Every rank has to call it, with the same checkpoint.
     ///
     /// # Errors
-    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same place then. The
-    /// training is then no longer usable.
+    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same
+    /// place then. The training is then no longer usable.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.restored(checkpoint).map(drop)
     }

@@ -20,7 +20,8 @@ pub(crate) fn std_error(values: &[f64]) -> f64 {
     (squares / (count - 1.0) / count).sqrt()
 }
 
-/// The mean without the quarter of the least and that of the greatest values, each rounded down: SciPy's `trim_mean(values, 0.25)`.
+/// The mean without the quarter of the least and that of the greatest values, each rounded down: SciPy's
+/// `trim_mean(values, 0.25)`.
 pub(crate) fn iqm(values: &[f64]) -> f64 {
     let cut = values.len() / 4;
     let mut sorted = values.to_vec();
@@ -28,7 +29,8 @@ pub(crate) fn iqm(values: &[f64]) -> f64 {
     mean(&sorted[cut..sorted.len() - cut])
 }
 
-/// The interval between quantiles of what `statistic` says of samples that are drawn, with replacement, from the values.
+/// The interval between quantiles of what `statistic` says of samples that are drawn, with replacement, from the
+/// values.
 ///
 /// Source: Efron, "Bootstrap methods: another look at the jackknife" (1979).
 pub(crate) fn bootstrap_interval(values: &[f64], statistic: fn(&[f64]) -> f64, level: f64) -> (f64, f64) {
@@ -82,7 +84,8 @@ mod tests {
 
     #[test]
     fn intervals_of_coins_are_those_of_the_binomial_distribution() {
-        // Of 100 draws from as many zeros as ones, the sum is binomial: its quantiles of 2.5 % and 97.5 % are 40 and 60.
+        // Of 100 draws from as many zeros as ones, the sum is binomial: its quantiles of 2.5 % and 97.5 % are 40 and
+        // 60.
         let coins: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
         let (low, high) = bootstrap_interval(&coins, mean, 0.95);
         assert!(

@@ -76,8 +76,8 @@ impl EpisodeStatistics {
         self.lengths.fill(0);
     }
 
-    /// Adds a step of some rows, and appends the episodes that it ended to `finished`, by row. The slices have an entry for each of these
-    /// rows, `[rows.len()]`.
+    /// Adds a step of some rows, and appends the episodes that it ended to `finished`, by row. The slices have an entry
+    /// for each of these rows, `[rows.len()]`.
     ///
     /// # Errors
     /// When there are no such rows, or a slice is of another length; nothing is added then.

@@ -8,8 +8,8 @@ use crate::vector::check_len;
 /// Below the root, so that nothing is divided by 0.
 const EPSILON: f64 = 1e-8;
 
-/// Observations less their running mean, divided by their running standard deviation, with Gymnasium's arithmetic: statistics in f64, and
-/// 1e-8 below the root.
+/// Observations less their running mean, divided by their running standard deviation, with Gymnasium's arithmetic:
+/// statistics in f64, and 1e-8 below the root.
 ///
 /// It is serde's to write and read, and comes back bit for bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,8 +98,8 @@ impl ObservationNormalizer {
     }
 }
 
-/// Rewards divided by the running standard deviation of the discounted return, with Gymnasium's arithmetic: statistics in f64, and 1e-8
-/// below the root.
+/// Rewards divided by the running standard deviation of the discounted return, with Gymnasium's arithmetic: statistics
+/// in f64, and 1e-8 below the root.
 ///
 /// It is serde's to write and read, and comes back bit for bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -199,7 +199,8 @@ impl RewardNormalizer {
 
     /// Sees the rewards of a step of all rows, and normalizes them.
     ///
-    /// The return of an episode that ended begins anew; the step that terminated it counts its reward alone, as with Gymnasium.
+    /// The return of an episode that ended begins anew; the step that terminated it counts its reward alone, as with
+    /// Gymnasium.
     ///
     /// # Errors
     /// When a slice has not an entry for each row, or a reward is NaN or infinite; nothing is changed then.

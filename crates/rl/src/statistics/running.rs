@@ -2,7 +2,8 @@ use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Mean and variance of all that was seen so far, as Gymnasium's `RunningMeanStd`: in the beginning 0 and 1, with a weight of 1e-4.
+/// Mean and variance of all that was seen so far, as Gymnasium's `RunningMeanStd`: in the beginning 0 and 1, with a
+/// weight of 1e-4.
 ///
 /// Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,8 +103,8 @@ impl RunningMeanStd {
         }));
     }
 
-    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of the others has seen
-    /// since they last were.
+    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of
+    /// the others has seen since they last were.
     pub(crate) fn share(&mut self, group: &dyn Communicator) -> Result<()> {
         let part = match &self.since {
             Some(since) if group.rank() > 0 => since,

@@ -20,11 +20,12 @@ use worker::{Worker, Workers};
 
 /// Environments of one kind, as a [`VectorEnv`].
 ///
-/// Each has a generator of its own for every episode, [`episode_rng`], so that results are the same, bit by bit, however many threads there
-/// are. A step in one thread allocates nothing.
+/// Each has a generator of its own for every episode, [`episode_rng`], so that results are the same, bit by bit,
+/// however many threads there are. A step in one thread allocates nothing.
 ///
-/// An environment that panics, or gives a NaN or infinity, makes an error that names it, the seed, the episode and the step. The panic's
-/// own message still goes to standard error, and in a program built with `panic = "abort"` it ends the program.
+/// An environment that panics, or gives a NaN or infinity, makes an error that names it, the seed, the episode and the
+/// step. The panic's own message still goes to standard error, and in a program built with `panic = "abort"` it ends
+/// the program.
 pub struct Vectorized<E, const A: usize = 1> {
     spaces: Arc<Spaces>,
     num_envs: usize,
@@ -102,13 +103,13 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
     }
 
-    /// All environments in `threads` threads that are not the caller's, in groups: while a group steps, the caller computes the actions of
-    /// another. The numbers are those of [`new`](Self::new), bit by bit.
+    /// All environments in `threads` threads that are not the caller's, in groups: while a group steps, the caller
+    /// computes the actions of another. The numbers are those of [`new`](Self::new), bit by bit.
     ///
-    /// There is a group for each thread, and with one thread there are two, which it steps in turn. So the time of a step is the longer of
-    /// the two, the environments' and the policy's, where it was their sum: worth it where both take much longer than waking a thread.
-    /// A group has at least 4 rows, since products of fewer may round otherwise and a policy would see it; so few environments make
-    /// fewer groups, and fewer threads.
+    /// There is a group for each thread, and with one thread there are two, which it steps in turn. So the time of a
+    /// step is the longer of the two, the environments' and the policy's, where it was their sum: worth it where both
+    /// take much longer than waking a thread. A group has at least 4 rows, since products of fewer may round otherwise
+    /// and a policy would see it; so few environments make fewer groups, and fewer threads.
     ///
     /// ```
     /// use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};

@@ -11,7 +11,8 @@ use crate::fault::{not_finite, panicked};
 use crate::hash::Hash;
 use crate::{Env, Space, Step, StepSlices};
 
-/// The generator of an episode in [`Vectorized`](crate::Vectorized): with it, one environment alone does again what it did there.
+/// The generator of an episode in [`Vectorized`](crate::Vectorized): with it, one environment alone does again what it
+/// did there.
 ///
 /// `index` is below 2³¹ and `episode`, counted from 0 after a reset, below 2³².
 pub fn episode_rng(seed: u64, index: usize, episode: u64) -> Rng {

@@ -1,4 +1,5 @@
-//! Threads with environments of their own. Memory goes there with a job and comes back with it, so that nothing is shared.
+//! Threads with environments of their own. Memory goes there with a job and comes back with it, so that nothing is
+//! shared.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -3,8 +3,8 @@ use polygrad_core::{Error, Result, Rng};
 use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
-/// Does every action several times, or until the episode ends or its mask no longer allows the action. The reward is the sum, the
-/// observation the last.
+/// Does every action several times, or until the episode ends or its mask no longer allows the action. The reward is
+/// the sum, the observation the last.
 #[derive(Clone, Debug)]
 pub struct ActionRepeat<E> {
     env: E,

@@ -3,7 +3,8 @@ use polygrad_core::{Error, Result, Rng};
 use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
-/// Shows the last observations together, the newest last, as Gymnasium's `FrameStackObservation`. At first all are the first one.
+/// Shows the last observations together, the newest last, as Gymnasium's `FrameStackObservation`. At first all are the
+/// first one.
 ///
 /// A box of shape `[…]` becomes one of shape `[frames, …]`; in other spaces the numbers lie one after another.
 #[derive(Clone, Debug)]

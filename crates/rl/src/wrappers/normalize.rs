@@ -4,10 +4,12 @@ use serde_json::Value;
 use super::{as_inside, nested, opened};
 use crate::{ObservationNormalizer, RewardNormalizer, Space, StepSlices, VectorEnv};
 
-/// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the same name.
+/// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the
+/// same name.
 ///
-/// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is normalized; final
-/// observations are normalized, and not counted. So that what is counted together does not depend on it, there are no groups.
+/// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is
+/// normalized; final observations are normalized, and not counted. So that what is counted together does not depend on
+/// it, there are no groups.
 #[derive(Clone, Debug)]
 pub struct NormalizeObservation<V> {
     env: V,

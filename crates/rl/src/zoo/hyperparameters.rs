@@ -1,7 +1,7 @@
 //! Settings for the environments.
 //!
-//! Source, where nothing else is said: rl-zoo3's `hyperparams/ppo.yml`. What it leaves open are Stable-Baselines3's defaults, whose value
-//! loss is the whole squared error, and so its weight twice ours.
+//! Source, where nothing else is said: rl-zoo3's `hyperparams/ppo.yml`. What it leaves open are Stable-Baselines3's
+//! defaults, whose value loss is the whole squared error, and so its weight twice ours.
 
 use polygrad_nn::models::ActivationFn;
 
@@ -101,8 +101,8 @@ pub(super) fn mountain_car_continuous() -> Hyperparameters {
     }
 }
 
-/// Without the exploration that depends on states, and with rewards that are normalized: the values' gradient is so large without it that little
-/// of the policy's is left within the norm of both.
+/// Without the exploration that depends on states, and with rewards that are normalized: the values' gradient is so
+/// large without it that little of the policy's is left within the norm of both.
 pub(super) fn pendulum() -> Hyperparameters {
     Hyperparameters {
         num_envs: 4,

@@ -8,7 +8,8 @@ use polygrad_rl::{
 
 /// What [`play`] gives, of groups that step one or two steps apart from each other, in an order of chance.
 ///
-/// Actions of a row are drawn from its own generator, so that the order cannot matter; `by_rows` does so for whole steps.
+/// Actions of a row are drawn from its own generator, so that the order cannot matter; `by_rows` does so for whole
+/// steps.
 fn play_apart<V: VectorEnv>(mut envs: V, seed: u64, steps: usize, order: u64) -> Vec<Seen> {
     let (space, width) = (envs.action_space().clone(), envs.observation_space().len());
     let entries = space.flat_len();

@@ -1,5 +1,5 @@
-//! What iterations of [`Ppo`] come to, beside the same done by hand in f64 with `gae`, `v_trace`, `ppo_loss`, `clip_grad_norm` and `Adam`, which
-//! tests/all/ppo_values.rs holds to PyTorch's.
+//! What iterations of [`Ppo`] come to, beside the same done by hand in f64 with `gae`, `v_trace`, `ppo_loss`,
+//! `clip_grad_norm` and `Adam`, which tests/all/ppo_values.rs holds to PyTorch's.
 
 use std::sync::{Arc, Mutex};
 

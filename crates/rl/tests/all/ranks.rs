@@ -37,7 +37,8 @@ fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) ->
 
 const CASES: [&str; 4] = ["mlp", "target_kl", "lstm", "continuous"];
 
-/// A training of each kind that differs from the others in what ranks have to tell each other; its length is that of `size` ranks.
+/// A training of each kind that differs from the others in what ranks have to tell each other; its length is that of
+/// `size` ranks.
 fn training(case: &str, size: usize) -> Ppo {
     let device = device();
     manual_seed(5);

@@ -19,8 +19,9 @@ pub(crate) enum Length {
     Steps(u64),
 }
 
-/// Options of a run: its length, its folder, rows and checkpoints, callbacks, stopping, and the other processes. `O` is what else can be chosen
-/// for what learns: nothing for a [`Learner`], much for a [`Trainer`](crate::Trainer), whose options are a
+/// Options of a run: its length, its folder, rows and checkpoints, callbacks, stopping, and the other processes. `O` is
+/// what else can be chosen for what learns: nothing for a [`Learner`], much for a [`Trainer`](crate::Trainer), whose
+/// options are a
 /// [`TrainerConfig`](crate::TrainerConfig).
 ///
 /// What concerns batches, such as their accumulation, is no option of a learner, which knows itself how it learns:
@@ -79,30 +80,33 @@ impl<O: Default> RunConfig<O> {
 }
 
 impl<O> RunConfig<O> {
-    /// Adds a row of training measurements after so many steps, and at the end of each epoch. Default: a tenth of an epoch, or 100 steps
-    /// where its length is unknown; of a [`Learner`] without epochs a 200th of the steps.
+    /// Adds a row of training measurements after so many steps, and at the end of each epoch. Default: a tenth of an
+    /// epoch, or 100 steps where its length is unknown; of a [`Learner`] without epochs a 200th of the steps.
     #[must_use]
     pub fn log_every(mut self, steps: u64) -> Self {
         self.run.log_every = Some(steps);
         self
     }
 
-    /// Writes the checkpoint after so many steps, too. Default: after each epoch alone; of a [`Learner`] without epochs 20 times.
+    /// Writes the checkpoint after so many steps, too. Default: after each epoch alone; of a [`Learner`] without epochs
+    /// 20 times.
     #[must_use]
     pub fn checkpoint_every(mut self, steps: u64) -> Self {
         self.run.checkpoint_every = Some(steps);
         self
     }
 
-    /// Leaves the model, its checkpoint, and all measurements in a folder, and goes on from the checkpoint that is there.
+    /// Leaves the model, its checkpoint, and all measurements in a folder, and goes on from the checkpoint that is
+    /// there.
     #[must_use]
     pub fn run(mut self, run: Run) -> Self {
         self.run.run = Some(run);
         self
     }
 
-    /// What `config.json` in the run folder says, and the checkpoint too: options of the program, such as sizes of the model. A run that goes on
-    /// takes the new ones; [`RunFolder::settings`](crate::RunFolder::settings) has those that it began with. Default: nothing.
+    /// What `config.json` in the run folder says, and the checkpoint too: options of the program, such as sizes of the
+    /// model. A run that goes on takes the new ones; [`RunFolder::settings`](crate::RunFolder::settings) has those that
+    /// it began with. Default: nothing.
     ///
     /// # Errors
     /// What JSON cannot say.
@@ -147,21 +151,25 @@ impl<O> RunConfig<O> {
         self
     }
 
-    /// Trains together with the other processes of a group. A [`Learner`] has to be one of the same group, and says itself what each of them does.
+    /// Trains together with the other processes of a group. A [`Learner`] has to be one of the same group, and says
+    /// itself what each of them does.
     ///
-    /// A [`Trainer`](crate::Trainer) takes a part of every batch: with `n` processes a step sees `n` times the batch size.
-    /// Gradients, losses and metrics are those of the joined batch, the loss being a mean over examples; layers that mix examples, such as batch
-    /// normalisation, see this process's part alone, and their buffers are those of rank 0, unless they are
+    /// A [`Trainer`](crate::Trainer) takes a part of every batch: with `n` processes a step sees `n` times the batch
+    /// size. Gradients, losses and metrics are those of the joined batch, the loss being a mean over examples; layers
+    /// that mix examples, such as batch normalisation, see this process's part alone, and their buffers are those of
+    /// rank 0, unless they are
     /// [synchronized](polygrad_nn::sync_batch_norm).
-    /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked when training begins.
-    /// Random numbers of the training are others on every rank.
+    /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked
+    /// when training begins. Random numbers of the training are others on every rank.
     ///
-    /// Rank 0 alone keeps a [run](RunConfig::run), whose checkpoint is an ordinary one: any number of processes goes on from it.
-    /// Whoever is asked to stop stops all, after the next step.
+    /// Rank 0 alone keeps a [run](RunConfig::run), whose checkpoint is an ordinary one: any number of processes goes on
+    /// from it. Whoever is asked to stop stops all, after the next step.
     ///
-    /// Where a rank is lost and the engine can go on without it ([`Communicator::shrink`]), those who are left take the state of the one that has come
-    /// furthest, and go on from the last step. Where a part of the state is lost with it, such as
-    /// [spread](crate::ShardedOptimizer) moments, all go back to the last checkpoint of the run. Rank 0 of those who are left takes over the run.
+    /// Where a rank is lost and the engine can go on without it ([`Communicator::shrink`]), those who are left take the
+    /// state of the one that has come furthest, and go on from the last step. Where a part of the state is lost with
+    /// it, such as
+    /// [spread](crate::ShardedOptimizer) moments, all go back to the last checkpoint of the run. Rank 0 of those who
+    /// are left takes over the run.
     #[must_use]
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Self {
         self.run.communicator = Some(communicator);
@@ -170,14 +178,16 @@ impl<O> RunConfig<O> {
 }
 
 impl RunConfig {
-    /// Trains something that learns by itself, to the [steps](RunConfig::steps) or to its own end, or goes on to it from where the run stands.
+    /// Trains something that learns by itself, to the [steps](RunConfig::steps) or to its own end, or goes on to it
+    /// from where the run stands.
     ///
-    /// Rows are means of what was measured since the row before, and [`Row::step`](crate::Row::step) and [`Row::epoch`](crate::Row::epoch) both
-    /// the learner's steps, where it says nothing else. The model of the best [score](Learner::score) at a checkpoint is kept as that.
+    /// Rows are means of what was measured since the row before, and [`Row::step`](crate::Row::step) and
+    /// [`Row::epoch`](crate::Row::epoch) both the learner's steps, where it says nothing else. The model of the best
+    /// [score](Learner::score) at a checkpoint is kept as that.
     ///
     /// # Errors
-    /// A group that is not the learner's; those of the learner, of callbacks, of the disk and of the other ranks. The last checkpoint then
-    /// still is there.
+    /// A group that is not the learner's; those of the learner, of callbacks, of the disk and of the other ranks. The
+    /// last checkpoint then still is there.
     pub fn train(self, learner: &mut dyn Learner) -> Result<Summary> {
         let options = self.run.checked()?;
         let is_one_of_it = match (options.group()?, learner.communicator()) {

@@ -13,11 +13,13 @@ use crate::run::Row;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Training begins, or goes on after [`Progress::step`] steps: also where those who are left of several ranks go back to a checkpoint.
+    /// Training begins, or goes on after [`Progress::step`] steps: also where those who are left of several ranks go
+    /// back to a checkpoint.
     Begin,
     /// Something that the user should know, such as a file that is gone.
     Notice(&'a str),
-    /// A step is done: the parameters have changed, unless in f16 it was left out. [`Progress::batch`] and [`Progress::gradients`] are its.
+    /// A step is done: the parameters have changed, unless in f16 it was left out. [`Progress::batch`] and
+    /// [`Progress::gradients`] are its.
     Step,
     /// A measurement was taken.
     Row(&'a Row),
@@ -25,7 +27,8 @@ pub enum Event<'a> {
     Epoch(Option<&'a Row>),
     /// Training is over, or stopped.
     End,
-    /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) or [`RunConfig::train`](crate::RunConfig::train) gives next.
+    /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) or
+    /// [`RunConfig::train`](crate::RunConfig::train) gives next.
     Failed,
 }
 
@@ -81,14 +84,15 @@ impl std::fmt::Debug for Shown<'_> {
 }
 
 impl<'a> Progress<'a> {
-    /// The model, which is of type `M`, as it is now: with its own parameters, also where evaluations are of a moving average, and in the mode that
-    /// it is in. To run it in evaluation, take an [`Evaluation`](polygrad_nn::Evaluation) of it, which puts the mode back. None of another type,
-    /// and of a [`Learner`](crate::Learner).
+    /// The model, which is of type `M`, as it is now: with its own parameters, also where evaluations are of a moving
+    /// average, and in the mode that it is in. To run it in evaluation, take an [`Evaluation`](polygrad_nn::Evaluation)
+    /// of it, which puts the mode back. None of another type, and of a [`Learner`](crate::Learner).
     pub fn model<M: 'static>(&self) -> Option<&'a M> {
         self.last.model?.downcast_ref()
     }
 
-    /// The model of any type: its parameters and buffers by name, its state dict. None of a [`Learner`](crate::Learner) that does not
+    /// The model of any type: its parameters and buffers by name, its state dict. None of a [`Learner`](crate::Learner)
+    /// that does not
     /// [show](crate::Learner::model) one.
     pub fn module(&self) -> Option<&'a dyn Module> {
         self.module.0
@@ -99,8 +103,8 @@ impl<'a> Progress<'a> {
         self.last.batch?.downcast_ref()
     }
 
-    /// The gradients of the step that is done, as the optimizer got them: the mean over all batches and ranks, unscaled and clipped. In f16 those of
-    /// a step that was left out are not finite. None but at [`Event::Step`].
+    /// The gradients of the step that is done, as the optimizer got them: the mean over all batches and ranks, unscaled
+    /// and clipped. In f16 those of a step that was left out are not finite. None but at [`Event::Step`].
     pub fn gradients(&self) -> Option<&'a Gradients> {
         self.last.gradients
     }

@@ -10,14 +10,15 @@ use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::Gradients;
 
-/// Something that learns step by step. [`RunConfig::train`](crate::RunConfig::train) trains one; a [`Trainer`](crate::Trainer) makes one of a model,
-/// an optimizer and data.
+/// Something that learns step by step. [`RunConfig::train`](crate::RunConfig::train) trains one; a
+/// [`Trainer`](crate::Trainer) makes one of a model, an optimizer and data.
 ///
-/// What has to be written is what every learner has. The provided methods are for those that go through data epoch by epoch, measure
-/// themselves, or learn in several processes.
+/// What has to be written is what every learner has. The provided methods are for those that go through data epoch by
+/// epoch, measure themselves, or learn in several processes.
 ///
-/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as they, and every
-/// rank calls the same methods, but for [`Learner::save_model`]. Where a rank is lost, those who are left go on, if the learner
+/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as
+/// they, and every rank calls the same methods, but for [`Learner::save_model`]. Where a rank is lost, those who are
+/// left go on, if the learner
 /// [can](Learner::rejoin).
 pub trait Learner {
     /// What is counted as a step, in the plural: `environment steps`.
@@ -102,7 +103,8 @@ pub trait Learner {
         None
     }
 
-    /// Whether an epoch, or the training, is over and its [evaluation](Learner::evaluate) still to come. Default: never.
+    /// Whether an epoch, or the training, is over and its [evaluation](Learner::evaluate) still to come. Default:
+    /// never.
     fn is_over(&self) -> bool {
         false
     }
@@ -137,12 +139,14 @@ pub trait Learner {
     /// The epoch has been evaluated: the next one begins with new figures. Default: nothing.
     fn finish_epoch(&mut self) {}
 
-    /// What it has measured itself in the running epoch. Default: nothing; the driver then takes means of what [`Learner::advance`] measured.
+    /// What it has measured itself in the running epoch. Default: nothing; the driver then takes means of what
+    /// [`Learner::advance`] measured.
     fn figures(&self) -> Option<&dyn Figures> {
         None
     }
 
-    /// Whether a row is due, where it keeps figures itself; `every` is [`RunConfig::log_every`](crate::RunConfig::log_every). Default: the driver counts.
+    /// Whether a row is due, where it keeps figures itself; `every` is
+    /// [`RunConfig::log_every`](crate::RunConfig::log_every). Default: the driver counts.
     fn is_row_due(&self, every: Option<u64>) -> Option<bool> {
         let _ = every;
         None
@@ -173,8 +177,9 @@ pub trait Learner {
         Ok(stops != [0])
     }
 
-    /// Is from now on one of `group`, those who are left of its ranks after others were lost; gives whether it can be: if not, training ends
-    /// with the error by which the loss was found. [`Learner::catch_up`] comes next. Default: it cannot.
+    /// Is from now on one of `group`, those who are left of its ranks after others were lost; gives whether it can be:
+    /// if not, training ends with the error by which the loss was found. [`Learner::catch_up`] comes next. Default: it
+    /// cannot.
     ///
     /// # Errors
     /// When memory runs out; those of the group.
@@ -183,8 +188,8 @@ pub trait Learner {
         Ok(false)
     }
 
-    /// After [`Learner::rejoin`]: takes the state of the rank that has come furthest, and gives which that is. Default: none; all then go back
-    /// to the last checkpoint of the run.
+    /// After [`Learner::rejoin`]: takes the state of the rank that has come furthest, and gives which that is. Default:
+    /// none; all then go back to the last checkpoint of the run.
     ///
     /// # Errors
     /// Those of the group.
@@ -192,7 +197,8 @@ pub trait Learner {
         Ok(None)
     }
 
-    /// What is gone with a lost rank where [`Learner::catch_up`] gives none, for the error of a training without a run. Default: `what its learner had`.
+    /// What is gone with a lost rank where [`Learner::catch_up`] gives none, for the error of a training without a run.
+    /// Default: `what its learner had`.
     fn lost_part(&self) -> &'static str {
         "what its learner had"
     }

@@ -1,4 +1,5 @@
-//! The driver of whatever learns: its run folder, rows, checkpoints, best model, callbacks, and the agreement of several processes.
+//! The driver of whatever learns: its run folder, rows, checkpoints, best model, callbacks, and the agreement of
+//! several processes.
 
 mod config;
 mod event;
@@ -32,7 +33,8 @@ use means::Means;
 use recover::{Left, left, recovered};
 use shared::{Found, SharedRun};
 
-/// Parts of the training of a learner without epochs: rows, checkpoints, and lines of the progress bar, where nothing else is asked for.
+/// Parts of the training of a learner without epochs: rows, checkpoints, and lines of the progress bar, where nothing
+/// else is asked for.
 const ROWS: u64 = 200;
 const CHECKPOINTS: u64 = 20;
 const LINES: u64 = 10;
@@ -283,7 +285,8 @@ impl Driver {
         Ok(due)
     }
 
-    /// Ends an epoch, or a part of a training without epochs: evaluates, if there is something to evaluate on, and begins new figures.
+    /// Ends an epoch, or a part of a training without epochs: evaluates, if there is something to evaluate on, and
+    /// begins new figures.
     fn finish_epoch(&mut self, learner: &mut dyn Learner) -> Result<()> {
         let begun = Instant::now();
         let evaluation = learner.evaluate()?;
@@ -380,7 +383,8 @@ impl Driver {
 
     fn create(&mut self, learner: &dyn Learner) -> Result<()> {
         let begun = (|| {
-            // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one after it a run to go on with.
+            // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one
+            // after it a run to go on with.
             self.write_checkpoint(learner, Mark::default())?;
             let Some(run) = &self.options.run else { return Ok(None) };
             write(&run.config(), self.options.config.as_bytes())?;
@@ -395,7 +399,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then, and what the user should know.
+    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then,
+    /// and what the user should know.
     fn resume(&mut self, learner: &mut dyn Learner) -> Result<(f64, Vec<String>)> {
         let run = self.options.run.as_ref();
         let Some(checkpoint) = load(run, learner.communicator().map(|group| &**group))? else {
@@ -434,8 +439,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has come furthest, or else go
-    /// back to the last checkpoint.
+    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has
+    /// come furthest, or else go back to the last checkpoint.
     fn try_recover(&mut self, learner: &mut dyn Learner) -> Result<Left> {
         let Some(before) = learner.communicator().cloned() else {
             return Ok(Left::End);

@@ -15,7 +15,8 @@ pub(super) enum Left {
     Miss(&'static str),
 }
 
-/// After an error of the communication: tries to go on until those who are left do, since another one may be lost meanwhile.
+/// After an error of the communication: tries to go on until those who are left do, since another one may be lost
+/// meanwhile.
 ///
 /// # Errors
 /// The error itself, where they cannot; what goes wrong beside.

@@ -3,8 +3,8 @@
 use polygrad_core::Result;
 use polygrad_tensor::{Gradients, no_grad};
 
-/// A sum of the gradients of batches, each the mean over its examples. A batch counts by its examples, in units of those of the first one: of
-/// batches of one size each counts once.
+/// A sum of the gradients of batches, each the mean over its examples. A batch counts by its examples, in units of
+/// those of the first one: of batches of one size each counts once.
 #[derive(Default)]
 pub(super) struct Accumulated {
     gradients: Gradients,

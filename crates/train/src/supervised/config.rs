@@ -52,17 +52,19 @@ impl TrainerConfig {
         Self::new(Length::Epochs(epochs))
     }
 
-    /// Takes each optimizer step by the gradients of so many batches, at least 1, fewer at the end of an epoch. They count as one large batch:
-    /// each by its examples, as the parts of several [ranks](TrainerConfig::parallel) do, so that a smaller last one counts less. A loss that is
-    /// a mean over something else, such as tokens that are not ignored, is weighed by examples all the same; one that is to be exact is a sum
-    /// divided by the examples. Default: 1.
+    /// Takes each optimizer step by the gradients of so many batches, at least 1, fewer at the end of an epoch. They
+    /// count as one large batch: each by its examples, as the parts of several [ranks](TrainerConfig::parallel) do, so
+    /// that a smaller last one counts less. A loss that is a mean over something else, such as tokens that are not
+    /// ignored, is weighed by examples all the same; one that is to be exact is a sum divided by the examples. Default:
+    /// 1.
     #[must_use]
     pub fn accumulate(mut self, batches: u64) -> Self {
         self.own.accumulate = batches;
         self
     }
 
-    /// Scales the gradients of a step to this norm where theirs is larger; see [`clip_grad_norm`](polygrad_nn::optim::clip_grad_norm).
+    /// Scales the gradients of a step to this norm where theirs is larger; see
+    /// [`clip_grad_norm`](polygrad_nn::optim::clip_grad_norm).
     #[must_use]
     pub fn clip_grad_norm(mut self, max_norm: f64) -> Self {
         self.own.max_norm = Some(max_norm);
@@ -76,18 +78,19 @@ impl TrainerConfig {
         self
     }
 
-    /// Keeps a moving average of the parameters, updated after each step. The model is evaluated, and its best and last files are written, with
-    /// the average.
+    /// Keeps a moving average of the parameters, updated after each step. The model is evaluated, and its best and last
+    /// files are written, with the average.
     #[must_use]
     pub fn ema(mut self, ema: EmaConfig) -> Self {
         self.own.ema = Some(ema);
         self
     }
 
-    /// Computes losses, in training and in evaluations, in mixed precision: see [`autocast`]. With f16 the loss is scaled by a [`GradScaler`] with
-    /// its defaults, whose state is in checkpoints; a step whose loss or gradients are not finite counts, but changes no parameter and is in no
-    /// figure, and the scale is halved. After 32 of them in a row training ends with an error. In bf16 and f32, whose range is larger, the
-    /// first loss that is not finite ends it.
+    /// Computes losses, in training and in evaluations, in mixed precision: see [`autocast`]. With f16 the loss is
+    /// scaled by a [`GradScaler`] with its defaults, whose state is in checkpoints; a step whose loss or gradients are
+    /// not finite counts, but changes no parameter and is in no figure, and the scale is halved. After 32 of them in a
+    /// row training ends with an error. In bf16 and f32, whose range is larger, the first loss that is not finite ends
+    /// it.
     #[must_use]
     pub fn autocast(mut self, dtype: DType) -> Self {
         self.own.autocast = Some(dtype);
@@ -115,7 +118,8 @@ impl TrainerConfig {
         self
     }
 
-    /// Gives the model, when training is over, the weights that it had when the evaluation was best. Default: it keeps its last ones.
+    /// Gives the model, when training is over, the weights that it had when the evaluation was best. Default: it keeps
+    /// its last ones.
     #[must_use]
     pub fn restore_best(mut self, restore: bool) -> Self {
         self.own.restore_best = restore;
@@ -138,7 +142,8 @@ impl TrainerConfig {
         self.trainer(Rc::new(model), stepper, loss, exchange(parallel))
     }
 
-    /// The same, whose steps are recorded and replayed: see [`CapturedStep`](polygrad_nn::CapturedStep) for what that asks of the function.
+    /// The same, whose steps are recorded and replayed: see [`CapturedStep`](polygrad_nn::CapturedStep) for what that
+    /// asks of the function.
     ///
     /// # Errors
     /// As [`TrainerConfig::build`].

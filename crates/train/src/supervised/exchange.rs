@@ -24,17 +24,21 @@ pub(super) trait Exchange {
     /// What a backward pass tells of its gradients.
     fn sync(&self) -> Option<Arc<dyn GradientSync>>;
 
-    /// Says how the next batch, which counts `weight`, is made up: this process has `own` of `examples`, and the optimizer's step follows or not.
+    /// Says how the next batch, which counts `weight`, is made up: this process has `own` of `examples`, and the
+    /// optimizer's step follows or not.
     fn enter(&mut self, own: u64, examples: u64, weight: f64, is_full: bool);
 
-    /// Adds what a backward pass over the batch that was entered gave; gives its loss and outputs, unless they come with those of all.
+    /// Adds what a backward pass over the batch that was entered gave; gives its loss and outputs, unless they come
+    /// with those of all.
     fn add(&mut self, sum: &mut Accumulated, step: Step, gradients: Gradients, weight: f64) -> Result<Option<Shared>>;
 
-    /// Before the optimizer's step: brings into `sum` what all have added. Gives the sum of the losses and this process's outputs, where
+    /// Before the optimizer's step: brings into `sum` what all have added. Gives the sum of the losses and this
+    /// process's outputs, where
     /// [`Exchange::add`] gave none. Not all batches of a step are there where `is_full` is false.
     fn land(&mut self, sum: &mut Accumulated, is_full: bool) -> Result<Option<Shared>>;
 
-    /// Whether some process wants to stop, as far as all know; and whether this one does, which all will know after the next step.
+    /// Whether some process wants to stop, as far as all know; and whether this one does, which all will know after the
+    /// next step.
     fn stops(&mut self, wish: bool) -> bool;
 
     /// Learns that all know, or do not, that one wants to stop.
@@ -52,7 +56,8 @@ pub(super) trait Exchange {
     /// Notes what the model's batch normalisations are synchronized by, if they are.
     fn find_sync(&mut self, model: &dyn Module);
 
-    /// Gives every process the buffers of the first, as PyTorch does, and a stream of random numbers of its own that follows from the first one's.
+    /// Gives every process the buffers of the first, as PyTorch does, and a stream of random numbers of its own that
+    /// follows from the first one's.
     fn settle(&self, model: &dyn Module) -> Result<()>;
 
     /// Goes on with those who are left.

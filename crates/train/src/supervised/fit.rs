@@ -19,7 +19,8 @@ const ROW: u64 = 100;
 /// Rows in an epoch of known length.
 const ROWS_PER_EPOCH: u64 = 10;
 
-/// How far a rank has come: steps, epochs, whether the last epoch has been evaluated; and whether it knows that somebody wants to stop.
+/// How far a rank has come: steps, epochs, whether the last epoch has been evaluated; and whether it knows that
+/// somebody wants to stop.
 type Stand = [i64; 4];
 
 /// A training on some data.

@@ -17,11 +17,13 @@ use super::step::{Loss, Stepper};
 use super::tally::Tally;
 use crate::driver::{Figures, Length};
 
-/// Steps in a row that are left out in f16 before training ends. From 65,536 on a scale that is halved so often is of no use.
+/// Steps in a row that are left out in f16 before training ends. From 65,536 on a scale that is halved so often is of
+/// no use.
 const MOST_SKIPPED: u64 = 32;
 
-/// A loss that is infinite or no number, from which nothing is learnt: the [source](std::error::Error::source) of the error that it ends training
-/// with. In f16 such a step is left out, and only too many in a row end it: see [`TrainerConfig::autocast`](crate::TrainerConfig::autocast).
+/// A loss that is infinite or no number, from which nothing is learnt: the [source](std::error::Error::source) of the
+/// error that it ends training with. In f16 such a step is left out, and only too many in a row end it: see
+/// [`TrainerConfig::autocast`](crate::TrainerConfig::autocast).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NonFiniteLoss {
@@ -64,7 +66,8 @@ pub(super) struct Learning<M: Module, T> {
     pub(super) examples: u64,
     /// Where the loader stood after the last step.
     pub(super) committed: LoaderState,
-    /// A loss of the running step that is not finite, in f16, where that is no error; and how many steps in a row were left out.
+    /// A loss of the running step that is not finite, in f16, where that is no error; and how many steps in a row were
+    /// left out.
     overflow: Option<f64>,
     skipped: u64,
     /// What callbacks see of a step: its last batch, and the gradients by which it was taken.
@@ -176,8 +179,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(loss)
     }
 
-    /// Adds the gradients of a batch to a sum, of which this process has `own` of `examples`; gives its loss and outputs, where these do not come with those of
-    /// other processes.
+    /// Adds the gradients of a batch to a sum, of which this process has `own` of `examples`; gives its loss and
+    /// outputs, where these do not come with those of other processes.
     fn learn(&mut self, batch: &T, own: u64, examples: u64, sum: &mut Accumulated) -> Result<Option<Shared>> {
         let weight = sum.enter(examples);
         let is_full = sum.batches() == self.options.accumulate;
@@ -191,7 +194,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         }
     }
 
-    /// Brings together the gradients of all processes; gives the mean loss of the step and this process's outputs, where they come only now.
+    /// Brings together the gradients of all processes; gives the mean loss of the step and this process's outputs,
+    /// where they come only now.
     fn land(&mut self, sum: &mut Accumulated) -> Result<Option<Shared>> {
         let is_full = sum.batches() >= self.options.accumulate;
         let Some((loss, steps)) = self.exchange.land(sum, is_full)? else {
@@ -201,7 +205,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(Some((self.finite(loss * sum.unit() / scale)?, steps)))
     }
 
-    /// Adds the mean loss of so many examples to the figures, and what the metrics compare; nothing of a step that is left out.
+    /// Adds the mean loss of so many examples to the figures, and what the metrics compare; nothing of a step that is
+    /// left out.
     fn take_in(&mut self, (loss, steps): Shared, examples: u64) -> Result<()> {
         if !loss.is_finite() {
             return Ok(());
@@ -234,7 +239,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         }
     }
 
-    /// One step of the optimizer by the mean of gradients, which it gives back; in f16 none where these or the loss are not finite.
+    /// One step of the optimizer by the mean of gradients, which it gives back; in f16 none where these or the loss are
+    /// not finite.
     fn update(&mut self, sum: Accumulated) -> Result<Gradients> {
         let mut gradients = sum.mean()?;
         let overflow = self.overflow.take();

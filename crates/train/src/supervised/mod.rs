@@ -27,7 +27,8 @@ use fit::Fit;
 use learning::Learning;
 use step::{Loss, Stepper};
 
-/// Trains a model: epochs or steps, evaluations, checkpoints, metrics, and a folder for the run. Made by a [`TrainerConfig`].
+/// Trains a model: epochs or steps, evaluations, checkpoints, metrics, and a folder for the run. Made by a
+/// [`TrainerConfig`].
 ///
 /// ```
 /// use polygrad_data::DataLoaderConfig;
@@ -39,8 +40,11 @@ use step::{Loss, Stepper};
 /// # let device = Device::<polygrad_cpu::Cpu>::default().into_any();
 /// # polygrad_tensor::manual_seed(0);
 /// // Whether the first number is larger than the second.
-/// let examples = |count| (0..count).map(|i| ([(i * 7 % 13) as f32, (i * 5 % 11) as f32], usize::from(i * 7 % 13 > i * 5 % 11)));
-/// let loader = |count| DataLoaderConfig::new(examples(count).collect::<Vec<_>>()).batch_size(20).shuffle(0).build(&device);
+/// let example = |i| ([(i * 7 % 13) as f32, (i * 5 % 11) as f32], usize::from(i * 7 % 13 > i * 5 % 11));
+/// let loader = |count| {
+///     let examples: Vec<_> = (0..count).map(example).collect();
+///     DataLoaderConfig::new(examples).batch_size(20).shuffle(0).build(&device)
+/// };
 /// let (train, test) = (loader(400)?, loader(100)?);
 ///
 /// let model = Linear::new(2, 2, &device)?;
@@ -80,12 +84,12 @@ impl TrainerConfig {
 }
 
 impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
-    /// Trains to the end, or goes on to it from where the run stands; the model is in evaluation mode afterwards. The loader is set to where the
-    /// run stands, if it is resumed.
+    /// Trains to the end, or goes on to it from where the run stands; the model is in evaluation mode afterwards. The
+    /// loader is set to where the run stands, if it is resumed.
     ///
     /// # Errors
-    /// A loss that is not finite, or in f16 too many of them in a row, naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint then still is
-    /// there.
+    /// A loss that is not finite, or in f16 too many of them in a row, naming the step; those of data, model,
+    /// optimizer, callbacks, device and disk. The last checkpoint then still is there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let mut fit = Fit::new(&mut self.learning, train, validation, &self.driver.options);
         let summary = self.driver.run(&mut fit)?;
@@ -95,8 +99,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         Ok(summary)
     }
 
-    /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and moving average that the trainer
-    /// has; gives the loss before it. In f16 one that is not finite is that of a step that was left out.
+    /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and
+    /// moving average that the trainer has; gives the loss before it. In f16 one that is not finite is that of a step
+    /// that was left out.
     ///
     /// # Errors
     /// Those of [`Trainer::fit`] but for files.
@@ -104,9 +109,9 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         self.learning.step(batch)
     }
 
-    /// Loss and metrics of the model, or of its moving average, in evaluation mode over one epoch of data, from its beginning: whatever has been
-    /// taken from the loader before. The model is left in evaluation mode. Of several [ranks](TrainerConfig::parallel) each takes a part of the data, and all
-    /// have to call it.
+    /// Loss and metrics of the model, or of its moving average, in evaluation mode over one epoch of data, from its
+    /// beginning: whatever has been taken from the loader before. The model is left in evaluation mode. Of several
+    /// [ranks](TrainerConfig::parallel) each takes a part of the data, and all have to call it.
     ///
     /// # Errors
     /// Those of the data, the model, the device and the other ranks.

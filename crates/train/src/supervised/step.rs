@@ -63,7 +63,8 @@ impl StepOutputs for Step {
     }
 }
 
-/// Batches that are nothing but tensors, which a [captured](crate::TrainerConfig::build_captured) step takes: a tensor, or a tuple of up to four.
+/// Batches that are nothing but tensors, which a [captured](crate::TrainerConfig::build_captured) step takes: a tensor,
+/// or a tuple of up to four.
 pub trait Tensors: Sized {
     /// All of them.
     fn to_tensors(&self) -> Vec<Tensor>;

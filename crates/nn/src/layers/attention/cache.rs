@@ -2,12 +2,13 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, is_grad_enabled};
 
-/// The keys and values of the tokens that one attention layer has seen, so that each further token costs its own work alone:
-/// `[N, heads, T, D]`. Empty at first.
+/// The keys and values of the tokens that one attention layer has seen, so that each further token costs its own work
+/// alone: `[N, heads, T, D]`. Empty at first.
 ///
-/// A model holds one for each layer. Cloning is cheap and keeps what was seen so far. Where a forward pass fails, the cache is as it was.
-/// Gradients flow through it like through any other tensor; generate within
-/// [`no_grad`](polygrad_tensor::no_grad). Each further token copies what is there, unless there is room for it: see [`KvCache::reserve`].
+/// A model holds one for each layer. Cloning is cheap and keeps what was seen so far. Where a forward pass fails, the
+/// cache is as it was. Gradients flow through it like through any other tensor; generate within
+/// [`no_grad`](polygrad_tensor::no_grad). Each further token copies what is there, unless there is room for it: see
+/// [`KvCache::reserve`].
 #[derive(Debug)]
 pub struct KvCache<B: Backend = AnyBackend> {
     /// The first `len` places along axis 2 are taken.
@@ -36,8 +37,9 @@ impl<B: Backend> KvCache<B> {
         self.len() == 0
     }
 
-    /// Makes room for `len` tokens with the next that are appended, so that those that follow are written into it, in place where the backend
-    /// can. Within [`no_grad`](polygrad_tensor::no_grad), or for weights that need no gradient; elsewhere it does nothing.
+    /// Makes room for `len` tokens with the next that are appended, so that those that follow are written into it, in
+    /// place where the backend can. Within [`no_grad`](polygrad_tensor::no_grad), or for weights that need no gradient;
+    /// elsewhere it does nothing.
     pub fn reserve(&mut self, len: usize) {
         self.room = len;
     }

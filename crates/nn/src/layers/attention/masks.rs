@@ -2,7 +2,8 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
-/// What queries may not see, as PyTorch's attention layers take it: note that in a bool mask **true hides** a key, other than in
+/// What queries may not see, as PyTorch's attention layers take it: note that in a bool mask **true hides** a key,
+/// other than in
 /// [`Tensor::scaled_dot_product_attention`]. A float mask is added to the scores. By default everything is seen.
 ///
 /// A query to which everything is hidden gives 0 (PyTorch: NaN).
@@ -66,8 +67,8 @@ impl<'a, B: Backend> Masks<'a, B> {
         added(&attn, dtype)?.add(&added(&padding, dtype)?).map(Some)
     }
 
-    /// What [`Masks::combined`] gives for `[…, S, T]`, and `is_causal`, as one mask for more keys that all queries see: for sizes S, T and how
-    /// many keys there are with them.
+    /// What [`Masks::combined`] gives for `[…, S, T]`, and `is_causal`, as one mask for more keys that all queries see:
+    /// for sizes S, T and how many keys there are with them.
     pub(crate) fn with_added(
         &self,
         mask: Option<Tensor<B>>,

@@ -6,8 +6,8 @@ use super::{Attend, KvCache, Masks, all_or_nothing, merge_heads, split_heads};
 use crate::options::options;
 use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 
-/// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected, attend in heads of
-/// `embed_dim / num_heads`, and are projected again.
+/// Attention with several heads, as in PyTorch's `nn.MultiheadAttention`: queries, keys and values are each projected,
+/// attend in heads of `embed_dim / num_heads`, and are projected again.
 ///
 /// Source: Vaswani et al., "Attention is all you need" (2017).
 ///
@@ -73,7 +73,8 @@ options! {
 }
 
 impl MultiheadAttentionConfig {
-    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; those of `add_bias_kv` Xavier, normal; biases as 0.
+    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; those of `add_bias_kv` Xavier, normal;
+    /// biases as 0.
     ///
     /// # Errors
     /// When the heads do not divide `embed_dim`, the dropout is no probability, or memory runs out.
@@ -122,8 +123,8 @@ impl<B: Backend> MultiheadAttention<B> {
         MultiheadAttentionConfig::new(embed_dim, num_heads).build(device)
     }
 
-    /// Attention of queries `[S, N, embed_dim]` to keys `[T, N, kdim]` and values `[T, N, vdim]`: `[S, N, embed_dim]`. The batch axis N
-    /// is the first with `batch_first`, and may be left out.
+    /// Attention of queries `[S, N, embed_dim]` to keys `[T, N, kdim]` and values `[T, N, vdim]`: `[S, N, embed_dim]`.
+    /// The batch axis N is the first with `batch_first`, and may be left out.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -142,8 +143,9 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// [`MultiheadAttention::forward`], and how much each query takes of each value: `[N, num_heads, S, T]`, of which PyTorch gives the
-    /// mean over the heads; those of `add_bias_kv` and `add_zero_attn` count among the T. Without a batch axis N is 1.
+    /// [`MultiheadAttention::forward`], and how much each query takes of each value: `[N, num_heads, S, T]`, of which
+    /// PyTorch gives the mean over the heads; those of `add_bias_kv` and `add_zero_attn` count among the T. Without a
+    /// batch axis N is 1.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -163,7 +165,8 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// Attention of the sequence to itself: [`MultiheadAttention::forward`] with `x` in all three places, in one projection.
+    /// Attention of the sequence to itself: [`MultiheadAttention::forward`] with `x` in all three places, in one
+    /// projection.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -175,8 +178,10 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// Attention of further tokens of a sequence to those that the cache holds, and to each other; the cache then holds them, too. With
-    /// [`Masks::causal`] this gives for the tokens what [`MultiheadAttention::forward_self`] gives for the whole sequence.
+    /// Attention of further tokens of a sequence to those that the cache holds, and to each other; the cache then holds
+    /// them, too. With
+    /// [`Masks::causal`] this gives for the tokens what [`MultiheadAttention::forward_self`] gives for the whole
+    /// sequence.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`], and when the cache is of another batch.

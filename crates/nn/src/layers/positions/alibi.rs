@@ -2,10 +2,11 @@
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Shape, Tensor};
 
-/// The slope of each of `heads` heads: for a power of two `2^(−8 i / heads)`, i from 1; else those of the next smaller power of two, and
-/// every second one of the next larger.
+/// The slope of each of `heads` heads: for a power of two `2^(−8 i / heads)`, i from 1; else those of the next smaller
+/// power of two, and every second one of the next larger.
 ///
-/// Source: Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input length extrapolation" (2021).
+/// Source: Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input length
+/// extrapolation" (2021).
 pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     let of_power = |count: usize| (1..=count).map(move |i| (-8.0 * i as f64 / count as f64).exp2());
     if heads == 0 {
@@ -16,8 +17,9 @@ pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     of_power(smaller).chain(larger).collect()
 }
 
-/// What is added to the scores `[heads, queries, keys]`: `−slope · (i + keys − queries − j)` for query i and key j, so that the last query
-/// stands at the last key; of keys after the query, too, which only a causal mask hides. Give it as the mask of
+/// What is added to the scores `[heads, queries, keys]`: `−slope · (i + keys − queries − j)` for query i and key j, so
+/// that the last query stands at the last key; of keys after the query, too, which only a causal mask hides. Give it as
+/// the mask of
 /// [`Tensor::scaled_dot_product_attention`].
 ///
 /// # Errors

@@ -5,7 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 use super::rows;
 use crate::{Init, Module, Param, watch};
 
-/// Adds a learned vector to each place of a sequence: `weight [max_len, dim]`, named as an [`Embedding`](crate::Embedding)'s.
+/// Adds a learned vector to each place of a sequence: `weight [max_len, dim]`, named as an
+/// [`Embedding`](crate::Embedding)'s.
 #[derive(Debug, Module)]
 #[module(forward)]
 pub struct LearnedPositions<B: Backend = AnyBackend> {

@@ -6,8 +6,9 @@ use super::table::Table;
 use crate::options::options;
 use crate::{Module, watch};
 
-/// Rotates pairs of elements of queries and keys by angles that grow with the place, so that their products depend on distances: pair i of
-/// place p turns by `p / base^(2i / dim)`. There is nothing to train, and nothing in the state dict.
+/// Rotates pairs of elements of queries and keys by angles that grow with the place, so that their products depend on
+/// distances: pair i of place p turns by `p / base^(2i / dim)`. There is nothing to train, and nothing in the state
+/// dict.
 ///
 /// Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).
 ///

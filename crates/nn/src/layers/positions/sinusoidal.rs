@@ -5,8 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 use super::table::Table;
 use crate::{Module, watch};
 
-/// Adds sines and cosines of the place to each place of a sequence: element 2i of place p is `sin(p / 10000^(2i / dim))`, element 2i + 1
-/// the cosine. There is nothing to train, and nothing in the state dict.
+/// Adds sines and cosines of the place to each place of a sequence: element 2i of place p is `sin(p / 10000^(2i /
+/// dim))`, element 2i + 1 the cosine. There is nothing to train, and nothing in the state dict.
 ///
 /// Source: Vaswani et al., "Attention is all you need" (2017).
 #[derive(Debug, Module)]

@@ -5,7 +5,8 @@ use std::sync::{PoisonError, RwLock};
 
 use polygrad_tensor::{Backend, Error, HostTensor, Result, Shape, Tensor};
 
-/// A table `[places, width]`. It is exact in every dtype, so it is kept in f64 on the host, and once more as it was used last.
+/// A table `[places, width]`. It is exact in every dtype, so it is kept in f64 on the host, and once more as it was
+/// used last.
 pub(super) struct Table<B: Backend> {
     exact: HostTensor,
     last: RwLock<Option<Tensor<B>>>,

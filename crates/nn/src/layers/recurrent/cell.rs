@@ -9,9 +9,9 @@ use crate::options::options;
 use crate::watch::named_layer;
 use crate::{Init, Item, Module, ModuleId, Visit, Visitor};
 
-/// One step of a recurrent layer, as [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: from an input `[N, input_size]` and a state of
-/// `[N, hidden_size]` (or without `N`) to the next state, which is `(h, c)` for LSTM and `h` for the others. Parameters have PyTorch's
-/// names: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+/// One step of a recurrent layer, as [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: from an input `[N, input_size]` and a
+/// state of `[N, hidden_size]` (or without `N`) to the next state, which is `(h, c)` for LSTM and `h` for the others.
+/// Parameters have PyTorch's names: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
 #[derive(Debug)]
 pub struct RecurrentCell<K: Recurrence, B: Backend = AnyBackend> {
     /// The parameters.

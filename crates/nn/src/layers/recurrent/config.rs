@@ -39,7 +39,8 @@ options! {
         batch_first: bool = false;
         /// The probability of [`Dropout`](crate::Dropout) between layers, in training; with one layer there is none.
         dropout: f64 = 0.0;
-        /// Whether each layer also reads from the end to the beginning; the outputs of both directions lie side by side.
+        /// Whether each layer also reads from the end to the beginning; the outputs of both directions lie side by
+        /// side.
         bidirectional: bool = false;
     }
 }

@@ -38,8 +38,8 @@ impl<B: Backend> Lengths<B> {
         Ok(Self { longest, inside, steps })
     }
 
-    /// The part of an input `[T, N, C]` that belongs to sequences, and 0 elsewhere: whatever the padding holds, be it NaN, must not get into
-    /// a gradient.
+    /// The part of an input `[T, N, C]` that belongs to sequences, and 0 elsewhere: whatever the padding holds, be it
+    /// NaN, must not get into a gradient.
     pub(super) fn cut(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = x.narrow(0, 0, self.longest)?;
         if self.steps.iter().all(Option::is_none) {
@@ -48,7 +48,8 @@ impl<B: Backend> Lengths<B> {
         Tensor::where_(&self.inside, &x, &blank(&x)?)
     }
 
-    /// The state after step `t`, and its output: sequences that the step does not belong to keep their state, and put out 0.
+    /// The state after step `t`, and its output: sequences that the step does not belong to keep their state, and put
+    /// out 0.
     ///
     /// So a forward pass stops at each sequence's own end, and a backward one begins there, with the initial state.
     pub(super) fn keep<S: RecurrentState<B>>(&self, t: usize, old: &S, new: S) -> Result<(S, Tensor<B>)> {

@@ -9,7 +9,8 @@ use crate::{Init, Linear, LinearConfig, Module, watch};
 ///
 /// `h' = (1 − z) · h + z · h̃`.
 ///
-/// Neither `z` nor `h̃` depends on `h`, so [`MinGRU::forward`] computes all steps of a sequence together, in `2 log₂ T` rounds;
+/// Neither `z` nor `h̃` depends on `h`, so [`MinGRU::forward`] computes all steps of a sequence together, in `2 log₂ T`
+/// rounds;
 /// [`MinGRU::step`] is the same one step at a time. Parameters: `linear_z` and `linear_h`, two [`Linear`] layers.
 ///
 /// Source: Feng et al., "Were RNNs all we needed?" (2024).
@@ -96,8 +97,8 @@ impl<B: Backend> MinGRU<B> {
         MinGRUConfig::new(input_size, hidden_size).build(device)
     }
 
-    /// All steps of a batch `[N, T, input_size]`: the states after each, `[N, T, hidden_size]`, and after the last, `[N, hidden_size]`. Without a
-    /// state it begins with zeros.
+    /// All steps of a batch `[N, T, input_size]`: the states after each, `[N, T, hidden_size]`, and after the last,
+    /// `[N, hidden_size]`. Without a state it begins with zeros.
     ///
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
@@ -191,12 +192,13 @@ fn log_add_exp<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
 
 /// `l_t = ln (e^(l_{t−1} + a_t) + e^(b_t))` along axis 1 of `[N, T, H]`, beginning with `l_0 = b_0`.
 ///
-/// The closed form, `A_t + ln Σ_{s ≤ t} e^(b_s − A_s)` with `A = cumsum(a)`, is the difference of two numbers that grow with the length:
-/// after 1,000 steps `A` may be −1,000 or −20,000, of which f32 keeps no digit behind the fourth or second place, and the sum of exponentials
-/// spans more than any dtype's range, whatever maximum is taken out. So both cumulations are carried along together instead: two
-/// neighbouring steps are one step, with `a = a₁ + a₂` and `b = ln (e^(b₁ + a₂) + e^(b₂))`, in which each exponent is relative to the place
-/// where the sum stands. Every second state comes from the scan of such pairs, the others by one step from those.
-/// Source of the pairwise scan: Blelloch, "Prefix sums and their applications" (1990).
+/// The closed form, `A_t + ln Σ_{s ≤ t} e^(b_s − A_s)` with `A = cumsum(a)`, is the difference of two numbers that grow
+/// with the length: after 1,000 steps `A` may be −1,000 or −20,000, of which f32 keeps no digit behind the fourth or
+/// second place, and the sum of exponentials spans more than any dtype's range, whatever maximum is taken out. So both
+/// cumulations are carried along together instead: two neighbouring steps are one step, with `a = a₁ + a₂` and `b = ln
+/// (e^(b₁ + a₂) + e^(b₂))`, in which each exponent is relative to the place where the sum stands. Every second state
+/// comes from the scan of such pairs, the others by one step from those. Source of the pairwise scan: Blelloch, "Prefix
+/// sums and their applications" (1990).
 fn log_scan<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let shape = b.shape();
     let [batch, steps, hidden] = [shape[0], shape[1], shape[2]];

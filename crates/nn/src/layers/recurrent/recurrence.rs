@@ -9,10 +9,11 @@ use super::state::RecurrentState;
 /// The outputs of all steps, and the last state.
 pub(super) type Sequence<K, B> = (Tensor<B>, <K as Recurrence>::State<B>);
 
-/// How a recurrent network goes from one state to the next: [`Nonlinearity`] for RNN, [`LstmGates`] for LSTM, [`GruGates`] for GRU.
+/// How a recurrent network goes from one state to the next: [`Nonlinearity`] for RNN, [`LstmGates`] for LSTM,
+/// [`GruGates`] for GRU.
 ///
-/// This trait says in which way [`Recurrent`](super::Recurrent) layers and [`RecurrentCell`](super::RecurrentCell)s differ; all else they
-/// share. It cannot be implemented outside this crate.
+/// This trait says in which way [`Recurrent`](super::Recurrent) layers and [`RecurrentCell`](super::RecurrentCell)s
+/// differ; all else they share. It cannot be implemented outside this crate.
 pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 'static {
     /// What is carried from step to step.
     type State<B: Backend>: RecurrentState<B>;
@@ -28,8 +29,8 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
     /// Whether a layer keeps a state of f32 under autocast, as PyTorch's does; else all states are of its dtype.
     const KEEPS_F32: bool;
 
-    /// One step: from the input's gates `[N, GATES · H]`, all biases included that need not stay apart, and a state of `[N, H]` to the next
-    /// state.
+    /// One step: from the input's gates `[N, GATES · H]`, all biases included that need not stay apart, and a state of
+    /// `[N, H]` to the next state.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -42,7 +43,8 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
     ) -> Result<Self::State<B>>;
 
     /// All steps as one op, where there is one for what is wanted: from an input `[T, N, C]` and a state of
-    /// `[N, H]` to the outputs `[T, N, H]` and the last state. Weights and biases are those of the input and of the hidden state.
+    /// `[N, H]` to the outputs `[T, N, H]` and the last state. Weights and biases are those of the input and of the
+    /// hidden state.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

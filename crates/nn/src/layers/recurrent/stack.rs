@@ -12,12 +12,14 @@ use crate::locate::located;
 use crate::watch::named_layer;
 use crate::{Item, Mode, Module, ModuleId, Visit, Visitor};
 
-/// A recurrent network of one or more layers, in one direction or in both, as [`RNN`], [`LSTM`] and [`GRU`]. Parameter names, shapes and
-/// order are PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, `weight_ih_l0_reverse`, …
+/// A recurrent network of one or more layers, in one direction or in both, as [`RNN`], [`LSTM`] and [`GRU`]. Parameter
+/// names, shapes and order are PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`,
+/// `weight_ih_l0_reverse`, …
 ///
-/// With `C` the input size, `H` the hidden size, `L` layers and `D` directions: from `[T, N, C]` (`[N, T, C]` if `batch_first`; `[T, C]` for
-/// one sequence) and states `[L · D, N, H]` (`[L · D, H]`) to outputs `[T, N, D · H]` (`[N, T, D · H]`; `[T, D · H]`) and the last states. The
-/// state of an LSTM is `(h, c)`, that of the others `h`. States of layers come one after the other, the forward direction before the reverse one.
+/// With `C` the input size, `H` the hidden size, `L` layers and `D` directions: from `[T, N, C]` (`[N, T, C]` if
+/// `batch_first`; `[T, C]` for one sequence) and states `[L · D, N, H]` (`[L · D, H]`) to outputs `[T, N, D · H]` (`[N,
+/// T, D · H]`; `[T, D · H]`) and the last states. The state of an LSTM is `(h, c)`, that of the others `h`. States of
+/// layers come one after the other, the forward direction before the reverse one.
 ///
 /// ```
 /// use polygrad_nn::{LSTM, LSTMConfig};
@@ -45,11 +47,14 @@ pub struct Recurrent<K: Recurrence, B: Backend = AnyBackend> {
     pub(super) mode: Mode,
 }
 
-/// An Elman network: `h' = tanh(W_ih x + b_ih + W_hh h + b_hh)`, or with ReLU. [`RNNConfig`](super::RNNConfig) has the options.
+/// An Elman network: `h' = tanh(W_ih x + b_ih + W_hh h + b_hh)`, or with ReLU. [`RNNConfig`](super::RNNConfig) has the
+/// options.
 pub type RNN<B = AnyBackend> = Recurrent<Nonlinearity, B>;
-/// A network of long short-term memory: [`Tensor::lstm_cell`] has the formulas, [`LSTMConfig`](super::LSTMConfig) the options.
+/// A network of long short-term memory: [`Tensor::lstm_cell`] has the formulas, [`LSTMConfig`](super::LSTMConfig) the
+/// options.
 pub type LSTM<B = AnyBackend> = Recurrent<LstmGates, B>;
-/// A network of gated recurrent units: [`Tensor::gru_cell`] has the formulas, [`GRUConfig`](super::GRUConfig) the options.
+/// A network of gated recurrent units: [`Tensor::gru_cell`] has the formulas, [`GRUConfig`](super::GRUConfig) the
+/// options.
 pub type GRU<B = AnyBackend> = Recurrent<GruGates, B>;
 
 impl<K: Recurrence, B: Backend> Recurrent<K, B> {
@@ -62,7 +67,8 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         RecurrentConfig::new(input_size, hidden_size).build(device)
     }
 
-    /// The parameters of a layer in the forward or the reverse direction; none where there is no such layer or direction.
+    /// The parameters of a layer in the forward or the reverse direction; none where there is no such layer or
+    /// direction.
     pub fn weights(&self, layer: usize, reverse: bool) -> Option<&RecurrentWeights<B>> {
         let directions = self.config.directions();
         let direction = usize::from(reverse);
@@ -82,7 +88,8 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
             .map_err(|e| located(self, self.id(), e.with_op(K::LAYER)))
     }
 
-    /// The outputs of all steps of the last layer, and the states of all layers after their last step. Without a state it begins with zeros.
+    /// The outputs of all steps of the last layer, and the states of all layers after their last step. Without a state
+    /// it begins with zeros.
     ///
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
@@ -90,13 +97,16 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         named_layer(self, self.id(), x, || self.run(x, None, state)).map_err(|e| e.with_op(K::LAYER))
     }
 
-    /// [`Recurrent::forward`] for a padded batch of sequences of different lengths, in any order. Padding has no influence: outputs beyond a
-    /// sequence's length are 0, its last state is that after its own last step, and the reverse direction begins there.
+    /// [`Recurrent::forward`] for a padded batch of sequences of different lengths, in any order. Padding has no
+    /// influence: outputs beyond a sequence's length are 0, its last state is that after its own last step, and the
+    /// reverse direction begins there.
     ///
-    /// PyTorch does this by `pad_packed_sequence(rnn(pack_padded_sequence(x, lengths, enforce_sorted=False)), total_length=T)`.
+    /// PyTorch does this by `pad_packed_sequence(rnn(pack_padded_sequence(x, lengths, enforce_sorted=False)),
+    /// total_length=T)`.
     ///
     /// # Errors
-    /// As [`Recurrent::forward`]; and when the input is no batch, there is not one length for each sequence, or one is not in `1..=T`.
+    /// As [`Recurrent::forward`]; and when the input is no batch, there is not one length for each sequence, or one is
+    /// not in `1..=T`.
     pub fn forward_packed(
         &self,
         x: &Tensor<B>,

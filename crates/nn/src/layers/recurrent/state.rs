@@ -4,7 +4,8 @@ use polygrad_tensor::{Backend, Result, Tensor};
 
 use crate::watch::Output;
 
-/// The state of a recurrent layer: the hidden state `h`, a tensor, for RNN and GRU, and `(h, c)`, with the cell state, for LSTM.
+/// The state of a recurrent layer: the hidden state `h`, a tensor, for RNN and GRU, and `(h, c)`, with the cell state,
+/// for LSTM.
 pub trait RecurrentState<B: Backend>: Clone + Output<B> {
     /// The hidden state, which is also the output of a step.
     fn hidden(&self) -> &Tensor<B> {

@@ -6,8 +6,8 @@ use super::recurrence::{Recurrence, Sequence};
 use super::state::RecurrentState;
 use crate::{Init, Param, Visitor};
 
-/// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order: `GATES` is 1 for
-/// RNN, 4 for LSTM (i, f, g, o) and 3 for GRU (r, z, n).
+/// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order:
+/// `GATES` is 1 for RNN, 4 for LSTM (i, f, g, o) and 3 for GRU (r, z, n).
 #[derive(Debug)]
 pub struct RecurrentWeights<B: Backend = AnyBackend> {
     /// For the input: `[GATES · hidden_size, input_size]`.
@@ -65,7 +65,8 @@ pub(super) trait Step<B: Backend, S>: Fn(&Tensor<B>, &S) -> Result<S> {}
 impl<B: Backend, S, F: Fn(&Tensor<B>, &S) -> Result<S>> Step<B, S> for F {}
 
 impl<B: Backend> RecurrentWeights<B> {
-    /// Shows the parameters under PyTorch's names, with what PyTorch adds to them: `_l0_reverse`, or nothing for a cell.
+    /// Shows the parameters under PyTorch's names, with what PyTorch adds to them: `_l0_reverse`, or nothing for a
+    /// cell.
     pub(super) fn visit_as(&self, suffix: &str, visitor: &mut Visitor<'_, B>) {
         visitor.field(&format!("weight_ih{suffix}"), &self.weight_ih);
         visitor.field(&format!("weight_hh{suffix}"), &self.weight_hh);
@@ -111,7 +112,8 @@ impl<B: Backend> RecurrentWeights<B> {
         kind.sequence(x, state, weights, biases, reverse)
     }
 
-    /// [`RecurrentWeights::sequence`] under autocast, with everything in its dtype. None for a network whose steps keep a state of f32.
+    /// [`RecurrentWeights::sequence`] under autocast, with everything in its dtype. None for a network whose steps keep
+    /// a state of f32.
     fn sequence_in_16_bits<K: Recurrence>(
         &self,
         kind: K,

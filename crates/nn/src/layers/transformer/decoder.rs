@@ -7,8 +7,8 @@ use super::{TransformerActivation, TransformerLayerConfig};
 use crate::layers::all_or_nothing;
 use crate::{Dropout, KvCache, LayerNorm, Linear, Masks, Module, MultiheadAttention, watch};
 
-/// Self-attention, attention to an encoder's output, then two linear layers, each with a norm and a way around, as PyTorch's
-/// `nn.TransformerDecoderLayer`.
+/// Self-attention, attention to an encoder's output, then two linear layers, each with a norm and a way around, as
+/// PyTorch's `nn.TransformerDecoderLayer`.
 #[derive(Debug, Module)]
 pub struct TransformerDecoderLayer<B: Backend = AnyBackend> {
     /// The attention to itself.
@@ -61,8 +61,8 @@ impl<B: Backend> TransformerDecoderLayer<B> {
         })
     }
 
-    /// A sequence `[S, N, E]`, or `[N, S, E]` with `batch_first`, or `[S, E]`, to one of the same shape. `memory` is the encoder's output, of
-    /// the same form and any length; `memory_masks` say what of it is hidden.
+    /// A sequence `[S, N, E]`, or `[N, S, E]` with `batch_first`, or `[S, E]`, to one of the same shape. `memory` is
+    /// the encoder's output, of the same form and any length; `memory_masks` say what of it is hidden.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -151,7 +151,8 @@ impl<B: Backend> DecoderCache<B> {
 }
 
 impl<B: Backend> TransformerDecoder<B> {
-    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the first).
+    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the
+    /// first).
     ///
     /// # Errors
     /// As [`TransformerLayerConfig::decoder_layer`].
@@ -169,7 +170,8 @@ impl<B: Backend> TransformerDecoder<B> {
         self
     }
 
-    /// A sequence, in the form that the layers take, to one of the same shape; all layers have the same memory and masks.
+    /// A sequence, in the form that the layers take, to one of the same shape; all layers have the same memory and
+    /// masks.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

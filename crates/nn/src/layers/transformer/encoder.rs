@@ -6,7 +6,8 @@ use super::block::{feed_forward, residual};
 use super::{TransformerActivation, TransformerLayerConfig};
 use crate::{Dropout, LayerNorm, Linear, Masks, Module, MultiheadAttention, watch};
 
-/// Self-attention, then two linear layers, each with a norm and a way around, as PyTorch's `nn.TransformerEncoderLayer`.
+/// Self-attention, then two linear layers, each with a norm and a way around, as PyTorch's
+/// `nn.TransformerEncoderLayer`.
 #[derive(Debug, Module)]
 pub struct TransformerEncoderLayer<B: Backend = AnyBackend> {
     /// The attention.
@@ -79,7 +80,8 @@ pub struct TransformerEncoder<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> TransformerEncoder<B> {
-    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the first).
+    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the
+    /// first).
     ///
     /// # Errors
     /// As [`TransformerLayerConfig::encoder_layer`].

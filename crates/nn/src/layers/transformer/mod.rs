@@ -1,7 +1,7 @@
 //! Transformer layers and stacks, as in PyTorch's `nn.Transformer*`.
 //!
-//! Source: Vaswani et al., "Attention is all you need" (2017); for norms before the blocks, Xiong et al., "On layer normalization in the
-//! transformer architecture" (2020).
+//! Source: Vaswani et al., "Attention is all you need" (2017); for norms before the blocks, Xiong et al., "On layer
+//! normalization in the transformer architecture" (2020).
 
 mod block;
 mod config;

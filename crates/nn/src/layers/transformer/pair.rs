@@ -55,8 +55,8 @@ impl TransformerConfig {
 }
 
 impl<B: Backend> Transformer<B> {
-    /// What the decoder gives for `tgt` and the encoder's output for `src`. `masks` are those of the encoder, of the decoder's attention to
-    /// itself, and of its attention to the encoder's output.
+    /// What the decoder gives for `tgt` and the encoder's output for `src`. `masks` are those of the encoder, of the
+    /// decoder's attention to itself, and of its attention to the encoder's output.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

@@ -37,9 +37,10 @@ impl Schedule for SequentialLR {
 
 /// Several schedules at once: each takes the rate that the one before it gives as its base rate.
 ///
-/// PyTorch's `ChainedScheduler` multiplies the present rate by what each of its schedules changes from step to step. That comes to the same
-/// for all that multiply the base rate by a factor. It differs for those that do not: for a [`CosineAnnealingLR`](crate::optim::CosineAnnealingLR)
-/// with an `eta_min`, which PyTorch lets the other schedules move, too. And where a factor gets to 0, PyTorch's rate stays there.
+/// PyTorch's `ChainedScheduler` multiplies the present rate by what each of its schedules changes from step to step.
+/// That comes to the same for all that multiply the base rate by a factor. It differs for those that do not: for a
+/// [`CosineAnnealingLR`](crate::optim::CosineAnnealingLR) with an `eta_min`, which PyTorch lets the other schedules
+/// move, too. And where a factor gets to 0, PyTorch's rate stays there.
 pub struct ChainedScheduler {
     parts: Vec<Box<dyn Schedule>>,
 }

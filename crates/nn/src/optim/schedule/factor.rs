@@ -52,7 +52,8 @@ impl Schedule for StepLR {
     }
 }
 
-/// From `base_lr · start_factor` in equal steps to `base_lr · end_factor` at step `total_iters`, and on with that: a warm-up.
+/// From `base_lr · start_factor` in equal steps to `base_lr · end_factor` at step `total_iters`, and on with that: a
+/// warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearLR {
     /// Factor at step 0.
@@ -130,7 +131,8 @@ impl Schedule for MultiStepLR {
     }
 }
 
-/// `base_lr · (1 − step / total_iters)^power`, and 0 from step `total_iters` on. With a `total_iters` of 0 it does nothing.
+/// `base_lr · (1 − step / total_iters)^power`, and 0 from step `total_iters` on. With a `total_iters` of 0 it does
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct PolynomialLR {
     /// How many steps.

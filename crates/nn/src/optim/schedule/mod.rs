@@ -1,4 +1,5 @@
-//! Learning rate schedules: functions of the number of steps alone, so that there is no state to save; and one that looks at a metric.
+//! Learning rate schedules: functions of the number of steps alone, so that there is no state to save; and one that
+//! looks at a metric.
 
 mod compose;
 mod cosine;

@@ -4,8 +4,9 @@ use std::f64::consts::PI;
 
 use super::Schedule;
 
-/// Up from `base_lr / div_factor` to `base_lr`, and down again to `base_lr / (div_factor · final_div_factor)`, where it stays from the last
-/// step on. As PyTorch's `OneCycleLR`, whose `max_lr` is the base rate here, so that each group of parameters has its own.
+/// Up from `base_lr / div_factor` to `base_lr`, and down again to `base_lr / (div_factor · final_div_factor)`, where it
+/// stays from the last step on. As PyTorch's `OneCycleLR`, whose `max_lr` is the base rate here, so that each group of
+/// parameters has its own.
 ///
 /// The momentum goes the other way; PyTorch sets it along with the rate (`cycle_momentum`), here the caller does:
 ///
@@ -21,7 +22,8 @@ use super::Schedule;
 /// # }
 /// ```
 ///
-/// Source: Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates" (2017).
+/// Source: Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates"
+/// (2017).
 #[derive(Clone, Copy, Debug)]
 pub struct OneCycleLR {
     /// How many steps the cycle has.

@@ -72,7 +72,8 @@ impl ReduceLROnPlateauConfig {
     }
 }
 
-/// Lowers the rates of an optimizer when a metric has not got better for some steps, as PyTorch's `ReduceLROnPlateau`. Unlike a
+/// Lowers the rates of an optimizer when a metric has not got better for some steps, as PyTorch's `ReduceLROnPlateau`.
+/// Unlike a
 /// [`Schedule`](crate::optim::Schedule) it starts from the present rates, and has a state.
 ///
 /// ```
@@ -95,7 +96,8 @@ pub struct ReduceLROnPlateau {
 }
 
 impl ReduceLROnPlateau {
-    /// Takes note of a metric, NaN being no better than any other, and lowers the rates if it is time; gives whether it was.
+    /// Takes note of a metric, NaN being no better than any other, and lowers the rates if it is time; gives whether it
+    /// was.
     ///
     /// # Errors
     /// As [`Optimizer::set_lrs`].
