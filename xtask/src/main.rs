@@ -1,12 +1,13 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask setup torch`,
 //! `cargo xtask setup nvrtc`, `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`, `cargo xtask setup pytorch`,
 //! `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`, `cargo xtask instructions`,
-//! `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`,
+//! `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`,
 //! `cargo xtask check-apple`, `cargo xtask check-wasm`, `cargo xtask book`, `cargo xtask every-backend`.
 
 mod bench;
 mod blas;
 mod book;
+mod budget;
 mod cache;
 #[allow(dead_code, reason = "the charts of polygrad-cli use more of it")]
 #[path = "../../crates/cli/src/plot/canvas.rs"]
@@ -33,6 +34,7 @@ mod serve_judges;
 #[allow(dead_code, unreachable_pub, reason = "it is a part of polygrad-rl's interface")]
 #[path = "../../crates/rl/src/canvas.rs"]
 mod shapes;
+mod table;
 mod targets;
 mod tests;
 mod torch;
@@ -42,7 +44,7 @@ mod width;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | setup judges | bench | instructions | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
+const USAGE: &str = "usage: cargo xtask test | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | setup judges | bench | instructions | budget | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure.
@@ -67,6 +69,8 @@ bench        sets the peers up, times everything beside all of them on one and o
              for these alone, --seconds S for each case
 instructions counts the instructions of a step of small cases with valgrind, one thread, on AVX2, and fails where there are more than 3 %
              more than benches/workloads/instructions.txt says; with --record, writes that file
+budget       counts the lines of LLVM's code, before optimization, of each crate of the default command, and fails where there are more than
+             3 % more than benches/workloads/budget.txt says; with --record, writes that file
 ulp          the vector maths of the CPU backend over all 2^32 values of f32 (minutes)
 cross        weights go from Polygrad to PyTorch and back; needs a Python with torch, torchvision and transformers, named by the
              environment variable PYTHON (python3 without it)
@@ -95,6 +99,8 @@ fn main() -> ExitCode {
         ["bench", arguments @ ..] => bench::run(arguments),
         ["instructions"] => instructions::run(false),
         ["instructions", "--record"] => instructions::run(true),
+        ["budget"] => budget::run(false),
+        ["budget", "--record"] => budget::run(true),
         ["ulp"] => ulp(),
         ["gpu-bundle", arguments @ ..] => gpu_bundle::run(arguments),
         ["cross"] => cross::run(),

@@ -11,7 +11,7 @@ use crate::run::config::{self, COUNTS};
 #[derive(Debug, Args)]
 pub(crate) struct Every {
     /// What to learn from
-    #[arg(value_name = "WHAT", value_parser = dataset_name, required_unless_present = "resume", hide = true)]
+    #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume", hide = true)]
     pub(crate) dataset: Option<String>,
 
     /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is [default: cpu]

@@ -1,26 +1,22 @@
-use clap::Parser;
-
+use super::TrainArgs;
 use super::config::{Config, Model};
 use super::settings::new;
-use crate::args::Train;
-use crate::command::{Cli, Command};
 use crate::run::config::Optimizer;
+use crate::train::line::Line;
 use crate::train::resumed::{changes, disagreements, settings};
 
-fn args(line: &str) -> Train {
-    match Cli::try_parse_from(line.split(' ')).unwrap().command {
-        Command::Train(train) => *train,
-        other => panic!("{other:?}"),
-    }
+/// What follows `polygrad train`.
+fn args(words: &str) -> TrainArgs {
+    Line::of(words).read().unwrap()
 }
 
 fn stored() -> Config {
-    new(&args("polygrad train fashion-mnist --epochs 4 --threads 2")).unwrap()
+    new(&args("fashion-mnist --epochs 4 --threads 2")).unwrap()
 }
 
 fn resume(options: &str) -> Result<Config, String> {
-    let args = args(&format!("polygrad train --resume runs/a{options}"));
-    settings(&args, &stored(), "runs/a".as_ref()).map_err(|e| e.to_string())
+    let args = args(&format!("--resume runs/a{options}"));
+    settings(&stored(), &args, "runs/a".as_ref()).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -31,13 +27,13 @@ fn options_become_settings() {
         (config.training.epochs, config.training.base.threads, config.mirror),
         (4, Some(2), true)
     );
-    let config = new(&args("polygrad train mnist --optimizer sgd --model mlp --seed 7")).unwrap();
+    let config = new(&args("mnist --optimizer sgd --model mlp --seed 7")).unwrap();
     assert_eq!(
         (config.model, config.optimizer, config.training.seed),
         (Model::Mlp, Optimizer::Sgd, 7)
     );
     assert!(!config.mirror && config.training.lr > 0.01);
-    let error = new(&args("polygrad train mnist --data no/such/folder")).unwrap_err();
+    let error = new(&args("mnist --data no/such/folder")).unwrap_err();
     assert!(error.to_string().contains("no/such/folder"), "{error}");
 }
 
@@ -77,8 +73,8 @@ fn other_settings_are_refused_with_both_values() {
     ] {
         assert!(error.contains(words), "{error}\nshould contain {words}");
     }
-    let args = args("polygrad train mnist --resume runs/a");
-    let error = settings(&args, &stored(), "runs/a".as_ref()).unwrap_err().to_string();
+    let args = args("mnist --resume runs/a");
+    let error = settings(&stored(), &args, "runs/a".as_ref()).unwrap_err().to_string();
     assert!(
         error.contains("the data set is fashion-mnist there, not mnist"),
         "{error}"
@@ -98,11 +94,11 @@ fn a_changed_config_is_noticed() {
 
 #[test]
 fn images_lie_in_one_place() {
-    let new = |options: &str| new(&args(&format!("polygrad train images{options}")));
+    let new = |options: &str| new(&args(&format!("images{options}")));
     let stored = new(" src").unwrap();
     let resume = |options: &str| {
-        let args = args(&format!("polygrad train images{options} --resume runs/a"));
-        settings(&args, &stored, "runs/a".as_ref())
+        let args = args(&format!("images{options} --resume runs/a"));
+        settings(&stored, &args, "runs/a".as_ref())
     };
     for (options, words) in [
         (" src --data tests", "two places are named, one of them with --data"),

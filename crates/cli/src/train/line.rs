@@ -47,6 +47,13 @@ pub(super) struct Scanned {
 }
 
 impl Line {
+    #[cfg(test)]
+    pub(crate) fn of(words: &str) -> Self {
+        Self {
+            words: words.split(' ').map(OsString::from).collect(),
+        }
+    }
+
     /// Finds what the kind of the run depends on.
     pub(super) fn scan(&self) -> Scanned {
         let commands = Options::all();
@@ -82,7 +89,7 @@ impl Line {
     ///
     /// # Errors
     /// As clap has them, help among them.
-    pub(super) fn read<A: RunArgs>(&self) -> std::result::Result<A, clap::Error> {
+    pub(crate) fn read<A: RunArgs>(&self) -> std::result::Result<A, clap::Error> {
         let command = command::<A>(Command::new("polygrad train")).no_binary_name(true);
         A::from_arg_matches(&command.try_get_matches_from(&self.words)?)
     }
@@ -180,5 +187,113 @@ impl Scanned {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::TrainArgs;
+    use crate::images::config::Model;
+    use crate::run::config::Optimizer;
+
+    fn kind(words: &str) -> Result<Kind> {
+        let scanned = Line::of(words).scan();
+        let kind = Kind::of_dataset(scanned.dataset.as_deref().unwrap_or_default());
+        scanned.must_fit(kind).map(|()| kind)
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        for options in Options::all() {
+            options.command.debug_assert();
+        }
+    }
+
+    #[test]
+    fn the_first_word_that_is_no_value_names_the_kind() {
+        for (words, wanted) in [
+            ("fashion-mnist --epochs 3", Kind::Images),
+            ("--seed 1 --parallel=mpi table houses.csv --target price", Kind::Table),
+            ("--lr 0.1 --tui chargpt", Kind::Chargpt),
+            ("--async cartpole --envs 3", Kind::Rl),
+            ("--target price table houses.csv --missing -", Kind::Table),
+        ] {
+            assert_eq!(kind(words).unwrap(), wanted, "{words}");
+        }
+        let scanned = Line::of("--seed 1 --parallel=mpi:timeout=3 --resume runs/a --shard-optimizer -h").scan();
+        assert_eq!((scanned.dataset, scanned.resume), (None, Some("runs/a".into())));
+        assert_eq!(
+            (scanned.parallel.as_deref(), scanned.wants_help),
+            (Some("mpi:timeout=3"), true)
+        );
+    }
+
+    #[test]
+    fn options_of_other_kinds_are_refused_by_name() {
+        for (words, wanted) in [
+            (
+                "chargpt --model cnn",
+                "--model is for images, and this is a run of chargpt",
+            ),
+            ("chargpt pets", "a path is for images and table"),
+            (
+                "cartpole --epochs=3",
+                "--epochs is for images and chargpt and table, and this is a run of rl",
+            ),
+            ("fashion-mnist --envs 2", "--envs is for rl"),
+        ] {
+            let error = kind(words).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{words}: {error}");
+        }
+        // What no kind has, clap tells.
+        assert!(kind("chargpt --colour red").is_ok());
+    }
+
+    #[test]
+    fn options_are_read() {
+        let line = Line::of("fashion-mnist --model mlp --epochs 3 --lr 0.1 --optimizer sgd --full --threads 2");
+        let train: TrainArgs = line.read().unwrap();
+        assert_eq!(train.every.dataset.as_deref(), Some("fashion-mnist"));
+        assert_eq!(
+            (train.model, train.examples.epochs, train.every.lr),
+            (Some(Model::Mlp), Some(3), Some(0.1))
+        );
+        assert_eq!((train.optimizer, train.every.threads), (Some(Optimizer::Sgd), Some(2)));
+        assert!(train.data.full);
+        assert!(Line::of("--resume runs/a").read::<TrainArgs>().is_ok());
+        assert!(
+            Line::of("fashion-mnist --resume runs/a --epochs 9")
+                .read::<TrainArgs>()
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (words, reason) in [
+            ("../x", "a folder goes with --data"),
+            ("mnist --epochs 0", "1 to 16777216"),
+            ("mnist --epochs 20000000", "1 to 16777216"),
+            ("mnist --batch-size 16777217", "1 to 16777216"),
+            ("mnist --threads 0", "1 or more"),
+            ("mnist --seed x", "0 to 18446744073709551615"),
+            ("mnist --lr -1", "-1"),
+            ("mnist --lr=nan", "above 0"),
+            ("mnist --model vit", "mlp, cnn"),
+            ("mnist --full --data x", "cannot be used with"),
+            ("--resume x --out y", "cannot be used with"),
+            ("mnist --colour red", "--colour"),
+            ("mnist --shard-optimizer", "--parallel"),
+        ] {
+            let text = Line::of(words).read::<TrainArgs>().unwrap_err().to_string();
+            assert!(text.contains(reason), "{words}: {text}\nshould contain {reason}");
+        }
+        assert!(overview(false).to_string().contains("DATASET"));
+        let help = overview(true).to_string();
+        assert!(
+            help.contains("polygrad train table --help") && !help.contains("--target"),
+            "{help}"
+        );
     }
 }

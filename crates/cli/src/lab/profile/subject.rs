@@ -11,7 +11,7 @@ use crate::data::files::Dataset;
 use crate::failure::Result;
 use crate::images::config::Config;
 use crate::images::learner;
-use crate::task::{RunSettings, Task};
+use crate::task::{Batches as _, RunSettings as _};
 use crate::team::Team;
 
 /// Batches to train on, over and over.

@@ -1,15 +1,12 @@
 //! `cargo xtask instructions`: instructions per step of small cases, which are the same from run to run where times are
 //! not, and a table that they are held to. Valgrind counts those of `polygrad bench --serve`.
 
-mod table;
-
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo;
-use table::{ALLOWED, Table, Verdict};
+use crate::table::{Kept, Table};
 
 /// The cases, and the steps of the shorter of two runs: enough for some million instructions.
 const CASES: [(&str, usize); 9] = [
@@ -27,7 +24,15 @@ const CASES: [(&str, usize); 9] = [
 /// Steps before those that are counted: the first ones find no freed memory to use again.
 const WARM_UP: usize = 20;
 
-const TABLE: &str = "benches/workloads/instructions.txt";
+const KEPT: Kept = Kept {
+    path: "benches/workloads/instructions.txt",
+    head: "\
+# Instructions per step, written by `cargo xtask instructions --record`: docs/performance.md says how they are counted.
+# A line has a case and its count; counts hold for the machine that the next line names.
+",
+    what: "instructions",
+    record: "cargo xtask instructions --record",
+};
 
 /// Counts, and compares with the table or writes it.
 ///
@@ -43,61 +48,11 @@ pub(crate) fn run(record: bool) -> Result<(), String> {
         println!("{case:<20} {per_step:>10.1}");
         counts.push((case.to_owned(), per_step));
     }
-    let (counted, path) = (Table { made_with, counts }, cargo::checkout().join(TABLE));
-    if record {
-        fs::write(&path, counted.text()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-        println!("written: {}", path.display());
-        return Ok(());
-    }
-    let text = fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    let known = Table::parse(&text).map_err(|reason| format!("{}: {reason}", path.display()))?;
-    if known.made_with != counted.made_with {
-        println!(
-            "skipped the comparison: the table was made with {}, and this is {}\n  fix: cargo xtask instructions --record, from a commit that is known to be good",
-            known.made_with, counted.made_with
-        );
-        return match std::env::var_os("CI").is_some_and(|value| value == "true") {
-            true => Err("under CI nothing may be skipped".to_owned()),
-            false => Ok(()),
-        };
-    }
-    compare(&known, &counted)
-}
-
-/// Says what has changed.
-///
-/// # Errors
-/// The regressions, and cases that the table lacks.
-fn compare(known: &Table, counted: &Table) -> Result<(), String> {
-    let (mut worst, mut wrong, mut gains) = (0f64, Vec::new(), Vec::new());
-    for (case, count) in &counted.counts {
-        let line = |share: f64| format!("{case}: {:+.1} %", 100.0 * share);
-        match known.judge(case, *count) {
-            Verdict::Same(share) => worst = worst.max(share.abs()),
-            Verdict::Regression(share) => wrong.push(line(share)),
-            Verdict::Gain(share) => gains.push(line(share)),
-            Verdict::Unknown => wrong.push(format!("{case}: not in the table")),
-        }
-    }
-    if !gains.is_empty() {
-        println!(
-            "fewer instructions than before: {}\n  record it, so that it is kept: cargo xtask instructions --record",
-            gains.join(", ")
-        );
-    }
-    if !wrong.is_empty() {
-        return Err(format!(
-            "more than {:.0} % above {TABLE}: {}\n  fix: make it as fast as it was, or say in the commit why it has to be slower, with cargo xtask instructions --record",
-            100.0 * ALLOWED,
-            wrong.join(", ")
-        ));
-    }
-    println!("within {:.1} % of {TABLE}", 100.0 * worst);
-    Ok(())
+    KEPT.settle(&Table { made_with, counts }, record)
 }
 
 /// What counts depend on besides the code.
-fn made_with() -> Result<String, String> {
+pub(crate) fn made_with() -> Result<String, String> {
     let said = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
         let output = output.map_err(|e| format!("{program} cannot be started: {e}"))?;
@@ -188,25 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn a_regression_is_an_error_and_a_gain_is_none() {
-        let table = |counts: &[(&str, f64)]| Table {
-            made_with: "a compiler".into(),
-            counts: counts
-                .iter()
-                .map(|(case, count)| ((*case).to_owned(), *count))
-                .collect(),
-        };
-        let known = table(&[("a", 100.0), ("b", 200.0)]);
-        assert_eq!(compare(&known, &table(&[("a", 102.0), ("b", 150.0)])), Ok(()));
-        let error = compare(&known, &table(&[("a", 104.0), ("b", 200.0)])).unwrap_err();
-        assert!(error.contains("a: +4.0 %") && error.contains("--record"), "{error}");
-        let error = compare(&known, &table(&[("c", 1.0)])).unwrap_err();
-        assert!(error.contains("c: not in the table"), "{error}");
-    }
-
-    #[test]
     fn the_kept_table_has_every_case() {
-        let table = Table::parse(&fs::read_to_string(cargo::checkout().join(TABLE)).unwrap()).unwrap();
+        let table = Table::parse(&std::fs::read_to_string(cargo::checkout().join(KEPT.path)).unwrap()).unwrap();
         let (known, cases): (Vec<_>, Vec<_>) = (
             table.counts.iter().map(|(case, _)| case.as_str()).collect(),
             CASES.iter().map(|(case, _)| *case).collect(),

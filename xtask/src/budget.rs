@@ -1,0 +1,130 @@
+//! `cargo xtask budget`: how much code the default command makes the compiler work on, as lines of LLVM's code before it
+//! is optimized, which are the same from run to run where seconds are not, and a table that it is held to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cargo;
+use crate::table::{Kept, Table};
+
+const KEPT: Kept = Kept {
+    path: "benches/workloads/budget.txt",
+    head: "\
+# What the default command makes the compiler work on, written by `cargo xtask budget --record`: lines of LLVM's code
+# before optimization for each of Polygrad's crates and for all others together, and how many packages there are.
+",
+    what: "lines",
+    record: "cargo xtask budget --record",
+};
+
+/// Counts, and compares with the table or writes it.
+///
+/// # Errors
+/// When something cannot be built; those of [`Kept::settle`].
+pub(crate) fn run(record: bool) -> Result<(), String> {
+    let rustc = said("rustc", &["-vV"])?;
+    let line = |begin: &str| {
+        rustc
+            .lines()
+            .find_map(|line| line.strip_prefix(begin))
+            .unwrap_or_default()
+    };
+    let host = line("host: ").to_owned();
+    let counts = [vec![packages()?], lines(&host)?].concat();
+    for (what, count) in &counts {
+        println!("{what:<20} {count:>10.1}");
+    }
+    let made_with = format!("rustc {}, {host}", line("release: "));
+    KEPT.settle(&Table { made_with, counts }, record)
+}
+
+fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|e| format!("{program} cannot be started: {e}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// How many packages the default command is made of.
+fn packages() -> Result<(String, f64), String> {
+    let line = "tree -p polygrad-cli -e normal,build --prefix none --no-dedupe";
+    let output = cargo::command(&line.split(' ').collect::<Vec<_>>(), &[]).output();
+    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let mut names: Vec<&str> = tree.lines().filter_map(|line| line.split(" (").next()).collect();
+    names.sort_unstable();
+    names.dedup();
+    match output.status.success() {
+        true => Ok(("packages".to_owned(), names.len() as f64)),
+        false => Err(format!("cargo {line} ended with {}", output.status)),
+    }
+}
+
+/// Lines of LLVM's code of each of our crates, and of all others.
+fn lines(host: &str) -> Result<Vec<(String, f64)>, String> {
+    let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+    let target = cargo::checkout().join(target).join("budget");
+    let deps = target.join(host).join("budget/deps");
+    // What is up to date would leave no code behind.
+    if target.exists() {
+        fs::remove_dir_all(&target).map_err(|e| format!("cannot delete {}: {e}", target.display()))?;
+    }
+    let shown = target.display().to_string();
+    let build = ["build", "-p", "polygrad-cli", "--profile", "budget"];
+    let to = ["--target", host, "--target-dir", &shown];
+    // Flags do not reach build scripts and macros where a target is named.
+    let flags = "--emit=llvm-ir -Cno-prepopulate-passes".to_owned();
+    cargo::run(&[&build[..], &to].concat(), &[("RUSTFLAGS".to_owned(), flags)])?;
+    let mut counts = BTreeMap::new();
+    for file in code(&deps)? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name.split('-').next().unwrap_or_default();
+        let of = if name.starts_with("polygrad") { name } else { "others" };
+        *counts.entry(of.to_owned()).or_insert(0.0) += of_file(&file)?;
+    }
+    match counts.len() > 1 {
+        true => Ok(counts.into_iter().collect()),
+        false => Err(format!("{} has no code", deps.display())),
+    }
+}
+
+/// Files of LLVM's code in a folder.
+fn code(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    Ok(files
+        .filter(|path| path.extension().is_some_and(|is| is == "ll"))
+        .collect())
+}
+
+/// Lines within functions.
+fn of_file(path: &Path) -> Result<f64, String> {
+    let unreadable = |e| format!("cannot read {}: {e}", path.display());
+    let (mut count, mut inside) = (0u64, false);
+    for line in BufReader::new(fs::File::open(path).map_err(unreadable)?).split(b'\n') {
+        let line = line.map_err(unreadable)?;
+        inside = match inside {
+            true => line != b"}",
+            false => line.starts_with(b"define "),
+        };
+        count += u64::from(inside && line.starts_with(b"  "));
+    }
+    Ok(count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_within_functions_are_counted() {
+        let file = std::env::temp_dir().join(format!("polygrad-budget-{}.ll", std::process::id()));
+        let text = "; a comment\n@data = 1\ndefine void @f() {\nstart:\n  ret void\n}\n  no code\ndefine i32 @g() {\n  %1 = add\n  ret i32 1\n}\n";
+        fs::write(&file, text).unwrap();
+        let count = of_file(&file);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(count, Ok(3.0));
+    }
+}
