@@ -17,7 +17,7 @@ macro_rules! methods {
         $(#[$doc])*
         fn $method($($x: op_parameter!(Self::Tensor, $type)),*) -> Result<op_results!(Self::Tensor, $count)>;
     };
-    (@fused $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {
+    (@$kind:ident $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {
         $(#[$doc])*
         fn $method($($x: op_parameter!(Self::Tensor, $type)),*) -> Result<op_results!(Self::Tensor, $count)> {
             decompose::$method::<Self>($($x),*)

@@ -47,7 +47,7 @@ macro_rules! define {
         $(define! { @$kind $method($($x: $type),*) -> $count as $variant })*
     };
     (@core $($rest:tt)*) => {};
-    (@fused $method:ident($($x:ident : $type:tt),*) -> $count:ident as $variant:ident) => {
+    (@$kind:ident $method:ident($($x:ident : $type:tt),*) -> $count:ident as $variant:ident) => {
         #[doc = concat!("See [`Backend::", stringify!($method), "`].")]
         ///
         /// # Errors

@@ -45,6 +45,16 @@ macro_rules! define {
                 }
             }
 
+            /// Whether the op occurs in training alone.
+            #[allow(unused_variables, reason = "no answer depends on the arguments")]
+            pub fn is_training(&self) -> bool {
+                match self {
+                    $(op_pattern!($variant $fields) => define!(@training $kind),)*
+                    Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => true,
+                    Self::SliceScatter { .. } => false,
+                }
+            }
+
             /// The tensors that its gradient rule reads, in this order.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             #[inline]
@@ -116,7 +126,10 @@ macro_rules! define {
     (@tensor output $place:literal) => { SavedTensor::Output($place) };
 
     (@fused core) => { false };
-    (@fused fused) => { true };
+    (@fused $kind:ident) => { true };
+
+    (@training training) => { true };
+    (@training $kind:ident) => { false };
 }
 
 for_each_op!(define);

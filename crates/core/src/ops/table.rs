@@ -10,7 +10,8 @@
 //!     saves [output 0];
 //! ```
 //!
-//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose).
+//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in [`decompose`](crate::decompose), and so have
+//!   those that occur in `training` alone.
 //! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an `optional` one, an
 //!   `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how many tensors come out.
 //! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
@@ -217,7 +218,7 @@ macro_rules! for_each_op {
 
         /// Gradients of [`Backend::linear`] wrt the weight `[out, in]` and the bias `[out]`, from the output's gradient `[…, out]` and the
         /// input `[…, in]`.
-        fused linear_weight_grad(grad: tensor, x: tensor) -> two
+        training linear_weight_grad(grad: tensor, x: tensor) -> two
             as LinearWeightGrad (), named "linear_weight_grad", for floats
             gives [shaped(grad, Shape::from([last(grad), last(x)])), shaped(grad, Shape::from([last(grad)]))];
 
@@ -229,7 +230,7 @@ macro_rules! for_each_op {
 
         /// Gradient of [`Backend::activation`] from the output's gradient and the saved tensor: the output where
         /// [`Activation::saves_output`], else the input.
-        fused activation_backward(op: Activation, grad: tensor, saved: tensor) -> one
+        training activation_backward(op: Activation, grad: tensor, saved: tensor) -> one
             as ActivationBackward (op: Activation), named "activation_backward", for floats
             gives [grad];
 
@@ -240,7 +241,7 @@ macro_rules! for_each_op {
             saves [output 0];
 
         /// Gradient of [`Backend::softmax`] from the output's gradient and the output.
-        fused softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+        training softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
             as SoftmaxBackward { axis: usize }, named "softmax_backward", for floats
             gives [grad];
 
@@ -251,7 +252,7 @@ macro_rules! for_each_op {
             saves [output 0];
 
         /// Gradient of [`Backend::log_softmax`] from the output's gradient and the output.
-        fused log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
+        training log_softmax_backward(grad: tensor, output: tensor, axis: usize) -> one
             as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
             gives [grad];
 
@@ -264,7 +265,7 @@ macro_rules! for_each_op {
             saves [output 1, inputs];
 
         /// Gradient of [`Backend::cross_entropy`] wrt the logits, from that of the losses `[N]` or their mean and the saved `ln Σ e^x` `[N]`.
-        fused cross_entropy_backward(
+        training cross_entropy_backward(
             grad: tensor, logits: tensor, target: tensor, logsumexp: tensor, params: (&CrossEntropyParams)
         ) -> one
             as CrossEntropyBackward (params: CrossEntropyParams), named "cross_entropy_backward", for floats
@@ -280,7 +281,7 @@ macro_rules! for_each_op {
             saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::layer_norm`] wrt input, weight and bias.
-        fused layer_norm_backward(
+        training layer_norm_backward(
             grad: tensor, x: tensor, mean: tensor, rstd: tensor, weight: optional, axes: usize
         ) -> three
             as LayerNormBackward { axes: usize }, named "layer_norm_backward", for floats
@@ -296,7 +297,7 @@ macro_rules! for_each_op {
             saves [output 1, inputs];
 
         /// Gradients of [`Backend::rms_norm`] wrt input and weight.
-        fused rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
+        training rms_norm_backward(grad: tensor, x: tensor, rstd: tensor, weight: optional, axes: usize) -> two
             as RmsNormBackward { axes: usize }, named "rms_norm_backward", for floats
             gives [x, inner(x, *axes)?];
 
@@ -311,7 +312,7 @@ macro_rules! for_each_op {
             saves [output 1, output 2, inputs];
 
         /// Gradients of [`Backend::batch_norm`] wrt input, weight and bias, from the mean and variance that it gave.
-        fused batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
+        training batch_norm_backward(grad: tensor, x: tensor, mean: tensor, var: tensor, weight: optional, eps: f64) -> three
             as BatchNormBackward { eps: f64 }, named "batch_norm_backward", for floats
             gives [x, shaped(x, channels(x)), shaped(x, channels(x))];
 
@@ -333,7 +334,7 @@ macro_rules! for_each_op {
         /// none. The weights are computed again, so that they need not be kept.
         ///
         /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with IO-awareness" (2022).
-        fused attention_backward(
+        training attention_backward(
             grad: tensor, q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool
         ) -> three
             as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
@@ -346,7 +347,7 @@ macro_rules! for_each_op {
             saves [input 1];
 
         /// Gradient of [`Backend::embedding`] wrt the weight; the row `padding_idx` gets none.
-        fused embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
+        training embedding_backward(grad: tensor, index: tensor, num_embeddings: usize, padding_idx: (Option<usize>)) -> one
             as EmbeddingBackward { num_embeddings: usize, padding_idx: Option<usize> }, named "embedding_backward", for floats
             gives [shaped(grad, Shape::from([*num_embeddings, last(grad)]))];
 
@@ -365,7 +366,7 @@ macro_rules! for_each_op {
 
         /// Gradient of [`Backend::lstm_steps`] wrt the gates before their activations `[T, N, 4H]`, `hidden` and `cell`, from the gradient of the
         /// states. Those of input, weights and bias follow from the first as in [`Backend::linear`].
-        fused lstm_steps_backward(
+        training lstm_steps_backward(
             grad: tensor, cell: tensor, weight_hh: tensor, states: tensor, activations: tensor, reverse: bool
         ) -> three
             as LstmStepsBackward { reverse: bool }, named "lstm_steps_backward", for floats
@@ -414,18 +415,18 @@ macro_rules! for_each_op {
             saves [input 0, input 1];
 
         /// Gradient of [`Backend::conv`] wrt its weight.
-        fused conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
+        training conv_weight_grad(grad: tensor, x: tensor, weight_shape: Shape, params: (&ConvParams)) -> one
             as ConvWeightGrad { weight_shape: Shape, params: Box<ConvParams> }, named "conv_weight_grad", for floats
             gives [shaped(grad, *weight_shape)]
             saves [input 0, input 1];
 
         /// Gradient of [`Backend::max_pool`], from the output's gradient and the positions.
-        fused max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
+        training max_pool_backward(grad: tensor, indices: tensor, input_shape: Shape) -> one
             as MaxPoolBackward { input_shape: Shape }, named "max_pool_backward", for numbers
             gives [shaped(grad, *input_shape)];
 
         /// Gradient of [`Backend::avg_pool`].
-        fused avg_pool_backward(grad: tensor, input_shape: Shape, params: (&PoolParams)) -> one
+        training avg_pool_backward(grad: tensor, input_shape: Shape, params: (&PoolParams)) -> one
             as AvgPoolBackward { input_shape: Shape, params: Box<PoolParams> }, named "avg_pool_backward", for floats
             gives [shaped(grad, *input_shape)];
     } };

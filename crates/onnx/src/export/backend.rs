@@ -155,6 +155,7 @@ impl Backend for Onnx {
         batch_norm_backward(_, _, _, _, _, _) => Err(training("batch_norm_backward")),
         attention_backward(_, _, _, _, _, _, _) => Err(training("scaled_dot_product_attention_backward")),
         embedding_backward(_, _, _, _) => Err(training("embedding_backward")),
+        lstm_steps_backward(_, _, _, _, _, _) => Err(training("lstm_steps_backward")),
         conv_weight_grad(_, _, _, _) => Err(training("conv_weight_grad")),
         max_pool_backward(_, _, _) => Err(training("max_pool_backward")),
         avg_pool_backward(_, _, _) => Err(training("avg_pool_backward")),

@@ -10,7 +10,7 @@ pub(crate) fn supports(opset: Opset, call: &OpDesc<'_>) -> Result<()> {
     let (op, dtype) = (call.op, call.dtype);
     call.check(&DType::ALL)?;
     match op {
-        _ if is_training(op) => Err(training(op.name())),
+        _ if op.is_training() => Err(training(op.name())),
         Op::Binary(op) | Op::BinaryScalar { op, .. } if !op.is_fused() && !has_binary(*op) => {
             Err(super::elementwise::unknown(op.name()))
         }
@@ -20,29 +20,6 @@ pub(crate) fn supports(opset: Opset, call: &OpDesc<'_>) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Whether an op occurs in training alone.
-fn is_training(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::ActivationBackward(_)
-            | Op::SoftmaxBackward { .. }
-            | Op::LogSoftmaxBackward { .. }
-            | Op::CrossEntropyBackward(_)
-            | Op::LinearWeightGrad
-            | Op::LayerNormBackward { .. }
-            | Op::RmsNormBackward { .. }
-            | Op::BatchNormBackward { .. }
-            | Op::AttentionBackward { .. }
-            | Op::EmbeddingBackward { .. }
-            | Op::ConvWeightGrad { .. }
-            | Op::MaxPoolBackward { .. }
-            | Op::AvgPoolBackward { .. }
-            | Op::AccumulateGrad
-            | Op::SgdStep(_)
-            | Op::AdamStep(_)
-    )
 }
 
 /// An op of training.
