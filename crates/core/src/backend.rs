@@ -10,7 +10,7 @@ use crate::{
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => { $(
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => { $(
         methods! { @$kind $(#[$doc])* $method($($x: $type),*) -> $count }
     )* };
     (@core $(#[$doc:meta])* $method:ident($($x:ident : $type:tt),*) -> $count:ident) => {

@@ -6,7 +6,7 @@ use crate::{Backend, Op, Outputs, Result, for_each_op};
 
 macro_rules! dispatch {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         /// Calls the method for an op on `len` tensors, each of which `get` gives by its place, and hands its results to `wrap`.
         #[inline]
         pub(crate) fn call<'a, B: Backend, T>(

@@ -43,7 +43,7 @@ mod bodies {
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         $(define! { @$kind $method($($x: $type),*) -> $count as $variant })*
     };
     (@core $($rest:tt)*) => {};

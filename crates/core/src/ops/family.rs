@@ -108,6 +108,27 @@ impl UnaryOp {
         }
     }
 
+    /// See [`Op::gradient_takes_steps`](super::Op::gradient_takes_steps).
+    pub(super) const fn gradient_takes_steps(self) -> bool {
+        match self {
+            Self::Expm1
+            | Self::Log1p
+            | Self::Sqrt
+            | Self::Rsqrt
+            | Self::Reciprocal
+            | Self::Sin
+            | Self::Cos
+            | Self::Tan
+            | Self::Tanh
+            | Self::Sigmoid
+            | Self::Erf => true,
+            Self::Neg | Self::Abs | Self::Sign | Self::Exp | Self::Log | Self::Relu => false,
+            Self::Floor | Self::Ceil | Self::Round | Self::Trunc => false,
+            // These have none.
+            Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite => false,
+        }
+    }
+
     /// Whether the result is bool whatever the input.
     pub const fn is_predicate(self) -> bool {
         matches!(self, Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite)
@@ -201,6 +222,25 @@ impl BinaryOp {
         }
     }
 
+    /// See [`Op::gradient_takes_steps`](super::Op::gradient_takes_steps).
+    pub(super) const fn gradient_takes_steps(self) -> bool {
+        match self {
+            Self::Add | Self::Sub | Self::Maximum | Self::Minimum => false,
+            Self::Mul | Self::Div | Self::Remainder | Self::Pow | Self::Atan2 | Self::LogAddExp => true,
+            // These have none.
+            Self::And | Self::Or | Self::Xor => false,
+        }
+    }
+
+    /// The same where one operand is a number, on the left if `reverse`.
+    pub(super) const fn gradient_takes_steps_with_scalar(self, reverse: bool) -> bool {
+        match self {
+            Self::Mul => false,
+            Self::Div | Self::Remainder => reverse,
+            _ => self.gradient_takes_steps(),
+        }
+    }
+
     /// The ops that are not made of others.
     pub fn core() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|op| !op.is_fused())
@@ -269,6 +309,14 @@ impl ReduceOp {
             Self::Prod => &[SavedTensor::Input(0)],
             Self::Max | Self::Min => &[SavedTensor::Input(0), SavedTensor::Output(0)],
             Self::Sum | Self::Mean | Self::Any | Self::All => &[],
+        }
+    }
+
+    /// See [`Op::gradient_takes_steps`](super::Op::gradient_takes_steps).
+    pub(super) const fn gradient_takes_steps(self) -> bool {
+        match self {
+            Self::Prod | Self::Max | Self::Min => true,
+            Self::Sum | Self::Mean | Self::Any | Self::All => false,
         }
     }
 

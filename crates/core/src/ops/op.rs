@@ -9,7 +9,7 @@ use crate::{Axes, DType, Error, Result, Scalar, Shape, for_each_op};
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         define! { @variants [] $($variant $fields)* }
 
         impl Op {
@@ -52,6 +52,16 @@ macro_rules! define {
                     $(op_pattern!($variant $fields) => define!(@training $kind),)*
                     Self::AccumulateGrad | Self::SgdStep(_) | Self::AdamStep(_) => true,
                     Self::SliceScatter { .. } => false,
+                }
+            }
+
+            /// Whether its gradient is made in several steps that round or overflow, so that f16 and bf16 have to go by f32. Fused ops' is not: it is
+            /// one op of the backend.
+            #[allow(unused_variables, reason = "few answers depend on the arguments")]
+            pub fn gradient_takes_steps(&self) -> bool {
+                match self {
+                    $(op_pattern!($variant $fields) => define!(@steps $($steps)?),)*
+                    Self::AccumulateGrad | Self::SliceScatter { .. } | Self::SgdStep(_) | Self::AdamStep(_) => false,
                 }
             }
 
@@ -130,6 +140,9 @@ macro_rules! define {
 
     (@training training) => { true };
     (@training $kind:ident) => { false };
+
+    (@steps) => { false };
+    (@steps ($($steps:tt)*)) => { $($steps)* };
 }
 
 for_each_op!(define);

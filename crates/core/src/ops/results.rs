@@ -15,7 +15,7 @@ pub struct TensorType {
 
 macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         impl Op {
             /// The types of the op's results, from those of its tensors, which are as its [`Backend`](crate::Backend) method wants them.
             ///

@@ -20,6 +20,8 @@
 //!   family's member says.
 //! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all `inputs` that there are;
 //!   `(op)` is what the family's member saves, and any other expression what it gives. Nothing where it is left out.
+//! - `steps` says whether the gradient is made in several steps that round or overflow, so that f16 and bf16 have to go by f32: an expression.
+//!   No where it is left out, as for fused ops, whose gradient is one op of the backend.
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in [`results`](super::results).
 //!
 //! From it follow the methods of `Backend`, the type `Op`, the calls by value ([`DynBackend::execute`](crate::DynBackend::execute)), those of
@@ -37,13 +39,15 @@ macro_rules! for_each_op {
         core unary(op: UnaryOp, x: tensor) -> one
             as Unary (op: UnaryOp), named (op), for (op)
             gives [of(x, if op.is_predicate() { DType::Bool } else { x.dtype })]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Combines two tensors of one dtype that broadcast.
         core binary(op: BinaryOp, a: tensor, b: tensor) -> one
             as Binary (op: BinaryOp), named (op), for (op)
             gives [shaped(a, a.shape.broadcast(&b.shape)?)]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Compares two tensors of one dtype that broadcast; gives bool.
         core compare(op: CompareOp, a: tensor, b: tensor) -> one
@@ -67,7 +71,8 @@ macro_rules! for_each_op {
         core reduce(op: ReduceOp, x: tensor, axes: Axes, keepdims: bool) -> one
             as Reduce { op: ReduceOp, axes: Axes, keepdims: bool }, named (op), for (op)
             gives [shaped(x, x.shape.reduced(*axes, *keepdims))]
-            saves (op);
+            saves (op)
+            steps (op.gradient_takes_steps());
 
         /// Position of the extreme along an axis, i64.
         core arg_reduce(op: ArgOp, x: tensor, axis: usize, keepdims: bool) -> one
@@ -188,7 +193,8 @@ macro_rules! for_each_op {
         fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
             as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
             gives [x]
-            saves (op.saved_with_scalar(*reverse));
+            saves (op.saved_with_scalar(*reverse))
+            steps (op.gradient_takes_steps_with_scalar(*reverse));
 
         /// [`Backend::compare`] with a number, converted to the tensor's dtype, on the right.
         fused compare_scalar(op: CompareOp, x: tensor, scalar: Scalar) -> one
@@ -534,7 +540,7 @@ macro_rules! op_tensors {
 macro_rules! call_methods {
     () => { $crate::for_each_op! { $crate::call_methods } };
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)?;)*) => { $(
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)? $(steps $steps:tt)?;)*) => { $(
         #[inline]
         fn $method($($x: $crate::op_parameter!(Self::Tensor, $type)),*) -> $crate::Result<$crate::op_results!(Self::Tensor, $count)> {
             let outputs = Self::call($crate::op_value!($variant $fields), $crate::op_tensors!([] [] $(($x $type))*))?;
@@ -546,7 +552,7 @@ macro_rules! call_methods {
 /// Makes the macro that finds a row by its name.
 macro_rules! find_rows {
     ($dollar:tt $($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
-        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)?;)*) => {
+        as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         /// [`op_method!`] for the op of this name, with its parameters and the number of its results.
         #[doc(hidden)]
         #[macro_export]

@@ -8,7 +8,7 @@ mod fused;
 mod movement;
 mod reduction;
 
-use polygrad_core::{Backend, BinaryOp, Error, ErrorKind, Op, ReduceOp, Result, Shape, UnaryOp};
+use polygrad_core::{Backend, BinaryOp, Error, ErrorKind, Op, Result, Shape};
 use smallvec::{SmallVec, smallvec};
 
 use crate::Tensor;
@@ -101,7 +101,10 @@ pub(crate) fn apply<B: Backend>(
 /// The rules for f16 and bf16: those of several steps run in f32, as the ops themselves do, and round once.
 #[cold]
 fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
-    if !takes_steps(op, c) {
+    // A product's gradient is another one, and its sum where an input was broadcast.
+    let is_product =
+        || matches!(op, Op::Binary(BinaryOp::Mul)) && c.call.inputs.iter().all(|x| x.shape == c.grad.shape());
+    if !op.gradient_takes_steps() || is_product() {
         return table(op, c);
     }
     let dtype = c.grad.dtype();
@@ -123,30 +126,6 @@ fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         }
     }
     Ok(passed)
-}
-
-/// Whether a row makes a gradient in several steps that round or overflow; of fused ops the backend's gradient is one step.
-fn takes_steps<B: Backend>(op: &Op, c: &Context<'_, B>) -> bool {
-    use UnaryOp as U;
-    match op {
-        Op::Unary(op) => !matches!(
-            op,
-            U::Neg | U::Abs | U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc | U::Exp | U::Log | U::Relu
-        ),
-        // A product, and its sum where an input was broadcast.
-        Op::Binary(BinaryOp::Mul) => c.call.inputs.iter().any(|input| input.shape != c.grad.shape()),
-        Op::Binary(op) => !matches!(
-            op,
-            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Maximum | BinaryOp::Minimum
-        ),
-        Op::BinaryScalar { op, reverse, .. } => match op {
-            BinaryOp::Div | BinaryOp::Remainder => *reverse,
-            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum => false,
-            _ => true,
-        },
-        Op::Reduce { op, .. } => matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod),
-        _ => false,
-    }
 }
 
 fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
