@@ -1,10 +1,10 @@
 //! Functions of two elements, comparisons, choices and conversions.
 
 use candle_core::Tensor;
-use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Scalar, Shape, dispatch_dtype};
+use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Scalar, Shape, collect, dispatch_dtype};
 
 use crate::CandleTensor;
-use crate::engine::{collect, engine};
+use crate::engine::engine;
 use crate::movement::expand;
 use crate::support::{refused_dtype, unknown};
 use crate::tensor::{candle_dtype, only_cpu};

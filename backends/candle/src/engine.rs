@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use candle_core::Error as CandleError;
-use polygrad_core::{DType, Error, ErrorKind, Result};
+use polygrad_core::{DType, Error, ErrorKind, Result, room};
 
 /// Below this many bytes memory is there, or nothing is.
 const SMALL: usize = 1 << 26;
@@ -44,33 +44,17 @@ pub(crate) fn afford(elements: usize, dtype: DType) -> Result<()> {
     match elements.checked_mul(dtype.size()) {
         Some(bytes) if bytes < SMALL => Ok(()),
         Some(bytes) => room::<u8>(bytes).map(drop),
-        None => Err(no_memory(elements)),
+        None => Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!("no memory for {elements} elements"),
+        )),
     }
-}
-
-/// An empty vector with room for `count` values. Too little memory is an error, where `Vec` would end the process.
-pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(count)
-        .map_err(|e| no_memory(count).with_source(e))?;
-    Ok(out)
-}
-
-fn no_memory(count: usize) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("no memory for {count} elements"))
 }
 
 /// A vector of one value.
 pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
     let mut out = room(count)?;
     out.resize(count, value);
-    Ok(out)
-}
-
-/// The items of an iterator that knows how many there are.
-pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
-    let mut out = room(items.len())?;
-    out.extend(items);
     Ok(out)
 }
 

@@ -7,7 +7,7 @@ use crate::CandleTensor;
 use crate::binary::cast;
 use crate::engine::engine;
 use crate::movement::{pick, slice};
-use crate::values::{Item, rows};
+use crate::values::Item;
 
 /// Fails where an index is outside its axis: candle lets negative ones wrap around, and the largest
 /// stands for "none" there.
@@ -118,7 +118,7 @@ fn spread<T: Item>(
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
-    rows(&Layout::strided(index.shape(), &others, 0), |start, count, step| {
+    Layout::strided(index.shape(), &others, 0).rows(|start, count, step| {
         for i in 0..count {
             let place = indices[at] as usize * along + start + i * step as usize;
             out[place] = rule(out[place], src[at]);

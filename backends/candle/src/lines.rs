@@ -5,10 +5,9 @@
 
 use std::cmp::Ordering;
 
-use polygrad_core::{ArgOp, Axes, Element, Result, dispatch_dtype};
+use polygrad_core::{ArgOp, Axes, Element, Result, dispatch_dtype, room};
 
 use crate::CandleTensor;
-use crate::engine::room;
 use crate::movement::permute;
 use crate::reduce::{Total, is_nan};
 use crate::support::unknown;

@@ -1,9 +1,9 @@
 //! Ops that move elements without looking at them.
 
 use candle_core::Tensor;
-use polygrad_core::{Axes, Element, Error, Result, Scalar, Shape, SliceRange, dispatch_dtype};
+use polygrad_core::{Axes, Element, Error, Result, Scalar, Shape, SliceRange, collect, dispatch_dtype};
 
-use crate::engine::{afford, collect, engine};
+use crate::engine::{afford, engine};
 use crate::tensor::CandleTensor;
 use crate::values::Item;
 
@@ -107,7 +107,7 @@ fn framed<T: Item>(x: &CandleTensor, padding: &[(usize, usize)], shape: Shape, v
         .sum();
     let target = polygrad_core::Layout::strided(inner, &strides[..inner.rank()], first as usize);
     let mut at = 0;
-    crate::values::rows(&target, |start, count, _| {
+    target.rows(|start, count, _| {
         out[start..start + count].copy_from_slice(&values[at..at + count]);
         at += count;
     });

@@ -1,8 +1,8 @@
 //! Layer normalisation, a line at a time.
 
-use polygrad_core::{Result, Shape, decompose};
+use polygrad_core::{Result, Shape, decompose, room};
 
-use crate::engine::{filled, room};
+use crate::engine::filled;
 use crate::values::{HostView, Real, Wide, floats};
 use crate::{Candle, CandleTensor};
 

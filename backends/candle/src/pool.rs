@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use polygrad_core::{Error, PoolParams, Result, Shape, dispatch_dtype};
+use polygrad_core::{Error, PoolParams, Result, Shape, dispatch_dtype, room};
 
 use crate::CandleTensor;
-use crate::engine::{filled, room};
+use crate::engine::filled;
 use crate::lines::replaces;
 use crate::support::refused_dtype;
 use crate::values::{Item, floats};

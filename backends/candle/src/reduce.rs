@@ -1,11 +1,11 @@
 //! Reductions over axes. candle's sums add up one after the other and its extremes drop NaN, so that the
 //! loops are ours on CPUs.
 
-use polygrad_core::{Axes, DType, Element, ReduceOp, Result, Scalar, dispatch_dtype};
+use polygrad_core::{Axes, DType, Element, ReduceOp, Result, Scalar, dispatch_dtype, room};
 
 use crate::CandleTensor;
 use crate::binary::cast;
-use crate::engine::{engine, filled, room};
+use crate::engine::{engine, filled};
 use crate::movement::reshape;
 use crate::support::{refused_dtype, unknown};
 use crate::tensor::only_cpu;

@@ -1,8 +1,8 @@
 //! Softmax and cross entropy, a line at a time.
 
-use polygrad_core::{CrossEntropyParams, Error, Result, Shape, decompose};
+use polygrad_core::{CrossEntropyParams, Error, Result, Shape, decompose, room};
 
-use crate::engine::{filled, room};
+use crate::engine::filled;
 use crate::reduce::is_nan;
 use crate::values::{Real, Wide, floats};
 use crate::{Candle, CandleTensor};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{DType as CandleDType, Tensor};
-use polygrad_core::{DType, Element, Error, HostTensor, Result, Scalar, Shape, dispatch_dtype};
+use polygrad_core::{DType, Element, Error, HostTensor, Result, Scalar, Shape, dispatch_dtype, room};
 
 use crate::CandleDevice;
-use crate::engine::{afford, engine, filled, room};
+use crate::engine::{afford, engine, filled};
 use crate::support::refused;
 use crate::values::Item;
 

@@ -9,7 +9,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use candle_core::{CpuStorage, InplaceOp1, Storage, StorageRef, WithDType};
 use polygrad_core::{Element, Error, Layout, Result, Shape, bf16, f16};
 
-use crate::engine::{engine, room};
+use crate::engine::engine;
 use crate::tensor::{CandleTensor, only_cpu};
 
 /// A Rust type of elements, and what candle stores for it.
@@ -230,48 +230,7 @@ impl HostView<'_> {
 
     /// The elements in row-major order: where they lie if they lie so, else a copy.
     pub(crate) fn values<T: Item>(&self) -> Result<Cow<'_, [T]>> {
-        let (memory, layout) = (self.memory::<T>()?, &self.layout);
-        let (start, count) = (layout.offset(), layout.shape().numel());
-        if layout.is_contiguous() {
-            return Ok(Cow::Borrowed(if count == 0 {
-                &[]
-            } else {
-                &memory[start..start + count]
-            }));
-        }
-        self.arranged(layout).map(Cow::Owned)
-    }
-
-    /// The elements that a layout over this memory shows.
-    pub(crate) fn arranged<T: Item>(&self, layout: &Layout) -> Result<Vec<T>> {
-        let memory = self.memory::<T>()?;
-        let mut out = room(layout.shape().numel())?;
-        rows(layout, |start, count, step| match step {
-            0 => out.resize(out.len() + count, memory[start]),
-            1 => out.extend_from_slice(&memory[start..start + count]),
-            _ => out.extend((0..count).map(|i| memory[start.wrapping_add_signed(i as isize * step)])),
-        });
-        Ok(out)
-    }
-}
-
-/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many
-/// elements it has and how far apart they are.
-pub(crate) fn rows(layout: &Layout, mut row: impl FnMut(usize, usize, isize)) {
-    fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
-        match (dims, strides) {
-            ([dim, dims @ ..], [stride, strides @ ..]) if !dims.is_empty() => {
-                for i in 0..*dim as isize {
-                    walk(dims, strides, at + i * stride, row);
-                }
-            }
-            ([dim], [stride]) => row(at as usize, *dim, *stride),
-            _ => row(at as usize, 1, 1),
-        }
-    }
-    if layout.shape().numel() > 0 {
-        let (dims, strides) = (layout.shape().dims(), layout.strides());
-        walk(dims, strides, layout.offset() as isize, &mut row);
+        self.layout.values(self.memory()?)
     }
 }
 
@@ -288,7 +247,7 @@ pub(crate) fn around(shape: &Shape, first: usize, last: usize) -> (usize, usize,
 /// A tensor that one of our loops makes out of the elements of another.
 pub(crate) fn map<T: Item, R: Item>(op: &'static str, x: &CandleTensor, f: impl Fn(T) -> R) -> Result<CandleTensor> {
     let held = x.held(op)?;
-    let values = crate::engine::collect(held.values::<T>()?.iter().map(|&x| f(x)))?;
+    let values = polygrad_core::collect(held.values::<T>()?.iter().map(|&x| f(x)))?;
     CandleTensor::of(x.shape(), values, &x.device())
 }
 

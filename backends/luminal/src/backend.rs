@@ -2,11 +2,11 @@
 
 use polygrad_core::{
     Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor,
-    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    PoolParams, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, collect, decompose,
 };
 
 use crate::support::typed;
-use crate::values::{Values, collect};
+use crate::values::Values;
 use crate::{LuminalDevice, LuminalTensor, elementwise, index, matmul, movement, pending, reduce, support, window};
 
 /// The backend: a type without values, whose methods are the ops.

@@ -5,13 +5,13 @@
 
 use std::f32::consts::LN_2;
 
-use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Shape, UnaryOp};
+use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Shape, UnaryOp, collect};
 
 use crate::kernel;
 use crate::primitive::{self, Primitive, over_memory};
 use crate::support::{refused, typed, unknown};
 use crate::tensor::LuminalTensor;
-use crate::values::{Item, View, collect};
+use crate::values::{Item, View};
 
 pub(crate) fn unary(op: UnaryOp, x: &LuminalTensor) -> Result<LuminalTensor> {
     let (name, dtype) = (op.name(), x.dtype());

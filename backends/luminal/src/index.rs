@@ -1,12 +1,12 @@
 //! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside
 //! its axis is found when the node runs.
 
-use polygrad_core::{DType, Element, Error, Layout, Result, SliceRange};
+use polygrad_core::{DType, Element, Error, Layout, Result, SliceRange, collect, room};
 
 use crate::kernel;
 use crate::support::{refused, typed};
 use crate::tensor::LuminalTensor;
-use crate::values::{Item, View, collect, room, rows};
+use crate::values::{Item, View};
 
 pub(crate) fn gather(x: &LuminalTensor, axis: usize, index: &LuminalTensor) -> Result<LuminalTensor> {
     typed!("gather", x.dtype(), T => {
@@ -131,7 +131,7 @@ fn places(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
-    rows(&Layout::strided(*index.shape(), &others, 0), |start, count, step| {
+    Layout::strided(*index.shape(), &others, 0).rows(|start, count, step| {
         for (i, place) in places[at..at + count].iter_mut().enumerate() {
             *place = *place * along + start + i * step as usize;
         }

@@ -4,10 +4,10 @@ use luminal::graph::Graph;
 use luminal::graph_tensor::GraphTensor;
 use luminal::shape::{ConstShape, Shape as GraphShape};
 use luminal::tensor::Tensor as GraphValue;
-use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
+use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape, room};
 
 use crate::LuminalTensor;
-use crate::values::{Values, room};
+use crate::values::Values;
 
 /// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is
 /// computed if it is not yet, and copied: luminal's graphs own their values.

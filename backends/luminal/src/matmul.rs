@@ -5,13 +5,12 @@ use luminal::prelude::MatMul2D;
 use luminal::shape::ShapeTracker;
 use luminal::shape::symbolic::Expression;
 use luminal::tensor::Tensor;
-use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape};
+use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape, room};
 
 use crate::kernel;
 use crate::movement::{expand, reshape};
 use crate::primitive::product;
 use crate::tensor::LuminalTensor;
-use crate::values::room;
 
 /// Of f32.
 pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {

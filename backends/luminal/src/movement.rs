@@ -1,11 +1,11 @@
 //! Ops that move elements without looking at them. Views change the layout alone.
 
-use polygrad_core::{Axes, DType, Element, Error, Result, Scalar, Shape, SliceRange};
+use polygrad_core::{Axes, DType, Element, Error, Result, Scalar, Shape, SliceRange, room};
 
 use crate::kernel::{self, Kernel};
 use crate::support::typed;
 use crate::tensor::{LuminalTensor, Recorded};
-use crate::values::{Item, View, room};
+use crate::values::{Item, View};
 
 /// How many inputs a node of luminal can have is counted in 8 bits.
 const MAX_INPUTS: usize = 200;
@@ -63,7 +63,7 @@ pub(crate) fn padded<T: Item>(x: &View<'_>, padding: &[(usize, usize)], value: T
     let target = polygrad_core::Layout::contiguous(shape).slice(&inside);
     let values = x.values::<T>()?;
     let mut at = 0;
-    crate::values::rows(&target, |start, count, _| {
+    target.rows(|start, count, _| {
         out[start..start + count].copy_from_slice(&values[at..at + count]);
         at += count;
     });

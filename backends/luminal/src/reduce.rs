@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use polygrad_core::{ArgOp, Axes, BinaryOp, DType, Element, ReduceOp, Result, Scalar, Shape};
+use polygrad_core::{ArgOp, Axes, BinaryOp, DType, Element, ReduceOp, Result, Scalar, Shape, collect, room};
 
 use crate::elementwise::binary;
 use crate::kernel::{self, Kernel};
@@ -13,7 +13,7 @@ use crate::movement::{permute, reshape};
 use crate::primitive;
 use crate::support::{refused, typed, unknown};
 use crate::tensor::{LuminalTensor, Recorded};
-use crate::values::{Item, collect, room};
+use crate::values::Item;
 
 /// How many terms luminal adds up one after the other, in f32: few enough to be accurate.
 const BLOCK: usize = 64;

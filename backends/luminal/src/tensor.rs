@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-use polygrad_core::{DType, HostTensor, Layout, Result, Scalar, Shape};
+use polygrad_core::{DType, HostTensor, Layout, Result, Scalar, Shape, room};
 
 use crate::kernel::Kernel;
 use crate::pending::{self, Failure};
 use crate::primitive::Primitive;
 use crate::support::typed;
-use crate::values::{Item, Values, View, room};
+use crate::values::{Item, Values, View};
 
 /// A tensor in host memory that is computed when it is read. Cloning it or taking a view of it shares what is computed.
 #[derive(Clone)]

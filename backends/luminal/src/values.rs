@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use luminal::tensor::{Data, Tensor};
-use polygrad_core::{DType, Element, Error, ErrorKind, HostTensor, Layout, Result, Shape};
+use polygrad_core::{DType, Element, Error, HostTensor, Layout, Result, Shape, collect};
 
 use crate::support::typed;
 
@@ -174,56 +174,6 @@ impl<'a> View<'a> {
 
     /// The elements in row-major order: where they lie if they lie so, else a copy.
     pub(crate) fn values<T: Item>(&self) -> Result<Cow<'a, [T]>> {
-        let values = self.memory::<T>()?;
-        let (start, count) = (self.layout.offset(), self.shape().numel());
-        if self.layout.is_contiguous() {
-            return Ok(Cow::Borrowed(if count == 0 {
-                &[]
-            } else {
-                &values[start..start + count]
-            }));
-        }
-        let mut out = room(count)?;
-        rows(&self.layout, |start, count, step| match step {
-            0 => out.resize(out.len() + count, values[start]),
-            1 => out.extend_from_slice(&values[start..start + count]),
-            _ => out.extend((0..count).map(|i| values[start.wrapping_add_signed(i as isize * step)])),
-        });
-        Ok(Cow::Owned(out))
+        self.layout.values(self.memory()?)
     }
-}
-
-/// Walks over a layout's elements in row-major order, a row of the last axis at a time: where it starts, how many
-/// elements it has and how far apart they are.
-pub(crate) fn rows(layout: &Layout, mut row: impl FnMut(usize, usize, isize)) {
-    fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
-        match (dims, strides) {
-            ([dim, dims @ ..], [stride, strides @ ..]) if !dims.is_empty() => {
-                for i in 0..*dim as isize {
-                    walk(dims, strides, at + i * stride, row);
-                }
-            }
-            ([dim], [stride]) => row(at as usize, *dim, *stride),
-            _ => row(at as usize, 1, 1),
-        }
-    }
-    if layout.shape().numel() > 0 {
-        let (dims, strides) = (layout.shape().dims(), layout.strides());
-        walk(dims, strides, layout.offset() as isize, &mut row);
-    }
-}
-
-/// An empty vector with room for `count` values. Too little memory is an error, where `Vec` would end the process.
-pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(count)
-        .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("no memory for {count} elements")).with_source(e))?;
-    Ok(out)
-}
-
-/// The items of an iterator that knows how many there are.
-pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
-    let mut out = room(items.len())?;
-    out.extend(items);
-    Ok(out)
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use luminal::tensor::Tensor;
-use polygrad_core::{Axes, ConvParams, DType, Error, Layout, PoolParams, Result, Scalar, Shape};
+use polygrad_core::{Axes, ConvParams, DType, Error, Layout, PoolParams, Result, Scalar, Shape, collect, room};
 
 use crate::kernel::{self, Kernel};
 use crate::matmul::batched;
@@ -12,7 +12,7 @@ use crate::primitive::product;
 use crate::reduce::replaces;
 use crate::support::refused;
 use crate::tensor::{LuminalTensor, Recorded};
-use crate::values::{Item, Slice, View, collect, room};
+use crate::values::{Item, Slice, View};
 
 /// A position in the border of the input.
 const BORDER: i64 = -1;

@@ -242,17 +242,30 @@ impl HostTensor {
     }
 }
 
-/// An empty list with room for so many elements.
-pub(crate) fn room<T: Element>(count: usize) -> Result<Vec<T>> {
+/// An empty vector with room for so many elements. Too little memory is an error, where `Vec` would end the process.
+///
+/// # Errors
+/// When memory runs out.
+pub fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(count).map_err(|_| {
         let bytes = count.saturating_mul(size_of::<T>());
         Error::new(
             ErrorKind::OutOfMemory,
-            format!("{bytes} bytes of host memory could not be had"),
+            format!("no memory for {count} elements, {bytes} bytes of the host's"),
         )
     })?;
     Ok(memory)
+}
+
+/// The items of an iterator that knows how many there are, in [`room`] for them.
+///
+/// # Errors
+/// When memory runs out.
+pub fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut out = room(items.len())?;
+    out.extend(items);
+    Ok(out)
 }
 
 impl fmt::Debug for HostTensor {

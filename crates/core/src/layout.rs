@@ -1,6 +1,8 @@
 //! Where the elements of a tensor lie in a buffer.
 
-use crate::{Axes, MAX_RANK, Shape, SliceRange};
+use std::borrow::Cow;
+
+use crate::{Axes, MAX_RANK, Result, Shape, SliceRange, room};
 
 /// A shape with strides and an offset, all in elements. Strides may be 0 (expanded) or negative (reversed).
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +69,47 @@ impl Layout {
             }
         }
         true
+    }
+
+    /// Walks over the elements in row-major order, a row of the last axis at a time: where it starts, how many elements
+    /// it has and how far apart they are.
+    pub fn rows(&self, mut row: impl FnMut(usize, usize, isize)) {
+        fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
+            match (dims, strides) {
+                ([dim, dims @ ..], [stride, strides @ ..]) if !dims.is_empty() => {
+                    for i in 0..*dim as isize {
+                        walk(dims, strides, at + i * stride, row);
+                    }
+                }
+                ([dim], [stride]) => row(at as usize, *dim, *stride),
+                _ => row(at as usize, 1, 1),
+            }
+        }
+        if self.shape.numel() > 0 {
+            walk(self.shape.dims(), self.strides(), self.offset as isize, &mut row);
+        }
+    }
+
+    /// The elements of a buffer in row-major order: where they lie if they lie so, else a copy.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn values<'a, T: Copy>(&self, buffer: &'a [T]) -> Result<Cow<'a, [T]>> {
+        let count = self.shape.numel();
+        if self.is_contiguous() {
+            return Ok(Cow::Borrowed(if count == 0 {
+                &[]
+            } else {
+                &buffer[self.offset..self.offset + count]
+            }));
+        }
+        let mut out = room(count)?;
+        self.rows(|start, count, step| match step {
+            0 => out.resize(out.len() + count, buffer[start]),
+            1 => out.extend_from_slice(&buffer[start..start + count]),
+            _ => out.extend((0..count).map(|i| buffer[start.wrapping_add_signed(i as isize * step)])),
+        });
+        Ok(Cow::Owned(out))
     }
 
     /// Axes reordered: output axis `i` is input axis `axes[i]`.

@@ -48,7 +48,7 @@ pub use error::FailedLayer;
 pub use error::{Error, ErrorKind, Operand, Result};
 pub use frames::Frame;
 pub use half::{bf16, f16};
-pub use host::{HostBytes, HostTensor};
+pub use host::{HostBytes, HostTensor, collect, room};
 #[doc(hidden)]
 pub use inventory;
 pub use layout::Layout;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use polygrad_core::{DType, Element, Error, ErrorKind, HostTensor, Result, Scalar, Shape, dispatch_dtype};
+use polygrad_core::{DType, Element, Error, HostTensor, Result, Scalar, Shape, dispatch_dtype, room};
 
 use crate::{number, positions};
 
@@ -40,9 +40,7 @@ impl Values {
 
 /// `count` values, or an error where memory cannot be had.
 pub(crate) fn collect<T>(count: usize, mut value: impl FnMut(usize) -> Result<T>) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(count)
-        .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("no memory for {count} elements")).with_source(e))?;
+    let mut out = room(count)?;
     for i in 0..count {
         out.push(value(i)?);
     }

@@ -2,10 +2,9 @@
 
 use polygrad::backend::{
     Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams,
-    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, decompose,
+    ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, collect, decompose,
 };
 
-use crate::tensor::collect;
 use crate::{Toy, ToyDevice, ToyTensor, elementwise, index, matmul, movement, reduce, support, window};
 
 impl Backend for Toy {

@@ -2,11 +2,11 @@
 //!
 //! Floats are computed in f64 and rounded once, which for f32 gives the nearest number but for rare ties.
 
-use polygrad::backend::{BinaryOp, CompareOp, DType, Element, Result, UnaryOp};
+use polygrad::backend::{BinaryOp, CompareOp, DType, Element, Result, UnaryOp, collect};
 
 use crate::movement::expand;
 use crate::support::{refused, typed, unknown};
-use crate::tensor::{ToyTensor, collect};
+use crate::tensor::ToyTensor;
 
 pub(crate) fn unary(op: UnaryOp, x: &ToyTensor) -> Result<ToyTensor> {
     let (name, dtype) = (op.name(), x.dtype());

@@ -1,10 +1,10 @@
 //! Ops that follow an index tensor. Its values are the one thing that Polygrad does not check before it calls.
 
-use polygrad::backend::{Element, Error, Layout, Result, SliceRange};
+use polygrad::backend::{Element, Error, Layout, Result, SliceRange, collect, room};
 
 use crate::movement::slice;
 use crate::support::typed;
-use crate::tensor::{ToyTensor, collect, room, rows};
+use crate::tensor::ToyTensor;
 use crate::total::Total;
 
 pub(crate) fn gather(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<ToyTensor> {
@@ -79,7 +79,7 @@ fn places(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<Vec<usize>> {
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
-    rows(&Layout::strided(*index.shape(), &others, 0), |start, count, step| {
+    Layout::strided(*index.shape(), &others, 0).rows(|start, count, step| {
         for (i, place) in places[at..at + count].iter_mut().enumerate() {
             *place = *place * along + start + i * step as usize;
         }

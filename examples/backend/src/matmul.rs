@@ -2,11 +2,11 @@
 
 use std::ops::{Add, Mul};
 
-use polygrad::backend::{Axes, Element, Error, Layout, Result, Shape};
+use polygrad::backend::{Axes, Element, Error, Layout, Result, Shape, room};
 
 use crate::movement::permute;
 use crate::support::typed;
-use crate::tensor::{ToyTensor, room, rows};
+use crate::tensor::ToyTensor;
 
 /// How many rows of the right matrix are read before the next row of the left one: few enough to stay in the cache.
 const BLOCK: usize = 64;
@@ -45,7 +45,7 @@ fn transposed(x: &ToyTensor) -> Result<ToyTensor> {
 /// to those of the batch.
 fn starts(own: Shape, batch: Shape, size: usize) -> Vec<usize> {
     let mut starts = Vec::new();
-    rows(&Layout::contiguous(own).expand(batch), |start, count, step| {
+    Layout::contiguous(own).expand(batch).rows(|start, count, step| {
         starts.extend((0..count).map(|i| (start + i * step as usize) * size));
     });
     starts

@@ -1,9 +1,9 @@
 //! Ops that move elements without looking at them. Views change the layout alone.
 
-use polygrad::backend::{Axes, Element, Error, Result, Scalar, Shape, SliceRange};
+use polygrad::backend::{Axes, Element, Error, Result, Scalar, Shape, SliceRange, room};
 
 use crate::support::typed;
-use crate::tensor::{ToyTensor, room};
+use crate::tensor::ToyTensor;
 
 pub(crate) fn reshape(x: &ToyTensor, shape: Shape) -> Result<ToyTensor> {
     if let Some(layout) = x.layout().reshape(shape) {

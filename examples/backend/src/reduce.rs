@@ -4,12 +4,12 @@
 
 use std::cmp::Ordering;
 
-use polygrad::backend::{ArgOp, Axes, Element, ReduceOp, Result, Shape};
+use polygrad::backend::{ArgOp, Axes, Element, ReduceOp, Result, Shape, collect, room};
 
 use crate::index::gather;
 use crate::movement::permute;
 use crate::support::{refused, typed, unknown};
-use crate::tensor::{ToyTensor, collect, room};
+use crate::tensor::ToyTensor;
 use crate::total::Total;
 
 /// The order of the axes that has these last.

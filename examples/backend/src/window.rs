@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use polygrad::backend::{ConvParams, Element, Error, Layout, PoolParams, Result, Scalar, Shape};
+use polygrad::backend::{ConvParams, Element, Error, Layout, PoolParams, Result, Scalar, Shape, collect, room};
 
 use crate::matmul::matmul;
 use crate::movement::{pad, reshape};
 use crate::reduce::replaces;
 use crate::support::typed;
-use crate::tensor::{ToyTensor, collect, room};
+use crate::tensor::ToyTensor;
 use crate::total::Total;
 
 /// A position in the border of the input.

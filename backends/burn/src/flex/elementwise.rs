@@ -71,14 +71,10 @@ fn predicate(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
 }
 
 fn int_unary(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
-    let f: fn(i64) -> i64 = match op {
-        UnaryOp::Neg => i64::wrapping_neg,
-        UnaryOp::Abs => i64::wrapping_abs,
-        UnaryOp::Sign => i64::signum,
-        UnaryOp::Relu => |x| x.max(0),
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => return Ok(x.clone()),
-        _ => return Err(unknown(op.name())),
-    };
+    if matches!(op, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc) {
+        return Ok(x.clone());
+    }
+    let f = op.on_integers().ok_or_else(|| unknown(op.name()))?;
     Ok(BurnTensor::new(int_scalar_op(x.operand()?, 0, move |x, _| f(x))))
 }
 

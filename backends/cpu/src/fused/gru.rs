@@ -1,9 +1,9 @@
 //! A layer of a GRU over a whole sequence, as that of an LSTM: the input's part of all gates is one product, and each
 //! step takes the state's part and one pass for the cell, or two where the reset gate comes before the product.
 
-use polygrad_core::{BinaryOp, Layout, Result, Shape, SliceRange, decompose};
+use polygrad_core::{BinaryOp, Result, Shape, decompose};
 
-use super::vectors;
+use super::{state_after, vectors};
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Update};
 use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
@@ -104,13 +104,7 @@ pub(crate) fn gru(
         }
         before = to;
     }
-    let last = if reverse { 0 } else { steps - 1 };
-    let at = Layout::contiguous(Shape::from([steps, rows, size])).slice(&[
-        SliceRange::new(last, 1, 1),
-        SliceRange::full(rows),
-        SliceRange::full(size),
-    ]);
-    let hidden = outputs.with_layout(at).reshaped(Shape::from([rows, size]))?;
+    let hidden = state_after(if reverse { 0 } else { steps - 1 }, &outputs)?;
     Ok((outputs, hidden))
 }
 

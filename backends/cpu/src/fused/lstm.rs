@@ -1,9 +1,9 @@
 //! A layer of an LSTM over a whole sequence: the input's part of all gates is one product, and each step adds the
 //! state's part and applies the cell in one pass.
 
-use polygrad_core::{Layout, Result, Shape, decompose};
+use polygrad_core::{Result, Shape, decompose};
 
-use super::vectors;
+use super::{state_after, vectors};
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Update};
 use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
@@ -78,16 +78,9 @@ pub(crate) fn lstm(
         });
         before = to.0.cast_const();
     }
-    let last = if reverse { 0 } else { steps.saturating_sub(1) };
-    let hidden = if steps == 0 {
-        first
-    } else {
-        let at = Layout::contiguous(Shape::from([steps, rows, size])).slice(&[
-            polygrad_core::SliceRange::new(last, 1, 1),
-            polygrad_core::SliceRange::full(rows),
-            polygrad_core::SliceRange::full(size),
-        ]);
-        outputs.with_layout(at).reshaped(Shape::from([rows, size]))?
+    let hidden = match steps {
+        0 => first,
+        _ => state_after(if reverse { 0 } else { steps - 1 }, &outputs)?,
     };
     Ok((outputs, hidden, cells))
 }

@@ -14,7 +14,7 @@ pub(crate) mod optim;
 mod rows;
 pub(crate) mod softmax;
 
-use polygrad_core::{Axes, DType, Result};
+use polygrad_core::{Axes, DType, Result, Shape, SliceRange};
 
 use crate::CpuTensor;
 use crate::simd::Level;
@@ -48,6 +48,17 @@ fn back_from_rows(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
         return Ok(x.clone());
     }
     Ok(x.with_layout(x.layout().permute(last(rank, axis)?.inverse())))
+}
+
+/// The state `[N, H]` after one of the steps `[T, N, H]`, by a view.
+fn state_after(step: usize, states: &CpuTensor) -> Result<CpuTensor> {
+    let (rows, size) = (states.shape()[1], states.shape()[2]);
+    let at = states.layout().slice(&[
+        SliceRange::new(step, 1, 1),
+        SliceRange::full(rows),
+        SliceRange::full(size),
+    ]);
+    states.with_layout(at).reshaped(Shape::from([rows, size]))
 }
 
 /// The axes with one moved to the end.
