@@ -101,7 +101,6 @@ impl Served {
     }
 
     /// Sends SIGTERM, and gives what was said on standard error.
-    #[cfg(feature = "otel")]
     pub(crate) fn end_with_errors(mut self) -> String {
         self.terminate();
         let mut said = String::new();
