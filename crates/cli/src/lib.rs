@@ -43,7 +43,6 @@ mod lab;
 mod lab;
 mod onnx;
 mod outcome;
-mod plot;
 mod progress;
 mod rl;
 mod run;

@@ -44,6 +44,7 @@ const OURS: &[&str] = &[
     "polygrad_nn",
     "polygrad_null",
     "polygrad_onnx",
+    "polygrad_plot",
     "polygrad_reference",
     "polygrad_rl",
     "polygrad_serve",

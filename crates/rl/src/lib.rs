@@ -18,7 +18,6 @@
 //! # }
 //! ```
 
-mod canvas;
 mod check;
 mod env;
 mod envs;
@@ -38,7 +37,6 @@ mod vectorized;
 mod wrappers;
 pub mod zoo;
 
-pub use canvas::{Canvas, Colour, Point};
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
@@ -51,6 +49,7 @@ pub use policy::{
     PolicyState, QNetwork, QNetworkConfig,
 };
 pub use polygrad_core::Rng;
+pub use polygrad_plot::{Canvas, Colour, Point};
 pub use ppo::{
     AdvantageNorm, Annealed, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights,
     VTraceConfig, gae, ppo_loss, v_trace,

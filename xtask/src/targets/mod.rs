@@ -9,7 +9,7 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 14] = [
+const APPLE: [&str; 15] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -17,6 +17,7 @@ const APPLE: [&str; 14] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",
@@ -26,7 +27,7 @@ const APPLE: [&str; 14] = [
     "polygrad-cli",
 ];
 /// What is checked for WebAssembly.
-const WASM: [&str; 11] = [
+const WASM: [&str; 12] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -34,6 +35,7 @@ const WASM: [&str; 11] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",

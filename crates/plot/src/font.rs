@@ -1,11 +1,11 @@
 //! A small stroke font, so that a chart needs no font from the system.
 //!
-//! A glyph is a list of strokes on a grid: the top of capitals is y = 0, of small letters y = 4, the baseline y = 12, the
-//! lowest descender y = 16. A point is two base-36 digits, x and y. A stroke starts with its kind: `-` straight lines,
-//! `~` an open and `o` a closed quadratic B-spline (a curve that touches the middle of each side of its control polygon),
-//! `.` a dot.
+//! A glyph is a list of strokes on a grid: the top of capitals is y = 0, of small letters y = 4, the baseline y = 12,
+//! the lowest descender y = 16. A point is two base-36 digits, x and y. A stroke starts with its kind: `-` straight
+//! lines, `~` an open and `o` a closed quadratic B-spline (a curve that touches the middle of each side of its control
+//! polygon), `.` a dot.
 
-use super::canvas::Point;
+use crate::canvas::Point;
 
 /// Grid units from the top of capitals to the baseline.
 const CAP_HEIGHT: f32 = 12.0;
@@ -101,9 +101,8 @@ fn glyph(c: char) -> &'static str {
     }
 }
 
-/// Whether a character has a glyph of its own.
-#[cfg(test)]
-pub(crate) fn knows(c: char) -> bool {
+/// Whether a character has a glyph of its own; others are drawn as boxes.
+pub fn knows(c: char) -> bool {
     c == ' ' || glyph(c) != glyph('\u{0}')
 }
 

@@ -1,18 +1,18 @@
 //! The colours and the styles of text of all charts.
 
-use super::canvas::{Colour, Style};
+use crate::canvas::Colour;
+use crate::text::Style;
 
 /// What everything is drawn on.
-pub(crate) const GROUND: Colour = [255, 255, 255];
+pub const GROUND: Colour = [255, 255, 255];
 /// Headings, and names.
-pub(crate) const INK: Colour = [38, 43, 52];
+pub const INK: Colour = [38, 43, 52];
 /// Numbers along an axis.
-pub(crate) const FAINT: Colour = [112, 119, 130];
+pub const FAINT: Colour = [112, 119, 130];
 /// Lines across a chart.
-pub(crate) const GRID: Colour = [229, 232, 236];
+pub const GRID: Colour = [229, 232, 236];
 /// Colours that the colour-blind can tell apart (Okabe and Ito, "Color Universal Design", 2008).
-#[allow(dead_code, reason = "without the laboratory no chart has lines of many things")]
-pub(crate) const LINES: [Colour; 8] = [
+pub const LINES: [Colour; 8] = [
     [0, 114, 178],
     [213, 94, 0],
     [0, 158, 115],
@@ -24,19 +24,19 @@ pub(crate) const LINES: [Colour; 8] = [
 ];
 
 /// The title of a picture.
-pub(crate) const TITLE: Style = Style {
+pub const TITLE: Style = Style {
     size: 22.0,
     weight: 3.2,
     colour: INK,
 };
 /// The heading of a part.
-pub(crate) const HEADING: Style = Style {
+pub const HEADING: Style = Style {
     size: 18.0,
     weight: 2.4,
     colour: INK,
 };
 /// What stands along an axis.
-pub(crate) const LABEL: Style = Style {
+pub const LABEL: Style = Style {
     size: 15.0,
     weight: 1.9,
     colour: FAINT,

@@ -11,10 +11,11 @@ pub type Colour = [u8; 3];
 /// Heights within a row of pixels at which a polygon is looked at.
 const SAMPLES: usize = 4;
 
-/// A picture of RGB pixels, to draw lines, discs and polygons with smooth edges on. What is outside of it is left out.
+/// A picture of RGB pixels, to draw lines, discs and polygons with smooth edges on. What is outside of it is left
+/// out.
 ///
 /// ```
-/// use polygrad_rl::Canvas;
+/// use polygrad_plot::Canvas;
 ///
 /// let mut canvas = Canvas::new(60, 40, [255; 3]);
 /// canvas.view(600.0, 400.0);
@@ -50,7 +51,8 @@ impl Canvas {
         }
     }
 
-    /// Takes points and sizes from here on as those of a picture of another extent, which is in the middle of this one, as large as it fits.
+    /// Takes points and sizes from here on as those of a picture of another extent, which is in the middle of this one,
+    /// as large as it fits.
     pub fn view(&mut self, width: f32, height: f32) {
         let (own_width, own_height) = (self.width as f32, self.height as f32);
         self.scale = (own_width / width).min(own_height / height);
