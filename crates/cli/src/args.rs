@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+pub(crate) use polygrad_console::arguments::positive;
 
 use crate::images::config::Model;
 use crate::onnx::Given;
@@ -330,13 +331,6 @@ pub(crate) struct ExportRun {
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
-}
-
-pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err("give a whole number, 1 or more".into()),
-    }
 }
 
 /// `2GB`, `512MiB`, `1000000`.

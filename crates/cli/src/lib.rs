@@ -20,8 +20,9 @@
 //! The cargo feature `cpu`, on by default, is Polygrad's own CPU backend.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(not(all(feature = "lab", feature = "serve")))]
+mod absent;
 mod args;
-mod backend;
 mod chargpt;
 mod command;
 mod convert;
@@ -33,7 +34,6 @@ mod dashboard;
 mod data;
 mod devices;
 mod evaluation;
-mod failure;
 mod images;
 mod kind;
 #[cfg(feature = "lab")]
@@ -42,8 +42,6 @@ mod lab;
 #[path = "no_lab.rs"]
 mod lab;
 mod onnx;
-mod outcome;
-mod progress;
 mod rl;
 mod run;
 #[cfg(feature = "serve")]
@@ -53,7 +51,6 @@ mod serve;
 mod serve;
 mod table;
 mod task;
-mod team;
 mod train;
 mod trained;
 
@@ -61,6 +58,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use polygrad_console::{backend, failure, outcome, progress, team};
 
 use args::{Eval, Predict};
 use command::{Cli, Command};

@@ -9,7 +9,7 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 15] = [
+const APPLE: [&str; 16] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -24,6 +24,7 @@ const APPLE: [&str; 15] = [
     "polygrad-wgpu",
     "polygrad-conformance",
     "polygrad",
+    "polygrad-console",
     "polygrad-cli",
 ];
 /// What is checked for WebAssembly.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use polygrad::{Device, Error};
+use polygrad::Device;
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Engine, OnnxModel, Opset, Options};
 use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Signature, Source, hub};
@@ -181,17 +181,6 @@ fn recorded(folder: &Path) -> Result<Graph> {
         Kind::Rl => {
             let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
             rl::export::record(&trained, Opset::default(), true)
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let (message, fix) = failure.into_parts();
-        let error = Self::invalid(message);
-        match fix {
-            Some(fix) => error.with_hint(fix),
-            None => error,
         }
     }
 }
