@@ -16,6 +16,8 @@ mod debian;
 mod every_backend;
 mod gpu_bundle;
 mod instructions;
+#[cfg(test)]
+mod modules;
 mod mpi;
 mod nvrtc;
 mod onnx_judges;

@@ -51,6 +51,7 @@ const OURS: &[&str] = &[
     "polygrad_rl",
     "polygrad_serve",
     "polygrad_tensor",
+    "polygrad_testing",
     "polygrad_text",
     "polygrad_torch",
     "polygrad_train",

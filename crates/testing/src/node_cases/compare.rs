@@ -5,7 +5,7 @@ use polygrad_onnx::graph::ValueType;
 use polygrad_tensor::{Error, Result};
 
 /// As `numpy.testing.assert_allclose` has it, and of one shape and element type.
-pub(crate) fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Result<()> {
+pub fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Result<()> {
     if let (Some(found), Some(wanted)) = (found.as_sequence(), wanted.as_sequence()) {
         if found.len() != wanted.len() {
             return Err(Error::shape(format!("{} values, not {}", found.len(), wanted.len())));
@@ -48,7 +48,7 @@ pub(crate) fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Resu
 }
 
 /// Whether a value has the element type that the model says.
-pub(crate) fn fits(value: &Value, ty: Option<&ValueType>) -> Result<()> {
+pub fn fits(value: &Value, ty: Option<&ValueType>) -> Result<()> {
     match (value.element(), ty.and_then(ValueType::as_tensor)) {
         (Some(found), Some(ty)) if found != ty.element => Err(Error::dtype(format!("{found}, not {}", ty.element))),
         _ => Ok(()),

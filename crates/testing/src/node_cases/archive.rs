@@ -8,31 +8,41 @@ use polygrad_onnx::graph::Literal;
 use polygrad_tensor::Result;
 
 /// A value of a case, as the archive has it.
-pub(crate) enum Item {
+pub enum Item {
+    /// The tensor of this number.
     Tensor(usize),
+    /// Several in order.
     Sequence(Vec<Item>),
+    /// None.
     Absent,
 }
 
-/// One official case.
-pub(crate) struct Case {
-    pub(crate) name: String,
+/// One case: a model, inputs and the outputs for them.
+pub struct Case {
+    /// What it is called.
+    pub name: String,
     /// Whether it counts towards the bar for ordinary ops.
-    pub(crate) ordinary: bool,
-    pub(crate) rtol: f64,
-    pub(crate) atol: f64,
-    pub(crate) model: Vec<u8>,
-    pub(crate) sets: Vec<(Vec<Item>, Vec<Item>)>,
+    pub ordinary: bool,
+    /// How far a result may be off, as a share of it.
+    pub rtol: f64,
+    /// How far a result may be off besides.
+    pub atol: f64,
+    /// The ONNX file.
+    pub model: Vec<u8>,
+    /// Inputs, and outputs.
+    pub sets: Vec<(Vec<Item>, Vec<Item>)>,
 }
 
-pub(crate) struct Archive {
-    pub(crate) blobs: Vec<Vec<u8>>,
-    pub(crate) cases: Vec<Case>,
+/// A file of cases.
+pub struct Archive {
+    blobs: Vec<Vec<u8>>,
+    /// All of them.
+    pub cases: Vec<Case>,
 }
 
 impl Archive {
     /// Reads an archive; it is a part of the tests, so that a damaged one is a panic.
-    pub(crate) fn read(name: &str) -> Self {
+    pub fn read(name: &str) -> Self {
         let file = File::open(super::data().join(name)).expect("the archive of cases is checked in");
         let mut data = Vec::new();
         flate2::read::GzDecoder::new(file)
@@ -52,7 +62,11 @@ impl Archive {
         Self { blobs, cases }
     }
 
-    pub(crate) fn value(&self, item: &Item) -> Result<Value> {
+    /// A value of one of its cases.
+    ///
+    /// # Errors
+    /// A tensor that cannot be decoded.
+    pub fn value(&self, item: &Item) -> Result<Value> {
         Ok(match item {
             Item::Tensor(blob) => Literal::decode(self.blobs[*blob].clone())?.1.into(),
             Item::Sequence(items) => Value::sequence(items.iter().map(|item| self.value(item)).collect::<Result<_>>()?),

@@ -1,7 +1,6 @@
 //! One model of each kind, small, with weights that are far from where they began.
 
-#[path = "families.rs"]
-pub(crate) mod families;
+mod families;
 
 use std::sync::Arc;
 
@@ -20,14 +19,19 @@ use polygrad_rl::{
 };
 use polygrad_tensor::{DType, Device, PadMode, Result, Tensor};
 
-type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
+/// A forward pass.
+pub type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
 /// A model, how it is exported, and how it runs.
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) model: Box<dyn Module>,
-    pub(crate) export: Export,
-    pub(crate) run: Run,
+pub struct Case {
+    /// What it is called in messages and files.
+    pub name: &'static str,
+    /// The model.
+    pub model: Box<dyn Module>,
+    /// Its inputs and outputs.
+    pub export: Export,
+    /// Its forward pass.
+    pub run: Run,
 }
 
 /// Other values for all parameters and buffers, so that none is 0 or 1 by chance.
@@ -90,7 +94,7 @@ fn tokens(name: &str, below: i64) -> Input {
 }
 
 /// All of them.
-pub(crate) fn cases(device: &Device) -> Result<Vec<Case>> {
+pub fn cases(device: &Device) -> Result<Vec<Case>> {
     let mut all = convolutional(device)?;
     all.extend(recurrent(device)?);
     all.extend(attending(device)?);

@@ -1,11 +1,10 @@
 //! The official node cases of ONNX 1.23 as tests of a backend, one each.
 //!
 //! What is expected to fail is listed with its reason in crates/onnx/tests/data/expected_failures.txt, and for a backend NAME also in
-//! expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of another backend's crate take this module by its path,
-//! register the backend, and call [`run`].
+//! expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of a backend's crate register the backend, and call [`run`].
 
 mod archive;
-mod compare;
+pub mod compare;
 mod numbers;
 
 use std::collections::HashMap;
@@ -13,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-pub(crate) use archive::Archive;
-use archive::Case;
+pub use archive::{Archive, Case, Item};
 use libtest_mimic::{Arguments, Failed, Trial};
 use polygrad_onnx::graph::{ElementType, Graph, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
@@ -24,11 +22,11 @@ use polygrad_tensor::{Device, Error, Result};
 const BARS: (usize, usize) = (740, 1300);
 
 /// A test of all cases together: its name and itself.
-pub(crate) type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(), String>);
+pub type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(), String>);
 
 /// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said here or by the
 /// program's arguments; and what else is to be tested with them.
-pub(crate) fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
+pub fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
     let archive = Arc::new(Archive::read("node_cases.bin.gz"));

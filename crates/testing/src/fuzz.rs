@@ -1,5 +1,4 @@
-//! What fuzzers of files share: bytes are changed by a seed, and what they do to the reader is watched. Test programs of other crates take
-//! this file as a module.
+//! Fuzzers of files: bytes are changed by a seed, and what they do to the reader is watched.
 //!
 //! A fuzzer runs for POLYGRAD_FUZZ_SECONDS (5 by default) from POLYGRAD_FUZZ_SEED (0). What panics or takes too long is written to the
 //! temporary folder as `polygrad-fuzz-NAME-SEED`, and the program ends with 1. Where memory ends, the program ends at once: the last seed is
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A small generator: what matters is that a seed always gives the same.
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -28,7 +27,7 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }
@@ -37,7 +36,7 @@ impl Random {
 static NOW: Mutex<Option<(u64, Instant, Vec<u8>)>> = Mutex::new(None);
 
 /// Makes one file after the other and tries it out, until the time is over; says at the end how many there were.
-pub(crate) fn fuzz<C>(
+pub fn fuzz<C>(
     name: &'static str,
     mut change: impl FnMut(&mut Random) -> (C, Vec<u8>),
     mut try_out: impl FnMut(&C, &[u8]),
@@ -94,8 +93,7 @@ fn keep(name: &str, seed: u64, bytes: &[u8]) -> String {
 }
 
 /// Changes bytes without knowing what they mean: bits, pieces left out, put in or copied from another file, and numbers at which code breaks.
-#[allow(dead_code, reason = "not every fuzzer changes bytes alone")]
-pub(crate) fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+pub fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let at = random.below(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
     match random.below(8) {
         0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
@@ -127,8 +125,7 @@ pub(crate) fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rando
 }
 
 /// As [`change_bytes`], once or twice, and half of the time at the start or the end: there formats say where their values are.
-#[allow(dead_code, reason = "not every fuzzer changes bytes alone")]
-pub(crate) fn change_file(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+pub fn change_file(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..1 + random.below(2) {
         if random.below(2) == 0 && bytes.len() > 800 {
             let at = if random.below(2) == 0 { 0 } else { bytes.len() - 800 };

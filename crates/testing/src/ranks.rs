@@ -1,4 +1,4 @@
-//! Ranks that are lost at a collective, as by a kill. The tests of `polygrad-rl` have this file, too.
+//! Ranks that are lost at a collective, as by a kill.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use polygrad_train::{Event, Progress, RunFolder};
 
 /// A rank's end of a group, and of those that follow from it, which is gone for the others once it has made so many collectives.
 #[derive(Debug)]
-pub(crate) struct Mortal {
+pub struct Mortal {
     group: Mutex<Option<Arc<dyn Communicator>>>,
     place: (usize, usize, Duration),
     left: Arc<AtomicUsize>,
@@ -80,7 +80,7 @@ impl Communicator for Mortal {
 }
 
 /// Runs `f` on so many ranks, of which some are lost at their so-manieth collective; what each gives, and how many collectives it has made.
-pub(crate) fn mortals<R: Send>(
+pub fn mortals<R: Send>(
     size: usize,
     deaths: &[(usize, usize)],
     f: impl Fn(Arc<dyn Communicator>) -> R + Sync,
@@ -101,7 +101,7 @@ pub(crate) fn mortals<R: Send>(
 }
 
 /// When those who are left go on, copies what is in the folder of their run.
-pub(crate) fn copy(event: Event<'_>, progress: &Progress<'_>, to: &Path) {
+pub fn copy(event: Event<'_>, progress: &Progress<'_>, to: &Path) {
     if let (Event::Notice(notice), Some(from)) = (event, progress.run)
         && notice.contains("processes are left, and go on from the checkpoint")
     {
@@ -119,7 +119,7 @@ pub(crate) fn copy(event: Event<'_>, progress: &Progress<'_>, to: &Path) {
 }
 
 /// The rows of a run, but for their seconds.
-pub(crate) fn rows(path: &Path) -> Vec<String> {
+pub fn rows(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(RunFolder::new(path).metrics()).unwrap();
     let timeless = text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned());
     timeless.collect()

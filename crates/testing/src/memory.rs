@@ -1,7 +1,7 @@
-//! What the memory tests of several crates share.
+//! How much memory a test has taken, and on what size of files.
 
 /// The most memory that this process ever held, in bytes.
-pub(crate) fn peak() -> u64 {
+pub fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status
         .lines()
@@ -12,7 +12,7 @@ pub(crate) fn peak() -> u64 {
 }
 
 /// How many bytes to test with: what `POLYGRAD_MEMORY_MB` says, or else so many MB.
-pub(crate) fn size(megabytes: u64) -> u64 {
+pub fn size(megabytes: u64) -> u64 {
     let asked = std::env::var("POLYGRAD_MEMORY_MB").map(|text| text.parse().expect("POLYGRAD_MEMORY_MB is a number"));
     asked.unwrap_or(megabytes) << 20
 }
