@@ -1,4 +1,4 @@
-"""The models of crates/onnx/tests/export/zoo.rs as a user of PyTorch writes them: the same sizes, the same names in the state dict.
+"""The models of crates/testing/src/zoo/mod.rs as a user of PyTorch writes them: the same sizes, the same names in the state dict.
 
 Used by pytorch_exports.py and pytorch_judge.py.
 """

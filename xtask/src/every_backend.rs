@@ -1,10 +1,11 @@
 //! The picture of the README: the losses of one training run that goes on over all engines.
 
-use std::fs;
 use std::process::Stdio;
+use std::{fs, io};
 
-use crate::canvas::{Align, Canvas, Picture as _, Point, Style};
-use crate::colours::{FAINT, GRID, GROUND, HEADING, LABEL, LINES, TITLE};
+use polygrad_plot::colours::{FAINT, GROUND, HEADING, LINES, TITLE};
+use polygrad_plot::{Align, Axis, Canvas, Chart, Frame, Series};
+
 use crate::{cargo, torch};
 
 const FEATURES: &str = "compute,candle,burn,luminal";
@@ -74,64 +75,43 @@ fn losses(text: &str) -> Result<Vec<(String, Vec<f64>)>, String> {
 }
 
 /// A line through all losses, a stretch in a colour of its own for each engine.
-fn draw(engines: &[(String, Vec<f64>)]) -> Result<Vec<u8>, png::EncodingError> {
-    let all: Vec<f64> = engines.iter().flat_map(|(_, losses)| losses.iter().copied()).collect();
-    let top = (2.0 * all.iter().copied().fold(0.5, f64::max)).ceil() / 2.0;
-    let place = |step: f64, loss: f64| -> Point {
-        let (x, y) = (step / all.len() as f64, loss / top);
-        (LEFT + x as f32 * (RIGHT - LEFT), BOTTOM - y as f32 * (BOTTOM - TOP))
+fn draw(engines: &[(String, Vec<f64>)]) -> io::Result<Vec<u8>> {
+    let losses = engines.iter().flat_map(|(_, losses)| losses);
+    let points: Vec<(f64, f64)> = losses.enumerate().map(|(i, &loss)| (i as f64 + 0.5, loss)).collect();
+    let top = (2.0 * points.iter().map(|point| point.1).fold(0.5, f64::max)).ceil() / 2.0;
+    let mut chart = Chart {
+        heading: String::new(),
+        x: Axis::names((1..=points.len()).map(|step| step.to_string())).title("step"),
+        y: Axis::linear(0.0, top, (2.0 * top) as u8).grid(),
+        series: Vec::new(),
     };
+    let frame = Frame::new((LEFT, TOP), (RIGHT, BOTTOM));
     let mut canvas = Canvas::new(WIDTH as usize, HEIGHT as usize, GROUND);
     let title = "One training run that moves from engine to engine: the loss of each step";
     canvas.text(title, (LEFT, 56.0), Align::Left, TITLE);
-    for i in 0..=(2.0 * top) as usize {
-        let y = place(0.0, i as f64 / 2.0).1.round() + 0.5;
-        canvas.strokes(&[vec![(LEFT, y), (RIGHT, y)]], 1.0, GRID, 1.0);
-        canvas.text(
-            &format!("{:.1}", i as f64 / 2.0),
-            (LEFT - 16.0, y + 7.0),
-            Align::Right,
-            LABEL,
-        );
-    }
-    let mut dots = Vec::new();
-    let mut step = 0;
-    let mut last: Option<Point> = None;
+    let across = |step: usize| LEFT + step as f32 / points.len() as f32 * (RIGHT - LEFT);
+    let mut begin = 0;
     for ((name, losses), colour) in engines.iter().zip(LINES.into_iter().cycle()) {
-        let points: Vec<Point> = losses
-            .iter()
-            .enumerate()
-            .map(|(i, &loss)| place((step + i) as f64 + 0.5, loss))
-            .collect();
-        let (from, to) = (place(step as f64, 0.0).0, place((step + losses.len()) as f64, 0.0).0);
-        if step > 0 {
-            canvas.strokes(&[vec![(from, TOP - 40.0), (from, BOTTOM)]], 1.0, FAINT, 0.5);
-        }
-        canvas.text(
-            name,
-            ((from + to) / 2.0, TOP - 24.0),
-            Align::Centre,
-            Style { colour, ..HEADING },
-        );
-        let line: Vec<Point> = last.into_iter().chain(points.iter().copied()).collect();
-        canvas.strokes(&[line], 4.0, colour, 1.0);
-        // Drawn last, so that no line covers a dot.
-        dots.push((points.iter().map(|&point| vec![point]).collect::<Vec<_>>(), colour));
-        for (i, point) in points.iter().enumerate() {
-            canvas.text(
-                &(step + i + 1).to_string(),
-                (point.0, BOTTOM + 32.0),
-                Align::Centre,
-                LABEL,
+        let end = begin + losses.len();
+        // The line goes on from the last point of the engine before.
+        let line = points[begin.saturating_sub(1)..end].to_vec();
+        chart.series.push(Series::new("", colour, line).line(4.0, 1.0));
+        chart
+            .series
+            .push(Series::new("", colour, points[begin..end].to_vec()).dots(12.0, 1.0));
+        if begin > 0 {
+            canvas.strokes(
+                &[vec![(across(begin), TOP - 40.0), (across(begin), BOTTOM)]],
+                1.0,
+                FAINT,
+                0.5,
             );
         }
-        last = points.last().copied();
-        step += losses.len();
+        let middle = (across(begin) + across(end)) / 2.0;
+        canvas.text(name, (middle, TOP - 24.0), Align::Centre, HEADING.coloured(colour));
+        begin = end;
     }
-    for (dots, colour) in dots {
-        canvas.strokes(&dots, 12.0, colour, 1.0);
-    }
-    canvas.text("step", ((LEFT + RIGHT) / 2.0, BOTTOM + 70.0), Align::Centre, LABEL);
+    chart.draw(&mut canvas, &frame);
     canvas.to_png()
 }
 

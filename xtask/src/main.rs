@@ -9,21 +9,15 @@ mod blas;
 mod book;
 mod budget;
 mod cache;
-#[allow(dead_code, reason = "the charts of polygrad-cli use more of it")]
-#[path = "../../crates/cli/src/plot/canvas.rs"]
-mod canvas;
 mod cargo;
 mod chromium;
-#[path = "../../crates/cli/src/plot/colours.rs"]
-mod colours;
 mod cross;
 mod debian;
 mod every_backend;
-#[allow(dead_code, reason = "as for the canvas")]
-#[path = "../../crates/cli/src/plot/font.rs"]
-mod font;
 mod gpu_bundle;
 mod instructions;
+#[cfg(test)]
+mod modules;
 mod mpi;
 mod nvrtc;
 mod onnx_judges;
@@ -31,9 +25,6 @@ mod onnxruntime;
 mod packages;
 mod pytorch;
 mod serve_judges;
-#[allow(dead_code, unreachable_pub, reason = "it is a part of polygrad-rl's interface")]
-#[path = "../../crates/rl/src/canvas.rs"]
-mod shapes;
 mod table;
 mod targets;
 mod tests;

@@ -1,12 +1,10 @@
 //! The official node cases of ONNX on the backend that `Compute` makes of the driver, where there is an adapter.
 
-#[path = "../../../crates/onnx/tests/node_cases/suite/mod.rs"]
-mod suite;
-
 use std::process::ExitCode;
 
 use polygrad_core::compute::ComputeBackend;
 use polygrad_tensor::{Registry, Result};
+use polygrad_testing::node_cases as suite;
 use polygrad_wgpu::WgpuDriver;
 
 fn main() -> Result<ExitCode> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+pub(crate) use polygrad_console::arguments::positive;
 
 use crate::onnx::Given;
 use crate::run::config::{self, COUNTS};
@@ -30,9 +31,9 @@ pub(crate) struct Every {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
-    /// Train together with the other processes that a launcher has started, each with batches or environments of its own: mpi for those of
-    /// mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on them after
-    /// a minute
+    /// Train together with the other processes that a launcher has started, each with batches or environments of its
+    /// own: mpi for those of mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives
+    /// up on them after a minute
     #[arg(long, value_name = "ENGINE")]
     pub(crate) parallel: Option<String>,
 
@@ -140,7 +141,8 @@ pub(crate) struct Predict {
     /// The folder that `train` left
     pub(crate) run: PathBuf,
 
-    /// A PNG or JPEG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a table a CSV file
+    /// A PNG or JPEG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a
+    /// table a CSV file
     #[arg(value_name = "FILE")]
     pub(crate) input: PathBuf,
 
@@ -191,7 +193,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) time: Option<usize>,
 
-    /// What the model may take of memory in all, such as 2GB; little for a file of unknown origin [default: 3/4 of the machine's]
+    /// What the model may take of memory in all, such as 2GB; little for a file of unknown origin [default: 3/4 of the
+    /// machine's]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) max_memory: Option<usize>,
 
@@ -242,13 +245,6 @@ pub(crate) struct ExportRun {
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
-}
-
-pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err("give a whole number, 1 or more".into()),
-    }
 }
 
 /// `2GB`, `512MiB`, `1000000`.

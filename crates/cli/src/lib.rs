@@ -20,8 +20,9 @@
 //! The cargo feature `cpu`, on by default, is Polygrad's own CPU backend.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(not(all(feature = "lab", feature = "serve")))]
+mod absent;
 mod args;
-mod backend;
 mod chargpt;
 mod command;
 mod convert;
@@ -33,7 +34,6 @@ mod dashboard;
 mod data;
 mod devices;
 mod evaluation;
-mod failure;
 mod images;
 mod kind;
 #[cfg(feature = "lab")]
@@ -42,9 +42,6 @@ mod lab;
 #[path = "no_lab.rs"]
 mod lab;
 mod onnx;
-mod outcome;
-mod plot;
-mod progress;
 mod rl;
 mod run;
 #[cfg(feature = "serve")]
@@ -54,7 +51,6 @@ mod serve;
 mod serve;
 mod table;
 mod task;
-mod team;
 mod train;
 mod trained;
 
@@ -62,6 +58,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use polygrad_console::{backend, failure, outcome, progress, team};
 
 use args::{Eval, Predict};
 use command::{Cli, Command};
@@ -69,20 +66,23 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`, `list` or `devices`; with the
-/// feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`, `plan` or `returns`) with the backends in
+/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`,
+/// `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`, `plan` or
+/// `returns`) with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
 /// output and standard error.
 ///
-/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after Ctrl-C, 143 after SIGTERM and
-/// 129 after SIGHUP. Standard output that cannot be written is an error; that its reader has gone is none.
+/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after
+/// Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. Standard output that cannot be written is an error; that its reader
+/// has gone is none.
 pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
     if !matches!(command, Command::Serve(_)) {
-        // Where no thread can be had for it, what is left half-written goes when the folder is written to again; training asks once more.
+        // Where no thread can be had for it, what is left half-written goes when the folder is written to again;
+        // training asks once more.
         let _ = polygrad::train::end_on_signals(|| ());
     }
     end(match command {

@@ -1,44 +1,33 @@
-//! In place of the laboratory, in a build without the feature `lab`: its commands say how to get it.
+//! In place of the laboratory, in a build without the feature `lab`.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use crate::failure::{Failure, Result};
+use crate::absent::Words;
+use crate::failure::Result;
 use crate::outcome::Outcome;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(hide = true, disable_help_flag = true)]
-    Check(Line),
+    Check(Words),
     #[command(hide = true, disable_help_flag = true)]
-    Bench(Line),
+    Bench(Words),
     #[command(hide = true, disable_help_flag = true)]
-    Profile(Line),
+    Profile(Words),
     #[command(hide = true, disable_help_flag = true)]
-    Plan(Line),
+    Plan(Words),
     #[command(hide = true, disable_help_flag = true)]
-    Returns(Line),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Line {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<String>,
+    Returns(Words),
 }
 
 /// # Errors
 /// Always.
 pub(crate) fn run(command: &Command) -> Result<Outcome> {
-    let (name, Line { words }) = match command {
-        Command::Check(line) => ("check", line),
-        Command::Bench(line) => ("bench", line),
-        Command::Profile(line) => ("profile", line),
-        Command::Plan(line) => ("plan", line),
-        Command::Returns(line) => ("returns", line),
-    };
-    let line: String = words.iter().map(|word| format!(" {word}")).collect();
-    Err(
-        Failure::new(format!("`polygrad {name}` is not in this build")).fix(format!(
-            "switch the feature `lab` on: cargo run --release --features lab -- {name}{line}"
-        )),
-    )
+    Err(match command {
+        Command::Check(words) => words.refused("check", "lab"),
+        Command::Bench(words) => words.refused("bench", "lab"),
+        Command::Profile(words) => words.refused("profile", "lab"),
+        Command::Plan(words) => words.refused("plan", "lab"),
+        Command::Returns(words) => words.refused("returns", "lab"),
+    })
 }

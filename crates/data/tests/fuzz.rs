@@ -6,9 +6,6 @@
 //! (ulimit -v 1500000; POLYGRAD_FUZZ_SECONDS=3600 POLYGRAD_FUZZ_SEED=7 cargo test -p polygrad-data --test fuzz)
 //! ```
 
-#[path = "../../onnx/tests/fuzz/seeded.rs"]
-mod seeded;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -16,7 +13,7 @@ use std::path::Path;
 
 use polygrad_core::Result;
 use polygrad_data::{Dataset, Idx, ImageFolder, JsonLines, Parquet, Stream, Table, TableEncoder, WebDataset};
-use seeded::{Random, change_bytes, change_file};
+use polygrad_testing::fuzz::{self, Random, change_bytes, change_file};
 
 /// What reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,7 +207,7 @@ fn main() {
     }
     // How many were read to the end, of how many.
     let mut counts: BTreeMap<Reader, (u64, u64)> = BTreeMap::new();
-    seeded::fuzz(
+    fuzz::fuzz(
         "data",
         |random| change(&seeds, random),
         |&(reader, name), bytes| {

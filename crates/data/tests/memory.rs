@@ -4,9 +4,6 @@
 //! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
 //! and nothing is tested.
 
-#[path = "../../formats/tests/memory/peak.rs"]
-mod peak;
-
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +13,8 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use peak::{peak, size};
 use polygrad_data::{DataLoaderConfig, JsonLines, Parquet, WebDataset};
+use polygrad_testing::memory::{peak, size};
 
 /// What one run reads, and where it is.
 const RUN: &str = "POLYGRAD_MEMORY_RUN";

@@ -8,13 +8,11 @@
 
 #[path = "common/mod.rs"]
 mod common;
-#[path = "../../onnx/tests/fuzz/seeded.rs"]
-mod seeded;
 
 use std::fs;
 
 use polygrad_formats::{TensorFile, save};
-use seeded::{Random, change_bytes, change_file};
+use polygrad_testing::fuzz::{self, Random, change_bytes, change_file};
 
 /// A file, and if it is a checkpoint in an archive its pickle: changed alone and packed again, it
 /// gets past the checksums.
@@ -88,7 +86,7 @@ fn main() {
     }
     let (path, copy) = (folder.path().join("changed"), folder.path().join("copy.pt"));
     let (mut opened, mut read) = (0u64, 0u64);
-    seeded::fuzz(
+    fuzz::fuzz(
         "formats",
         |random| change(&seeds, random),
         |_, bytes| {

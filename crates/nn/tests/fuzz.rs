@@ -6,14 +6,11 @@
 //! (ulimit -v 1000000; POLYGRAD_FUZZ_SECONDS=3600 POLYGRAD_FUZZ_SEED=7 cargo test -p polygrad-nn --test fuzz)
 //! ```
 
-#[path = "../../onnx/tests/fuzz/seeded.rs"]
-mod seeded;
-
 use std::collections::BTreeMap;
 
 use polygrad_nn::StateDict;
 use polygrad_tensor::{DType, HostTensor, Shape};
-use seeded::{Random, change_bytes};
+use polygrad_testing::fuzz::{self, Random, change_bytes};
 
 fn tensor(dims: &[usize], dtype: DType) -> HostTensor {
     let shape = Shape::new(dims).expect("a small shape");
@@ -75,7 +72,7 @@ fn change(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 fn main() {
     let files = files();
     let mut read = 0u64;
-    seeded::fuzz(
+    fuzz::fuzz(
         "safetensors",
         |random| ((), change(&files, random)),
         |(), bytes| {

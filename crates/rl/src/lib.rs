@@ -20,7 +20,6 @@
 //! ```
 
 mod act;
-mod canvas;
 mod check;
 mod env;
 mod envs;
@@ -38,7 +37,6 @@ mod wrappers;
 pub mod zoo;
 
 pub use act::{EvaluateConfig, Evaluation, Play, Player, evaluate};
-pub use canvas::{Canvas, Colour, Point};
 pub use check::check_env;
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
@@ -48,6 +46,7 @@ pub use policy::{
     PolicyState, QNetwork, QNetworkConfig,
 };
 pub use polygrad_core::Rng;
+pub use polygrad_plot::{Canvas, Colour, Point};
 pub use ppo::{
     AdvantageNorm, Annealed, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights,
     VTraceConfig, gae, ppo_loss, v_trace,

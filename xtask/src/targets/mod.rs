@@ -9,7 +9,7 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 14] = [
+const APPLE: [&str; 16] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -17,16 +17,18 @@ const APPLE: [&str; 14] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",
     "polygrad-wgpu",
     "polygrad-conformance",
     "polygrad",
+    "polygrad-console",
     "polygrad-cli",
 ];
 /// What is checked for WebAssembly.
-const WASM: [&str; 11] = [
+const WASM: [&str; 12] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -34,6 +36,7 @@ const WASM: [&str; 11] = [
     "polygrad-formats",
     "polygrad-data",
     "polygrad-train",
+    "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
     "polygrad-compute",

@@ -1,13 +1,13 @@
 //! What a training run leaves behind.
 
 pub(crate) mod any_path;
-pub(crate) mod atomic;
 pub(crate) mod config;
 pub(crate) mod curves;
 
 use std::path::Path;
 
 use polygrad::train::RunFolder;
+pub(crate) use polygrad_console::atomic;
 
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;

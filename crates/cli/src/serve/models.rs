@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use polygrad::{Device, Error};
+use polygrad::Device;
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Engine, OnnxModel, Opset, Options};
 use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Signature, Source, hub};
@@ -152,7 +152,8 @@ impl Model for Served {
     fn trim(&self) {
         #[cfg(feature = "cpu")]
         polygrad::cpu::memory::flush();
-        // The allocator returns what was freed before when it next takes and frees a large block, which an idle server never does.
+        // The allocator returns what was freed before when it next takes and frees a large block, which an idle server
+        // never does.
         drop(std::hint::black_box(Vec::<u8>::with_capacity(64 << 20)));
     }
 
@@ -181,17 +182,6 @@ fn recorded(folder: &Path) -> Result<Graph> {
         Kind::Rl => {
             let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
             rl::export::record(&trained, Opset::default(), true)
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let (message, fix) = failure.into_parts();
-        let error = Self::invalid(message);
-        match fix {
-            Some(fix) => error.with_hint(fix),
-            None => error,
         }
     }
 }

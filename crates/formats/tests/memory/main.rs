@@ -4,14 +4,12 @@
 //! The files have 256 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
 //! and nothing is tested.
 
-mod peak;
-
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use peak::{peak, size};
 use polygrad_formats::TensorFile;
+use polygrad_testing::memory::{peak, size};
 
 #[path = "../common/mod.rs"]
 mod common;

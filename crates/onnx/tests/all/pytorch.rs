@@ -3,18 +3,13 @@
 //!
 //! scripts/pytorch_exports.py makes the archive. Each file is run with constants folded and without.
 
-#[path = "../node_cases/suite/archive.rs"]
-mod archive;
-#[path = "../node_cases/suite/compare.rs"]
-mod compare;
-
 use std::path::{Path, PathBuf};
 
-use archive::{Archive, Case};
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Dim, Graph, ValueType};
 use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Error, Result};
+use polygrad_testing::node_cases::{Archive, Case, compare};
 
 /// Every one of these is in the archive.
 const MODELS: [&str; 9] = [

@@ -4,12 +4,12 @@ mod errors;
 mod graphs;
 mod order;
 mod resample;
-mod zoo;
 
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{ExportOnnx, Opset};
 use polygrad_tensor::{Device, Result};
+use polygrad_testing::zoo;
 
 fn cpu() -> Device {
     Device::<Cpu>::default().into_any()

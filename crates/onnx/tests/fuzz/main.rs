@@ -1,7 +1,7 @@
 //! A fuzzer without a nightly compiler: official cases, changed byte by byte and field by field, loaded and run.
 //! Nothing may panic, take for ever or take all memory.
 //!
-//! `seeded` says how long it runs and from where. Longer, with a limit on memory:
+//! `polygrad_testing::fuzz` says how long it runs and from where. Longer, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-onnx --test fuzz --no-run
@@ -10,35 +10,21 @@
 //!
 //! The same seed changes the same case in the same way.
 
-// Of a case, only the model and the inputs matter here.
-#[allow(dead_code)]
-#[path = "../node_cases/suite/archive.rs"]
-mod archive;
-mod seeded;
 mod wire;
 
-use std::path::{Path, PathBuf};
-
-use archive::{Archive, Case};
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Result};
-use seeded::Random;
-
-/// Where the cases are.
-fn data() -> PathBuf {
-    // Asked for when it runs, since checkouts may share a build folder.
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
-    Path::new(&here).join("tests/data")
-}
+use polygrad_testing::fuzz::{self, Random};
+use polygrad_testing::node_cases::{Archive, Case};
 
 fn main() {
     let archive = Archive::read("node_cases.bin.gz");
     let device = Device::<Cpu>::default().into_any();
     let (mut loaded, mut ran) = (0u64, 0u64);
     let pick = |random: &mut Random| &archive.cases[random.below(archive.cases.len())];
-    seeded::fuzz(
+    fuzz::fuzz(
         "onnx",
         |random| {
             let (case, other) = (pick(random), &pick(random).model);

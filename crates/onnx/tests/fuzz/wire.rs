@@ -1,6 +1,6 @@
 //! Protobuf messages as trees of fields, to be changed in a place and put together again.
 
-use crate::seeded::Random;
+use polygrad_testing::fuzz::Random;
 
 /// A field: its number and what it holds.
 struct Field {

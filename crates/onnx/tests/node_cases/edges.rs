@@ -8,8 +8,7 @@ use polygrad_conformance::differences::{self, Difference};
 use polygrad_onnx::graph::{Dim, Graph, Literal, TensorType, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 use polygrad_tensor::{Device, HostTensor, Result, Shape};
-
-use crate::suite::Archive;
+use polygrad_testing::node_cases::Archive;
 
 /// How an operand without elements is told.
 const EMPTY: &str = "no elements";

@@ -3,11 +3,11 @@
 
 #[cfg(feature = "ort")]
 mod edges;
-mod suite;
 
 use std::process::ExitCode;
 
 use polygrad_tensor::{Registry, Result};
+use polygrad_testing::node_cases as suite;
 
 fn main() -> Result<ExitCode> {
     let registry = Registry::global();

@@ -1,8 +1,5 @@
 //! PPO goes on without ranks that are lost, from the last checkpoint of its run.
 
-#[path = "../../../train/tests/all/mortal.rs"]
-mod mortal;
-
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,6 +9,7 @@ use polygrad_core::communicator::Communicator;
 use polygrad_core::{ErrorKind, Result};
 use polygrad_rl::*;
 use polygrad_tensor::{Device, manual_seed};
+use polygrad_testing::ranks as mortal;
 use polygrad_train::{Control, Ended, Event, Progress, Run, RunConfig};
 
 const ROWS: usize = 4;

@@ -4,7 +4,6 @@ mod ddp_values;
 mod learner;
 mod metrics;
 mod mixed_precision;
-mod mortal;
 mod overlap;
 mod parallel;
 mod trainer;

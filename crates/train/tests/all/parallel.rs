@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::mortal;
 use polygrad_core::communicator::Communicator;
 use polygrad_core::{ErrorKind, HostTensor, Result, Shape};
 use polygrad_data::{DataLoader, DataLoaderConfig, Dataset};
@@ -16,6 +15,7 @@ use polygrad_nn::{
     BatchNorm1d, Checkpoint, Dropout, Linear, Module, Param, ReLU, Sequential, StateDict, loss::cross_entropy,
 };
 use polygrad_tensor::{Device, Tensor, manual_seed};
+use polygrad_testing::ranks as mortal;
 use polygrad_threads::Threads;
 use polygrad_train::{
     Auroc, Control, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer, Split, Step,

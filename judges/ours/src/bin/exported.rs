@@ -1,9 +1,6 @@
 //! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, as the
 //! judges read them: `cargo run -p polygrad-judging --bin exported -- FOLDER`.
 
-#[path = "../../../../crates/onnx/tests/export/zoo.rs"]
-mod zoo;
-
 use std::path::Path;
 
 use polygrad_core::{Distribution, ErrorKind, RandomKey, random_host};
@@ -11,6 +8,7 @@ use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Dim, Literal};
 use polygrad_onnx::{ExportOnnx, Opset};
 use polygrad_tensor::{DType, Device, Error, Result, Shape, Tensor, no_grad};
+use polygrad_testing::zoo;
 
 fn main() -> Result<()> {
     let folder = std::env::args().nth(1);

@@ -2,9 +2,6 @@
 //! `cargo run -p polygrad-judging --bin loaded -- FOLDER`, with a folder that scripts/pytorch_exports.py wrote. The
 //! other way round is scripts/pytorch_judge.py.
 
-#[path = "../../../../crates/onnx/tests/export/zoo.rs"]
-mod zoo;
-
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,6 +9,7 @@ use polygrad_cpu::Cpu;
 use polygrad_judging::{TOLERANCE, folder, tell, tensors};
 use polygrad_nn::StateDict;
 use polygrad_tensor::{Device, Error, Result, Tensor, no_grad};
+use polygrad_testing::zoo;
 
 fn main() -> ExitCode {
     match judge() {

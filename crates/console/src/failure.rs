@@ -1,0 +1,185 @@
+//! What a command says when it cannot go on: what went wrong and where, and what the user can do about it.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use polygrad::backend::printable;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// Paths as they may be printed.
+pub trait Shown {
+    /// The path, without what would steer the terminal or break the line.
+    fn shown(&self) -> String;
+}
+
+impl Shown for Path {
+    fn shown(&self) -> String {
+        printable(&self.to_string_lossy()).into_owned()
+    }
+}
+
+/// Why a command stopped, in words for the person who typed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    message: String,
+    fix: Option<String>,
+}
+
+impl Failure {
+    /// A failure that says what and where.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            fix: None,
+        }
+    }
+
+    /// Adds what the user can do about it.
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// Adds what to do once that is done.
+    pub fn then(mut self, next: &str) -> Self {
+        self.fix = Some(match self.fix {
+            Some(fix) => format!("{fix}; then {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
+    /// A failed file operation: `action` is a verb phrase such as `"write"`.
+    pub fn io(action: &str, path: &Path, error: &io::Error) -> Self {
+        let failure = Self::new(format!("cannot {action} {}: {error}", path.shown()));
+        match fix_for(error.kind()) {
+            Some(fix) => failure.fix(fix),
+            None => failure,
+        }
+    }
+}
+
+fn fix_for(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::NotFound => "check the path for a typing error",
+        ErrorKind::PermissionDenied => "choose a place that you may read and write, or change its permissions",
+        ErrorKind::ReadOnlyFilesystem => "this file system is read-only: choose another folder",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "the disk is full: free some space, or choose a folder on another disk"
+        }
+        ErrorKind::IsADirectory => "a folder is there: name a file",
+        ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
+        _ => return None,
+    })
+}
+
+/// The library's hint is the fix, unless it is for those who write a program with it.
+impl From<polygrad::Error> for Failure {
+    fn from(error: polygrad::Error) -> Self {
+        let text = error.to_string();
+        match error.hint() {
+            None => Self::new(text),
+            Some(hint) => {
+                let message = text
+                    .strip_suffix(hint)
+                    .and_then(|text| text.strip_suffix("; "))
+                    .unwrap_or(&text);
+                match for_programmers(hint) {
+                    true => Self::new(message),
+                    false => Self::new(message).fix(hint),
+                }
+            }
+        }
+    }
+}
+
+/// The fix is the hint.
+impl From<Failure> for polygrad::Error {
+    fn from(failure: Failure) -> Self {
+        let error = Self::invalid(failure.message);
+        match failure.fix {
+            Some(fix) => error.with_hint(fix),
+            None => error,
+        }
+    }
+}
+
+/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`.
+fn for_programmers(hint: &str) -> bool {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    hint.split_whitespace().any(|word| {
+        let word = word.trim_end_matches([',', '.', ';', ':']);
+        let name = word.split('(').next().unwrap_or_default();
+        name.contains("::") || name.contains('_') && name.split('_').all(plain) || word.ends_with("()")
+    })
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What a foreign file says may be in it, and makes no lines of its own.
+        write!(f, "{}", printable(&self.message))?;
+        match &self.fix {
+            Some(fix) => write!(f, "\n  fix: {}", printable(fix)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_where_and_the_fix() {
+        let full = io::Error::from(ErrorKind::StorageFull);
+        let text = Failure::io("write", Path::new("/runs/a/metrics.csv"), &full).to_string();
+        assert!(text.starts_with("cannot write /runs/a/metrics.csv: "), "{text}");
+        assert!(text.contains("fix: the disk is full"), "{text}");
+    }
+
+    #[test]
+    fn others_make_no_lines_of_their_own() {
+        let text = Failure::new("its dtype is \"F32\n  fix: run this\"").to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_librarys_hints_become_fixes() {
+        let error = polygrad::Error::shape("3 and 4 differ").with_op("matmul");
+        assert_eq!(Failure::from(error).to_string(), "matmul: 3 and 4 differ");
+        let error = polygrad::Error::shape("3 and 4 differ").with_hint("transpose; then multiply");
+        assert_eq!(
+            Failure::from(error).to_string(),
+            "3 and 4 differ\n  fix: transpose; then multiply"
+        );
+        for hint in [
+            "load a file of weights alone with StateDict::load",
+            "convert it to a float with to_dtype",
+            "convert it with to_dtype(DType::F32)",
+            "raise Options::max_tensor_bytes if this is meant",
+            "take a larger batch, or switch the model to evaluation with eval()",
+            "make it with new_cache",
+        ] {
+            let error = polygrad::Error::shape("3 and 4 differ").with_hint(hint);
+            assert_eq!(Failure::from(error).to_string(), "3 and 4 differ", "{hint}");
+        }
+        for hint in [
+            "one of: scalar, simd",
+            "write it like cpu:threads=2",
+            "the disk is full: free some space, or choose another folder",
+            "set LD_LIBRARY_PATH to /opt/lib_torch/lib, as docs/engines.md says",
+            "eval \"$(cargo xtask setup onnxruntime)\"",
+        ] {
+            let error = polygrad::Error::shape("3 and 4 differ").with_hint(hint);
+            assert_eq!(
+                Failure::from(error).to_string(),
+                format!("3 and 4 differ\n  fix: {hint}")
+            );
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `polygrad check --mode programs`: whole programs at random.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use polygrad::nn::Sequential;
+use polygrad::{Device, Tensor};
+use polygrad_conformance::programs::{Dtypes, Engine, Kept, Live, Program, Programs, replay, search};
+use polygrad_console::failure::{Failure, Result, Shown};
+use polygrad_console::outcome::Outcome;
+use polygrad_console::progress::{grouped, say};
+use polygrad_onnx::graph::{Dim, Node};
+use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
+
+use super::args::Check;
+
+/// A line about how far it has come, after so many programs.
+const STRIDE: u64 = 1000;
+
+/// Runs what is kept in the folder of cases, and then as many drawn programs as are asked for.
+///
+/// # Errors
+/// Cases that cannot be read or written; programs that fail.
+pub(crate) fn command(device: &Device, args: &Check) -> Result<Outcome> {
+    let programs = Programs {
+        tested: args.dtype.unwrap_or(polygrad::DType::F32),
+        seed: args.seed.unwrap_or(0),
+        first: args.first.unwrap_or(0),
+        count: args.count.unwrap_or(500),
+        engines: engines(),
+        live: live(device),
+        ..Programs::default()
+    };
+    let mut wrong = 0;
+    let kept = args.cases.as_deref().map_or(Ok(Vec::new()), read)?;
+    for (name, case) in &kept {
+        if let Some(failure) = replay(device, case, &programs) {
+            wrong += 1;
+            say(&format!("FAIL {name}: {}", failure.reason));
+        }
+    }
+    let (start, mut failed) = (Instant::now(), Ok(()));
+    let found = search(device, &programs, |number, case| {
+        let done = number - programs.first + 1;
+        if done.is_multiple_of(STRIDE) {
+            let rate = done as f64 / start.elapsed().as_secs_f64();
+            say(&format!("{} programs, {rate:.0} a second", grouped(done)));
+        }
+        if let Some(case) = case {
+            show(&args.backend, case);
+            if let Some(folder) = args.cases.as_deref()
+                && failed.is_ok()
+            {
+                failed = write(folder, case);
+            }
+        }
+    });
+    failed?;
+    say(&found.to_string());
+    wrong += found.failures.len();
+    match wrong {
+        0 => Ok(Outcome::Done),
+        _ => Err(
+            Failure::new(format!("{wrong} programs fail on {}", args.backend)).fix(match &args.cases {
+                Some(folder) => format!("{} has them, reduced, as Rust and as JSON", folder.shown()),
+                None => "keep them with --cases DIR; --first N --count 1 runs one again".to_owned(),
+            }),
+        ),
+    }
+}
+
+fn show(backend: &str, case: &Kept) {
+    let (seed, number) = case.from;
+    say(&format!(
+        "FAIL program {number} of seed {seed} in {}: {}",
+        case.tested, case.failure.reason
+    ));
+    say(&rust(backend, case));
+}
+
+fn rust(backend: &str, case: &Kept) -> String {
+    case.to_rust(backend).unwrap_or_else(|error| format!("// {error}\n"))
+}
+
+/// Programs as ONNX files: read again, and run by the other engines of this build.
+fn engines() -> Vec<(String, Arc<Engine>)> {
+    let there = polygrad_onnx::Engine::ALL
+        .into_iter()
+        .filter(|engine| engine.available().is_ok());
+    let run = |engine: polygrad_onnx::Engine| -> Arc<Engine> {
+        Arc::new(move |program, inputs, dtypes| as_onnx(program, inputs, dtypes, engine))
+    };
+    there
+        .map(|engine| (format!("as ONNX by {engine}"), run(engine)))
+        .collect()
+}
+
+fn as_onnx(
+    program: &Program,
+    inputs: &[Tensor],
+    dtypes: Dtypes,
+    engine: polygrad_onnx::Engine,
+) -> polygrad::Result<Vec<Tensor>> {
+    let given = inputs.iter().enumerate();
+    let given = given.map(|(i, x)| {
+        let dims: Vec<Dim> = x.dims().into_iter().map(Dim::Fixed).collect();
+        Input::new(&format!("v{i}"), x.dtype(), dims)
+    });
+    let export = Export::new(given).check(false);
+    let graph = Sequential::new().record_onnx(&export, |inputs| program.forward(inputs, dtypes))?;
+    let device = inputs.first().map_or_else(|| Device::new("cpu"), |x| Ok(x.device()))?;
+    let options = Options {
+        engine,
+        ..Options::default()
+    };
+    // Places of elements are quotients of extents there, and rounded: docs/differences.md.
+    let is_sized = |node: &Node| node.op_type == "Resize" && node.inputs.get(3).is_some_and(Option::is_some);
+    if engine == polygrad_onnx::Engine::Ort && graph.body.nodes.iter().any(is_sized) {
+        return Err(polygrad::Error::unsupported("Resize to extents"));
+    }
+    let outputs = OnnxModel::from_graph(&graph, &device, options).and_then(|model| model.forward(inputs));
+    // What ONNX Runtime says that it has no kernel for, and its remainder of whole numbers by 0, which is 0 here.
+    let lacks = |error: &polygrad::Error| {
+        let text = error.to_string();
+        ["modulo by zero", "is not supported"]
+            .iter()
+            .any(|words| text.contains(words))
+    };
+    let outputs = outputs.map_err(|error| match lacks(&error) {
+        true => polygrad::Error::unsupported(error.to_string()),
+        false => error,
+    })?;
+    (0..outputs.len()).map(|i| outputs.tensor(i)).collect()
+}
+
+/// The bytes in use on a device, where it tells them.
+fn live(device: &Device) -> Option<Arc<Live>> {
+    #[cfg(feature = "cpu")]
+    if device.backend_name() == "cpu" {
+        return Some(Arc::new(|| polygrad::cpu::memory::stats().live_bytes as u64));
+    }
+    #[cfg(all(feature = "cpu", feature = "compute"))]
+    if let Some(device) = device.downcast::<polygrad::compute::Compute<polygrad::cpu::CpuDriver>>() {
+        return Some(Arc::new(move || device.inner().stats().memory.live_bytes));
+    }
+    let _ = device;
+    None
+}
+
+/// The cases of a folder, by name; none where there is no folder yet.
+fn read(folder: &Path) -> Result<Vec<(String, Kept)>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder).map_err(|error| Failure::io("read", folder, &error))?;
+    let mut cases = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| Failure::io("read", folder, &error))?.path();
+        if path.extension().is_some_and(|end| end == "json") {
+            let text = fs::read_to_string(&path).map_err(|error| Failure::io("read", &path, &error))?;
+            let case = Kept::from_json(&text).map_err(|error| Failure::new(format!("{}: {error}", path.shown())))?;
+            cases.push((path.shown(), case));
+        }
+    }
+    cases.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(cases)
+}
+
+/// Keeps a case in a folder: as JSON, which is run again, and as Rust.
+fn write(folder: &Path, case: &Kept) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|error| Failure::io("create", folder, &error))?;
+    let (seed, number) = case.from;
+    let stem = format!("{}-{seed}-{number}", case.tested);
+    for (end, text) in [("json", case.to_json()), ("rs", rust("cpu", case))] {
+        let path = folder.join(format!("{stem}.{end}"));
+        fs::write(&path, text).map_err(|error| Failure::io("write", &path, &error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! What is trained, and what is to come out.
+
+use polygrad::rl::zoo::{self, EnvSpec, Hyperparameters};
+use polygrad::rl::{MemoryConfig, MemoryKind, PpoConfig};
+
+/// A training that is known to come out in some way.
+pub(super) struct Experiment {
+    /// The environment and the settings.
+    pub(super) name: &'static str,
+    settings: fn(Hyperparameters) -> Hyperparameters,
+    pub(super) figures: &'static [Figure],
+}
+
+/// A number that comes out of a training.
+pub(super) struct Figure {
+    pub(super) measure: Measure,
+    /// From where to where it is as it should be.
+    pub(super) wanted: (f64, f64),
+    pub(super) judged: Judged,
+    /// What others say that it is.
+    pub(super) published: &'static str,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Measure {
+    /// The mean return of the episodes of the first so many steps.
+    First(u64),
+    /// The mean return of the last 100 episodes of the training.
+    Last,
+    /// The mean return of so many episodes with the likeliest actions.
+    Greedy(usize),
+    /// The share of so many episodes, with the likeliest actions, that ended above a return of 0; in percent.
+    Won(usize),
+}
+
+/// Of which numbers it is demanded that they are as they should be.
+pub(super) enum Judged {
+    /// Of the mean over the seeds.
+    Mean,
+    /// Of four of five seeds.
+    Seeds,
+}
+
+impl Experiment {
+    /// The environment.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub(super) fn environment(&self) -> polygrad::Result<&'static EnvSpec> {
+        zoo::find(self.name.split('/').next().unwrap_or_default())
+    }
+
+    pub(super) fn settings(&self, known: &EnvSpec) -> Hyperparameters {
+        (self.settings)(known.hyperparameters())
+    }
+}
+
+impl Measure {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::First(steps) => format!("episodes of the first {steps} steps"),
+            Self::Last => "the last 100 episodes".to_owned(),
+            Self::Greedy(episodes) => format!("{episodes} episodes, greedily"),
+            Self::Won(episodes) => format!("{episodes} episodes, greedily: right, %"),
+        }
+    }
+}
+
+fn own(known: Hyperparameters) -> Hyperparameters {
+    known
+}
+
+fn clean_rl(known: Hyperparameters) -> Hyperparameters {
+    Hyperparameters {
+        num_envs: 4,
+        ppo: PpoConfig::cleanrl(),
+        ..known
+    }
+}
+
+fn without_memory(mut known: Hyperparameters) -> Hyperparameters {
+    known.policy.memory = None;
+    known
+}
+
+fn min_gru(mut known: Hyperparameters) -> Hyperparameters {
+    let size = known.policy.memory.map_or(32, |memory| memory.hidden_size);
+    known.policy.memory = Some(MemoryConfig::new(MemoryKind::MinGru, size));
+    known
+}
+
+/// At least so much in 100 episodes.
+const fn greedy(least: f64, published: &'static str) -> Figure {
+    Figure {
+        measure: Measure::Greedy(100),
+        wanted: (least, f64::INFINITY),
+        judged: Judged::Seeds,
+        published,
+    }
+}
+
+/// In a maze, from so many percent to so many.
+const fn turns_right(least: f64, most: f64) -> Figure {
+    Figure {
+        measure: Measure::Won(1000),
+        wanted: (least, most),
+        judged: Judged::Seeds,
+        published: "",
+    }
+}
+
+/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, returns of training, three seeds; rl-zoo3,
+/// `benchmark.md`, one policy, its standard deviation over episodes.
+pub(super) static EXPERIMENTS: [Experiment; 10] = [
+    Experiment {
+        name: "cartpole/cleanrl",
+        settings: clean_rl,
+        figures: &[
+            Figure {
+                measure: Measure::First(10_000),
+                wanted: (37.0, 45.0),
+                judged: Judged::Mean,
+                published: "",
+            },
+            Figure {
+                measure: Measure::Last,
+                wanted: (475.0, f64::INFINITY),
+                judged: Judged::Seeds,
+                published: "490.0 ± 6.1",
+            },
+        ],
+    },
+    Experiment {
+        name: "cartpole/zoo",
+        settings: own,
+        figures: &[greedy(490.0, "500.0 ± 0.0")],
+    },
+    Experiment {
+        name: "acrobot/cleanrl",
+        settings: clean_rl,
+        figures: &[Figure {
+            measure: Measure::Last,
+            wanted: (-91.0, -81.0),
+            judged: Judged::Mean,
+            published: "−86.4 ± 1.3",
+        }],
+    },
+    Experiment {
+        name: "acrobot/zoo",
+        settings: own,
+        figures: &[greedy(-85.0, "−73.5 ± 18.2")],
+    },
+    Experiment {
+        name: "mountain-car/cleanrl",
+        settings: clean_rl,
+        figures: &[Figure {
+            measure: Measure::Last,
+            wanted: (-200.0, -200.0),
+            judged: Judged::Mean,
+            published: "−200.0 ± 0.0",
+        }],
+    },
+    Experiment {
+        name: "mountain-car/zoo",
+        settings: own,
+        figures: &[greedy(-130.0, "−110.4 ± 19.5")],
+    },
+    Experiment {
+        name: "pendulum/zoo",
+        settings: own,
+        figures: &[greedy(-200.0, "−172.2 ± 104.0")],
+    },
+    Experiment {
+        name: "t-maze/lstm",
+        settings: own,
+        figures: &[turns_right(95.0, 100.0)],
+    },
+    Experiment {
+        name: "t-maze/mingru",
+        settings: min_gru,
+        figures: &[turns_right(95.0, 100.0)],
+    },
+    Experiment {
+        name: "t-maze/mlp",
+        settings: without_memory,
+        figures: &[turns_right(45.0, 55.0)],
+    },
+];
