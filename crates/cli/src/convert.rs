@@ -17,7 +17,8 @@ const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
-    /// A .pt, .pth, .safetensors, .npz, .npy or .gguf file, known by what is in it; or a folder or an index of safetensors in shards
+    /// A .pt, .pth, .safetensors, .npz, .npy or .gguf file, known by what is in it; or a folder or an index of
+    /// safetensors in shards
     #[arg(value_name = "IN")]
     from: PathBuf,
 
@@ -54,7 +55,8 @@ impl Floats {
 /// Reads all tensors and writes them, the file whole or not at all. Tensors that no dtype holds are left out, by name.
 ///
 /// # Errors
-/// A file that cannot be read or written, or of which nothing is left; with `--strict` one of which anything would be lost.
+/// A file that cannot be read or written, or of which nothing is left; with `--strict` one of which anything would be
+/// lost.
 pub(crate) fn command(args: &Convert) -> Result<Outcome> {
     let format = writable(&args.to).map_err(told)?;
     let file = TensorFile::open(&args.from).map_err(told)?;

@@ -8,7 +8,8 @@ use crate::failure::Result;
 use crate::outcome::Outcome;
 use crate::progress::say;
 
-/// Lists every backend that the registry knows with its devices, and for what is missing the reason; or what `auto` thinks of each.
+/// Lists every backend that the registry knows with its devices, and for what is missing the reason; or what `auto`
+/// thinks of each.
 ///
 /// # Errors
 /// When what is to be explained is not a form of `auto`. What fails otherwise is part of the list.

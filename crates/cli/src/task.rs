@@ -28,14 +28,16 @@ pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
 
     /// Which kind this is.
     const KIND: Kind;
-    /// The settings that may change while a run is stopped, those of every run aside: where the data are, and how long it is.
+    /// The settings that may change while a run is stopped, those of every run aside: where the data are, and how long
+    /// it is.
     const MAY_CHANGE: &'static [&'static str];
 
     /// The settings that every run has.
     fn base(&self) -> &Base;
     fn base_mut(&mut self) -> &mut Base;
 
-    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run aside.
+    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run
+    /// aside.
     ///
     /// # Errors
     /// The first such setting, with its bounds.
@@ -94,7 +96,8 @@ pub(crate) trait Task: RunSettings {
     /// Trains to the end, or until Ctrl-C.
     ///
     /// # Errors
-    /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint then still is there.
+    /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint
+    /// then still is there.
     fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained>;
 
     /// The commands to try on the run in `path`.

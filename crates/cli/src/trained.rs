@@ -22,7 +22,8 @@ pub(crate) struct Trained<T: RunSettings> {
     pub(crate) model: T::Model,
 }
 
-/// Loads the model of the run in `path`, to the device that `device` and `threads` name, by default that of its training.
+/// Loads the model of the run in `path`, to the device that `device` and `threads` name, by default that of its
+/// training.
 ///
 /// # Errors
 /// No run, or one of another kind, no model, files that are damaged or do not fit together; those of the device.

@@ -51,7 +51,8 @@ pub(crate) struct Generate {
 /// Writes a text that begins with the prompt, character by character.
 ///
 /// # Errors
-/// A run that is missing, damaged or of something else; a prompt with a character that the model does not know; those of the device.
+/// A run that is missing, damaged or of something else; a prompt with a character that the model does not know; those
+/// of the device.
 pub(crate) fn command(args: &Generate) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained {

@@ -120,8 +120,8 @@ impl Text {
         self.tokens.len()
     }
 
-    /// Nine tenths of the text in sequences from random places, as many in an epoch as cover it once, and the last tenth from its beginning on;
-    /// each with the characters that follow.
+    /// Nine tenths of the text in sequences from random places, as many in an epoch as cover it once, and the last
+    /// tenth from its beginning on; each with the characters that follow.
     ///
     /// # Errors
     /// A text that is too short for one sequence in either part.

@@ -57,8 +57,8 @@ pub(crate) const FASHION_MNIST: [Remote<'static>; 4] = [
 /// A file takes its name only after its checksum was found right, so whatever has the name is whole.
 ///
 /// # Errors
-/// Neither curl nor wget, no connection, an answer other than 200, a transfer that stalls or ends early, wrong bytes, a folder that cannot be
-/// written; each says how to get the files by hand.
+/// Neither curl nor wget, no connection, an answer other than 200, a transfer that stalls or ends early, wrong bytes, a
+/// folder that cannot be written; each says how to get the files by hand.
 pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> Result<()> {
     let missing: Vec<&Remote<'_>> = files.iter().filter(|file| !folder.join(file.name).is_file()).collect();
     if missing.is_empty() {
@@ -71,8 +71,8 @@ pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> 
     Ok(())
 }
 
-/// The programs that can download, the better one first, with the options that make them write a file to standard output, follow redirections, and
-/// give up where nobody answers or the transfer stalls.
+/// The programs that can download, the better one first, with the options that make them write a file to standard
+/// output, follow redirections, and give up where nobody answers or the transfer stalls.
 const DOWNLOADERS: [(&str, &[&str]); 2] = [
     (
         "curl",

@@ -16,8 +16,8 @@ const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
 /// Threads that read files while the model trains.
 const WORKERS: usize = 2;
 
-/// Loads the images below `path` in `size` × `size` pixels: those of `train` and of `test` (or `val`) where there are such folders, else four
-/// fifths to learn from and the rest to judge by, chosen by the seed.
+/// Loads the images below `path` in `size` × `size` pixels: those of `train` and of `test` (or `val`) where there are
+/// such folders, else four fifths to learn from and the rest to judge by, chosen by the seed.
 ///
 /// # Errors
 /// A folder that cannot be read or holds no classes; parts with other classes; too few images.

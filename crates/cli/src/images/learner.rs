@@ -9,7 +9,8 @@ use crate::task::Batch;
 use crate::team::Team;
 use crate::train::optimizer;
 
-/// How `model` is trained by `team` in so many steps, which are recorded and replayed if `captured`; the rest is in `options`.
+/// How `model` is trained by `team` in so many steps, which are recorded and replayed if `captured`; the rest is in
+/// `options`.
 ///
 /// # Errors
 /// Those of the device.

@@ -6,7 +6,8 @@ use polygrad::nn::{Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Seque
 use super::config::{Input, Model};
 use crate::failure::{Failure, Result};
 
-/// Builds a network from images `[N, channels, rows, cols]` to logits `[N, classes]`, with weights from this thread's generator.
+/// Builds a network from images `[N, channels, rows, cols]` to logits `[N, classes]`, with weights from this thread's
+/// generator.
 ///
 /// # Errors
 /// Images that are too small for it, or a device that fails.

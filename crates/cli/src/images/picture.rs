@@ -9,7 +9,8 @@ use polygrad::nn::open_file;
 
 use crate::failure::{Failure, Result, Shown};
 
-/// Larger images are refused before any memory is taken for them. A picture takes little more than this, since it stays as it was decoded.
+/// Larger images are refused before any memory is taken for them. A picture takes little more than this, since it stays
+/// as it was decoded.
 const MAX_BYTES: usize = 128 << 20;
 
 /// What to do about other files.
@@ -48,8 +49,8 @@ enum Plane {
 /// Loads the PNG or JPEG file at `path` as `channels` planes (1: grey, 3: red, green and blue) of `rows` × `cols`.
 ///
 /// Colours become grey by ITU-R BT.601 luma, transparent parts become black, 16 bits become 8. A picture that is not of
-/// the right shape is set in the middle of a ground of its own border's mean, then every pixel of the result is the mean
-/// of the area that it covers. `invert` swaps light and dark.
+/// the right shape is set in the middle of a ground of its own border's mean, then every pixel of the result is the
+/// mean of the area that it covers. `invert` swaps light and dark.
 ///
 /// # Errors
 /// A file that is missing, is neither, is damaged or is beyond 128 MiB when decoded; a number of channels other than 1

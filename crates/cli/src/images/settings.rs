@@ -25,7 +25,8 @@ fn default_lr(optimizer: Optimizer) -> f64 {
     }
 }
 
-/// Where the command line says that the data are: images lie in a folder, a data set in that of `--data`, if it is not one of ours.
+/// Where the command line says that the data are: images lie in a folder, a data set in that of `--data`, if it is not
+/// one of ours.
 ///
 /// # Errors
 /// Two places, one that is not there, or one that does not go with these data.

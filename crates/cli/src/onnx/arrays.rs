@@ -54,8 +54,8 @@ pub(super) fn load(path: &Path, name: &str, most: usize) -> Result<HostTensor> {
     Ok(file.read(found)?)
 }
 
-/// What an array is called in an archive: its name, where an archive can have it. Else letters, digits, `-` and `_` stay, and other bytes
-/// become `%` and two digits.
+/// What an array is called in an archive: its name, where an archive can have it. Else letters, digits, `-` and `_`
+/// stay, and other bytes become `%` and two digits.
 pub(super) fn entry(name: &str) -> Cow<'_, str> {
     if fits_archive(name) {
         return Cow::Borrowed(name);
@@ -107,8 +107,9 @@ pub(super) fn save(path: &Path, arrays: &[(String, Literal)]) -> Result<()> {
     Ok(save_npz(path, &arrays.collect::<Vec<_>>())?)
 }
 
-/// What NumPy calls the elements, and their bytes. What NumPy lacks is written as `ml_dtypes` has it written: `.view(ml_dtypes.bfloat16)` is
-/// bf16 again, and `.view(ml_dtypes.float8_e4m3fn)` and others are floats of 8 bits. Narrower numbers become the next that NumPy has.
+/// What NumPy calls the elements, and their bytes. What NumPy lacks is written as `ml_dtypes` has it written:
+/// `.view(ml_dtypes.bfloat16)` is bf16 again, and `.view(ml_dtypes.float8_e4m3fn)` and others are floats of 8 bits.
+/// Narrower numbers become the next that NumPy has.
 fn stored(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
     let element = literal.element();
     let wire = || Cow::from(literal.to_wire().to_vec());

@@ -4,9 +4,9 @@ use polygrad_onnx::graph::{Attribute, Body, Node, TensorType, ValueId};
 
 use super::extents::Extents;
 
-/// Floating-point operations of a node, a multiplication with the addition behind it counted as two; `None` where a shape is not known. Matrix
-/// products, convolutions and recurrent layers are counted as such, what moves values as nothing, others as one for each value that
-/// they give.
+/// Floating-point operations of a node, a multiplication with the addition behind it counted as two; `None` where a
+/// shape is not known. Matrix products, convolutions and recurrent layers are counted as such, what moves values as
+/// nothing, others as one for each value that they give.
 pub(super) fn of(node: &Node, body: &Body, extents: &Extents) -> Option<f64> {
     let shape = |id: Option<ValueId>| -> Option<Vec<usize>> {
         let id = id?;

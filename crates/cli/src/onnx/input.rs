@@ -10,7 +10,8 @@ use super::arrays;
 use super::extents::Extents;
 use crate::failure::{Failure, Result};
 
-/// An input of the command line, `NAME=FILE` or `NAME=random`. Both may hold a `=`: which one parts them is known once the names are.
+/// An input of the command line, `NAME=FILE` or `NAME=random`. Both may hold a `=`: which one parts them is known once
+/// the names are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given(String);
 
@@ -26,7 +27,8 @@ impl FromStr for Given {
 }
 
 impl Given {
-    /// The name and where the input comes from: parted at the first `=` behind the name of an input, else at the first of all.
+    /// The name and where the input comes from: parted at the first `=` behind the name of an input, else at the first
+    /// of all.
     pub(super) fn parts(&self, is_input: impl Fn(&str) -> bool) -> (&str, Source<'_>) {
         let text = self.0.as_str();
         let mut places = text.match_indices('=').map(|(at, _)| at);
@@ -57,8 +59,8 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// The values for an input of this type. Random floats are normal; random integers and bools are 0 and 1, which are in the range of
-    /// indices and masks.
+    /// The values for an input of this type. Random floats are normal; random integers and bools are 0 and 1, which are
+    /// in the range of indices and masks.
     ///
     /// # Errors
     /// A file that cannot be read or holds another dtype; an extent that is not known.

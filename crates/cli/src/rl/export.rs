@@ -56,8 +56,8 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
     ))
 }
 
-/// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits` or `mean` and
-/// `std`, `value`, and `next_state_0`, …. Logits of actions that the mask forbids are −∞.
+/// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits` or
+/// `mean` and `std`, `value`, and `next_state_0`, …. Logits of actions that the mask forbids are −∞.
 ///
 /// # Errors
 /// Those of the export.

@@ -21,7 +21,8 @@ const PAUSE: u16 = 1000;
 /// Plays episodes with a run's policy: on a terminal as pictures, elsewhere in words, and with `--apng` as a film.
 ///
 /// # Errors
-/// A run that is missing or damaged, a policy that computes no numbers, or a file that cannot be written; those of the device.
+/// A run that is missing or damaged, a policy that computes no numbers, or a file that cannot be written; those of the
+/// device.
 pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;

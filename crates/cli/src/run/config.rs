@@ -19,8 +19,8 @@ use crate::task::RunSettings;
 /// Raised when an older program could no longer read the file.
 const FORMAT: u32 = 1;
 
-/// How many epochs, examples per step, values of an example or classes a run may have; each at least one. The order of an epoch's examples and a
-/// model of this many inputs still can be had.
+/// How many epochs, examples per step, values of an example or classes a run may have; each at least one. The order of
+/// an epoch's examples and a model of this many inputs still can be had.
 pub(crate) const COUNTS: RangeInclusive<usize> = 1..=1 << 24;
 
 /// A longer file is none of ours: names of classes and words of a table are the most that grows in it.
@@ -99,7 +99,8 @@ impl Base {
 }
 
 impl Training {
-    /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning rate.
+    /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning
+    /// rate.
     pub(crate) fn new(
         kind: Kind,
         args: &Every,
@@ -204,7 +205,8 @@ pub(crate) fn load<T: RunSettings>(path: &Path) -> Result<T> {
     Ok(config)
 }
 
-/// Fails unless every setting is one with which a run can be trained, written and read again; says which is not, and its bounds.
+/// Fails unless every setting is one with which a run can be trained, written and read again; says which is not, and
+/// its bounds.
 ///
 /// # Errors
 /// The first such setting.

@@ -75,7 +75,8 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What the server logs goes to standard error, and spans where they are wanted. A program that has a subscriber of its own gets these lines there.
+/// What the server logs goes to standard error, and spans where they are wanted. A program that has a subscriber of its
+/// own gets these lines there.
 fn log(access: bool, spans: Option<Tracing>) {
     let _ = subscriber(access, spans).try_init();
 }
@@ -132,7 +133,8 @@ const LONG_WORK: usize = 4;
 /// Threads beside those that run models and those that read requests: for long work, for changed files, for spans.
 const OTHERS: usize = 3;
 
-/// Fails unless the system gives the threads that so many `--threads` take: Tokio panics where it does not, and the process never ends.
+/// Fails unless the system gives the threads that so many `--threads` take: Tokio panics where it does not, and the
+/// process never ends.
 fn must_have(threads: usize) -> Result<()> {
     let wanted = threads.saturating_mul(2).saturating_add(OTHERS);
     let gate = Arc::new(RwLock::new(()));
@@ -172,7 +174,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// The models, loaded. What the command line names must be there; what is wrong in a repository is told of, and left out.
+/// The models, loaded. What the command line names must be there; what is wrong in a repository is told of, and left
+/// out.
 fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Repository> {
     let pool = Pool::new(threads)?;
     let repository = match args.repository.clone() {

@@ -234,7 +234,8 @@ impl Settings {
         ))
     }
 
-    /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a mistake in its name.
+    /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a
+    /// mistake in its name.
     ///
     /// # Errors
     /// The first such column.

@@ -95,7 +95,8 @@ impl Line {
     }
 }
 
-/// What to say where it is not known what to learn from: which kinds of runs there are, for whoever asks for help, or that a word is missing.
+/// What to say where it is not known what to learn from: which kinds of runs there are, for whoever asks for help, or
+/// that a word is missing.
 pub(super) fn overview(wants_help: bool) -> clap::Error {
     let kinds: String = [
         ("fashion-mnist", images::TrainArgs::ABOUT),

@@ -105,7 +105,8 @@ fn restarted<'a>(args: &'a Every, team: &Team) -> Result<Option<&'a Path>> {
     Ok(has_begun.then_some(out))
 }
 
-/// The folder of a new run, called so where no `--out` says where it is, and the run, which the first of the team keeps.
+/// The folder of a new run, called so where no `--out` says where it is, and the run, which the first of the team
+/// keeps.
 ///
 /// # Errors
 /// A folder that there is a run in already, or that cannot be made.

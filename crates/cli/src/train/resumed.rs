@@ -13,8 +13,8 @@ use crate::run::config::Base;
 use crate::task::{Batches, RunSettings};
 use crate::train::line::RunArgs as _;
 
-/// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may grow), the device and the
-/// place of the data.
+/// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may
+/// grow), the device and the place of the data.
 ///
 /// # Errors
 /// Options that ask for something else than the run has, all of them with both values; a place that is not there.
@@ -114,8 +114,8 @@ fn lasting<T: RunSettings>(config: &T) -> Map<String, Value> {
 /// Under this name a model's file has the digests of the settings that it was trained with.
 const DIGESTS: &str = "polygrad.settings";
 
-/// What ties a model's file to its settings: a digest of each that lasts, but for the run's name, so that runs that are alike to the last bit have
-/// the same files.
+/// What ties a model's file to its settings: a digest of each that lasts, but for the run's name, so that runs that are
+/// alike to the last bit have the same files.
 pub(crate) fn model_metadata<T: RunSettings>(config: &T) -> BTreeMap<String, String> {
     let digests = Value::Object(digests(config));
     BTreeMap::from([(DIGESTS.to_owned(), digests.to_string())])
@@ -136,7 +136,8 @@ fn digests<T: RunSettings>(config: &T) -> Map<String, Value> {
         .collect()
 }
 
-/// The settings with which a model's file was not trained, by what its header says; none of a file of before, which says nothing.
+/// The settings with which a model's file was not trained, by what its header says; none of a file of before, which
+/// says nothing.
 pub(crate) fn foreign<T: RunSettings>(config: &T, metadata: &BTreeMap<String, String>) -> Vec<String> {
     let known = metadata
         .get(DIGESTS)

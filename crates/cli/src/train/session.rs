@@ -108,8 +108,8 @@ impl Session<'_> {
             .for_each(|line| say(line));
     }
 
-    /// The options of the process that keeps the run; or of another one, which takes over if that one is lost. `longer` is the option for a
-    /// longer run, `axis` what the curves are drawn over.
+    /// The options of the process that keeps the run; or of another one, which takes over if that one is lost. `longer`
+    /// is the option for a longer run, `axis` what the curves are drawn over.
     ///
     /// # Errors
     /// Settings that cannot be written; no handler for signals.

@@ -15,8 +15,8 @@ const ANEW: &str = "start a new run without --resume";
 /// The settings in `config.json`, or, where a kill came before it was written, those of the checkpoint.
 ///
 /// # Errors
-/// A checkpoint that cannot be read, is damaged, or is none of a run; a file of settings that cannot be read or is damaged, or that is another
-/// run's than the checkpoint.
+/// A checkpoint that cannot be read, is damaged, or is none of a run; a file of settings that cannot be read or is
+/// damaged, or that is another run's than the checkpoint.
 pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     let stored = folder.settings().map_err(|error| match error.kind() {
         ErrorKind::Format => Failure::from(error).fix(ANEW),
