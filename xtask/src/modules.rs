@@ -6,8 +6,10 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::cargo::checkout;
 
+const FUZZ: &str = "it drives the server as the tests of its crate do, which is the folder above";
+
 /// Files that do so all the same, and why.
-const EXCEPTIONS: [(&str, &str); 2] = [
+const EXCEPTIONS: [(&str, &str); 4] = [
     (
         "benches/peers/protocol/src/lib.rs",
         "peers begin with the numbers of our workloads, and are built without any crate of ours",
@@ -16,6 +18,8 @@ const EXCEPTIONS: [(&str, &str); 2] = [
         "benches/workloads/tests/steps.rs",
         "the floor's table is compared with ours, and the floor is a program of another workspace",
     ),
+    ("crates/serve/fuzz/targets/grpc.rs", FUZZ),
+    ("crates/serve/fuzz/targets/http.rs", FUZZ),
 ];
 
 #[test]

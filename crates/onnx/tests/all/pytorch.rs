@@ -3,8 +3,6 @@
 //!
 //! scripts/pytorch_exports.py makes the archive. Each file is run with constants folded and without.
 
-use std::path::{Path, PathBuf};
-
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Dim, Graph, ValueType};
 use polygrad_onnx::{OnnxModel, Options, Value};
@@ -23,12 +21,6 @@ const MODELS: [&str; 9] = [
     "causal_attention",
     "lstm_policy",
 ];
-
-fn data() -> PathBuf {
-    // Asked for when it runs, since checkouts may share a build folder.
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
-    Path::new(&here).join("tests/data")
-}
 
 #[test]
 fn exports_of_pytorch_compute_what_pytorch_computes() {
