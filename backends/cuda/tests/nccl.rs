@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polygrad_core::ErrorKind;
-use polygrad_core::communicator::{Communicator, Threads};
+use polygrad_core::communicator::Communicator;
 use polygrad_cuda::Nccl;
+use polygrad_threads::Threads;
 
 fn group(device: usize) -> polygrad_core::Result<Nccl> {
     let ends = Threads::group(1, Duration::from_secs(10)).unwrap();

@@ -421,7 +421,8 @@ calls! {
         z.set_i(at, &y)?;
         Ok::<_, Error>(z)
     };
-    Exact one_hot [index] (classes: usize) = index.one_hot(classes);
+    // Other numbers may be beyond those by which the classes were counted.
+    Exact one_hot [index] (classes: usize) = index.remainder(classes as i64)?.one_hot(classes);
     // Layers and losses.
     Smooth matmul [x y] () = x.matmul(&y);
     Smooth linear [x weight] () = x.linear(&weight, None);

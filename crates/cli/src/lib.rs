@@ -87,8 +87,9 @@ pub fn main() -> ExitCode {
     }
     end(match command {
         Command::Train(line) => match train::command(&line) {
-            Ok(outcome) => outcome,
-            Err(error) => return refused(&error),
+            Err(train::Refused::Line(error)) => return refused(&error),
+            Err(train::Refused::Failed(failure)) => Err(failure),
+            Ok(outcome) => Ok(outcome),
         },
         Command::Eval(args) => eval(&args),
         Command::Play(args) => rl::play::command(&args),

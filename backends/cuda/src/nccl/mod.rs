@@ -30,7 +30,8 @@ use comm::{Call, Comm, Fault, Id, Stage};
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use polygrad_core::communicator::{Communicator, DEFAULT_TIMEOUT, Threads};
+/// use polygrad_core::communicator::{Communicator, DEFAULT_TIMEOUT};
+/// use polygrad_threads::Threads;
 /// use polygrad_cuda::Nccl;
 ///
 /// # fn main() -> polygrad_core::Result<()> {

@@ -21,42 +21,47 @@ use crate::run::{config, resume_command};
 use crate::task::{RunSettings, Task};
 use crate::team::Team;
 use crate::{backend, chargpt, images, rl, table};
-use line::{Line, RunArgs as _, Scanned};
+use line::{Line, RunArgs as _};
 use session::show;
+
+/// Why training did not come about.
+pub(crate) enum Refused {
+    /// The command line makes no sense, or asks for help.
+    Line(clap::Error),
+    Failed(Failure),
+}
+
+impl From<clap::Error> for Refused {
+    fn from(error: clap::Error) -> Self {
+        Self::Line(error)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
 
 /// Trains a new model, or goes on with a run.
 ///
 /// # Errors
-/// Outside a command line that makes no sense, inside everything that options, data, devices and disks can do wrong.
-pub(crate) fn command(line: &Line) -> std::result::Result<Result<Outcome>, clap::Error> {
+/// A command line that makes no sense; everything that options, data, devices and disks can do wrong.
+pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
     let scanned = line.scan();
-    match (&scanned.dataset, &scanned.resume) {
-        (None, None) => return Err(line::overview(scanned.wants_help)),
-        _ if scanned.wants_help => {}
-        _ => {
-            let team = match Team::join(scanned.parallel.as_deref()) {
-                Ok(team) => team,
-                Err(failure) => return Ok(Err(failure)),
-            };
-            return of_kind(line, &scanned, team);
-        }
+    if scanned.dataset.is_none() && scanned.resume.is_none() {
+        return Err(line::overview(scanned.wants_help).into());
     }
-    of_kind(line, &scanned, Team::default())
-}
-
-fn of_kind(line: &Line, scanned: &Scanned, team: Team) -> std::result::Result<Result<Outcome>, clap::Error> {
+    let engine = scanned.parallel.as_deref().filter(|_| !scanned.wants_help);
+    let team = Team::join(engine)?;
     let kind = team.share(|| {
         Ok(match (&scanned.resume, &scanned.dataset) {
             // What is wrong with a checkpoint that cannot be read, going on with it says.
             (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
-            (None, Some(dataset)) => Kind::of_dataset(dataset),
-            (None, None) => Kind::Images,
+            (None, dataset) => dataset.as_deref().map_or(Kind::Images, Kind::of_dataset),
         })
-    });
-    let kind = match kind.and_then(|kind| scanned.must_fit(kind).map(|()| kind)) {
-        Ok(kind) => kind,
-        Err(failure) => return Ok(Err(failure)),
-    };
+    })?;
+    scanned.must_fit(kind)?;
     match kind {
         Kind::Images => train::<images::config::Config>(line, team),
         Kind::Chargpt => train::<chargpt::Settings>(line, team),
@@ -65,16 +70,14 @@ fn of_kind(line: &Line, scanned: &Scanned, team: Team) -> std::result::Result<Re
     }
 }
 
-fn train<T: Task>(line: &Line, team: Team) -> std::result::Result<Result<Outcome>, clap::Error> {
+fn train<T: Task>(line: &Line, team: Team) -> std::result::Result<Outcome, Refused> {
     let args: T::Args = line.read()?;
     let team = team.sharding(args.shards());
-    Ok((|| {
-        let show = show(args.every())?;
-        match &args.every().resume {
-            Some(path) => resume::<T>(&args, path, show, &team),
-            None => start::<T>(&args, show, &team),
-        }
-    })())
+    let show = show(args.every())?;
+    Ok(match &args.every().resume {
+        Some(path) => resume::<T>(&args, path, show, &team)?,
+        None => start::<T>(&args, show, &team)?,
+    })
 }
 
 fn start<T: Task>(args: &T::Args, show: Box<dyn Callback>, team: &Team) -> Result<Outcome> {

@@ -242,6 +242,8 @@ fn failed<R>(error: ort::Error<R>) -> Error {
     use ort::ErrorCode;
     let kind = match error.code() {
         ErrorCode::NotImplemented => ErrorKind::Unsupported,
+        // Resize by cubic interpolation, of which it has a few forms alone; it says so when it runs.
+        _ if error.message().contains("' mode only supports") => ErrorKind::Unsupported,
         // An op that it does not know makes a graph invalid.
         ErrorCode::InvalidGraph | ErrorCode::GenericFailure if error.message().contains("not a registered") => {
             ErrorKind::Unsupported

@@ -257,7 +257,7 @@ fn recurrent(device: &Device) -> Result<Vec<Case>> {
         })?,
         case("lstm_policy", policy, inputs, |model, x| {
             let answer = model.forward(&x[0], &PolicyState::new(x[1..].to_vec()))?;
-            let mut outputs = vec![answer.action.output().clone(), answer.value];
+            let mut outputs = vec![answer.action.output().clone(), answer.value()?.clone()];
             outputs.extend(answer.state.parts().iter().cloned());
             Ok(outputs)
         })?,

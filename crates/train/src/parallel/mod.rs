@@ -41,7 +41,7 @@ const BUCKET_BYTES: usize = 1 << 20;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// use polygrad_core::communicator::Threads;
+/// use polygrad_threads::Threads;
 /// use polygrad_nn::{Linear, Module, TrainStep, loss::mse_loss, optim::SGD};
 /// use polygrad_tensor::{Device, Result, Tensor, manual_seed};
 /// use polygrad_train::DataParallel;

@@ -87,7 +87,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     /// use std::sync::Arc;
     /// # use std::time::Duration;
     ///
-    /// # use polygrad_core::communicator::Threads;
+    /// # use polygrad_threads::Threads;
     /// use polygrad_nn::{Linear, Module, optim::AdamConfig};
     /// use polygrad_tensor::{Device, Result};
     /// use polygrad_train::ShardedOptimizer;
