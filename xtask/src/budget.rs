@@ -1,5 +1,5 @@
-//! `cargo xtask budget`: how much code the default command makes the compiler work on, as lines of LLVM's code before it
-//! is optimized, which are the same from run to run where seconds are not, and a table that it is held to.
+//! `cargo xtask budget`: how much code the default command makes the compiler work on, as lines of LLVM's code before
+//! optimization, which are the same from run to run where seconds are not, and a table that it is held to.
 
 use std::collections::BTreeMap;
 use std::fs;

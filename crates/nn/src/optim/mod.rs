@@ -75,7 +75,9 @@ pub use sgd::{SGD, SGDConfig};
 /// # use polygrad_nn::{Module, Sequential, loss::cross_entropy};
 /// # use polygrad_nn::optim::Optimizer;
 /// # use polygrad_tensor::{Backend, Result, Tensor};
-/// # fn step<B: Backend>(model: &Sequential<B>, optimizer: &mut dyn Optimizer<B>, x: &Tensor<B>, y: &Tensor<B>) -> Result<()> {
+/// # fn step<B: Backend>(
+/// #     model: &Sequential<B>, optimizer: &mut dyn Optimizer<B>, x: &Tensor<B>, y: &Tensor<B>,
+/// # ) -> Result<()> {
 /// let parts = 4;
 /// let mut sum: Option<polygrad_tensor::Gradients<B>> = None;
 /// for (x, y) in x.chunk(parts, 0)?.iter().zip(&y.chunk(parts, 0)?) {
