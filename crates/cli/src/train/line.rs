@@ -178,9 +178,12 @@ impl Scanned {
         };
         let options = self.options.iter();
         let found = options.map(|name| (format!("--{name}"), foreign(&|options| options.find(name).is_some())));
+        // The word behind an option that no kind has may be its value; clap tells of the option.
+        let is_known = |name: &String| all.iter().any(|options| options.find(name).is_some());
+        let has_path = self.bare > 1 && self.options.iter().all(is_known);
         let path = (
             "a path".to_owned(),
-            foreign(&|options| options.takes_path()).filter(|_| self.bare > 1),
+            foreign(&|options| options.takes_path()).filter(|_| has_path),
         );
         for (what, kinds) in found.chain([path]) {
             if let Some(kinds) = kinds {
