@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use polygrad::backend::{DType, Element, Error, HostTensor, Layout, Result, Scalar, Shape};
+use polygrad::backend::{DType, Element, Error, HostTensor, Layout, Result, Scalar, Shape, collect};
 
 use crate::support::typed;
 
