@@ -53,6 +53,7 @@ const OURS: &[&str] = &[
     "polygrad_tensor",
     "polygrad_testing",
     "polygrad_text",
+    "polygrad_threads",
     "polygrad_torch",
     "polygrad_train",
     "polygrad_wgpu",
