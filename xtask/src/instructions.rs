@@ -52,7 +52,7 @@ pub(crate) fn run(record: bool) -> Result<(), String> {
 }
 
 /// What counts depend on besides the code.
-pub(crate) fn made_with() -> Result<String, String> {
+fn made_with() -> Result<String, String> {
     let said = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
         let output = output.map_err(|e| format!("{program} cannot be started: {e}"))?;
