@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Command};
+use clap_lex::RawArgs;
 
 use crate::args::Every;
 use crate::failure::Result;
@@ -59,28 +60,30 @@ impl Line {
         let commands = Options::all();
         let takes_value = |name: &str| commands.iter().any(|options| options.takes_value(name));
         let mut scanned = Scanned::default();
-        let mut words = self.words.iter().map(|word| word.to_string_lossy());
-        while let Some(word) = words.next() {
-            let Some(option) = word.strip_prefix("--").filter(|option| !option.is_empty()) else {
-                scanned.wants_help |= word == "-h";
-                if !word.starts_with('-') {
-                    scanned.bare += 1;
-                    scanned.dataset.get_or_insert_with(|| word.into_owned());
+        let words = RawArgs::new(&self.words);
+        let mut cursor = words.cursor();
+        while let Some(word) = words.next(&mut cursor) {
+            if let Some((name, value)) = word.to_long() {
+                let name = name.map_or_else(|name| name.to_string_lossy().into_owned(), str::to_owned);
+                let value = match value {
+                    None if takes_value(&name) => words.next_os(&mut cursor),
+                    value => value,
+                };
+                match name.as_str() {
+                    // The folder may have any name.
+                    "resume" => scanned.resume = value.map(PathBuf::from),
+                    "parallel" => scanned.parallel = value.map(|engine| engine.to_string_lossy().into_owned()),
+                    "help" => scanned.wants_help = true,
+                    _ => {}
                 }
-                continue;
-            };
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None if takes_value(option) => (option.to_owned(), words.next().map(String::from)),
-                None => (option.to_owned(), None),
-            };
-            match name.as_str() {
-                "resume" => scanned.resume = value.map(PathBuf::from),
-                "parallel" => scanned.parallel = value,
-                "help" => scanned.wants_help = true,
-                _ => {}
+                scanned.options.push(name);
+            } else if word.to_value_os() == "-h" {
+                scanned.wants_help = true;
+            } else if !word.is_short() && !word.is_stdio() && !word.is_escape() {
+                scanned.bare += 1;
+                let dataset = || word.to_value_os().to_string_lossy().into_owned();
+                scanned.dataset.get_or_insert_with(dataset);
             }
-            scanned.options.push(name);
         }
         scanned
     }
@@ -99,28 +102,25 @@ impl Line {
 /// that a word is missing.
 pub(super) fn overview(wants_help: bool) -> clap::Error {
     let kinds: String = [
-        ("fashion-mnist", images::TrainArgs::ABOUT),
-        ("images DIR", images::TrainArgs::ABOUT),
+        ("fashion-mnist, images DIR", images::TrainArgs::ABOUT),
         ("table FILE", table::TrainArgs::ABOUT),
         ("chargpt", chargpt::TrainArgs::ABOUT),
         ("cartpole", rl::TrainArgs::ABOUT),
     ]
     .iter()
-    .map(|(name, about)| format!("  {name:<15}{about}\n"))
+    .map(|(name, about)| format!("  {name:<27}{about}\n"))
     .collect();
     let command = Every::augment_args(Command::new("polygrad train"))
         .about("Train a model and leave it, its checkpoints and its curves in a run folder")
         .override_usage("polygrad train DATASET [OPTIONS]\n       polygrad train --resume RUN [OPTIONS]")
         .after_help(format!(
-            "What there is to train, each with more options: `polygrad train table --help` has those of tables.\n{kinds}"
+            "What there is to train, each with more options, as `polygrad train table --help` tells them:\n{kinds}"
         ))
         .no_binary_name(true);
     let words: &[&str] = if wants_help { &["--help"] } else { &[] };
-    let usage = "polygrad train DATASET [OPTIONS]";
-    match command.try_get_matches_from(words) {
-        Err(error) => error,
-        Ok(_) => clap::Error::raw(clap::error::ErrorKind::MissingRequiredArgument, usage),
-    }
+    // Without help it lacks the required word.
+    let refused = command.try_get_matches_from(words).err();
+    refused.unwrap_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingRequiredArgument))
 }
 
 fn command<A: RunArgs>(command: Command) -> Command {
@@ -231,6 +231,19 @@ mod tests {
             (scanned.parallel.as_deref(), scanned.wants_help),
             (Some("mpi:timeout=3"), true)
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_run_may_have_any_name() {
+        use std::os::unix::ffi::OsStringExt;
+        let name = OsString::from_vec(b"runs/\xff".to_vec());
+        for words in [
+            vec!["--resume".into(), name.clone()],
+            vec![OsString::from_vec(b"--resume=runs/\xff".to_vec())],
+        ] {
+            assert_eq!(Line { words }.scan().resume, Some(PathBuf::from(&name)));
+        }
     }
 
     #[test]
