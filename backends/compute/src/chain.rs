@@ -1,7 +1,7 @@
 //! Element-wise ops are recorded, and run as one program when a value of theirs is needed.
 //!
-//! A recorded op that nobody holds any more is computed on the way to what needs it and never stored, or not at all.
-//! One that somebody holds besides becomes a second output of the same program.
+//! A recorded op without a handle is computed in registers for the op that needs it, and never stored; without such an
+//! op it is not computed. One that still has a handle becomes a second output of the same program.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -17,7 +17,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a model and leave it, its checkpoints and its curves in a run folder
-    #[command(disable_help_flag = true)]
+    #[command(
+        disable_help_flag = true,
+        override_usage = "polygrad train DATASET [OPTIONS]",
+        after_help = "`polygrad train --help` tells what there is to train, and with which options."
+    )]
     Train(train::line::Line),
     /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),

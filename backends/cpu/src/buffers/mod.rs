@@ -98,8 +98,8 @@ pub fn set_limit(bytes: usize) {
 
 /// A block of memory, reference-counted. The last clone gives it back to the pool.
 ///
-/// The bytes are uninitialized at first. Those who write must hold the only handle, which [`Buffer::is_unique`] tells,
-/// or keep readers away by other means; hence raw pointers.
+/// The bytes are uninitialized at first. A writer must hold the only handle ([`Buffer::is_unique`]) or exclude readers
+/// by other means; therefore access is by raw pointers.
 pub(crate) struct Buffer(NonNull<Header>);
 
 #[repr(C, align(64))]
@@ -229,8 +229,8 @@ impl Buffer {
         self.header().data
     }
 
-    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never unique:
-    /// nobody may write to it.
+    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never
+    /// unique, since it is read-only.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].

@@ -70,8 +70,7 @@ impl Claims<'_> {
         }
         let (buffer, at) = self.find(dst, src.len(), Access::Write)?;
         self.found();
-        // SAFETY: the bytes are inside the allocation, and nobody else is at the memory while it is
-        // claimed for writing.
+        // SAFETY: the bytes are inside the allocation, and the claim for writing excludes all other access.
         unsafe { std::ptr::copy(src.as_ptr(), buffer.as_ptr().add(at), src.len()) };
         Ok(())
     }
@@ -82,8 +81,7 @@ impl Claims<'_> {
         }
         let (buffer, at) = self.find(src, dst.len(), Access::Read)?;
         self.found();
-        // SAFETY: the bytes are inside the allocation, all of them are initialized, and nobody writes them
-        // while they are claimed.
+        // SAFETY: the bytes are inside the allocation and initialized, and the claim for reading excludes writers.
         unsafe { std::ptr::copy(buffer.as_ptr().add(at), dst.as_mut_ptr(), dst.len()) };
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(crate) trait RunArgs: Args {
 /// What follows `polygrad train`.
 #[derive(Debug, Args)]
 pub(crate) struct Line {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     words: Vec<OsString>,
 }
 

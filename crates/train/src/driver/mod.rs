@@ -12,7 +12,6 @@ mod shared;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use polygrad_core::communicator::{Communicator, HostSliceMut};
 use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_nn::Checkpoint;
 use serde::{Deserialize, Serialize};
@@ -30,7 +29,7 @@ use crate::run::{Columns, Mark, Unwritten, write};
 use crate::{Row, Split};
 use files::{Files, load};
 use means::Means;
-use recover::{Left, left, recovered};
+use recover::recovered;
 use shared::{Found, SharedRun};
 
 /// Parts of the training of a learner without epochs: rows, checkpoints, and lines of the progress bar, where nothing
@@ -439,48 +438,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has
-    /// come furthest, or else go back to the last checkpoint.
-    fn try_recover(&mut self, learner: &mut dyn Learner) -> Result<Left> {
-        let Some(before) = learner.communicator().cloned() else {
-            return Ok(Left::End);
-        };
-        let Some(group) = left(&*before)? else {
-            return Ok(Left::End);
-        };
-        if !learner.rejoin(&group)? {
-            return Ok(Left::End);
-        }
-        let root = learner.catch_up()?;
-        let is_taken_over = match &self.shared {
-            Some(run) => run.take_over(&mut self.options, &*group)?,
-            None if root.is_none() => return Ok(Left::Miss(learner.lost_part())),
-            None => false,
-        };
-        let (place, notices) = match root {
-            Some(root) => {
-                self.best = share_best(&*group, self.best, root)?;
-                if is_taken_over {
-                    self.reopen()?;
-                }
-                self.save(learner)?;
-                ("after", Vec::new())
-            }
-            None => {
-                let (_, notices) = self.resume(learner)?;
-                learner.ready()?;
-                // For callbacks that write down steps, it is a beginning.
-                self.tell(learner, Event::Begin)?;
-                ("from the checkpoint of", notices)
-            }
-        };
-        let (size, before, step) = (group.size(), before.size(), learner.steps());
-        let notice = format!("{size} of {before} processes are left, and go on {place} step {step}");
-        self.notify(learner, &[notice])?;
-        self.notify(learner, &notices)?;
-        Ok(Left::GoOn)
-    }
-
     /// Whether this process takes part in writing checkpoints.
     fn saves(&self) -> bool {
         self.options.run.is_some() || self.shared.is_some()
@@ -603,11 +560,4 @@ fn add(checkpoint: &mut Checkpoint, part: impl Serialize) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The best score as rank `root` knows it.
-fn share_best(group: &dyn Communicator, own: Option<f64>, root: usize) -> Result<Option<f64>> {
-    let mut best = [own.unwrap_or(f64::NAN)];
-    group.broadcast(HostSliceMut::new(&mut best), root)?;
-    Ok(Some(best[0]).filter(|best| !best.is_nan()))
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use polygrad_core::communicator::Communicator;
+use polygrad_core::communicator::{Communicator, HostSliceMut};
 use polygrad_core::{Error, ErrorKind, Result};
+
+use super::{Driver, Event, Learner};
 
 /// What becomes of those who are left.
 pub(super) enum Left {
@@ -40,10 +42,61 @@ pub(super) fn recovered(mut error: Error, mut attempt: impl FnMut() -> Result<Le
 }
 
 /// The group of those who are left, if somebody is lost and the engine lets the others go on.
-pub(super) fn left(before: &dyn Communicator) -> Result<Option<Arc<dyn Communicator>>> {
+fn left(before: &dyn Communicator) -> Result<Option<Arc<dyn Communicator>>> {
     match before.shrink() {
         Ok(group) => Ok(Some(group).filter(|group| group.size() < before.size())),
         Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+impl Driver {
+    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has
+    /// come furthest, or else go back to the last checkpoint.
+    pub(super) fn try_recover(&mut self, learner: &mut dyn Learner) -> Result<Left> {
+        let Some(before) = learner.communicator().cloned() else {
+            return Ok(Left::End);
+        };
+        let Some(group) = left(&*before)? else {
+            return Ok(Left::End);
+        };
+        if !learner.rejoin(&group)? {
+            return Ok(Left::End);
+        }
+        let root = learner.catch_up()?;
+        let is_taken_over = match &self.shared {
+            Some(run) => run.take_over(&mut self.options, &*group)?,
+            None if root.is_none() => return Ok(Left::Miss(learner.lost_part())),
+            None => false,
+        };
+        let (place, notices) = match root {
+            Some(root) => {
+                self.best = share_best(&*group, self.best, root)?;
+                if is_taken_over {
+                    self.reopen()?;
+                }
+                self.save(learner)?;
+                ("after", Vec::new())
+            }
+            None => {
+                let (_, notices) = self.resume(learner)?;
+                learner.ready()?;
+                // For callbacks that write down steps, it is a beginning.
+                self.tell(learner, Event::Begin)?;
+                ("from the checkpoint of", notices)
+            }
+        };
+        let (size, before, step) = (group.size(), before.size(), learner.steps());
+        let notice = format!("{size} of {before} processes are left, and go on {place} step {step}");
+        self.notify(learner, &[notice])?;
+        self.notify(learner, &notices)?;
+        Ok(Left::GoOn)
+    }
+}
+
+/// The best score as rank `root` knows it.
+fn share_best(group: &dyn Communicator, own: Option<f64>, root: usize) -> Result<Option<f64>> {
+    let mut best = [own.unwrap_or(f64::NAN)];
+    group.broadcast(HostSliceMut::new(&mut best), root)?;
+    Ok(Some(best[0]).filter(|best| !best.is_nan()))
 }

@@ -177,8 +177,8 @@ impl Kernel for Part<'_> {
 
 impl Part<'_> {
     /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the
-    /// sums. No closure is called with them: with a tile in it, it may stay a function of its own, without the
-    /// vector instructions.
+    /// sums. This is an iterator and takes no closure, because a closure with a tile in it may not be inlined, and then
+    /// loses the vector instructions.
     #[inline(always)]
     fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
         let places = self.batch.places.len();
