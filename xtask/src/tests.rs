@@ -1,9 +1,9 @@
 //! All tests, in one build with every feature that can be set up: those of the README's command, those of the members
 //! that are not default ones, and those that features change.
 
-use crate::{blas, cargo, chromium, mpi, nvrtc, onnxruntime, torch, vulkan};
+use crate::{blas, cargo, chromium, green, mpi, nvrtc, onnxruntime, torch, vulkan};
 
-/// What is tested on every machine.
+/// What is tested, always.
 const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
@@ -17,76 +17,114 @@ const FEATURES: &[&str] = &[
     "polygrad/rl",
     "polygrad/tar",
     "polygrad/text",
-    "polygrad-cli/candle",
-    "polygrad-cli/burn",
-    "polygrad/burn-tensor",
-    "polygrad-cli/luminal",
     "polygrad-cli/mpi",
-    "polygrad-cli/rten",
+    "polygrad-gpu-report/cuda",
 ];
 
-/// What needs more than a Rust toolchain.
-struct SetUp {
+/// What is tested where it can be set up, and, if it has a folder, where something changed since its suite passed.
+struct Part {
     name: &'static str,
     /// Members that are not tested without it.
     packages: &'static [&'static str],
     features: &'static [&'static str],
-    /// Finds or fetches it, and says what cargo's environment needs.
+    /// Where its code is, if its suite may be skipped. Empty: never.
+    folder: &'static str,
+    /// Finds or fetches what it needs beside a Rust toolchain, and says what cargo's environment needs.
     prepare: fn() -> Result<Environment, String>,
 }
 
 type Environment = Vec<(String, String)>;
 
-const SET_UPS: [SetUp; 8] = [
-    SetUp {
+const PARTS: [Part; 12] = [
+    Part {
         name: "blas",
         packages: &[],
         features: &["polygrad/blas"],
+        folder: "",
         prepare: || blas::find().map(|()| Vec::new()),
     },
-    SetUp {
+    Part {
+        name: "candle",
+        packages: &["polygrad-candle"],
+        features: &["polygrad-cli/candle"],
+        folder: "backends/candle",
+        prepare: nothing,
+    },
+    Part {
+        name: "burn",
+        packages: &["polygrad-burn"],
+        features: &["polygrad-cli/burn", "polygrad/burn-tensor"],
+        folder: "backends/burn",
+        prepare: nothing,
+    },
+    Part {
+        name: "burn:wgpu",
+        packages: &[],
+        features: &["polygrad-cli/burn-wgpu"],
+        folder: "backends/burn",
+        prepare: vulkan::environment,
+    },
+    Part {
+        name: "luminal",
+        packages: &["polygrad-luminal"],
+        features: &["polygrad-cli/luminal"],
+        folder: "backends/luminal",
+        prepare: nothing,
+    },
+    Part {
         name: "torch",
         packages: &["polygrad-torch"],
         features: &["polygrad-cli/torch", "polygrad-cli/gloo"],
+        folder: "backends/torch",
         prepare: torch::environment,
     },
-    SetUp {
-        name: "vulkan",
+    Part {
+        name: "wgpu",
         packages: &["polygrad-wgpu"],
-        features: &["polygrad-cli/burn-wgpu", "polygrad-cli/wgpu"],
+        features: &["polygrad-cli/wgpu", "polygrad-gpu-report/wgpu"],
+        folder: "backends/wgpu",
         prepare: vulkan::environment,
     },
-    SetUp {
+    Part {
         name: "nvrtc",
         packages: &["polygrad-cuda"],
         features: &[],
+        folder: "",
         prepare: nvrtc::environment,
     },
-    SetUp {
-        name: "onnxruntime",
+    Part {
+        name: "engines of ONNX files",
         packages: &[],
-        features: &["polygrad-cli/ort"],
+        features: &["polygrad-cli/ort", "polygrad-cli/rten"],
+        folder: "",
         prepare: onnxruntime::environment,
     },
-    SetUp {
+    Part {
         name: "mpi",
         packages: &["polygrad-mpi"],
         features: &[],
+        folder: "",
         prepare: mpi::environment,
     },
-    SetUp {
+    Part {
         name: "mpi of the system",
         packages: &[],
         features: &[],
+        folder: "",
         prepare: mpi::of_system,
     },
-    SetUp {
+    Part {
         name: "chromium",
         packages: &[],
         features: &[],
+        folder: "",
         prepare: chromium::environment,
     },
 ];
+
+fn nothing() -> Result<Environment, String> {
+    Ok(Environment::new())
+}
 
 /// Variables that hold lists, as `PATH` does.
 const LISTS: [&str; 2] = ["LD_LIBRARY_PATH", "POLYGRAD_MPI_LAUNCHERS"];
@@ -95,33 +133,92 @@ const LISTS: [&str; 2] = ["LD_LIBRARY_PATH", "POLYGRAD_MPI_LAUNCHERS"];
 fn add(environment: &mut Environment, (name, value): (String, String)) {
     match environment.iter_mut().find(|(known, _)| *known == name) {
         Some((_, list)) if LISTS.contains(&name.as_str()) => *list = format!("{list}:{value}"),
-        _ => environment.push((name, value)),
+        Some((_, old)) => *old = value,
+        None => environment.push((name, value)),
     }
 }
 
-/// Runs them.
-///
-/// # Errors
-/// When a test fails; and when something is skipped, if the variable `CI` is `true`.
-pub(crate) fn run() -> Result<(), String> {
+/// What is tested here, and what is not.
+struct Plan {
+    features: String,
+    excluded: Vec<&'static str>,
+    environment: Environment,
+    /// Parts that cannot be set up, and why.
+    skipped: Vec<String>,
+    /// Parts that did not change since their suites passed, and when that was.
+    unchanged: Vec<String>,
+    /// Parts whose suites may be skipped next time, if they pass now.
+    tested: Vec<(&'static str, &'static str)>,
+}
+
+/// Sets up what is needed; of parts that did not change only if it is for all of them.
+fn plan(all: bool) -> Result<Plan, String> {
+    let passed = green::Passed::read()?;
     let mut features = FEATURES.to_vec();
-    let mut excluded: Vec<&str> = Vec::new();
-    let (mut environment, mut skipped) = (Environment::new(), Vec::new());
-    for set_up in &SET_UPS {
-        match (set_up.prepare)() {
+    let mut plan = Plan {
+        features: String::new(),
+        excluded: Vec::new(),
+        environment: Environment::new(),
+        skipped: Vec::new(),
+        unchanged: Vec::new(),
+        tested: Vec::new(),
+    };
+    for part in &PARTS {
+        if let Some(when) = passed.unchanged(part.name, part.folder).filter(|_| !all) {
+            plan.excluded.extend(part.packages);
+            plan.unchanged.push(format!("{}: {when}", part.name));
+            continue;
+        }
+        match (part.prepare)() {
             Ok(variables) => {
-                features.extend(set_up.features);
-                variables
-                    .into_iter()
-                    .for_each(|variable| add(&mut environment, variable));
+                features.extend(part.features);
+                let environment = &mut plan.environment;
+                variables.into_iter().for_each(|variable| add(environment, variable));
+                if !part.folder.is_empty() {
+                    plan.tested.push((part.name, part.folder));
+                }
             }
             Err(reason) => {
-                excluded.extend(set_up.packages);
-                skipped.push(format!("{}: {reason}", set_up.name));
+                plan.excluded.extend(part.packages);
+                plan.skipped.push(format!("{}: {reason}", part.name));
             }
         }
     }
-    let features = features.join(",");
+    plan.features = features.join(",");
+    Ok(plan)
+}
+
+/// `cargo xtask environment`: the same for a shell, so that other commands of cargo's build nothing twice.
+///
+/// # Errors
+/// When the table of what passed cannot be read.
+pub(crate) fn environment(all: bool) -> Result<(), String> {
+    let plan = plan(all)?;
+    for (name, value) in &plan.environment {
+        if !LISTS.contains(&name.as_str()) {
+            println!("export {name}='{value}'");
+            continue;
+        }
+        // What is in the list already, such as what cargo puts there to run this, stays the shell's.
+        let there = std::env::var(name).unwrap_or_default();
+        let new = value
+            .split(':')
+            .filter(|entry| there.split(':').all(|known| known != *entry));
+        let new = new.collect::<Vec<_>>().join(":");
+        println!("export {name}='{new}'\"${{{name}:+:${name}}}\"");
+    }
+    let excluded = plan.excluded.iter().map(|package| format!("--exclude {package}"));
+    println!("features='{}'", plan.features);
+    println!("excluded='{}'", excluded.collect::<Vec<_>>().join(" "));
+    Ok(())
+}
+
+/// Runs them; with `record`, all of them, and writes down which parts passed.
+///
+/// # Errors
+/// When a test fails; and when something cannot be set up, if the variable `CI` is `true`.
+pub(crate) fn run(all: bool, record: bool) -> Result<(), String> {
+    let plan = plan(all || record)?;
     // One run tells of every failure: it may be an hour to the next. What judges has no tests.
     let mut line = vec![
         "test",
@@ -130,15 +227,30 @@ pub(crate) fn run() -> Result<(), String> {
         "polygrad-judging",
         "--no-fail-fast",
         "--features",
-        &features,
+        &plan.features,
     ];
-    line.extend(excluded.iter().flat_map(|package| ["--exclude", package]));
-    cargo::run(&line, &environment)?;
-    for reason in &skipped {
+    line.extend(plan.excluded.iter().flat_map(|package| ["--exclude", package]));
+    cargo::run(&line, &plan.environment)?;
+    for reason in &plan.skipped {
         println!("skipped {reason}");
     }
-    println!("{} of {} further set-ups skipped", skipped.len(), SET_UPS.len());
-    if !skipped.is_empty() && std::env::var_os("CI").is_some_and(|value| value == "true") {
+    println!(
+        "{} of {} parts skipped, since they cannot be set up",
+        plan.skipped.len(),
+        PARTS.len()
+    );
+    for when in &plan.unchanged {
+        println!("unchanged {when}");
+    }
+    println!(
+        "{} of {} parts unchanged since they passed",
+        plan.unchanged.len(),
+        PARTS.len()
+    );
+    if record {
+        green::record(&plan.tested)?;
+    }
+    if !plan.skipped.is_empty() && std::env::var_os("CI").is_some_and(|value| value == "true") {
         return Err("under CI nothing may be skipped".to_owned());
     }
     Ok(())

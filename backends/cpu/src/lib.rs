@@ -5,6 +5,7 @@ mod backend;
 mod buffers;
 mod conv;
 mod device;
+#[cfg(feature = "driver")]
 mod driver;
 mod fused;
 mod gemm;
@@ -17,6 +18,7 @@ mod tensor;
 mod view;
 
 pub use device::{Cpu, CpuDevice, Kernels, entry};
+#[cfg(feature = "driver")]
 pub use driver::CpuDriver;
 pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;

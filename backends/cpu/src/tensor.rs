@@ -127,6 +127,7 @@ impl CpuTensor {
     }
 
     /// Whether the elements lie in this buffer.
+    #[cfg(feature = "driver")]
     pub(crate) fn is_in(&self, buffer: &Buffer) -> bool {
         self.buffer.as_ptr() == buffer.as_ptr()
     }
