@@ -1,8 +1,9 @@
-//! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask environment`, `cargo xtask setup torch`,
-//! `cargo xtask setup nvrtc`, `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`, `cargo xtask setup pytorch`,
-//! `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`, `cargo xtask instructions`,
-//! `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`,
-//! `cargo xtask check-apple`, `cargo xtask check-wasm`, `cargo xtask book`, `cargo xtask every-backend`.
+//! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask environment`,
+//! `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`,
+//! `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`,
+//! `cargo xtask instructions`, `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`,
+//! `cargo xtask gpu-bundle`, `cargo xtask check-apple`, `cargo xtask check-wasm`, `cargo xtask book`,
+//! `cargo xtask every-backend`.
 
 mod bench;
 mod blas;
