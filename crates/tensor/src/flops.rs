@@ -36,9 +36,15 @@ pub fn flops_counted() -> u64 {
     FLOPS.get()
 }
 
+/// Counts so many operations that a replay computes without the ops of tensors.
+#[doc(hidden)]
+pub fn add_flops(flops: u64) {
+    FLOPS.set(FLOPS.get().wrapping_add(flops));
+}
+
 /// Counts `outputs` sums of `terms` products each: to be called right after the op, before any other.
 #[inline]
 pub(crate) fn add_products(outputs: usize, terms: usize) {
     let flops = (outputs as u64).wrapping_mul(terms as u64).wrapping_mul(2);
-    FLOPS.set(FLOPS.get().wrapping_add(flops));
+    add_flops(flops);
 }

@@ -41,6 +41,12 @@ pub fn with_op_hook<R>(hook: Hook, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Whether this thread is in [`with_op_hook`].
+#[doc(hidden)]
+pub fn has_op_hook() -> bool {
+    is_on()
+}
+
 #[inline]
 pub(crate) fn is_on() -> bool {
     ON.get()

@@ -54,11 +54,13 @@ pub use checkpoint::checkpoint;
 pub use compiled::Compiled;
 pub use custom::CustomOp;
 pub use device::Device;
+#[doc(hidden)]
+pub use flops::add_flops;
 pub use flops::{count_flops, flops_counted};
 pub use gradcheck::{gradcheck, gradgradcheck, numerical_gradient};
 pub use graph::{enable_grad, is_grad_enabled, next_node_id, no_grad};
 #[doc(hidden)]
-pub use hook::{OpCall, with_op_hook};
+pub use hook::{OpCall, has_op_hook, with_op_hook};
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 pub use operand::Operand;

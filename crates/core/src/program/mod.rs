@@ -16,8 +16,8 @@ mod replay;
 use std::fmt;
 
 pub use call::{Call, call};
-pub use record::{Recorded, record, refuse};
-pub(crate) use record::{is_recording, note, note_draw};
+pub use record::{Recorded, is_recording, record, refuse};
+pub(crate) use record::{note, note_draw};
 pub(crate) use replay::compile;
 
 use crate::{AnyDevice, AnyTensor, DType, Distribution, Op, RandomKey, Result, Scalar, Shape};
@@ -142,6 +142,14 @@ impl Program {
             }
         }
         Ok(None)
+    }
+
+    /// The bytes of the constants that `other`, a second recording of the same computation, has in other tensors: those
+    /// that each run makes anew, and that this program keeps.
+    pub fn bytes_made(&self, other: &Self) -> usize {
+        let pairs = self.constants.iter().zip(&other.constants);
+        let made = pairs.filter(|((_, a), (_, b))| a.address() != b.address());
+        made.map(|((_, a), _)| a.shape().numel() * a.dtype().size()).sum()
     }
 
     /// Folds constants, fuses ops that a backend has as one, and removes unused steps.

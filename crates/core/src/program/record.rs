@@ -59,7 +59,7 @@ pub fn record<R>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<AnyTensor
 
 /// Whether calls of this thread are being recorded.
 #[inline]
-pub(crate) fn is_recording() -> bool {
+pub fn is_recording() -> bool {
     ON.get()
 }
 

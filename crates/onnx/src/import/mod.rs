@@ -4,6 +4,7 @@
 //! nobody needs is dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the
 //! host, where shapes are computed ([`host`]), so that a run never waits for the device to know an extent; what was
 //! computed there is [`memo`] to the next run. [`fuse`] puts one op in the place of several.
+//! [`replay`] runs the ops of earlier runs again, without the steps.
 
 mod call;
 mod fit;
@@ -19,6 +20,7 @@ mod options;
 mod outputs;
 mod plan;
 mod planner;
+mod replay;
 mod rows;
 mod run;
 mod unknown;

@@ -16,6 +16,7 @@ use super::options::Options;
 use super::outputs::Outputs;
 use super::plan::Plan;
 use super::planner::Planner;
+use super::replay::Replays;
 use super::rows::Follower;
 use super::unknown::unknown_ops;
 use super::value::Value;
@@ -50,6 +51,8 @@ pub struct OnnxModel {
     defaults: HashSet<ValueId>,
     output_names: Arc<[String]>,
     runner: Runner,
+    /// Of the plan, if it is one.
+    replays: Replays,
 }
 
 /// What runs it.
@@ -124,6 +127,11 @@ impl OnnxModel {
     }
 
     fn with_runner(graph: &Graph, body: Body, device: &Device, options: Options, runner: Runner) -> Self {
+        let plan = match &runner {
+            Runner::Plan(plan) => Some(plan),
+            Runner::Session(_) => None,
+        };
+        let replays = Replays::new(plan, &options, device);
         let fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
         Self {
             header: graph.header.clone(),
@@ -136,6 +144,7 @@ impl OnnxModel {
             output_names: body.outputs.iter().map(|&id| body.name_of(id).to_owned()).collect(),
             body,
             runner,
+            replays,
         }
     }
 
@@ -185,6 +194,17 @@ impl OnnxModel {
             Runner::Plan(plan) => plan.steps.iter().map(|step| step.node.op_type.as_str()).collect(),
             Runner::Session(_) => Vec::new(),
         }
+    }
+
+    /// For how many sets of shapes runs are replayed by now. One set is from its fourth run on.
+    pub fn replays(&self) -> usize {
+        self.replays.count()
+    }
+
+    /// Why no run is replayed, if that is so: a node such as NonZero reads values on the host. Known from the second
+    /// run on.
+    pub fn replay_refusal(&self) -> Option<&str> {
+        self.replays.refusal()
     }
 
     /// Why a row of the outputs would not be the same in each batch, if it may not be: the node that brings rows
@@ -331,6 +351,11 @@ impl OnnxModel {
             return Ok(());
         }
         *current = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
+        let is_trained = parameters.values().any(Tensor::is_tracked);
+        self.replays = match is_trained {
+            true => Replays::off("its parameters are trained"),
+            false => Replays::new(Some(current), &self.options, &self.device),
+        };
         self.parameters = parameters;
         Ok(())
     }
@@ -438,7 +463,8 @@ impl OnnxModel {
                 for (value, &id) in named {
                     values.push(value.map_or_else(|| self.default(id), Ok)?);
                 }
-                plan.run(values, &[], &self.device, &Limits::new(&self.options, plan.bytes))?
+                let limits = Limits::new(&self.options, plan.bytes);
+                self.replays.run(plan, values, &self.device, &limits)?
             }
             Runner::Session(session) => {
                 let named = named.filter_map(|(value, &id)| Some((self.body.name_of(id).to_owned(), value?)));

@@ -16,6 +16,9 @@ pub struct Options {
     /// Put one op in the place of several where that gives the same result, and make weights ready for the ops that use
     /// them, which may take twice their memory; on by default. What is trained is left as it is.
     pub fuse: bool,
+    /// Replay the ops of earlier runs on inputs of the same shapes, without the nodes, where none of them depends on
+    /// values; on by default. [`OnnxModel::replays`](crate::OnnxModel::replays) tells of it.
+    pub replay: bool,
     /// The most bytes that one tensor may take: a few bytes of a file can ask for any size. 8 GiB by default.
     pub max_tensor_bytes: usize,
     /// The most bytes that the model may take in all: what its file and the files beside it hold, and the values of a
@@ -38,6 +41,7 @@ impl Default for Options {
             threads: None,
             fold_constants: true,
             fuse: true,
+            replay: true,
             max_tensor_bytes: 8 << 30,
             max_memory_bytes: memory::most(),
             max_run_bytes: usize::MAX,

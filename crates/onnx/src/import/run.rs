@@ -21,6 +21,26 @@ pub(crate) fn in_step(error: Error, node: &Node) -> Error {
 impl Plan {
     /// Runs it on inputs in order, and on what it captures of the body around it.
     pub(crate) fn run(&self, inputs: Operands, captures: &[Value], device: &Device, limits: &Limits) -> Results {
+        let mut workspace = self.workspace();
+        let outputs = self.run_in(&mut workspace, inputs, captures, device, limits)?;
+        self.workspaces.give_back(workspace);
+        Ok(outputs)
+    }
+
+    /// A place for the values of a run.
+    pub(super) fn workspace(&self) -> Workspace {
+        self.workspaces.take(self.slots, self.steps.len(), &self.constants)
+    }
+
+    /// [`Plan::run`] in a workspace of this plan, which is of no more use after an error.
+    pub(super) fn run_in(
+        &self,
+        workspace: &mut Workspace,
+        inputs: Operands,
+        captures: &[Value],
+        device: &Device,
+        limits: &Limits,
+    ) -> Results {
         if inputs.len() != self.inputs.len() {
             return Err(malformed(format!(
                 "{} inputs for a body that takes {}",
@@ -28,8 +48,7 @@ impl Plan {
                 self.inputs.len()
             )));
         }
-        let mut workspace = self.workspaces.take(self.slots, self.steps.len(), &self.constants);
-        let Workspace { values, bytes, memos } = &mut workspace;
+        let Workspace { values, bytes, memos } = workspace;
         for (&slot, value) in self.captures.iter().zip(captures) {
             values[slot] = Some(value.clone());
         }
@@ -67,7 +86,6 @@ impl Plan {
             values[slot] = None;
             limits.remove(std::mem::take(&mut bytes[slot]));
         }
-        self.workspaces.give_back(workspace);
         outputs
     }
 }

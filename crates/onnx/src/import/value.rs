@@ -156,6 +156,14 @@ impl Value {
         }
     }
 
+    /// The tensor, if it is on the device.
+    pub(super) fn on_device(&self) -> Option<&Tensor> {
+        match &self.0 {
+            Kind::Tensor(tensor, _) => Some(tensor),
+            _ => None,
+        }
+    }
+
     /// Whether both are one value on the host, not only equal.
     pub(crate) fn is_same_host(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {

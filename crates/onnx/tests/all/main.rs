@@ -11,4 +11,5 @@ mod meaning;
 mod model;
 mod products;
 mod pytorch;
+mod replay;
 mod types;

@@ -7,6 +7,7 @@
 mod archive;
 pub mod compare;
 mod numbers;
+mod replays;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,10 @@ pub fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<
     let (cases, place) = (Arc::clone(&archive), device.clone());
     tests.push(Trial::test("no gradient is lost", move || {
         lost_gradients(&cases, &place)
+    }));
+    let (cases, place) = (Arc::clone(&archive), device.clone());
+    tests.push(Trial::test("replays give what plans give", move || {
+        replays::check(&cases, &place).map_err(Failed::from)
     }));
     if Engine::Rten.available().is_ok() {
         let (cases, place) = (Arc::clone(&archive), device.clone());
