@@ -42,7 +42,10 @@ fn programs_hold_on_the_cpu() {
 }
 
 /// Reduced programs that failed once.
-const KEPT: [&str; 1] = [include_str!("cases/f32-1-208.json")];
+const KEPT: [&str; 2] = [
+    include_str!("cases/f32-1-208.json"),
+    include_str!("cases/f64-31-2748.json"),
+];
 
 #[test]
 fn kept_programs_hold() -> Result<()> {
