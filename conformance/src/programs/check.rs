@@ -68,7 +68,7 @@ fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
     let _ = bench.device.synchronize();
     let mut truths: Vec<(Question, Truth)> = Vec::new();
     for &form in bench.forms {
-        let given = given(form, program, bench);
+        let given = given(form, program, bench, &mut verdict.unsupported);
         let given = match given {
             Ok(given) => given,
             Err(Ending::Unsupported(why)) => {
@@ -164,13 +164,13 @@ enum Ending {
     Panicked(String),
 }
 
-fn given(form: Form, program: &Program, bench: &Bench<'_>) -> Result<Given, Ending> {
+fn given(form: Form, program: &Program, bench: &Bench<'_>, lacking: &mut Vec<String>) -> Result<Given, Ending> {
     let dtypes = Dtypes {
         tested: bench.tested,
         wide: false,
     };
     let run = || -> Result<Given, Error> {
-        let given = forms::run(form, program, bench.device, dtypes, bench.engines)?;
+        let given = forms::run(form, program, bench.device, dtypes, bench.engines, lacking)?;
         bench.device.synchronize()?;
         Ok(given)
     };

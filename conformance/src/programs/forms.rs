@@ -84,7 +84,7 @@ const CAPTURED_BY_DEVICE: [u64; 7] = [0, 0, 1, 0, 1, 0, 1];
 /// The sets of numbers of the batches of training steps.
 const BATCHES: [u64; 4] = [0, 1, 0, 1];
 
-/// Runs a program in a form.
+/// Runs a program in a form. Engines that cannot run it say why in `lacking`, and the others are asked all the same.
 ///
 /// # Errors
 /// Those of the calls, of the device and of the engines.
@@ -94,6 +94,7 @@ pub(crate) fn run(
     device: &Device,
     dtypes: Dtypes,
     engines: &[(String, Arc<Engine>)],
+    lacking: &mut Vec<String>,
 ) -> Result<Given> {
     match form {
         Form::Eager => {
@@ -110,17 +111,28 @@ pub(crate) fn run(
                 answered(trained(program, device, dtypes, true)?)?,
             )]),
         },
-        Form::Exported => engines
-            .iter()
-            .map(|(name, engine)| {
-                let tensors = no_grad(|| engine(program, &inputs(program, 0, device, dtypes)?, dtypes))?;
+        Form::Exported => {
+            let mut given = Vec::new();
+            for (name, engine) in engines {
+                let tensors = match no_grad(|| engine(program, &inputs(program, 0, device, dtypes)?, dtypes)) {
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        // What cannot be written is refused before any engine is asked.
+                        let why = error.to_string();
+                        if !lacking.contains(&why) {
+                            lacking.push(why);
+                        }
+                        continue;
+                    }
+                    tensors => tensors?,
+                };
                 let answers = Answers {
                     names: output_names(tensors.len()),
                     tensors,
                 };
-                Ok((Question::Values(0), name.clone(), answered(answers)?))
-            })
-            .collect(),
+                given.push((Question::Values(0), name.clone(), answered(answers)?));
+            }
+            Ok(given)
+        }
     }
 }
 

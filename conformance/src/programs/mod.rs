@@ -12,6 +12,7 @@ mod program;
 mod reduce;
 mod run;
 mod search;
+mod steps;
 mod truth;
 
 pub use calls::{Arg, CALLS, Call, Nature};

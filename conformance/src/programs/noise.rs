@@ -1,12 +1,12 @@
 //! The reference with its numbers disturbed as much as a dtype rounds them: what the condition of a program explains.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use polygrad_core::{AnyTensor, DType, HostTensor, Result, philox4x32};
-use polygrad_reference::Reference;
+use polygrad_core::{AnyTensor, DType, HostTensor, Op, Result, philox4x32};
 use polygrad_tensor::{Device, f16};
 
+use super::steps::{Place, Stepwise};
 use crate::tolerance::digits;
 use crate::{Call, Hooks, Wrapped};
 
@@ -16,8 +16,10 @@ const LOST: i32 = 4;
 /// How much numbers are disturbed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noise {
-    /// Binary digits that stay.
+    /// Binary digits of results that stay.
     digits: i32,
+    /// Those of the steps within a call: narrow dtypes are computed in f32, and rounded once.
+    steps: i32,
     /// The distance of the smallest numbers that the dtype holds.
     smallest: f64,
     /// What differences are to be divided by.
@@ -28,14 +30,16 @@ impl Noise {
     /// That of rounding to a dtype.
     pub(crate) fn of(dtype: DType) -> Self {
         let own = digits(dtype).unwrap_or(53);
-        let digits = own.min(53 - LOST);
+        let wide = digits(DType::F32).map_or(own, |least| own.max(least));
+        let kept = own.min(53 - LOST);
         Self {
-            digits,
+            digits: kept,
+            steps: wide.min(53 - LOST),
             smallest: match dtype {
                 DType::F16 => f16::from_bits(1).to_f64(),
                 _ => 0.0,
             },
-            scale: f64::powi(2.0, own - digits),
+            scale: f64::powi(2.0, own - kept),
         }
     }
 
@@ -43,6 +47,7 @@ impl Noise {
     pub(crate) fn stronger(self, bits: i32) -> Self {
         Self {
             digits: self.digits - bits,
+            steps: self.steps - bits,
             scale: 1.0,
             ..self
         }
@@ -50,17 +55,15 @@ impl Noise {
 
     /// A device whose results are disturbed.
     pub(crate) fn device(self, seed: u64) -> Noisy {
-        let hooks = Arc::new(Disturbing {
+        Noisy::over(Disturbing {
             noise: Some(self),
             seed,
-            drawn: AtomicU64::new(0),
-            largest: AtomicU64::new(0),
-        });
-        Noisy::over(hooks)
+            ..Disturbing::default()
+        })
     }
 }
 
-/// A device over the reference, which takes down how large numbers get.
+/// A device over the reference, step by step, which takes down how large numbers get.
 pub(crate) struct Noisy {
     hooks: Arc<Disturbing>,
     wrapped: Wrapped,
@@ -69,17 +72,14 @@ pub(crate) struct Noisy {
 impl Noisy {
     /// One that disturbs nothing.
     pub(crate) fn silent() -> Self {
-        Self::over(Arc::new(Disturbing {
-            noise: None,
-            seed: 0,
-            drawn: AtomicU64::new(0),
-            largest: AtomicU64::new(0),
-        }))
+        Self::over(Disturbing::default())
     }
 
-    fn over(hooks: Arc<Disturbing>) -> Self {
+    fn over(hooks: Disturbing) -> Self {
+        let hooks = Arc::new(hooks);
+        let steps = Device::<Stepwise>::from_inner(Place(Arc::clone(&hooks)));
         Self {
-            wrapped: Wrapped::new(&Device::<Reference>::default(), Arc::clone(&hooks)),
+            wrapped: Wrapped::new(&steps, Arc::clone(&hooks)),
             hooks,
         }
     }
@@ -99,34 +99,71 @@ impl Noisy {
     }
 }
 
-struct Disturbing {
+/// Disturbs what calls give, and what their steps give.
+#[derive(Default)]
+pub(super) struct Disturbing {
     noise: Option<Noise>,
     seed: u64,
     drawn: AtomicU64,
     /// The bits of a number that is not negative, which are in the numbers' order.
     largest: AtomicU64,
+    /// Whether the present call has several steps. A device works for one thread.
+    has_steps: AtomicBool,
 }
 
-impl Noise {
-    /// A neighbour, up or down at random. Whole numbers stay: nothing has rounded them.
-    fn disturb(self, value: f64, uniform: f64) -> f64 {
-        if value == value.trunc() || !value.is_normal() {
-            return value;
+impl Disturbing {
+    /// What a step within a call gave, disturbed; `None` if it stays as it is.
+    ///
+    /// # Errors
+    /// Those of `host`.
+    pub(super) fn step(&self, host: impl FnOnce() -> Result<HostTensor>) -> Result<Option<HostTensor>> {
+        match self.noise {
+            Some(noise) if self.has_steps.load(Ordering::Relaxed) => {
+                let host = host()?;
+                self.disturbed(&host, host.to_f64_vec(), noise.steps, 0.0).map(Some)
+            }
+            _ => Ok(None),
         }
-        let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-        let unit = f64::powi(2.0, exponent + 1 - self.digits).max(self.smallest);
-        value + (uniform - 0.5) * unit
+    }
+
+    /// Each number moved to a neighbour, up or down at random. Whole numbers stay: nothing has rounded them.
+    fn disturbed(&self, host: &HostTensor, mut numbers: Vec<f64>, digits: i32, smallest: f64) -> Result<HostTensor> {
+        let counted = numbers.len().div_ceil(4) as u64;
+        let first = self.drawn.fetch_add(counted, Ordering::Relaxed);
+        for (i, four) in numbers.chunks_mut(4).enumerate() {
+            let words = philox4x32(self.seed, first + i as u64);
+            for (x, word) in four.iter_mut().zip(words) {
+                if *x != x.trunc() && x.is_normal() {
+                    let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+                    let unit = f64::powi(2.0, exponent + 1 - digits).max(smallest);
+                    *x += (f64::from(word) / 4_294_967_296.0 - 0.5) * unit;
+                }
+            }
+        }
+        Ok(HostTensor::new(*host.shape(), numbers)?.cast(host.dtype()))
     }
 }
 
 impl Hooks for Disturbing {
+    fn before(&self, call: &Call<'_>) -> Result<()> {
+        let has_steps = match call {
+            Call::Op(Op::Binary(op)) => op.is_fused(),
+            // A bias, a residual and an activation follow.
+            Call::Op(Op::Conv { .. }) => true,
+            Call::Op(op) => op.is_fused(),
+            _ => false,
+        };
+        self.has_steps.store(has_steps, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn after(&self, call: &Call<'_>, result: AnyTensor) -> Result<AnyTensor> {
         if !result.dtype().is_float() || matches!(call, Call::ToHost | Call::Full) {
             return Ok(result);
         }
         let backend = result.backend();
         let host = backend.to_host(&result)?;
-        let mut numbers = host.to_f64_vec();
+        let numbers = host.to_f64_vec();
         // Infinities are meant: masks are made of them.
         let finite = numbers.iter().filter(|x| x.is_finite());
         let largest = finite.fold(0.0f64, |most, x| most.max(x.abs()));
@@ -134,15 +171,7 @@ impl Hooks for Disturbing {
         let Some(noise) = self.noise else {
             return Ok(result);
         };
-        let counted = numbers.len().div_ceil(4) as u64;
-        let first = self.drawn.fetch_add(counted, Ordering::Relaxed);
-        for (i, four) in numbers.chunks_mut(4).enumerate() {
-            let words = philox4x32(self.seed, first + i as u64);
-            for (x, word) in four.iter_mut().zip(words) {
-                *x = noise.disturb(*x, f64::from(word) / 4_294_967_296.0);
-            }
-        }
-        let disturbed = HostTensor::new(*host.shape(), numbers)?.cast(host.dtype());
+        let disturbed = self.disturbed(&host, numbers, noise.digits, noise.smallest)?;
         backend.from_host(disturbed, &backend.device(&result)?)
     }
 }

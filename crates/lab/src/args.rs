@@ -73,6 +73,10 @@ pub struct Check {
     /// With --mode programs or graphs: keep in this folder what fails; programs in it are run first
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
+
+    /// Run ONNX graphs by the engines of others for a search: questions come from standard input
+    #[arg(long, hide = true)]
+    pub(crate) serve: bool,
 }
 
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use polygrad_console::outcome::Outcome;
 use polygrad_console::progress::say;
 
 use super::args::{self, Check};
-use super::{graphs, programs, trainings};
+use super::{graphs, peers, programs, trainings};
 
 /// Where the table of ops goes.
 const PAGE: &str = "docs/ops.md";
@@ -30,6 +30,10 @@ pub(crate) fn command(args: &Check) -> Result<Outcome> {
         return Err(
             Failure::new(format!("{option} is not for --mode {mode}")).fix("leave it out, or give another --mode")
         );
+    }
+    if args.serve {
+        peers::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(Outcome::Done);
     }
     let device = backend::open(&args.backend, None)?;
     match args.mode {
@@ -78,15 +82,19 @@ fn verdict(report: &Report) -> Result<Outcome> {
 fn graphs(device: &Device, args: &Check) -> Result<Outcome> {
     let seed = args.seed.unwrap_or(0);
     let (first, count) = (args.first.unwrap_or(0), args.count.unwrap_or(500));
-    let report = graphs::check(device, seed, first, count, args.cases.as_deref())?;
+    let drawn = graphs::Drawn { seed, first, count };
+    let peers = peers::Peers::new()?;
+    let bench = graphs::Bench { device, peers: &peers };
+    let report = graphs::check(bench, &drawn, args.cases.as_deref())?;
     let graphs::Report {
         graphs,
         nodes,
         beside,
         faults,
+        crashes,
     } = &report;
     say(&format!(
-        "{graphs} graphs of {nodes} nodes, {beside} beside ONNX Runtime: {} differences",
+        "{graphs} graphs of {nodes} nodes, {beside} beside ONNX Runtime, which crashed {crashes} times: {} differences",
         faults.len()
     ));
     if faults.is_empty() {

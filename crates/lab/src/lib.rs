@@ -35,6 +35,8 @@ mod bench;
 mod check;
 mod draw;
 mod graphs;
+mod group;
+mod peers;
 mod plan;
 mod profile;
 mod programs;

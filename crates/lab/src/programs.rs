@@ -11,10 +11,11 @@ use polygrad_conformance::programs::{Dtypes, Engine, Kept, Live, Program, Progra
 use polygrad_console::failure::{Failure, Result, Shown};
 use polygrad_console::outcome::Outcome;
 use polygrad_console::progress::{grouped, say};
-use polygrad_onnx::graph::{Dim, Node};
+use polygrad_onnx::graph::{Dim, Literal, Node};
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 
 use super::args::Check;
+use crate::peers::Peers;
 
 /// A line about how far it has come, after so many programs.
 const STRIDE: u64 = 1000;
@@ -24,16 +25,17 @@ const STRIDE: u64 = 1000;
 /// # Errors
 /// Cases that cannot be read or written; programs that fail.
 pub(crate) fn command(device: &Device, args: &Check) -> Result<Outcome> {
+    let peers = Peers::new()?;
     let programs = Programs {
         tested: args.dtype.unwrap_or(polygrad::DType::F32),
         seed: args.seed.unwrap_or(0),
         first: args.first.unwrap_or(0),
         count: args.count.unwrap_or(500),
-        engines: engines(),
+        engines: engines(&peers),
         live: live(device),
         ..Programs::default()
     };
-    let mut wrong = 0;
+    let (mut wrong, mut crashed) = (0, 0);
     let kept = args.cases.as_deref().map_or(Ok(Vec::new()), read)?;
     for (name, case) in &kept {
         if let Some(failure) = replay(device, case, &programs) {
@@ -43,6 +45,10 @@ pub(crate) fn command(device: &Device, args: &Check) -> Result<Outcome> {
     }
     let (start, mut failed) = (Instant::now(), Ok(()));
     let found = search(device, &programs, |number, case| {
+        for crash in peers.crashes() {
+            crashed += 1;
+            say(&format!("program {number} of seed {}: {crash}", programs.seed));
+        }
         let done = number - programs.first + 1;
         if done.is_multiple_of(STRIDE) {
             let rate = done as f64 / start.elapsed().as_secs_f64();
@@ -59,6 +65,9 @@ pub(crate) fn command(device: &Device, args: &Check) -> Result<Outcome> {
     });
     failed?;
     say(&found.to_string());
+    if crashed > 0 {
+        say(&format!("engines of others crashed {crashed} times"));
+    }
     wrong += found.failures.len();
     match wrong {
         0 => Ok(Outcome::Done),
@@ -85,12 +94,13 @@ fn rust(backend: &str, case: &Kept) -> String {
 }
 
 /// Programs as ONNX files: read again, and run by the other engines of this build.
-fn engines() -> Vec<(String, Arc<Engine>)> {
+fn engines(peers: &Arc<Peers>) -> Vec<(String, Arc<Engine>)> {
     let there = polygrad_onnx::Engine::ALL
         .into_iter()
         .filter(|engine| engine.available().is_ok());
     let run = |engine: polygrad_onnx::Engine| -> Arc<Engine> {
-        Arc::new(move |program, inputs, dtypes| as_onnx(program, inputs, dtypes, engine))
+        let peers = Arc::clone(peers);
+        Arc::new(move |program, inputs, dtypes| as_onnx(program, inputs, dtypes, engine, &peers))
     };
     there
         .map(|engine| (format!("as ONNX by {engine}"), run(engine)))
@@ -102,6 +112,7 @@ fn as_onnx(
     inputs: &[Tensor],
     dtypes: Dtypes,
     engine: polygrad_onnx::Engine,
+    peers: &Peers,
 ) -> polygrad::Result<Vec<Tensor>> {
     let given = inputs.iter().enumerate();
     let given = given.map(|(i, x)| {
@@ -111,16 +122,17 @@ fn as_onnx(
     let export = Export::new(given).check(false);
     let graph = Sequential::new().record_onnx(&export, |inputs| program.forward(inputs, dtypes))?;
     let device = inputs.first().map_or_else(|| Device::new("cpu"), |x| Ok(x.device()))?;
-    let options = Options {
-        engine,
-        ..Options::default()
-    };
     // Places of elements are quotients of extents there, and rounded: docs/differences.md.
     let is_sized = |node: &Node| node.op_type == "Resize" && node.inputs.get(3).is_some_and(Option::is_some);
     if engine == polygrad_onnx::Engine::Ort && graph.body.nodes.iter().any(is_sized) {
         return Err(polygrad::Error::unsupported("Resize to extents"));
     }
-    let outputs = OnnxModel::from_graph(&graph, &device, options).and_then(|model| model.forward(inputs));
+    if engine == polygrad_onnx::Engine::Native {
+        let outputs = OnnxModel::from_graph(&graph, &device, Options::default())?.forward(inputs)?;
+        return (0..outputs.len()).map(|i| outputs.tensor(i)).collect();
+    }
+    let inputs = inputs.iter().map(|x| Ok(x.to_host()?.into()));
+    let inputs = inputs.collect::<polygrad::Result<Vec<Literal>>>()?;
     // What ONNX Runtime says that it has no kernel for, and its remainder of whole numbers by 0, which is 0 here.
     let lacks = |error: &polygrad::Error| {
         let text = error.to_string();
@@ -128,11 +140,16 @@ fn as_onnx(
             .iter()
             .any(|words| text.contains(words))
     };
-    let outputs = outputs.map_err(|error| match lacks(&error) {
-        true => polygrad::Error::unsupported(error.to_string()),
-        false => error,
-    })?;
-    (0..outputs.len()).map(|i| outputs.tensor(i)).collect()
+    let outputs = peers
+        .run(engine, None, &graph, &inputs)
+        .map_err(|error| match lacks(&error) {
+            true => polygrad::Error::unsupported(error.to_string()),
+            false => error,
+        })?;
+    outputs
+        .into_iter()
+        .map(|host| Tensor::from_host(host, &device))
+        .collect()
 }
 
 /// The bytes in use on a device, where it tells them.

@@ -120,10 +120,14 @@ fn gelu_tanh_slope<T: Real>(x: T, grad: T) -> T {
 
 #[inline]
 fn softplus<T: Real>(x: T, beta: T, threshold: T) -> T {
-    if x * beta > threshold {
+    let z = x * beta;
+    if z > threshold {
         x
+    } else if z > T::constant(0.0) {
+        // Without the exponential of a large number: a threshold may be infinite.
+        (z + (-z).exp().ln_1p()) / beta
     } else {
-        (x * beta).exp().ln_1p() / beta
+        z.exp().ln_1p() / beta
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polygrad_compute::{Compute, ComputeDevice};
-use polygrad_conformance::programs::{Found, Kept, Programs, replay, search};
+use polygrad_conformance::programs::{Engine, Found, Kept, Programs, replay, search};
 use polygrad_cpu::{Cpu, CpuDriver};
-use polygrad_tensor::{DType, Device, Result};
+use polygrad_tensor::{DType, Device, Error, Result, Tensor};
 
 use mutant::{Fault, Mutant, Place};
 
@@ -42,7 +42,10 @@ fn programs_hold_on_the_cpu() {
 }
 
 /// Reduced programs that failed once.
-const KEPT: [&str; 1] = [include_str!("cases/f32-1-208.json")];
+const KEPT: [&str; 2] = [
+    include_str!("cases/f32-1-208.json"),
+    include_str!("cases/f64-31-2748.json"),
+];
 
 #[test]
 fn kept_programs_hold() -> Result<()> {
@@ -66,6 +69,29 @@ fn programs_hold_on_the_kernels_as_a_driver() -> Result<()> {
     };
     held(&device.into_any(), &options);
     Ok(())
+}
+
+#[test]
+fn an_engine_is_asked_although_another_one_lacks_what_it_takes() {
+    let lacks: Arc<Engine> = Arc::new(|_, _, _| Err(Error::unsupported("no such tensors")));
+    let is_wrong: Arc<Engine> = Arc::new(|program, inputs, dtypes| {
+        let outputs = program.forward(inputs, dtypes)?;
+        outputs.iter().map(Tensor::zeros_like).collect()
+    });
+    let options = Programs {
+        engines: [("first", lacks), ("second", is_wrong)]
+            .map(|(name, engine)| (name.to_owned(), engine))
+            .to_vec(),
+        most_failures: 1,
+        reducing: Duration::from_secs(1),
+        ..options(DType::F32, 20)
+    };
+    let found = search(&Device::<Cpu>::default().into_any(), &options, |_, _| {});
+    assert!(found.unsupported.contains_key("no such tensors"), "{found}");
+    let [kept] = &found.failures[..] else {
+        panic!("{found}");
+    };
+    assert!(kept.failure.reason.starts_with("second: "), "{}", kept.failure.reason);
 }
 
 /// Programs that find a fault.

@@ -5,7 +5,7 @@ use polygrad_core::{Activation, Op};
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
-const ACTIVATIONS: [(Activation, &str); 11] = [
+const ACTIVATIONS: [(Activation, &str); 12] = [
     (Activation::Relu, ""),
     (Activation::Tanh, ""),
     (Activation::Sigmoid, ""),
@@ -26,6 +26,13 @@ const ACTIVATIONS: [(Activation, &str); 11] = [
         },
         "beta 2",
     ),
+    (
+        Activation::Softplus {
+            beta: 1.0,
+            threshold: f64::INFINITY,
+        },
+        "no threshold",
+    ),
     (Activation::Elu { alpha: 0.7 }, ""),
     (Activation::LeakyRelu { slope: 0.01 }, ""),
     (Activation::LeakyRelu { slope: -0.5 }, "negative slope"),
@@ -34,8 +41,10 @@ const ACTIVATIONS: [(Activation, &str); 11] = [
 pub(super) fn add(samples: &mut Vec<Sample>) {
     for (op, words) in ACTIVATIONS {
         let words = format!("activation {} {words}", op.name());
-        for shape in [&[][..], &[9], &[3, 5], &[0, 2], &[131]] {
-            let x = Operand::drawn(shape, Fill::Away(0.02, 5.0));
+        let near = [&[][..], &[9], &[3, 5], &[0, 2], &[131]].map(|shape| (shape, 5.0));
+        // Behind where the exponential overflows in f32.
+        for (shape, most) in near.into_iter().chain([(&[67][..], 300.0)]) {
+            let x = Operand::drawn(shape, Fill::Away(0.02, most));
             samples.push(Sample::new(Op::Activation(op), vec![x.clone()], &words));
             let grad = Operand::drawn(shape, Fill::Range(-2.0, 2.0)).fixed();
             let saved = if op.saves_output() {

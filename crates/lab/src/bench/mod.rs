@@ -2,7 +2,6 @@
 
 mod chart;
 mod contestant;
-mod group;
 mod memory;
 mod native;
 mod peer;
@@ -67,7 +66,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         serve::serve(&mut native, std::io::stdin().lines(), std::io::stdout().lock())?;
         return Ok(Outcome::Done);
     }
-    group::end_on_interrupt()?;
+    crate::group::end_on_interrupt()?;
     let patience = Duration::from_secs_f64(args.patience);
     let written = args.captured.then(|| Native::open(&device, Mode::WrittenToo));
     let mut written = written.transpose()?;

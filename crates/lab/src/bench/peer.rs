@@ -10,7 +10,7 @@ use std::time::Duration;
 use polygrad_console::failure::{Failure, Result, Shown};
 
 use super::contestant::{Contestant, Times};
-use super::group::Group;
+use crate::group::Group;
 
 /// Names the folder of peers in place of the one in the cache.
 pub(crate) const FOLDER: &str = "POLYGRAD_PEERS";

@@ -1,10 +1,11 @@
 //! One graph in several ways: node by node, fused and folded, after it was written and read again, and by ONNX Runtime.
 
+use polygrad::DType;
 use polygrad::backend::HostTensor;
-use polygrad::{DType, Device};
 use polygrad_onnx::graph::{Graph, Literal};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
+use super::Bench;
 use crate::draw::Draw;
 
 /// Inputs are moved by so much of themselves to see what rounding does to the outputs: one rounding of f32.
@@ -42,15 +43,17 @@ impl Way {
 ///
 /// # Errors
 /// Those of the engine.
-pub(super) fn run(graph: &Graph, inputs: &[Literal], device: &Device, way: Way) -> polygrad::Result<Vec<HostTensor>> {
+pub(super) fn run(graph: &Graph, inputs: &[Literal], bench: Bench<'_>, way: Way) -> polygrad::Result<Vec<HostTensor>> {
+    if way == Way::Ort {
+        return bench.peers.run(Engine::Ort, Some(1), graph, inputs);
+    }
     let options = Options {
-        engine: if way == Way::Ort { Engine::Ort } else { Engine::Native },
         threads: Some(1),
         fuse: way == Way::Fused,
         fold_constants: way == Way::Fused,
         ..Options::default()
     };
-    let model = OnnxModel::from_graph(graph, device, options)?;
+    let model = OnnxModel::from_graph(graph, bench.device, options)?;
     let outputs = model.run_ordered(inputs.iter().cloned().map(Value::from))?;
     outputs.iter().map(|(_, value)| value.host()).collect()
 }
@@ -76,8 +79,8 @@ impl Allowed {
     ///
     /// # Errors
     /// When the graph does not run.
-    pub(super) fn of(graph: &Graph, inputs: &[Literal], device: &Device) -> polygrad::Result<Self> {
-        let truth = run(graph, inputs, device, Way::Plain)?;
+    pub(super) fn of(graph: &Graph, inputs: &[Literal], bench: Bench<'_>) -> polygrad::Result<Self> {
+        let truth = run(graph, inputs, bench, Way::Plain)?;
         let mut by: Vec<Vec<f64>> = truth.iter().map(|host| vec![0.0; host.shape().numel()]).collect();
         for seed in 0..NUDGES {
             let moved = nudged(graph, seed);
@@ -85,7 +88,7 @@ impl Allowed {
                 .iter()
                 .map(|value| nudge(value, &mut Draw::new(seed, 1)))
                 .collect();
-            let found = run(&moved, &inputs, device, Way::Plain)?;
+            let found = run(&moved, &inputs, bench, Way::Plain)?;
             for ((bounds, found), truth) in by.iter_mut().zip(&found).zip(&truth) {
                 if found.shape() != truth.shape() {
                     bounds.fill(f64::INFINITY);

@@ -21,6 +21,7 @@ use polygrad_onnx::Engine;
 use polygrad_onnx::graph::{Graph, Literal, ValueId, ValueType};
 
 use self::judge::{Allowed, Fault, Way, run};
+use crate::peers::Peers;
 
 /// What a run over many graphs found.
 #[derive(Default)]
@@ -33,24 +34,44 @@ pub(crate) struct Report {
     pub(crate) beside: u64,
     /// What differs.
     pub(crate) faults: Vec<String>,
+    /// How often ONNX Runtime crashed or hung.
+    pub(crate) crashes: usize,
 }
 
-/// Makes and judges `count` graphs of a seed, beginning with number `first`; what differs is also kept in a folder, if
-/// there is one.
+/// Which graphs are drawn: `count` of a seed, beginning with number `first`.
+pub(crate) struct Drawn {
+    pub(crate) seed: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+}
+
+/// What graphs are run on: a device, and the engines of others.
+#[derive(Clone, Copy)]
+pub(crate) struct Bench<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) peers: &'a Peers,
+}
+
+/// Makes and judges graphs; what differs is also kept in a folder, if there is one.
 ///
 /// # Errors
 /// When a case cannot be written.
-pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: Option<&Path>) -> Result<Report> {
+pub(crate) fn check(bench: Bench<'_>, drawn: &Drawn, cases: Option<&Path>) -> Result<Report> {
+    let (device, seed) = (bench.device, drawn.seed);
     let beside = Engine::Ort.available().is_ok();
     let mut report = Report::default();
     let mut lacking: BTreeMap<String, u64> = BTreeMap::new();
-    for index in first..first.saturating_add(count) {
+    for index in drawn.first..drawn.first.saturating_add(drawn.count) {
+        for crash in bench.peers.crashes() {
+            report.crashes += 1;
+            say(&format!("seed {seed}, before graph {index}: {crash}"));
+        }
         let drawn = make::graph(seed, index, device);
         report.graphs += 1;
         report.nodes += drawn.graph.body.nodes.len();
         // What is refused here, and not there.
         for (graph, inputs, why) in drawn.refused.iter().take(if beside { 2 } else { 0 }) {
-            if run(graph, inputs, device, Way::Ort).is_ok() {
+            if run(graph, inputs, bench, Way::Ort).is_ok() {
                 let what = format!("refused here, and not by ONNX Runtime: {why}");
                 let fault = Fault {
                     way: Way::Plain,
@@ -63,7 +84,7 @@ pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: O
         if drawn.graph.body.outputs.is_empty() {
             continue;
         }
-        let allowed = match Allowed::of(&drawn.graph, &drawn.inputs, device) {
+        let allowed = match Allowed::of(&drawn.graph, &drawn.inputs, bench) {
             Ok(allowed) => allowed,
             Err(error) => {
                 let fault = Fault {
@@ -76,10 +97,10 @@ pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: O
             }
         };
         let again = drawn.graph.to_bytes().and_then(Graph::from_bytes);
-        let again = again.and_then(|graph| run(&graph, &drawn.inputs, device, Way::Fused));
+        let again = again.and_then(|graph| run(&graph, &drawn.inputs, bench, Way::Fused));
         let mut ways = vec![(Way::Fused, again)];
         if beside {
-            match run(&drawn.graph, &drawn.inputs, device, Way::Ort) {
+            match run(&drawn.graph, &drawn.inputs, bench, Way::Ort) {
                 // An op or an element type that it has no kernel for.
                 Err(error) if error.kind() == polygrad::ErrorKind::Unsupported => {
                     *lacking.entry(error.to_string()).or_default() += 1
@@ -92,7 +113,7 @@ pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: O
         }
         for (way, found) in ways {
             if let Some(fault) = allowed.fault(way, found) {
-                let smallest = reduce::reduce(drawn.graph.clone(), drawn.inputs.clone(), fault, device);
+                let smallest = reduce::reduce(drawn.graph.clone(), drawn.inputs.clone(), fault, bench);
                 tell(
                     &mut report,
                     (seed, index),
@@ -108,6 +129,13 @@ pub(crate) fn check(device: &Device, seed: u64, first: u64, count: u64, cases: O
         say(&format!("left to us alone, {count} times: {why}"));
     }
     Ok(report)
+}
+
+/// A graph, and inputs for it.
+#[cfg(test)]
+pub(crate) fn drawn(seed: u64, index: u64) -> (Graph, Vec<Literal>) {
+    let drawn = make::graph(seed, index, &polygrad_conformance::reference());
+    (drawn.graph, drawn.inputs)
 }
 
 /// Prints a fault, and keeps it.

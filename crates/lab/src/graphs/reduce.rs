@@ -1,8 +1,8 @@
 //! The smallest part of a graph that still shows a fault.
 
-use polygrad::Device;
 use polygrad_onnx::graph::{Body, Graph, Literal, ValueId, ValueType};
 
+use super::Bench;
 use super::judge::{Allowed, Fault, Way, run};
 use super::make::{unknown, whole};
 
@@ -14,16 +14,16 @@ pub(super) struct Smallest {
 }
 
 /// Leaves out nodes for as long as the fault stays: what they gave becomes an input with that value.
-pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, device: &Device) -> Smallest {
+pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, bench: Bench<'_>) -> Smallest {
     let way = fault.way;
     let mut best = Smallest { graph, inputs, fault };
-    let Some(values) = all_values(&best, device) else {
+    let Some(values) = all_values(&best, bench) else {
         return best;
     };
     if let Some(output) = best.fault.output {
         let only = vec![best.graph.body.outputs[output]];
         let kept = (0..best.graph.body.nodes.len()).collect();
-        try_part(&mut best, &values, kept, only, way, device);
+        try_part(&mut best, &values, kept, only, way, bench);
     }
     // An earlier value as the only output.
     loop {
@@ -37,8 +37,8 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, device: &
         let kept: Vec<usize> = (0..best.graph.body.nodes.len()).collect();
         let before = best.graph.body.nodes.len();
         let shorter = outputs.into_iter().take(before.saturating_sub(1)).any(|output| {
-            let values = all_values(&best, device);
-            values.is_some_and(|values| try_part(&mut best, &values, kept.clone(), vec![output], way, device))
+            let values = all_values(&best, bench);
+            values.is_some_and(|values| try_part(&mut best, &values, kept.clone(), vec![output], way, bench))
                 && best.graph.body.nodes.len() < before
         });
         if !shorter {
@@ -48,12 +48,12 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, device: &
     // Nodes one by one, the first ones first.
     let mut at = 0;
     while at < best.graph.body.nodes.len() {
-        let Some(values) = all_values(&best, device) else { break };
+        let Some(values) = all_values(&best, bench) else { break };
         let kept = (0..best.graph.body.nodes.len()).filter(|&i| i != at).collect();
         let outputs = best.graph.body.outputs.clone();
         let gone: Vec<ValueId> = best.graph.body.nodes[at].outputs.iter().flatten().copied().collect();
         let gives_output = gone.iter().any(|id| outputs.contains(id));
-        if gives_output || !try_part(&mut best, &values, kept, outputs, way, device) {
+        if gives_output || !try_part(&mut best, &values, kept, outputs, way, bench) {
             at += 1;
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, device: &
 }
 
 /// What each value of the graph is, by id.
-fn all_values(of: &Smallest, device: &Device) -> Option<Vec<Option<Literal>>> {
+fn all_values(of: &Smallest, bench: Bench<'_>) -> Option<Vec<Option<Literal>>> {
     let mut graph = of.graph.clone();
     let made: Vec<ValueId> = graph
         .body
@@ -70,7 +70,7 @@ fn all_values(of: &Smallest, device: &Device) -> Option<Vec<Option<Literal>>> {
         .flat_map(|node| node.outputs.iter().flatten().copied())
         .collect();
     graph.body.outputs.clone_from(&made);
-    let found = super::make::run(&graph, &of.inputs, device).ok()?;
+    let found = super::make::run(&graph, &of.inputs, bench.device).ok()?;
     let mut values = vec![None; graph.body.values.len()];
     for (id, value) in made.into_iter().zip(found) {
         values[id.index()] = Some(value);
@@ -91,15 +91,15 @@ fn try_part(
     kept: Vec<usize>,
     outputs: Vec<ValueId>,
     way: Way,
-    device: &Device,
+    bench: Bench<'_>,
 ) -> bool {
     let Some((graph, inputs)) = part(&best.graph, values, &kept, &outputs) else {
         return false;
     };
-    let Ok(allowed) = Allowed::of(&graph, &inputs, device) else {
+    let Ok(allowed) = Allowed::of(&graph, &inputs, bench) else {
         return false;
     };
-    match allowed.fault(way, run(&graph, &inputs, device, way)) {
+    match allowed.fault(way, run(&graph, &inputs, bench, way)) {
         // Another fault may hide behind an error.
         Some(fault) if fault.output.is_some() == best.fault.output.is_some() => {
             *best = Smallest { graph, inputs, fault };

@@ -91,6 +91,13 @@ fn check(body: &Body, engine: Engine) -> Result<()> {
     Ok(())
 }
 
+/// Turns a panic of an engine, or of the crate that binds it, into an error.
+#[cfg(any(feature = "ort", feature = "rten"))]
+fn guarded<T>(engine: Engine, run: impl FnOnce() -> T) -> Result<T> {
+    let panicked = |_| failed(engine, ErrorKind::Unsupported, "it gave up in the middle of its work");
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).map_err(panicked)
+}
+
 /// The engine's own words, with its name before them.
 #[cold]
 #[cfg_attr(

@@ -89,7 +89,8 @@ impl Session for Loaded {
         });
         let given: Vec<(&str, SessionInputValue<'_>)> = given.collect::<Result<_>>()?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let results = session.run(given).map_err(failed)?;
+        let session = &mut *session;
+        let results = super::guarded(Engine::Ort, move || session.run(given))?.map_err(failed)?;
         let take = |name: &String| {
             let value = results.get(name);
             let value = value.ok_or_else(|| Error::invalid("ONNX Runtime gave no such output"));

@@ -102,6 +102,11 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
         applies: To(|s| s.rank(0).is_some() && s.rank(1) > s.rank(0) && s.may_be_single(1)),
     },
     Deviation {
+        ops: &["Softplus"],
+        what: "it is infinite above 88, which is mended from op set 9 on",
+        applies: To(|s| s.opset < 9),
+    },
+    Deviation {
         ops: &["Relu"],
         what: "it makes 0 of NaN",
         applies: Nan,

@@ -1,10 +1,10 @@
 //! RTen, which is Rust: tensors of f32, i32, i8 and u8.
 
 mod known;
+mod mended;
 #[cfg(test)]
 mod tests;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
@@ -33,6 +33,10 @@ struct Output {
 impl Loaded {
     pub(super) fn open(source: Source<'_>, graph: &Graph, options: Options) -> Result<Self> {
         let nan = known::refuse(graph)?;
+        let source = match mended::mended(graph)? {
+            Some(mended) => Source::Bytes(mended.to_bytes()?),
+            None => source,
+        };
         Ok(Self {
             nan,
             ..Self::load(source, graph, options)?
@@ -50,7 +54,7 @@ impl Loaded {
         }
         let mut with = ModelOptions::with_all_ops();
         with.prepack_weights(true);
-        let model = guarded(|| match source {
+        let model = super::guarded(Engine::Rten, || match source {
             Source::File(path) => with.load_file(path),
             Source::Bytes(bytes) => with.load(bytes),
         })?;
@@ -94,7 +98,7 @@ impl Session for Loaded {
             .pool
             .clone()
             .map(|pool| RunOptions::default().with_thread_pool(Some(pool)));
-        let results = guarded(|| self.model.run(given, &ids, options))?.map_err(|e| {
+        let results = super::guarded(Engine::Rten, || self.model.run(given, &ids, options))?.map_err(|e| {
             let kind = match e.kind() {
                 RunErrorKind::InvalidInput => ErrorKind::InvalidArgument,
                 _ => ErrorKind::Unsupported,
@@ -106,17 +110,6 @@ impl Session for Loaded {
         };
         results.into_iter().zip(&self.outputs).map(take).collect()
     }
-}
-
-/// A bug in the engine is an error here, and no end of the program.
-fn guarded<T>(run: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|_| {
-        super::failed(
-            Engine::Rten,
-            ErrorKind::Unsupported,
-            "it gave up in the middle of its work",
-        )
-    })
 }
 
 fn find(model: &Model, name: &str) -> Result<NodeId> {

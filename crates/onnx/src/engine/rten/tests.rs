@@ -281,6 +281,13 @@ fn examples() -> Vec<Example> {
             &[1.5],
         ),
         example(
+            8,
+            &[("Softplus", &[])],
+            vec![Input(host(&[2], &[0f32, 100.0]))],
+            (F32, 1),
+            &[std::f64::consts::LN_2, 100.0],
+        ),
+        example(
             20,
             &[("Relu", &[])],
             vec![Input(host(&[2], &[f32::NAN, -1.0]))],
@@ -324,6 +331,33 @@ fn each_row_names_what_is_still_computed_otherwise() {
             "RTen computes this right now, so that the row can go: {}",
             row.what
         );
+    }
+}
+
+#[test]
+fn softplus_of_large_numbers_is_finite() {
+    let (infinite, nan) = (f64::INFINITY, f64::NAN);
+    let x = [-100f32, 0.0, 29.0, 31.0, 100.0, f32::INFINITY, f32::NAN];
+    let right = [0.0, std::f64::consts::LN_2, 29.0, 31.0, 100.0, infinite, nan];
+    let once = example(
+        20,
+        &[("Softplus", &[])],
+        vec![Input(host(&[7], &x))],
+        (ElementType::F32, 1),
+        &right,
+    );
+    let twice = [("Softplus", &[][..]), ("Softplus", &[])];
+    let twice = example(20, &twice, vec![Input(host(&[7], &x))], (ElementType::F32, 1), &[]);
+    for (example, offset) in [(once, 0.0), (twice, std::f64::consts::LN_2)] {
+        let source = Source::Bytes(example.graph.to_bytes().unwrap());
+        let loaded = Loaded::open(source, &example.graph, Options::default()).unwrap();
+        let found = loaded.run(&example.inputs).unwrap()[0].host().to_f64_vec();
+        assert!((found[0] - offset).abs() < 1e-6, "{found:?}");
+        for (found, right) in found.iter().zip(right).skip(2) {
+            assert!(
+                (found - right).abs() < 1e-5 || found.to_bits() == right.to_bits() || found.is_nan() && right.is_nan()
+            );
+        }
     }
 }
 

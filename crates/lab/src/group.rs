@@ -18,14 +18,14 @@ static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// A child at the head of a process group of its own; where the system has no such groups, the child alone.
 #[derive(Debug)]
-pub(super) struct Group(Child);
+pub(crate) struct Group(Child);
 
 impl Group {
     /// Starts it.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
+    pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn()?;
@@ -34,12 +34,12 @@ impl Group {
     }
 
     /// The program at its head.
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
 
     /// The number of the program at its head.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
@@ -47,7 +47,7 @@ impl Group {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let start = Instant::now();
         loop {
             let status = self.0.try_wait()?;
@@ -59,7 +59,7 @@ impl Group {
     }
 
     /// Ends whatever of it still runs.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // Before the head is waited for, so that its number is nobody else's.
         kill_group(self.id());
         let _ = self.0.kill();
@@ -78,7 +78,7 @@ impl Drop for Group {
 ///
 /// # Errors
 /// The system refuses.
-pub(super) fn end_on_interrupt() -> Result<()> {
+pub(crate) fn end_on_interrupt() -> Result<()> {
     Ok(end_on_signals(|| running().iter().copied().for_each(kill_group))?)
 }
 
