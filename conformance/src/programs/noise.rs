@@ -24,6 +24,9 @@ pub(crate) struct Noise {
     smallest: f64,
     /// What differences are to be divided by.
     pub(crate) scale: f64,
+    /// Whether numbers are rounded to the nearest, as devices do, in place of moved at random. Only so numbers that are
+    /// nearly equal become equal, at which minimum and maximum share their gradient.
+    is_nearest: bool,
 }
 
 impl Noise {
@@ -40,6 +43,7 @@ impl Noise {
                 _ => 0.0,
             },
             scale: f64::powi(2.0, own - kept),
+            is_nearest: false,
         }
     }
 
@@ -49,6 +53,14 @@ impl Noise {
             digits: self.digits - bits,
             steps: self.steps - bits,
             scale: 1.0,
+            ..self
+        }
+    }
+
+    /// By rounding to the nearest.
+    pub(crate) fn nearest(self) -> Self {
+        Self {
+            is_nearest: true,
             ..self
         }
     }
@@ -120,14 +132,14 @@ impl Disturbing {
         match self.noise {
             Some(noise) if self.has_steps.load(Ordering::Relaxed) => {
                 let host = host()?;
-                self.disturbed(&host, host.to_f64_vec(), noise.steps, 0.0).map(Some)
+                self.disturbed(&host, host.to_f64_vec(), noise.steps, noise).map(Some)
             }
             _ => Ok(None),
         }
     }
 
-    /// Each number moved to a neighbour, up or down at random. Whole numbers stay: nothing has rounded them.
-    fn disturbed(&self, host: &HostTensor, mut numbers: Vec<f64>, digits: i32, smallest: f64) -> Result<HostTensor> {
+    /// Each number moved to a neighbour. Whole numbers stay: nothing has rounded them.
+    fn disturbed(&self, host: &HostTensor, mut numbers: Vec<f64>, digits: i32, noise: Noise) -> Result<HostTensor> {
         let counted = numbers.len().div_ceil(4) as u64;
         let first = self.drawn.fetch_add(counted, Ordering::Relaxed);
         for (i, four) in numbers.chunks_mut(4).enumerate() {
@@ -135,8 +147,11 @@ impl Disturbing {
             for (x, word) in four.iter_mut().zip(words) {
                 if *x != x.trunc() && x.is_normal() {
                     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-                    let unit = f64::powi(2.0, exponent + 1 - digits).max(smallest);
-                    *x += (f64::from(word) / 4_294_967_296.0 - 0.5) * unit;
+                    let unit = f64::powi(2.0, exponent + 1 - digits).max(noise.smallest);
+                    match noise.is_nearest {
+                        true => *x = (*x / unit).round_ties_even() * unit,
+                        false => *x += (f64::from(word) / 4_294_967_296.0 - 0.5) * unit,
+                    }
                 }
             }
         }
@@ -171,7 +186,7 @@ impl Hooks for Disturbing {
         let Some(noise) = self.noise else {
             return Ok(result);
         };
-        let disturbed = self.disturbed(&host, numbers, noise.digits, noise.smallest)?;
+        let disturbed = self.disturbed(&host, numbers, noise.digits, noise)?;
         backend.from_host(disturbed, &backend.device(&result)?)
     }
 }

@@ -77,8 +77,12 @@ impl Truth {
     }
 
     fn disturb(&mut self, program: &Program, tested: DType, noise: Noise, runs: u64) -> Result<()> {
-        for _ in 0..runs {
+        for run in 0..runs {
             self.runs += 1;
+            let noise = match runs == MORE_RUNS && run == 0 {
+                true => noise.nearest(),
+                false => noise,
+            };
             let device = noise.device(program.seed ^ (self.runs << 48));
             let disturbed = asked(program, self.question, &device, tested)?;
             for ((off, right), value) in self.off.iter_mut().zip(&self.right.values).zip(&disturbed.values) {

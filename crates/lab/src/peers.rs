@@ -300,7 +300,7 @@ mod tests {
         }
         assert!(receive(&mut answers).unwrap().is_none());
         // A message that ends in its middle is no message.
-        assert!(receive(&mut &asked[..asked.len() / 2]).is_err());
+        assert!(receive(&mut &asked[..20]).is_err());
     }
 
     #[cfg(unix)]

@@ -42,9 +42,10 @@ fn programs_hold_on_the_cpu() {
 }
 
 /// Reduced programs that failed once.
-const KEPT: [&str; 2] = [
+const KEPT: [&str; 3] = [
     include_str!("cases/f32-1-208.json"),
     include_str!("cases/f64-31-2748.json"),
+    include_str!("cases/f32-41-13044.json"),
 ];
 
 #[test]

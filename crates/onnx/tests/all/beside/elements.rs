@@ -109,7 +109,7 @@ fn a_sigmoid_near_0_keeps_its_digits_here_alone() {
     let Some(pair) = Pair::new("Sigmoid", 22, &[input(ElementType::F32, &[0])], &[]) else {
         return;
     };
-    let [ours, theirs] = pair.first(&[list(&[-20.0, -8.0])]);
+    let [ours, theirs] = pair.first(&[list(&[-20.0f32, -8.0])]);
     for (i, (x, most)) in [(-20.0f64, 3e-9), (-8.0, 1e-7)].into_iter().enumerate() {
         let right = 1.0 / (1.0 + (-x).exp());
         assert!((ours.1[i] - right).abs() < 1e-6 * right, "{} for {right}", ours.1[i]);
