@@ -5,7 +5,7 @@ use polygrad_core::{Activation, Op};
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
-const ACTIVATIONS: [(Activation, &str); 12] = [
+const ACTIVATIONS: [(Activation, &str); 11] = [
     (Activation::Relu, ""),
     (Activation::Tanh, ""),
     (Activation::Sigmoid, ""),
@@ -26,38 +26,41 @@ const ACTIVATIONS: [(Activation, &str); 12] = [
         },
         "beta 2",
     ),
-    (
-        Activation::Softplus {
-            beta: 1.0,
-            threshold: f64::INFINITY,
-        },
-        "no threshold",
-    ),
     (Activation::Elu { alpha: 0.7 }, ""),
     (Activation::LeakyRelu { slope: 0.01 }, ""),
     (Activation::LeakyRelu { slope: -0.5 }, "negative slope"),
 ];
 
+/// An activation of numbers up to `most`, and its gradient.
+fn both_ways(samples: &mut Vec<Sample>, op: Activation, words: &str, shape: &[usize], most: f64) {
+    let words = format!("activation {} {words}", op.name());
+    let x = Operand::drawn(shape, Fill::Away(0.02, most));
+    samples.push(Sample::new(Op::Activation(op), vec![x.clone()], &words));
+    let grad = Operand::drawn(shape, Fill::Range(-2.0, 2.0)).fixed();
+    let operands = if op.saves_output() {
+        let saved = Operand::derived(shape, Op::Activation(op), &[1], 0);
+        vec![grad, x.helper(), saved]
+    } else {
+        vec![grad, x]
+    };
+    samples.push(Sample::new(Op::ActivationBackward(op), operands, &words));
+}
+
+/// Where the exponential overflows in f32.
+pub(super) fn add_far(samples: &mut Vec<Sample>) {
+    let softplus = Activation::Softplus {
+        beta: 1.0,
+        threshold: f64::INFINITY,
+    };
+    for (op, words) in ACTIVATIONS.into_iter().chain([(softplus, "no threshold")]) {
+        both_ways(samples, op, words, &[67], 300.0);
+    }
+}
+
 pub(super) fn add(samples: &mut Vec<Sample>) {
     for (op, words) in ACTIVATIONS {
-        let words = format!("activation {} {words}", op.name());
-        let near = [&[][..], &[9], &[3, 5], &[0, 2], &[131]].map(|shape| (shape, 5.0));
-        // Behind where the exponential overflows in f32.
-        for (shape, most) in near.into_iter().chain([(&[67][..], 300.0)]) {
-            let x = Operand::drawn(shape, Fill::Away(0.02, most));
-            samples.push(Sample::new(Op::Activation(op), vec![x.clone()], &words));
-            let grad = Operand::drawn(shape, Fill::Range(-2.0, 2.0)).fixed();
-            let saved = if op.saves_output() {
-                Operand::derived(shape, Op::Activation(op), &[1], 0)
-            } else {
-                x.clone()
-            };
-            let operands = if op.saves_output() {
-                vec![grad, x.helper(), saved]
-            } else {
-                vec![grad, saved]
-            };
-            samples.push(Sample::new(Op::ActivationBackward(op), operands, &words));
+        for shape in [&[][..], &[9], &[3, 5], &[0, 2], &[131]] {
+            both_ways(samples, op, words, shape, 5.0);
         }
     }
     for (shape, axis) in [

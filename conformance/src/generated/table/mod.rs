@@ -24,6 +24,8 @@ pub(crate) fn samples() -> Vec<Sample> {
     window::add(&mut samples);
     fused::add(&mut samples);
     update::add(&mut samples);
+    // At the end, since the numbers of a sample are drawn by its place.
+    activation::add_far(&mut samples);
     samples
 }
 
