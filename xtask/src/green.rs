@@ -11,7 +11,7 @@ use crate::cargo;
 const PATH: &str = "xtask/green.txt";
 
 const HEAD: &str = "\
-# Parts whose suites passed, written by `cargo xtask test --record`: the part, a hash of its inputs, the day, the compiler.
+# Parts whose suites passed, written by `cargo xtask test --record`: part, hash of its inputs, day, compiler.
 ";
 
 /// What every part is built of.

@@ -75,7 +75,7 @@ impl Noise {
     }
 }
 
-/// A device over the reference, step by step, which takes down how large numbers get.
+/// A device over the reference that runs fused ops step by step and records the largest number.
 pub(crate) struct Noisy {
     hooks: Arc<Disturbing>,
     wrapped: Wrapped,

@@ -36,7 +36,7 @@ pub fn flops_counted() -> u64 {
     FLOPS.get()
 }
 
-/// Counts so many operations that a replay computes without the ops of tensors.
+/// Adds the operations of a replay, which calls no ops of tensors.
 #[doc(hidden)]
 pub fn add_flops(flops: u64) {
     FLOPS.set(FLOPS.get().wrapping_add(flops));

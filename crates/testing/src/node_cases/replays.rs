@@ -6,7 +6,7 @@ use polygrad_tensor::{Device, Result, Tensor, manual_seed};
 
 use super::{Archive, Case};
 
-/// At least so many runs are replayed, on devices that lack dtypes too.
+/// The fewest runs that must be replayed. It is low, since a device may lack dtypes.
 const LEAST_REPLAYED: usize = 400;
 
 pub(super) fn check(archive: &Archive, device: &Device) -> std::result::Result<(), String> {

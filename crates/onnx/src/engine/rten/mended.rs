@@ -15,7 +15,7 @@ const OPSET: i64 = 9;
 /// The graph with Softplus as its argument where that is large; `None` if it has no Softplus.
 ///
 /// # Errors
-/// Never, as long as a scalar can be made.
+/// When the limit cannot be made a tensor.
 pub(super) fn mended(graph: &Graph) -> Result<Option<Graph>> {
     if graph.opsets.get("").is_none_or(|&opset| opset < OPSET) {
         return Ok(None);
