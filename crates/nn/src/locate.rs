@@ -37,6 +37,11 @@ pub fn locate<B: Backend>(model: &(impl Visit<B> + ?Sized), error: Error) -> Err
 /// Says that an error arose in a module, or where in it. `own` is what visitors meet it as.
 #[cold]
 pub(crate) fn located<B: Backend>(module: &(impl Visit<B> + ?Sized), own: ModuleId, error: Error) -> Error {
+    located_in(&module, own, error)
+}
+
+/// [`located`], compiled once for all types of modules.
+fn located_in<B: Backend>(module: &dyn Visit<B>, own: ModuleId, error: Error) -> Error {
     let name = full_name(module);
     let Some(layer) = error.layer() else {
         let root = name.is_none().then(|| described(module, own));
@@ -71,8 +76,10 @@ pub(crate) fn located_in_part<B: Backend>(
     let Some(layer) = error.layer().filter(|layer| layer.root.is_some()) else {
         return error;
     };
+    let own = ModuleId::of(container);
+    let container: &dyn Visit<B> = &container;
     let name = full_name(container);
-    let root = name.is_none().then(|| described(container, ModuleId::of(container)));
+    let root = name.is_none().then(|| described(container, own));
     let path = joined(&joined(&name.unwrap_or_default(), &i.to_string()), &layer.path);
     let id = layer.id;
     error.with_layer(FailedLayer { id, path, root })
@@ -90,7 +97,7 @@ fn own_id<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> ModuleId {
 }
 
 /// The name of a module in the whole model, empty for that itself, if its parameters have been named.
-pub(crate) fn full_name<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> Option<String> {
+pub(crate) fn full_name<B: Backend>(module: &dyn Visit<B>) -> Option<String> {
     let mut prefix = None;
     Visitor::walk(module, |name, item| {
         if let (Item::Param(param), None) = (item, &prefix) {
@@ -101,7 +108,7 @@ pub(crate) fn full_name<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> Option
 }
 
 /// What a module is, and in which line of the user's its own parameters were made, where there are such.
-fn described<B: Backend>(module: &(impl Visit<B> + ?Sized), own: ModuleId) -> String {
+fn described<B: Backend>(module: &dyn Visit<B>, own: ModuleId) -> String {
     let mut made = None;
     Visitor::walk(module, |name, item| {
         if let (Item::Param(param), false) = (item, name.contains('.')) {
@@ -116,7 +123,7 @@ fn described<B: Backend>(module: &(impl Visit<B> + ?Sized), own: ModuleId) -> St
 }
 
 /// Where a layer stands in a module. Places joined by `|` cannot be told apart.
-fn find<B: Backend>(module: &(impl Visit<B> + ?Sized), layer: &FailedLayer) -> Option<String> {
+fn find<B: Backend>(module: &dyn Visit<B>, layer: &FailedLayer) -> Option<String> {
     let mut places = Vec::new();
     Visitor::walk(module, |path, item| {
         if let Item::Module(found) = item

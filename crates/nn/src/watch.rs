@@ -26,9 +26,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
-use polygrad_tensor::{
-    AnyBackend, Backend, OpCall, Result, Tensor, count_flops, flops_counted, next_node_id, with_op_hook,
-};
+use polygrad_tensor::{AnyBackend, Backend, OpCall, Result, Tensor, flops_counted, next_node_id, with_op_hook};
 
 pub use crate::locate::locate;
 use crate::locate::{full_name, located};
@@ -52,7 +50,7 @@ pub struct Activation<B: Backend = AnyBackend> {
     pub input: Tensor<B>,
     /// Its first output.
     pub output: Tensor<B>,
-    /// Floating-point operations of its products, as [`count_flops`] counts them.
+    /// Floating-point operations of its products, as [`count_flops`](polygrad_tensor::count_flops) counts them.
     pub flops: u64,
     /// When its forward began; it ended just now. Of a method, when it ended.
     pub began: Instant,
@@ -233,7 +231,7 @@ fn method<B: Backend>(op: &'static str, call: &dyn Any) {
                 began: Instant::now(),
                 nodes: first.map_or(next..next, |first| first..first + 1),
             },
-            || None,
+            &|| None,
         );
         FLOPS.set(flops_counted());
     }
@@ -289,33 +287,57 @@ fn watched<B: Backend, T: Output<B>>(
     input: &Tensor<B>,
     forward: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    /// Puts who computes back when the layer panics, too.
-    struct Restore(Option<(ModuleId, usize)>, Option<ModuleId>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CALLER.set(self.0);
-            INSIDE.set(self.1);
+    let running = Running::begin(id);
+    let output = forward()?;
+    running.end(&layer, input, output.activation());
+    Ok(output)
+}
+
+/// A watched layer that is computing. Restores what was computing before when dropped, also by a panic.
+struct Running {
+    id: ModuleId,
+    caller: Option<(ModuleId, usize)>,
+    inside: Option<ModuleId>,
+    flops: u64,
+    first_node: u64,
+    began: Instant,
+}
+
+impl Running {
+    fn begin(id: ModuleId) -> Self {
+        FLOPS.set(flops_counted());
+        Self {
+            id,
+            caller: CALLER.take(),
+            inside: INSIDE.replace(Some(id)),
+            flops: flops_counted(),
+            first_node: next_node_id(),
+            began: Instant::now(),
         }
     }
-    let around = Restore(CALLER.take(), INSIDE.replace(Some(id)));
-    FLOPS.set(flops_counted());
-    let (began, first) = (Instant::now(), next_node_id());
-    let (output, flops) = count_flops(forward);
-    let nodes = first..next_node_id();
-    FLOPS.set(flops_counted());
-    drop(around);
-    let output = output?;
-    let call = Call {
-        layer: Some(id),
-        method: None,
-        input: input.clone(),
-        output: output.activation().clone(),
-        flops,
-        began,
-        nodes,
-    };
-    report(&call, || full_name(layer));
-    Ok(output)
+
+    /// Reports the call to the hooks.
+    fn end<B: Backend>(self, layer: &dyn Visit<B>, input: &Tensor<B>, output: &Tensor<B>) {
+        let call = Call {
+            layer: Some(self.id),
+            method: None,
+            input: input.clone(),
+            output: output.clone(),
+            flops: flops_counted().wrapping_sub(self.flops),
+            began: self.began,
+            nodes: self.first_node..next_node_id(),
+        };
+        drop(self);
+        report(&call, &|| full_name(layer));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CALLER.set(self.caller);
+        INSIDE.set(self.inside);
+        FLOPS.set(flops_counted());
+    }
 }
 
 /// Runs part `index` of a container, so that parts that look the same are told apart.
@@ -330,7 +352,7 @@ pub(crate) fn part<R>(container: &impl ?Sized, index: usize, forward: impl FnOnc
 }
 
 /// Calls the hooks. `name` is that of the layer, as far as its parameters know it.
-fn report<B: Backend>(call: &Call<B>, name: impl Fn() -> Option<String>) {
+fn report<B: Backend>(call: &Call<B>, name: &dyn Fn() -> Option<String>) {
     /// Puts the hooks back when one of them panics, too.
     struct Restore(Vec<Watcher>);
     impl Drop for Restore {
