@@ -200,9 +200,17 @@ pub(crate) fn load<T: RunSettings>(path: &Path) -> Result<T> {
         Ok(Told { task }) if task != T::KIND => return Err(task.unfit(path, &[T::KIND])),
         _ => {}
     }
-    let config: T = serde_json::from_str(&text).map_err(|e| bad(path, &e.to_string()))?;
+    let config: T = parsed(&text).map_err(|e| bad(path, &e.to_string()))?;
     check(&config).map_err(|what| bad(path, &what))?;
     Ok(config)
+}
+
+/// Settings from JSON. All are read as bytes, since each kind of source compiles all their code once more.
+///
+/// # Errors
+/// Those of `serde_json`.
+pub(crate) fn parsed<T: RunSettings>(json: &str) -> serde_json::Result<T> {
+    serde_json::from_slice(json.as_bytes())
 }
 
 /// Fails unless every setting is one with which a run can be trained, written and read again; says which is not, and

@@ -23,7 +23,7 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
         _ => error.into(),
     })?;
     config::must_be_ours(folder.path(), &stored)?;
-    let known: T = serde_json::from_value(stored)
+    let known: T = config::parsed(&stored.to_string())
         .map_err(|e| e.to_string())
         .and_then(|known: T| config::check(&known).map(|()| known))
         .map_err(|e| unfit(folder, &format!("its record is damaged ({e})")))?;
