@@ -57,7 +57,7 @@ impl Call {
         self.attribute(name, Attribute::Ints(values))
     }
 
-    /// An attribute that is a real number.
+    /// An attribute that is a real number, which is an f32 in a file: see [`is_exact`].
     pub(super) fn float(self, name: &str, value: f64) -> Self {
         self.attribute(name, Attribute::Float(value as f32))
     }
@@ -88,4 +88,9 @@ impl Call {
         let _ = write!(key, " {:?}", self.outputs);
         key
     }
+}
+
+/// Whether an attribute holds the number as exactly as a tensor of the dtype would. Attributes are f32.
+pub(super) fn is_exact(value: f64, dtype: DType) -> bool {
+    dtype != DType::F64 || f64::from(value as f32) == value
 }

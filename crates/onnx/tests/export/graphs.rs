@@ -4,7 +4,7 @@ use polygrad_cpu::Cpu;
 use polygrad_nn::{BatchNorm2d, Conv2d, GELU, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
 use polygrad_onnx::graph::{Attribute, Body, Dim, Graph};
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Opset, Options};
-use polygrad_tensor::{DType, Device, Result, Tensor};
+use polygrad_tensor::{Attention, DType, Device, Result, Tensor};
 
 use super::{cpu, zoo};
 
@@ -164,6 +164,37 @@ fn other_dtypes() -> Result<()> {
         let export = Export::new([Input::new("x", dtype, ("batch", 4))]);
         let graph = model.record_onnx(&export, |x| model.forward(&x[0])?.softmax(-1))?;
         assert_eq!(graph.body.initializers[0].tensor.host().dtype(), dtype);
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_that_an_attribute_rounds_are_written_otherwise_in_f64() -> Result<()> {
+    type Call = fn(&Tensor) -> Result<Tensor>;
+    let calls: [(&str, Call); 7] = [
+        ("layer_norm", |x| x.layer_norm(None, None, 1, 1e-2)),
+        ("rms_norm", |x| x.rms_norm(None, 1, 1e-2)),
+        ("batch_norm_running", |x| {
+            let of_channels = x.narrow(0, 0, 1)?.reshape([4])?;
+            let (mean, var) = (&of_channels * 0.5, (&of_channels * &of_channels)? + 0.1);
+            x.batch_norm_running(&mean?, &var?, None, None, 1e-2)
+        }),
+        ("leaky_relu", |x| x.leaky_relu(0.01)),
+        ("elu", |x| x.elu(0.3)),
+        ("softplus", |x| (x * 12.0)?.softplus(1.0, 20.0)),
+        ("attention", |x| {
+            let x = x.reshape([1, 1, 2, 4])?;
+            x.scaled_dot_product_attention(&x, &x, Attention::new().scale(0.3))
+        }),
+    ];
+    let x = [0.3, -0.7, 1.9, 0.2, -1.1, 0.9, 0.4, -2.3];
+    let x = Tensor::from_slice(&x, [2, 4], &cpu())?;
+    for (op, run) in calls {
+        let export = Export::new([Input::new("x", DType::F64, (2usize, 4usize))]).opset(Opset::V23);
+        let graph = Sequential::new().record_onnx(&export, |x| run(&x[0]))?;
+        let found = OnnxModel::from_graph(&graph, &cpu(), Options::default())?.forward(std::slice::from_ref(&x))?;
+        let off = (found.tensor(0)? - run(&x)?)?.abs()?.sum_all()?.item()?;
+        assert!(off < 1e-14, "{op} is off by {off}");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use polygrad_core::{Axes, Backend, BinaryOp, CompareOp, DType, ReduceOp, Result, Scalar, Shape};
 
 use super::movement::permute;
-use crate::export::call::Call;
+use crate::export::call::{Call, is_exact};
 use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
@@ -12,7 +12,8 @@ pub(crate) fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causa
     let rank = q.shape.rank();
     let (queries, keys) = (q.shape[rank - 2], k.shape[k.shape.rank() - 2]);
     let heads = |x: &T| x.shape.rank() == 4 && x.shape[..2] == q.shape[..2];
-    let is_one_op = q.recording.state().opset.has_attention() && [q, k, v].into_iter().all(heads);
+    let has_op = q.recording.state().opset.has_attention() && is_exact(scale, q.dtype);
+    let is_one_op = has_op && [q, k, v].into_iter().all(heads);
     // ONNX aligns a causal mask to the upper left, we to the lower right: they are one where there are as
     // many queries as keys.
     let by_flag = is_one_op && causal && mask.is_none() && queries == keys;

@@ -2,7 +2,7 @@
 
 use polygrad_core::{Activation, BinaryOp, CompareOp, DType, Error, Result, Shape, UnaryOp, decompose};
 
-use crate::export::call::Call;
+use crate::export::call::{Call, is_exact};
 use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
@@ -150,12 +150,18 @@ pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
         Activation::Sigmoid => x.map("Sigmoid"),
         Activation::Gelu if has_gelu => x.map("Gelu"),
         Activation::GeluTanh if has_gelu => x.like(Call::of("Gelu", [x]).text("approximate", "tanh")),
-        // From 16 on, both forms are the same number in f32.
-        Activation::Softplus { beta: 1.0, threshold } if threshold >= 16.0 => x.map("Softplus"),
-        Activation::Elu { alpha } => x.like(Call::of("Elu", [x]).float("alpha", alpha)),
-        Activation::LeakyRelu { slope } => x.like(Call::of("LeakyRelu", [x]).float("alpha", slope)),
+        Activation::Softplus { beta: 1.0, threshold } if threshold >= same_from(x.dtype) => x.map("Softplus"),
+        Activation::Elu { alpha } if is_exact(alpha, x.dtype) => x.like(Call::of("Elu", [x]).float("alpha", alpha)),
+        Activation::LeakyRelu { slope } if is_exact(slope, x.dtype) => {
+            x.like(Call::of("LeakyRelu", [x]).float("alpha", slope))
+        }
         other => decompose::activation::<Onnx>(other, x),
     }
+}
+
+/// From where on `ln(1 + exp(x))` is x itself in a dtype: where `exp(-x)` is below half a unit of the last place.
+fn same_from(dtype: DType) -> f64 {
+    if dtype == DType::F64 { 34.0 } else { 16.0 }
 }
 
 /// Whether there is an ONNX op for a function of two operands.

@@ -3,7 +3,7 @@
 use polygrad_core::{Axes, Result, Scalar, Shape, decompose};
 
 use super::create::full;
-use crate::export::call::Call;
+use crate::export::call::{Call, is_exact};
 use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
@@ -13,6 +13,9 @@ pub(crate) fn softmax(op: &'static str, x: &T, axis: usize) -> Result<T> {
 }
 
 pub(crate) fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usize, eps: f64) -> Result<(T, T, T)> {
+    if !is_exact(eps, x.dtype) {
+        return decompose::layer_norm::<Onnx>(x, weight, bias, axes, eps);
+    }
     let weight = weight_or_ones(x, weight, axes)?;
     let operands = [Some(x), Some(&weight), bias];
     let kept = x.shape.reduced(Axes::new(x.shape.rank() - axes..x.shape.rank())?, true);
@@ -28,7 +31,7 @@ pub(crate) fn layer_norm(x: &T, weight: Option<&T>, bias: Option<&T>, axes: usiz
 
 pub(crate) fn rms_norm(x: &T, weight: Option<&T>, axes: usize, eps: f64) -> Result<(T, T)> {
     let spelled_out = decompose::rms_norm::<Onnx>(x, weight, axes, eps)?;
-    if !x.recording.state().opset.has_attention() {
+    if !x.recording.state().opset.has_attention() || !is_exact(eps, x.dtype) {
         return Ok(spelled_out);
     }
     let weight = weight_or_ones(x, weight, axes)?;
@@ -57,6 +60,9 @@ pub(crate) fn batch_norm_running(
     bias: Option<&T>,
     eps: f64,
 ) -> Result<T> {
+    if !is_exact(eps, x.dtype) {
+        return decompose::batch_norm_running::<Onnx>(x, mean, var, weight, bias, eps);
+    }
     let each = |value: f64| full(mean.shape, Scalar::Float(value), x.dtype, &x.recording);
     let or = |given: Option<&T>, value: f64| given.map_or_else(|| each(value), |given| Ok(given.clone()));
     let (weight, bias) = (or(weight, 1.0)?, or(bias, 0.0)?);
