@@ -13,7 +13,7 @@ mod gather;
 mod loss;
 mod matmul;
 mod microsoft;
-pub(in crate::import) mod ml;
+mod ml;
 mod norm;
 mod pool;
 mod recurrent;
@@ -31,6 +31,8 @@ mod whole;
 
 pub(crate) use attributes::check as check_attributes;
 pub(crate) use matmul::{matrices, product};
+pub(crate) use microsoft::{DOMAIN as MICROSOFT, unpacked_weight};
+pub(crate) use ml::{DOMAIN as CLASSICAL, Forest};
 use polygrad_core::{Error, Result, printable};
 pub(crate) use row::{Row, apply, settle};
 

@@ -4,10 +4,11 @@
 mod attention;
 mod classical;
 mod quantized;
+mod rows;
 
 use polygrad_core::{DType, HostTensor};
 use polygrad_cpu::Cpu;
-use polygrad_onnx::graph::{Attribute, Body, ElementType, Graph, Literal, Node, ValueId};
+use polygrad_onnx::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId};
 use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Element, Error, Result, Shape, Tensor};
 
@@ -225,5 +226,67 @@ fn gradients_pass_or_are_refused() -> Result<()> {
         .unwrap_err()
         .to_string();
     assert!(error.contains("passes no gradient on"), "{error}");
+    Ok(())
+}
+
+/// Nodes of ONNX Runtime's become one step with what is around them, and give what they give one by one.
+#[test]
+fn products_take_in_what_follows_them() -> Result<()> {
+    let device = Device::<Cpu>::default().into_any();
+    let values = |dims: &[usize]| -> Result<HostTensor> {
+        let shape = Shape::new(dims)?;
+        HostTensor::new(
+            shape,
+            (0..shape.numel()).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<f32>>(),
+        )
+    };
+    let x: Value = values(&[2, 32])?.into();
+    let blocks = vec![int("K", 32), int("N", 4), int("block_size", 16)];
+    let packed = HostTensor::new(
+        Shape::new(&[4, 2, 8])?,
+        (0..64).map(|i| (i * 37) as u8).collect::<Vec<u8>>(),
+    )?;
+    for (first, weights, attributes, second) in [
+        ("FusedMatMul", vec![values(&[32, 4])?], vec![], "BiasGelu"),
+        ("FusedMatMul", vec![values(&[32, 4])?], vec![], "FastGelu"),
+        ("MatMulNBits", vec![packed, values(&[4, 2])?], blocks, "BiasGelu"),
+    ] {
+        let operands: Vec<Option<Value>> = (0..=weights.len()).map(|_| Some(x.clone())).collect();
+        let mut graph = graph(MS, first, &operands, &attributes, 1);
+        let body = &mut graph.body;
+        for (value, tensor) in body.inputs.split_off(1).into_iter().zip(weights) {
+            let tensor = tensor.into();
+            body.initializers.push(Initializer { value, tensor });
+        }
+        let (bias, y) = (body.add_initializer("bias", values(&[4])?), body.add_value("y", None));
+        let product = std::mem::replace(&mut body.outputs, vec![y]);
+        body.nodes.push(Node {
+            op_type: second.into(),
+            domain: MS.into(),
+            inputs: vec![Some(product[0]), Some(bias)],
+            outputs: vec![Some(y)],
+            ..Node::default()
+        });
+        let run = |fuse| {
+            let options = Options {
+                fuse,
+                ..Options::default()
+            };
+            let model = OnnxModel::from_graph(&graph, &device, options)?;
+            let steps: Vec<String> = model.steps().iter().map(|step| (*step).to_owned()).collect();
+            let made = model.run_ordered(std::iter::once(x.clone()))?;
+            let y = made.iter().next().map(|(_, value)| value.host());
+            Ok::<_, Error>((steps, y.transpose()?.map(|host| host.to_f64_vec()).unwrap_or_default()))
+        };
+        let (fused, apart) = (run(true)?, run(false)?);
+        assert_eq!((fused.0, apart.0.len()), (vec![format!("{first}+{second}")], 2));
+        let far = fused
+            .1
+            .iter()
+            .zip(&apart.1)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f64::max);
+        assert!(fused.1.len() == 8 && far < 1e-5, "{first}: {far}");
+    }
     Ok(())
 }

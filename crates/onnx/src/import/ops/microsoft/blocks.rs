@@ -96,6 +96,11 @@ fn weight(c: &Call<'_>, dtype: DType) -> Result<Tensor> {
     whole.narrow(1, 0, columns)?.to_dtype(dtype)
 }
 
+/// The weight of a node whose other operands are not known, in the type of its scales.
+pub(crate) fn unpacked_weight(c: &Call<'_>) -> Result<Tensor> {
+    weight(c, c.x(2)?.dtype())
+}
+
 fn product(c: &Call<'_>) -> Results {
     if c.has(4) || c.flag("weight_prepacked", false)? {
         return Err(Error::unsupported("g_idx and weight_prepacked are not computed here")

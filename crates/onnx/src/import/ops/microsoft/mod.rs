@@ -13,6 +13,7 @@ mod norm;
 mod quantized;
 
 pub(super) use attributes::ATTRIBUTES;
+pub(crate) use blocks::unpacked_weight;
 use polygrad_core::{Error, Result};
 use polygrad_tensor::Tensor;
 
@@ -21,7 +22,7 @@ use crate::import::call::Call;
 use crate::import::ops::row::Kernel;
 use crate::import::value::Value;
 
-pub(super) const DOMAIN: &str = "com.microsoft";
+pub(crate) const DOMAIN: &str = "com.microsoft";
 
 /// All rows, family by family.
 pub(super) const FAMILIES: [&[Row]; 8] = [

@@ -6,13 +6,14 @@ mod linear;
 mod scale;
 mod scores;
 mod support;
-pub(in crate::import) mod tree;
+mod tree;
 
 pub(super) use attributes::ATTRIBUTES;
+pub(crate) use tree::Forest;
 
 use super::row::{Kernel, Row};
 
-pub(super) const DOMAIN: &str = "ai.onnx.ml";
+pub(crate) const DOMAIN: &str = "ai.onnx.ml";
 
 /// The newest version of the domain whose ops are known here.
 pub(super) const NEWEST: i64 = 5;

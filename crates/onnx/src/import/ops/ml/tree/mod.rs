@@ -11,9 +11,9 @@ use crate::import::call::{Call, Results, one};
 use crate::import::ops::row::rows;
 
 rows! {
-    ml("TreeEnsembleRegressor", 1, |c| Forest::regressor(c)?.regress(c));
-    ml("TreeEnsembleClassifier", 1, |c| Forest::classifier(c)?.classify(c));
-    ml("TreeEnsemble", 5, |c| Forest::ensemble(c)?.regress(c));
+    ml("TreeEnsembleRegressor", 1, |c| Forest::read(c)?.run(c));
+    ml("TreeEnsembleClassifier", 1, |c| Forest::read(c)?.run(c));
+    ml("TreeEnsemble", 5, |c| Forest::read(c)?.run(c));
 }
 
 /// How a branch compares a feature with its value.
@@ -56,7 +56,7 @@ enum Aggregate {
 }
 
 /// Trees as their attributes say.
-pub(in crate::import) struct Forest {
+pub(crate) struct Forest {
     branches: Vec<Branch>,
     /// The targets of each leaf with their weights.
     leaves: Vec<Vec<(usize, f64)>>,
@@ -77,6 +77,22 @@ pub(in crate::import) struct Forest {
 type Score = Option<f64>;
 
 impl Forest {
+    /// The trees of a node's attributes.
+    pub(crate) fn read(c: &Call<'_>) -> Result<Self> {
+        match c.node.op_type.as_str() {
+            "TreeEnsembleClassifier" => Self::classifier(c),
+            "TreeEnsembleRegressor" => Self::regressor(c),
+            _ => Self::ensemble(c),
+        }
+    }
+
+    pub(crate) fn run(&self, c: &Call<'_>) -> Results {
+        match c.node.op_type.as_str() {
+            "TreeEnsembleClassifier" => self.classify(c),
+            _ => self.regress(c),
+        }
+    }
+
     /// The leaf that a row ends at. No circle is possible: reading looks for them.
     fn leaf(&self, root: Next, row: &[f64]) -> usize {
         let mut at = root;

@@ -64,7 +64,7 @@ fn weights(c: &Call<'_>, start: &str, targets: usize) -> Result<Weights> {
 }
 
 impl Forest {
-    pub(in crate::import) fn regressor(c: &Call<'_>) -> Result<Self> {
+    pub(super) fn regressor(c: &Call<'_>) -> Result<Self> {
         let aggregate = match c.text("aggregate_function", "SUM")? {
             "SUM" => Aggregate::Sum,
             "AVERAGE" => Aggregate::Average,
@@ -75,7 +75,7 @@ impl Forest {
         Self::by_node_ids(c, "target", c.count("n_targets", 1)?, aggregate)
     }
 
-    pub(in crate::import) fn classifier(c: &Call<'_>) -> Result<Self> {
+    pub(super) fn classifier(c: &Call<'_>) -> Result<Self> {
         let texts = c.texts("classlabels_strings")?.map_or(0, <[String]>::len);
         let count = texts.max(ints(c, "classlabels_int64s")?.len());
         let mut forest = Self::by_node_ids(c, "class", count, Aggregate::Sum)?;
@@ -209,7 +209,7 @@ impl Forest {
     }
 
     /// The trees of TreeEnsemble, whose branches and leaves are named by their places.
-    pub(in crate::import) fn ensemble(c: &Call<'_>) -> Result<Self> {
+    pub(super) fn ensemble(c: &Call<'_>) -> Result<Self> {
         let aggregate = match c.int("aggregate_function", 1)? {
             0 => Aggregate::Average,
             1 => Aggregate::Sum,
@@ -221,7 +221,8 @@ impl Forest {
         let targets = c.count("n_targets", 1)?;
         let mut forest = Self::empty(targets, aggregate, transform);
         forest.sets = sets(c)?;
-        forest.narrow = c.need(0)?.dtype() != Some(DType::F64);
+        let weights = c.literal("leaf_weights")?;
+        forest.narrow = weights.is_none_or(|weights| weights.host().dtype() != DType::F64);
         let weights = tensor(c, "leaf_weights")?;
         let ids = ints(c, "leaf_targetids")?;
         same_length(&[("leaf_weights", weights.len()), ("leaf_targetids", ids.len())])?;
