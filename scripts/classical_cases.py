@@ -1,4 +1,4 @@
-"""Cases of ai.onnx.ml for scripts/onnxruntime_cases.py: models that scikit-learn's converter writes, and single nodes."""
+"""Cases of ai.onnx.ml for scripts/onnxruntime_cases.py: models of scikit-learn's converter, and single nodes."""
 
 import warnings
 
@@ -34,6 +34,8 @@ def models(cases):
         cases.keep("sklearn_" + name, proto, [rows], cases.NEAR)
 
     warnings.filterwarnings("ignore")
+    # What scikit-learn draws comes from here.
+    np.random.seed(0)
     add("LinearRegression", linear_model.LinearRegression(), target)
     add("LinearRegression_two", linear_model.LinearRegression(), both)
     add("LogisticRegression", linear_model.LogisticRegression(), labels)
@@ -79,7 +81,8 @@ def models(cases):
 def stumps(**more):
     """The attributes of two trees: one of three nodes and one of five, with a NaN for the true branch."""
     return dict(
-        nodes_treeids=[0] * 3 + [1] * 5, nodes_nodeids=[0, 1, 2, 0, 1, 2, 3, 4], nodes_featureids=[0, 0, 0, 1, 2, 0, 0, 0],
+        nodes_treeids=[0] * 3 + [1] * 5, nodes_nodeids=[0, 1, 2, 0, 1, 2, 3, 4],
+        nodes_featureids=[0, 0, 0, 1, 2, 0, 0, 0],
         nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_GT", "BRANCH_LT", "LEAF", "LEAF", "LEAF"],
         nodes_values=[0.1, 0, 0, -0.3, 0.5, 0, 0, 0], nodes_truenodeids=[1, 0, 0, 1, 3, 0, 0, 0],
         nodes_falsenodeids=[2, 0, 0, 2, 4, 0, 0, 0], nodes_missing_value_tracks_true=[1, 0, 0, 0, 1, 0, 0, 0], **more)
@@ -105,7 +108,8 @@ def nodes(cases):
         ("one", [0] * 5, [4, 8], [0.3, 0.1, 0.4, 0.2, 0.05], {}),
         ("one_negative", [0] * 5, [4, 8], [0.3, -0.1, 0.4, -0.2, 0.05], {}),
         ("one_logistic", [0] * 5, [4, 8], [0.3, -0.1, 0.4, -0.2, 0.05], {"post_transform": "LOGISTIC"}),
-        ("one_base", [0] * 5, [4, 8], [0.3, -0.1, 0.4, -0.2, 0.05], {"post_transform": "LOGISTIC", "base_values": [0.2]}),
+        ("one_base", [0] * 5, [4, 8], [0.3, -0.1, 0.4, -0.2, 0.05],
+         {"post_transform": "LOGISTIC", "base_values": [0.2]}),
         ("second", [1] * 5, [4, 8], [0.3, 0.1, 0.4, 0.2, 0.05], {}),
         ("three", [0, 1, 2, 0, 1], [4, 8, 1], [0.3, 0.1, 0.4, 0.2, 0.05], {"post_transform": "SOFTMAX"}),
         ("three_base", [0, 1, 2, 0, 1], [4, 8, 1], [0.3, 0.1, 0.4, 0.2, 0.05], {"base_values": [0.1, 0.0, 0.2]}),
@@ -116,11 +120,14 @@ def nodes(cases):
     def tensor(kind, values):
         return helper.make_tensor("t", kind, [len(values)], values)
 
-    whole = dict(nodes_featureids=[0, 2, 1], nodes_falsenodeids=[2, 0, 2], nodes_truenodeids=[1, 1, 3], nodes_falseleafs=[0, 1, 1],
+    whole = dict(nodes_featureids=[0, 2, 1], nodes_falsenodeids=[2, 0, 2], nodes_truenodeids=[1, 1, 3],
+                 nodes_falseleafs=[0, 1, 1],
                  nodes_trueleafs=[0, 1, 1], leaf_targetids=[0, 1, 0, 1], n_targets=2)
     for name, numbers, more in [("sum", (1, 0), {}), ("average", (0, 0), {}), ("min", (2, 0), {}), ("max", (3, 0), {})]:
-        node(f"TreeEnsemble_{name}", "TreeEnsemble", [x], ml=5, version=22, aggregate_function=numbers[0], post_transform=numbers[1],
-             tree_roots=[0], nodes_modes=tensor(TensorProto.UINT8, [0, 2, 1]), nodes_splits=tensor(FLOAT, [0.1, -0.2, 0.4]),
+        node(f"TreeEnsemble_{name}", "TreeEnsemble", [x], ml=5, version=22, aggregate_function=numbers[0],
+             post_transform=numbers[1],
+             tree_roots=[0], nodes_modes=tensor(TensorProto.UINT8, [0, 2, 1]),
+             nodes_splits=tensor(FLOAT, [0.1, -0.2, 0.4]),
              leaf_weights=tensor(FLOAT, [1.0, -0.5, 2.0, 0.25]), **whole, **more)
     members = np.array([[1.0, 0, 3], [2, 0, 0], [7, 1, 0], [4, 3, 1]], np.float32)
     node("TreeEnsemble_members", "TreeEnsemble", [members], ml=5, version=22, tree_roots=[0],
@@ -132,7 +139,8 @@ def nodes(cases):
     node("Scaler", "Scaler", [y], offset=[0.5, -1.0, 0.0], scale=[2.0, 0.5, 3.0])
     node("Scaler_one_i64", "Scaler", [rng.integers(-9, 9, (4, 3))], offset=[1.0], scale=[0.5])
     for norm in ["MAX", "L1", "L2"]:
-        node(f"Normalizer_{norm}", "Normalizer", [np.concatenate([y, np.zeros((1, 3), np.float32), -np.abs(y[:1])])], norm=norm)
+        node(f"Normalizer_{norm}", "Normalizer", [np.concatenate([y, np.zeros((1, 3), np.float32), -np.abs(y[:1])])],
+             norm=norm)
     coefficients = [0.3, -0.2, 0.7, 1.0, 0.1, -0.4, 0.2, 0.9, -0.8]
     for name in ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"]:
         extra = {"post_transform": name}
@@ -144,7 +152,8 @@ def nodes(cases):
                  intercepts=[0.1, 0.2, -0.3], classlabels_ints=[5, 2, 7], **extra)
             node(f"LinearClassifier_two_{name}", "LinearClassifier", [y], (I64, FLOAT), coefficients=coefficients[:3],
                  intercepts=[0.4], classlabels_ints=[5, 2], **extra)
-    node("LinearRegressor_PROBIT", "LinearRegressor", [rng.random((5, 3)).astype(np.float32)], coefficients=[0.3, 0.2, 0.3],
+    node("LinearRegressor_PROBIT", "LinearRegressor", [rng.random((5, 3)).astype(np.float32)],
+         coefficients=[0.3, 0.2, 0.3],
          intercepts=[0.05], post_transform="PROBIT")
     node("LabelEncoder_ints", "LabelEncoder", [np.array([[3, 1], [7, 2]], np.int64)], (I64,), cases.EQUAL,
          keys_int64s=[1, 2, 3], values_int64s=[10, 20, 30], default_int64=-7)
@@ -157,18 +166,25 @@ def nodes(cases):
          keys_tensor=helper.make_tensor("k", double, [3], [1.0, 3.5, float("nan")]),
          values_tensor=helper.make_tensor("v", double, [3], [-4.25, 9.0, 0.5]),
          default_tensor=helper.make_tensor("d", double, [1], [77.0]))
-    node("OneHotEncoder_ints", "OneHotEncoder", [np.array([[1, 4], [2, 9]], np.int64)], cats_int64s=[1, 2, 4], near=cases.EQUAL)
-    node("OneHotEncoder_floats", "OneHotEncoder", [np.array([1.0, 4.0], np.float32)], cats_int64s=[1, 2, 4], zeros=0, near=cases.EQUAL)
+    node("OneHotEncoder_ints", "OneHotEncoder", [np.array([[1, 4], [2, 9]], np.int64)], cats_int64s=[1, 2, 4],
+         near=cases.EQUAL)
+    node("OneHotEncoder_floats", "OneHotEncoder", [np.array([1.0, 4.0], np.float32)], cats_int64s=[1, 2, 4], zeros=0,
+         near=cases.EQUAL)
     node("ArrayFeatureExtractor", "ArrayFeatureExtractor", [y, np.array([2, 0, 2], np.int64)], near=cases.EQUAL)
-    node("ArrayFeatureExtractor_vector", "ArrayFeatureExtractor", [np.arange(5), np.array([[3]], np.int64)], (I64,), cases.EQUAL)
+    node("ArrayFeatureExtractor_vector", "ArrayFeatureExtractor", [np.arange(5), np.array([[3]], np.int64)], (I64,),
+         cases.EQUAL)
     node("Binarizer", "Binarizer", [y], threshold=0.25, near=cases.EQUAL)
-    node("Imputer_floats", "Imputer", [x], near=cases.EQUAL, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=float("nan"))
-    node("Imputer_ints", "Imputer", [rng.integers(0, 3, (3, 2))], (I64,), cases.EQUAL, imputed_value_int64s=[8], replaced_value_int64=1)
-    node("FeatureVectorizer", "FeatureVectorizer", [y, rng.standard_normal((5, 2)).astype(np.float32)], inputdimensions=[3, 2],
+    node("Imputer_floats", "Imputer", [x], near=cases.EQUAL, imputed_value_floats=[1.0, 2.0, 3.0],
+         replaced_value_float=float("nan"))
+    node("Imputer_ints", "Imputer", [rng.integers(0, 3, (3, 2))], (I64,), cases.EQUAL, imputed_value_int64s=[8],
+         replaced_value_int64=1)
+    node("FeatureVectorizer", "FeatureVectorizer", [y, rng.standard_normal((5, 2)).astype(np.float32)],
+         inputdimensions=[3, 2],
          near=cases.EQUAL)
     vectors = rng.standard_normal(9).astype(np.float32).tolist()
     for kernel in ["LINEAR", "POLY", "RBF", "SIGMOID"]:
-        node(f"SVMRegressor_{kernel}", "SVMRegressor", [y], kernel_type=kernel, kernel_params=[0.4, 0.5, 2.0], n_supports=3,
+        node(f"SVMRegressor_{kernel}", "SVMRegressor", [y], kernel_type=kernel, kernel_params=[0.4, 0.5, 2.0],
+             n_supports=3,
              coefficients=[0.5, -0.25, 1.0], support_vectors=vectors, rho=[0.3])
     node("SVMRegressor_bare", "SVMRegressor", [y], coefficients=[0.5, -0.25, 1.0], rho=[0.3],
          kernel_params=[0.0, 0.0, 0.0])

@@ -44,6 +44,9 @@ def run(model, inputs):
 
 def keep(name, model, inputs, near):
     """Adds a case with what ONNX Runtime gives for these inputs."""
+    # The converter draws a name and an order.
+    model.graph.name = "case"
+    model.opset_import.sort(key=lambda opset: opset.domain)
     outputs = run(model, inputs)
     types = [helper.np_dtype_to_tensor_dtype(output.dtype) for output in outputs]
     for value, kind in zip(model.graph.output, types):
@@ -58,7 +61,8 @@ def info(name, value):
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape))
 
 
-def node(name, op, operands, outputs=(TensorProto.FLOAT,), near=NEAR, domain=MS, fixed=(), version=20, ml=3, **attributes):
+def node(name, op, operands, outputs=(TensorProto.FLOAT,), near=NEAR, domain=MS, fixed=(), version=20, ml=3,
+         **attributes):
     """A case of one node: operands are arrays, or None for one that is left out; `fixed` ones are initializers."""
     names = ["" if value is None else f"x{i}" for i, value in enumerate(operands)]
     made = ["" if kind is None else f"y{i}" for i, kind in enumerate(outputs)]
@@ -87,9 +91,26 @@ def f32(value):
     return np.array(value, np.float32)
 
 
+def u8(value):
+    return np.array(value, np.uint8)
+
+
+def i8(value):
+    return np.array(value, np.int8)
+
+
+def i32(value):
+    return np.array(value, np.int32)
+
+
+def i64(value):
+    return np.array(value, np.int64)
+
+
 def whole(dtype, *shape, low=None, high=None):
     limits = np.iinfo(dtype)
-    return rng.integers(limits.min if low is None else low, (limits.max if high is None else high) + 1, shape).astype(dtype)
+    return rng.integers(limits.min if low is None else low, (limits.max if high is None else high) + 1,
+                        shape).astype(dtype)
 
 
 U8, I8, I32, I64 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
@@ -104,71 +125,75 @@ def quantized_elementwise():
                 za, zb, zy = (np.array(zero, dtype) for zero in zeros)
                 operands = [whole(dtype, 3, 4, 5), f32(a), za, whole(dtype, 4, 1), f32(b), zb, f32(y), zy]
                 node(f"{op}_{name}_{tag}", op, operands, (kind,), near)
-        bare = [whole(np.uint8, 2, 6), f32(0.5), np.array(4, np.uint8), whole(np.uint8, 6), f32(0.25), np.array(0, np.uint8)]
+        bare = [whole(np.uint8, 2, 6), f32(0.5), u8(4), whole(np.uint8, 6), f32(0.25), u8(0)]
         node(f"{op}_without_last_zero_point", op, bare + [f32(2.0)], (U8,), EQUAL)
     for op, attributes in [("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.125})]:
-        u8 = [np.arange(256, dtype=np.uint8), f32(0.0625), np.uint8(120), f32(1 / 256 if "Sig" in op else 0.125), np.uint8(7)]
-        node(f"{op}_u8", op, [np.asarray(v) for v in u8], (U8,), STEP if "Sig" in op else EQUAL, fixed=(1, 2, 3, 4), **attributes)
-        i8 = [np.arange(-128, 128, dtype=np.int8).reshape(4, 64), f32(0.031), None, f32(0.017), None]
-        node(f"{op}_i8_without_zero_points", op, i8, (I8,), STEP, **attributes)
-    x = [whole(np.uint8, 2, 3, 5), f32(0.0431), np.array(118, np.uint8), f32(1 / 256), np.array(0, np.uint8)]
-    for name, attributes in [("last", {"axis": -1, "opset": 13}), ("middle", {"axis": 1, "opset": 13}), ("old", {"axis": 1, "opset": 11})]:
+        x = [np.arange(256, dtype=np.uint8), f32(0.0625), u8(120), f32(1 / 256 if "Sig" in op else 0.125), u8(7)]
+        node(f"{op}_u8", op, x, (U8,), STEP if "Sig" in op else EQUAL, fixed=(1, 2, 3, 4), **attributes)
+        x = [np.arange(-128, 128, dtype=np.int8).reshape(4, 64), f32(0.031), None, f32(0.017), None]
+        node(f"{op}_i8_without_zero_points", op, x, (I8,), STEP, **attributes)
+    x = [whole(np.uint8, 2, 3, 5), f32(0.0431), u8(118), f32(1 / 256), u8(0)]
+    for name, attributes in [("last", {"axis": -1, "opset": 13}), ("middle", {"axis": 1, "opset": 13}),
+                             ("old", {"axis": 1, "opset": 11})]:
         node(f"QLinearSoftmax_{name}", "QLinearSoftmax", x, (U8,), STEP, fixed=(1, 2, 3, 4), **attributes)
     parts = []
     for i, scale in enumerate([0.5, 0.125, 0.5]):
-        parts += [whole(np.uint8, 2, i + 1, 3), f32(scale), np.array(20 * i, np.uint8)]
-    node("QLinearConcat_u8", "QLinearConcat", [f32(0.25), np.array(9, np.uint8)] + parts, (U8,), EQUAL, axis=1)
-    parts = [whole(np.int8, 2, 2), f32(0.03), np.array(4, np.int8), whole(np.int8, 3, 2), f32(0.07), np.array(-9, np.int8)]
-    node("QLinearConcat_i8", "QLinearConcat", [f32(0.05), np.array(1, np.int8)] + parts, (I8,), STEP, axis=-2)
-    x = [rng.integers(0, 2, (2, 3, 4)).astype(bool), whole(np.uint8, 2, 3, 4), f32(0.5), np.array(3, np.uint8),
-         whole(np.uint8, 4), f32(0.25), np.array(5, np.uint8), f32(0.5), np.array(7, np.uint8)]
+        parts += [whole(np.uint8, 2, i + 1, 3), f32(scale), u8(20 * i)]
+    node("QLinearConcat_u8", "QLinearConcat", [f32(0.25), u8(9)] + parts, (U8,), EQUAL, axis=1)
+    parts = [whole(np.int8, 2, 2), f32(0.03), i8(4), whole(np.int8, 3, 2), f32(0.07), i8(-9)]
+    node("QLinearConcat_i8", "QLinearConcat", [f32(0.05), i8(1)] + parts, (I8,), STEP, axis=-2)
+    x = [rng.integers(0, 2, (2, 3, 4)).astype(bool), whole(np.uint8, 2, 3, 4), f32(0.5), u8(3),
+         whole(np.uint8, 4), f32(0.25), u8(5), f32(0.5), u8(7)]
     node("QLinearWhere_u8", "QLinearWhere", x, (U8,), EQUAL, fixed=(2, 3, 5, 6, 7, 8))
 
 
 def quantized_windows():
     for last in [0, 1]:
         shape = (2, 5, 7, 3) if last else (2, 3, 5, 7)
-        x = [whole(np.uint8, *shape), f32(0.25), np.array(100, np.uint8), f32(0.125), np.array(10, np.uint8)]
+        x = [whole(np.uint8, *shape), f32(0.25), u8(100), f32(0.125), u8(10)]
         node(f"QLinearGlobalAveragePool_last{last}", "QLinearGlobalAveragePool", x, (U8,), STEP, channels_last=last)
         attributes = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], "channels_last": last}
         node(f"QLinearAveragePool_last{last}", "QLinearAveragePool", x, (U8,), STEP, **attributes)
-    x = [whole(np.int8, 1, 2, 6, 6), f32(0.05), np.array(3, np.int8), f32(0.04), np.array(-2, np.int8)]
+    x = [whole(np.int8, 1, 2, 6, 6), f32(0.05), i8(3), f32(0.04), i8(-2)]
     node("QLinearAveragePool_padded", "QLinearAveragePool", x, (I8,), STEP, kernel_shape=[3, 3], strides=[2, 2],
          pads=[1, 1, 1, 1], count_include_pad=1)
-    node("QLinearAveragePool_ceil", "QLinearAveragePool", x, (I8,), STEP, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
-    x = [whole(np.int8, 1, 2, 4, 4), f32(0.05), np.array(-3, np.int8), f32(0.02), np.array(2, np.int8)]
+    node("QLinearAveragePool_ceil", "QLinearAveragePool", x, (I8,), STEP, kernel_shape=[3, 3], strides=[2, 2],
+         ceil_mode=1)
+    x = [whole(np.int8, 1, 2, 4, 4), f32(0.05), i8(-3), f32(0.02), i8(2)]
     node("QLinearGlobalAveragePool_i8", "QLinearGlobalAveragePool", x, (I8,), STEP)
-    node("NhwcMaxPool_u8", "NhwcMaxPool", [whole(np.uint8, 2, 6, 7, 3)], (U8,), EQUAL, kernel_shape=[3, 2], strides=[2, 1],
+    node("NhwcMaxPool_u8", "NhwcMaxPool", [whole(np.uint8, 2, 6, 7, 3)], (U8,), EQUAL, kernel_shape=[3, 2],
+         strides=[2, 1],
          pads=[1, 0, 1, 1])
-    node("NhwcMaxPool_i8", "NhwcMaxPool", [whole(np.int8, 1, 5, 5, 2)], (I8,), EQUAL, kernel_shape=[2, 2], dilations=[2, 2])
+    node("NhwcMaxPool_i8", "NhwcMaxPool", [whole(np.int8, 1, 5, 5, 2)], (I8,), EQUAL, kernel_shape=[2, 2],
+         dilations=[2, 2])
     for last in [0, 1]:
         shape = (2, 6, 5, 4) if last else (2, 4, 6, 5)
         w = whole(np.int8, 6, 2, 3, 3)
-        x = [whole(np.uint8, *shape), f32(0.5), np.array(120, np.uint8), w, 2.0 ** -rng.integers(4, 8, 6).astype(np.float32),
-             np.zeros(6, np.int8), f32(16.0), np.array(90, np.uint8), whole(np.int32, 6, low=-3000, high=3000)]
+        x = [whole(np.uint8, *shape), f32(0.5), u8(120), w, 2.0 ** -rng.integers(4, 8, 6).astype(np.float32),
+             np.zeros(6, np.int8), f32(16.0), u8(90), whole(np.int32, 6, low=-3000, high=3000)]
         node(f"QLinearConv_last{last}", "QLinearConv", x, (U8,), EQUAL, fixed=(1, 2, 3, 4, 5, 6, 7, 8), group=2,
              pads=[1, 1, 0, 1], strides=[2, 1], channels_last=last)
 
 
 def quantized_products():
-    a = [whole(np.uint8, 3, 5), f32(0.5), np.array(120, np.uint8)]
-    b = [whole(np.int8, 5, 4), f32(0.25), np.array(3, np.int8)]
+    a = [whole(np.uint8, 3, 5), f32(0.5), u8(120)]
+    b = [whole(np.int8, 5, 4), f32(0.25), i8(3)]
     c = whole(np.int32, 4, low=-500, high=500)
-    node("QGemm_quantized", "QGemm", a + b + [c, f32(32.0), np.array(100, np.uint8)], (U8,), EQUAL)
+    node("QGemm_quantized", "QGemm", a + b + [c, f32(32.0), u8(100)], (U8,), EQUAL)
     node("QGemm_real", "QGemm", a + b, (FLOAT,), alpha=0.75)
-    by_column = [whole(np.int8, 4, 5), f32([0.25, 0.5, 1.0, 0.125]), np.array([0, 3, -2, 1], np.int8)]
+    by_column = [whole(np.int8, 4, 5), f32([0.25, 0.5, 1.0, 0.125]), i8([0, 3, -2, 1])]
     at = [np.ascontiguousarray(a[0].T)] + a[1:]
-    node("QGemm_turned_by_column", "QGemm", at + by_column + [c.reshape(1, 4), f32(32.0), np.array(100, np.uint8)], (U8,),
+    node("QGemm_turned_by_column", "QGemm", at + by_column + [c.reshape(1, 4), f32(32.0), u8(100)], (U8,),
          EQUAL, transA=1, transB=1)
-    node("QGemm_signed_free", "QGemm", [whole(np.int8, 2, 6), f32(0.013), np.array(-4, np.int8), whole(np.int8, 6, 3),
-         f32(0.021), np.array(0, np.int8), None, f32(0.77), np.array(5, np.int8)], (I8,), STEP)
-    x = [whole(np.uint8, 2, 3, 5), whole(np.int8, 5, 4), f32(0.02), f32([0.1, 0.2, 0.3, 0.4]), np.array(7, np.uint8),
-         np.array([1, -2, 3, 0], np.int8), real(4)]
+    node("QGemm_signed_free", "QGemm", [whole(np.int8, 2, 6), f32(0.013), i8(-4), whole(np.int8, 6, 3),
+         f32(0.021), i8(0), None, f32(0.77), i8(5)], (I8,), STEP)
+    x = [whole(np.uint8, 2, 3, 5), whole(np.int8, 5, 4), f32(0.02), f32([0.1, 0.2, 0.3, 0.4]), u8(7),
+         i8([1, -2, 3, 0]), real(4)]
     node("MatMulIntegerToFloat_by_column", "MatMulIntegerToFloat", x)
     node("MatMulIntegerToFloat_bare", "MatMulIntegerToFloat", x[:3] + [f32(0.05)])
     b = whole(np.uint8, 2, 5, 4)
-    node("MatMulIntegerToFloat_batch", "MatMulIntegerToFloat", [x[0], b, f32(0.02), f32(0.3), None, np.array(131, np.uint8)])
-    x = [real(3, 6), whole(np.int8, 6, 5), f32(0.03), np.array(2, np.int8), real(5)]
+    node("MatMulIntegerToFloat_batch", "MatMulIntegerToFloat", [x[0], b, f32(0.02), f32(0.3), None, u8(131)])
+    x = [real(3, 6), whole(np.int8, 6, 5), f32(0.03), i8(2), real(5)]
     node("DynamicQuantizeMatMul_i8", "DynamicQuantizeMatMul", x)
     node("DynamicQuantizeMatMul_by_column", "DynamicQuantizeMatMul",
          [real(2, 3, 6) - 5, whole(np.uint8, 6, 5), np.abs(real(5)), whole(np.uint8, 5)])
@@ -186,10 +211,11 @@ def lstms():
         shape = (directions, 4 * size) if columns else (directions,)
         w, r = whole(dtype, directions, width, 4 * size), whole(dtype, directions, size, 4 * size)
         zero = np.zeros(shape, dtype) if dtype is np.int8 else whole(dtype, *shape, low=110, high=140)
-        scales = [np.full(shape, 0.006, np.float32) * (1 + 0.1 * rng.random(shape).astype(np.float32)) for _ in range(2)]
+        scales = [np.full(shape, 0.006,
+                          np.float32) * (1 + 0.1 * rng.random(shape).astype(np.float32)) for _ in range(2)]
         full = name != "forward"
         x = [real(steps, batch, width), w, r, real(directions, 8 * size, scale=0.2) if full else None,
-             np.array([6, 4, 1], np.int32) if name == "lengths" else None,
+             i32([6, 4, 1]) if name == "lengths" else None,
              real(directions, batch, size, scale=0.3) if full else None,
              real(directions, batch, size, scale=0.3) if full else None, None,
              scales[0], zero, scales[1], zero]
@@ -213,7 +239,8 @@ def fused():
     node("TransposeMatMul", "TransposeMatMul", [real(2, 4, 3), real(5, 4)], transA=1, transB=1, alpha=0.25)
     node("FusedMatMul_turned", "FusedMatMul", [real(2, 4, 3), real(2, 5, 4)], transA=1, transB=1, alpha=2.0)
     node("FusedMatMul_batches", "FusedMatMul", [real(3, 2, 4), real(4, 2, 5)], transBatchA=1, transBatchB=1)
-    node("FusedMatMul_all", "FusedMatMul", [real(4, 2, 3), real(5, 2, 4)], transBatchA=1, transBatchB=1, transA=1, transB=1)
+    node("FusedMatMul_all", "FusedMatMul", [real(4, 2, 3), real(5, 2, 4)], transBatchA=1, transBatchB=1, transA=1,
+         transB=1)
     node("FusedMatMul_vector", "FusedMatMul", [real(4), real(5, 4)], transB=1, transA=1, alpha=0.5)
     for name, attributes in [
         ("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.2}), ("Tanh", {}), ("Sigmoid", {}), ("Softplus", {}),
@@ -228,7 +255,8 @@ def fused():
         extra = {"activation_params": params} if params else {}
         node(f"FusedConv_{name}", "FusedConv", [real(2, 4, 6, 5), real(6, 2, 3, 3), real(6)], activation=name, group=2,
              pads=[1, 0, 1, 1], strides=[2, 1], **extra)
-    node("FusedConv_added", "FusedConv", [real(1, 2, 5, 5), real(3, 2, 3, 3), real(3), real(1, 3, 5, 5)], activation="Relu",
+    node("FusedConv_added", "FusedConv", [real(1, 2, 5, 5), real(3, 2, 3, 3), real(3), real(1, 3, 5, 5)],
+         activation="Relu",
          auto_pad="SAME_UPPER")
     node("FusedConv_bare", "FusedConv", [real(1, 2, 7), real(3, 2, 3)], activation="Relu", dilations=[2])
 
@@ -236,12 +264,15 @@ def fused():
 def norms():
     x, scale = real(2, 3, 8), real(8)
     for eps in [1e-5, 0.1]:
-        node(f"SimplifiedLayerNormalization_{eps}", "SimplifiedLayerNormalization", [x, scale], (FLOAT, FLOAT), domain="",
+        node(f"SimplifiedLayerNormalization_{eps}", "SimplifiedLayerNormalization", [x, scale], (FLOAT, FLOAT),
+             domain="",
              epsilon=eps, version=14)
-    node("SimplifiedLayerNormalization_axis", "SimplifiedLayerNormalization", [x, real(3, 8)], domain="", axis=1, version=17)
+    node("SimplifiedLayerNormalization_axis", "SimplifiedLayerNormalization", [x, real(3, 8)], domain="", axis=1,
+         version=17)
     node("LayerNormalization_old", "LayerNormalization", [x, scale, real(8)], domain="", axis=-1, version=12)
     sums = (FLOAT, None, None, FLOAT)
-    node("SkipLayerNormalization", "SkipLayerNormalization", [x, real(2, 3, 8), scale, real(8), real(8)], sums, epsilon=1e-3)
+    node("SkipLayerNormalization", "SkipLayerNormalization", [x, real(2, 3, 8), scale, real(8), real(8)], sums,
+         epsilon=1e-3)
     node("SkipLayerNormalization_bare", "SkipLayerNormalization", [x, real(2, 3, 8), scale])
     node("SkipLayerNormalization_shared", "SkipLayerNormalization", [x, real(1, 3, 8), scale, real(8)], sums)
     node("SkipLayerNormalization_matrix", "SkipLayerNormalization", [x, real(3, 8), scale, None, real(8)])
@@ -261,7 +292,7 @@ def norms():
 def attention():
     batch, steps, width, heads = 2, 4, 8, 2
     x, w, b = real(batch, steps, width), real(width, 3 * width, scale=0.4), real(3 * width)
-    lengths, ends = np.array([4, 2], np.int32), np.array([4, 3, 0, 1], np.int32)
+    lengths, ends = i32([4, 2]), i32([4, 3, 0, 1])
     raw = np.array([[1, 1, 1, 0], [0, 1, 1, 1]], np.int32)
     cube = whole(np.int32, batch, steps, steps, low=0, high=1)
     for name, mask in [("bare", None), ("lengths", lengths), ("ends", ends), ("raw", raw), ("cube", cube)]:
@@ -276,10 +307,10 @@ def attention():
     node("Attention_widths", "Attention", [x, real(width, 20), real(20), None, None, real(batch, 1, steps, steps)],
          num_heads=heads, qkv_hidden_sizes=[8, 8, 4], scale=0.3)
     q = [whole(np.uint8, batch, steps, width), whole(np.int8, width, 3 * width), real(3 * width), f32(0.01), f32(0.02)]
-    node("QAttention", "QAttention", q + [lengths, np.array(128, np.uint8), np.array(0, np.int8)], num_heads=heads,
+    node("QAttention", "QAttention", q + [lengths, u8(128), i8(0)], num_heads=heads,
          fixed=(1, 2, 3, 4, 6, 7))
     q[4] = np.abs(real(3 * width, scale=0.02))
-    node("QAttention_past", "QAttention", q + [None, np.array(100, np.uint8), np.zeros(3 * width, np.int8), past], (FLOAT, FLOAT),
+    node("QAttention_past", "QAttention", q + [None, u8(100), np.zeros(3 * width, np.int8), past], (FLOAT, FLOAT),
          num_heads=heads, unidirectional=1, fixed=(1, 2, 3, 4, 6, 7))
 
     op = "MultiHeadAttention"
@@ -288,12 +319,14 @@ def attention():
     node(f"{op}_bias", op, [q, k, v, real(4 * width)], num_heads=heads, scale=0.2)
     keys = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], np.int32)
     node(f"{op}_keys", op, [q, k, v, None, keys, real(1, heads, steps, 6)], num_heads=heads)
-    node(f"{op}_lengths", op, [q, k, v, None, np.array([3, 6], np.int32)], num_heads=heads)
-    node(f"{op}_causal", op, [q, real(batch, steps, width), real(batch, steps, width)], num_heads=heads, unidirectional=1)
+    node(f"{op}_lengths", op, [q, k, v, None, i32([3, 6])], num_heads=heads)
+    node(f"{op}_causal", op, [q, real(batch, steps, width), real(batch, steps, width)], num_heads=heads,
+         unidirectional=1)
     past = [real(batch, heads, 3, 4), real(batch, heads, 3, 4)]
     new = [q, real(batch, steps, width), real(batch, steps, width)]
     node(f"{op}_past", op, new + [None, None, None] + past, (FLOAT,) * 3, num_heads=heads, unidirectional=1)
-    node(f"{op}_past_bias", op, new + [None, None, real(batch, heads, steps, steps + 3)] + past, (FLOAT,) * 3, num_heads=heads)
+    node(f"{op}_past_bias", op, new + [None, None, real(batch, heads, steps, steps + 3)] + past, (FLOAT,) * 3,
+         num_heads=heads)
     node(f"{op}_split", op, [q, real(batch, heads, 5, 4), real(batch, heads, 5, 4)], num_heads=heads)
 
 
@@ -302,7 +335,7 @@ def rotary():
     cos, sin = real(10, 4), real(10, 4)
     places = np.array([[0, 3, 5], [2, 2, 9]], np.int64)
     node(op, op, [real(2, 3, 16), places, cos, sin])
-    node(f"{op}_offset", op, [real(2, 3, 16), np.array([4], np.int64), cos, sin], interleaved=1)
+    node(f"{op}_offset", op, [real(2, 3, 16), i64([4]), cos, sin], interleaved=1)
     node(f"{op}_heads_first", op, [real(2, 2, 3, 8), places, cos, sin])
     node(f"{op}_part", op, [real(2, 3, 20), places, cos, sin], num_heads=2, rotary_embedding_dim=8)
 
@@ -316,7 +349,7 @@ def grouped():
         q = real(batch, steps, (heads + 2 * shared) * size) if packed else real(batch, steps, heads * size)
         kv = [None, None] if packed else [real(batch, steps, shared * size), real(batch, steps, shared * size)]
         old = [real(batch, shared, past, size) for _ in range(2)]
-        tail = [np.array(lengths, np.int32), np.array(total, np.int32)] + ([cos, sin] if turn else [])
+        tail = [i32(lengths), i32(total)] + ([cos, sin] if turn else [])
         return [q] + kv + old + tail
 
     head = {"num_heads": heads, "kv_num_heads": shared}
@@ -324,9 +357,11 @@ def grouped():
     node(f"{op}_first", op, operands(3, 3, [2, 2]), three, **head)
     node(f"{op}_first_turned", op, operands(3, 3, [2, 2], turn=True), three, do_rotary=1, **head)
     node(f"{op}_step", op, operands(1, 6, [5, 5], past=5, turn=True), three, do_rotary=1, **head)
-    node(f"{op}_step_uneven", op, operands(1, 6, [5, 3], past=5, turn=True), three, do_rotary=1, rotary_interleaved=1, **head)
+    node(f"{op}_step_uneven", op, operands(1, 6, [5, 3], past=5, turn=True), three, do_rotary=1, rotary_interleaved=1,
+         **head)
     node(f"{op}_packed", op, operands(3, 3, [2, 2], packed=True, turn=True), three, do_rotary=1, **head)
-    node(f"{op}_several", op, [v[:1] if v is not None and v.ndim else v for v in operands(2, 6, [5, 5], past=4)], three, scale=0.2, **head)
+    node(f"{op}_several", op, [v[:1] if v is not None and v.ndim else v for v in operands(2, 6, [5, 5], past=4)],
+         three, scale=0.2, **head)
     node(f"{op}_window", op, operands(6, 6, [5, 5]), (FLOAT,), local_window_size=2, **head)
     node(f"{op}_step_window", op, operands(1, 6, [5, 5], past=5), three, local_window_size=3, **head)
     node(f"{op}_softcap", op, operands(3, 3, [2, 2]), (FLOAT,), softcap=2.0, **head)
@@ -337,14 +372,18 @@ def grouped():
 
 def blocks():
     for name, k, n, bits, size, zero, near in [
-        ("4", 32, 6, 4, 16, None, NEAR), ("4_zero", 40, 5, 4, 16, "packed", NEAR), ("4_odd", 48, 3, 4, 16, "packed", NEAR),
-        ("8", 32, 4, 8, 32, "packed", NEAR), ("4_real_zero", 32, 4, 4, 32, "real", NEAR), ("2", 64, 4, 2, 32, "packed", NEAR),
+        ("4", 32, 6, 4, 16, None, NEAR), ("4_zero", 40, 5, 4, 16, "packed", NEAR),
+        ("4_odd", 48, 3, 4, 16, "packed", NEAR),
+        ("8", 32, 4, 8, 32, "packed", NEAR), ("4_real_zero", 32, 4, 4, 32, "real", NEAR),
+        ("2", 64, 4, 2, 32, "packed", NEAR),
     ]:
         count = -(-k // size)
         scales = np.abs(real(n, count, scale=0.1)) + np.float32(0.01)
-        points = {None: None, "packed": whole(np.uint8, n, -(-count * bits // 8)), "real": real(n, count, scale=4.0) + 8}[zero]
+        points = {None: None, "packed": whole(np.uint8, n, -(-count * bits // 8)),
+                  "real": real(n, count, scale=4.0) + 8}[zero]
         x = [real(2, 3, k), whole(np.uint8, n, count, size * bits // 8), scales, points]
-        node(f"MatMulNBits_{name}", "MatMulNBits", x, (FLOAT,), near, fixed=(1, 2, 3), K=k, N=n, bits=bits, block_size=size)
+        node(f"MatMulNBits_{name}", "MatMulNBits", x, (FLOAT,), near, fixed=(1, 2, 3), K=k, N=n, bits=bits,
+             block_size=size)
     x = [real(3, 32), whole(np.uint8, 4, 2, 8), np.abs(real(4, 2)), None, None, real(4)]
     node("MatMulNBits_bias", "MatMulNBits", x, fixed=(1, 2, 5), K=32, N=4, bits=4, block_size=16)
 
@@ -362,7 +401,7 @@ def blocks():
     for name, kind in [("i4", TensorProto.INT4), ("u4", TensorProto.UINT4)]:
         x = [nibbles(kind, 5, 3, 40), index.astype(np.int32), np.abs(real(5, 3, 3)), nibbles(kind, 5, 3, 3)]
         node(f"{op}_{name}", op, x, fixed=(0, 2, 3), block_size=16, quantize_axis=2, gather_axis=0, version=21)
-        x = [nibbles(kind, 5, 32), np.array([2, 0, 4], np.int64), np.abs(real(5, 2))]
+        x = [nibbles(kind, 5, 32), i64([2, 0, 4]), np.abs(real(5, 2))]
         node(f"{op}_{name}_bare", op, x, fixed=(0, 2), block_size=16, quantize_axis=1, gather_axis=0, version=21)
 
 
@@ -375,7 +414,8 @@ def conversions():
         q = whole(dtype, 3, 5)
         node(f"DequantizeLinear_{name}", "DequantizeLinear", [q, f32(0.037), np.array(zero, dtype)])
         node(f"DequantizeLinear_{name}_axis", "DequantizeLinear", [q, np.abs(real(3)), whole(dtype, 3)], axis=0)
-    node("QuantizeLinear_axis", "QuantizeLinear", [x, f32([0.5, 0.25, 0.125, 1, 2]), whole(np.int8, 5)], (I8,), EQUAL, axis=1)
+    node("QuantizeLinear_axis", "QuantizeLinear", [x, f32([0.5, 0.25, 0.125, 1, 2]), whole(np.int8, 5)], (I8,), EQUAL,
+         axis=1)
     node("DequantizeLinear_i32", "DequantizeLinear", [whole(np.int32, 4), f32(1e-5)])
 
 

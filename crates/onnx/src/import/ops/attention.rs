@@ -317,8 +317,8 @@ fn rotary(c: &Call<'_>) -> Results {
     })
 }
 
-/// Turns the first `turned` features of `[N, S, heads, D]` by angles whose cosines and sines are `[N, S, 1, turned / 2]`
-/// or broadcast to it: pairs are neighbours, or lie half of the features apart.
+/// Turns the first `turned` features of `[N, S, heads, D]` by angles, whose cosines and sines are
+/// `[N, S, 1, turned / 2]` or broadcast to it: pairs are neighbours, or lie half of the features apart.
 pub(super) fn turn(x: &Tensor, [cos, sin]: [&Tensor; 2], turned: usize, interleaved: bool) -> Result<Tensor> {
     let full = x.shape()[3];
     let part = x.narrow(3, 0, turned)?;

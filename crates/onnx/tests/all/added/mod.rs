@@ -1,5 +1,5 @@
-//! Ops of `com.microsoft` and `ai.onnx.ml` where ONNX Runtime's recorded results (test node_cases) do not reach: what is
-//! wrong in a node is an error that names it, and what differs from ONNX Runtime does so on purpose.
+//! Ops of `com.microsoft` and `ai.onnx.ml` where ONNX Runtime's recorded results (test node_cases) do not reach: what
+//! is wrong in a node is an error that names it, and what differs from ONNX Runtime does so on purpose.
 
 mod attention;
 mod classical;

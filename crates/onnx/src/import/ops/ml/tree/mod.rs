@@ -227,8 +227,9 @@ impl Forest {
         best.map_or(0, |(i, _)| i as i64)
     }
 
-    /// Both scores of two classes, and the class. Where all leaves speak for the first one, their sum is the score of the
-    /// second, as gradient boosting means it, and the first one's is what is left to 1, or the negative if some weight is.
+    /// Both scores of two classes, and the class. Where all leaves speak for the first one, their sum is the score of
+    /// the second, as gradient boosting means it; the first one's is what is left to 1, or the negative if some weight
+    /// is negative.
     fn of_two(&self, scores: &mut [Score]) -> i64 {
         let Some((class, positive)) = self.binary else {
             return self.largest(scores);
