@@ -159,6 +159,9 @@ def nodes(cases):
          keys_int64s=[1, 2, 3], values_int64s=[10, 20, 30], default_int64=-7)
     node("LabelEncoder_floats", "LabelEncoder", [np.array([0.5, np.nan, 1.5, 9.0], np.float32)], (FLOAT,), cases.EQUAL,
          keys_floats=[0.5, 1.5, float("nan")], values_floats=[1.25, -2.0, 4.0], default_float=0.75)
+    large = 2**60
+    node("LabelEncoder_large", "LabelEncoder", [np.array([large, large + 1], np.int64)], (I64,), cases.EQUAL,
+         keys_int64s=[large + 1, large], values_int64s=[large + 3, 7])
     node("LabelEncoder_ints_floats", "LabelEncoder", [np.array([3, 1, 5], np.int64)], (FLOAT,), cases.EQUAL,
          keys_int64s=[1, 3], values_floats=[1.5, 2.5])
     double = TensorProto.DOUBLE
