@@ -103,6 +103,14 @@ impl Call<'_> {
         }
     }
 
+    /// [`Call::x`] for what is rounded on the way, through which no gradient flows: asking for one is an error.
+    pub(crate) fn untracked(&self, i: usize) -> Result<Tensor> {
+        match self.need(i)?.is_tracked() {
+            true => Err(at_operand(self.no_gradient(), i)),
+            false => self.x(i),
+        }
+    }
+
     fn no_gradient(&self) -> Error {
         let message = format!("{} passes no gradient on to this operand", self.node.op_type);
         Error::new(ErrorKind::NoGradient, message).with_hint("detach what leads there, or do not make it trainable")

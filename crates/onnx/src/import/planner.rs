@@ -62,7 +62,7 @@ impl Planner<'_> {
         let outputs: Vec<usize> = body.outputs.iter().map(slot).collect();
         let mut slots = body.values.len();
         if self.fuse {
-            let draft = Draft::new(steps, constants, slots, &outputs, self.device);
+            let draft = Draft::new(steps, constants, slots, &outputs, self.device, self.limits);
             (steps, constants, slots) = draft.fuse()?;
         }
         // Of the constants only those that a step or the caller still uses.

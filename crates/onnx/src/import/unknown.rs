@@ -25,7 +25,12 @@ pub(super) fn unknown_ops(body: &Body) -> Option<String> {
             1 => String::new(),
             count => format!(", {count} times"),
         };
-        format!("{} of {}{times}", printable(op.op_type), printable(name_of(op.domain)))
+        let advice = advice(op).map(|words| format!(" ({words})")).unwrap_or_default();
+        format!(
+            "{} of {}{times}{advice}",
+            printable(op.op_type),
+            printable(name_of(op.domain))
+        )
     };
     match found.as_slice() {
         [] => None,
@@ -58,6 +63,19 @@ fn collect<'a>(body: &'a Body, found: &mut Vec<Unknown<'a>>) {
         }
         let bodies = node.attributes.iter().flat_map(|(_, attribute)| attribute.bodies());
         bodies.for_each(|body| collect(body, found));
+    }
+}
+
+/// How to get a file without an op, where the program that writes it has a switch for that.
+fn advice(op: &Unknown<'_>) -> Option<&'static str> {
+    match (op.domain, op.op_type) {
+        ("ai.onnx.ml", "ZipMap" | "CastMap" | "DictVectorizer") => {
+            Some("maps are not held here: convert the model with options={'zipmap': False}")
+        }
+        ("com.microsoft.nchwc", _) => {
+            Some("it is laid out for one kind of CPU: optimize the file at the level ORT_ENABLE_EXTENDED")
+        }
+        _ => None,
     }
 }
 

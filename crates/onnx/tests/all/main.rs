@@ -1,6 +1,7 @@
 //! The tests of this crate that share a process, in one program: what is generic over the backend is compiled
 //! once for all of them.
 
+mod added;
 #[cfg(feature = "ort")]
 mod beside;
 mod engines;

@@ -1,4 +1,5 @@
-//! A fuzzer without a nightly compiler: official cases, changed byte by byte and field by field, loaded and run.
+//! A fuzzer without a nightly compiler: official cases and ONNX Runtime's, changed byte by byte and field by field,
+//! loaded and run.
 //! Nothing may panic, take for ever or take all memory.
 //!
 //! `polygrad_testing::fuzz` says how long it runs and from where. Longer, with a limit on memory:
@@ -20,7 +21,7 @@ use polygrad_testing::fuzz::{self, Random};
 use polygrad_testing::node_cases::{Archive, Case};
 
 fn main() {
-    let archive = Archive::read("node_cases.bin.gz");
+    let archive = Archive::read("node_cases.bin.gz").and(Archive::read("onnxruntime_cases.bin.gz"));
     let device = Device::<Cpu>::default().into_any();
     let (mut loaded, mut ran) = (0u64, 0u64);
     let pick = |random: &mut Random| &archive.cases[random.below(archive.cases.len())];

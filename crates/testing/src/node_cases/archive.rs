@@ -17,6 +17,17 @@ pub enum Item {
     Absent,
 }
 
+impl Item {
+    /// Counts the tensors from another place on.
+    fn shift(&mut self, by: usize) {
+        match self {
+            Self::Tensor(number) => *number += by,
+            Self::Sequence(items) => items.iter_mut().for_each(|item| item.shift(by)),
+            Self::Absent => {}
+        }
+    }
+}
+
 /// One case: a model, inputs and the outputs for them.
 pub struct Case {
     /// What it is called.
@@ -60,6 +71,22 @@ impl Archive {
             sets: r.list(|r| (r.list(Reader::item), r.list(Reader::item))),
         });
         Self { blobs, cases }
+    }
+
+    /// The cases of two files.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        let before = self.blobs.len();
+        self.blobs.extend(other.blobs);
+        self.cases.extend(other.cases.into_iter().map(|mut case| {
+            let items = case
+                .sets
+                .iter_mut()
+                .flat_map(|(inputs, outputs)| inputs.iter_mut().chain(outputs));
+            items.for_each(|item| item.shift(before));
+            case
+        }));
+        self
     }
 
     /// A value of one of its cases.

@@ -1,4 +1,5 @@
-//! The official node cases of ONNX 1.23 as tests of a backend, one each.
+//! The official node cases of ONNX 1.23 as tests of a backend, one each, and with them cases of ops that ONNX Runtime
+//! added, with its results.
 //!
 //! What is expected to fail is listed with its reason in crates/onnx/tests/data/expected_failures.txt, and for a
 //! backend NAME also in expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of a backend's
@@ -31,7 +32,8 @@ pub type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(
 pub fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
-    let archive = Arc::new(Archive::read("node_cases.bin.gz"));
+    let official = Archive::read("node_cases.bin.gz");
+    let archive = Arc::new(official.and(Archive::read("onnxruntime_cases.bin.gz")));
     let expected = expected_failures(&backend);
     let mut tests: Vec<Trial> = (0..archive.cases.len())
         .map(|i| {
@@ -166,7 +168,11 @@ fn run_model(archive: &Archive, case: &Case, model: &OnnxModel, on_device: bool)
 
 /// Cases whose results are real numbers that do not depend on those of the operands, or only by steps; the largest of
 /// nothing depends on nothing.
-const FLAT: [&str; 5] = [
+const FLAT: [&str; 9] = [
+    "ort_Binarizer",
+    "ort_OneHotEncoder",
+    "ort_sklearn_Binarizer",
+    "test_ai_onnx_ml_binarizer",
     "test_bernoulli",
     "test_castlike_",
     "test_hardmax_",

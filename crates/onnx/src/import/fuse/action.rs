@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::attention::Masking;
 use super::images;
 use crate::import::call::{Call, Made, Results, one};
-use crate::import::ops::{self, Row, matrices, product};
+use crate::import::ops::{self, Forest, Row, matrices, product};
 
 /// One op in the place of several.
 pub(crate) enum Fused {
@@ -34,6 +34,7 @@ pub(crate) enum Fused {
         general: &'static Row,
     },
     Recurrent(Recurrent),
+    Forest(Forest),
     /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query
     /// that sees no key gets 0.
     Attention {
@@ -99,6 +100,7 @@ impl Fused {
                 c.limits.check(&params.output_shape(&x.shape())?, x.dtype())?;
                 one(inference::max_pool(&x, params, false)?.0)
             }
+            Self::Forest(forest) => forest.run(c),
             Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
             Self::Recurrent(layer) => match layer.run(c)? {
                 Some(results) => Ok(results),
@@ -112,7 +114,7 @@ impl Fused {
         match self {
             Self::Linear { .. } => Some(Prepack::Linear),
             Self::Conv { .. } | Self::ConvPool { .. } => Some(Prepack::Conv),
-            Self::MaxPool { .. } | Self::Recurrent(_) | Self::Attention { .. } => None,
+            Self::MaxPool { .. } | Self::Recurrent(_) | Self::Forest(_) | Self::Attention { .. } => None,
         }
     }
 }

@@ -6,6 +6,7 @@ use polygrad_tensor::{Tensor, inference};
 use super::action::Fused;
 use super::{Draft, images};
 use crate::graph::{Attribute, Node};
+use crate::import::ops::MICROSOFT;
 
 impl Draft<'_> {
     /// Makes a step and the one that follows it one; gives the place where that is now.
@@ -13,12 +14,14 @@ impl Draft<'_> {
         let (Some(fused), Some(next)) = (self.fused(i), self.sole_reader(i)) else {
             return Ok(None);
         };
-        let Some(follower) = self.step(next).filter(|step| step.node.domain.is_empty()) else {
+        let Some(follower) = self.step(next) else {
             return Ok(None);
         };
-        let adds = follower.node.op_type == "Add";
-        let norm = follower.node.op_type == "BatchNormalization";
-        let activation = activation(&follower.node);
+        let node = &follower.node;
+        let (is_onnx, biased) = (node.domain.is_empty(), biased(node));
+        let adds = is_onnx && node.op_type == "Add";
+        let norm = is_onnx && node.op_type == "BatchNormalization";
+        let activation = activation(node);
         let inputs: Vec<Option<usize>> = (0..4).map(|operand| self.slot(i, operand)).collect();
         if let (&Fused::Conv { params, activation }, Some(&Fused::MaxPool { params: pool, .. }), None) =
             (fused, self.fused(next), inputs[3])
@@ -66,7 +69,7 @@ impl Draft<'_> {
                     activation: None,
                 },
                 None,
-            ) if adds && inputs[2].is_none() => {
+            ) if (adds || biased.is_some()) && inputs[2].is_none() => {
                 let matrix = *matrix;
                 let (Some(weight), place) = (self.tensor(i, 1)?, self.other(i, next)) else {
                     return Ok(None);
@@ -81,7 +84,7 @@ impl Draft<'_> {
                 let bias = self.add(bias);
                 let fused = Fused::Linear {
                     matrix,
-                    activation: None,
+                    activation: biased,
                 };
                 self.replace(next, &[i], fused, &[inputs[0], inputs[1], Some(bias)]);
             }
@@ -175,6 +178,15 @@ impl Draft<'_> {
     }
 }
 
+/// The activation function of a sum with operand 1 that a node is.
+fn biased(node: &Node) -> Option<Activation> {
+    match (node.domain.as_str(), node.op_type.as_str(), node.inputs.get(1)) {
+        (MICROSOFT, "BiasGelu", Some(Some(_))) => Some(Activation::Gelu),
+        (MICROSOFT, "FastGelu", Some(Some(_))) => Some(Activation::GeluTanh),
+        _ => None,
+    }
+}
+
 /// The activation function that a node is.
 fn activation(node: &Node) -> Option<Activation> {
     let number = |name: &str, default: f64| match node.attribute(name) {
@@ -182,6 +194,16 @@ fn activation(node: &Node) -> Option<Activation> {
         Some(Attribute::Float(value)) => Some(f64::from(*value)),
         Some(_) => None,
     };
+    if node.domain == MICROSOFT {
+        return match (node.op_type.as_str(), node.inputs.get(1)) {
+            ("Gelu", _) => Some(Activation::Gelu),
+            ("FastGelu", None | Some(None)) => Some(Activation::GeluTanh),
+            _ => None,
+        };
+    }
+    if !node.domain.is_empty() {
+        return None;
+    }
     match node.op_type.as_str() {
         "Relu" => Some(Activation::Relu),
         "Tanh" => Some(Activation::Tanh),

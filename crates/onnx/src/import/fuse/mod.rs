@@ -6,6 +6,7 @@
 
 mod action;
 mod attention;
+mod foreign;
 mod images;
 mod merge;
 mod single;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use polygrad_core::Result;
 use polygrad_tensor::{Device, Tensor};
 
+use super::limits::Limits;
 use super::plan::{Action, Step};
 use super::value::Value;
 
@@ -33,6 +35,7 @@ pub(super) struct Draft<'a> {
     kept: HashSet<usize>,
     readers: HashMap<usize, Readers>,
     device: &'a Device,
+    limits: &'a Limits,
 }
 
 /// Those who read a value: how often, and the sum of their places, which is the place of the only
@@ -50,6 +53,7 @@ impl<'a> Draft<'a> {
         slots: usize,
         outputs: &[usize],
         device: &'a Device,
+        limits: &'a Limits,
     ) -> Self {
         let captured = steps.iter().flat_map(|step| step.captures.iter().flatten());
         let mut readers: HashMap<usize, Readers> = HashMap::new();
@@ -67,6 +71,7 @@ impl<'a> Draft<'a> {
             slots,
             readers,
             device,
+            limits,
         }
     }
 

@@ -5,25 +5,29 @@ use polygrad_tensor::{Tensor, inference};
 
 use super::Draft;
 use super::action::{Cell, Direction, Fused, Recurrent};
+use super::foreign::attached;
 use crate::graph::{Attribute, Node};
+use crate::import::ops::{CLASSICAL, MICROSOFT};
 use crate::import::plan::Action;
 
 impl Draft<'_> {
     /// Makes a step ready, if it is one of those that can be.
     pub(super) fn single(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
-        if !step.node.domain.is_empty() {
-            return Ok(());
-        }
-        match step.node.op_type.as_str() {
-            "Gemm" => self.gemm(i),
-            "MatMul" => self.matmul(i),
-            "Conv" => self.conv(i),
-            "MaxPool" => {
+        match (step.node.domain.as_str(), step.node.op_type.as_str()) {
+            ("", "Gemm") | (MICROSOFT, "FusedGemm") => self.gemm(i),
+            ("", "MatMul") | (MICROSOFT, "FusedMatMul") => self.matmul(i),
+            ("", "Conv") | (MICROSOFT, "FusedConv") => self.conv(i),
+            ("", "MaxPool") => {
                 self.max_pool(i);
                 Ok(())
             }
-            "LSTM" | "GRU" => self.recurrent(i),
+            ("", "LSTM" | "GRU") => self.recurrent(i),
+            (MICROSOFT, "MatMulNBits") => self.blocks(i),
+            (CLASSICAL, "TreeEnsemble" | "TreeEnsembleClassifier" | "TreeEnsembleRegressor") => {
+                self.trees(i);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -41,6 +45,9 @@ impl Draft<'_> {
         let (Some(transposed), true) = (flag(node, "transB"), plain) else {
             return Ok(());
         };
+        let Some(activation) = attached(node) else {
+            return Ok(());
+        };
         let (x, bias) = (self.slot(i, 0), self.slot(i, 2));
         let Some(weight) = self.weight(i, 1, 2)? else {
             return Ok(());
@@ -53,13 +60,33 @@ impl Draft<'_> {
                 bias => bias,
             },
         };
-        self.linear(i, x, weight, bias, true)
+        let fused = Fused::Linear {
+            matrix: true,
+            activation,
+        };
+        self.linear(i, x, weight, bias, fused);
+        Ok(())
     }
 
     fn matmul(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i) else { return Ok(()) };
+        let node = &step.node;
+        let others = ["transA", "transBatchA", "transBatchB"];
+        let plain = others.into_iter().all(|name| flag(node, name) == Some(0)) && one(node, "alpha");
+        let (Some(transposed), true) = (flag(node, "transB"), plain) else {
+            return Ok(());
+        };
         let x = self.slot(i, 0);
         match self.weight(i, 1, 2)? {
-            Some(weight) if self.constant(i, 0).is_none() => self.linear(i, x, weight.t()?, None, false),
+            Some(weight) if self.constant(i, 0).is_none() => {
+                let weight = if transposed == 0 { weight.t()? } else { weight };
+                let fused = Fused::Linear {
+                    matrix: false,
+                    activation: None,
+                };
+                self.linear(i, x, weight, None, fused);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -78,15 +105,10 @@ impl Draft<'_> {
         bias.reshape([count]).map(Some)
     }
 
-    fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, matrix: bool) -> Result<()> {
+    pub(super) fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, fused: Fused) {
         let weight = self.add(weight);
         let bias = bias.map(|bias| self.add(bias));
-        let fused = Fused::Linear {
-            matrix,
-            activation: None,
-        };
         self.replace(i, &[], fused, &[x, Some(weight), bias]);
-        Ok(())
     }
 
     fn conv(&mut self, i: usize) -> Result<()> {
@@ -99,6 +121,9 @@ impl Draft<'_> {
         let Some(params) = conv_params(&step.node, &weight.dims()[2.min(weight.rank())..]) else {
             return Ok(());
         };
+        let Some(activation) = attached(&step.node) else {
+            return Ok(());
+        };
         if !(1..=3).contains(&spatial) || !weight.dtype().is_float() {
             return Ok(());
         }
@@ -109,12 +134,10 @@ impl Draft<'_> {
                 _ => return Ok(()),
             },
         };
-        let (weight, bias) = (self.add(weight), self.add(bias));
-        let fused = Fused::Conv {
-            params,
-            activation: None,
-        };
-        self.replace(i, &[], fused, &[x, Some(weight), Some(bias)]);
+        let (weight, bias, rest) = (self.add(weight), self.add(bias), self.slot(i, 3));
+        let fused = Fused::Conv { params, activation };
+        let inputs = [x, Some(weight), Some(bias), rest];
+        self.replace(i, &[], fused, &inputs[..3 + usize::from(rest.is_some())]);
         Ok(())
     }
 
@@ -213,7 +236,7 @@ impl Draft<'_> {
 }
 
 /// An integer attribute that is 0 where it is left out; `None` if it is something else.
-fn flag(node: &Node, name: &str) -> Option<i64> {
+pub(super) fn flag(node: &Node, name: &str) -> Option<i64> {
     match node.attribute(name) {
         None => Some(0),
         Some(Attribute::Int(value)) => Some(*value),

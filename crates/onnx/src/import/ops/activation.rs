@@ -31,6 +31,66 @@ rows! {
     Row::new("Hardmax", 1, |c| normalized(c, hardmax));
 }
 
+/// An activation function that an attribute names, with its parameters.
+#[derive(Clone)]
+pub(super) struct Function {
+    name: String,
+    alpha: f64,
+    beta: f64,
+}
+
+impl Function {
+    pub(super) fn new(name: &str, alpha: Option<f64>, beta: Option<f64>) -> Result<Self> {
+        let name = name.to_lowercase();
+        let (a, b) = match name.as_str() {
+            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus" => (0.0, 0.0),
+            "affine" => (1.0, 0.0),
+            "leakyrelu" => (0.01, 0.0),
+            "thresholdedrelu" | "elu" => (1.0, 0.0),
+            "scaledtanh" => (1.0, 1.0),
+            "hardsigmoid" => (0.2, 0.5),
+            "hardswish" => (1.0 / 6.0, 0.5),
+            "clip" => (f64::NEG_INFINITY, f64::INFINITY),
+            _ => return Err(malformed(format!("there is no activation function {name:?}"))),
+        };
+        Ok(Self {
+            name,
+            alpha: alpha.unwrap_or(a),
+            beta: beta.unwrap_or(b),
+        })
+    }
+
+    pub(super) fn takes_alpha(&self) -> bool {
+        !matches!(
+            self.name.as_str(),
+            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus"
+        )
+    }
+
+    pub(super) fn takes_beta(&self) -> bool {
+        matches!(self.name.as_str(), "affine" | "scaledtanh" | "hardsigmoid")
+    }
+
+    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        let (alpha, beta) = (self.alpha, self.beta);
+        match self.name.as_str() {
+            "relu" => x.activation(Activation::Relu),
+            "tanh" => x.activation(Activation::Tanh),
+            "sigmoid" => x.activation(Activation::Sigmoid),
+            "softsign" => x.softsign(),
+            "softplus" => softplus(x),
+            "affine" => (x * alpha)? + beta,
+            "leakyrelu" => x.activation(Activation::LeakyRelu { slope: alpha }),
+            "thresholdedrelu" => thresholded(x, alpha),
+            "elu" => x.activation(Activation::Elu { alpha }),
+            "scaledtanh" => (x * beta)?.activation(Activation::Tanh)? * alpha,
+            "hardswish" => x * hard_sigmoid(x, alpha, beta)?,
+            "clip" => x.clamp(Some(alpha), Some(beta)),
+            _ => hard_sigmoid(x, alpha, beta),
+        }
+    }
+}
+
 fn act(c: &Call<'_>, activation: Activation) -> Results {
     one(c.x(0)?.activation(activation)?)
 }

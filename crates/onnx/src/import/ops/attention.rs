@@ -15,7 +15,7 @@ rows! {
 }
 
 /// `[N, S, heads · D]` as `[N, heads, S, D]`.
-fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
+pub(super) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let shape = x.shape();
     if shape.rank() == 4 {
         return Ok(x.clone());
@@ -309,27 +309,34 @@ fn rotary(c: &Call<'_>) -> Results {
         }
         cache.unsqueeze(2)
     };
-    let (cos, sin) = (cache(1)?, cache(2)?);
-    let part = apart.narrow(3, 0, turned)?;
-    let dims = part.shape();
-    let [n, s, h] = [dims[0], dims[1], dims[2]];
-    let interleaved = c.flag("interleaved", false)?;
-    let (a, b) = if interleaved {
-        let pairs = part.reshape([n, s, h, turned / 2, 2])?;
-        (pairs.select(4, 0)?, pairs.select(4, 1)?)
-    } else {
-        (part.narrow(3, 0, turned / 2)?, part.narrow(3, turned / 2, turned / 2)?)
-    };
-    let (real, imaginary) = (((&cos * &a)? - (&sin * &b)?)?, ((&sin * &a)? + (&cos * &b)?)?);
-    let done = if interleaved {
-        Tensor::stack(&[&real, &imaginary], -1)?.reshape(dims)?
-    } else {
-        Tensor::cat(&[&real, &imaginary], 3)?
-    };
-    let y = Tensor::cat(&[&done, &apart.narrow(3, turned, full - turned)?], 3)?;
+    let y = turn(&apart, [&cache(1)?, &cache(2)?], turned, c.flag("interleaved", false)?)?;
     one(if shape.rank() == 4 {
         y.permute([0, 2, 1, 3])?
     } else {
         y.reshape(shape)?
     })
+}
+
+/// Turns the first `turned` features of `[N, S, heads, D]` by angles, whose cosines and sines are
+/// `[N, S, 1, turned / 2]` or broadcast to it: pairs are neighbours, or lie half of the features apart.
+pub(super) fn turn(x: &Tensor, [cos, sin]: [&Tensor; 2], turned: usize, interleaved: bool) -> Result<Tensor> {
+    let full = x.shape()[3];
+    let part = x.narrow(3, 0, turned)?;
+    let dims = part.shape();
+    let (a, b) = if interleaved {
+        let pairs = part.reshape([dims[0], dims[1], dims[2], turned / 2, 2])?;
+        (pairs.select(4, 0)?, pairs.select(4, 1)?)
+    } else {
+        (part.narrow(3, 0, turned / 2)?, part.narrow(3, turned / 2, turned / 2)?)
+    };
+    let (real, imaginary) = (((cos * &a)? - (sin * &b)?)?, ((sin * &a)? + (cos * &b)?)?);
+    let done = if interleaved {
+        Tensor::stack(&[&real, &imaginary], -1)?.reshape(dims)?
+    } else {
+        Tensor::cat(&[&real, &imaginary], 3)?
+    };
+    match full == turned {
+        true => Ok(done),
+        false => Tensor::cat(&[&done, &x.narrow(3, turned, full - turned)?], 3),
+    }
 }

@@ -2,6 +2,7 @@
 
 use polygrad_core::{Result, printable};
 
+use super::{microsoft, ml};
 use crate::graph::{Node, malformed};
 
 /// Ops, and the attributes that each of them has: `name!` must be given, `name@13` came with version 13 of the ops,
@@ -79,7 +80,10 @@ const ATTRIBUTES: &[(&str, &str)] = &[
         "LSTM",
         "activation_alpha activation_beta activations clip direction hidden_size input_forget layout@14",
     ),
-    ("LayerNormalization RMSNormalization", "axis epsilon stash_type"),
+    (
+        "LayerNormalization RMSNormalization SimplifiedLayerNormalization",
+        "axis epsilon stash_type",
+    ),
     (
         "LinearAttention",
         "chunk_size kv_num_heads! q_num_heads! scale update_rule",
@@ -167,11 +171,22 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("Upsample", "mode scales!<9"),
 ];
 
+/// The lines of a domain.
+fn of_domain(domain: &str) -> &'static [(&'static str, &'static str)] {
+    match domain {
+        microsoft::DOMAIN => microsoft::ATTRIBUTES,
+        ml::DOMAIN => ml::ATTRIBUTES,
+        _ => ATTRIBUTES,
+    }
+}
+
 /// Fails when a node has an attribute that its op does not have, which would be passed over without a word, or lacks
 /// one that it must have.
 pub(crate) fn check(node: &Node, version: i64) -> Result<()> {
     let op = node.op_type.as_str();
-    let row = ATTRIBUTES.iter().find(|(ops, _)| ops.split(' ').any(|one| one == op));
+    let row = of_domain(&node.domain)
+        .iter()
+        .find(|(ops, _)| ops.split(' ').any(|one| one == op));
     let known = || row.into_iter().flat_map(|(_, words)| words.split(' ')).map(Known::read);
     for (name, _) in &node.attributes {
         let name_of = format!("\"{}\"", printable(name));
@@ -247,14 +262,19 @@ mod tests {
     #[test]
     fn every_line_is_about_ops_of_the_table() {
         let ops = op_versions();
-        let mut named: Vec<&str> = ATTRIBUTES.iter().flat_map(|(ops, _)| ops.split(' ')).collect();
-        for op in &named {
-            assert!(ops.iter().any(|(_, known, _)| known == op), "{op}");
-        }
-        named.sort_unstable();
-        assert!(named.windows(2).all(|two| two[0] != two[1]));
-        for (_, words) in ATTRIBUTES {
-            assert!(words.split(' ').map(Known::read).all(|known| !known.name.is_empty()));
+        for domain in ["", microsoft::DOMAIN, ml::DOMAIN] {
+            let lines = of_domain(domain);
+            let mut named: Vec<&str> = lines.iter().flat_map(|(ops, _)| ops.split(' ')).collect();
+            for op in &named {
+                // Those of smaller domains of ONNX stand with those of ai.onnx.
+                let is_known = |(of, known, _): &(&str, &str, i64)| known == op && (*of == domain || domain.is_empty());
+                assert!(ops.iter().any(is_known), "{op}");
+            }
+            named.sort_unstable();
+            assert!(named.windows(2).all(|two| two[0] != two[1]));
+            for (_, words) in lines {
+                assert!(words.split(' ').map(Known::read).all(|known| !known.name.is_empty()));
+            }
         }
     }
 

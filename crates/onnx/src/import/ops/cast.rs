@@ -144,7 +144,7 @@ fn spread(c: &Call<'_>, i: usize, x: &Tensor) -> Result<Option<Tensor>> {
     }))
 }
 
-fn quantize(c: &Call<'_>) -> Results {
+pub(super) fn quantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let element = match (c.value(2), c.element_attribute("output_dtype")?) {
@@ -184,7 +184,7 @@ fn quantize(c: &Call<'_>) -> Results {
     ])
 }
 
-fn dequantize(c: &Call<'_>) -> Results {
+pub(super) fn dequantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let dtype = match c.element_attribute("output_dtype")? {
@@ -203,19 +203,26 @@ fn dequantize(c: &Call<'_>) -> Results {
 }
 
 fn dynamic_quantize(c: &Call<'_>) -> Results {
-    let host = c.host(0)?;
-    let values = host.as_slice::<f32>()?;
-    let low = values.iter().copied().fold(0.0f32, f32::min);
-    let high = values.iter().copied().fold(0.0f32, f32::max);
-    let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
-    let zero = (0.0 - low / scale).clamp(0.0, 255.0).round_ties_even();
-    let quantized = values
-        .iter()
-        .map(|v| ((v / scale).round_ties_even() + zero).clamp(0.0, 255.0) as u8);
-    let y = HostTensor::new(*host.shape(), c.collect(quantized)?)?;
-    Ok(smallvec![
-        y.into(),
-        HostTensor::scalar(scale).into(),
-        HostTensor::scalar(zero as u8).into(),
-    ])
+    let [y, scale, zero] = dynamic(&c.untracked(0)?)?;
+    Ok(smallvec![y.into(), scale.into(), zero.to_dtype(DType::U8)?.into()])
+}
+
+/// Numbers as uint8, from the smallest to the largest of them and 0; the scale, and the zero point as a float.
+pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
+    let x = x.to_dtype(DType::F32)?;
+    let zero = x.full_like(0.0)?;
+    if x.numel() == 0 {
+        let number = |value: f64| Tensor::full((), value, (&x.device(), DType::F32));
+        return Ok([x.to_dtype(DType::U8)?, number(1.0)?, number(0.0)?]);
+    }
+    let flat = Tensor::where_(&x.isnan()?, &zero, &x)?.reshape([x.numel()])?;
+    let (low, high) = (
+        flat.amin([0])?.clamp(None, Some(0.0))?,
+        flat.amax([0])?.clamp(Some(0.0), None)?,
+    );
+    let scale = ((&high - &low)? / 255.0)?;
+    let scale = Tensor::where_(&high.eq(&low)?, &scale.full_like(1.0)?, &scale)?;
+    let zero = (low.neg()? / &scale)?.clamp(Some(0.0), Some(255.0))?.round()?;
+    let y = ((&x / &scale)?.round()? + &zero)?.clamp(Some(0.0), Some(255.0))?;
+    Ok([y.to_dtype(DType::U8)?, scale, zero])
 }

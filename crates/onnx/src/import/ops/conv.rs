@@ -125,7 +125,7 @@ fn kernel(c: &Call<'_>, weight: &Shape) -> Result<List<usize>> {
     }
 }
 
-fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+pub(super) fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (shape, kernels) = (x.shape(), weight.shape());
     if shape.rank() != kernels.rank() {
         return Err(Error::shape(format!(
@@ -272,7 +272,7 @@ fn conv_integer(c: &Call<'_>) -> Results {
     one(whole::wrapped(&whole_convolution(c, [0, 1], [2, 3])?)?)
 }
 
-fn qlinear_conv(c: &Call<'_>) -> Results {
+pub(super) fn qlinear_conv(c: &Call<'_>) -> Results {
     let wide = c.wide();
     let scale = |i| c.x(i)?.to_dtype(wide);
     let bias = c.opt(8)?.map(|bias| bias.to_dtype(wide)).transpose()?;

@@ -41,7 +41,7 @@ pub(crate) fn matrices(x: &Tensor) -> Result<()> {
     Err(Error::shape(format!("{} is no matrix", x.shape())))
 }
 
-fn gemm(c: &Call<'_>) -> Results {
+pub(super) fn gemm(c: &Call<'_>) -> Results {
     let turn = |x: Tensor, name: &str| {
         matrices(&x)?;
         if c.flag(name, false)? { x.t() } else { Ok(x) }
@@ -64,7 +64,7 @@ fn gemm(c: &Call<'_>) -> Results {
 }
 
 /// A matrix by a factor, in its own dtype: of integers by a whole number it wraps.
-fn scaled(c: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
+pub(super) fn scaled(c: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
     let dtype = x.dtype();
     if factor == 1.0 {
         Ok(x)
@@ -92,7 +92,7 @@ fn einsum(c: &Call<'_>) -> Results {
 
 /// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along
 /// columns of the right.
-fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
+pub(super) fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
     let by_row = match c.opt(left)? {
         Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),
         other => other,

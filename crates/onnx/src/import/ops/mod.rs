@@ -12,6 +12,8 @@ mod elementwise;
 mod gather;
 mod loss;
 mod matmul;
+mod microsoft;
+mod ml;
 mod norm;
 mod pool;
 mod recurrent;
@@ -29,15 +31,23 @@ mod whole;
 
 pub(crate) use attributes::check as check_attributes;
 pub(crate) use matmul::{matrices, product};
+pub(crate) use microsoft::{DOMAIN as MICROSOFT, unpacked_weight};
+pub(crate) use ml::{DOMAIN as CLASSICAL, Forest};
 use polygrad_core::{Error, Result, printable};
 pub(crate) use row::{Row, apply, settle};
 
-/// The newest version of `ai.onnx` whose ops are known here.
-const NEWEST: i64 = 28;
+/// The newest version of each domain's ops that is known here; other domains have one.
+fn newest(domain: &str) -> i64 {
+    match domain {
+        "" => 28,
+        ml::DOMAIN => ml::NEWEST,
+        _ => i64::MAX,
+    }
+}
 
 /// All rows, family by family.
-fn families() -> [&'static [Row]; 22] {
-    [
+fn families() -> impl Iterator<Item = &'static [Row]> {
+    let own = [
         elementwise::ROWS,
         activation::ROWS,
         cast::ROWS,
@@ -60,12 +70,13 @@ fn families() -> [&'static [Row]; 22] {
         loss::ROWS,
         text::ROWS,
         control::ROWS,
-    ]
+    ];
+    own.into_iter().chain(microsoft::FAMILIES).chain(ml::FAMILIES)
 }
 
 /// The row of an op, whatever its version.
 pub(crate) fn row(domain: &str, op_type: &str) -> Option<&'static Row> {
-    let mut rows = families().into_iter().flatten();
+    let mut rows = families().flatten();
     rows.find(|row| row.domain == domain && row.op_type == op_type)
 }
 
@@ -81,9 +92,10 @@ pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static
             printable(super::unknown::name_of(domain))
         )));
     };
-    if domain.is_empty() && !(1..=NEWEST).contains(&version) {
+    let newest = newest(domain);
+    if !(1..=newest).contains(&version) {
         return Err(Error::unsupported(format!(
-            "version {version} of the ops is not known here: {NEWEST} is the newest"
+            "version {version} of the ops is not known here: {newest} is the newest"
         ))
         .with_hint("export the model for an older version"));
     }
@@ -99,6 +111,6 @@ pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static
 /// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's
 /// ops that brought it.
 pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
-    let rows = families().into_iter().flatten();
+    let rows = families().flatten();
     rows.map(|row| (row.domain, row.op_type, row.since)).collect()
 }

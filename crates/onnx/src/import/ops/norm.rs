@@ -12,7 +12,8 @@ use crate::import::call::{Call, Results, axes, isizes, one};
 rows! {
     Row::new("BatchNormalization", 7, batch_norm).wide_like(&[0, 3, 4]);
     Row::new("InstanceNormalization", 6, instance_norm).wide();
-    Row::new("LayerNormalization", 17, layer_norm);
+    // It came with version 17, but ONNX Runtime's optimizer writes it to older files.
+    Row::new("LayerNormalization", 1, layer_norm);
     Row::new("RMSNormalization", 23, rms_norm);
     Row::new("GroupNormalization", 18, group_norm).wide();
     Row::new("LpNormalization", 1, lp_norm).wide();

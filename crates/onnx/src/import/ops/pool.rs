@@ -175,7 +175,7 @@ impl Placed {
     }
 }
 
-fn max_pool(c: &Call<'_>) -> Results {
+pub(super) fn max_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let extents = spatial(&shape)?;
@@ -231,7 +231,7 @@ fn max_pool(c: &Call<'_>) -> Results {
     Ok(smallvec![y.into(), places.into()])
 }
 
-fn average_pool(c: &Call<'_>) -> Results {
+pub(super) fn average_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let extents = spatial(&shape)?;

@@ -1,19 +1,34 @@
 //! RNN, GRU and LSTM, in all their forms.
 
-use polygrad_core::{Activation, Error, Result};
+use polygrad_core::{Error, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use super::activation::{hard_sigmoid, softplus, thresholded};
+use super::activation::Function;
 use super::row::{Row, rows};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results};
 
 rows! {
-    Row::new("RNN", 7, |c| recurrent(c, &Cell { gates: 1, functions: &["Tanh"], step: rnn_step }));
-    Row::new("GRU", 7, |c| recurrent(c, &Cell { gates: 3, functions: &["Sigmoid", "Tanh"], step: gru_step }));
-    Row::new("LSTM", 7, |c| recurrent(c, &Cell { gates: 4, functions: &["Sigmoid", "Tanh", "Tanh"], step: lstm_step }));
+    Row::new("RNN", 7, |c| recurrent(c, &Cell { gates: 1, functions: &["Tanh"], step: rnn_step, before: as_it_is }));
+    Row::new("GRU", 7, |c| recurrent(c, &Cell { gates: 3, functions: &["Sigmoid", "Tanh"], step: gru_step, before: as_it_is }));
+    Row::new("LSTM", 7, |c| lstm(c, as_it_is));
 }
+
+/// The activation functions that ONNX gives to recurrent ops.
+const FUNCTIONS: [&str; 11] = [
+    "affine",
+    "elu",
+    "hardsigmoid",
+    "leakyrelu",
+    "relu",
+    "scaledtanh",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "tanh",
+    "thresholdedrelu",
+];
 
 /// From the input's part of the gates and the state to the next state.
 type Step = fn(&Direction, &Tensor, &State) -> Result<State>;
@@ -24,6 +39,25 @@ struct Cell {
     /// The default activation functions.
     functions: &'static [&'static str],
     step: Step,
+    /// What inputs and states pass through before a product with weights.
+    before: Before,
+}
+
+type Before = fn(&Tensor) -> Result<Tensor>;
+
+fn as_it_is(x: &Tensor) -> Result<Tensor> {
+    Ok(x.clone())
+}
+
+/// An LSTM whose inputs and states pass through a function before each product with weights.
+pub(super) fn lstm(c: &Call<'_>, before: Before) -> Results {
+    let cell = Cell {
+        gates: 4,
+        functions: &["Sigmoid", "Tanh", "Tanh"],
+        step: lstm_step,
+        before,
+    };
+    recurrent(c, &cell)
 }
 
 /// The hidden state `[N, H]`, and an LSTM's cell state.
@@ -45,62 +79,7 @@ struct Direction {
     size: usize,
     input_forget: bool,
     linear_before_reset: bool,
-}
-
-/// An activation function with its parameters.
-#[derive(Clone)]
-struct Function {
-    name: String,
-    alpha: f64,
-    beta: f64,
-}
-
-impl Function {
-    fn new(name: &str, alpha: Option<f64>, beta: Option<f64>) -> Result<Self> {
-        let name = name.to_lowercase();
-        let (a, b) = match name.as_str() {
-            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus" => (0.0, 0.0),
-            "affine" => (1.0, 0.0),
-            "leakyrelu" => (0.01, 0.0),
-            "thresholdedrelu" | "elu" => (1.0, 0.0),
-            "scaledtanh" => (1.0, 1.0),
-            "hardsigmoid" => (0.2, 0.5),
-            _ => return Err(malformed(format!("there is no activation function {name:?}"))),
-        };
-        Ok(Self {
-            name,
-            alpha: alpha.unwrap_or(a),
-            beta: beta.unwrap_or(b),
-        })
-    }
-
-    fn takes_alpha(&self) -> bool {
-        !matches!(
-            self.name.as_str(),
-            "relu" | "tanh" | "sigmoid" | "softsign" | "softplus"
-        )
-    }
-
-    fn takes_beta(&self) -> bool {
-        matches!(self.name.as_str(), "affine" | "scaledtanh" | "hardsigmoid")
-    }
-
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
-        let (alpha, beta) = (self.alpha, self.beta);
-        match self.name.as_str() {
-            "relu" => x.activation(Activation::Relu),
-            "tanh" => x.activation(Activation::Tanh),
-            "sigmoid" => x.activation(Activation::Sigmoid),
-            "softsign" => x.softsign(),
-            "softplus" => softplus(x),
-            "affine" => (x * alpha)? + beta,
-            "leakyrelu" => x.activation(Activation::LeakyRelu { slope: alpha }),
-            "thresholdedrelu" => thresholded(x, alpha),
-            "elu" => x.activation(Activation::Elu { alpha }),
-            "scaledtanh" => (x * beta)?.activation(Activation::Tanh)? * alpha,
-            _ => hard_sigmoid(x, alpha, beta),
-        }
-    }
+    before: Before,
 }
 
 impl Direction {
@@ -159,7 +138,7 @@ fn lstm_step(d: &Direction, x: &Tensor, state: &State) -> Result<State> {
         .cell
         .as_ref()
         .ok_or_else(|| malformed("an LSTM without a cell state"))?;
-    let gates = (x + state.hidden.linear(&d.r, None)?)?;
+    let gates = (x + (d.before)(&state.hidden)?.linear(&d.r, None)?)?;
     let with = |i: usize, peephole: Option<Tensor>| -> Result<Tensor> {
         let gate = d.gate(&gates, i)?;
         match peephole {
@@ -211,6 +190,11 @@ fn functions(c: &Call<'_>, defaults: &[&str], directions: usize) -> Result<Vec<V
         .map(|&v| f64::from(v));
     let mut all = Vec::with_capacity(names.len());
     for name in names {
+        if !FUNCTIONS.contains(&name.to_lowercase().as_str()) {
+            return Err(malformed(format!(
+                "there is no activation function {name:?} of a recurrent op"
+            )));
+        }
         let plain = Function::new(name, None, None)?;
         let alpha = if plain.takes_alpha() { alphas.next() } else { None };
         let beta = if plain.takes_beta() { betas.next() } else { None };
@@ -288,8 +272,9 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
             size,
             input_forget: is_lstm && c.flag("input_forget", false)?,
             linear_before_reset: c.flag("linear_before_reset", false)?,
+            before: cell.before,
         };
-        let gates = x.linear(&w.select(0, at)?, bias.as_ref())?;
+        let gates = (cell.before)(&x)?.linear(&w.select(0, at)?, bias.as_ref())?;
         let mut state = State {
             hidden: first_hidden.select(0, at)?,
             cell: first_cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,

@@ -8,6 +8,7 @@
 
 mod contract;
 mod counts;
+mod foreign;
 mod move_axes;
 mod rules;
 mod state;

@@ -123,7 +123,7 @@ const BY_FIRST_AXIS: &[(&str, &[usize])] = &[
     ("RotaryEmbedding", &[0, 1, 2, 3]),
 ];
 
-const UNKNOWN: Reason = Reason::Here("is not known to keep rows apart");
+pub(super) const UNKNOWN: Reason = Reason::Here("is not known to keep rows apart");
 pub(super) const OVER_ROWS: Reason = Reason::Here("computes over several rows");
 pub(super) const BY_COUNT: Reason = Reason::Here("computes with how many rows there are");
 
@@ -162,7 +162,7 @@ impl<'a> Seen<'a> {
 
     fn rule(&self, c: &Call<'_>) -> Found<Vec<State>> {
         if !self.step.node.domain.is_empty() {
-            return Err(UNKNOWN);
+            return self.foreign(c);
         }
         if self.op() == "Size" || self.op() == "Shape" {
             return Ok(vec![self.counted(c)?]);
@@ -319,7 +319,7 @@ impl<'a> Seen<'a> {
     }
 
     /// All results as operand 0, which is computed along the axes, and of which the rows are to be another.
-    fn beside(&self, axes: &[usize]) -> Found<Vec<State>> {
+    pub(super) fn beside(&self, axes: &[usize]) -> Found<Vec<State>> {
         let place = self.place(0)?;
         if axes.contains(&place.axis) {
             return Err(OVER_ROWS);
@@ -328,7 +328,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Operands that broadcast: rows are at the same place of the result.
-    fn by_element(&self) -> Found {
+    pub(super) fn by_element(&self) -> Found {
         let rank = self.result(0)?.len();
         let mut found: Option<Place> = None;
         for i in 0..self.states.len() {
@@ -344,7 +344,7 @@ impl<'a> Seen<'a> {
         self.at(0, found.ok_or(UNKNOWN)?)
     }
 
-    fn by_first_axis(&self, c: &Call<'_>, operands: &[usize]) -> Found<Vec<State>> {
+    pub(super) fn by_first_axis(&self, c: &Call<'_>, operands: &[usize]) -> Found<Vec<State>> {
         let is_size = |i: usize| self.op() == "AffineGrid" && i == 1 && self.is_count_of_rows(i, 0);
         let mut others = (0..self.states.len()).filter(|i| !operands.contains(i));
         if !others.all(|i| self.is_free(i) || is_size(i)) {
@@ -355,7 +355,7 @@ impl<'a> Seen<'a> {
             let Some(place) = self.find(i)? else { continue };
             let is_alike = *found.get_or_insert(place) == place;
             // Of fewer axes than four, the first of a mask is not that of the rows.
-            let is_mask = self.op() == "Attention" && i == 3 && self.rank(i)? != 4;
+            let is_mask = c.node.domain.is_empty() && self.op() == "Attention" && i == 3 && self.rank(i)? != 4;
             // Tables that positions choose from are without rows.
             let is_table = self.op() == "RotaryEmbedding" && (1..3).contains(&i) && c.has(3);
             if place.axis != 0 || !is_alike || is_mask || is_table {

@@ -1,0 +1,207 @@
+//! Weights of few bits, in blocks with a scale and a zero point each.
+
+use polygrad_core::{DType, Error, Result};
+use polygrad_tensor::{RoundingMode, Tensor};
+
+use super::ms;
+use crate::graph::malformed;
+use crate::import::call::{Call, List, Results, one};
+use crate::import::ops::gather::take;
+use crate::import::ops::row::rows;
+
+rows! {
+    ms("MatMulNBits", product);
+    ms("GatherBlockQuantized", gathered);
+}
+
+/// The attribute `bits`, which says how many numbers of a byte there are.
+fn bits(c: &Call<'_>) -> Result<usize> {
+    match c.int("bits", 4)? {
+        bits @ (2 | 4 | 8) => Ok(bits as usize),
+        bits => Err(malformed(format!("numbers of {bits} bits: they have 2, 4 or 8"))),
+    }
+}
+
+fn block_size(c: &Call<'_>, default: usize) -> Result<usize> {
+    match c.count("block_size", default)? {
+        size if size >= 16 && size.is_power_of_two() => Ok(size),
+        size => Err(malformed(format!(
+            "a block_size of {size}: it is a power of two from 16 on"
+        ))),
+    }
+}
+
+/// The numbers in bytes along the last axis, of which the low bits come first; `count` of them.
+fn unpacked(c: &Call<'_>, bytes: &Tensor, bits: usize, count: usize) -> Result<Tensor> {
+    let mut dims = bytes.dims();
+    let each = 8 / bits;
+    let Some(last) = dims.last_mut() else {
+        return Err(Error::shape("packed numbers without an axis"));
+    };
+    *last *= each;
+    if *last < count {
+        return Err(Error::shape(format!("{last} packed numbers of {count}")));
+    }
+    c.reserve(&dims, DType::I32)?;
+    let x = bytes.to_dtype(DType::I32)?;
+    let mut parts = List::new();
+    for i in 0..each {
+        let shifted = match i {
+            0 => x.clone(),
+            _ => x.div_rounded(&x.full_like(1i64 << (bits * i))?, RoundingMode::Floor)?,
+        };
+        parts.push((shifted % (1i64 << bits))?);
+    }
+    let parts: Vec<&Tensor> = parts.iter().collect();
+    Tensor::stack(&parts, -1)?.reshape(dims)?.narrow(-1, 0, count)
+}
+
+/// The weight of MatMulNBits: `[N, K]`, from operands `[N, blocks, bytes of a block]`, and scales and zero points of
+/// each block.
+fn weight(c: &Call<'_>, dtype: DType) -> Result<Tensor> {
+    let (rows, columns, bits, size) = (c.count("N", 0)?, c.count("K", 0)?, bits(c)?, block_size(c, 0)?);
+    let (packed, blocks) = (c.x(1)?, columns.div_ceil(size));
+    let bytes = size / 8 * bits;
+    if packed.dtype() != DType::U8 || Some(packed.numel()) != rows.checked_mul(blocks * bytes) {
+        return Err(Error::shape(format!(
+            "a weight of shape {} for {columns} to {rows} features in blocks of {size}",
+            packed.shape()
+        )));
+    }
+    let each = |i: usize, x: Tensor| match x.numel() == rows * blocks {
+        true => x.to_dtype(DType::F32)?.reshape([rows, blocks, 1]),
+        false => Err(Error::shape(format!(
+            "operand {i} of shape {} for {rows} rows of {blocks} blocks",
+            x.shape()
+        ))),
+    };
+    let scale = each(2, c.x(2)?)?;
+    let values = unpacked(c, &packed.reshape([rows, blocks, bytes])?, bits, size)?.to_dtype(DType::F32)?;
+    let centered = match c.opt(3)? {
+        None => (values - (1i64 << (bits - 1)) as f64)?,
+        Some(zero) if zero.dtype().is_float() => (values - each(3, zero)?)?,
+        Some(zero) => {
+            let bytes = (blocks * bits).div_ceil(8);
+            if zero.numel() != rows * bytes {
+                return Err(Error::shape(format!(
+                    "operand 3 of shape {} for {rows} rows of {blocks} blocks of {bits} bits",
+                    zero.shape()
+                )));
+            }
+            let zero = unpacked(c, &zero.reshape([rows, bytes])?, bits, blocks)?;
+            (values - each(3, zero)?)?
+        }
+    };
+    let whole = (centered * scale)?.reshape([rows, blocks * size])?;
+    whole.narrow(1, 0, columns)?.to_dtype(dtype)
+}
+
+/// The weight of a node whose other operands are not known, in the type of its scales.
+pub(crate) fn unpacked_weight(c: &Call<'_>) -> Result<Tensor> {
+    weight(c, c.x(2)?.dtype())
+}
+
+fn product(c: &Call<'_>) -> Results {
+    if c.has(4) || c.flag("weight_prepacked", false)? {
+        return Err(Error::unsupported("g_idx and weight_prepacked are not computed here")
+            .with_hint("quantize the model without an order of its own, for the CPU"));
+    }
+    let x = c.x(0)?;
+    let shape = x.shape();
+    let (rows, columns) = (c.count("N", 0)?, c.count("K", 0)?);
+    if shape.last() != Some(&columns) {
+        return Err(Error::shape(format!(
+            "{shape} for a weight of {columns} to {rows} features"
+        )));
+    }
+    let mut dims = shape.to_vec();
+    dims[shape.rank() - 1] = rows;
+    c.reserve(&dims, x.dtype())?;
+    let bias = c.opt(5)?;
+    if let Some(bias) = bias.as_ref().filter(|bias| bias.shape().dims() != [rows]) {
+        return Err(Error::shape(format!(
+            "a bias of shape {} for {rows} features",
+            bias.shape()
+        )));
+    }
+    one(x.linear(&weight(c, x.dtype())?, bias.as_ref())?)
+}
+
+fn gathered(c: &Call<'_>) -> Results {
+    let (element, data, index) = (c.element(0)?, c.x(0)?, c.x(1)?);
+    let Some((low, _)) = element.range().filter(|_| element.bits() <= 8) else {
+        return Err(Error::dtype(format!(
+            "rows of {element}: they are int4, uint4 or uint8"
+        )));
+    };
+    let packed = element.bits() == 8;
+    if packed && low < 0 {
+        return Err(Error::dtype("rows of int8: they are int4, uint4 or uint8"));
+    }
+    let (bits, size, rank) = (if packed { bits(c)? } else { 4 }, block_size(c, 128)?, data.rank());
+    let (along, across) = (c.axis("gather_axis", 0, rank)?, c.axis("quantize_axis", 1, rank)?);
+    if along == across || (packed && along != 0) {
+        return Err(malformed(format!(
+            "rows are gathered along axis {along}, and in blocks along {across}"
+        )));
+    }
+    // Rows that are not there are zeros.
+    let extent = data.shape()[along] as i64;
+    let index = index.to_dtype(DType::I64)?;
+    let inside = index.ge(-extent)?.logical_and(&index.lt(extent)?)?;
+    let index = index.masked_fill(&inside.logical_not()?, 0i64)?;
+    let count = |extent: usize| if packed { extent * (8 / bits) } else { extent };
+    let pick = |i: usize, x: Tensor, last: Option<usize>| -> Result<Tensor> {
+        if x.rank() != rank || x.shape()[along] != data.shape()[along] {
+            return Err(Error::shape(format!(
+                "operand {i} of shape {} for {}",
+                x.shape(),
+                data.shape()
+            )));
+        }
+        let x = take(c, &x, along, &index)?;
+        match last {
+            Some(last) if packed && bits < 8 => unpacked(c, &x, bits, last),
+            _ => Ok(x),
+        }
+    };
+    let scale = c.x(2)?;
+    let dtype = scale.dtype();
+    let last = |x: &Tensor| x.shape().last().copied();
+    let values = pick(0, data.clone(), last(&data).map(count))?.to_dtype(DType::F32)?;
+    let zero = match c.opt(3)? {
+        Some(zero) => Some(pick(3, zero, last(&scale))?.to_dtype(DType::F32)?),
+        None => None,
+    };
+    let scale = pick(2, scale, None)?.to_dtype(DType::F32)?;
+    let axis = if across > along {
+        across + index.rank() - 1
+    } else {
+        across
+    };
+    let spread = |x: &Tensor| blocks_along(c, x, axis, &values, size);
+    let centered = match &zero {
+        Some(zero) => (&values - spread(zero)?)?,
+        None if packed => (&values - (1i64 << (bits - 1)) as f64)?,
+        None => values.clone(),
+    };
+    let y = (centered * spread(&scale)?)?;
+    let mut dims = vec![1; y.rank()];
+    dims[along..along + index.rank()].copy_from_slice(&index.shape());
+    let outside = inside.logical_not()?.reshape(dims)?.expand(y.shape())?;
+    one(y.masked_fill(&outside, 0.0)?.to_dtype(dtype)?)
+}
+
+/// A number for each block of `values` along an axis, for each element of the block.
+fn blocks_along(c: &Call<'_>, x: &Tensor, axis: usize, values: &Tensor, size: usize) -> Result<Tensor> {
+    let extent = values.shape()[axis];
+    if x.shape()[axis] != extent.div_ceil(size) {
+        return Err(Error::shape(format!(
+            "blocks of {size} do not fit {} and {}",
+            values.shape(),
+            x.shape()
+        )));
+    }
+    let index = c.collect((0..extent).map(|i| (i / size) as i64))?;
+    x.index_select(axis as isize, &c.make(index, &[extent])?)
+}

@@ -1,0 +1,138 @@
+//! Products of quantized matrices with real results, or with results that need not be quantized.
+
+use polygrad_core::{DType, Error, Result};
+use polygrad_tensor::Tensor;
+use smallvec::smallvec;
+
+use super::{ms, on, single};
+use crate::graph::ElementType;
+use crate::import::call::{Call, Results, one};
+use crate::import::ops::cast::dynamic;
+use crate::import::ops::matmul::{matrices, requantized, whole_product};
+use crate::import::ops::row::rows;
+use crate::import::value::Value;
+
+rows! {
+    ms("QGemm", gemm);
+    ms("MatMulIntegerToFloat", |c| {
+        let y = real_product(c, &Factors { a: 0, b: 1, scales: [2, 3], zeros: [4, 5] })?;
+        one(with_bias(c, y, 6)?)
+    });
+    ms("DynamicQuantizeMatMul", dynamic_matmul);
+}
+
+/// Which operands are those of a product.
+pub(super) struct Factors {
+    pub(super) a: usize,
+    pub(super) b: usize,
+    pub(super) scales: [usize; 2],
+    pub(super) zeros: [usize; 2],
+}
+
+/// Operand `i`, which is one number or has one for each column.
+fn by_column(c: &Call<'_>, i: usize, columns: usize) -> Result<Tensor> {
+    let x = c.x(i)?;
+    match x.numel() {
+        1 => x.reshape(()),
+        count if count == columns && x.shape().last() == Some(&columns) => x.reshape([columns]),
+        _ => Err(Error::shape(format!(
+            "operand {i} of shape {} for {columns} columns",
+            x.shape()
+        ))),
+    }
+}
+
+/// Operand `i` as a zero point of one number, or one for each column.
+fn zero(c: &Call<'_>, i: usize, of: ElementType, columns: Option<usize>) -> Result<Option<Value>> {
+    if !c.has(i) {
+        return Ok(None);
+    }
+    let element = c.element(i)?;
+    if element != of {
+        return Err(Error::dtype(format!(
+            "operand {i} is {element}, the zero point of {of}"
+        )));
+    }
+    let x = match columns {
+        None => single(c, i)?,
+        Some(columns) => by_column(c, i, columns)?,
+    };
+    Ok(Some(Value::from(x).with_element(element)))
+}
+
+/// The exact product of two operands minus their zero points, as whole numbers of the widest float.
+fn whole(c: &Call<'_>, (a, a_zero): (Value, Option<Value>), (b, b_zero): (Value, Option<Value>)) -> Result<Tensor> {
+    let inputs = [Some(a), Some(b), a_zero, b_zero];
+    whole_product(&on(c, &inputs), [0, 1], [2, 3])?.to_dtype(c.wide())
+}
+
+fn columns(c: &Call<'_>, b: usize) -> Result<usize> {
+    let shape = c.shape(b)?;
+    let last = shape.last().copied().filter(|_| shape.rank() >= 2);
+    last.ok_or_else(|| Error::shape(format!("operand {b} of shape {shape} is no matrix")))
+}
+
+/// The product of two operands of whole numbers with their scales and zero points, as f32.
+pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
+    let columns = columns(c, f.b)?;
+    let a = (c.need(f.a)?.clone(), zero(c, f.zeros[0], c.element(f.a)?, None)?);
+    let b = (
+        c.need(f.b)?.clone(),
+        zero(c, f.zeros[1], c.element(f.b)?, Some(columns))?,
+    );
+    let y = whole(c, a, b)?.to_dtype(DType::F32)?;
+    y * (single(c, f.scales[0])? * by_column(c, f.scales[1], columns)?)?
+}
+
+pub(super) fn with_bias(c: &Call<'_>, y: Tensor, i: usize) -> Result<Tensor> {
+    match c.opt(i)? {
+        None => Ok(y),
+        Some(bias) if bias.rank() == 1 && y.shape().last() == Some(&bias.numel()) => y + bias,
+        Some(bias) => Err(Error::shape(format!(
+            "a bias of shape {} for {}",
+            bias.shape(),
+            y.shape()
+        ))),
+    }
+}
+
+/// A product with a matrix of whole numbers, for which the other operand is rounded to uint8.
+fn dynamic_matmul(c: &Call<'_>) -> Results {
+    let columns = columns(c, 1)?;
+    let [a, scale, a_zero] = dynamic(&c.untracked(0)?)?;
+    let a = (Value::from(a), Some(Value::from(a_zero.to_dtype(DType::U8)?)));
+    let b = (c.need(1)?.clone(), zero(c, 3, c.element(1)?, Some(columns))?);
+    let y = whole(c, a, b)?.to_dtype(DType::F32)?;
+    one(with_bias(c, (y * (scale * by_column(c, 2, columns)?)?)?, 4)?)
+}
+
+fn gemm(c: &Call<'_>) -> Results {
+    let turn = |i: usize, name: &str| -> Result<Value> {
+        let x = c.x(i)?;
+        matrices(&x)?;
+        let x = if c.flag(name, false)? { x.t()? } else { x };
+        Ok(Value::from(x).with_element(c.element(i)?))
+    };
+    let (a, b) = (turn(0, "transA")?, turn(3, "transB")?);
+    let columns = b.shape().map_or(0, |shape| shape[1]);
+    let zeros = (
+        zero(c, 2, c.element(0)?, None)?,
+        zero(c, 5, c.element(3)?, Some(columns))?,
+    );
+    let mut y = whole(c, (a, zeros.0), (b, zeros.1))?;
+    if let Some(bias) = c.opt(6)? {
+        let bias = bias.expand(y.shape())?;
+        y = (y + bias.to_dtype(c.wide())?)?;
+    }
+    // In f32, as ONNX Runtime multiplies its scales.
+    let scale = ((single(c, 1)? * by_column(c, 4, columns)?)? * c.float("alpha", 1.0)?)?;
+    if !c.has(7) {
+        return one((y.to_dtype(DType::F32)? * scale)?);
+    }
+    let quotients = (y.to_dtype(DType::F32)? * (scale / single(c, 7)?)?)?;
+    let (zero, element) = match c.has(8) {
+        true => (single(c, 8)?, c.element(8)?),
+        false => (Tensor::full((), 0i64, (c.device, DType::I32))?, c.element(0)?),
+    };
+    Ok(smallvec![requantized(&quotients, &zero, element)?])
+}

@@ -1,0 +1,187 @@
+//! Ops from quantized numbers to quantized numbers.
+//!
+//! ONNX Runtime computes them in f32 and rounds to even, or takes them from a table that it makes so; so do these.
+
+use polygrad_core::{Activation, DType, Error, Result};
+use polygrad_tensor::Tensor;
+use smallvec::smallvec;
+
+use super::{channels_first, channels_last, ms, on, single};
+use crate::graph::malformed;
+use crate::import::call::{Call, List, Results};
+use crate::import::ops::conv::{qlinear_conv, spatial};
+use crate::import::ops::matmul::requantized;
+use crate::import::ops::pool::{average_pool, max_pool};
+use crate::import::ops::row::rows;
+use crate::import::value::Value;
+
+rows! {
+    ms("QLinearAdd", add);
+    ms("QLinearMul", multiply);
+    ms("QLinearSigmoid", |c| through(c, |x| x.activation(Activation::Sigmoid)));
+    ms("QLinearLeakyRelu", |c| {
+        let slope = c.float("alpha", 0.01)?;
+        through(c, |x| x.activation(Activation::LeakyRelu { slope }))
+    });
+    ms("QLinearSoftmax", |c| through(c, |x| softmax(c, x)));
+    ms("QLinearConcat", concat);
+    ms("QLinearWhere", choose);
+    ms("QLinearGlobalAveragePool", global_average_pool);
+    ms("QLinearAveragePool", pooled);
+    ms("QLinearConv", convolved);
+    ms("NhwcMaxPool", |c| {
+        let x = [Some(Value::from(channels_first(&c.x(0)?)?).with_element(c.element(0)?))];
+        let made = max_pool(&on(c, &x))?;
+        let value = made.first().ok_or_else(|| malformed("MaxPool gives nothing"))?;
+        Ok(smallvec![channels_last(&value.tensor(c.device)?)?.into()])
+    }).like(0);
+    ms("QuantizeLinear", super::super::cast::quantize);
+    ms("DequantizeLinear", super::super::cast::dequantize);
+}
+
+/// Operand `i` minus its zero point, if it has one: whole numbers in f32, which holds all of 16 bits and fewer.
+pub(super) fn centered(c: &Call<'_>, i: usize, zero: usize) -> Result<Tensor> {
+    let element = c.element(i)?;
+    if element.range().is_none() || element.bits() > 16 {
+        return Err(Error::dtype(format!("operand {i} is {element}, not quantized")));
+    }
+    let x = c.x(i)?.to_dtype(DType::F32)?;
+    if !c.has(zero) {
+        return Ok(x);
+    }
+    if c.element(zero)? != element {
+        return Err(Error::dtype(format!(
+            "operand {i} is {element}, and its zero point, operand {zero}, is {}",
+            c.element(zero)?
+        )));
+    }
+    x - single(c, zero)?.to_dtype(DType::F32)?
+}
+
+/// The real numbers that operand `i` stands for.
+fn real(c: &Call<'_>, i: usize, scale: usize, zero: usize) -> Result<Tensor> {
+    centered(c, i, zero)? * scale_of(c, scale)?
+}
+
+fn scale_of(c: &Call<'_>, i: usize) -> Result<Tensor> {
+    single(c, i)?.to_dtype(DType::F32)
+}
+
+/// Quotients by the scale of the result as the numbers that stand for them; of operand `like`'s type, if there is no
+/// zero point.
+fn rounded(c: &Call<'_>, quotients: &Tensor, zero: usize, like: usize) -> Results {
+    let element = c.element(if c.has(zero) { zero } else { like })?;
+    let zero = match c.has(zero) {
+        true => single(c, zero)?,
+        false => Tensor::full((), 0i64, (c.device, DType::I32))?,
+    };
+    Ok(smallvec![requantized(quotients, &zero, element)?])
+}
+
+/// Fails where the result of two operands that broadcast would be larger than allowed.
+fn fits(c: &Call<'_>, a: usize, b: usize) -> Result<()> {
+    let shape = c.shape(a)?.broadcast(&c.shape(b)?)?;
+    c.reserve(&shape, DType::F32).map(drop)
+}
+
+fn add(c: &Call<'_>) -> Results {
+    fits(c, 0, 3)?;
+    let scale = scale_of(c, 6)?;
+    let part = |i: usize| centered(c, i, i + 2)? * (scale_of(c, i + 1)? / &scale)?;
+    rounded(c, &(part(0)? + part(3)?)?, 7, 0)
+}
+
+fn multiply(c: &Call<'_>) -> Results {
+    fits(c, 0, 3)?;
+    let scale = ((scale_of(c, 1)? * scale_of(c, 4)?)? / scale_of(c, 6)?)?;
+    let product = (centered(c, 0, 2)? * centered(c, 3, 5)?)?;
+    rounded(c, &(product * scale)?, 7, 0)
+}
+
+/// A function of each element, or along an axis: operands are the numbers, their scale and zero point, and those of
+/// the result.
+fn through(c: &Call<'_>, function: impl Fn(&Tensor) -> Result<Tensor>) -> Results {
+    let y = function(&real(c, 0, 1, 2)?)?;
+    rounded(c, &(y / scale_of(c, 3)?)?, 4, 0)
+}
+
+/// Along one axis since version 13 of Softmax, which an attribute says; before that along all from the axis on.
+fn softmax(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+    let axis = c.axis("axis", -1, x.rank())?;
+    if c.int("opset", 13)? >= 13 {
+        return x.softmax(axis as isize);
+    }
+    let shape = x.shape();
+    let (rows, columns) = shape.split_at(axis);
+    let flat = [rows.iter().product::<usize>(), columns.iter().product::<usize>()];
+    x.reshape(flat)?.softmax(1)?.reshape(shape)
+}
+
+fn concat(c: &Call<'_>) -> Results {
+    let count = c.inputs.len().saturating_sub(2);
+    if count == 0 || !count.is_multiple_of(3) {
+        return Err(malformed(format!(
+            "{count} operands after the scale and the zero point: three for each part are needed"
+        )));
+    }
+    let parts = (0..count / 3).map(|part| real(c, 2 + 3 * part, 3 + 3 * part, 4 + 3 * part));
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    let axis = c.axis("axis", 0, parts[0].rank())?;
+    let joined = Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?;
+    rounded(c, &(joined / scale_of(c, 0)?)?, 1, 1)
+}
+
+fn choose(c: &Call<'_>) -> Results {
+    let shape = c.shape(0)?.broadcast(&c.shape(1)?)?.broadcast(&c.shape(4)?)?;
+    c.reserve(&shape, DType::F32)?;
+    let y = Tensor::where_(&c.x(0)?, &real(c, 1, 2, 3)?, &real(c, 4, 5, 6)?)?;
+    rounded(c, &(y / scale_of(c, 7)?)?, 8, 1)
+}
+
+fn global_average_pool(c: &Call<'_>) -> Results {
+    let last = c.flag("channels_last", false)?;
+    let x = centered(c, 0, 2)?;
+    let shape = x.shape();
+    let rank = shape.rank();
+    if rank < 3 {
+        return Err(Error::shape(format!("{shape} is not [N, C, spatial…]")));
+    }
+    let over: List<isize> = match last {
+        true => (1..rank as isize - 1).collect(),
+        false => (2..rank as isize).collect(),
+    };
+    let count: usize = over.iter().map(|&axis| shape[axis as usize]).product();
+    // Sums of whole numbers, exactly where the device has f64.
+    let sum = x.to_dtype(c.wide())?.sum_keepdim(over.as_slice())?;
+    let scale = (scale_of(c, 1)? / (scale_of(c, 3)? * count as f64)?)?;
+    rounded(c, &(sum * scale.to_dtype(c.wide())?)?, 4, 0)
+}
+
+fn pooled(c: &Call<'_>) -> Results {
+    let last = c.flag("channels_last", false)?;
+    let x = real(c, 0, 1, 2)?;
+    spatial(&x.shape())?;
+    let x = [Some(Value::from(if last { channels_first(&x)? } else { x }))];
+    let made = average_pool(&on(c, &x))?;
+    let value = made.first().ok_or_else(|| malformed("AveragePool gives nothing"))?;
+    let y = value.tensor(c.device)?;
+    let y = if last { channels_last(&y)? } else { y };
+    rounded(c, &(y / scale_of(c, 3)?)?, 4, 0)
+}
+
+fn convolved(c: &Call<'_>) -> Results {
+    if !c.flag("channels_last", false)? {
+        return qlinear_conv(c);
+    }
+    let mut inputs = c.inputs.to_vec();
+    let x = Value::from(channels_first(&c.x(0)?)?).with_element(c.element(0)?);
+    match inputs.first_mut() {
+        Some(first) => *first = Some(x),
+        None => return Err(malformed("operand 0 is missing")),
+    }
+    let made = qlinear_conv(&on(c, &inputs))?;
+    let value = made.first().ok_or_else(|| malformed("QLinearConv gives nothing"))?;
+    let element = c.element(7)?;
+    let y = channels_last(&value.tensor(c.device)?)?;
+    Ok(smallvec![Value::from(y).with_element(element)])
+}

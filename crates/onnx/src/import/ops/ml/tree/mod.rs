@@ -1,0 +1,257 @@
+//! Ensembles of decision trees. They are walked on the host, row by row.
+
+mod read;
+
+use polygrad_core::{DType, Error, Result};
+use polygrad_tensor::Tensor;
+
+use super::ml;
+use super::scores::{Transform, classified, labels};
+use crate::import::call::{Call, Results, one};
+use crate::import::ops::row::rows;
+
+rows! {
+    ml("TreeEnsembleRegressor", 1, |c| Forest::read(c)?.run(c));
+    ml("TreeEnsembleClassifier", 1, |c| Forest::read(c)?.run(c));
+    ml("TreeEnsemble", 5, |c| Forest::read(c)?.run(c));
+}
+
+/// How a branch compares a feature with its value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mode {
+    Leq,
+    Lt,
+    Gte,
+    Gt,
+    Eq,
+    Neq,
+    /// Whether it is one of some values: those of this number.
+    Member(usize),
+}
+
+/// Where a branch leads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Next {
+    Branch(usize),
+    Leaf(usize),
+}
+
+struct Branch {
+    feature: usize,
+    mode: Mode,
+    value: f64,
+    /// Whether NaN takes the branch of what is true.
+    missing: bool,
+    yes: Next,
+    no: Next,
+}
+
+/// What leaves of one row are made into, for each target.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Aggregate {
+    Sum,
+    Average,
+    Min,
+    Max,
+}
+
+/// Trees as their attributes say.
+pub(crate) struct Forest {
+    branches: Vec<Branch>,
+    /// The targets of each leaf with their weights.
+    leaves: Vec<Vec<(usize, f64)>>,
+    sets: Vec<Vec<f64>>,
+    roots: Vec<Next>,
+    targets: usize,
+    aggregate: Aggregate,
+    base: Vec<f64>,
+    transform: Transform,
+    /// Of a classifier of two classes whose leaves all speak for the same one: that one, and whether no weight is
+    /// negative.
+    binary: Option<(usize, bool)>,
+    /// Whether sums are rounded to f32, as ONNX Runtime does unless numbers of trees are f64.
+    narrow: bool,
+}
+
+/// Scores of one target: none, before a leaf speaks for it.
+type Score = Option<f64>;
+
+impl Forest {
+    /// The trees of a node's attributes.
+    pub(crate) fn read(c: &Call<'_>) -> Result<Self> {
+        match c.node.op_type.as_str() {
+            "TreeEnsembleClassifier" => Self::classifier(c),
+            "TreeEnsembleRegressor" => Self::regressor(c),
+            _ => Self::ensemble(c),
+        }
+    }
+
+    pub(crate) fn run(&self, c: &Call<'_>) -> Results {
+        match c.node.op_type.as_str() {
+            "TreeEnsembleClassifier" => self.classify(c),
+            _ => self.regress(c),
+        }
+    }
+
+    /// The leaf that a row ends at. No circle is possible: reading looks for them.
+    fn leaf(&self, root: Next, row: &[f64]) -> usize {
+        let mut at = root;
+        loop {
+            match at {
+                Next::Leaf(leaf) => return leaf,
+                Next::Branch(i) => {
+                    let branch = &self.branches[i];
+                    let x = row[branch.feature];
+                    let holds = match branch.mode {
+                        _ if x.is_nan() && branch.missing => true,
+                        Mode::Leq => x <= branch.value,
+                        Mode::Lt => x < branch.value,
+                        Mode::Gte => x >= branch.value,
+                        Mode::Gt => x > branch.value,
+                        Mode::Eq => x == branch.value,
+                        Mode::Neq => x != branch.value,
+                        Mode::Member(set) => self.sets[set].contains(&x),
+                    };
+                    at = if holds { branch.yes } else { branch.no };
+                }
+            }
+        }
+    }
+
+    fn sum(&self, a: f64, b: f64) -> f64 {
+        match self.narrow {
+            true => f64::from((a + b) as f32),
+            false => a + b,
+        }
+    }
+
+    /// What all leaves of a row say of each target.
+    fn scores(&self, row: &[f64], scores: &mut [Score]) {
+        scores.fill(None);
+        for &root in &self.roots {
+            for &(target, weight) in &self.leaves[self.leaf(root, row)] {
+                let score = &mut scores[target];
+                *score = Some(match (*score, self.aggregate) {
+                    (None, _) => weight,
+                    (Some(so_far), Aggregate::Sum | Aggregate::Average) => self.sum(so_far, weight),
+                    (Some(so_far), Aggregate::Min) => so_far.min(weight),
+                    (Some(so_far), Aggregate::Max) => so_far.max(weight),
+                });
+            }
+        }
+    }
+
+    /// Calls `each` with the scores of each row.
+    fn walk(&self, c: &Call<'_>, mut each: impl FnMut(&mut [Score])) -> Result<usize> {
+        let shape = c.shape(0)?;
+        let (count, features) = match *shape.dims() {
+            [features] => (1, features),
+            [count, features] => (count, features),
+            _ => return Err(Error::shape(format!("{shape} is not [F] or [N, F]"))),
+        };
+        let needed = self.branches.iter().map(|branch| branch.feature + 1).max().unwrap_or(0);
+        if features < needed {
+            return Err(Error::shape(format!(
+                "{features} features of {needed} that the trees look at"
+            )));
+        }
+        c.reserve(&[count, self.targets], DType::F64)?;
+        let values = c.floats(0)?;
+        let mut scores = c.list(self.targets)?;
+        scores.resize(self.targets, None);
+        for row in 0..count {
+            c.limits.step()?;
+            self.scores(&values[row * features..][..features], &mut scores);
+            each(&mut scores);
+        }
+        Ok(count)
+    }
+
+    /// Real numbers for each target.
+    fn regress(&self, c: &Call<'_>) -> Results {
+        let mut made = Vec::new();
+        let trees = match self.aggregate {
+            Aggregate::Average => self.roots.len() as f64,
+            _ => 1.0,
+        };
+        let count = self.walk(c, |scores| {
+            made.extend(scores.iter().enumerate().map(|(target, score)| {
+                let base = self
+                    .base
+                    .get(target)
+                    .or(self.base.first().filter(|_| self.base.len() == 1));
+                match score {
+                    // Of several targets one that no leaf speaks for is 0, whatever its base.
+                    None if self.targets > 1 => 0.0,
+                    score => self.sum(score.unwrap_or(0.0) / trees, base.copied().unwrap_or(0.0)),
+                }
+            }));
+        })?;
+        let dtype = match (c.node.op_type.as_str(), c.need(0)?.dtype()) {
+            ("TreeEnsemble", Some(dtype)) if dtype.is_float() => dtype,
+            _ => DType::F32,
+        };
+        let scores = c.make_as(made, &[count, self.targets], dtype)?;
+        one(self.transform.apply(&scores)?)
+    }
+
+    /// The label of the class with the largest score, and all scores.
+    fn classify(&self, c: &Call<'_>) -> Results {
+        let labels = labels(c, "classlabels_int64s")?;
+        let (mut classes, mut made) = (Vec::new(), Vec::new());
+        let count = self.walk(c, |scores| {
+            classes.push(match self.targets {
+                2 => self.of_two(scores),
+                _ => self.largest(scores),
+            });
+            made.extend(scores.iter().map(|score| score.unwrap_or(0.0)));
+        })?;
+        let classes = c.make(classes, &[count])?;
+        let scores = c.make_as(made, &[count, self.targets], DType::F32)?;
+        classified(c, labels, &classes, self.transformed(&scores)?)
+    }
+
+    /// Adds the base values; the first class of the largest score.
+    fn largest(&self, scores: &mut [Score]) -> i64 {
+        for (score, base) in scores.iter_mut().zip(&self.base) {
+            *score = Some(self.sum(score.unwrap_or(0.0), *base));
+        }
+        let mut best: Option<(usize, f64)> = None;
+        for (i, score) in scores.iter().enumerate() {
+            if let Some(score) = *score
+                && best.is_none_or(|(_, most)| score > most)
+            {
+                best = Some((i, score));
+            }
+        }
+        best.map_or(0, |(i, _)| i as i64)
+    }
+
+    /// Both scores of two classes, and the class. Where all leaves speak for the first one, their sum is the score of
+    /// the second, as gradient boosting means it; the first one's is what is left to 1, or the negative if some weight
+    /// is negative.
+    fn of_two(&self, scores: &mut [Score]) -> i64 {
+        let Some((class, positive)) = self.binary else {
+            return self.largest(scores);
+        };
+        let base = self.base.get(1).or(self.base.first()).copied().unwrap_or(0.0);
+        let score = self.sum(scores[class].unwrap_or(0.0), base);
+        let other = match (class, positive) {
+            (1, _) => 0.0,
+            (_, true) => self.sum(1.0, -score),
+            (_, false) => -score,
+        };
+        scores.copy_from_slice(&[Some(other), Some(score)]);
+        i64::from(score > if positive { 0.5 } else { 0.0 })
+    }
+
+    /// Of one score and what follows from it, the transform is that of the one.
+    fn transformed(&self, scores: &Tensor) -> Result<Tensor> {
+        match (self.binary, self.transform) {
+            (None | Some((1, _)), transform) | (Some((_, false)), transform @ Transform::Logistic) => {
+                transform.apply(scores)
+            }
+            _ => Ok(scores.clone()),
+        }
+    }
+}
