@@ -131,6 +131,9 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::Sort { .. }
                 | Op::MaxPool { .. }
                 | Op::Prepack(_)
+                | Op::MatmulU8
+                | Op::ConvU8(_)
+                | Op::RequantizeU8 { .. }
                 | Op::Embedding { .. }
         ),
     }

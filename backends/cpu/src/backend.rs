@@ -10,7 +10,7 @@ use crate::fused::{
     attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
 use crate::ops::{
-    activation, binary, compare, convert, create, index, join, matmul, reduce, scan, select, sort, unary,
+    activation, binary, compare, convert, create, index, join, matmul, quantized, reduce, scan, select, sort, unary,
 };
 use crate::{Cpu, CpuDevice, CpuTensor, buffers, conv};
 
@@ -104,6 +104,9 @@ impl Backend for Cpu {
         compare_scalar => compare::compare_scalar,
         index_add => index::index_add,
         linear => matmul::linear,
+        matmul_u8 => quantized::matmul_u8,
+        conv_u8 => conv::conv_u8,
+        requantize_u8 => quantized::requantize_u8,
         linear_weight_grad => linear_grad::linear_weight_grad,
         attention => attention::attention,
         attention_backward => attention::attention_backward,
@@ -175,6 +178,7 @@ impl Backend for Cpu {
         match kind {
             Prepack::Linear => matmul::prepack(weight),
             Prepack::Conv => Ok(conv::prepack(weight)),
+            Prepack::MatmulU8 => quantized::prepack(weight),
             _ => Ok(weight.clone()),
         }
     }

@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words:
 /// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be
-/// of any extents and in any float dtype: `gemm/4096x4096x4096/bf16`. Training steps run under autocast where the name
+/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`. Training steps run under autocast where the name
 /// ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
@@ -88,8 +88,8 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
         return Ok(chosen);
     }
     let sized = match &*words {
-        ["gemm", rest @ ..] => Gemm::parse(rest).map(Kind::Gemm),
-        ["attention", rest @ ..] => Attention::parse(rest).map(Kind::Attention),
+        ["gemm", rest @ ..] => Gemm::parse(rest, |dtype| dtype.is_float() || dtype == DType::U8).map(Kind::Gemm),
+        ["attention", rest @ ..] => Attention::parse(rest, DType::is_float).map(Kind::Attention),
         _ => None,
     };
     if let Some(kind) = sized {

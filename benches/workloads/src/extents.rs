@@ -1,4 +1,4 @@
-//! Work of any extents in any float dtype, known by a name such as `4096x4096x4096 bf16`.
+//! Work of any extents in some dtypes, known by a name such as `4096x4096x4096 bf16`.
 
 use polygrad_tensor::DType;
 
@@ -18,11 +18,12 @@ impl<const N: usize> Extents<N> {
         Self { of, dtype: DType::F32 }
     }
 
-    /// What words mean: `4096x4096x4096`, and the dtype where it is not f32, `4096x4096x4096 bf16`.
-    pub(crate) fn parse(words: &[&str]) -> Option<Self> {
+    /// What words mean: `4096x4096x4096`, and the dtype where it is not f32, `4096x4096x4096 bf16`: one that `takes`
+    /// says yes to.
+    pub(crate) fn parse(words: &[&str], takes: impl Fn(DType) -> bool) -> Option<Self> {
         let (extents, dtype) = match words {
             [extents] => (extents, DType::F32),
-            [extents, dtype] => (extents, dtype.parse().ok().filter(|dtype: &DType| dtype.is_float())?),
+            [extents, dtype] => (extents, dtype.parse().ok().filter(|&dtype: &DType| takes(dtype))?),
             _ => return None,
         };
         let extents: Option<Vec<usize>> = extents.split('x').map(|word| word.parse().ok()).collect();

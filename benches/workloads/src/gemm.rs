@@ -1,6 +1,7 @@
-//! `gemm`: products of matrices, [m, k] by [k, n].
+//! `gemm`: products of matrices, [m, k] by [k, n]; of bytes with zero points, the right-hand side prepacked, as in
+//! quantized models.
 
-use polygrad_tensor::{Backend, Device, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, Prepack, Result, Tensor, inference};
 
 use crate::Prepared;
 use crate::data::{INPUT, TARGET, noise};
@@ -34,6 +35,21 @@ impl Gemm {
         let factor = |rows: usize, columns: usize, seed| {
             Tensor::from_vec(noise(rows * columns, seed), [rows, columns], device)?.to_dtype(self.dtype)
         };
+        if self.dtype == DType::U8 {
+            let bytes = |rows: usize, columns: usize, seed| {
+                let noise = Tensor::from_vec(noise(rows * columns, seed), [rows, columns], device)?;
+                ((noise * 64.0)? + 128.0)?
+                    .clamp(Some(0.0), Some(255.0))?
+                    .to_dtype(DType::U8)
+            };
+            let (a, b) = (bytes(m, k, INPUT)?, bytes(k, n, TARGET)?);
+            let b = inference::prepacked(&b, Prepack::MatmulU8)?;
+            let (zero_a, zero_b) = (
+                Tensor::from_vec(vec![121u8], [1], device)?,
+                Tensor::from_vec(vec![128u8], [1], device)?,
+            );
+            return Ok(Prepared::call(move || inference::matmul_u8(&a, &b, [&zero_a, &zero_b])));
+        }
         let (a, b) = (factor(m, k, INPUT)?, factor(k, n, TARGET)?);
         Ok(Prepared::call(move || a.matmul(&b)))
     }

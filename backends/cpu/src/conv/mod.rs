@@ -1,5 +1,6 @@
 //! Convolution and pooling.
 
+mod bytes;
 mod columns;
 mod direct;
 mod epilogue;
@@ -11,6 +12,7 @@ mod pool;
 mod product;
 mod winograd;
 
+pub(crate) use bytes::conv_u8;
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filters::Filters;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};

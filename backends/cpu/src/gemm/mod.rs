@@ -12,6 +12,7 @@ mod bf16;
 #[cfg(feature = "blas")]
 mod blas;
 mod blocks;
+pub(crate) mod bytes;
 mod pack;
 mod packed;
 mod plain;

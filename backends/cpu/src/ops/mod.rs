@@ -10,6 +10,7 @@ pub(crate) mod index;
 mod integer_matmul;
 pub(crate) mod join;
 pub(crate) mod matmul;
+pub(crate) mod quantized;
 pub(crate) mod reduce;
 pub(crate) mod scan;
 pub(crate) mod select;

@@ -5,6 +5,7 @@ mod elementwise;
 mod fused;
 mod index;
 mod movement;
+mod quantized;
 mod reduce;
 mod update;
 mod window;
@@ -26,6 +27,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     update::add(&mut samples);
     // At the end, since the numbers of a sample are drawn by its place.
     activation::add_far(&mut samples);
+    quantized::add(&mut samples);
     samples
 }
 

@@ -110,7 +110,7 @@ fn summed<B: Backend>(mut x: B::Tensor, axis: usize) -> Result<B::Tensor> {
 }
 
 /// A stretch of an axis.
-fn cut<B: Backend>(x: &B::Tensor, axis: usize, start: usize, len: usize) -> Result<B::Tensor> {
+pub(super) fn cut<B: Backend>(x: &B::Tensor, axis: usize, start: usize, len: usize) -> Result<B::Tensor> {
     let shape = B::shape(x);
     let ranges: Vec<_> = shape
         .iter()

@@ -12,6 +12,7 @@ mod epilogue;
 mod integers;
 mod norm;
 mod optim;
+mod quantized;
 mod recurrent;
 mod softmax;
 mod steps;
@@ -37,6 +38,7 @@ mod bodies {
     pub(super) use super::conv::*;
     pub(super) use super::epilogue::*;
     pub(super) use super::norm::*;
+    pub(super) use super::quantized::*;
     pub(super) use super::recurrent::*;
     pub(super) use super::softmax::*;
     pub(super) use super::steps::*;

@@ -125,6 +125,8 @@ macro_rules! define {
     (@accepts ($op:ident) $dtype:ident) => { $op.accepts($dtype) };
     (@accepts any $dtype:ident) => { true };
     (@accepts bool $dtype:ident) => { $dtype == DType::Bool };
+    (@accepts bytes $dtype:ident) => { $dtype == DType::U8 };
+    (@accepts words $dtype:ident) => { $dtype == DType::I32 };
     (@accepts numbers $dtype:ident) => { $dtype != DType::Bool };
     (@accepts floats $dtype:ident) => { $dtype.is_float() };
 

@@ -1,6 +1,6 @@
 //! Arguments of ops that take many.
 
-use crate::{Error, Result, Shape};
+use crate::{DType, Error, Result, Shape};
 
 /// A cut along one axis: `len` elements from `start`, `step` apart; a negative step walks backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,6 +254,18 @@ pub enum Prepack {
     Linear,
     /// As the weight of `conv`.
     Conv,
+    /// As the right-hand side of `matmul_u8`.
+    MatmulU8,
+}
+
+impl Prepack {
+    /// Whether there are such weights of this dtype.
+    pub(crate) const fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Self::Linear | Self::Conv => dtype.is_float(),
+            Self::MatmulU8 => matches!(dtype, DType::U8),
+        }
+    }
 }
 
 /// One step of stochastic gradient descent. Source: the algorithm in PyTorch's documentation of `torch.optim.SGD`.

@@ -18,8 +18,8 @@
 //!   many tensors come out.
 //! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
 //! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
-//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `numbers` (all but bool), `floats`,
-//!   or `(op)`, what the family's member says.
+//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `bytes` (u8), `words` (i32), `numbers`
+//!   (all but bool), `floats`, or `(op)`, what the family's member says.
 //! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all
 //!   `inputs` that there are; `(op)` is what the family's member saves, and any other expression what it gives. Nothing
 //!   where it is left out.
@@ -427,11 +427,36 @@ macro_rules! for_each_op {
             as Gru { reset_after: bool, reverse: bool }, named "gru", for floats
             gives [shaped(x, steps(x, hidden, 1)?), hidden];
 
+        // Quantized numbers.
+
+        /// `[…, m, k] × […, k, n] → […, m, n]` of u8, both of rank 2 or more, whose leading axes broadcast: the sums of
+        /// products of `a` minus `zero_a` and `b` minus `zero_b`, exactly, in i32, which wraps. Zero points are u8 too,
+        /// one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8 is held as the byte
+        /// that is 128 more, and so is its zero point. No gradient is defined.
+        fused matmul_u8(a: tensor, b: tensor, zero_a: tensor, zero_b: tensor) -> one
+            as MatmulU8 (), named "matmul_u8", for bytes
+            gives [result(product(&a.shape, &b.shape)?, DType::I32)];
+
+        /// [`Backend::conv`] of `x [N, C, spatial…]` and `weight [O, C / groups, kernel…]` of u8, as
+        /// [`Backend::matmul_u8`]: one zero point `[1]` for the input, which is also what its border is, and one for the
+        /// weight, `[1]`, or for each of its outputs, `[O]`. No gradient is defined.
+        fused conv_u8(x: tensor, weight: tensor, zero_x: tensor, zero_weight: tensor, params: (&ConvParams)) -> one
+            as ConvU8 (params: Box<ConvParams>), named "conv_u8", for bytes
+            gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::I32)];
+
+        /// Sums of products as u8: `(x + bias) · scale + zero`, where `x` and the bias are i32 and their sum wraps,
+        /// `scale` is f32 and the product is rounded to f32 and then to a whole number, halves to even; `zero` is u8,
+        /// `[1]`, and what lies outside 0 to 255 is cut off. Scale and bias are `[1]`, or one for each position of an
+        /// axis. No gradient is defined.
+        fused requantize_u8(x: tensor, scale: tensor, zero: tensor, bias: optional, axis: usize) -> one
+            as RequantizeU8 { axis: usize }, named "requantize_u8", for words
+            gives [of(x, DType::U8)];
+
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
         /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
         /// take twice the memory.
         fused prepack(weight: tensor, kind: Prepack) -> one
-            as Prepack (kind: Prepack), named "prepack", for floats
+            as Prepack (kind: Prepack), named "prepack", for (kind)
             gives [weight];
 
         /// Gradient of [`Backend::conv`] wrt its input: also the transposed convolution.

@@ -5,6 +5,7 @@ use polygrad_core::{Backend, Prepack, Result};
 
 use super::context;
 pub use super::linalg::linear;
+pub use super::quantized::{conv_u8, matmul_u8, requantize_u8};
 pub use super::window::{conv, max_pool};
 use crate::Tensor;
 

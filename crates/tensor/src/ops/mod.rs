@@ -21,6 +21,7 @@ mod norm;
 mod nuclear;
 mod pad;
 mod pool;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod sort;

@@ -1,0 +1,223 @@
+//! Convolution of bytes: the weight as a matrix times the columns of each image, a strip of output positions at a time,
+//! so that a strip's columns and panels stay in the second-level cache. Where a group has hardly any outputs, as in
+//! depthwise convolutions, columns would cost more than the product, and each tap is added where it lies.
+
+use polygrad_core::{ConvParams, DType, Result};
+
+use super::geometry::Geometry;
+use super::output_shape;
+use crate::buffers::Buffer;
+use crate::gemm::Mat;
+use crate::gemm::bytes::{Left, Signed, Strip, Way, Zeros};
+use crate::loops::Pointer;
+use crate::ops::matmul::many;
+use crate::ops::quantized::{numbers_for, operand};
+use crate::simd::{Kernel, Level, Simd};
+use crate::{CpuDevice, CpuTensor};
+
+/// Bytes of a strip's columns, about.
+const STRIP: usize = 96 << 10;
+
+/// The most outputs of a group for which columns are not worth their way.
+const FEW: usize = 2;
+
+/// See [`polygrad_core::Backend::conv_u8`].
+pub(crate) fn conv_u8(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    zero_x: &CpuTensor,
+    zero_weight: &CpuTensor,
+    params: &ConvParams,
+) -> Result<CpuTensor> {
+    let op = "conv_u8";
+    let shape = output_shape(op, x.shape(), weight.shape(), params)?;
+    let zero_x = numbers_for(op, zero_x, DType::U8, 1)?;
+    let zero_weight = numbers_for(op, zero_weight, DType::U8, weight.shape()[0])?;
+    let (x, weight) = (operand(op, x, DType::U8)?, operand(op, weight, DType::U8)?);
+    let mut out = CpuTensor::empty(shape, DType::I32, x.device())?;
+    if shape.numel() == 0 {
+        return Ok(out);
+    }
+    let device = x.device();
+    let convolution = Convolution {
+        g: Geometry::of_conv(x.shape(), weight.shape(), &shape, params),
+        x: x.slice()?,
+        weight: weight.slice()?,
+        zero_x: zero_x.slice::<u8>()?[0],
+        zero_weight: Zeros(zero_weight.slice()?),
+        to: Pointer(out.ptr_mut().cast()),
+    };
+    if convolution.g.outputs <= FEW {
+        convolution.by_taps(device);
+    } else {
+        convolution.by_columns(device)?;
+    }
+    Ok(out)
+}
+
+struct Convolution<'a> {
+    g: Geometry,
+    x: &'a [u8],
+    weight: &'a [u8],
+    zero_x: u8,
+    zero_weight: Zeros<'a>,
+    to: Pointer<i32>,
+}
+
+impl Convolution<'_> {
+    fn by_columns(&self, device: CpuDevice) -> Result<()> {
+        let Self { g, zero_x, .. } = *self;
+        let way = Way::of(device);
+        let (k, places) = (g.inputs * g.taps(), g.out_plane());
+        let zeros = Zeros(std::slice::from_ref(&zero_x));
+        let weight = Mat::new(self.weight.as_ptr(), k.cast_signed(), 1);
+        // SAFETY: the matrix is the weight, which outlives it.
+        let left = unsafe {
+            let rows = (g.groups * g.outputs, k);
+            Left::new(device, way, rows, weight, self.zero_weight, (Signed::A, zeros))?
+        };
+        let width = (STRIP / k.max(1)).next_multiple_of(way.columns()).min(places);
+        let strips = places.div_ceil(width);
+        let ns = (g.outputs * k * width) as f32 * way.cost() + (k * width) as f32 * 0.2;
+        many(device, g.batch * g.groups * strips, ns, |task| {
+            let (image, strip) = (task / strips, task % strips);
+            let group = image % g.groups;
+            let (first, count) = (strip * width, width.min(places - strip * width));
+            let from = &self.x[image * g.inputs * g.plane()..][..g.inputs * g.plane()];
+            let columns;
+            let b = if g.taps() == 1 && g.padding == [0; 3] && g.stride == [1; 3] {
+                // An image is its own columns.
+                Mat::new(from[first..].as_ptr(), places.cast_signed(), 1)
+            } else {
+                columns = Buffer::alloc((k * count).max(1))?;
+                // SAFETY: the buffer has room for the columns, and is written before it is read.
+                let to = unsafe {
+                    columns.as_ptr().write_bytes(zero_x, k * count);
+                    std::slice::from_raw_parts_mut(columns.as_ptr(), k * count)
+                };
+                self.unfold(from, first, count, to);
+                Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
+            };
+            let strip = Strip {
+                rows: (group * g.outputs, (group + 1) * g.outputs),
+                columns: (k, count),
+                b,
+                zeros,
+            };
+            let to = self.to.at(image * g.outputs * places + first);
+            // SAFETY: the columns are those of the image; the output is new, and each strip of it one task's.
+            unsafe { left.strip(device, &strip, to, places) }
+        })
+    }
+
+    /// Lays the columns of `count` output positions out, row after row; what lies in the border is there already.
+    fn unfold(&self, image: &[u8], first: usize, count: usize, to: &mut [u8]) {
+        let g = &self.g;
+        let (width, stride) = (g.output[2], g.stride[2]);
+        for (row, to) in to.chunks_exact_mut(count).enumerate() {
+            let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
+            let (inside, past, start) = g.positions_inside(2, tap[2]);
+            let mut place = first;
+            while place < first + count {
+                let (line, from) = (place / width, place % width);
+                let end = width.min(from + first + count - place);
+                let input = input_line(g, channel, tap, [line / g.output[1], line % g.output[1]]);
+                let (low, high) = (from.max(inside), end.min(past));
+                if let Some(input) = input.filter(|_| low < high) {
+                    let to = &mut to[place - first + low - from..][..high - low];
+                    let from = &image[input + start + (low - inside) * stride..];
+                    if stride == 1 {
+                        to.copy_from_slice(&from[..high - low]);
+                    } else {
+                        to.iter_mut()
+                            .zip(from.iter().step_by(stride))
+                            .for_each(|(to, x)| *to = *x);
+                    }
+                }
+                place += end - from;
+            }
+        }
+    }
+
+    fn by_taps(&self, device: CpuDevice) {
+        let g = &self.g;
+        let ns = (g.outputs * g.inputs * g.taps() * g.out_plane()) as f32 * 0.1;
+        device.each(g.batch * g.groups, ns, |image| {
+            for output in 0..g.outputs {
+                let plane = image * g.outputs + output;
+                // SAFETY: the output is new, and each plane of it one task's; it is set to 0 before it is read.
+                let to = unsafe {
+                    self.to.at(plane * g.out_plane()).write_bytes(0, g.out_plane());
+                    std::slice::from_raw_parts_mut(self.to.at(plane * g.out_plane()), g.out_plane())
+                };
+                let work = Taps {
+                    of: self,
+                    image: &self.x[image * g.inputs * g.plane()..],
+                    filter: image % g.groups * g.outputs + output,
+                    to,
+                };
+                Level::run_loops(device.vectors(), work);
+            }
+        });
+    }
+}
+
+/// Where a tap is along each axis.
+fn tap_at(g: &Geometry, tap: usize) -> [usize; 3] {
+    let [_, height, width] = g.kernel;
+    [tap / (height * width), tap / width % height, tap % width]
+}
+
+/// Where the row of the input begins that a tap meets on an output line, unless that lies in the border.
+fn input_line(g: &Geometry, channel: usize, tap: [usize; 3], line: [usize; 2]) -> Option<usize> {
+    let mut input = channel;
+    for axis in 0..2 {
+        let place = (line[axis] * g.stride[axis] + tap[axis] * g.dilation[axis]).checked_sub(g.padding[axis])?;
+        input = input * g.input[axis] + Some(place).filter(|&place| place < g.input[axis])?;
+    }
+    Some(input * g.input[2])
+}
+
+/// One plane of the result, to which each tap of its filter is added.
+struct Taps<'a, 'b> {
+    of: &'a Convolution<'b>,
+    image: &'a [u8],
+    filter: usize,
+    to: &'a mut [i32],
+}
+
+impl Kernel for Taps<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { of, image, filter, to } = self;
+        let (g, zero) = (&of.g, i16::from(of.zero_x));
+        let filters = &of.weight[filter * g.inputs * g.taps()..][..g.inputs * g.taps()];
+        let zero_weight = of.zero_weight.get(filter) as i16;
+        let (width, stride) = (g.output[2], g.stride[2]);
+        for (row, &weight) in filters.iter().enumerate() {
+            let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
+            let (inside, past, start) = g.positions_inside(2, tap[2]);
+            let factor = i16::from(weight) - zero_weight;
+            for (line, to) in to.chunks_exact_mut(width).enumerate() {
+                let place = [line / g.output[1], line % g.output[1]];
+                let Some(input) = input_line(g, channel, tap, place).filter(|_| inside < past) else {
+                    continue;
+                };
+                let (to, from) = (&mut to[inside..past], &image[input + start..]);
+                // No more than 255 from 0, which the compiler is told by the type.
+                let add = |to: &mut i32, x: u8| {
+                    *to = to.wrapping_add(i32::from(i16::from(x) - zero) * i32::from(factor));
+                };
+                if stride == 1 {
+                    to.iter_mut().zip(from).for_each(|(to, x)| add(to, *x));
+                } else {
+                    to.iter_mut()
+                        .zip(from.iter().step_by(stride))
+                        .for_each(|(to, x)| add(to, *x));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! How operands are brought into words.
+
+use super::dot::{Dot, NV, Way, Work};
+use crate::gemm::Mat;
+
+/// The sign bit of a byte: a number minus 128 as i8 is the number with it turned.
+const SIGN: u8 = 0x80;
+
+/// Bytes as they are, or minus 128.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bytes {
+    Unsigned,
+    Signed,
+}
+
+impl Bytes {
+    /// What is subtracted from each.
+    pub(super) fn offset(self) -> i32 {
+        match self {
+            Self::Unsigned => 0,
+            Self::Signed => 128,
+        }
+    }
+
+    /// `G` numbers in a word.
+    #[inline(always)]
+    fn word<const G: usize>(self, numbers: [u8; G]) -> u32 {
+        let mut word = 0;
+        for (i, x) in numbers.into_iter().enumerate() {
+            word |= match (G, self) {
+                (4, Self::Unsigned) => u32::from(x) << (8 * i),
+                (4, Self::Signed) => u32::from(x ^ SIGN) << (8 * i),
+                _ => u32::from((i16::from(x) - self.offset() as i16).cast_unsigned()) << (16 * i),
+            };
+        }
+        word
+    }
+}
+
+/// Packs columns of a matrix of `k` rows into panels: for each group of rows the words of the columns, as many as a
+/// tile has; those beyond the matrix are 0. Then writes the sum of each column's numbers as they are packed, if wanted.
+///
+/// A group of several panels is packed at a time, since rows of a large matrix are pages apart.
+pub(super) struct PackPanels {
+    pub(super) from: Mat<u8>,
+    pub(super) k: usize,
+    /// The first column, and how many.
+    pub(super) columns: (usize, usize),
+    pub(super) bytes: Bytes,
+    /// Has room for the words of the panels.
+    pub(super) to: *mut u32,
+    /// Has room for the sums of the panels, or is null.
+    pub(super) sums: *mut i32,
+}
+
+impl Work for PackPanels {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<D: Dot>(self, d: D) {
+        let width = NV * D::LANES;
+        let (left, count) = self.columns;
+        let groups = self.k.div_ceil(D::GROUP);
+        let by_columns = self.from.rows == 1 && self.from.cols != 1;
+        // SAFETY: whoever makes the work answers for the matrix and the room.
+        unsafe {
+            for group in 0..groups {
+                for first in (0..count).step_by(width) {
+                    let columns = (left + first, width.min(count - first));
+                    let to = self.to.add(first * groups + group * width);
+                    match (D::GROUP, by_columns) {
+                        (4, false) => self.by_rows::<D, 4>(group, columns, to),
+                        (4, true) => self.by_columns::<D, 4>(group, columns, to),
+                        (_, false) => self.by_rows::<D, 2>(group, columns, to),
+                        (_, true) => self.by_columns::<D, 2>(group, columns, to),
+                    }
+                }
+            }
+            if !self.sums.is_null() {
+                for first in (0..count).step_by(width) {
+                    self.sum(d, self.to.add(first * groups), self.sums.add(first));
+                }
+            }
+        }
+    }
+}
+
+impl PackPanels {
+    /// A group of a panel, row by row, whatever lies between the elements of a row.
+    ///
+    /// # Safety
+    /// The matrix must have the columns and rows, `to` the room.
+    #[inline(always)]
+    unsafe fn by_rows<D: Dot, const G: usize>(&self, group: usize, (left, count): (usize, usize), to: *mut u32) {
+        let width = NV * D::LANES;
+        let zero = self.bytes.offset() as u8;
+        // SAFETY: the panel has the group.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, width) };
+        if self.from.cols == 1 && count == width && (group + 1) * G <= self.k {
+            // SAFETY: the rows have the columns.
+            let lines: [&[u8]; G] = std::array::from_fn(|i| unsafe {
+                std::slice::from_raw_parts(self.from.at(group * G + i, left), width)
+            });
+            for (column, word) in to.iter_mut().enumerate() {
+                *word = self.bytes.word::<G>(std::array::from_fn(|i| lines[i][column]));
+            }
+            return;
+        }
+        for (column, word) in to.iter_mut().enumerate() {
+            *word = self.bytes.word::<G>(std::array::from_fn(|i| {
+                let row = group * G + i;
+                match column < count && row < self.k {
+                    // SAFETY: as above.
+                    true => unsafe { self.from.at(row, left + column).read() },
+                    false => zero,
+                }
+            }));
+        }
+    }
+
+    /// A group of a panel, column by column, where the elements of a column follow each other.
+    ///
+    /// # Safety
+    /// As for [`PackPanels::by_rows`].
+    #[inline(always)]
+    unsafe fn by_columns<D: Dot, const G: usize>(&self, group: usize, (left, count): (usize, usize), to: *mut u32) {
+        if (group + 1) * G > self.k {
+            // SAFETY: passed on.
+            return unsafe { self.by_rows::<D, G>(group, (left, count), to) };
+        }
+        let zero = self.bytes.offset() as u8;
+        for column in 0..NV * D::LANES {
+            let numbers = match column < count {
+                // SAFETY: the column has the rows.
+                true => unsafe { self.from.at(group * G, left + column).cast::<[u8; G]>().read() },
+                false => [zero; G],
+            };
+            // SAFETY: the panel has the group and the column.
+            unsafe { to.add(column).write(self.bytes.word(numbers)) };
+        }
+    }
+
+    /// # Safety
+    /// The panel at `from` must be packed, and `to` have room.
+    #[inline(always)]
+    unsafe fn sum<D: Dot>(&self, d: D, from: *const u32, to: *mut i32) {
+        let ones = d.splat(if D::GROUP == 4 { 0x0101_0101 } else { 0x0001_0001 });
+        let mut sums = [d.splat(0); NV];
+        for group in 0..self.k.div_ceil(D::GROUP) {
+            for (v, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the panel has the group.
+                let words = unsafe { d.load(from.add((group * NV + v) * D::LANES)) };
+                *sum = match self.bytes {
+                    Bytes::Unsigned => d.dot(*sum, words, ones),
+                    Bytes::Signed => d.dot(*sum, ones, words),
+                };
+            }
+        }
+        for (v, sum) in sums.into_iter().enumerate() {
+            // SAFETY: by the caller.
+            unsafe { d.store_part(to.add(v * D::LANES), D::LANES, sum) };
+        }
+    }
+}
+
+/// Packs rows of a matrix of `k` columns: the words of a row one after another.
+pub(super) struct PackRow {
+    pub(super) from: Mat<u8>,
+    pub(super) k: usize,
+    pub(super) row: usize,
+    pub(super) bytes: Bytes,
+    pub(super) to: *mut u32,
+}
+
+impl Work for PackRow {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<D: Dot>(self, _: D) {
+        // SAFETY: whoever makes the work answers for the matrix and the room.
+        unsafe {
+            if D::GROUP == 4 {
+                self.pack::<4>();
+            } else {
+                self.pack::<2>();
+            }
+        }
+    }
+}
+
+impl PackRow {
+    /// # Safety
+    /// The matrix must have the row, `to` room for its words.
+    #[inline(always)]
+    unsafe fn pack<const G: usize>(&self) {
+        let zero = self.bytes.offset() as u8;
+        for group in 0..self.k.div_ceil(G) {
+            let column = group * G;
+            let numbers: [u8; G] = if self.from.cols == 1 && column + G <= self.k {
+                // SAFETY: the row has the columns.
+                unsafe { self.from.at(self.row, column).cast::<[u8; G]>().read() }
+            } else {
+                std::array::from_fn(|i| match column + i < self.k {
+                    // SAFETY: as above.
+                    true => unsafe { self.from.at(self.row, column + i).read() },
+                    false => zero,
+                })
+            };
+            // SAFETY: by the caller.
+            unsafe { self.to.add(group).write(self.bytes.word(numbers)) };
+        }
+    }
+}
+
+/// The sum of a row's numbers, minus what `bytes` takes off.
+pub(super) fn row_sum(from: Mat<u8>, row: usize, k: usize, bytes: Bytes) -> i32 {
+    let mut sum = 0i32;
+    if from.cols == 1 {
+        // SAFETY: whoever made the matrix answers for its rows.
+        let row = unsafe { std::slice::from_raw_parts(from.at(row, 0), k) };
+        // 256 bytes at a time, whose sum fits 16 bits.
+        for part in row.chunks(256) {
+            sum = sum.wrapping_add(part.iter().map(|&x| u16::from(x)).sum::<u16>().into());
+        }
+    } else {
+        for column in 0..k {
+            // SAFETY: as above.
+            sum = sum.wrapping_add(unsafe { from.at(row, column).read() }.into());
+        }
+    }
+    sum.wrapping_sub((k as i32).wrapping_mul(bytes.offset()))
+}
+
+/// Whether rows of a matrix can be read as words where they lie.
+pub(super) fn lies_in_words(way: Way, from: Mat<u8>, k: usize, bytes: Bytes) -> bool {
+    way.group() == 4 && from.cols == 1 && k.is_multiple_of(4) && bytes == Bytes::Unsigned
+}

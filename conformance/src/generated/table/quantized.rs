@@ -1,0 +1,169 @@
+//! Products of bytes.
+
+use polygrad_core::{ConvParams, DType, Op, Prepack};
+
+use crate::generated::fill::Fill;
+use crate::generated::sample::{Operand, Sample};
+
+fn bytes(dims: &[usize]) -> Operand {
+    Operand::drawn(dims, Fill::Below(256))
+}
+
+/// The ends of the range, where sums of two products leave 16 bits, among others.
+fn extremes(dims: &[usize]) -> Operand {
+    Operand::drawn(dims, Fill::Listed(&[255.0, 0.0, 255.0, 255.0, 128.0, 0.0, 0.0]))
+}
+
+fn zero(value: &'static [f64]) -> Operand {
+    Operand::drawn(&[1], Fill::Listed(value))
+}
+
+/// A zero point beside sums of another dtype.
+fn byte(value: &'static [f64]) -> Operand {
+    zero(value).of(DType::U8)
+}
+
+fn products(samples: &mut Vec<Sample>) {
+    // Terms that fill words of two and four bytes and do not, one row and more than a tile, one column and more than
+    // a panel, leading axes that broadcast, nothing at all.
+    let calls: [(&[usize], &[usize]); 10] = [
+        (&[1, 1], &[1, 1]),
+        (&[3, 4], &[4, 5]),
+        (&[1, 7], &[7, 40]),
+        (&[2, 3], &[3, 33]),
+        (&[29, 131], &[131, 70]),
+        (&[2, 3, 5], &[5, 6]),
+        (&[2, 1, 3, 4], &[3, 4, 2]),
+        (&[5, 4], &[3, 4, 2]),
+        (&[0, 3], &[3, 2]),
+        (&[2, 0], &[0, 3]),
+    ];
+    for (a, b) in calls {
+        let (m, n) = (a[a.len() - 2], b[b.len() - 1]);
+        let each = vec![bytes(a), bytes(b), bytes(&[m]), bytes(&[n])];
+        samples.push(Sample::new(Op::MatmulU8, each, ""));
+        for (left, right, words) in [
+            (&[0.0][..], &[128.0][..], "zero 128"),
+            (&[0.0], &[0.0], "zero 0"),
+            (&[255.0], &[3.0], "zero 255"),
+        ] {
+            let all = vec![extremes(a), extremes(b), zero(left), zero(right)];
+            samples.push(Sample::new(Op::MatmulU8, all, words));
+        }
+    }
+    for (m, k, n) in [(1, 9, 33), (5, 64, 20), (30, 7, 5)] {
+        let weight = || bytes(&[k, n]).fixed();
+        let operands = vec![
+            bytes(&[m, k]),
+            weight().helper(),
+            Operand::derived(&[k, n], Op::Prepack(Prepack::MatmulU8), &[1], 0),
+            zero(&[7.0]),
+            bytes(&[n]),
+        ];
+        samples.push(Sample::new(Op::MatmulU8, operands, "prepacked"));
+        samples.push(Sample::new(Op::Prepack(Prepack::MatmulU8), vec![weight()], ""));
+    }
+}
+
+fn convolutions(samples: &mut Vec<Sample>) {
+    let plain = ConvParams::default();
+    let spread = ConvParams {
+        stride: [2, 1, 1],
+        padding: [1, 2, 0],
+        groups: 2,
+        ..plain
+    };
+    let wide = ConvParams {
+        dilation: [2, 3, 1],
+        padding: [2; 3],
+        ..plain
+    };
+    let calls: [(&[usize], &[usize], ConvParams, &str); 9] = [
+        (&[2, 3, 9], &[4, 3, 3], plain, ""),
+        (&[2, 3, 16, 15], &[5, 3, 3, 2], plain, ""),
+        (&[1, 4, 7, 7], &[6, 2, 3, 3], spread, "groups 2"),
+        (&[1, 2, 9, 8], &[3, 2, 3, 3], wide, "dilation"),
+        (&[2, 5, 6, 7], &[13, 5, 1, 1], plain, "pointwise"),
+        (
+            &[2, 5, 6, 7],
+            &[5, 1, 3, 3],
+            ConvParams {
+                groups: 5,
+                padding: [1; 3],
+                ..plain
+            },
+            "depthwise",
+        ),
+        (
+            &[1, 3, 9, 9],
+            &[6, 1, 3, 3],
+            ConvParams {
+                groups: 3,
+                stride: [2; 3],
+                padding: [1; 3],
+                ..plain
+            },
+            "depthwise stride 2",
+        ),
+        (
+            &[1, 2, 4, 3, 5],
+            &[3, 2, 2, 2, 3],
+            ConvParams {
+                padding: [1; 3],
+                ..plain
+            },
+            "padding 1",
+        ),
+        (&[0, 2, 5], &[3, 2, 2], plain, "empty"),
+    ];
+    for (x, weight, params, words) in calls {
+        let call = || Op::ConvU8(Box::new(params));
+        let each = vec![bytes(x), bytes(weight), zero(&[131.0]), bytes(&weight[..1])];
+        samples.push(Sample::new(call(), each, words));
+        let words = format!("{words} zero 128");
+        let all = vec![extremes(x), extremes(weight), zero(&[0.0]), zero(&[128.0])];
+        samples.push(Sample::new(call(), all, words.trim()));
+    }
+}
+
+fn requantizations(samples: &mut Vec<Sample>) {
+    let sums = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-3e4, 3e4));
+    let scale = |count: usize| Operand::drawn(&[count], Fill::Range(1e-4, 8e-3)).of(DType::F32);
+    for (dims, axis) in [
+        (&[5, 70][..], 1),
+        (&[5, 70], 0),
+        (&[2, 3, 4, 7], 1),
+        (&[9], 0),
+        (&[0, 3], 1),
+    ] {
+        let extent = dims[axis];
+        for (scales, bias, words) in [
+            (1, 0, ""),
+            (extent, 1, "bias"),
+            (extent, extent, "bias"),
+            (1, extent, "bias"),
+        ] {
+            let mut operands = vec![sums(dims), scale(scales), byte(&[121.0])];
+            if bias > 0 {
+                operands.push(sums(&[bias]).of(DType::I32));
+            }
+            let words = format!("axis {axis} {words}");
+            samples.push(Sample::new(Op::RequantizeU8 { axis }, operands, words.trim()));
+        }
+    }
+    // Halves, which go to even, and numbers that are cut off.
+    let halves = Fill::Listed(&[1.0, 3.0, 5.0, -1.0, -3.0, 509.0, 511.0, 9e4, -9e4]);
+    let halves = Operand::drawn(&[2, 9], halves);
+    let half = Operand::drawn(&[1], Fill::Listed(&[0.5])).of(DType::F32);
+    samples.push(Sample::new(
+        Op::RequantizeU8 { axis: 1 },
+        vec![halves, half, byte(&[2.0])],
+        "halves",
+    ));
+}
+
+pub(super) fn add(samples: &mut Vec<Sample>) {
+    products(samples);
+    convolutions(samples);
+    requantizations(samples);
+}

@@ -1,0 +1,132 @@
+//! Products of bytes, and what follows them.
+
+use super::integers::{cut, integer_conv};
+use crate::{Backend, BinaryOp, ConvParams, DType, Result, Scalar, Shape, UnaryOp};
+
+/// Numbers from -255 to 255 whose products f32 adds up exactly: as many as there are in 2²⁴.
+const TERMS: usize = (1 << 24) / (255 * 255);
+
+/// The float in which products of bytes are added, and how many of them at a time: f64 holds all sums of fewer than
+/// 2³⁶, f32 a few.
+fn exact<B: Backend>(device: &B::Device) -> (DType, usize) {
+    match B::capabilities(device).dtypes.contains(&DType::F64) {
+        true => (DType::F64, usize::MAX),
+        false => (DType::F32, TERMS),
+    }
+}
+
+/// The sum of parts as i32, one for each stretch of at most `most` of `count` places: exact whole numbers, which wrap
+/// where a cast of floats would stop at the largest.
+fn summed<B: Backend>(
+    count: usize,
+    most: usize,
+    part: impl Fn(usize, usize) -> Result<B::Tensor>,
+) -> Result<B::Tensor> {
+    let (mut total, mut start): (Option<B::Tensor>, usize) = (None, 0);
+    loop {
+        let len = most.min(count - start);
+        // Some devices convolve in ways that round.
+        let y = B::unary(UnaryOp::Round, &part(start, len)?)?;
+        let y = B::cast(&B::cast(&y, DType::I64)?, DType::I32)?;
+        let sum = match &total {
+            None => y,
+            Some(sum) => B::add(sum, &y)?,
+        };
+        start += len;
+        if start >= count {
+            return Ok(sum);
+        }
+        total = Some(sum);
+    }
+}
+
+/// Bytes minus their zero points, which have `dims`.
+fn centred<B: Backend>(x: &B::Tensor, zero: &B::Tensor, dims: &[usize], dtype: DType) -> Result<B::Tensor> {
+    let zero = B::reshape(&B::cast(zero, dtype)?, Shape::new(dims)?)?;
+    B::sub(&B::cast(x, dtype)?, &zero)
+}
+
+/// See [`Backend::matmul_u8`].
+pub(super) fn matmul_u8<B: Backend>(
+    a: &B::Tensor,
+    b: &B::Tensor,
+    zero_a: &B::Tensor,
+    zero_b: &B::Tensor,
+) -> Result<B::Tensor> {
+    let (dtype, most) = exact::<B>(&B::device(a));
+    let a = centred::<B>(a, zero_a, &[B::shape(zero_a).numel(), 1], dtype)?;
+    let b = centred::<B>(b, zero_b, &[B::shape(zero_b).numel()], dtype)?;
+    let (p, q) = (B::shape(&a).rank(), B::shape(&b).rank());
+    summed::<B>(B::shape(&a)[p - 1], most, |start, len| {
+        B::matmul(&cut::<B>(&a, p - 1, start, len)?, &cut::<B>(&b, q - 2, start, len)?)
+    })
+}
+
+/// See [`Backend::conv_u8`].
+pub(super) fn conv_u8<B: Backend>(
+    x: &B::Tensor,
+    weight: &B::Tensor,
+    zero_x: &B::Tensor,
+    zero_weight: &B::Tensor,
+    params: &ConvParams,
+) -> Result<B::Tensor> {
+    let kernel = B::shape(weight);
+    let (channels, taps) = (kernel[1], kernel[2..].iter().product::<usize>().max(1));
+    let (dtype, most) = exact::<B>(&B::device(x));
+    // As many channels at a time as make so many products.
+    let most = most / taps;
+    let whole = channels <= most;
+    let dtype = if whole || (params.groups == 1 && most > 0) {
+        dtype
+    } else {
+        DType::I32
+    };
+    let mut dims = vec![1; kernel.rank()];
+    let x = centred::<B>(x, zero_x, &dims, dtype)?;
+    dims[0] = B::shape(zero_weight).numel();
+    let weight = centred::<B>(weight, zero_weight, &dims, dtype)?;
+    if dtype.is_int() {
+        return integer_conv::<B>(&x, &weight, params);
+    }
+    summed::<B>(channels, most, |start, len| {
+        let part = |x: &B::Tensor| {
+            if whole {
+                Ok(x.clone())
+            } else {
+                cut::<B>(x, 1, start, len)
+            }
+        };
+        B::conv(&part(&x)?, &part(&weight)?, None, None, None, params)
+    })
+}
+
+/// See [`Backend::requantize_u8`].
+pub(super) fn requantize_u8<B: Backend>(
+    x: &B::Tensor,
+    scale: &B::Tensor,
+    zero: &B::Tensor,
+    bias: Option<&B::Tensor>,
+    axis: usize,
+) -> Result<B::Tensor> {
+    let spread = |y: &B::Tensor| {
+        let mut dims = vec![1; B::shape(x).rank()];
+        if let Some(extent) = dims.get_mut(axis) {
+            *extent = B::shape(y).numel();
+        }
+        B::reshape(y, Shape::new(&dims)?)
+    };
+    let x = match bias {
+        Some(bias) => B::add(x, &spread(bias)?)?,
+        None => x.clone(),
+    };
+    // That of the scale is f32, except where results are judged by wider ones.
+    let dtype = B::dtype(scale);
+    let y = B::mul(&B::cast(&x, dtype)?, &spread(scale)?)?;
+    let y = B::unary(UnaryOp::Round, &y)?;
+    let y = B::add(&y, &B::cast(&spread(zero)?, dtype)?)?;
+    let y = B::binary_scalar(BinaryOp::Maximum, &y, Scalar::Float(0.0), false)?;
+    B::cast(
+        &B::binary_scalar(BinaryOp::Minimum, &y, Scalar::Float(255.0), false)?,
+        DType::U8,
+    )
+}
