@@ -45,7 +45,7 @@ fn trees_that_are_wrong() {
                 tree,
                 x(),
                 stump(vec![ints("nodes_featureids", &[-1, 0, 0])]),
-                "-1 is no extent",
+                "there is no feature -1",
             ),
             (
                 tree,
