@@ -185,6 +185,15 @@ fn classical_nodes_that_are_wrong() {
                 "SVMClassifier",
                 x(),
                 vec![
+                    ints("vectors_per_class", &[i64::MAX; 3]),
+                    ints("classlabels_ints", &[0, 1, 2]),
+                ],
+                "support_vectors has 0",
+            ),
+            (
+                "SVMClassifier",
+                x(),
+                vec![
                     ints("vectors_per_class", &[1, 1]),
                     ints("classlabels_ints", &[0, 1]),
                     floats("rho", &[]),
