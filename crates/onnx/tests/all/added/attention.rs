@@ -50,6 +50,18 @@ fn attention_that_is_wrong() {
             ),
             (
                 "Attention",
+                vec![x(), w(), b()],
+                vec![heads(2), ints("qkv_hidden_sizes", &[i64::MAX; 3])],
+                "24 features are not parts of",
+            ),
+            (
+                "GroupQueryAttention",
+                vec![x(), None, None, None, None, ones(2i32, &[1]), ones(3i32, &[])],
+                vec![heads(i64::MAX), int("kv_num_heads", i64::MAX)],
+                "cannot be split into",
+            ),
+            (
+                "Attention",
                 vec![x(), w(), b(), None, ones(1f32, &[2, 2])],
                 vec![heads(2)],
                 "a past of shape [2, 2]",

@@ -45,7 +45,7 @@ fn trees_that_are_wrong() {
                 tree,
                 x(),
                 stump(vec![ints("nodes_featureids", &[-1, 0, 0])]),
-                "-1 is no extent",
+                "there is no feature -1",
             ),
             (
                 tree,
@@ -179,6 +179,15 @@ fn classical_nodes_that_are_wrong() {
                 "SVMRegressor",
                 x(),
                 vec![int("n_supports", 2), floats("coefficients", &[1.0; 2])],
+                "support_vectors has 0",
+            ),
+            (
+                "SVMClassifier",
+                x(),
+                vec![
+                    ints("vectors_per_class", &[i64::MAX; 3]),
+                    ints("classlabels_ints", &[0, 1, 2]),
+                ],
                 "support_vectors has 0",
             ),
             (

@@ -60,7 +60,7 @@ fn projected(c: &Call<'_>, qkv: &Tensor, mask: usize, past: usize, bias: Option<
         Some(list) => sizes(list)?.to_vec(),
         None => vec![all / 3; 3],
     };
-    if parts.len() != 3 || parts.iter().sum::<usize>() != all {
+    if parts.len() != 3 || parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part)) != all {
         return Err(Error::shape(format!("{all} features are not parts of {parts:?}")));
     }
     let part = |i: usize| split_heads(&qkv.narrow(2, parts[..i].iter().sum(), parts[i])?, heads);

@@ -178,7 +178,7 @@ fn split(c: &Call<'_>, count: usize, shared: usize) -> Result<[Tensor; 3]> {
         }
         return Ok([apart(&query, count)?, apart(&key, shared)?, apart(&value, shared)?]);
     }
-    let all = split_heads(&query, count + 2 * shared)?.permute([0, 2, 1, 3])?;
+    let all = split_heads(&query, count.saturating_add(shared.saturating_mul(2)))?.permute([0, 2, 1, 3])?;
     Ok([
         all.narrow(2, 0, count)?,
         all.narrow(2, count, shared)?,

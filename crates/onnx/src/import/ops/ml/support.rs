@@ -115,7 +115,7 @@ struct Pairs {
 
 impl Pairs {
     fn read(c: &Call<'_>, x: &Tensor, counts: &[usize]) -> Result<Self> {
-        let (classes, vectors) = (counts.len(), counts.iter().sum::<usize>());
+        let (classes, vectors) = (counts.len(), counts.iter().copied().fold(0, usize::saturating_add));
         let products = kernel(c, x, &matrix(c, "support_vectors", vectors, x.shape()[1])?)?;
         let coefficients = matrix(c, "coefficients", classes - 1, vectors)?;
         let rho = c.float_list("rho")?.unwrap_or(&[]);

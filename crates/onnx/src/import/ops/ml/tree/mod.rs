@@ -26,18 +26,19 @@ enum Mode {
     Eq,
     Neq,
     /// Whether it is one of some values: those of this number.
-    Member(usize),
+    Member(u32),
 }
 
 /// Where a branch leads.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Next {
-    Branch(usize),
-    Leaf(usize),
+    Branch(u32),
+    Leaf(u32),
 }
 
+/// Small, since a walk waits for memory.
 struct Branch {
-    feature: usize,
+    feature: u32,
     mode: Mode,
     value: f64,
     /// Whether NaN takes the branch of what is true.
@@ -58,8 +59,12 @@ enum Aggregate {
 /// Trees as their attributes say.
 pub(crate) struct Forest {
     branches: Vec<Branch>,
-    /// The targets of each leaf with their weights.
-    leaves: Vec<Vec<(usize, f64)>>,
+    /// Where the weights of each leaf begin and end.
+    leaves: Vec<(u32, u32)>,
+    /// Targets and weights.
+    weights: Vec<(u32, f64)>,
+    /// How many features a row has at least.
+    features: usize,
     sets: Vec<Vec<f64>>,
     roots: Vec<Next>,
     targets: usize,
@@ -93,15 +98,18 @@ impl Forest {
         }
     }
 
-    /// The leaf that a row ends at. No circle is possible: reading looks for them.
-    fn leaf(&self, root: Next, row: &[f64]) -> usize {
+    /// What the leaf that a row ends at says. No circle is possible: reading looks for them.
+    fn leaf(&self, root: Next, row: &[f64]) -> &[(u32, f64)] {
         let mut at = root;
         loop {
             match at {
-                Next::Leaf(leaf) => return leaf,
+                Next::Leaf(leaf) => {
+                    let (start, end) = self.leaves[leaf as usize];
+                    return &self.weights[start as usize..end as usize];
+                }
                 Next::Branch(i) => {
-                    let branch = &self.branches[i];
-                    let x = row[branch.feature];
+                    let branch = &self.branches[i as usize];
+                    let x = row[branch.feature as usize];
                     let holds = match branch.mode {
                         _ if x.is_nan() && branch.missing => true,
                         Mode::Leq => x <= branch.value,
@@ -110,7 +118,7 @@ impl Forest {
                         Mode::Gt => x > branch.value,
                         Mode::Eq => x == branch.value,
                         Mode::Neq => x != branch.value,
-                        Mode::Member(set) => self.sets[set].contains(&x),
+                        Mode::Member(set) => self.sets[set as usize].contains(&x),
                     };
                     at = if holds { branch.yes } else { branch.no };
                 }
@@ -125,19 +133,16 @@ impl Forest {
         }
     }
 
-    /// What all leaves of a row say of each target.
-    fn scores(&self, row: &[f64], scores: &mut [Score]) {
-        scores.fill(None);
-        for &root in &self.roots {
-            for &(target, weight) in &self.leaves[self.leaf(root, row)] {
-                let score = &mut scores[target];
-                *score = Some(match (*score, self.aggregate) {
-                    (None, _) => weight,
-                    (Some(so_far), Aggregate::Sum | Aggregate::Average) => self.sum(so_far, weight),
-                    (Some(so_far), Aggregate::Min) => so_far.min(weight),
-                    (Some(so_far), Aggregate::Max) => so_far.max(weight),
-                });
-            }
+    /// What a tree says of a row is added to the scores.
+    fn add(&self, root: Next, row: &[f64], scores: &mut [Score]) {
+        for &(target, weight) in self.leaf(root, row) {
+            let score = &mut scores[target as usize];
+            *score = Some(match (*score, self.aggregate) {
+                (None, _) => weight,
+                (Some(so_far), Aggregate::Sum | Aggregate::Average) => self.sum(so_far, weight),
+                (Some(so_far), Aggregate::Min) => so_far.min(weight),
+                (Some(so_far), Aggregate::Max) => so_far.max(weight),
+            });
         }
     }
 
@@ -149,21 +154,23 @@ impl Forest {
             [count, features] => (count, features),
             _ => return Err(Error::shape(format!("{shape} is not [F] or [N, F]"))),
         };
-        let needed = self.branches.iter().map(|branch| branch.feature + 1).max().unwrap_or(0);
+        let needed = self.features;
         if features < needed {
             return Err(Error::shape(format!(
                 "{features} features of {needed} that the trees look at"
             )));
         }
-        c.reserve(&[count, self.targets], DType::F64)?;
         let values = c.floats(0)?;
-        let mut scores = c.list(self.targets)?;
-        scores.resize(self.targets, None);
-        for row in 0..count {
+        let mut scores: Vec<Score> = c.list(count.saturating_mul(self.targets))?;
+        scores.resize(count * self.targets, None);
+        // Tree by tree, since one of them fits the caches.
+        for &root in &self.roots {
             c.limits.step()?;
-            self.scores(&values[row * features..][..features], &mut scores);
-            each(&mut scores);
+            for (row, scores) in scores.chunks_exact_mut(self.targets).enumerate() {
+                self.add(root, &values[row * features..][..features], scores);
+            }
         }
+        scores.chunks_exact_mut(self.targets).for_each(&mut each);
         Ok(count)
     }
 

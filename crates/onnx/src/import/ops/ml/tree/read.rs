@@ -7,7 +7,7 @@ use polygrad_core::{DType, Error, Result};
 use super::super::scores::Transform;
 use super::{Aggregate, Branch, Forest, Mode, Next};
 use crate::graph::malformed;
-use crate::import::call::{Call, sizes};
+use crate::import::call::Call;
 
 /// Real numbers of an attribute: a list, or a tensor.
 fn reals(c: &Call<'_>, name: &str) -> Result<Vec<f64>> {
@@ -81,8 +81,8 @@ impl Forest {
         let mut forest = Self::by_node_ids(c, "class", count, Aggregate::Sum)?;
         let classes: HashSet<i64> = ints(c, "class_ids")?.iter().copied().collect();
         if count == 2 && classes.len() == 1 {
-            let mut weights = forest.leaves.iter().flatten();
-            let class = weights.clone().next().map_or(0, |&(class, _)| class);
+            let mut weights = forest.weights.iter();
+            let class = forest.weights.first().map_or(0, |&(class, _)| class as usize);
             forest.binary = Some((class, weights.all(|&(_, weight)| weight >= 0.0)));
         }
         Ok(forest)
@@ -110,20 +110,17 @@ impl Forest {
         let mut places = HashMap::with_capacity(ids.len());
         for i in 0..ids.len() {
             let place = if modes[i] == "LEAF" {
-                forest
-                    .leaves
-                    .push(weights.remove(&(trees[i], ids[i])).unwrap_or_default());
-                Next::Leaf(forest.leaves.len() - 1)
+                forest.add_leaf(weights.remove(&(trees[i], ids[i])).unwrap_or_default())
             } else {
                 forest.branches.push(Branch {
-                    feature: sizes(&features[i..=i])?[0],
+                    feature: feature(features[i])?,
                     mode: mode(&modes[i])?,
                     value: values[i],
                     missing: missing.get(i).is_some_and(|&flag| flag != 0),
                     yes: Next::Leaf(0),
                     no: Next::Leaf(0),
                 });
-                Next::Branch(forest.branches.len() - 1)
+                Next::Branch(forest.branches.len() as u32 - 1)
             };
             if places.insert((trees[i], ids[i]), place).is_some() {
                 return Err(malformed(format!(
@@ -143,7 +140,8 @@ impl Forest {
                 reached.insert((trees[i], id));
                 Ok::<_, Error>(next)
             };
-            (forest.branches[at].yes, forest.branches[at].no) = (find(yes[i])?, find(no[i])?);
+            let branch = &mut forest.branches[at as usize];
+            (branch.yes, branch.no) = (find(yes[i])?, find(no[i])?);
         }
         let root = |i: &usize| !reached.contains(&(trees[*i], ids[*i]));
         forest.roots = (0..ids.len())
@@ -160,6 +158,8 @@ impl Forest {
         Self {
             branches: Vec::new(),
             leaves: Vec::new(),
+            weights: Vec::new(),
+            features: 0,
             sets: Vec::new(),
             roots: Vec::new(),
             targets,
@@ -171,8 +171,18 @@ impl Forest {
         }
     }
 
+    fn add_leaf(&mut self, weights: Vec<(usize, f64)>) -> Next {
+        let start = self.weights.len() as u32;
+        let narrow = weights.into_iter().map(|(target, weight)| (target as u32, weight));
+        self.weights.extend(narrow);
+        self.leaves.push((start, self.weights.len() as u32));
+        Next::Leaf(self.leaves.len() as u32 - 1)
+    }
+
     /// Fails unless each walk ends, and base values fit.
-    fn checked(self) -> Result<Self> {
+    fn checked(mut self) -> Result<Self> {
+        let features = self.branches.iter().map(|branch| branch.feature as usize + 1);
+        self.features = features.max().unwrap_or(0);
         if ![0, 1, self.targets].contains(&self.base.len()) {
             return Err(malformed(format!(
                 "{} base values for {} targets",
@@ -188,10 +198,10 @@ impl Forest {
         let mut open: Vec<usize> = Vec::new();
         let mut enter = |next: Next, open: &mut Vec<usize>| match next {
             Next::Leaf(_) => Ok(()),
-            Next::Branch(i) if entered[i] => Err(malformed("two branches lead to the same node")),
+            Next::Branch(i) if entered[i as usize] => Err(malformed("two branches lead to the same node")),
             Next::Branch(i) => {
-                entered[i] = true;
-                open.push(i);
+                entered[i as usize] = true;
+                open.push(i as usize);
                 Ok(())
             }
         };
@@ -229,7 +239,7 @@ impl Forest {
         for (&id, &weight) in ids.iter().zip(&weights) {
             let target = usize::try_from(id).ok().filter(|&target| target < targets);
             let target = target.ok_or_else(|| malformed(format!("a leaf speaks for target {id} of {targets}")))?;
-            forest.leaves.push(vec![(target, weight)]);
+            forest.add_leaf(vec![(target, weight)]);
         }
         forest.branches = branches(c, forest.leaves.len(), forest.sets.len())?;
         let count = forest.branches.len();
@@ -251,8 +261,12 @@ fn mode(name: &str) -> Result<Mode> {
     })
 }
 
-fn place(number: i64, count: usize) -> Result<usize> {
-    let found = usize::try_from(number).ok().filter(|&place| place < count);
+fn feature(number: i64) -> Result<u32> {
+    u32::try_from(number).map_err(|_| malformed(format!("there is no feature {number}")))
+}
+
+fn place(number: i64, count: usize) -> Result<u32> {
+    let found = u32::try_from(number).ok().filter(|&place| (place as usize) < count);
     found.ok_or_else(|| malformed(format!("there is no node {number} of {count}")))
 }
 
@@ -300,7 +314,7 @@ fn branches(c: &Call<'_>, leaves: usize, sets: usize) -> Result<Vec<Branch>> {
                 5 => Mode::Neq,
                 6 if members < sets => {
                     members += 1;
-                    Mode::Member(members - 1)
+                    Mode::Member(members as u32 - 1)
                 }
                 6 => {
                     return Err(malformed(
@@ -310,7 +324,7 @@ fn branches(c: &Call<'_>, leaves: usize, sets: usize) -> Result<Vec<Branch>> {
                 other => return Err(malformed(format!("nodes have no mode {other}"))),
             };
             Ok(Branch {
-                feature: sizes(&features[i..=i])?[0],
+                feature: feature(features[i])?,
                 mode,
                 value: splits[i],
                 missing: missing.get(i).is_some_and(|&flag| flag != 0),
