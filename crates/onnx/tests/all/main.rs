@@ -3,6 +3,7 @@
 
 #[cfg(feature = "ort")]
 mod beside;
+mod bytes;
 mod engines;
 mod exact;
 mod fusion;
