@@ -73,7 +73,7 @@ impl Convolution<'_> {
         let weight = Mat::new(self.weight.as_ptr(), k.cast_signed(), 1);
         // SAFETY: the matrix is the weight, which outlives it.
         let left = unsafe {
-            let rows = (g.groups * g.outputs, k);
+            let rows = (g.groups, g.outputs, k);
             Left::new(device, way, rows, weight, self.zero_weight, (Signed::A, zeros))?
         };
         let width = (STRIP / k.max(1)).next_multiple_of(way.columns()).min(places);
@@ -99,7 +99,7 @@ impl Convolution<'_> {
                 Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
             };
             let strip = Strip {
-                rows: (group * g.outputs, (group + 1) * g.outputs),
+                part: group,
                 columns: (k, count),
                 b,
                 zeros,

@@ -20,6 +20,7 @@ mod options;
 mod outputs;
 mod plan;
 mod planner;
+mod qdq;
 mod replay;
 mod rows;
 mod run;

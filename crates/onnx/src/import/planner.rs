@@ -11,6 +11,7 @@ use super::limits::Limits;
 use super::memo;
 use super::ops;
 use super::plan::{Action, Plan, Step};
+use super::qdq;
 use super::run::{call_step, in_step};
 use super::value::Value;
 use super::workspace::WorkspacePool;
@@ -48,9 +49,14 @@ impl Planner<'_> {
                 .map_err(|e| e.in_module(format!("initializer {name:?}")))?;
             constants.insert(initializer.value.index(), value);
         }
-        let needed = needed(body);
-        let mut steps = Vec::with_capacity(body.nodes.len());
-        for (node, _) in body.nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
+        let products = match self.fuse {
+            true => qdq::products(body, |name| self.parameters.contains_key(name)),
+            false => None,
+        };
+        let nodes = products.as_deref().unwrap_or(&body.nodes);
+        let needed = needed(body, nodes);
+        let mut steps = Vec::with_capacity(nodes.len());
+        for (node, _) in nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
             let in_node = |e| in_step(e, node);
             let step = self.step(node).map_err(in_node)?;
             if self.fold && self.fold(&step, &mut constants).map_err(in_node)? {
@@ -195,11 +201,11 @@ fn stays(step: &Step) -> bool {
     own || inner.into_iter().any(stays)
 }
 
-/// Which nodes lead to an output.
-pub(super) fn needed(body: &Body) -> Vec<bool> {
+/// Which nodes, those of a body or what was made of them, lead to an output.
+pub(super) fn needed(body: &Body, nodes: &[Node]) -> Vec<bool> {
     let mut wanted: HashSet<ValueId> = body.outputs.iter().copied().collect();
-    let mut needed = vec![false; body.nodes.len()];
-    for (i, node) in body.nodes.iter().enumerate().rev() {
+    let mut needed = vec![false; nodes.len()];
+    for (i, node) in nodes.iter().enumerate().rev() {
         if !node.outputs.iter().flatten().any(|id| wanted.contains(id)) {
             continue;
         }

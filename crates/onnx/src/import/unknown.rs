@@ -47,7 +47,12 @@ pub(super) fn unknown_ops(body: &Body) -> Option<String> {
 }
 
 fn collect<'a>(body: &'a Body, found: &mut Vec<Unknown<'a>>) {
-    for (node, _) in body.nodes.iter().zip(needed(body)).filter(|(_, needed)| *needed) {
+    for (node, _) in body
+        .nodes
+        .iter()
+        .zip(needed(body, &body.nodes))
+        .filter(|(_, needed)| *needed)
+    {
         if ops::row(&node.domain, &node.op_type).is_none() {
             match found
                 .iter_mut()

@@ -4,6 +4,7 @@
 mod added;
 #[cfg(feature = "ort")]
 mod beside;
+mod bytes;
 mod engines;
 mod exact;
 mod fusion;

@@ -118,6 +118,17 @@ impl Way {
         }
     }
 
+    /// Rows of a tile.
+    pub(super) fn rows(self) -> usize {
+        match self {
+            Self::Portable => Portable::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni => 6,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => 12,
+        }
+    }
+
     /// Numbers in a word.
     pub(super) fn group(self) -> usize {
         match self {

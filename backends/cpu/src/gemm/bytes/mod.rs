@@ -20,7 +20,7 @@ mod tile;
 use polygrad_core::Result;
 
 pub(crate) use self::dot::Way;
-use self::pack::{Bytes, PackPanels, PackRow, lies_in_words, row_sum};
+use self::pack::{Bytes, PackPanels, PackTile, row_sum};
 use self::tile::{Rows, Terms};
 use super::{Dims, Mat};
 use crate::CpuDevice;
@@ -66,20 +66,17 @@ impl Numbers {
     }
 }
 
-/// A as words, and what its rows bring to the [terms](Terms).
+/// A as words, in tiles of rows, and what its rows bring to the [terms](Terms).
 pub(crate) struct Left {
     way: Way,
-    /// Keeps the words, where A does not lie in them.
-    _words: Option<Buffer>,
-    ptr: *const u8,
-    /// Bytes from row to row.
-    row: usize,
+    words: Buffer,
+    /// Rows of each part: tiles do not reach from one part into the next.
+    rows: usize,
+    /// Words from group to group of a tile.
+    step: usize,
     signed: bool,
     terms: [Option<Numbers>; 2],
 }
-
-// SAFETY: what it points to is only read.
-unsafe impl Sync for Left {}
 
 /// Which operand the instructions take as signed. The other one's zero points cost nothing where those of this one are
 /// 128, as they are of i8 that is symmetric about 0.
@@ -107,46 +104,41 @@ impl Signed {
 }
 
 impl Left {
-    /// A, `m` rows of `k`, for products with a B whose zero points are `other`.
+    /// A, `parts` times `rows` rows of `k`, for products with a B whose zero points are `other`.
     ///
     /// # Safety
-    /// A must be readable, as long as this lives.
+    /// A must be readable.
     ///
     /// # Errors
     /// When memory runs out.
     pub(crate) unsafe fn new(
         device: CpuDevice,
         way: Way,
-        (m, k): (usize, usize),
+        (parts, rows, k): (usize, usize, usize),
         a: Mat<u8>,
         zeros: Zeros<'_>,
         (signed, other): (Signed, Zeros<'_>),
     ) -> Result<Self> {
         let (bytes, _) = signed.bytes();
-        let groups = k.div_ceil(way.group());
-        let words = if lies_in_words(way, a, k, bytes) {
-            None
-        } else {
-            let buffer = Buffer::alloc((m * groups * 4).max(1))?;
-            let to = Pointer(buffer.as_ptr().cast::<u32>());
-            device.each(m, k as f32 * 0.1, |row| {
-                way.run(PackRow {
-                    from: a,
-                    k,
-                    row,
-                    bytes,
-                    to: to.at(row * groups),
-                });
+        let (groups, step) = (k.div_ceil(way.group()), way.rows().min(rows));
+        let tiles = rows.div_ceil(way.rows());
+        let words = Buffer::alloc((parts * tiles * step * groups * 4).max(1))?;
+        let to = Pointer(words.as_ptr().cast::<u32>());
+        device.each(parts * tiles, (k * step) as f32 * 0.1, |tile| {
+            let first = tile % tiles * way.rows();
+            way.run(PackTile {
+                from: a,
+                k,
+                rows: (tile / tiles * rows + first, way.rows().min(rows - first)),
+                step,
+                bytes,
+                to: to.at(tile * step * groups),
             });
-            Some(buffer)
-        };
-        let (ptr, row) = match &words {
-            Some(words) => (words.as_ptr().cast_const(), groups * 4),
-            None => (a.ptr, a.rows.cast_unsigned()),
-        };
+        });
         let sum = |row: usize| row_sum(a, row, k, bytes);
         let [first, second] = signed.needs(zeros, other);
-        let term = |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(m, value)).transpose();
+        let term =
+            |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(parts * rows, value)).transpose();
         let terms = match signed {
             Signed::A => [term(first, &|i| 128 - zeros.get(i))?, term(second, &sum)?],
             Signed::B => [
@@ -156,9 +148,9 @@ impl Left {
         };
         Ok(Self {
             way,
-            _words: words,
-            ptr,
-            row,
+            words,
+            rows,
+            step,
             signed: signed == Signed::A,
             terms,
         })
@@ -300,7 +292,7 @@ impl Product<'_> {
         // SAFETY: the operands by the caller.
         let (left, panels) = unsafe {
             let other = (Signed::B, self.zero_b);
-            let left = Left::new(device, way, (m, k), self.a, self.zero_a, other)?;
+            let left = Left::new(device, way, (1, m, k), self.a, self.zero_a, other)?;
             let panels = match kept {
                 Some(panels) => panels,
                 None => {
@@ -316,7 +308,8 @@ impl Product<'_> {
             columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
         };
         let threads = device.threads();
-        let (bands, width) = (m.div_ceil(BAND), way.columns());
+        let (tiles, width) = (m.div_ceil(way.rows()), way.columns());
+        let bands = m.div_ceil(BAND);
         let count = n.div_ceil(width);
         let wanted = if threads == 1 { 1 } else { 2 * threads };
         let parts = wanted.div_ceil(bands).min(count);
@@ -325,23 +318,20 @@ impl Product<'_> {
         let ns = (m * n * k) as f32 * way.cost() / (bands * parts) as f32;
         device.each(bands * parts, ns, |task| {
             let (band, part) = (task / parts, task % parts);
-            // Even numbers of rows, as in tiles.
-            let start = |band: usize| m.min(band * m.div_ceil(2) / bands * 2);
-            let rows = (start(band), start(band + 1));
+            let tiles = (band * tiles / bands, (band + 1) * tiles / bands);
             for panel in (part * each)..((part + 1) * each).min(count) {
                 let column = panel * width;
                 let columns = (column, width.min(n - column));
-                left.times(rows, panels, columns, terms, to.at(rows.0 * n + column), n);
+                left.times(0, tiles, panels, columns, terms, to.at(column), n);
             }
         });
         Ok(())
     }
 }
 
-/// Columns that some rows of a [`Left`] are multiplied with, once.
+/// Columns that a part of a [`Left`] is multiplied with, once.
 pub(crate) struct Strip<'a> {
-    /// The first row and one past the last.
-    pub(crate) rows: (usize, usize),
+    pub(crate) part: usize,
     /// Rows and columns of B.
     pub(crate) columns: (usize, usize),
     pub(crate) b: Mat<u8>,
@@ -369,18 +359,27 @@ impl Left {
             rows: self.terms(),
             columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
         };
-        let width = self.way.columns();
+        let (width, tiles) = (self.way.columns(), self.rows.div_ceil(self.way.rows()));
         for column in (0..n).step_by(width) {
             let columns = (column, width.min(n - column));
-            self.times(strip.rows, &panels, columns, terms, to.wrapping_add(column), to_row);
+            self.times(
+                strip.part,
+                (0, tiles),
+                &panels,
+                columns,
+                terms,
+                to.wrapping_add(column),
+                to_row,
+            );
         }
         Ok(())
     }
 
-    /// Some rows times some columns, which begin with a panel and are at most one, written to rows that are `to_row`
-    /// apart.
+    /// Some tiles of a part times some columns, which begin with a panel and are at most one; `to` is where the part's
+    /// first row is written, whose rows are `to_row` apart.
     fn times(
         &self,
+        part: usize,
         (first, end): (usize, usize),
         panels: &Panels,
         (column, n): (usize, usize),
@@ -389,11 +388,18 @@ impl Left {
         to_row: usize,
     ) {
         let groups = panels.k.div_ceil(self.way.group());
+        let tile = part * self.rows.div_ceil(self.way.rows()) + first;
+        let row = first * self.way.rows();
         self.way.run(Rows {
-            rows: end - first,
+            rows: (end * self.way.rows()).min(self.rows) - row,
             groups,
-            a: self.ptr.wrapping_add(first * self.row),
-            a_row: self.row,
+            a: self
+                .words
+                .as_ptr()
+                .cast_const()
+                .cast::<u32>()
+                .wrapping_add(tile * self.step * groups),
+            step: self.step,
             signed_rows: self.signed,
             b: panels
                 .words
@@ -401,10 +407,10 @@ impl Left {
                 .cast_const()
                 .cast::<u32>()
                 .wrapping_add(column * groups),
-            to,
+            to: to.wrapping_add(row * to_row),
             to_row,
             n,
-            terms: terms.at(first, column),
+            terms: terms.at(part * self.rows + row, column),
         });
     }
 }

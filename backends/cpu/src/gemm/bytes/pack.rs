@@ -1,6 +1,6 @@
 //! How operands are brought into words.
 
-use super::dot::{Dot, NV, Way, Work};
+use super::dot::{Dot, NV, Work};
 use crate::gemm::Mat;
 
 /// The sign bit of a byte: a number minus 128 as i8 is the number with it turned.
@@ -163,16 +163,19 @@ impl PackPanels {
     }
 }
 
-/// Packs rows of a matrix of `k` columns: the words of a row one after another.
-pub(super) struct PackRow {
+/// Packs a tile of rows of a matrix of `k` columns: for each group of columns a word of each row.
+pub(super) struct PackTile {
     pub(super) from: Mat<u8>,
     pub(super) k: usize,
-    pub(super) row: usize,
+    /// The first row, and how many.
+    pub(super) rows: (usize, usize),
+    /// Words from group to group.
+    pub(super) step: usize,
     pub(super) bytes: Bytes,
     pub(super) to: *mut u32,
 }
 
-impl Work for PackRow {
+impl Work for PackTile {
     type Out = ();
 
     #[inline(always)]
@@ -188,26 +191,32 @@ impl Work for PackRow {
     }
 }
 
-impl PackRow {
+impl PackTile {
     /// # Safety
-    /// The matrix must have the row, `to` room for its words.
+    /// The matrix must have the rows, `to` room for their words.
     #[inline(always)]
     unsafe fn pack<const G: usize>(&self) {
         let zero = self.bytes.offset() as u8;
-        for group in 0..self.k.div_ceil(G) {
-            let column = group * G;
-            let numbers: [u8; G] = if self.from.cols == 1 && column + G <= self.k {
-                // SAFETY: the row has the columns.
-                unsafe { self.from.at(self.row, column).cast::<[u8; G]>().read() }
-            } else {
-                std::array::from_fn(|i| match column + i < self.k {
+        let (first, rows) = self.rows;
+        let whole = if self.from.cols == 1 { self.k / G } else { 0 };
+        for i in 0..rows {
+            let (from, to) = (self.from.at(first + i, 0), self.to.wrapping_add(i));
+            for group in 0..whole {
+                // SAFETY: the row has the columns, and `to` the word.
+                unsafe {
+                    let numbers = from.add(group * G).cast::<[u8; G]>().read();
+                    to.add(group * self.step).write(self.bytes.word(numbers));
+                }
+            }
+            for group in whole..self.k.div_ceil(G) {
+                let numbers: [u8; G] = std::array::from_fn(|part| match group * G + part < self.k {
                     // SAFETY: as above.
-                    true => unsafe { self.from.at(self.row, column + i).read() },
+                    true => unsafe { self.from.at(first + i, group * G + part).read() },
                     false => zero,
-                })
-            };
-            // SAFETY: by the caller.
-            unsafe { self.to.add(group).write(self.bytes.word(numbers)) };
+                });
+                // SAFETY: as above.
+                unsafe { to.add(group * self.step).write(self.bytes.word(numbers)) };
+            }
         }
     }
 }
@@ -229,9 +238,4 @@ pub(super) fn row_sum(from: Mat<u8>, row: usize, k: usize, bytes: Bytes) -> i32 
         }
     }
     sum.wrapping_sub((k as i32).wrapping_mul(bytes.offset()))
-}
-
-/// Whether rows of a matrix can be read as words where they lie.
-pub(super) fn lies_in_words(way: Way, from: Mat<u8>, k: usize, bytes: Bytes) -> bool {
-    way.group() == 4 && from.cols == 1 && k.is_multiple_of(4) && bytes == Bytes::Unsigned
 }

@@ -5,10 +5,6 @@
 )]
 
 use super::dot::{Dot, NV, Work};
-use crate::gemm::packed::tiles;
-
-/// Groups of a pass of the innermost loop.
-const UNROLL: usize = 4;
 
 /// Two products of a factor for each row with one for each column, which are added to the result: what the zero points
 /// and the offset of the signed operand come to. A pair that is all zeros is null.
@@ -36,14 +32,16 @@ impl Terms {
     }
 }
 
-/// Rows of words times a panel.
+/// Tiles of rows times a panel.
 pub(super) struct Rows {
+    /// How many rows there are; tiles have [`Dot::ROWS`], but for the last.
     pub(super) rows: usize,
     /// Words along `k`.
     pub(super) groups: usize,
-    /// The words of a row follow each other; rows are `a_row` bytes apart.
-    pub(super) a: *const u8,
-    pub(super) a_row: usize,
+    /// Tile by tile, and in a tile group by group, a word of each row, `step` words apart from group to group. One
+    /// address for all rows of a tile is what the compiler turns into the loop that is meant.
+    pub(super) a: *const u32,
+    pub(super) step: usize,
     /// Whether the rows hold the signed numbers, and not the panel.
     pub(super) signed_rows: bool,
     pub(super) b: *const u32,
@@ -59,13 +57,14 @@ impl Work for Rows {
 
     #[inline(always)]
     fn run<D: Dot>(self, d: D) {
-        let (count, first) = tiles(self.rows, D::ROWS);
-        for tile in 0..count {
-            let mut row = first(tile);
-            let end = first(tile + 1);
-            while row < end {
+        for tile in 0..self.rows.div_ceil(D::ROWS) {
+            let start = tile * D::ROWS;
+            let rows = D::ROWS.min(self.rows - start);
+            let mut done = 0;
+            while done < rows {
+                let a = self.a.wrapping_add(tile * self.step * self.groups + done);
                 // SAFETY: whoever makes the work answers for its operands.
-                row += unsafe { self.some(d, row, end - row) };
+                done += unsafe { self.some(d, a, start + done, rows - done) };
             }
         }
     }
@@ -77,7 +76,7 @@ impl Rows {
     /// # Safety
     /// The operands must have the rows, the groups and the columns.
     #[inline(always)]
-    unsafe fn some<D: Dot>(&self, d: D, row: usize, rows: usize) -> usize {
+    unsafe fn some<D: Dot>(&self, d: D, a: *const u32, row: usize, rows: usize) -> usize {
         macro_rules! sizes {
             ($($rows:literal)*) => {
                 // The largest that is not too large.
@@ -86,9 +85,9 @@ impl Rows {
                         // SAFETY: passed on.
                         unsafe {
                             if self.signed_rows {
-                                self.tile::<D, $rows, true>(d, row);
+                                self.tile::<D, $rows, true>(d, a, row);
                             } else {
-                                self.tile::<D, $rows, false>(d, row);
+                                self.tile::<D, $rows, false>(d, a, row);
                             }
                         }
                         return $rows;
@@ -96,56 +95,31 @@ impl Rows {
                 )*
             };
         }
-        sizes!(12 10 8 6 4 2 1);
+        sizes!(12 8 6 4 2 1);
         rows
-    }
-
-    /// One group of each row times that of the panel.
-    ///
-    /// # Safety
-    /// The rows must have a word at `a`, the panel a group at `b`.
-    #[inline(always)]
-    unsafe fn step<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(
-        &self,
-        d: D,
-        acc: &mut [[D::V; NV]; ROWS],
-        a: *const u8,
-        b: *const u32,
-    ) {
-        // SAFETY: by the caller.
-        unsafe {
-            let columns: [D::V; NV] = std::array::from_fn(|v| d.load(b.add(v * D::LANES)));
-            for i in 0..ROWS {
-                let x = d.splat(a.add(i * self.a_row).cast::<u32>().read_unaligned());
-                for v in 0..NV {
-                    acc[i][v] = match SIGNED_ROWS {
-                        true => d.dot(acc[i][v], columns[v], x),
-                        false => d.dot(acc[i][v], x, columns[v]),
-                    };
-                }
-            }
-        }
     }
 
     /// # Safety
     /// As for [`Rows::some`].
     #[inline(always)]
-    unsafe fn tile<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(&self, d: D, row: usize) {
+    unsafe fn tile<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(&self, d: D, mut a: *const u32, row: usize) {
         let mut acc = [[d.splat(0); NV]; ROWS];
-        let mut a = self.a.wrapping_add(row * self.a_row);
         let mut b = self.b;
         // SAFETY: all addresses are within the rows and the panel, by the caller.
         unsafe {
-            // Several groups at a time, since rows have an address each, and each address moves once for all of them.
-            for _ in 0..self.groups / UNROLL {
-                for group in 0..UNROLL {
-                    self.step::<D, ROWS, SIGNED_ROWS>(d, &mut acc, a.add(4 * group), b.add(group * NV * D::LANES));
+            for _ in 0..self.groups {
+                let columns: [D::V; NV] = std::array::from_fn(|v| d.load(b.add(v * D::LANES)));
+                for i in 0..ROWS {
+                    let x = d.splat(a.add(i).read());
+                    for v in 0..NV {
+                        acc[i][v] = match SIGNED_ROWS {
+                            true => d.dot(acc[i][v], columns[v], x),
+                            false => d.dot(acc[i][v], x, columns[v]),
+                        };
+                    }
                 }
-                a = a.wrapping_add(4 * UNROLL);
-                b = b.wrapping_add(UNROLL * NV * D::LANES);
-            }
-            for group in 0..self.groups % UNROLL {
-                self.step::<D, ROWS, SIGNED_ROWS>(d, &mut acc, a.add(4 * group), b.add(group * NV * D::LANES));
+                a = a.wrapping_add(self.step);
+                b = b.wrapping_add(NV * D::LANES);
             }
             let terms = self.terms.at(row, 0);
             for (rows, columns) in terms.rows.into_iter().zip(terms.columns) {

@@ -6,6 +6,7 @@
 
 mod action;
 mod attention;
+mod bytes;
 mod foreign;
 mod images;
 mod merge;

@@ -23,6 +23,8 @@ impl Draft<'_> {
                 Ok(())
             }
             ("", "LSTM" | "GRU") => self.recurrent(i),
+            ("", "MatMulInteger" | "ConvInteger") => self.bytes(i, 1, 3),
+            ("", "QLinearMatMul" | "QLinearConv") => self.bytes(i, 3, 5),
             (MICROSOFT, "MatMulNBits") => self.blocks(i),
             (CLASSICAL, "TreeEnsemble" | "TreeEnsembleClassifier" | "TreeEnsembleRegressor") => {
                 self.trees(i);

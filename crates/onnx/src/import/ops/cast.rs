@@ -191,9 +191,10 @@ pub(super) fn dequantize(c: &Call<'_>) -> Results {
         Some(element) => element.dtype()?,
         None => scale.dtype(),
     };
-    // The difference of integers is exact; an i32 or i64 need not be as a float.
+    // The difference of integers is exact; an i32 or i64 need not be as a float, unlike narrower integers.
+    let narrow = c.element(0)?.bits() <= 16;
     let value = match spread(c, 2, &x)? {
-        Some(zero) if !x.dtype().is_float() && !zero.dtype().is_float() => {
+        Some(zero) if !narrow && !x.dtype().is_float() && !zero.dtype().is_float() => {
             (x.to_dtype(DType::I64)? - zero.to_dtype(DType::I64)?)?.to_dtype(DType::F32)?
         }
         Some(zero) => (x.to_dtype(DType::F32)? - zero.to_dtype(DType::F32)?)?,
@@ -203,8 +204,22 @@ pub(super) fn dequantize(c: &Call<'_>) -> Results {
 }
 
 fn dynamic_quantize(c: &Call<'_>) -> Results {
-    let [y, scale, zero] = dynamic(&c.untracked(0)?)?;
-    Ok(smallvec![y.into(), scale.into(), zero.to_dtype(DType::U8)?.into()])
+    let host = c.host(0)?;
+    let values = host.as_slice::<f32>()?;
+    let low = values.iter().copied().fold(0.0f32, f32::min);
+    let high = values.iter().copied().fold(0.0f32, f32::max);
+    let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
+    let zero = (0.0 - low / scale).clamp(0.0, 255.0).round_ties_even();
+    // No quotient is further from 0 than 255, so that a number this large leaves no room for fractions, and rounds halves
+    // to even as the standard library does, which has no instruction for it on every processor.
+    let whole = |v: f32| (v + 12_582_912.0) - 12_582_912.0;
+    let quantized = values.iter().map(|v| (whole(v / scale) + zero).clamp(0.0, 255.0) as u8);
+    let y = HostTensor::new(*host.shape(), c.collect(quantized)?)?;
+    Ok(smallvec![
+        y.into(),
+        HostTensor::scalar(scale).into(),
+        HostTensor::scalar(zero as u8).into(),
+    ])
 }
 
 /// Numbers as uint8, from the smallest to the largest of them and 0; the scale, and the zero point as a float.

@@ -1,12 +1,12 @@
 //! Convolutions.
 
 use polygrad_core::{ConvParams, DType, Error, Result, Shape, SliceRange};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::matmul::requantized;
 use super::row::{Row, rows};
-use super::whole::{self, Whole};
+use super::whole::{self, Bytes};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, sizes};
 use crate::import::value::Value;
@@ -126,17 +126,29 @@ fn kernel(c: &Call<'_>, weight: &Shape) -> Result<List<usize>> {
 }
 
 pub(super) fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    let (shape, kernels) = (x.shape(), weight.shape());
+    let (borders, params) = windows(c, &x.shape(), &weight.shape(), x.dtype())?;
+    match borders {
+        Some(borders) => x.pad(&borders, 0.0)?.conv(weight, None, &params),
+        None => x.conv(weight, None, &params),
+    }
+}
+
+/// How the windows of a convolution walk, and the border that the input gets before, if it is not the same on both
+/// sides.
+fn windows(
+    c: &Call<'_>,
+    shape: &Shape,
+    kernels: &Shape,
+    dtype: DType,
+) -> Result<(Option<Vec<(usize, usize)>>, ConvParams)> {
     if shape.rank() != kernels.rank() {
         return Err(Error::shape(format!(
             "input {shape} and weight {kernels} are not of one rank"
         )));
     }
-    let extents = spatial(&shape)?;
-    let mut window = Window::read(c, kernel(c, &kernels)?)?;
-    window.settle(extents);
+    let mut window = Window::read(c, kernel(c, kernels)?)?;
+    window.settle(spatial(shape)?);
     let mut params = window.params(c.count("group", 1)?);
-    let mut x = x.clone();
     let mut borders = vec![(0, 0); 2];
     borders.extend(&window.pads);
     let dims: Vec<usize> = shape
@@ -144,16 +156,15 @@ pub(super) fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tens
         .zip(&borders)
         .map(|(extent, (a, b))| extent + a + b)
         .collect();
-    c.reserve(&dims, x.dtype())?;
-    if window.pads.iter().all(|(before, after)| before == after) {
+    let padded = c.reserve(&dims, dtype)?;
+    let even = window.pads.iter().all(|(before, after)| before == after);
+    if even {
         params.padding = std::array::from_fn(|i| window.pads.get(i).map_or(0, |pad| pad.0));
-    } else {
-        x = x.pad(&borders, 0.0)?;
     }
-    let output = params.output_shape(&x.shape(), &kernels)?;
-    c.limits.check(&output, x.dtype())?;
-    windows_fit(c, &kernels, &output, x.dtype())?;
-    x.conv(weight, None, &params)
+    let output = params.output_shape(if even { shape } else { &padded }, kernels)?;
+    c.limits.check(&output, dtype)?;
+    windows_fit(c, kernels, &output, dtype)?;
+    Ok(((!even).then_some(borders), params))
 }
 
 /// A device may lay the windows of an image beside each other, one for each position of its result.
@@ -250,16 +261,28 @@ fn transposed(c: &Call<'_>) -> Results {
     one(biased(y.slice(&cut)?, c.opt(2)?)?)
 }
 
-/// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel.
+/// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel, as
+/// i32, which wraps.
 fn whole_convolution(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor> {
+    let outputs = c.shape(operands[1])?.first().copied().unwrap_or(0);
+    if let (Some(x), Some(weight)) = (
+        Bytes::read(c, operands[0], zeros[0], 1)?,
+        Bytes::read(c, operands[1], zeros[1], outputs)?,
+    ) {
+        let (borders, params) = windows(c, &x.values.shape(), &weight.values.shape(), DType::I32)?;
+        let values = match borders {
+            // The border is what counts as 0.
+            Some(borders) => x.values.pad(&borders, c.off_device(&x.zero)?.to_f64_vec()[0] as i64)?,
+            None => x.values,
+        };
+        return inference::conv_u8(&values, &weight.values, [&x.zero, &weight.zero], &params);
+    }
     let [x, weight] = [0, 1].map(|k| {
         let rank = c.shape(operands[k])?.rank();
         let zero = c.opt(zeros[k])?.map(|zero| per_channel(&zero, rank, 0)).transpose()?;
-        Whole::read(c, operands[k], zero)
+        whole::centred(c, operands[k], zero)
     });
-    let (x, weight) = (x?, weight?);
-    let terms = weight.values.shape().iter().skip(1).product();
-    whole::products((&x, &weight), terms, c.wide(), &|x, weight| convolve(c, x, weight))
+    convolve(c, &x?, &weight?)
 }
 
 fn per_channel(x: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
@@ -269,14 +292,25 @@ fn per_channel(x: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
 }
 
 fn conv_integer(c: &Call<'_>) -> Results {
-    one(whole::wrapped(&whole_convolution(c, [0, 1], [2, 3])?)?)
+    one(whole_convolution(c, [0, 1], [2, 3])?)
 }
 
 pub(super) fn qlinear_conv(c: &Call<'_>) -> Results {
+    let y = whole_convolution(c, [0, 3], [2, 5])?;
+    let bias = c.opt(8)?;
+    let outputs = y.shape()[1];
+    let fits = bias
+        .as_ref()
+        .is_none_or(|bias| bias.dims() == [outputs] && bias.dtype() == DType::I32);
+    if let (Some(scale), true) = (whole::rescale(c, [1, 4, 6], outputs)?, fits)
+        && let Some(value) = whole::requantized(c, &y, &scale, 7, bias.as_ref(), 1)?
+    {
+        return Ok(smallvec![value]);
+    }
     let wide = c.wide();
     let scale = |i| c.x(i)?.to_dtype(wide);
-    let bias = c.opt(8)?.map(|bias| bias.to_dtype(wide)).transpose()?;
-    let y = biased(whole_convolution(c, [0, 3], [2, 5])?.to_dtype(wide)?, bias)?;
+    let bias = bias.map(|bias| bias.to_dtype(wide)).transpose()?;
+    let y = biased(y.to_dtype(wide)?, bias)?;
     let by_channel = per_channel(&scale(4)?, y.rank(), 1)?;
     let y = (((y * scale(1)?.reshape(())?)? * by_channel)? / scale(6)?.reshape(())?)?;
     let value: Value = requantized(&y, &c.x(7)?.reshape(())?, c.element(7)?)?;

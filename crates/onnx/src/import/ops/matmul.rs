@@ -1,12 +1,12 @@
 //! Products of matrices.
 
-use polygrad_core::{Error, Result};
-use polygrad_tensor::Tensor;
+use polygrad_core::{DType, Error, Result, Shape};
+use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::contraction;
 use super::row::{Row, rows};
-use super::whole::{self, Whole};
+use super::whole::{self, Bytes};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;
@@ -24,8 +24,8 @@ rows! {
 pub(crate) fn product(c: &Call<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
-        let mut dims = polygrad_core::Shape::new(&left[..left.rank() - 2])?
-            .broadcast(&polygrad_core::Shape::new(&right[..right.rank() - 2])?)?
+        let mut dims = Shape::new(&left[..left.rank() - 2])?
+            .broadcast(&Shape::new(&right[..right.rank() - 2])?)?
             .to_vec();
         dims.extend([left[left.rank() - 2], right[right.rank() - 1]]);
         c.reserve(&dims, a.dtype())?;
@@ -91,31 +91,43 @@ fn einsum(c: &Call<'_>) -> Results {
 }
 
 /// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along
-/// columns of the right.
-pub(super) fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
+/// columns of the right, as i32, which wraps.
+pub(crate) fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
+    let (p, q) = (c.shape(a)?, c.shape(b)?);
+    if let (&[ref outer @ .., m, _], &[ref others @ .., _, n]) = (p.dims(), q.dims())
+        && let (Some(x), Some(y)) = (Bytes::read(c, a, left, m)?, Bytes::read(c, b, right, n)?)
+    {
+        let lead = Shape::new(outer)?.broadcast(&Shape::new(others)?)?;
+        c.reserve(&[lead.dims(), &[m, n]].concat(), DType::I32)?;
+        return inference::matmul_u8(&x.values, &y.values, [&x.zero, &y.zero]);
+    }
     let by_row = match c.opt(left)? {
         Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),
         other => other,
     };
-    let (a, b) = (Whole::read(c, a, by_row)?, Whole::read(c, b, c.opt(right)?)?);
-    let terms = a.values.shape().last().copied().unwrap_or(1);
-    whole::products((&a, &b), terms, c.wide(), &|a, b| product(c, a, b))
+    product(c, &whole::centred(c, a, by_row)?, &whole::centred(c, b, c.opt(right)?)?)
 }
 
 fn matmul_integer(c: &Call<'_>) -> Results {
-    one(whole::wrapped(&whole_product(c, [0, 1], [2, 3])?)?)
+    one(whole_product(c, [0, 1], [2, 3])?)
 }
 
 fn qlinear_matmul(c: &Call<'_>) -> Results {
+    let y = whole_product(c, [0, 3], [2, 5])?;
+    let outputs = y.shape().last().copied().unwrap_or(1);
+    if let (Some(scale), true) = (whole::rescale(c, [1, 4, 6], outputs)?, y.rank() > 0)
+        && let Some(value) = whole::requantized(c, &y, &scale, 7, None, -1)?
+    {
+        return Ok(smallvec![value]);
+    }
     let scale = |i| c.x(i)?.to_dtype(c.wide());
-    let y = whole_product(c, [0, 3], [2, 5])?.to_dtype(c.wide())?;
-    let y = (((y * scale(1)?)? * scale(4)?)? / scale(6)?)?;
+    let y = (((y.to_dtype(c.wide())? * scale(1)?)? * scale(4)?)? / scale(6)?)?;
     let element = c.element(7)?;
     Ok(smallvec![requantized(&y, &c.x(7)?, element)?])
 }
 
 /// Rounds, moves by the zero point and cuts off to a type's range.
-pub(super) fn requantized(y: &Tensor, zero: &Tensor, element: ElementType) -> Result<Value> {
+pub(crate) fn requantized(y: &Tensor, zero: &Tensor, element: ElementType) -> Result<Value> {
     let (low, high) = element
         .range()
         .ok_or_else(|| malformed(format!("a zero point of {element}")))?;

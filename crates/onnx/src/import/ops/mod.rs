@@ -27,7 +27,7 @@ mod select;
 pub(crate) mod shape;
 mod signal;
 mod text;
-mod whole;
+pub(crate) mod whole;
 
 pub(crate) use attributes::check as check_attributes;
 pub(crate) use matmul::{matrices, product};

@@ -1,120 +1,115 @@
-//! Products of whole numbers, exactly, on devices that multiply real ones: in f64, and in f32 where
-//! a device has no f64.
+//! Operands and results of products of whole numbers.
+//!
+//! An operand of 8 bits is held as bytes for the ops of the backend: an i8 as the byte that is 128 more, with a zero
+//! point that is 128 more, which is the same number. Other integers are i32, whose products wrap.
 
 use polygrad_core::{DType, Error, Result};
-use polygrad_tensor::{RoundingMode, Tensor};
+use polygrad_tensor::{Tensor, inference};
 
+use crate::graph::ElementType;
 use crate::import::call::Call;
+use crate::import::value::Value;
 
-/// An operand of a product: i32, none of them further from zero than `most`.
-pub(super) struct Whole {
+/// What an i8 is held above itself.
+const SIGN: i64 = 128;
+
+/// An operand of bytes.
+pub(super) struct Bytes {
     pub(super) values: Tensor,
-    most: u64,
+    /// `[1]`, or as many as were asked for.
+    pub(super) zero: Tensor,
 }
 
-impl Whole {
-    /// Operand `i`, minus a zero point that broadcasts against it.
-    pub(super) fn read(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Self> {
+impl Bytes {
+    /// Operand `i` with its zero point, operand `zero`: one, or one for each of `count`. `None` if it is of another
+    /// type, or has other zero points.
+    pub(super) fn read(c: &Call<'_>, i: usize, zero: usize, count: usize) -> Result<Option<Self>> {
         let element = c.element(i)?;
-        let Some((low, high)) = element.range().filter(|_| element.bits() <= 16) else {
-            let message = format!("operand {i} is {element}, not integers of 8 bits");
-            return Err(Error::dtype(message).with_hint("MatMul and Conv multiply numbers of other types"));
-        };
-        let mut values = c.x(i)?.to_dtype(DType::I32)?;
-        let mut most = high.max(-low);
-        if let Some(zero) = zero {
-            values = (values - zero.to_dtype(DType::I32)?)?;
-            most = high - low;
+        if !matches!(element, ElementType::U8 | ElementType::I8) {
+            return Ok(None);
         }
-        let most = most.unsigned_abs();
-        Ok(Self { values, most })
-    }
-
-    /// Two operands of about half as many bits each, and what the first is to be multiplied by before
-    /// the second is added.
-    fn halves(&self) -> Result<(Self, Self, i64)> {
-        let step = 1i64 << (self.most.ilog2() + 1).div_ceil(2);
-        let divisor = self.values.full_like(step)?;
-        let values = self.values.div_rounded(&divisor, RoundingMode::Trunc)?;
-        let low = Self {
-            values: (&self.values - (&values * step)?)?,
-            most: step.unsigned_abs() - 1,
-        };
-        let most = self.most / step.unsigned_abs();
-        Ok((Self { values, most }, low, step))
-    }
-}
-
-/// What `multiply` makes of two operands in a float dtype, where each result is a sum of `terms` products: exactly,
-/// but that it is i32 with its overflow if the sums do not fit the dtype. Where they do not, one operand is split in
-/// two halves of its bits.
-pub(super) fn products(
-    (a, b): (&Whole, &Whole),
-    terms: usize,
-    float: DType,
-    multiply: &impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    let room = if float == DType::F64 { 1u64 << 53 } else { 1 << 24 };
-    let sum = a.most.saturating_mul(b.most).saturating_mul(terms as u64);
-    if sum <= room || a.most.max(b.most) <= 1 {
-        let y = multiply(&a.values.to_dtype(float)?, &b.values.to_dtype(float)?)?;
-        // Some devices convolve in ways that round.
-        return if float == DType::F64 { Ok(y) } else { y.round() };
-    }
-    let part = |a: &Whole, b: &Whole| wrapped(&products((a, b), terms, float, multiply)?);
-    let (high, low, step) = if a.most >= b.most {
-        let (high, low, step) = a.halves()?;
-        (part(&high, b)?, part(&low, b)?, step)
-    } else {
-        let (high, low, step) = b.halves()?;
-        (part(a, &high)?, part(a, &low)?, step)
-    };
-    (high * step)? + low
-}
-
-/// Exact whole numbers as i32, which wraps where a cast of floats would stop at the largest.
-pub(super) fn wrapped(x: &Tensor) -> Result<Tensor> {
-    x.to_dtype(DType::I64)?.to_dtype(DType::I32)
-}
-
-#[cfg(test)]
-mod tests {
-    use polygrad_cpu::Cpu;
-    use polygrad_tensor::Device;
-
-    use super::*;
-
-    fn tensor<T: polygrad_core::Element>(values: Vec<T>, dims: &[usize]) -> Result<Tensor> {
-        Tensor::from_vec(values, dims, &Device::<Cpu>::default().into_any())
-    }
-
-    fn whole(values: Vec<i32>, dims: [usize; 2], most: u64) -> Result<Whole> {
-        let values = tensor(values, &dims)?;
-        Ok(Whole { values, most })
-    }
-
-    #[test]
-    fn sums_that_f32_does_not_hold_are_exact() -> Result<()> {
-        for (most, terms) in [(255, 256), (255, 257), (255, 5000), (128, 30_000), (30_000, 2)] {
-            let value = |i: usize| {
-                let most = most as i64;
-                (most - (i as i64 * 37) % (2 * most + 1)) as i32
-            };
-            let (a, b): (Vec<i32>, Vec<i32>) = (
-                (0..2 * terms).map(value).collect(),
-                (0..3 * terms).map(|i| -value(7 * i + 1)).collect(),
-            );
-            let wanted = (0..6).map(|i| {
-                let products = (0..terms).map(|k| i64::from(a[i / 3 * terms + k]) * i64::from(b[k * 3 + i % 3]));
-                products.sum::<i64>() as i32
-            });
-            let wanted: Vec<i32> = wanted.collect();
-            let (a, b) = (whole(a, [2, terms], most)?, whole(b, [terms, 3], most)?);
-            for float in [DType::F32, DType::F64] {
-                let y = products((&a, &b), terms, float, &|a, b| a.matmul(b))?.to_dtype(DType::I32)?;
-                assert_eq!(y.to_vec::<i32>()?, wanted, "{terms} terms up to {most} in {float}");
+        let zero = match c.value(zero) {
+            None => c.make(vec![if element == ElementType::I8 { SIGN as u8 } else { 0 }], &[1])?,
+            Some(_) => {
+                let shape = c.shape(zero)?;
+                let fits = shape.numel() == 1 || shape.dims() == [count];
+                if !fits || c.element(zero)? != element {
+                    return Ok(None);
+                }
+                bytes(&c.x(zero)?.reshape([shape.numel()])?, element)?
             }
-        }
-        Ok(())
+        };
+        let values = bytes(&c.x(i)?, element)?;
+        Ok(Some(Self { values, zero }))
     }
+}
+
+/// Numbers of 8 bits as bytes.
+pub(crate) fn bytes(x: &Tensor, element: ElementType) -> Result<Tensor> {
+    match element {
+        ElementType::I8 => (x + SIGN)?.to_dtype(DType::U8),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// Bytes as numbers of 8 bits.
+fn numbers(x: Tensor, element: ElementType) -> Result<Value> {
+    Ok(match element {
+        ElementType::I8 => Value::from((x.to_dtype(DType::I32)? - SIGN)?).with_element(element),
+        _ => x.into(),
+    })
+}
+
+/// Operand `i` as i32, minus a zero point that broadcasts against it.
+pub(super) fn centred(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Tensor> {
+    let element = c.element(i)?;
+    if element.range().is_none() || element.bits() > 16 {
+        let message = format!("operand {i} is {element}, not integers of 8 bits");
+        return Err(Error::dtype(message).with_hint("MatMul and Conv multiply numbers of other types"));
+    }
+    let values = c.x(i)?.to_dtype(DType::I32)?;
+    match zero {
+        Some(zero) => values - zero.to_dtype(DType::I32)?,
+        None => Ok(values),
+    }
+}
+
+/// What sums of products are multiplied by to become numbers of the result, from the scales of the two operands and the
+/// result: one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if there are others.
+pub(super) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Result<Option<Tensor>> {
+    let shape = c.shape(b)?;
+    let fits = c.shape(a)?.numel() == 1 && c.shape(y)?.numel() == 1;
+    if !fits || !(shape.numel() == 1 || shape.dims() == [outputs]) {
+        return Ok(None);
+    }
+    if [a, b, y]
+        .iter()
+        .all(|&i| c.value(i).is_some_and(|value| value.on_host().is_some()))
+    {
+        let [a, b, y] = [c.floats(a)?, c.floats(b)?, c.floats(y)?];
+        let (a, y) = (a[0] as f32, y[0] as f32);
+        let scales = c.collect(b.into_iter().map(|b| a * b as f32 / y))?;
+        return c.make(scales, &[shape.numel()]).map(Some);
+    }
+    let scale = |i: usize| c.x(i)?.to_dtype(DType::F32)?.reshape([c.shape(i)?.numel()]);
+    ((scale(a)? * scale(b)?)? / scale(y)?).map(Some)
+}
+
+/// Sums of products plus a bias as numbers of the type of operand `zero`, which is their zero point. Scale and bias are
+/// one number, or one for each position of an axis. `None` if the type is not of 8 bits, or there are several zero points.
+pub(super) fn requantized(
+    c: &Call<'_>,
+    sums: &Tensor,
+    scale: &Tensor,
+    zero: usize,
+    bias: Option<&Tensor>,
+    axis: isize,
+) -> Result<Option<Value>> {
+    let element = c.element(zero)?;
+    if !matches!(element, ElementType::U8 | ElementType::I8) || c.shape(zero)?.numel() != 1 {
+        return Ok(None);
+    }
+    let zero = bytes(&c.x(zero)?.reshape([1])?, element)?;
+    let y = inference::requantize_u8(sums, scale, &zero, bias, axis)?;
+    numbers(y, element).map(Some)
 }

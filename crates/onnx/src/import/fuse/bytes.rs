@@ -1,0 +1,56 @@
+//! Weights of 8 bits, made bytes once.
+
+use polygrad_core::{DType, Prepack, Result};
+use polygrad_tensor::{Tensor, inference};
+
+use super::Draft;
+use crate::graph::ElementType;
+use crate::import::ops::whole;
+
+impl Draft<'_> {
+    /// Turns a constant weight of i8 and its zero point into bytes that are 128 more, which the op takes for the same
+    /// numbers; the right-hand side of a matrix product is packed.
+    pub(super) fn bytes(&mut self, i: usize, weight: usize, zero: usize) -> Result<()> {
+        let element = |value: usize| self.constant(i, value).and_then(|value| value.element());
+        let (Some(found), zero_type) = (element(weight), element(zero)) else {
+            return Ok(());
+        };
+        let known = self.slot(i, zero).is_none() || zero_type == Some(found);
+        if !known || !matches!(found, ElementType::I8 | ElementType::U8) {
+            return Ok(());
+        }
+        let Some(values) = self.tensor(i, weight)? else {
+            return Ok(());
+        };
+        let values = whole::bytes(&values, found)?;
+        if found == ElementType::I8 {
+            let zero_point = match self.tensor(i, zero)? {
+                Some(zero) => whole::bytes(&zero, found)?,
+                None => Tensor::full((), 128, (self.device, DType::U8))?,
+            };
+            self.give(i, zero, zero_point);
+        }
+        let packed = inference::prepacked(&values, Prepack::MatmulU8)?;
+        self.give(i, weight, packed);
+        Ok(())
+    }
+
+    /// Puts a new constant in the place of an operand.
+    fn give(&mut self, i: usize, operand: usize, tensor: Tensor) {
+        let slot = self.add(tensor);
+        if let Some(old) = self.slot(i, operand) {
+            let readers = self.readers.entry(old).or_default();
+            readers.count -= 1;
+            readers.sum -= i;
+        }
+        let readers = self.readers.entry(slot).or_default();
+        readers.count += 1;
+        readers.sum += i;
+        if let Some(step) = &mut self.steps[i] {
+            if step.inputs.len() <= operand {
+                step.inputs.resize(operand + 1, None);
+            }
+            step.inputs[operand] = Some(slot.into());
+        }
+    }
+}
