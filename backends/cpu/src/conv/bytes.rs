@@ -113,28 +113,28 @@ impl Convolution<'_> {
     /// Lays the columns of `count` output positions out, row after row; what lies in the border is there already.
     fn unfold(&self, image: &[u8], first: usize, count: usize, to: &mut [u8]) {
         let g = &self.g;
-        let (width, stride) = (g.output[2], g.stride[2]);
+        let (width, last) = (g.output[2], first + count);
         for (row, to) in to.chunks_exact_mut(count).enumerate() {
             let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
-            let (inside, past, start) = g.positions_inside(2, tap[2]);
-            let mut place = first;
-            while place < first + count {
-                let (line, from) = (place / width, place % width);
-                let end = width.min(from + first + count - place);
-                let input = input_line(g, channel, tap, [line / g.output[1], line % g.output[1]]);
-                let (low, high) = (from.max(inside), end.min(past));
-                if let Some(input) = input.filter(|_| low < high) {
-                    let to = &mut to[place - first + low - from..][..high - low];
-                    let from = &image[input + start + (low - inside) * stride..];
-                    if stride == 1 {
-                        to.copy_from_slice(&from[..high - low]);
-                    } else {
-                        to.iter_mut()
-                            .zip(from.iter().step_by(stride))
-                            .for_each(|(to, x)| *to = *x);
+            let [deep, high, wide] = [0, 1, 2].map(|axis| g.positions_inside(axis, tap[axis]));
+            for depth in deep.0..deep.1 {
+                let plane = channel * g.input[0] + deep.2 + (depth - deep.0) * g.stride[0];
+                // The lines of this depth that the strip has, and that the tap meets inside the input.
+                let line = depth * g.output[1];
+                let (from, end) = (
+                    (first / width).max(line + high.0),
+                    last.div_ceil(width).min(line + high.1),
+                );
+                for line in from..end {
+                    let height = high.2 + (line - depth * g.output[1] - high.0) * g.stride[1];
+                    let input = (plane * g.input[1] + height) * g.input[2] + wide.2;
+                    let (low, past) = ((line * width + wide.0).max(first), (line * width + wide.1).min(last));
+                    if low < past {
+                        let skipped = low - line * width - wide.0;
+                        let from = &image[input + skipped * g.stride[2]..];
+                        take(from, g.stride[2], &mut to[low - first..past - first]);
                     }
                 }
-                place += end - from;
             }
         }
     }
@@ -159,6 +159,26 @@ impl Convolution<'_> {
                 Level::run_loops(device.vectors(), work);
             }
         });
+    }
+}
+
+/// Every `stride`th byte. Lines are mostly shorter than what calling a function for them is worth.
+#[inline(always)]
+fn take(from: &[u8], stride: usize, to: &mut [u8]) {
+    match stride {
+        1 if to.len() >= 8 => {
+            let from = &from[..to.len()];
+            let end = to.len() - 8;
+            for at in (0..end).step_by(8).chain([end]) {
+                to[at..at + 8].copy_from_slice(&from[at..at + 8]);
+            }
+        }
+        1 => to.iter_mut().zip(from).for_each(|(to, x)| *to = *x),
+        2 => to.iter_mut().zip(from.chunks(2)).for_each(|(to, x)| *to = x[0]),
+        _ => to
+            .iter_mut()
+            .zip(from.iter().step_by(stride))
+            .for_each(|(to, x)| *to = *x),
     }
 }
 

@@ -101,9 +101,7 @@ impl PackPanels {
             let lines: [&[u8]; G] = std::array::from_fn(|i| unsafe {
                 std::slice::from_raw_parts(self.from.at(group * G + i, left), width)
             });
-            for (column, word) in to.iter_mut().enumerate() {
-                *word = self.bytes.word::<G>(std::array::from_fn(|i| lines[i][column]));
-            }
+            interleave(lines, self.bytes, to);
             return;
         }
         for (column, word) in to.iter_mut().enumerate() {
@@ -159,6 +157,23 @@ impl PackPanels {
         for (v, sum) in sums.into_iter().enumerate() {
             // SAFETY: by the caller.
             unsafe { d.store_part(to.add(v * D::LANES), D::LANES, sum) };
+        }
+    }
+}
+
+/// The words of lines of equal length: loops that the compiler turns into vector instructions.
+#[inline(always)]
+fn interleave<const G: usize>(lines: [&[u8]; G], bytes: Bytes, to: &mut [u32]) {
+    let offset = bytes.offset();
+    if let [a, b, c, d] = lines[..] {
+        let sign = if bytes == Bytes::Signed { 0x8080_8080 } else { 0 };
+        for ((((word, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            *word = (u32::from(a) | u32::from(b) << 8 | u32::from(c) << 16 | u32::from(d) << 24) ^ sign;
+        }
+    } else if let [a, b] = lines[..] {
+        for ((word, &a), &b) in to.iter_mut().zip(a).zip(b) {
+            let [a, b] = [a, b].map(|x| i32::from(x) - offset);
+            *word = (a & 0xffff | b << 16).cast_unsigned();
         }
     }
 }
