@@ -71,8 +71,8 @@ pub fn cases() -> Vec<Case> {
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words:
 /// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be
-/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`. Training steps run under autocast where the name
-/// ends in its dtype: `gpt/bf16`.
+/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`.
+/// Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
 /// When there is no such case; the error lists those that there are.

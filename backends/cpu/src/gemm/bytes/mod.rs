@@ -339,8 +339,7 @@ pub(crate) struct Strip<'a> {
 }
 
 impl Left {
-    /// The product with a strip, on the calling thread, whose rows are written `to_row` apart. The zero points are those
-    /// that this was made for.
+    /// The product with a strip, whose rows are written `to_row` apart; the zero points are those this was made for.
     ///
     /// # Safety
     /// B must be readable, and `to` have room, apart from it.
