@@ -107,8 +107,12 @@ impl From<Failure> for polygrad::Error {
     }
 }
 
-/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`.
+/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`. Names near one that was
+/// mistyped are the user's own words, underscores or not.
 fn for_programmers(hint: &str) -> bool {
+    if hint.starts_with("near it: ") {
+        return false;
+    }
     let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     hint.split_whitespace().any(|word| {
         let word = word.trim_end_matches([',', '.', ';', ':']);
@@ -174,6 +178,7 @@ mod tests {
             "the disk is full: free some space, or choose another folder",
             "set LD_LIBRARY_PATH to /opt/lib_torch/lib, as docs/engines.md says",
             "eval \"$(cargo xtask setup onnxruntime)\"",
+            "near it: softmax, log_softmax",
         ] {
             let error = polygrad::Error::shape("3 and 4 differ").with_hint(hint);
             assert_eq!(

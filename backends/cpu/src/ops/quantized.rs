@@ -179,6 +179,7 @@ fn of<T: Copy>(list: &[T], position: usize) -> T {
 }
 
 /// The byte nearest to a product. NaN is 0.
+#[expect(clippy::manual_clamp, reason = "of NaN `clamp` gives NaN")]
 #[inline(always)]
 fn byte(x: i32, bias: i32, scale: f32, zero: f32) -> u8 {
     let y = (x.wrapping_add(bias) as f32 * scale).round_ties_even() + zero;

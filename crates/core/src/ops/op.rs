@@ -181,6 +181,7 @@ impl OpDesc<'_> {
     pub fn check(&self, dtypes: &[DType]) -> Result<()> {
         let to = match self.op {
             Op::Cast(to) => *to,
+            Op::RequantizeU8 { .. } => DType::U8,
             _ => self.dtype,
         };
         let error = match [self.dtype, to].into_iter().find(|dtype| !dtypes.contains(dtype)) {

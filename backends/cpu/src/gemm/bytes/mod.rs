@@ -322,7 +322,7 @@ impl Product<'_> {
             for panel in (part * each)..((part + 1) * each).min(count) {
                 let column = panel * width;
                 let columns = (column, width.min(n - column));
-                left.times(0, tiles, panels, columns, terms, to.at(column), n);
+                left.times(0, tiles, panels, columns, terms, (to.at(column), n));
             }
         });
         Ok(())
@@ -367,8 +367,7 @@ impl Left {
                 &panels,
                 columns,
                 terms,
-                to.wrapping_add(column),
-                to_row,
+                (to.wrapping_add(column), to_row),
             );
         }
         Ok(())
@@ -383,8 +382,7 @@ impl Left {
         panels: &Panels,
         (column, n): (usize, usize),
         terms: Terms,
-        to: *mut i32,
-        to_row: usize,
+        (to, to_row): (*mut i32, usize),
     ) {
         let groups = panels.k.div_ceil(self.way.group());
         let tile = part * self.rows.div_ceil(self.way.rows()) + first;

@@ -133,14 +133,12 @@ pub(super) fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tens
     }
 }
 
+/// What an input gets before and after it, along each axis.
+type Borders = Vec<(usize, usize)>;
+
 /// How the windows of a convolution walk, and the border that the input gets before, if it is not the same on both
 /// sides.
-fn windows(
-    c: &Call<'_>,
-    shape: &Shape,
-    kernels: &Shape,
-    dtype: DType,
-) -> Result<(Option<Vec<(usize, usize)>>, ConvParams)> {
+fn windows(c: &Call<'_>, shape: &Shape, kernels: &Shape, dtype: DType) -> Result<(Option<Borders>, ConvParams)> {
     if shape.rank() != kernels.rank() {
         return Err(Error::shape(format!(
             "input {shape} and weight {kernels} are not of one rank"
