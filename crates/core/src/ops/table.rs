@@ -18,8 +18,8 @@
 //!   many tensors come out.
 //! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
 //! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
-//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `bytes` (u8), `words` (i32), `numbers`
-//!   (all but bool), `floats`, or `(op)`, what the family's member says.
+//! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `bytes` (u8), `words` (i32),
+//!   `numbers` (all but bool), `floats`, or `(op)`, what the family's member says.
 //! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all
 //!   `inputs` that there are; `(op)` is what the family's member saves, and any other expression what it gives. Nothing
 //!   where it is left out.
@@ -438,8 +438,8 @@ macro_rules! for_each_op {
             gives [result(product(&a.shape, &b.shape)?, DType::I32)];
 
         /// [`Backend::conv`] of `x [N, C, spatial…]` and `weight [O, C / groups, kernel…]` of u8, as
-        /// [`Backend::matmul_u8`]: one zero point `[1]` for the input, which is also what its border is, and one for the
-        /// weight, `[1]`, or for each of its outputs, `[O]`. No gradient is defined.
+        /// [`Backend::matmul_u8`]: one zero point `[1]` for the input, which is also what its border is, and one for
+        /// the weight, `[1]`, or for each of its outputs, `[O]`. No gradient is defined.
         fused conv_u8(x: tensor, weight: tensor, zero_x: tensor, zero_weight: tensor, params: (&ConvParams)) -> one
             as ConvU8 (params: Box<ConvParams>), named "conv_u8", for bytes
             gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::I32)];

@@ -8,8 +8,8 @@ use crate::flops;
 use crate::graph::cut;
 
 /// Products of `a […, m, k]` and `b […, k, n]` of u8 minus their zero points, whose leading axes broadcast: i32, which
-/// wraps. Zero points are u8, one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8 is
-/// held as the byte that is 128 more, and so is its zero point.
+/// wraps. Zero points are u8, one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8
+/// is held as the byte that is 128 more, and so is its zero point.
 ///
 /// # Errors
 /// When shapes, dtypes or devices do not fit.
@@ -62,8 +62,8 @@ pub fn conv_u8<B: Backend>(
 }
 
 /// Sums of products as u8: `(x + bias) · scale + zero`, where `x` and the bias are i32, the product with `scale`, which
-/// is f32, is rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8, `[1]`;
-/// scale and bias are `[1]`, or one for each position of an axis.
+/// is f32, is rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8,
+/// `[1]`; scale and bias are `[1]`, or one for each position of an axis.
 ///
 /// # Errors
 /// When shapes, dtypes or devices do not fit, or there is no such axis.

@@ -210,8 +210,8 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
     let high = values.iter().copied().fold(0.0f32, f32::max);
     let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
     let zero = (0.0 - low / scale).clamp(0.0, 255.0).round_ties_even();
-    // No quotient is further from 0 than 255, so that a number this large leaves no room for fractions, and rounds halves
-    // to even as the standard library does, which has no instruction for it on every processor.
+    // No quotient is further from 0 than 255, so that a number this large leaves no room for fractions, and rounds
+    // halves to even as the standard library does, which has no instruction for it on every processor.
     let whole = |v: f32| (v + 12_582_912.0) - 12_582_912.0;
     let quantized = values.iter().map(|v| (whole(v / scale) + zero).clamp(0.0, 255.0) as u8);
     let y = HostTensor::new(*host.shape(), c.collect(quantized)?)?;

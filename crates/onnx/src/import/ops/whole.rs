@@ -96,7 +96,8 @@ pub(super) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Re
 }
 
 /// Sums of products plus a bias as numbers of the type of operand `zero`, which is their zero point. Scale and bias are
-/// one number, or one for each position of an axis. `None` if the type is not of 8 bits, or there are several zero points.
+/// one number, or one for each position of an axis. `None` if the type is not of 8 bits, or there are several zero
+/// points.
 pub(super) fn requantized(
     c: &Call<'_>,
     sums: &Tensor,
