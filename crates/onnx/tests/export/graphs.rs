@@ -171,7 +171,8 @@ fn other_dtypes() -> Result<()> {
 #[test]
 fn numbers_that_an_attribute_rounds_are_written_otherwise_in_f64() -> Result<()> {
     type Call = fn(&Tensor) -> Result<Tensor>;
-    let calls: [(&str, Call); 7] = [
+    let calls: [(&str, Call); 8] = [
+        ("gelu_tanh", |x| x.gelu_tanh()),
         ("layer_norm", |x| x.layer_norm(None, None, 1, 1e-2)),
         ("rms_norm", |x| x.rms_norm(None, 1, 1e-2)),
         ("batch_norm_running", |x| {

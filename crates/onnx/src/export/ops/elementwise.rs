@@ -149,7 +149,10 @@ pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
         Activation::Tanh => x.map("Tanh"),
         Activation::Sigmoid => x.map("Sigmoid"),
         Activation::Gelu if has_gelu => x.map("Gelu"),
-        Activation::GeluTanh if has_gelu => x.like(Call::of("Gelu", [x]).text("approximate", "tanh")),
+        // The op's function has its constants as f32.
+        Activation::GeluTanh if has_gelu && x.dtype != DType::F64 => {
+            x.like(Call::of("Gelu", [x]).text("approximate", "tanh"))
+        }
         Activation::Softplus { beta: 1.0, threshold } if threshold >= same_from(x.dtype) => x.map("Softplus"),
         Activation::Elu { alpha } if is_exact(alpha, x.dtype) => x.like(Call::of("Elu", [x]).float("alpha", alpha)),
         Activation::LeakyRelu { slope } if is_exact(slope, x.dtype) => {
