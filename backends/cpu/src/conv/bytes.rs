@@ -226,7 +226,7 @@ impl Kernel for Taps<'_, '_> {
                     continue;
                 };
                 let (to, from) = (&mut to[inside..past], &image[input + start..]);
-                // No more than 255 from 0, which the compiler is told by the type.
+                // Both factors are from -255 to 255. As i16, so that the compiler multiplies 16 bits by 16.
                 let add = |to: &mut i32, x: u8| {
                     *to = to.wrapping_add(i32::from(i16::from(x) - zero) * i32::from(factor));
                 };

@@ -138,25 +138,22 @@ pub(crate) fn requantize_u8(
         None => &[0],
     };
     let to = Pointer(out.ptr_mut());
-    rows(x.device(), from.len(), |start, end| Requantize {
-        from: &from[start..end],
-        start,
-        inner,
-        extent,
-        scale,
-        bias,
-        zero,
-        // SAFETY: the output is new, and each stretch of it one task's.
-        to: unsafe { std::slice::from_raw_parts_mut(to.at(start), end - start) },
+    let device = x.device();
+    device.split(from.len(), 0.3, 64, |start, end| {
+        let stretch = Requantize {
+            from: &from[start..end],
+            start,
+            inner,
+            extent,
+            scale,
+            bias,
+            zero,
+            // SAFETY: the output is new, and each stretch of it one task's.
+            to: unsafe { std::slice::from_raw_parts_mut(to.at(start), end - start) },
+        };
+        Level::run_loops(device.vectors(), stretch);
     });
     Ok(out)
-}
-
-/// Runs loops over stretches of elements.
-fn rows<K: Kernel<Out = ()>>(device: CpuDevice, count: usize, stretch: impl Fn(usize, usize) -> K + Sync) {
-    device.split(count, 0.3, 64, |start, end| {
-        Level::run_loops(device.vectors(), stretch(start, end))
-    });
 }
 
 struct Requantize<'a> {

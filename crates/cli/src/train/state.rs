@@ -24,7 +24,7 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     })?;
     config::must_be_ours(folder.path(), &stored)?;
     let known: T = config::parsed(&stored.to_string())
-        .map_err(|e| e.to_string())
+        .map_err(|e| without_place(&e))
         .and_then(|known: T| config::check(&known).map(|()| known))
         .map_err(|e| unfit(folder, &format!("its record is damaged ({e})")))?;
     let path = folder.config();
@@ -43,6 +43,13 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
         [] => Ok(stored),
         found => Err(unfit(folder, &found.join("; ")).fix(format!("restore config.json, or {ANEW}"))),
     }
+}
+
+/// What is wrong with a record, without the place in a text that no file has.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
 /// A checkpoint that cannot be gone on from.

@@ -81,7 +81,7 @@ impl Kernel for Stripe<'_, '_> {
         let mut total = 0i32;
         for first in (0..dims.k).step_by(TERMS) {
             let terms = TERMS.min(dims.k - first);
-            // At most 255 from 0, which the compiler is told by the type.
+            // From -255 to 255. As i16, so that the compiler multiplies 16 bits by 16.
             let mut factors = [0i16; TERMS];
             for (i, factor) in factors.iter_mut().enumerate().take(terms) {
                 // SAFETY: A has the row and the column.

@@ -62,7 +62,7 @@ impl Work for PackPanels {
         let (left, count) = self.columns;
         let groups = self.k.div_ceil(D::GROUP);
         let by_columns = self.from.rows == 1 && self.from.cols != 1;
-        // SAFETY: whoever makes the work answers for the matrix and the room.
+        // SAFETY: the caller that makes the work guarantees that the matrix can be read, and `to` has room.
         unsafe {
             for group in 0..groups {
                 for first in (0..count).step_by(width) {
@@ -195,7 +195,7 @@ impl Work for PackTile {
 
     #[inline(always)]
     fn run<D: Dot>(self, _: D) {
-        // SAFETY: whoever makes the work answers for the matrix and the room.
+        // SAFETY: the caller that makes the work guarantees that the matrix can be read, and `to` has room.
         unsafe {
             if D::GROUP == 4 {
                 self.pack::<4>();
@@ -240,7 +240,7 @@ impl PackTile {
 pub(super) fn row_sum(from: Mat<u8>, row: usize, k: usize, bytes: Bytes) -> i32 {
     let mut sum = 0i32;
     if from.cols == 1 {
-        // SAFETY: whoever made the matrix answers for its rows.
+        // SAFETY: the caller guarantees that the matrix has the row.
         let row = unsafe { std::slice::from_raw_parts(from.at(row, 0), k) };
         // 256 bytes at a time, whose sum fits 16 bits.
         for part in row.chunks(256) {

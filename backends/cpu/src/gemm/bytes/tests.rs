@@ -1,9 +1,5 @@
-use std::time::Instant;
-
-use super::dot::{Dot, NV, Work};
 use super::*;
 use crate::Kernels;
-use crate::gemm::{MatMut, Update, gemm};
 
 /// Bytes without a pattern; of every seven one is 0 and one 255.
 fn bytes(count: usize, seed: u64) -> Vec<u8> {
@@ -144,97 +140,5 @@ fn sizes_without_a_pattern() {
             &zb[..if next(2) == 0 { 1 } else { dims.n.max(1) }],
         ];
         check(dims, [ORDERS[next(3)], ORDERS[next(3)]], zeros, None);
-    }
-}
-
-/// A tile's products on operands in registers: what the processor can do at most.
-struct Peak(usize);
-
-impl Work for Peak {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<D: Dot>(self, d: D) {
-        let x = std::hint::black_box([d.splat(0x0102_0304); 4]);
-        let mut sums = [d.splat(0); 12];
-        for _ in 0..self.0 {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                *sum = d.dot(*sum, x[i % 2], x[2 + i % 2]);
-            }
-        }
-        std::hint::black_box(sums);
-    }
-}
-
-/// Seconds of the calling thread's processor time that some work takes at best.
-fn best(mut work: impl FnMut()) -> f64 {
-    (0..12)
-        .map(|_| {
-            let start = Instant::now();
-            let mut runs = 0;
-            while start.elapsed().as_secs_f64() < 0.01 {
-                work();
-                runs += 1;
-            }
-            start.elapsed().as_secs_f64() / f64::from(runs)
-        })
-        .fold(f64::MAX, f64::min)
-}
-
-/// Run by hand: `cargo test -p polygrad-cpu --lib bytes::tests::speed -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn speed() {
-    let device = CpuDevice::new(1, Kernels::Simd).unwrap();
-    for (m, n, k) in [
-        (512, 512, 512),
-        (64, 512, 784),
-        (64, 4096, 4096),
-        (1, 512, 512),
-        (1, 4096, 4096),
-        (2, 4096, 4096),
-        (3, 4096, 4096),
-        (2, 512, 512),
-        (3, 512, 512),
-    ] {
-        let dims = Dims { m, n, k };
-        let (a, b) = (bytes(m * k, 1), bytes(k * n, 2));
-        let (a, b) = (Mat::new(a.as_ptr(), k as isize, 1), Mat::new(b.as_ptr(), n as isize, 1));
-        let (x, y) = (vec![1f32; m * k], vec![1f32; k * n]);
-        let (x, y) = (Mat::new(x.as_ptr(), k as isize, 1), Mat::new(y.as_ptr(), n as isize, 1));
-        let (mut sums, mut floats) = (vec![0i32; m * n], vec![0f32; m * n]);
-        let giga = 2e-9 * (m * n * k) as f64;
-        let to = MatMut::new(floats.as_mut_ptr(), n as isize, 1);
-        for way in Way::available(device).into_iter().rev() {
-            // SAFETY: all vectors have room for their matrices.
-            let packed = unsafe { Panels::packed(device, way, (n, k), b, Bytes::Signed, true).unwrap() };
-            for (panels, zeros) in [(None, [0, 128]), (None, [3, 7]), (Some(&packed), [3, 7])] {
-                let (zero_a, zero_b) = ([zeros[0]], [zeros[1]]);
-                let (zero_a, zero_b) = (Zeros(&zero_a), Zeros(&zero_b));
-                let product = Product {
-                    dims,
-                    a,
-                    b,
-                    zero_a,
-                    zero_b,
-                    panels,
-                };
-                let (steps, lanes) = (1 << 16, way.columns() / NV * way.group());
-                let peak = 2e-9 * (12 * steps * lanes) as f64 / best(|| way.run(Peak(steps)));
-                // SAFETY: as above.
-                let float = best(|| unsafe { gemm(device, dims, x, y, to, Update::set()).unwrap() });
-                // SAFETY: as above.
-                let time = best(|| unsafe { product.run_by(device, way, sums.as_mut_ptr()).unwrap() });
-                println!(
-                    "{m} {n} {k} {way:?} zeros {zeros:?} packed {}: {:.1} GOP/s, {:.2} of {peak:.1}, {:.2} of f32's {:.1}, {:.1} GB/s of B",
-                    panels.is_some(),
-                    giga / time,
-                    giga / time / peak,
-                    float / time,
-                    giga / float,
-                    1e-9 * (n * k) as f64 / time
-                );
-            }
-        }
     }
 }

@@ -63,7 +63,7 @@ impl Work for Rows {
             let mut done = 0;
             while done < rows {
                 let a = self.a.wrapping_add(tile * self.step * self.groups + done);
-                // SAFETY: whoever makes the work answers for its operands.
+                // SAFETY: the caller that makes the work guarantees that its pointers cover the operands.
                 done += unsafe { self.some(d, a, start + done, rows - done) };
             }
         }

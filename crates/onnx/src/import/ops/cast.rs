@@ -222,7 +222,9 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
     ])
 }
 
-/// Numbers as uint8, from the smallest to the largest of them and 0; the scale, and the zero point as a float.
+/// What DynamicQuantizeLinear gives, on the device: for ops that round an operand on their way. The op itself reads its
+/// operand on the host, where it takes two passes instead of ten. Numbers as uint8, from the smallest to the largest of
+/// them and 0; the scale, and the zero point as a float.
 pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let x = x.to_dtype(DType::F32)?;
     let zero = x.full_like(0.0)?;

@@ -10,8 +10,8 @@ use crate::graph::malformed;
 use crate::import::call::{Call, Results};
 
 rows! {
-    Row::new("RNN", 7, |c| recurrent(c, &Cell { gates: 1, functions: &["Tanh"], step: rnn_step, before: as_it_is }));
-    Row::new("GRU", 7, |c| recurrent(c, &Cell { gates: 3, functions: &["Sigmoid", "Tanh"], step: gru_step, before: as_it_is }));
+    Row::new("RNN", 7, |c| recurrent(c, &Cell::new(1, &["Tanh"], rnn_step)));
+    Row::new("GRU", 7, |c| recurrent(c, &Cell::new(3, &["Sigmoid", "Tanh"], gru_step)));
     Row::new("LSTM", 7, |c| lstm(c, as_it_is));
 }
 
@@ -43,6 +43,17 @@ struct Cell {
     before: Before,
 }
 
+impl Cell {
+    fn new(gates: usize, functions: &'static [&'static str], step: Step) -> Self {
+        Self {
+            gates,
+            functions,
+            step,
+            before: as_it_is,
+        }
+    }
+}
+
 type Before = fn(&Tensor) -> Result<Tensor>;
 
 fn as_it_is(x: &Tensor) -> Result<Tensor> {
@@ -51,13 +62,8 @@ fn as_it_is(x: &Tensor) -> Result<Tensor> {
 
 /// An LSTM whose inputs and states pass through a function before each product with weights.
 pub(super) fn lstm(c: &Call<'_>, before: Before) -> Results {
-    let cell = Cell {
-        gates: 4,
-        functions: &["Sigmoid", "Tanh", "Tanh"],
-        step: lstm_step,
-        before,
-    };
-    recurrent(c, &cell)
+    let cell = Cell::new(4, &["Sigmoid", "Tanh", "Tanh"], lstm_step);
+    recurrent(c, &Cell { before, ..cell })
 }
 
 /// The hidden state `[N, H]`, and an LSTM's cell state.

@@ -5,6 +5,7 @@ mod fused;
 mod indices;
 mod operands;
 mod others;
+mod quantized;
 mod recurrent;
 mod resize;
 

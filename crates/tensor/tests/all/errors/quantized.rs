@@ -1,0 +1,55 @@
+//! Products of bytes.
+
+use polygrad_tensor::ErrorKind::{DType as BadDType, OutOfRange, Shape};
+use polygrad_tensor::inference::{conv_u8, matmul_u8, requantize_u8};
+use polygrad_tensor::{ConvParams, DType};
+
+use super::{Tensor, f32, fails, of};
+
+fn bytes(shape: &[usize]) -> Tensor {
+    of(DType::U8, shape)
+}
+
+#[test]
+fn products() {
+    let (a, b, one) = (bytes(&[2, 3]), bytes(&[3, 4]), bytes(&[1]));
+    let op = "matmul_u8";
+    let product = |a: &Tensor, b: &Tensor, zeros: [&Tensor; 2]| matmul_u8(a, b, zeros).map(drop);
+    fails(product(&a, &a, [&one, &one]), Shape, &[op, "3 columns", "2 rows"]);
+    fails(product(&one, &b, [&one, &one]), Shape, &[op, "matrices"]);
+    fails(product(&a, &b, [&bytes(&[3]), &one]), Shape, &[op, "[3]", "[2]"]);
+    fails(product(&a, &b, [&one, &bytes(&[2])]), Shape, &[op, "[2]", "[4]"]);
+    let fix = "an i8 as the byte that is 128 more";
+    fails(product(&f32(&[2, 3]), &b, [&one, &one]), BadDType, &[op, "f32", fix]);
+    fails(product(&a, &b, [&one, &f32(&[1])]), BadDType, &[op, "f32", fix]);
+}
+
+#[test]
+fn convolutions() {
+    let (x, weight, one) = (bytes(&[1, 2, 5]), bytes(&[3, 2, 2]), bytes(&[1]));
+    let params = ConvParams::default();
+    let convolved = |x: &Tensor, zeros: [&Tensor; 2]| conv_u8(x, &weight, zeros, &params).map(drop);
+    fails(
+        convolved(&bytes(&[1, 3, 5]), [&one, &one]),
+        Shape,
+        &["conv_u8", "[1, 3, 5]"],
+    );
+    fails(convolved(&x, [&bytes(&[2]), &one]), Shape, &["conv_u8", "[2]", "[1]"]);
+    fails(convolved(&x, [&one, &bytes(&[2])]), Shape, &["conv_u8", "[2]", "[3]"]);
+    fails(convolved(&f32(&[1, 2, 5]), [&one, &one]), BadDType, &["conv_u8", "f32"]);
+}
+
+#[test]
+fn rescaling() {
+    let (sums, scale, zero) = (of(DType::I32, &[2, 3]), f32(&[3]), bytes(&[1]));
+    let op = "requantize_u8";
+    let rescaled =
+        |x: &Tensor, scale: &Tensor, zero: &Tensor, axis| requantize_u8(x, scale, zero, None, axis).map(drop);
+    fails(rescaled(&sums, &scale, &zero, 2), OutOfRange, &[op, "axis 2"]);
+    fails(rescaled(&sums, &scale, &zero, 0), Shape, &[op, "[3]", "[2]"]);
+    fails(rescaled(&sums, &scale, &bytes(&[3]), 1), Shape, &[op, "[3]", "[1]"]);
+    fails(rescaled(&zero, &scale, &zero, 0), BadDType, &[op, "u8", "i32"]);
+    let bias = of(DType::I32, &[2]);
+    let biased = requantize_u8(&sums, &scale, &zero, Some(&bias), 1).map(drop);
+    fails(biased, Shape, &[op, "[2]", "[3]"]);
+}
