@@ -4,11 +4,11 @@ use polygrad_core::{DType, Error, Result, Shape};
 
 use super::axis_in;
 use super::matmul::{Stack, many};
+use crate::CpuTensor;
 use crate::gemm::bytes::{Panels, Product, Zeros};
 use crate::gemm::{Dims, Mat};
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Level, Simd};
-use crate::{CpuDevice, CpuTensor};
 
 /// A tensor of `expected` dtype, whose elements follow each other.
 pub(crate) fn operand(op: &'static str, x: &CpuTensor, expected: DType) -> Result<CpuTensor> {
