@@ -6,6 +6,7 @@ use polygrad_core::{ConvParams, DType, Result};
 
 use super::geometry::Geometry;
 use super::output_shape;
+use super::region::{AT_ONCE, Region};
 use crate::buffers::Buffer;
 use crate::gemm::Mat;
 use crate::gemm::bytes::{Left, Signed, Strip, Way, Zeros};
@@ -66,7 +67,7 @@ struct Convolution<'a> {
 
 impl Convolution<'_> {
     fn by_columns(&self, device: CpuDevice) -> Result<()> {
-        let Self { g, zero_x, .. } = *self;
+        let Self { ref g, zero_x, .. } = *self;
         let way = Way::of(device);
         let (k, places) = (g.inputs * g.taps(), g.out_plane());
         let zeros = Zeros(std::slice::from_ref(&zero_x));
@@ -89,13 +90,14 @@ impl Convolution<'_> {
                 // An image is its own columns.
                 Mat::new(from[first..].as_ptr(), places.cast_signed(), 1)
             } else {
-                columns = Buffer::alloc((k * count).max(1))?;
-                // SAFETY: the buffer has room for the columns, and is written before it is read.
-                let to = unsafe {
-                    columns.as_ptr().write_bytes(zero_x, k * count);
-                    std::slice::from_raw_parts_mut(columns.as_ptr(), k * count)
-                };
-                self.unfold(from, first, count, to);
+                columns = Buffer::alloc(k * count + AT_ONCE)?;
+                let region = Region::new(g, from, zero_x, (first, first + count))?;
+                for row in 0..k {
+                    let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
+                    // SAFETY: the buffer has room for the row and for what is copied beyond it, where the next row is
+                    // written after it.
+                    unsafe { region.row(channel, tap, columns.as_ptr().add(row * count)) };
+                }
                 Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
             };
             let strip = Strip {
@@ -108,35 +110,6 @@ impl Convolution<'_> {
             // SAFETY: the columns are those of the image; the output is new, and each strip of it one task's.
             unsafe { left.strip(device, &strip, to, places) }
         })
-    }
-
-    /// Lays the columns of `count` output positions out, row after row; what lies in the border is there already.
-    fn unfold(&self, image: &[u8], first: usize, count: usize, to: &mut [u8]) {
-        let g = &self.g;
-        let (width, last) = (g.output[2], first + count);
-        for (row, to) in to.chunks_exact_mut(count).enumerate() {
-            let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
-            let [deep, high, wide] = [0, 1, 2].map(|axis| g.positions_inside(axis, tap[axis]));
-            for depth in deep.0..deep.1 {
-                let plane = channel * g.input[0] + deep.2 + (depth - deep.0) * g.stride[0];
-                // The lines of this depth that the strip has, and that the tap meets inside the input.
-                let line = depth * g.output[1];
-                let (from, end) = (
-                    (first / width).max(line + high.0),
-                    last.div_ceil(width).min(line + high.1),
-                );
-                for line in from..end {
-                    let height = high.2 + (line - depth * g.output[1] - high.0) * g.stride[1];
-                    let input = (plane * g.input[1] + height) * g.input[2] + wide.2;
-                    let (low, past) = ((line * width + wide.0).max(first), (line * width + wide.1).min(last));
-                    if low < past {
-                        let skipped = low - line * width - wide.0;
-                        let from = &image[input + skipped * g.stride[2]..];
-                        take(from, g.stride[2], &mut to[low - first..past - first]);
-                    }
-                }
-            }
-        }
     }
 
     fn by_taps(&self, device: CpuDevice) {
@@ -159,26 +132,6 @@ impl Convolution<'_> {
                 Level::run_loops(device.vectors(), work);
             }
         });
-    }
-}
-
-/// Every `stride`th byte. Lines are mostly shorter than what calling a function for them is worth.
-#[inline(always)]
-fn take(from: &[u8], stride: usize, to: &mut [u8]) {
-    match stride {
-        1 if to.len() >= 8 => {
-            let from = &from[..to.len()];
-            let end = to.len() - 8;
-            for at in (0..end).step_by(8).chain([end]) {
-                to[at..at + 8].copy_from_slice(&from[at..at + 8]);
-            }
-        }
-        1 => to.iter_mut().zip(from).for_each(|(to, x)| *to = *x),
-        2 => to.iter_mut().zip(from.chunks(2)).for_each(|(to, x)| *to = x[0]),
-        _ => to
-            .iter_mut()
-            .zip(from.iter().step_by(stride))
-            .for_each(|(to, x)| *to = *x),
     }
 }
 

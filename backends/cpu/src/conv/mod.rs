@@ -10,6 +10,7 @@ mod max_rows;
 mod max_values;
 mod pool;
 mod product;
+mod region;
 mod winograd;
 
 pub(crate) use bytes::conv_u8;

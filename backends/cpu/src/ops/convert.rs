@@ -88,8 +88,18 @@ by_as! {
     u8 => u8 i32 i64 f32 f64;
     i32 => u8 i32 i64 f32 f64;
     i64 => u8 i32 i64 f32 f64;
-    f32 => u8 i32 i64 f32 f64;
+    f32 => i32 i64 f32 f64;
     f64 => u8 i32 i64 f32 f64;
+}
+
+impl To<u8> for f32 {
+    /// As `as` does it, but by instructions that take several numbers.
+    #[expect(clippy::manual_clamp, reason = "of NaN `clamp` gives NaN")]
+    #[inline(always)]
+    fn to(self) -> u8 {
+        // SAFETY: numbers from 0 to 255 are i32; of NaN `max` gives the other operand.
+        unsafe { self.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8 }
+    }
 }
 
 macro_rules! by_element {
@@ -112,4 +122,33 @@ by_element! {
     bf16 => bool u8 i32 i64 f16 bf16 f32 f64;
     f32 => bool f16 bf16;
     f64 => bool f16 bf16;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::To;
+
+    #[test]
+    fn floats_become_bytes_as_by_the_language() {
+        let ends = [
+            -0.0,
+            -0.5,
+            0.5,
+            0.999,
+            254.5,
+            255.0,
+            255.9,
+            256.0,
+            -1.0,
+            1e30,
+            -1e30,
+            f32::MIN_POSITIVE,
+        ];
+        let strange = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        let steps = (-3000..3000).map(|i| i as f32 / 8.0);
+        for x in ends.into_iter().chain(strange).chain(steps) {
+            let found: u8 = x.to();
+            assert_eq!(found, x as u8, "{x}");
+        }
+    }
 }
