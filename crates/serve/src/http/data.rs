@@ -54,7 +54,7 @@ pub(super) fn read(
                 _ => None,
             })?,
         ),
-        ElementType::U8 => host(shape, list.read(|token| token.parse::<u8>().ok())?),
+        ElementType::U8 => host(shape, list.read(|token| u8::try_from(integer(token, element)?).ok())?),
         ElementType::U32 | ElementType::U64 | ElementType::I64 => {
             host(shape, list.read(|token| integer(token, element))?)
         }
@@ -285,5 +285,53 @@ impl Number for bool {
     fn write(self, out: &mut Vec<u8>) -> Option<()> {
         out.extend_from_slice(if self { b"true" } else { b"false" });
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(element: ElementType, number: &str) -> Result<Value, String> {
+        let data: Box<RawValue> = serde_json::from_str(&format!("[{number}]")).unwrap();
+        let shape = Shape::new(&[1]).unwrap();
+        read("x", element, shape, &data, &Bytes::new()).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn integers_are_taken_to_the_ends_of_their_range() {
+        let types = [
+            (ElementType::I8, i8::MIN.into(), i8::MAX.into()),
+            (ElementType::I16, i16::MIN.into(), i16::MAX.into()),
+            (ElementType::I32, i32::MIN.into(), i32::MAX.into()),
+            (ElementType::I64, i64::MIN.into(), i128::from(i64::MAX)),
+            (ElementType::U8, 0, u8::MAX.into()),
+            (ElementType::U16, 0, u16::MAX.into()),
+            (ElementType::U32, 0, u32::MAX.into()),
+            // Held in an i64.
+            (ElementType::U64, 0, i64::MAX.into()),
+        ];
+        let ends = types.iter().flat_map(|&(_, low, high)| [low, high]);
+        let numbers: Vec<i128> = ends.flat_map(|end| [end - 1, end, end + 1]).collect();
+        for (element, low, high) in types {
+            for &number in &numbers {
+                let found = sent(element, &number.to_string());
+                match (low..=high).contains(&number) {
+                    true => {
+                        let mut text = Vec::new();
+                        write(&found.unwrap(), &mut text).unwrap();
+                        assert_eq!(String::from_utf8(text).unwrap(), format!("[{number}]"));
+                    }
+                    false => assert!(found.unwrap_err().contains(&number.to_string()), "{element} {number}"),
+                }
+            }
+            let mut text = Vec::new();
+            write(&sent(element, "-0").unwrap(), &mut text).unwrap();
+            assert_eq!(text, b"[0]", "{element}");
+            for strange in ["1.0", "1e2", "0.5", "true", "null", "\"1\"", "1e400"] {
+                let error = sent(element, strange).unwrap_err();
+                assert!(error.contains(&format!("has {strange} where")), "{error}");
+            }
+        }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use polygrad_core::{AnyBackend, DType, Error, Result, Shape};
+use polygrad_core::{AnyBackend, DType, Error, ErrorKind, Result, Shape};
 use polygrad_nn::models::{CausalLm, GenerateConfig};
 use polygrad_onnx::graph::{Dim, ElementType};
 use polygrad_onnx::{Engine, Options};
-use polygrad_tensor::{Device, manual_seed};
+use polygrad_tensor::{Device, Tensor, manual_seed, no_grad};
 use polygrad_text::Tokenizer;
 use serde_json::Value as Json;
 
@@ -35,8 +35,16 @@ pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Opt
     }
     let tokens = Tokens::of(&folder)?;
     Ok(Some(match kind {
-        "gpt2" => Arc::new(WritingService::new(folder.gpt2_model()?, tokens)),
-        _ => Arc::new(WritingService::new(folder.llama_model()?, tokens)),
+        "gpt2" => Arc::new(WritingService::new(
+            folder.gpt2_model()?,
+            tokens,
+            options.max_run_bytes,
+        )?),
+        _ => Arc::new(WritingService::new(
+            folder.llama_model()?,
+            tokens,
+            options.max_run_bytes,
+        )?),
     }))
 }
 
@@ -96,10 +104,54 @@ struct WritingService<M> {
     signature: Signature,
     /// The seed of the next draw: every thread has its own generator, and all of them start with the same seed.
     seed: AtomicU64,
+    memory: Memory,
+}
+
+/// What sequences that are written together take of memory: their keys and values, and the logits of a step, here and
+/// on the device. What a step computes in between is not counted.
+struct Memory {
+    of_token: usize,
+    of_logits: usize,
+    most: usize,
+}
+
+impl Memory {
+    fn new<M: CausalLm<AnyBackend>>(model: &M, token: i64, most: usize) -> Result<Self> {
+        let mut cache = model.new_cache();
+        let logits = no_grad(|| {
+            let parameters = model.parameters();
+            let device = parameters.first().map(|param| param.device());
+            let device = device.ok_or_else(|| Error::invalid("a model without parameters"))?;
+            model.next_logits(&Tensor::from_vec(vec![token], [1, 1], &device)?, &mut cache)
+        })?;
+        Ok(Self {
+            of_token: cache.num_bytes(),
+            of_logits: logits.numel() * (logits.dtype().size() + size_of::<f64>()),
+            most,
+        })
+    }
+
+    /// How many sequences of so many tokens fit, which is at least one.
+    ///
+    /// # Errors
+    /// When not even one does.
+    fn rows(&self, tokens: usize) -> Result<usize> {
+        let row = self.of_token.saturating_mul(tokens).saturating_add(self.of_logits);
+        match self.most / row.max(1) {
+            0 => {
+                let text = format!(
+                    "a text of {tokens} tokens takes {row} bytes, and the limit is {}",
+                    self.most
+                );
+                Err(Error::new(ErrorKind::OutOfMemory, text).with_hint("raise Options::max_run_bytes if this is meant"))
+            }
+            rows => Ok(rows),
+        }
+    }
 }
 
 impl<M: CausalLm<AnyBackend>> WritingService<M> {
-    fn new(model: M, tokens: Tokens) -> Self {
+    fn new(model: M, tokens: Tokens, max_bytes: usize) -> Result<Self> {
         let spec = |name: &str, element: ElementType| TensorSpec::new(name, element, [Dim::Named("batch".to_owned())]);
         let mut signature = Signature {
             inputs: vec![
@@ -111,25 +163,33 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
             states: Vec::new(),
         };
         signature.batch_by_name();
-        Self {
+        Ok(Self {
+            memory: Memory::new(&model, tokens.first, max_bytes)?,
             model,
             tokens,
             signature,
             seed: AtomicU64::new(RandomState::new().hash_one(0)),
-        }
+        })
     }
 
-    /// Continues texts whose requests have the same options.
+    /// Continues texts whose requests have the same options, as many at a time as there is memory for.
     fn write(&self, prompts: &[Vec<i64>], count: usize, temperature: f64) -> Result<Vec<String>> {
         let ends = self.tokens.last.iter();
         let config = ends.fold(GenerateConfig::greedy().temperature(temperature), |config, &id| {
             config.stop_sequence([id])
         });
         manual_seed(self.seed.fetch_add(1, Ordering::Relaxed));
-        let rows = self.model.generate_batch(prompts, count, &config)?;
-        let rows = prompts.iter().zip(&rows);
-        rows.map(|(prompt, tokens)| self.tokens.continuation(prompt, tokens))
-            .collect()
+        // What the model has no positions for is refused by it, in its own words.
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(count);
+        let together = self.memory.rows(longest.min(self.model.num_positions()))?;
+        let mut texts = Vec::with_capacity(prompts.len());
+        for prompts in prompts.chunks(together) {
+            let rows = self.model.generate_batch(prompts, count, &config)?;
+            for (prompt, tokens) in prompts.iter().zip(&rows) {
+                texts.push(self.tokens.continuation(prompt, tokens)?);
+            }
+        }
+        Ok(texts)
     }
 }
 

@@ -139,6 +139,39 @@ fn texts_are_continued_as_the_model_does_it() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn texts_that_do_not_fit_together_are_written_in_turn() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    save(path, "gpt2", &gpt2(), &model, &endless());
+    let run = |max_run_bytes: usize, count: i32| -> Result<Vec<String>> {
+        let options = Options {
+            max_run_bytes,
+            ..Options::default()
+        };
+        let inputs = [
+            texts(&["one two", "seven three"]),
+            column(vec![count; 2]),
+            column(vec![0f32; 2]),
+        ];
+        let outputs = hub::load(path, &device(), options, false)?.run(&inputs)?;
+        Ok(words(&outputs[0]))
+    };
+    // Two layers keep a key and a value of 8 numbers for each of the 9 tokens, and a step has 8 logits, in f32 and f64.
+    let row = 9 * 2 * 2 * 8 * 4 + 8 * (4 + 8);
+    let all = [said(&follows(&model, &[1, 2], 7)?), said(&follows(&model, &[7, 3], 7)?)];
+    for bytes in [usize::MAX, 2 * row, 2 * row - 1, row] {
+        assert_eq!(run(bytes, 7)?, all, "{bytes}");
+    }
+    let error = run(row - 1, 7).unwrap_err();
+    assert_eq!(error.kind(), polygrad_core::ErrorKind::OutOfMemory);
+    let wanted = format!("a text of 9 tokens takes {row} bytes, and the limit is {}", row - 1);
+    assert!(error.to_string().contains(&wanted), "{error}");
+    assert_eq!(run(row - 1, 6)?.len(), 2);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_request_may_say_how() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();

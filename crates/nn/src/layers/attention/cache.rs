@@ -44,6 +44,12 @@ impl<B: Backend> KvCache<B> {
         self.room = len;
     }
 
+    /// How many bytes of memory it holds, with what is reserved and not taken yet.
+    pub fn num_bytes(&self) -> usize {
+        let of = |x: &Tensor<B>| x.numel() * x.dtype().size();
+        self.places.as_ref().map_or(0, |(keys, values)| of(keys) + of(values))
+    }
+
     /// Keys and values `[N, heads, T, D]` of all tokens so far; `None` at first.
     ///
     /// # Errors

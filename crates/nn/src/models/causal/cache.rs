@@ -54,6 +54,11 @@ impl<B: Backend> CausalLmCache<B> {
         self.len() == 0
     }
 
+    /// How many bytes the keys and values of all layers take: see [`KvCache::num_bytes`].
+    pub fn num_bytes(&self) -> usize {
+        self.layers.iter().map(KvCache::num_bytes).sum()
+    }
+
     /// Makes room for so many tokens: see [`KvCache::reserve`].
     pub fn reserve(&mut self, len: usize) {
         self.layers.iter_mut().for_each(|layer| layer.reserve(len));
