@@ -178,7 +178,10 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     if let Some(zero) = spread(c, 2, &x)? {
         q = (q + zero.to_dtype(DType::F32)?)?;
     }
-    let q = q.clamp(Some(low as f64), Some(high as f64))?;
+    // A conversion saturates at the ends of the dtype.
+    if element.is_widened() {
+        q = q.clamp(Some(low as f64), Some(high as f64))?;
+    }
     Ok(smallvec![
         Value::from(q.to_dtype(element.dtype()?)?).with_element(element)
     ])
@@ -240,6 +243,6 @@ pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let scale = ((&high - &low)? / 255.0)?;
     let scale = Tensor::where_(&high.eq(&low)?, &scale.full_like(1.0)?, &scale)?;
     let zero = (low.neg()? / &scale)?.clamp(Some(0.0), Some(255.0))?.round()?;
-    let y = ((&x / &scale)?.round()? + &zero)?.clamp(Some(0.0), Some(255.0))?;
+    let y = ((&x / &scale)?.round()? + &zero)?;
     Ok([y.to_dtype(DType::U8)?, scale, zero])
 }
