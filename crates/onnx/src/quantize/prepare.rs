@@ -68,7 +68,7 @@ pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<Graph> {
 
 fn is_quantized(node: &Node) -> bool {
     let name = node.op_type.as_str();
-    name.contains("Quantize") || name.starts_with("QLinear") || name.ends_with("Integer") || name == "QGemm"
+    name.contains("uantize") || name.starts_with("QLinear") || name.ends_with("Integer") || name == "QGemm"
 }
 
 /// Whether a node means something else in the wanted op set.
@@ -153,7 +153,8 @@ fn fold_batch_norm(body: &mut Body) -> Result<()> {
             continue;
         };
         let node = &body.nodes[*place];
-        if node.op_type != "Conv" || norm.outputs.len() != 1 {
+        let trains = matches!(norm.attribute("training_mode"), Some(Attribute::Int(1)));
+        if node.op_type != "Conv" || norm.outputs.len() != 1 || trains {
             continue;
         }
         let host = |node: &Node, at: usize| {

@@ -90,6 +90,13 @@ fn checked(made: &Quantized, batch: &[Tensor]) -> Result<(f64, Vec<String>)> {
     Ok((made.outputs[0].relative_error, steps))
 }
 
+/// Why the rows of a batch are not computed each by itself.
+fn mixed(model: &OnnxModel) -> Result<Option<String>> {
+    model.mixes_rows([&[0], &[0]], |rows| {
+        Ok(vec![Tensor::ones([rows, 20], &device())?.into()])
+    })
+}
+
 #[test]
 fn a_perceptron_is_products_of_bytes() -> Result<()> {
     let (graph, batches) = (mlp()?, batches(&[20])?);
@@ -103,6 +110,8 @@ fn a_perceptron_is_products_of_bytes() -> Result<()> {
             assert!(made.outputs[0].cosine > 0.999);
             assert!(made.layers.iter().all(|layer| layer.snr > 30.0), "{:?}", made.layers);
             assert_eq!((made.graph.opsets[""], made.graph.header.ir_version), (21, 10));
+            let model = OnnxModel::from_graph(&made.graph, &device(), Options::default())?;
+            assert_eq!(mixed(&model)?, None);
             let again = options.run(&graph, &batches, &device())?;
             assert!(made.graph.to_bytes()? == again.graph.to_bytes()?);
         }
@@ -223,6 +232,8 @@ fn dynamic_ranges_need_no_data() -> Result<()> {
             .iter()
             .filter(|node| node.op_type == "MatMulInteger");
         assert_eq!(ops.count(), 3);
+        let model = OnnxModel::from_graph(&made.graph, &device(), Options::default())?;
+        assert!(mixed(&model)?.unwrap().contains("takes one scale for all rows"));
     }
     let error = Quantize::new()
         .int8(Int8::Dynamic)
