@@ -261,7 +261,7 @@ fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
     let label = |cell: &str| {
         let number = cell.trim().parse::<f64>().ok();
         let same = |class: &&str| **class == *cell || number.is_some() && class.parse().ok() == number;
-        classes.iter().position(|class| same(class))
+        classes.iter().position(same)
     };
     let cells = table.texts(column)?;
     let labels = cells.iter().enumerate().map(|(row, cell)| {

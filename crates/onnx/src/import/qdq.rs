@@ -28,7 +28,8 @@ pub(crate) const MOVES: [&str; 8] = [
 const CLOSE: f64 = 1e-4;
 
 /// Nodes to put in the place of those with the same index, each the last of such an op; nothing else changes. The
-/// nodes before it are no longer needed where nobody else uses what they give. `trained` says which initializers change.
+/// nodes before it are no longer needed where nobody else uses what they give. `trained` says which initializers
+/// change.
 pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> HashMap<usize, Node> {
     let view = View::new(body, trained);
     let nodes = body.nodes.iter().enumerate();
