@@ -68,7 +68,8 @@ pub(crate) struct Examples {
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file
+    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file; for an
+    /// ONNX file also a folder of images, a CSV file, or an .npz file of its inputs and `labels` or `targets`
     #[arg(long = "data", value_name = "PATH")]
     pub(crate) folder: Option<PathBuf>,
 
@@ -79,7 +80,8 @@ pub(crate) struct Data {
 
 #[derive(Debug, Args)]
 pub(crate) struct Eval {
-    /// The folder that `train` left
+    /// The folder that `train` left, or an ONNX file
+    #[arg(value_name = "RUN|FILE.onnx")]
     pub(crate) run: PathBuf,
 
     #[command(flatten)]
@@ -138,7 +140,8 @@ pub(crate) struct Play {
 
 #[derive(Debug, Args)]
 pub(crate) struct Predict {
-    /// The folder that `train` left
+    /// The folder that `train` left, or an ONNX file of `export` or `quantize`
+    #[arg(value_name = "RUN|FILE.onnx")]
     pub(crate) run: PathBuf,
 
     /// A PNG or JPEG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show};
 use crate::chargpt::generate::Generate;
-use crate::{convert, lab, serve, train};
+use crate::{convert, lab, onnx, serve, train};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Write a trained model as an ONNX file
     Export(ExportRun),
+    /// Write a model as an ONNX file whose products are on integers of 8 bits, and say what it lost by that
+    Quantize(onnx::quantize::QuantizeFile),
     /// Write the tensors of a checkpoint that others wrote in another format
     Convert(convert::Convert),
     #[command(flatten)]
@@ -64,7 +66,7 @@ mod tests {
     fn nonsense_is_refused_with_a_reason() {
         for (line, words) in [
             ("polygrad export x --onnx y --opset x", "17, 18, 20 or 23"),
-            ("polygrad eval", "<RUN>"),
+            ("polygrad eval", "<RUN|FILE.onnx>"),
         ] {
             let text = Cli::try_parse_from(line.split(' ')).unwrap_err().to_string();
             assert!(text.contains(words), "{line}: {text}\nshould contain {words}");

@@ -66,11 +66,10 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `convert`,
-/// `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`, `plan` or
-/// `returns`) with the backends in
-/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard
-/// output and standard error.
+/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `quantize`,
+/// `convert`, `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`,
+/// `plan` or `returns`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to
+/// standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after
 /// Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. Standard output that cannot be written is an error; that its reader
@@ -99,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Show(args) => onnx::show::command(&args),
         Command::Export(args) => onnx::export::command(&args),
+        Command::Quantize(args) => onnx::quantize::command(&args),
         Command::Convert(args) => convert::command(&args),
         Command::Lab(command) => lab::run(&command),
         Command::List => rl::list::command(),
@@ -119,6 +119,9 @@ fn refused(error: &clap::Error) -> ExitCode {
 }
 
 fn eval(args: &Eval) -> Result<Outcome> {
+    if args.run.is_file() {
+        return onnx::eval::command(args);
+    }
     let kind = run::kind(&args.run)?;
     kind.must_evaluate(args)?;
     match kind {
@@ -130,6 +133,9 @@ fn eval(args: &Eval) -> Result<Outcome> {
 }
 
 fn predict(args: &Predict) -> Result<Outcome> {
+    if args.run.is_file() {
+        return onnx::predict::command(args);
+    }
     match run::kind(&args.run)? {
         Kind::Images => images::predict::command(args),
         Kind::Table => table::predict::command(args),

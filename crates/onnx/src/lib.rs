@@ -3,14 +3,16 @@
 //! [`graph`] holds a file's content as plain data: [`Graph::load`](graph::Graph::load) reads and checks everything,
 //! [`Graph::save`](graph::Graph::save) is its inverse. [`OnnxModel`] runs a file on any backend, with gradients
 //! where asked. The other way, [`ExportOnnx::export_onnx`] writes a model of `polygrad-nn` as a file: [`Onnx`] is a
-//! backend that records.
+//! backend that records. [`Quantize`] makes integers of 8 bits of a graph's weights and activations.
 
 mod engine;
 mod export;
 pub mod graph;
 mod import;
 mod proto;
+mod quantize;
 
 pub use engine::Engine;
 pub use export::{Export, ExportOnnx, ForwardOutputs, Input, IntoDims, Onnx, OnnxTensor, Opset, Recording};
 pub use import::{OnnxModel, Options, Outputs, Value, op_versions};
+pub use quantize::{Calibration, Int8, LayerReport, OutputReport, Quantize, Quantized};

@@ -4,7 +4,7 @@ mod args;
 pub(crate) mod config;
 pub(crate) mod eval;
 pub(crate) mod learner;
-mod loaders;
+pub(crate) mod loaders;
 mod model;
 mod picture;
 pub(crate) mod predict;

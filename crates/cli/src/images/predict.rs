@@ -11,7 +11,7 @@ use crate::args::Predict;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{note, say};
-use crate::trained;
+use crate::trained::{self, Trained};
 
 /// Prints the classes with their probabilities, the most likely one first.
 ///
@@ -19,13 +19,35 @@ use crate::trained;
 /// A run or a picture that is missing or damaged; those of the device.
 pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     let trained = trained::load::<Config>(&args.run, args.backend.as_deref(), args.threads)?;
-    let config = &trained.config;
+    let Trained { config, device, model } = &trained;
+    rank(
+        args,
+        &config.input,
+        &config.classes,
+        config.dataset == IMAGES,
+        device,
+        |x| model.forward(x),
+    )
+}
+
+/// Prints the classes that a model sees in a picture; `resized` says whether its images got their shape by resizing.
+///
+/// # Errors
+/// A picture that is missing or damaged; a model that gives no numbers; those of the device.
+pub(crate) fn rank(
+    args: &Predict,
+    input: &Input,
+    classes: &[String],
+    resized: bool,
+    device: &Device,
+    forward: impl Fn(&Tensor) -> polygrad::Result<Tensor>,
+) -> Result<Outcome> {
     let probabilities = no_grad(|| -> Result<Vec<f64>> {
-        let x = match config.dataset == IMAGES {
-            true => as_in_training(args, &config.input, &trained.device)?,
-            false => in_the_middle(args, &config.input, &trained.device)?,
+        let x = match resized {
+            true => as_in_training(args, input, device)?,
+            false => in_the_middle(args, input, device)?,
         };
-        Ok(trained.model.forward(&x)?.softmax(1)?.to_f64_vec()?)
+        Ok(forward(&x)?.softmax(1)?.to_f64_vec()?)
     })?;
     if probabilities.iter().any(|p| !p.is_finite()) {
         return Err(
@@ -33,7 +55,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
                 .fix("its training went wrong, or its files were changed: train anew, perhaps with a lower --lr"),
         );
     }
-    let mut ranking: Vec<(f64, &String)> = probabilities.into_iter().zip(&trained.config.classes).collect();
+    let mut ranking: Vec<(f64, &String)> = probabilities.into_iter().zip(classes).collect();
     ranking.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (probability, class) in ranking {
         say(&format!("{:>6.2} %  {}", 100.0 * probability, printable(class)));

@@ -1,11 +1,16 @@
 //! Models as ONNX files, and files of other kinds that hold one.
 
 mod arrays;
+pub(crate) mod eval;
 pub(crate) mod export;
 mod extents;
 mod flops;
 mod input;
+pub(crate) mod predict;
+pub(crate) mod quantize;
+mod rows;
 pub(crate) mod run;
+mod score;
 pub(crate) mod show;
 
 use std::path::Path;
@@ -34,6 +39,14 @@ pub(crate) trait Exported: Task {
     /// # Errors
     /// Those of the device.
     fn answer(&self, model: &Self::Model, x: &Tensor) -> polygrad::Result<Tensor>;
+
+    /// The targets of a batch, as [`Exported::answer`] gives them.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn target(&self, y: Tensor) -> polygrad::Result<Tensor> {
+        Ok(y)
+    }
 
     /// What whoever runs the file must know.
     ///

@@ -295,6 +295,13 @@ impl Exported for Settings {
         }
     }
 
+    fn target(&self, y: Tensor) -> polygrad::Result<Tensor> {
+        match self.goal {
+            Goal::Regress { mean, std } => (y * std)? + mean,
+            _ => Ok(y),
+        }
+    }
+
     fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
         let encoder = serde_json::to_string(self.encoder()?)
             .map_err(|e| Failure::new(format!("the encoder cannot be written as JSON: {e}")))?;

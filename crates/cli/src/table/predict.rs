@@ -68,7 +68,7 @@ fn digits(x: f64, std: f64) -> String {
 }
 
 /// A cell as RFC 4180 has it.
-fn quoted(cell: &str) -> String {
+pub(crate) fn quoted(cell: &str) -> String {
     match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
         false => cell.to_owned(),

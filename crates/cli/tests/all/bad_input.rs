@@ -35,7 +35,7 @@ fn a_wrong_command_line_has_status_2() {
         ("train", "<DATASET>"),
         ("train bars --epochs none", "1 to 16777216"),
         ("fly", "unrecognized subcommand"),
-        ("eval", "<RUN>"),
+        ("eval", "<RUN|FILE.onnx>"),
     ] {
         let ended = scene.run(line);
         assert_eq!(ended.code, Some(2), "{line}: {}", ended.stderr);

@@ -14,6 +14,7 @@ mod onnx;
 mod output;
 mod plan;
 mod profile;
+mod quantize;
 mod resume;
 mod rl;
 #[cfg(feature = "serve")]

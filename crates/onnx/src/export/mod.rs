@@ -23,5 +23,6 @@ mod verify;
 pub use model::ExportOnnx;
 pub use opset::Opset;
 pub use options::{Export, ForwardOutputs, Input, IntoDims};
+pub(crate) use passes::fold_statistics;
 pub use recording::{Onnx, Recording};
 pub use tensor::OnnxTensor;

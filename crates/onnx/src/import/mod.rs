@@ -36,4 +36,6 @@ pub use ops::op_versions;
 pub(crate) use ops::row as row_of;
 pub use options::Options;
 pub use outputs::Outputs;
+pub(crate) use planner::needed;
+pub(crate) use qdq::MOVES;
 pub use value::Value;

@@ -1,5 +1,6 @@
 //! What is decided once, when a model is loaded.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -49,16 +50,18 @@ impl Planner<'_> {
                 .map_err(|e| e.in_module(format!("initializer {name:?}")))?;
             constants.insert(initializer.value.index(), value);
         }
-        let products = match self.fuse {
-            true => qdq::products(body, |name| self.parameters.contains_key(name)),
-            false => None,
+        let fused = match self.fuse {
+            true => qdq::fused(body, |name| self.parameters.contains_key(name)),
+            false => HashMap::new(),
         };
-        let nodes = products.as_deref().unwrap_or(&body.nodes);
-        let needed = needed(body, nodes);
+        let nodes: Vec<&Node> = (body.nodes.iter().enumerate())
+            .map(|(i, node)| fused.get(&i).unwrap_or(node))
+            .collect();
+        let needed = needed(body, &nodes);
         let mut steps = Vec::with_capacity(nodes.len());
-        for (node, _) in nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
+        for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| needed[*i]) {
             let in_node = |e| in_step(e, node);
-            let step = self.step(node).map_err(in_node)?;
+            let step = self.step(node, fused.contains_key(&i)).map_err(in_node)?;
             if self.fold && self.fold(&step, &mut constants).map_err(in_node)? {
                 continue;
             }
@@ -100,8 +103,10 @@ impl Planner<'_> {
         })
     }
 
-    fn step(&self, node: &Node) -> Result<Step> {
-        let Some(&version) = self.opsets.get(&node.domain) else {
+    /// A step that runs a node, which is the file's own, or `ours`.
+    fn step(&self, node: &Node, ours: bool) -> Result<Step> {
+        let said = self.opsets.get(&node.domain).copied();
+        let Some(version) = said.or((ours && node.domain == ops::MICROSOFT).then_some(1)) else {
             return Err(crate::graph::malformed(format!(
                 "the model does not say which version of the ops of domain {:?} it calls",
                 node.domain
@@ -202,10 +207,10 @@ fn stays(step: &Step) -> bool {
 }
 
 /// Which nodes, those of a body or what was made of them, lead to an output.
-pub(super) fn needed(body: &Body, nodes: &[Node]) -> Vec<bool> {
+pub(crate) fn needed(body: &Body, nodes: &[impl Borrow<Node>]) -> Vec<bool> {
     let mut wanted: HashSet<ValueId> = body.outputs.iter().copied().collect();
     let mut needed = vec![false; nodes.len()];
-    for (i, node) in nodes.iter().enumerate().rev() {
+    for (i, node) in nodes.iter().map(Borrow::borrow).enumerate().rev() {
         if !node.outputs.iter().flatten().any(|id| wanted.contains(id)) {
             continue;
         }

@@ -1,29 +1,43 @@
-//! Quantized products that a file writes in floats: DequantizeLinear of both operands, MatMul or Conv, QuantizeLinear.
+//! Quantized ops that a file writes in floats: DequantizeLinear of the operands, the op, QuantizeLinear.
 //!
-//! They become one QLinearMatMul or QLinearConv each, before anything is folded, since folding would make floats of
-//! the weights. That is what such files mean; results may differ by one step where the float product is next to a half.
+//! MatMul, Gemm and Conv become one QLinearMatMul, QGemm or QLinearConv each, before anything is folded, since folding
+//! would make floats of the weights. That is what such files mean; results may differ by one step where the float
+//! product is next to a half. MatMul and Gemm without a QuantizeLinear behind them are products of bytes with a result
+//! in f32. Ops that only move numbers or choose among them run on the bytes if the scale stays the same.
 
 use std::collections::HashMap;
 
 use polygrad_core::DType;
 
+use super::ops::MICROSOFT;
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, ValueId};
+
+/// Ops whose results are among the numbers of their first operand, whatever those stand for.
+pub(crate) const MOVES: [&str; 8] = [
+    "Flatten",
+    "Identity",
+    "MaxPool",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
 
 /// How far a bias's scale may be from the product of the other two.
 const CLOSE: f64 = 1e-4;
 
-/// The nodes of a body with such products in the place of the last node of each, and nothing else changed: the nodes
-/// before it are no longer needed where nobody else uses what they give. `None` if there are none. `trained` says which
-/// initializers change.
-pub(super) fn products(body: &Body, trained: impl Fn(&str) -> bool) -> Option<Vec<Node>> {
+/// Nodes to put in the place of those with the same index, each the last of such an op; nothing else changes. The
+/// nodes before it are no longer needed where nobody else uses what they give. `trained` says which initializers
+/// change.
+pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> HashMap<usize, Node> {
     let view = View::new(body, trained);
-    let mut nodes = None;
-    for (i, node) in body.nodes.iter().enumerate() {
-        if let Some(product) = view.product(node) {
-            nodes.get_or_insert_with(|| body.nodes.clone())[i] = product;
-        }
-    }
-    nodes
+    let nodes = body.nodes.iter().enumerate();
+    let fused = nodes.filter_map(|(i, node)| {
+        let found = view.rounded(node).or_else(|| view.moved(node));
+        Some((i, found.or_else(|| view.real(node))?))
+    });
+    fused.collect()
 }
 
 /// A body, and who makes and uses what.
@@ -38,6 +52,15 @@ struct Quantized<'a> {
     values: ValueId,
     scale: (ValueId, &'a Literal),
     zero: (ValueId, &'a Literal),
+}
+
+/// The operands of a product, and those of its attributes that its form on bytes has.
+struct Product<'a> {
+    x: Quantized<'a>,
+    w: Quantized<'a>,
+    /// Of i32.
+    bias: Option<ValueId>,
+    attributes: Vec<(String, Attribute)>,
 }
 
 impl<'a> View<'a> {
@@ -74,50 +97,124 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The product that ends with a node.
-    fn product(&self, last: &Node) -> Option<Node> {
+    /// The product that ends with a QuantizeLinear.
+    fn rounded(&self, last: &Node) -> Option<Node> {
         let y = self.quantized(last, "QuantizeLinear", |_| false)?;
         let mut inner = self.alone(y.values)?;
         if inner.op_type == "Relu" && inner.domain.is_empty() && first(y.zero.1) == lowest(y.zero.1)? {
             // What is below 0 is cut off anyway.
             inner = self.alone((*inner.inputs.first()?)?)?;
         }
-        if !inner.domain.is_empty() {
-            return None;
-        }
-        let rank = |w: &Quantized<'_>| {
-            self.constants
-                .get(&w.values)
-                .map(|literal| literal.host().shape().rank())
+        let product = self.operands(inner)?;
+        let (x, w) = (&product.x, &product.w);
+        let mut inputs = [x.values, x.scale.0, x.zero.0, w.values, w.scale.0, w.zero.0]
+            .map(Some)
+            .to_vec();
+        let result = [y.scale.0, y.zero.0].map(Some);
+        let (domain, op_type) = match inner.op_type.as_str() {
+            "Gemm" => {
+                inputs.push(product.bias);
+                inputs.extend(result);
+                (MICROSOFT, "QGemm")
+            }
+            op => {
+                inputs.extend(result);
+                inputs.extend(product.bias.map(Some));
+                ("", if op == "Conv" { "QLinearConv" } else { "QLinearMatMul" })
+            }
         };
-        let (op_type, axis): (_, fn(i64) -> bool) = match inner.op_type.as_str() {
-            "MatMul" => ("QLinearMatMul", |axis| axis == 1 || axis == -1),
-            "Conv" => ("QLinearConv", |axis| axis == 0),
-            _ => return None,
-        };
-        let x = self.quantized(self.maker(*inner.inputs.first()?)?, "DequantizeLinear", |_| false)?;
-        let w = self.quantized(self.maker(*inner.inputs.get(1)?)?, "DequantizeLinear", axis)?;
-        let fits = match op_type {
-            "QLinearMatMul" => rank(&w)? == 2,
-            _ => rank(&w)? >= 3,
-        };
-        if !fits {
-            return None;
-        }
-        let operands = [
-            x.values, x.scale.0, x.zero.0, w.values, w.scale.0, w.zero.0, y.scale.0, y.zero.0,
-        ];
-        let mut inputs: Vec<Option<ValueId>> = operands.into_iter().map(Some).collect();
-        if let Some(&Some(bias)) = inner.inputs.get(2) {
-            inputs.push(Some(self.bias(bias, &x, &w)?));
-        }
         Some(Node {
             name: inner.name.clone(),
             op_type: op_type.to_owned(),
+            domain: domain.to_owned(),
             inputs,
             outputs: last.outputs.clone(),
-            attributes: inner.attributes.clone(),
+            attributes: product.attributes,
             ..Node::default()
+        })
+    }
+
+    /// A product of bytes whose result is f32.
+    fn real(&self, node: &Node) -> Option<Node> {
+        let product = self.operands(node)?;
+        let (x, w) = (&product.x, &product.w);
+        let (op_type, inputs) = match node.op_type.as_str() {
+            "MatMul" => {
+                let inputs = [x.values, w.values, x.scale.0, w.scale.0, x.zero.0, w.zero.0];
+                ("MatMulIntegerToFloat", inputs.map(Some).to_vec())
+            }
+            "Gemm" => {
+                let inputs = [x.values, x.scale.0, x.zero.0, w.values, w.scale.0, w.zero.0];
+                ("QGemm", inputs.into_iter().map(Some).chain([product.bias]).collect())
+            }
+            _ => return None,
+        };
+        Some(Node {
+            name: node.name.clone(),
+            op_type: op_type.to_owned(),
+            domain: MICROSOFT.to_owned(),
+            inputs,
+            outputs: node.outputs.clone(),
+            attributes: product.attributes,
+            ..Node::default()
+        })
+    }
+
+    /// An op that only moves numbers, between a DequantizeLinear and a QuantizeLinear of one scale, on the bytes.
+    fn moved(&self, last: &Node) -> Option<Node> {
+        let y = self.quantized(last, "QuantizeLinear", |_| false)?;
+        let inner = self.alone(y.values)?;
+        let fits = inner.domain.is_empty() && MOVES.contains(&inner.op_type.as_str()) && inner.outputs.len() == 1;
+        let x = self.quantized(
+            self.maker(*inner.inputs.first().filter(|_| fits)?)?,
+            "DequantizeLinear",
+            |_| false,
+        )?;
+        let equal = |a: &Literal, b: &Literal| a.element() == b.element() && first(a) == first(b);
+        // Windows of i8 would be taken of i32, which holds them.
+        let is_fast = inner.op_type != "MaxPool" || y.zero.1.element() == ElementType::U8;
+        if !(is_fast && equal(x.scale.1, y.scale.1) && equal(x.zero.1, y.zero.1)) {
+            return None;
+        }
+        let mut node = inner.clone();
+        node.inputs[0] = Some(x.values);
+        node.outputs.clone_from(&last.outputs);
+        Some(node)
+    }
+
+    /// What a product of dequantized operands multiplies, if the right one is a constant.
+    fn operands(&self, node: &Node) -> Option<Product<'a>> {
+        if !node.domain.is_empty() {
+            return None;
+        }
+        let turned = matches!(node.attribute("transB"), Some(Attribute::Int(1)));
+        let axis: fn(i64) -> bool = match node.op_type.as_str() {
+            "MatMul" => |axis| axis == 1 || axis == -1,
+            "Gemm" if !plain_gemm(node) => return None,
+            "Gemm" if !turned => |axis| axis == 1 || axis == -1,
+            "Gemm" => |axis| axis == 0 || axis == -2,
+            "Conv" => |axis| axis == 0,
+            _ => return None,
+        };
+        let x = self.quantized(self.maker(*node.inputs.first()?)?, "DequantizeLinear", |_| false)?;
+        let w = self.quantized(self.maker(*node.inputs.get(1)?)?, "DequantizeLinear", axis)?;
+        let shape = *self.constants.get(&w.values)?.host().shape();
+        let fits = match node.op_type.as_str() {
+            "Conv" => shape.rank() >= 3,
+            _ => shape.rank() == 2,
+        };
+        let bias = match node.inputs.get(2).copied().flatten() {
+            _ if !fits => return None,
+            None => None,
+            Some(bias) => Some(self.bias(bias, &x, &w)?),
+        };
+        let attributes = node.attributes.iter();
+        let attributes = attributes.filter(|(name, _)| node.op_type != "Gemm" || name == "transB");
+        Some(Product {
+            x,
+            w,
+            bias,
+            attributes: attributes.cloned().collect(),
         })
     }
 
@@ -186,6 +283,18 @@ impl<'a> View<'a> {
         let fits = bias.host().dtype() == DType::I32 && bias.element() == ElementType::I32;
         (fits && (0..outputs).all(|i| close(i) == Some(true))).then_some(values)
     }
+}
+
+/// Whether a Gemm is a product of the rows of its left operand, and a sum, without factors.
+fn plain_gemm(node: &Node) -> bool {
+    node.attributes
+        .iter()
+        .all(|(name, value)| match (name.as_str(), value) {
+            ("transA", Attribute::Int(turned)) => *turned == 0,
+            ("transB", Attribute::Int(_)) => true,
+            ("alpha" | "beta", Attribute::Float(factor)) => *factor == 1.0,
+            _ => false,
+        })
 }
 
 /// The first number, NaN if there is none.

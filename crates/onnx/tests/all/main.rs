@@ -13,5 +13,6 @@ mod meaning;
 mod model;
 mod products;
 mod pytorch;
+mod quantize;
 mod replay;
 mod types;

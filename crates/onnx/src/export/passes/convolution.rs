@@ -100,22 +100,16 @@ fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Name
     else {
         return Ok(None);
     };
-    let bias = match conv.inputs.len() {
-        2 => Some(HostTensor::new(*scale.shape(), vec![0.0; scale.shape().numel()])?),
-        _ => operand(conv, 2),
-    };
-    let Some(bias) = bias.filter(|_| matches!(weight.dtype(), DType::F32 | DType::F64)) else {
+    let bias = operand(conv, 2);
+    let is_known = conv.inputs.len() == 2 || bias.is_some();
+    if !is_known || !matches!(weight.dtype(), DType::F32 | DType::F64) {
         return Ok(None);
-    };
+    }
     let eps = match norm.attribute("epsilon") {
         Some(Attribute::Float(eps)) => f64::from(*eps),
         _ => 1e-5,
     };
-    // In f64, so that each number is rounded once.
-    let wide = |host: &HostTensor| Reference::from_host(host.cast(DType::F64), &ReferenceDevice);
-    let (convolution, statistics) = ([&wide(&weight)?, &wide(&bias)?], [&wide(&mean)?, &wide(&var)?]);
-    let affine = [Some(&wide(&scale)?), Some(&wide(&shift)?)];
-    let folded = decompose::fold_batch_norm::<Reference>(convolution, statistics, affine, eps)?;
+    let [folded_weight, folded_bias] = fold_statistics(&weight, bias.as_ref(), [&scale, &shift, &mean, &var], eps)?;
     let named = |id: Option<ValueId>| id.and_then(|id| state.values[id.index()].name.clone());
     let weight_name = named(conv.inputs[1]).unwrap_or_else(|| "weight".to_owned());
     let bias_name =
@@ -123,10 +117,32 @@ fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Name
             Some(layer) => format!("{layer}bias"),
             None => format!("{weight_name}.bias"),
         });
-    let host = |x: &ReferenceTensor| Ok::<_, Error>(Reference::to_host(x)?.cast(weight.dtype()));
-    let [weight, bias] = [host(&folded[0])?, host(&folded[1])?];
     Ok(Some((
-        (format!("{weight_name}.folded"), weight),
-        (format!("{bias_name}.folded"), bias),
+        (format!("{weight_name}.folded"), folded_weight),
+        (format!("{bias_name}.folded"), folded_bias),
     )))
+}
+
+/// Weight and bias of the convolution that does the work of a convolution and of the batch normalization of its output,
+/// which has a scale, a shift, a mean and a variance.
+///
+/// # Errors
+/// Shapes that do not fit together.
+pub(crate) fn fold_statistics(
+    weight: &HostTensor,
+    bias: Option<&HostTensor>,
+    [scale, shift, mean, var]: [&HostTensor; 4],
+    eps: f64,
+) -> Result<[HostTensor; 2]> {
+    // In f64, so that each number is rounded once.
+    let wide = |host: &HostTensor| Reference::from_host(host.cast(DType::F64), &ReferenceDevice);
+    let bias = match bias {
+        Some(bias) => wide(bias)?,
+        None => wide(&HostTensor::new(*scale.shape(), vec![0.0; scale.shape().numel()])?)?,
+    };
+    let (convolution, statistics) = ([&wide(weight)?, &bias], [&wide(mean)?, &wide(var)?]);
+    let affine = [Some(&wide(scale)?), Some(&wide(shift)?)];
+    let [folded, shifted] = decompose::fold_batch_norm::<Reference>(convolution, statistics, affine, eps)?;
+    let host = |x: &ReferenceTensor| Ok::<_, Error>(Reference::to_host(x)?.cast(weight.dtype()));
+    Ok([host(&folded)?, host(&shifted)?])
 }

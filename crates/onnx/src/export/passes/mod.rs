@@ -8,6 +8,8 @@ mod parts;
 
 use std::collections::HashMap;
 
+pub(crate) use convolution::fold_statistics;
+
 use polygrad_core::Result;
 
 use super::recording::State;

@@ -1,15 +1,19 @@
 //! Weights of 8 bits, made bytes once.
 
+use std::sync::Arc;
+
 use polygrad_core::{DType, Prepack, Result};
 use polygrad_tensor::{Tensor, inference};
 
 use super::Draft;
-use crate::graph::ElementType;
+use super::single::flag;
+use crate::graph::{Attribute, ElementType};
 use crate::import::ops::whole;
 
 impl Draft<'_> {
     /// Turns a constant weight of i8 and its zero point into bytes that are 128 more, which the op takes for the same
-    /// numbers; the right-hand side of a matrix product is packed.
+    /// numbers; the right-hand side of a matrix product is packed, and turned before if the node says that it is
+    /// transposed.
     pub(super) fn bytes(&mut self, i: usize, weight: usize, zero: usize) -> Result<()> {
         let element = |value: usize| self.constant(i, value).and_then(|value| value.element());
         let (Some(found), zero_type) = (element(weight), element(zero)) else {
@@ -22,7 +26,18 @@ impl Draft<'_> {
         let Some(values) = self.tensor(i, weight)? else {
             return Ok(());
         };
-        let values = whole::bytes(&values, found)?;
+        let mut values = whole::bytes(&values, found)?;
+        if values.rank() == 2
+            && let Some(step) = &mut self.steps[i]
+            && flag(&step.node, "transB") == Some(1)
+        {
+            values = values.t()?;
+            let attributes = &mut Arc::make_mut(&mut step.node).attributes;
+            attributes
+                .iter_mut()
+                .filter(|(name, _)| name == "transB")
+                .for_each(|(_, value)| *value = Attribute::Int(0));
+        }
         if found == ElementType::I8 {
             let zero_point = match self.tensor(i, zero)? {
                 Some(zero) => whole::bytes(&zero, found)?,

@@ -24,7 +24,8 @@ impl Draft<'_> {
             }
             ("", "LSTM" | "GRU") => self.recurrent(i),
             ("", "MatMulInteger" | "ConvInteger") => self.bytes(i, 1, 3),
-            ("", "QLinearMatMul" | "QLinearConv") => self.bytes(i, 3, 5),
+            ("", "QLinearMatMul" | "QLinearConv") | (MICROSOFT, "QGemm") => self.bytes(i, 3, 5),
+            (MICROSOFT, "MatMulIntegerToFloat") => self.bytes(i, 1, 5),
             (MICROSOFT, "MatMulNBits") => self.blocks(i),
             (CLASSICAL, "TreeEnsemble" | "TreeEnsembleClassifier" | "TreeEnsembleRegressor") => {
                 self.trees(i);

@@ -76,7 +76,7 @@ pub(super) fn centred(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Te
 
 /// What sums of products are multiplied by to become numbers of the result, from the scales of the two operands and the
 /// result: one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if there are others.
-pub(super) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Result<Option<Tensor>> {
+pub(crate) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Result<Option<Tensor>> {
     let shape = c.shape(b)?;
     let fits = c.shape(a)?.numel() == 1 && c.shape(y)?.numel() == 1;
     if !fits || !(shape.numel() == 1 || shape.dims() == [outputs]) {
@@ -98,7 +98,7 @@ pub(super) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Re
 /// Sums of products plus a bias as numbers of the type of operand `zero`, which is their zero point. Scale and bias are
 /// one number, or one for each position of an axis. `None` if the type is not of 8 bits, or there are several zero
 /// points.
-pub(super) fn requantized(
+pub(crate) fn requantized(
     c: &Call<'_>,
     sums: &Tensor,
     scale: &Tensor,

@@ -10,6 +10,7 @@ use crate::import::call::{Call, Results, one};
 use crate::import::ops::cast::dynamic;
 use crate::import::ops::matmul::{matrices, requantized, whole_product};
 use crate::import::ops::row::rows;
+use crate::import::ops::whole;
 use crate::import::value::Value;
 
 rows! {
@@ -60,10 +61,10 @@ fn zero(c: &Call<'_>, i: usize, of: ElementType, columns: Option<usize>) -> Resu
     Ok(Some(Value::from(x).with_element(element)))
 }
 
-/// The exact product of two operands minus their zero points, as whole numbers of the widest float.
-fn whole(c: &Call<'_>, (a, a_zero): (Value, Option<Value>), (b, b_zero): (Value, Option<Value>)) -> Result<Tensor> {
+/// The product of two operands minus their zero points, as i32.
+fn sums(c: &Call<'_>, (a, a_zero): (Value, Option<Value>), (b, b_zero): (Value, Option<Value>)) -> Result<Tensor> {
     let inputs = [Some(a), Some(b), a_zero, b_zero];
-    whole_product(&on(c, &inputs), [0, 1], [2, 3])?.to_dtype(c.wide())
+    whole_product(&on(c, &inputs), [0, 1], [2, 3])
 }
 
 fn columns(c: &Call<'_>, b: usize) -> Result<usize> {
@@ -80,7 +81,7 @@ pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
         c.need(f.b)?.clone(),
         zero(c, f.zeros[1], c.element(f.b)?, Some(columns))?,
     );
-    let y = whole(c, a, b)?.to_dtype(DType::F32)?;
+    let y = sums(c, a, b)?.to_dtype(DType::F32)?;
     y * (single(c, f.scales[0])? * by_column(c, f.scales[1], columns)?)?
 }
 
@@ -102,34 +103,51 @@ fn dynamic_matmul(c: &Call<'_>) -> Results {
     let [a, scale, a_zero] = dynamic(&c.untracked(0)?)?;
     let a = (Value::from(a), Some(Value::from(a_zero.to_dtype(DType::U8)?)));
     let b = (c.need(1)?.clone(), zero(c, 3, c.element(1)?, Some(columns))?);
-    let y = whole(c, a, b)?.to_dtype(DType::F32)?;
+    let y = sums(c, a, b)?.to_dtype(DType::F32)?;
     one(with_bias(c, (y * (scale * by_column(c, 2, columns)?)?)?, 4)?)
 }
 
 fn gemm(c: &Call<'_>) -> Results {
     let turn = |i: usize, name: &str| -> Result<Value> {
-        let x = c.x(i)?;
-        matrices(&x)?;
-        let x = if c.flag(name, false)? { x.t()? } else { x };
-        Ok(Value::from(x).with_element(c.element(i)?))
+        if !c.flag(name, false)? {
+            // As it is: it may be packed.
+            return Ok(c.need(i)?.clone());
+        }
+        Ok(Value::from(c.x(i)?.t()?).with_element(c.element(i)?))
     };
+    for i in [0, 3] {
+        matrices(&c.x(i)?)?;
+    }
     let (a, b) = (turn(0, "transA")?, turn(3, "transB")?);
     let columns = b.shape().map_or(0, |shape| shape[1]);
     let zeros = (
         zero(c, 2, c.element(0)?, None)?,
         zero(c, 5, c.element(3)?, Some(columns))?,
     );
-    let mut y = whole(c, (a, zeros.0), (b, zeros.1))?;
-    if let Some(bias) = c.opt(6)? {
-        let bias = bias.expand(y.shape())?;
-        y = (y + bias.to_dtype(c.wide())?)?;
+    let sums = sums(c, (a, zeros.0), (b, zeros.1))?;
+    let bias = c.opt(6)?;
+    let fits = bias
+        .as_ref()
+        .is_none_or(|bias| bias.dims() == [columns] && bias.dtype() == DType::I32);
+    if c.has(7)
+        && c.has(8)
+        && fits
+        && c.float("alpha", 1.0)? == 1.0
+        && let Some(scale) = whole::rescale(c, [1, 4, 7], columns)?
+        && let Some(value) = whole::requantized(c, &sums, &scale, 8, bias.as_ref(), -1)?
+    {
+        return Ok(smallvec![value]);
     }
+    let sums = match bias {
+        Some(bias) => (&sums + bias.expand(sums.shape())?.to_dtype(DType::I32)?)?,
+        None => sums,
+    };
     // In f32, as ONNX Runtime multiplies its scales.
     let scale = ((single(c, 1)? * by_column(c, 4, columns)?)? * c.float("alpha", 1.0)?)?;
     if !c.has(7) {
-        return one((y.to_dtype(DType::F32)? * scale)?);
+        return one((sums.to_dtype(DType::F32)? * scale)?);
     }
-    let quotients = (y.to_dtype(DType::F32)? * (scale / single(c, 7)?)?)?;
+    let quotients = (sums.to_dtype(DType::F32)? * (scale / single(c, 7)?)?)?;
     let (zero, element) = match c.has(8) {
         true => (single(c, 8)?, c.element(8)?),
         false => (Tensor::full((), 0i64, (c.device, DType::I32))?, c.element(0)?),

@@ -1,0 +1,259 @@
+//! `polygrad quantize`: a model with its products on integers of 8 bits, as an ONNX file, and what it lost by that.
+
+mod args;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use polygrad::{Device, Tensor, no_grad};
+use polygrad_onnx::graph::Graph;
+use polygrad_onnx::{Int8, OnnxModel, Opset, Options, Quantize, Quantized};
+
+pub(crate) use args::QuantizeFile;
+
+use super::rows::{self, Rows, TARGETS};
+use super::score::Score;
+use super::{Exported, about_file, export, must_exist, told};
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::outcome::Outcome;
+use crate::progress::say;
+use crate::run::config::name;
+use crate::task::{Batch, Batches};
+use crate::{backend, chargpt, images, run, table, trained};
+
+/// Quantizes the model of a run or a file; says what each layer and the whole lost. No file is left if that is more
+/// than allowed.
+///
+/// # Errors
+/// A run, a file or data that are missing or damaged, or do not fit together; a model that cannot be quantized, or
+/// loses more than allowed.
+pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
+    check(args)?;
+    if !args.model.is_dir() {
+        return of_file(args);
+    }
+    match run::kind(&args.model)? {
+        Kind::Images => of_run::<images::config::Config>(args),
+        Kind::Table => of_run::<table::Settings>(args),
+        Kind::Chargpt => of_run::<chargpt::Settings>(args),
+        kind @ Kind::Rl => Err(kind
+            .unfit(&args.model, &[Kind::Images, Kind::Table, Kind::Chargpt])
+            .fix("export it with `polygrad export`, and quantize the file with --calibrate OBSERVATIONS.npz")),
+    }
+}
+
+/// Fails for options that do nothing together.
+fn check(args: &QuantizeFile) -> Result<()> {
+    if args.percentile.is_some() && args.calibration != Some(args::Method::Percentile) {
+        return Err(Failure::new("--percentile is for --calibration percentile").fix("give both, or neither"));
+    }
+    if args.int8() == Int8::Dynamic && args.calibration.is_some() {
+        return Err(
+            Failure::new("--calibration is for --int8 static: dynamic ranges are found in each run")
+                .fix("leave it out"),
+        );
+    }
+    Ok(())
+}
+
+fn of_run<T: Batches + Exported>(args: &QuantizeFile) -> Result<Outcome> {
+    let trained = trained::load::<T>(&args.model, args.backend.as_deref(), args.threads)?;
+    let (config, device) = (&trained.config, &trained.device);
+    let graph = export::record(&trained, Opset::V20, true)?;
+    if let Some(path) = &args.calibrate {
+        let found = rows::read(path, &graph, device)?;
+        return finish(args, &graph, device, &Source::of(&found, args.rows)?);
+    }
+    let data = config.load()?;
+    let mut found = config.clone();
+    found.describe(&data)?;
+    if found != *config {
+        return Err(config.other_data(&found, &args.model));
+    }
+    let (training, held_out) = config.loaders(&data, device)?;
+    let batch = |(x, y): Batch| Ok((vec![x], Some(config.target(y)?)));
+    let mut calibration = Vec::new();
+    let mut count = 0;
+    for loaded in &training {
+        let (mut x, _) = loaded?;
+        let rows = x.dims().first().copied().unwrap_or(0).min(args.rows - count);
+        x = x.narrow(0, 0, rows)?;
+        calibration.push(vec![x]);
+        count += rows;
+        if count == args.rows {
+            break;
+        }
+    }
+    let (held_out, batch) = (&held_out, &batch);
+    let source = Source {
+        calibration,
+        rows: count,
+        measured: format!("the {} data of the run", T::JUDGED_BY),
+        held_out: Box::new(move || Box::new(held_out.iter().map(move |loaded| batch(loaded?)))),
+    };
+    finish(args, &graph, device, &source)
+}
+
+fn of_file(args: &QuantizeFile) -> Result<Outcome> {
+    must_exist(&args.model)?;
+    let device = backend::open(args.backend.as_deref().unwrap_or("cpu"), args.threads)?;
+    let graph = Graph::load(&args.model).map_err(about_file)?;
+    match (&args.calibrate, args.int8()) {
+        (Some(path), _) => {
+            let found = rows::read(path, &graph, &device)?;
+            finish(args, &graph, &device, &Source::of(&found, args.rows)?)
+        }
+        (None, Int8::Dynamic) => finish(args, &graph, &device, &Source::none()),
+        (None, Int8::Static) => Err(
+            Failure::new("the ranges of values are found with data, and none are given").fix(
+                "give rows like those that the model will see, as with --calibrate DATA.npz, or say --int8 dynamic",
+            ),
+        ),
+    }
+}
+
+/// The inputs of some rows, and their targets where these are known.
+type Labelled = (Vec<Tensor>, Option<Tensor>);
+
+/// Batches, anew in each call.
+type Loaded<'a> = dyn Fn() -> Box<dyn Iterator<Item = Result<Labelled>> + 'a> + 'a;
+
+/// What to find ranges with, and to measure by.
+struct Source<'a> {
+    calibration: Vec<Vec<Tensor>>,
+    /// Of the calibration.
+    rows: usize,
+    /// What the rows to measure by are.
+    measured: String,
+    held_out: Box<Loaded<'a>>,
+}
+
+impl<'a> Source<'a> {
+    /// Of rows that were read, so many, spread evenly, are to find ranges with; the others to measure by, or all if
+    /// there are no others.
+    fn of(found: &'a Rows, most: usize) -> Result<Self> {
+        let (chosen, others) = found.split(most);
+        let (measured, others) = match others.is_empty() {
+            true => (format!("the same {} rows", chosen.len()), chosen.clone()),
+            false => (format!("the {} other rows", others.len()), others),
+        };
+        let rows = chosen.len();
+        let calibration = found.batches(chosen).map(|batch| Ok(batch?.0));
+        Ok(Self {
+            calibration: calibration.collect::<Result<_>>()?,
+            rows,
+            measured,
+            held_out: Box::new(move || Box::new(found.batches(others.clone()))),
+        })
+    }
+
+    fn none() -> Self {
+        Self {
+            calibration: Vec::new(),
+            rows: 0,
+            measured: String::new(),
+            held_out: Box::new(|| Box::new(std::iter::empty())),
+        }
+    }
+}
+
+fn finish(args: &QuantizeFile, graph: &Graph, device: &Device, source: &Source<'_>) -> Result<Outcome> {
+    let mut quantize = Quantize::new()
+        .int8(args.int8())
+        .calibration(args.calibration())
+        .per_channel(args.per_channel)
+        .skip(args.skip.iter().map(String::as_str));
+    if let Some(least) = args.min_snr {
+        quantize = quantize.min_snr(least);
+    }
+    let made = quantize.run(graph, &source.calibration, device);
+    let made = made.map_err(|e| told(e, "see with `polygrad show` what the model holds and takes"))?;
+    say(&report::layers(&made));
+    match measure(graph, &made, device, source)? {
+        Some(measured) => {
+            say(&measured.text(&source.measured));
+            measured.must_hold(args.allowed(), &made)?;
+        }
+        None if args.max_drop.is_some() => {
+            return Err(Failure::new("--max-drop needs labels, and none are known").fix(format!(
+                "give an array {TARGETS} beside the inputs in --calibrate DATA.npz, or leave --max-drop out"
+            )));
+        }
+        None => say(&report::outputs(&made)),
+    }
+    made.graph.save(&args.out)?;
+    let calibrated = match args.int8() {
+        Int8::Static => format!(
+            "static, {} rows by {}",
+            source.rows,
+            name(args.calibration.unwrap_or(args::Method::Minmax))
+        ),
+        Int8::Dynamic => "dynamic".to_owned(),
+    };
+    say(&format!(
+        "{}: int8, {calibrated}, {}",
+        args.out.shown(),
+        report::size(graph, &made, args.per_channel)
+    ));
+    Ok(Outcome::Done)
+}
+
+/// What both models answer to the rows to measure by.
+struct Measured {
+    before: Score,
+    after: Score,
+    times: [Duration; 2],
+}
+
+/// Runs both, batch by batch in turns; `None` if no targets are known.
+fn measure(graph: &Graph, made: &Quantized, device: &Device, source: &Source<'_>) -> Result<Option<Measured>> {
+    let load = |graph: &Graph| OnnxModel::from_graph(graph, device, Options::default());
+    let models = [load(graph)?, load(&made.graph)?];
+    let mut scores = [Score::default(), Score::default()];
+    let mut times = [Duration::ZERO; 2];
+    for batch in (source.held_out)() {
+        let (inputs, targets) = batch?;
+        let Some(targets) = targets else { return Ok(None) };
+        for ((model, score), time) in models.iter().zip(&mut scores).zip(&mut times) {
+            let start = Instant::now();
+            let answer = no_grad(|| model.forward(&inputs))?.tensor(0)?;
+            device.synchronize()?;
+            *time += start.elapsed();
+            score.update(&answer, &targets)?;
+        }
+    }
+    let [before, after] = scores;
+    Ok((!before.is_empty()).then_some(Measured { before, after, times }))
+}
+
+impl Measured {
+    fn text(&self, rows: &str) -> String {
+        let (before, after) = (self.before.value(), self.after.value());
+        let [real, bytes] = self.times.map(|time| time.as_secs_f64());
+        format!(
+            "{} on {rows}: {before:.2} before, {after:.2} after ({:+.2} points); {real:.3} s and {bytes:.3} s",
+            self.before.title(),
+            after - before
+        )
+    }
+
+    /// Fails if the loss is larger than allowed.
+    fn must_hold(&self, allowed: f64, made: &Quantized) -> Result<()> {
+        let lost = self.before.value() - self.after.value();
+        // A loss that is no number is too large, too.
+        if lost <= allowed {
+            return Ok(());
+        }
+        let worst = report::worst(made).map_or_else(String::new, |name| {
+            format!(", leave out the worst layer with --skip {name:?}")
+        });
+        Err(Failure::new(format!(
+            "{} falls by {lost:.2} points, more than --max-drop {allowed}: no file is written",
+            self.before.title()
+        ))
+        .fix(format!(
+            "try --per-channel, --calibration percentile or mse{worst}, or allow more"
+        )))
+    }
+}

@@ -1,0 +1,73 @@
+//! How right the answers of a model are.
+
+use polygrad::train::{Metric, R2Score};
+use polygrad::{DType, Tensor};
+
+use crate::failure::{Failure, Result};
+
+/// The share of right answers among classes, or of the variance of numbers that is explained.
+#[derive(Debug, Default)]
+pub(super) struct Score {
+    right: u64,
+    total: u64,
+    numbers: Option<R2Score>,
+}
+
+impl Score {
+    /// Takes the answers to some rows: scores of classes along the last axis for targets of integers, which are their
+    /// numbers; or numbers.
+    ///
+    /// # Errors
+    /// Answers of another shape than the targets.
+    pub(super) fn update(&mut self, answers: &Tensor, targets: &Tensor) -> Result<()> {
+        let (shape, wanted) = (answers.shape(), targets.shape());
+        let unfit = |rule: &str| {
+            Failure::new(format!("the targets are {wanted}, and the first output is {shape}"))
+                .fix(format!("{rule}, or take the targets out to measure the error alone"))
+        };
+        if targets.dtype().is_float() {
+            if shape.numel() != wanted.numel() {
+                return Err(unfit("give a number for each that the model gives"));
+            }
+            let numbers = self.numbers.get_or_insert_with(R2Score::new);
+            let answers = answers.to_dtype(targets.dtype())?.reshape(wanted)?;
+            numbers.update(&answers, targets)?;
+            self.total += wanted.numel() as u64;
+            return Ok(());
+        }
+        // A file's classes may be numbers already, as those of scikit-learn.
+        let answers = match answers.dtype().is_float() {
+            true if shape.rank() == wanted.rank() + 1 && shape.dims().starts_with(wanted.dims()) => {
+                answers.argmax(-1)?
+            }
+            false if shape == wanted => answers.to_dtype(DType::I64)?,
+            _ => return Err(unfit("give the number of a class for each row")),
+        };
+        let answers = answers.to_host()?.to_f64_vec();
+        let targets = targets.to_host()?.to_f64_vec();
+        self.right += answers.iter().zip(&targets).filter(|(a, b)| a == b).count() as u64;
+        self.total += targets.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// In points: of 100.
+    pub(super) fn value(&self) -> f64 {
+        100.0
+            * match &self.numbers {
+                Some(numbers) => numbers.value(),
+                None => self.right as f64 / self.total as f64,
+            }
+    }
+
+    /// What is measured.
+    pub(super) fn title(&self) -> &'static str {
+        match self.numbers {
+            Some(_) => "100 R²",
+            None => "accuracy in %",
+        }
+    }
+}

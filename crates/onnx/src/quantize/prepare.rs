@@ -1,0 +1,240 @@
+//! A graph made ready: constants computed, batch normalization folded, an op set that holds quantized nodes.
+
+use std::collections::{HashMap, HashSet};
+
+use polygrad_core::{Error, Result};
+use polygrad_tensor::{Device, no_grad};
+
+use super::layers::Seen;
+use crate::export::fold_statistics;
+use crate::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId};
+use crate::import::needed;
+use crate::{OnnxModel, Options};
+
+/// The op set that has all forms of QuantizeLinear, and the version of the format that goes with it.
+const WANTED: (i64, i64) = (21, 10);
+
+/// The first op set with a scale for each channel.
+const OLDEST: i64 = 13;
+
+/// Ops that mean something else, or are called in another way, from an op set on.
+const CHANGED: [(&str, i64); 15] = [
+    ("DFT", 20),
+    ("GridSample", 20),
+    ("GroupNormalization", 21),
+    ("ReduceL1", 18),
+    ("ReduceL2", 18),
+    ("ReduceLogSum", 18),
+    ("ReduceLogSumExp", 18),
+    ("ReduceMax", 18),
+    ("ReduceMean", 18),
+    ("ReduceMin", 18),
+    ("ReduceProd", 18),
+    ("ReduceSumSquare", 18),
+    ("RoiAlign", 16),
+    ("Split", 18),
+    ("Upsample", 10),
+];
+
+/// A copy of the graph to be quantized.
+///
+/// # Errors
+/// An op set that is too old, a graph that is quantized already, or one whose constants cannot be computed.
+pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<Graph> {
+    let mut graph = graph.clone();
+    let opset = graph.opsets.get("").copied().unwrap_or(0);
+    if opset < OLDEST {
+        return Err(Error::invalid(format!(
+            "the graph is of op set {opset}, which cannot hold quantized weights with a scale for each channel"
+        ))
+        .with_hint("convert it to op set 13 or newer, as with onnx.version_converter, or export it anew"));
+    }
+    if let Some(node) = graph.body.nodes.iter().find(|node| is_quantized(node)) {
+        return Err(Error::invalid(format!(
+            "the graph is quantized already: node {:?} is {}",
+            node.name, node.op_type
+        ))
+        .with_hint("give the model in f32 that it was made of"));
+    }
+    if opset < WANTED.0 && !changes(&graph.body, opset) {
+        graph.opsets.insert(String::new(), WANTED.0);
+    }
+    graph.header.ir_version = graph.header.ir_version.max(WANTED.1);
+    compute(&mut graph, device)?;
+    fold_batch_norm(&mut graph.body)?;
+    prune(&mut graph.body);
+    Ok(graph)
+}
+
+fn is_quantized(node: &Node) -> bool {
+    let name = node.op_type.as_str();
+    name.contains("uantize") || name.starts_with("QLinear") || name.ends_with("Integer") || name == "QGemm"
+}
+
+/// Whether a node means something else in the wanted op set.
+fn changes(body: &Body, opset: i64) -> bool {
+    body.nodes.iter().any(|node| {
+        let changed = |(op, since): &(&str, i64)| node.op_type == *op && opset < *since;
+        let mut inner = node.attributes.iter().flat_map(|(_, attribute)| attribute.bodies());
+        node.domain.is_empty() && CHANGED.iter().any(changed) || inner.any(|body| changes(body, opset))
+    })
+}
+
+/// Makes initializers of the weights that follow from other constants, such as a transposed one.
+fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
+    let body = &graph.body;
+    let mut fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
+    body.inputs.iter().for_each(|id| {
+        fixed.remove(id);
+    });
+    let given = fixed.clone();
+    for node in &body.nodes {
+        let plain = node.domain.is_empty() && node.attributes.iter().all(|(_, value)| value.bodies().is_empty());
+        let random = node.op_type.starts_with("Random") || matches!(&*node.op_type, "Bernoulli" | "Multinomial");
+        if plain && !random && node.inputs.iter().flatten().all(|id| fixed.contains(id)) {
+            fixed.extend(node.outputs.iter().flatten());
+        }
+    }
+    let layers = body.nodes.iter().filter(|node| {
+        node.domain.is_empty()
+            && matches!(
+                &*node.op_type,
+                "MatMul" | "Gemm" | "Conv" | "BatchNormalization" | "Clip"
+            )
+    });
+    let operands = layers.flat_map(|node| node.inputs.iter().skip(1).flatten().copied());
+    let mut wanted: Vec<ValueId> = operands
+        .filter(|id| fixed.contains(id) && !given.contains(id))
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut probe = graph.clone();
+    probe.body.inputs.clear();
+    probe.body.outputs.clone_from(&wanted);
+    prune(&mut probe.body);
+    let model = OnnxModel::from_graph(&probe, device, Options::default())?;
+    let outputs = no_grad(|| model.forward(&[]))?;
+    let mut computed: HashMap<ValueId, Literal> = HashMap::new();
+    for (id, (_, value)) in wanted.into_iter().zip(outputs.iter()) {
+        computed.insert(id, value.literal()?);
+    }
+    let body = &mut graph.body;
+    let made = |node: &Node| matches!(node.outputs.as_slice(), [Some(id)] if computed.contains_key(id));
+    body.nodes.retain(|node| !made(node));
+    // What gives several values stays.
+    let kept: HashSet<ValueId> = body
+        .nodes
+        .iter()
+        .flat_map(|node| node.outputs.iter().flatten().copied())
+        .collect();
+    let computed = computed.into_iter().filter(|(id, _)| !kept.contains(id));
+    let mut computed: Vec<Initializer> = computed.map(|(value, tensor)| Initializer { value, tensor }).collect();
+    computed.sort_by_key(|initializer| initializer.value);
+    body.initializers.extend(computed);
+    Ok(())
+}
+
+/// BatchNormalization of what a convolution alone gives becomes part of its weights.
+fn fold_batch_norm(body: &mut Body) -> Result<()> {
+    let seen = Seen::new(body);
+    let mut folds = Vec::new();
+    for (i, norm) in body.nodes.iter().enumerate() {
+        let conv = norm
+            .inputs
+            .first()
+            .copied()
+            .flatten()
+            .filter(|_| norm.op_type == "BatchNormalization");
+        let Some(place) = conv.and_then(|conv| seen.makers.get(&conv).filter(|_| seen.sole_reader(conv) == Some(i)))
+        else {
+            continue;
+        };
+        let node = &body.nodes[*place];
+        let trains = matches!(norm.attribute("training_mode"), Some(Attribute::Int(1)));
+        if node.op_type != "Conv" || norm.outputs.len() != 1 || trains {
+            continue;
+        }
+        let host = |node: &Node, at: usize| {
+            let literal = &body.initializer((*node.inputs.get(at)?)?)?.tensor;
+            (literal.element() == ElementType::F32).then(|| literal.host())
+        };
+        let has_bias = node.inputs.get(2).copied().flatten().is_some();
+        let (Some(weight), bias) = (host(node, 1), host(node, 2)) else {
+            continue;
+        };
+        let [Some(scale), Some(shift), Some(mean), Some(var)] = [1, 2, 3, 4].map(|at| host(norm, at)) else {
+            continue;
+        };
+        if has_bias == bias.is_some() {
+            let eps = match norm.attribute("epsilon") {
+                Some(Attribute::Float(eps)) => f64::from(*eps),
+                _ => 1e-5,
+            };
+            folds.push((
+                i,
+                *place,
+                fold_statistics(weight, bias, [scale, shift, mean, var], eps)?,
+            ));
+        }
+    }
+    let gone: Vec<usize> = folds.iter().map(|(norm, ..)| *norm).collect();
+    for (norm, place, [weight, bias]) in folds {
+        let name = match body.nodes[place].inputs[1] {
+            Some(id) => body.name_of(id).to_owned(),
+            None => "weight".to_owned(),
+        };
+        let weight_name = free_name(body, &format!("{name}.folded"));
+        let weight = body.add_initializer(weight_name, weight);
+        let bias_name = free_name(body, &format!("{name}.folded.bias"));
+        let bias = body.add_initializer(bias_name, bias);
+        let outputs = std::mem::take(&mut body.nodes[norm].outputs);
+        let conv = &mut body.nodes[place];
+        conv.inputs.truncate(1);
+        conv.inputs.extend([Some(weight), Some(bias)]);
+        conv.outputs = outputs;
+    }
+    let mut place = 0;
+    body.nodes.retain(|_| {
+        place += 1;
+        !gone.contains(&(place - 1))
+    });
+    Ok(())
+}
+
+/// The name, or one like it that no value has.
+pub(super) fn free_name(body: &Body, name: &str) -> String {
+    let taken: HashSet<&str> = body.values.iter().map(|value| value.name.as_str()).collect();
+    let mut free = name.to_owned();
+    let mut number = 0;
+    while taken.contains(free.as_str()) {
+        number += 1;
+        free = format!("{name}_{number}");
+    }
+    free
+}
+
+/// Takes nodes and initializers away that no output needs.
+pub(super) fn prune(body: &mut Body) {
+    let wanted = needed(body, &body.nodes);
+    let mut wanted = wanted.into_iter();
+    body.nodes.retain(|_| wanted.next().unwrap_or(true));
+    let mut used: HashSet<ValueId> = body.outputs.iter().chain(&body.inputs).copied().collect();
+    for node in &body.nodes {
+        used.extend(node.inputs.iter().flatten());
+        let inner = node.attributes.iter().flat_map(|(_, attribute)| attribute.bodies());
+        used.extend(inner.flat_map(|body| body.captures.iter().map(|capture| capture.outer)));
+    }
+    body.initializers
+        .retain(|initializer| used.contains(&initializer.value));
+    // A type is said only of values that are there.
+    let given = body.nodes.iter().flat_map(|node| node.outputs.iter().flatten());
+    let there: HashSet<ValueId> = given.copied().chain(used).collect();
+    for (i, value) in body.values.iter_mut().enumerate() {
+        if !there.contains(&ValueId(i as u32)) {
+            value.ty = None;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A body as it is written anew, node after node.
+
+use std::collections::{HashMap, HashSet};
+
+use polygrad_core::Result;
+
+use super::layers::Layer;
+use super::numbers::{Bytes, Weight};
+use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType};
+
+/// The nodes so far, and names that are free.
+pub(super) struct Writer {
+    pub(super) body: Body,
+    pub(super) nodes: Vec<Node>,
+    names: HashSet<String>,
+    /// What was made of a value, by the value and a word for it.
+    made: HashMap<(ValueId, String), Vec<ValueId>>,
+}
+
+impl Writer {
+    pub(super) fn new(body: &Body) -> Self {
+        let mut body = body.clone();
+        let nodes = std::mem::take(&mut body.nodes);
+        let names = body.values.iter().map(|value| value.name.clone());
+        let names = names.chain(nodes.iter().map(|node| node.name.clone())).collect();
+        Self {
+            body,
+            nodes: Vec::new(),
+            names,
+            made: HashMap::new(),
+        }
+    }
+
+    /// The name, or one like it that is free.
+    fn free(&mut self, name: &str) -> String {
+        let mut free = name.to_owned();
+        let mut number = 0;
+        while !self.names.insert(free.clone()) {
+            number += 1;
+            free = format!("{name}_{number}");
+        }
+        free
+    }
+
+    /// A value like another one, with elements of another type.
+    pub(super) fn like(&mut self, id: ValueId, suffix: &str, element: ElementType) -> ValueId {
+        let value = self.body.value(id);
+        let name = format!("{}_{suffix}", value.name);
+        let ty = value.ty.as_ref().and_then(ValueType::as_tensor).map(|ty| {
+            let shape = ty.shape.clone();
+            ValueType::Tensor(TensorType { element, shape })
+        });
+        let name = self.free(&name);
+        self.body.add_value(name, ty)
+    }
+
+    /// A value of which no shape is known.
+    pub(super) fn value(&mut self, like: ValueId, suffix: &str) -> ValueId {
+        let name = format!("{}_{suffix}", self.body.name_of(like));
+        let name = self.free(&name);
+        self.body.add_value(name, None)
+    }
+
+    /// A constant that belongs to a value.
+    pub(super) fn constant(&mut self, of: ValueId, suffix: &str, literal: impl Into<Literal>) -> ValueId {
+        let name = format!("{}_{suffix}", self.body.name_of(of));
+        let name = self.free(&name);
+        self.body.add_initializer(name, literal)
+    }
+
+    pub(super) fn node(
+        &mut self,
+        op_type: &str,
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+        attributes: Vec<(String, Attribute)>,
+    ) {
+        let made = outputs.first().map_or("", |id| self.body.name_of(*id));
+        let name = format!("{made}_{op_type}");
+        let name = self.free(&name);
+        self.nodes.push(Node {
+            name,
+            op_type: op_type.to_owned(),
+            inputs: inputs.iter().copied().map(Some).collect(),
+            outputs: outputs.iter().copied().map(Some).collect(),
+            attributes,
+            ..Node::default()
+        });
+    }
+
+    /// What was made of a value, which is made once for all that use it.
+    pub(super) fn once(
+        &mut self,
+        of: ValueId,
+        word: &str,
+        make: impl FnOnce(&mut Self) -> Result<Vec<ValueId>>,
+    ) -> Result<Vec<ValueId>> {
+        let key = (of, word.to_owned());
+        if let Some(made) = self.made.get(&key) {
+            return Ok(made.clone());
+        }
+        let made = make(self)?;
+        self.made.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// `from` rounded to bytes and back, as the value `to`.
+    pub(super) fn rounded(&mut self, from: ValueId, to: ValueId, bytes: Bytes) -> Result<()> {
+        let [scale, zero] = bytes.literals()?;
+        let scale = self.constant(to, "scale", scale);
+        let zero = self.constant(to, "zero_point", zero);
+        let quantized = self.like(to, "quantized", ElementType::U8);
+        self.node("QuantizeLinear", &[from, scale, zero], &[quantized], Vec::new());
+        self.node("DequantizeLinear", &[quantized, scale, zero], &[to], Vec::new());
+        Ok(())
+    }
+
+    /// A layer's weight in 8 bits. `scale` is that of its input, if the bias is to be in 32 bits.
+    pub(super) fn weight(&self, layer: &Layer, per_channel: bool, scale: Option<f32>) -> Result<Option<Weight>> {
+        let host = |id: ValueId| self.body.initializer(id).map(|initializer| initializer.tensor.host());
+        let Some(weight) = host(layer.weight) else {
+            return Ok(None);
+        };
+        let bias = layer.bias.and_then(host).zip(scale);
+        Weight::of(weight, layer.axis, per_channel, bias).map(Some)
+    }
+
+    pub(super) fn done(mut self) -> Body {
+        self.body.nodes = self.nodes;
+        self.body
+    }
+}
+
+/// The attribute `axis`, if there are several scales.
+pub(super) fn along(axis: usize, scales: usize) -> Vec<(String, Attribute)> {
+    match scales {
+        1 => Vec::new(),
+        _ => vec![("axis".to_owned(), Attribute::Int(axis as i64))],
+    }
+}
