@@ -11,17 +11,50 @@ use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 
-/// The largest of each window of f32, without dilation.
-pub(super) fn max_values(level: Level, g: &Geometry, x: &CpuTensor, out: &mut CpuTensor) -> Result<()> {
+/// What is pooled.
+pub(super) trait Number: Copy {
+    /// No other is smaller.
+    const LEAST: Self;
+
+    fn larger(self, other: Self) -> Self;
+}
+
+impl Number for f32 {
+    const LEAST: Self = Self::NEG_INFINITY;
+
+    /// NaN is the largest.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        if other > self || other.is_nan() { other } else { self }
+    }
+}
+
+impl Number for u8 {
+    const LEAST: Self = 0;
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        self.max(other)
+    }
+}
+
+/// The largest of each window, without dilation; both tensors are of `T`.
+pub(super) fn max_values<T: Number>(level: Level, g: &Geometry, x: &CpuTensor, out: &mut CpuTensor) -> Result<()> {
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let (from, to) = (
-        Pointer(x.ptr().cast_mut().cast::<f32>()),
-        Pointer(out.ptr_mut().cast::<f32>()),
+        Pointer(x.ptr().cast_mut().cast::<T>()),
+        Pointer(out.ptr_mut().cast::<T>()),
     );
+    let along = |axis: usize| (0..g.output[axis]).map(move |at| g.taps_inside(axis, at)).collect();
+    let walk = Walk {
+        depths: along(0),
+        lines: along(1),
+        taps: (0..g.kernel[2]).map(|tap| g.positions_inside(2, tap)).collect(),
+    };
     let failed = OnceLock::new();
     let ns = (plane + out_plane) as f32 * 0.4;
     x.device().split(g.batch * g.groups, ns, 1, |start, end| {
-        let line = match Buffer::alloc(g.input[2] * size_of::<f32>()) {
+        let line = match Buffer::alloc(g.input[2] * size_of::<T>()) {
             Ok(line) => line,
             Err(error) => {
                 let _ = failed.set(error);
@@ -31,6 +64,7 @@ pub(super) fn max_values(level: Level, g: &Geometry, x: &CpuTensor, out: &mut Cp
         for i in start..end {
             let planes = Planes {
                 g,
+                walk: &walk,
                 x: from.at(i * plane),
                 line: line.as_ptr().cast(),
                 y: to.at(i * out_plane),
@@ -41,72 +75,76 @@ pub(super) fn max_values(level: Level, g: &Geometry, x: &CpuTensor, out: &mut Cp
     failed.into_inner().map_or(Ok(()), Err)
 }
 
+/// What windows meet, as [`Geometry::taps_inside`] and [`Geometry::positions_inside`] say it: each plane has the same.
+struct Walk {
+    /// For each output position along the first two axes.
+    depths: Vec<(usize, usize, usize)>,
+    lines: Vec<(usize, usize, usize)>,
+    /// For each tap along the last axis.
+    taps: Vec<(usize, usize, usize)>,
+}
+
 /// One plane of the input and of the output, and room for a row of the input.
-struct Planes<'a> {
+struct Planes<'a, T> {
     g: &'a Geometry,
-    x: *const f32,
-    line: *mut f32,
-    y: *mut f32,
+    walk: &'a Walk,
+    x: *const T,
+    line: *mut T,
+    y: *mut T,
 }
 
-/// NaN is the largest.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a || b.is_nan() { b } else { a }
-}
-
-impl Kernel for Planes<'_> {
+impl<T: Number> Kernel for Planes<'_, T> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { g, x, line, y } = self;
+        let Self { g, walk, x, line, y } = self;
         let [_, height, width] = g.input;
-        let [depths, rows, columns] = g.output;
-        for row in 0..depths * rows {
-            // SAFETY: all places are inside the plane, the row's room and the output, as `taps_inside` and
-            // `positions_inside` bound them.
-            unsafe {
-                let mut fresh = true;
-                let (d0, d1, z) = g.taps_inside(0, row / rows);
-                let (h0, h1, h) = g.taps_inside(1, row % rows);
-                for z in z..z + d1 - d0 {
-                    for h in h..h + h1 - h0 {
-                        let from = x.add((z * height + h) * width);
-                        if fresh {
-                            std::ptr::copy_nonoverlapping(from, line, width);
-                        } else {
-                            for i in 0..width {
-                                line.add(i).write(larger(line.add(i).read(), from.add(i).read()));
-                            }
-                        }
-                        fresh = false;
-                    }
+        let columns = g.output[2];
+        let places = walk
+            .depths
+            .iter()
+            .flat_map(|depth| walk.lines.iter().map(move |line| (depth, line)));
+        for (row, (&(d0, d1, z), &(h0, h1, h))) in places.enumerate() {
+            // SAFETY: all places are inside the plane, the row's room and the output, as the walk bounds them.
+            let (line, to) = unsafe {
+                let line = std::slice::from_raw_parts_mut(line, width);
+                let of = |z: usize, h: usize| std::slice::from_raw_parts(x.add((z * height + h) * width), width);
+                line.copy_from_slice(of(z, h));
+                for (z, h) in (z..z + d1 - d0)
+                    .flat_map(|z| (h..h + h1 - h0).map(move |h| (z, h)))
+                    .skip(1)
+                {
+                    line.iter_mut().zip(of(z, h)).for_each(|(to, x)| *to = to.larger(*x));
                 }
-                let to = y.add(row * columns);
-                (0..columns).for_each(|i| to.add(i).write(f32::NEG_INFINITY));
-                for tap in 0..g.kernel[2] {
-                    let (start, end, place) = g.positions_inside(2, tap);
-                    let (from, to) = (line.add(place).cast_const(), to.add(start));
-                    match g.stride[2] {
-                        1 => raise(from, 1, to, end - start),
-                        2 => raise(from, 2, to, end - start),
-                        stride => raise(from, stride, to, end - start),
-                    }
+                (line, std::slice::from_raw_parts_mut(y.add(row * columns), columns))
+            };
+            to.fill(T::LEAST);
+            for &(start, end, place) in walk.taps.iter().filter(|(start, end, _)| start < end) {
+                let (from, to) = (&line[place..], &mut to[start..end]);
+                match g.stride[2] {
+                    1 => raise(from, 1, to),
+                    2 => raise(from, 2, to),
+                    stride => raise(from, stride, to),
                 }
             }
         }
     }
 }
 
-/// Raises `n` elements to those that are `stride` apart.
-///
-/// # Safety
-/// Both must be there.
+/// Raises elements to those that are `stride` apart.
 #[inline(always)]
-unsafe fn raise(from: *const f32, stride: usize, to: *mut f32, n: usize) {
-    for i in 0..n {
-        // SAFETY: by the caller.
-        unsafe { to.add(i).write(larger(to.add(i).read(), from.add(i * stride).read())) };
+fn raise<T: Number>(from: &[T], stride: usize, to: &mut [T]) {
+    match (stride, to) {
+        // Whole pairs, which the compiler takes several of at a time.
+        (2, [to @ .., last]) => {
+            *last = last.larger(from[2 * to.len()]);
+            let pairs = from.chunks_exact(2);
+            to.iter_mut().zip(pairs).for_each(|(to, pair)| *to = to.larger(pair[0]));
+        }
+        (_, to) => to
+            .iter_mut()
+            .zip(from.iter().step_by(stride))
+            .for_each(|(to, x)| *to = to.larger(*x)),
     }
 }

@@ -54,7 +54,9 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
     if shape.numel() == 0 {
         return Ok((values, places));
     }
-    if let (DType::F32, Some(level)) = (x.dtype(), x.device().vectors()) {
+    let vectors = x.device().vectors();
+    let alone = !positions && g.dilation == [1; 3];
+    if let (DType::F32, Some(level)) = (x.dtype(), vectors) {
         if MaxRows::fits(&g) {
             let from = Pointer(x.ptr().cast_mut().cast::<f32>());
             let to = Pointer(values.ptr_mut().cast::<f32>());
@@ -74,10 +76,14 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
             });
             return Ok((values, places));
         }
-        if !positions && g.dilation == [1; 3] {
-            max_values(level, &g, &x, &mut values)?;
+        if alone {
+            max_values::<f32>(level, &g, &x, &mut values)?;
             return Ok((values, None));
         }
+    }
+    if let (DType::U8, Some(level), true) = (x.dtype(), vectors, alone) {
+        max_values::<u8>(level, &g, &x, &mut values)?;
+        return Ok((values, None));
     }
     // Other ways go by the positions, whether these are wanted or not.
     let mut indices = places.map_or_else(empty, Ok)?;

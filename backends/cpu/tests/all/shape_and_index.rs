@@ -486,7 +486,9 @@ fn pools_and_their_gradients_agree() {
                         let (y, at) = AnyBackend::max_pool(&x, &params, true)?;
                         let at = at.unwrap();
                         let grad = AnyBackend::max_pool_backward(&y, &at, *host(input, dtype, 1).shape())?;
-                        Ok(vec![y, at, grad])
+                        // Other kernels find the values where positions are not wanted.
+                        let (alone, _) = AnyBackend::max_pool(&x, &params, false)?;
+                        Ok(vec![y, at, grad, alone])
                     });
                     for count_include_pad in [true, false] {
                         params.count_include_pad = count_include_pad;
@@ -508,6 +510,7 @@ fn pools_and_their_gradients_agree() {
         )?;
         let x = AnyBackend::reshape(&x, Shape::from([1, 1, 8]))?;
         let (y, at) = AnyBackend::max_pool(&x, &PoolParams::new([2; 3]), true)?;
-        Ok(vec![y, at.unwrap()])
+        let (alone, _) = AnyBackend::max_pool(&x, &PoolParams::new([2; 3]), false)?;
+        Ok(vec![y, at.unwrap(), alone])
     });
 }

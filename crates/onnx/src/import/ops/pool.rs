@@ -1,12 +1,12 @@
 //! Pools: the largest, the mean or a norm of each window.
 
-use polygrad_core::{DType, Error, PoolParams, Result, window_positions};
-use polygrad_tensor::{RoundingMode, Tensor};
+use polygrad_core::{AnyBackend, Backend, DType, Error, Op, OpDesc, PoolParams, Result, window_positions};
+use polygrad_tensor::{RoundingMode, Tensor, inference};
 use smallvec::smallvec;
 
 use super::conv::{Window, spatial};
 use super::row::{Row, rows};
-use crate::graph::malformed;
+use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, List, Results, one, sizes};
 
 rows! {
@@ -175,27 +175,38 @@ impl Placed {
     }
 }
 
+/// Whether the device pools bytes, of which 0 is the least.
+fn pools_bytes(x: &Tensor) -> bool {
+    let op = Op::MaxPool {
+        params: Box::new(PoolParams::new([1; 3])),
+        positions: true,
+    };
+    let dtype = DType::U8;
+    AnyBackend::supports(x.device().inner(), &OpDesc { op: &op, dtype }).is_ok()
+}
+
 pub(super) fn max_pool(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let shape = x.shape();
     let extents = spatial(&shape)?;
     let placed = place(c, extents)?;
     let dtype = x.dtype();
-    let float = match c.element(0)?.bits() {
-        _ if dtype.is_float() => x,
-        ..=16 => x.to_dtype(DType::F32)?,
-        17..=32 => x.to_dtype(DType::F64)?,
+    let (numbers, least) = match c.element(0)?.bits() {
+        _ if dtype.is_float() => (x, f64::NEG_INFINITY),
+        _ if c.element(0)? == ElementType::U8 && pools_bytes(&x) => (x, 0.0),
+        ..=16 => (x.to_dtype(DType::F32)?, f64::NEG_INFINITY),
+        17..=32 => (x.to_dtype(DType::F64)?, f64::NEG_INFINITY),
         _ => return Err(Error::dtype(format!("MaxPool does not take {}", c.element(0)?))),
     };
-    let (padded, params) = placed.on(c, &float, f64::NEG_INFINITY)?;
+    let (padded, params) = placed.on(c, &numbers, least)?;
     let wide = padded.shape();
-    let (y, at) = padded.max_pool(&params)?;
+    let (y, at) = inference::max_pool(&padded, &params, c.wants(1))?;
     let y = y.to_dtype(dtype)?;
-    if !c.wants(1) {
+    let Some(at) = at.filter(|_| c.wants(1)) else {
         return one(y);
-    }
-    // From positions in the input with its border to those in the whole input. Where all of a window is −∞ the border
-    // may have been found: then it is the first element of the window that is inside.
+    };
+    // From positions in the input with its border to those in the whole input. Where all of a window is the least number
+    // the border may have been found: then it is the first element of the window that is inside.
     let column_major = c.flag("storage_order", false)?;
     let count = extents.len();
     let mut rest = at;
