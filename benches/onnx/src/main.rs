@@ -1,8 +1,10 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one
 //! thread, in turn: `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone,
-//! for as long, and says what a run takes. `--export FOLDER` writes the files, and does nothing else.
+//! for as long, and says what a run takes. `--int8` times each file beside its quantized twin. `--export FOLDER` writes
+//! the files, and does nothing else.
 
 mod engines;
+mod int8;
 mod models;
 mod torch;
 
@@ -23,6 +25,7 @@ const BATCHES: [usize; 2] = [1, 64];
 struct Arguments {
     seconds: f64,
     profile: bool,
+    int8: bool,
     export: Option<PathBuf>,
     batches: Vec<usize>,
     models: Vec<String>,
@@ -32,6 +35,7 @@ fn arguments() -> Result<Arguments> {
     let mut out = Arguments {
         seconds: 4.0,
         profile: false,
+        int8: false,
         export: None,
         batches: BATCHES.to_vec(),
         models: Vec::new(),
@@ -48,6 +52,7 @@ fn arguments() -> Result<Arguments> {
                 out.batches = vec![batch as usize];
             }
             "--profile" => out.profile = true,
+            "--int8" => out.int8 = true,
             "--export" => {
                 let folder = given.next().ok_or_else(|| Error::invalid("--export takes a folder"))?;
                 out.export = Some(folder.into());
@@ -123,7 +128,10 @@ fn main() -> Result<()> {
     }
     let folder = std::env::temp_dir().join(format!("polygrad-bench-onnx-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
-    let done = all(&arguments, &folder, &device);
+    let done = match arguments.int8 {
+        true => int8::all(&arguments, &folder, &device),
+        false => all(&arguments, &folder, &device),
+    };
     let _ = std::fs::remove_dir_all(&folder);
     done
 }

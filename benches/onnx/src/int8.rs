@@ -1,0 +1,52 @@
+//! `--int8`: each file beside its quantized twin, by Polygrad and by ONNX Runtime.
+
+use std::path::Path;
+
+use polygrad_core::Result;
+use polygrad_onnx::Quantize;
+use polygrad_onnx::graph::Graph;
+use polygrad_tensor::{Device, Tensor};
+
+use crate::engines::{Native, OnnxRuntime};
+use crate::{Arguments, measure, median, models, turn};
+
+/// Rows that ranges are found with.
+const ROWS: usize = 64;
+
+/// Prints a table: times, and how many times faster bytes are than floats here, and than bytes in ONNX Runtime.
+pub fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
+    println!("| model | batch | f32, µs | int8, µs | ort f32, µs | ort int8, µs | f32 / int8 | ort int8 / int8 |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for name in &arguments.models {
+        let exported = models::export(name, folder, device)?;
+        let rows = exported.inputs(ROWS)?;
+        let rows = rows.into_iter().map(|(_, host)| Tensor::from_host(host, device));
+        let rows = vec![rows.collect::<Result<Vec<_>>>()?];
+        let graph = Graph::load(&exported.onnx)?;
+        let bytes = exported.onnx.with_extension("int8.onnx");
+        let made = Quantize::new().per_channel(true).run(&graph, &rows, device)?;
+        made.graph.save(&bytes)?;
+        for &batch in &arguments.batches {
+            let inputs = exported.inputs(batch)?;
+            let mut native = [
+                Native::load(&exported.onnx, &inputs, device)?,
+                Native::load(&bytes, &inputs, device)?,
+            ];
+            let mut ort = [
+                OnnxRuntime::load(&exported.onnx, &inputs)?,
+                OnnxRuntime::load(&bytes, &inputs)?,
+            ];
+            let turns = native.iter_mut().map(|engine| turn(engine));
+            let turns = turns.chain(ort.iter_mut().map(|engine| turn(engine))).collect();
+            let times = measure(turns, arguments.seconds)?;
+            let times: Vec<f64> = times.iter().map(|times| median(times)).collect();
+            let cells: String = times.iter().map(|time| format!(" {time:.0} |")).collect();
+            println!(
+                "| {name} | {batch} |{cells} {:.2} | {:.2} |",
+                times[0] / times[1],
+                times[3] / times[1]
+            );
+        }
+    }
+    Ok(())
+}
