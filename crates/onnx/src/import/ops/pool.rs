@@ -205,8 +205,8 @@ pub(super) fn max_pool(c: &Call<'_>) -> Results {
     let Some(at) = at.filter(|_| c.wants(1)) else {
         return one(y);
     };
-    // From positions in the input with its border to those in the whole input. Where all of a window is the least number
-    // the border may have been found: then it is the first element of the window that is inside.
+    // From positions in the input with its border to those in the whole input. Where all of a window is the least
+    // number, the border may have been found: then it is the first element of the window that is inside.
     let column_major = c.flag("storage_order", false)?;
     let count = extents.len();
     let mut rest = at;
