@@ -92,12 +92,8 @@ impl Convolution<'_> {
             } else {
                 columns = Buffer::alloc(k * count + AT_ONCE)?;
                 let region = Region::new(g, from, zero_x, (first, first + count))?;
-                for row in 0..k {
-                    let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
-                    // SAFETY: the buffer has room for the row and for what is copied beyond it, where the next row is
-                    // written after it.
-                    unsafe { region.row(channel, tap, columns.as_ptr().add(row * count)) };
-                }
+                // SAFETY: the buffer has room for the columns and for what is copied beyond them.
+                unsafe { region.columns(columns.as_ptr(), count) };
                 Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
             };
             let strip = Strip {

@@ -9,101 +9,114 @@ use crate::buffers::Buffer;
 /// Bytes are copied so many at a time, over the end of what is wanted.
 pub(super) const AT_ONCE: usize = 16;
 
-pub(super) struct Region<'g> {
-    g: &'g Geometry,
+pub(super) struct Region {
     bytes: Buffer,
-    /// Depths and lines.
-    extents: [usize; 2],
-    /// Bytes of the places of a line that leave the same by the stride.
-    run: usize,
+    /// Bytes of a channel.
+    channel: usize,
+    channels: usize,
+    /// Where each tap begins in a channel.
+    taps: Vec<usize>,
     lines: Vec<Line>,
 }
 
 /// A stretch of an output line.
 struct Line {
-    /// Where the first tap of the first channel finds it in the region.
+    /// Where the first tap finds it in a channel.
     from: usize,
     /// Where it is among the output positions.
     to: usize,
     len: usize,
 }
 
-impl<'g> Region<'g> {
+/// Places of a line that leave the same by the stride.
+struct Run {
+    /// Where the first of them is in the line, and how many are inside of it.
+    from: usize,
+    count: usize,
+    /// Where they go to.
+    to: usize,
+}
+
+impl Region {
     /// Copies what output positions from `first` to before `last` meet; `border` is what lies around the image.
     ///
     /// # Errors
     /// When memory runs out.
-    pub(super) fn new(g: &'g Geometry, image: &[u8], border: u8, (first, last): (usize, usize)) -> Result<Self> {
+    pub(super) fn new(g: &Geometry, image: &[u8], border: u8, (first, last): (usize, usize)) -> Result<Self> {
         let (low, past) = positions(g, first, last);
         let extents: Extents = std::array::from_fn(|axis| {
             (past[axis] - low[axis] - 1) * g.stride[axis] + (g.kernel[axis] - 1) * g.dilation[axis] + 1
         });
         let run = extents[2].div_ceil(g.stride[2]);
         let line = run * g.stride[2];
-        let len = g.inputs * extents[0] * extents[1] * line;
-        let bytes = Buffer::alloc(len + AT_ONCE)?;
+        let channel = extents[0] * extents[1] * line;
+        let bytes = Buffer::alloc(g.inputs * channel + AT_ONCE)?;
         // SAFETY: the buffer has room for as many, and is written before it is read.
         let all = unsafe {
-            bytes.as_ptr().write_bytes(border, len + AT_ONCE);
-            std::slice::from_raw_parts_mut(bytes.as_ptr(), len)
+            bytes.as_ptr().write_bytes(border, g.inputs * channel + AT_ONCE);
+            std::slice::from_raw_parts_mut(bytes.as_ptr(), g.inputs * channel)
         };
-        for (at, to) in all.chunks_exact_mut(line).enumerate() {
-            let (depth, height) = (at / extents[1] % extents[0], at % extents[1]);
-            let inside = |axis: usize, place: usize| {
-                let place = (low[axis] * g.stride[axis] + place).checked_sub(g.padding[axis])?;
-                Some(place).filter(|&place| place < g.input[axis])
-            };
-            let meets = meets(g, 0, depth) && meets(g, 1, height);
-            let (Some(depth), Some(height), true) = (inside(0, depth), inside(1, height), meets) else {
-                continue;
-            };
-            let channel = at / (extents[0] * extents[1]);
-            let from = ((channel * g.input[0] + depth) * g.input[1] + height) * g.input[2];
-            sort(g, low[2], &image[from..][..g.input[2]], run, to);
+        let runs = runs(g, low[2], run);
+        let [depths, heights] = [0, 1].map(|axis| inside(g, axis, low[axis], extents[axis]));
+        for (to, image) in all.chunks_exact_mut(channel).zip(image.chunks_exact(g.plane())) {
+            for &(place, depth) in &depths {
+                for &(height, from) in &heights {
+                    let to = &mut to[(place * extents[1] + height) * line..][..line];
+                    let from = &image[(depth * g.input[1] + from) * g.input[2]..][..g.input[2]];
+                    for run in &runs {
+                        take(&from[run.from..], g.stride[2], &mut to[run.to..][..run.count]);
+                    }
+                }
+            }
         }
-        let mut region = Self {
-            g,
-            bytes,
-            extents: [extents[0], extents[1]],
-            run,
-            lines: Vec::new(),
+        let place = |[depth, height, width]: Extents| {
+            ((depth * extents[1] + height) * g.stride[2] + width % g.stride[2]) * run + width / g.stride[2]
         };
-        region.lines = region.lines_of((first, last), low);
-        Ok(region)
-    }
-
-    fn lines_of(&self, (first, last): (usize, usize), low: Extents) -> Vec<Line> {
-        let ([_, height, width], g) = (self.g.output, self.g);
+        let [_, high, wide] = g.kernel;
+        let tap = |tap: usize| {
+            let tap = [tap / (high * wide), tap / wide % high, tap % wide];
+            place(std::array::from_fn(|axis| tap[axis] * g.dilation[axis]))
+        };
+        let [_, height, width] = g.output;
         let stretch = |line: usize| {
             let (at, end) = (first.max(line * width), last.min((line + 1) * width));
-            let depth = (line / height - low[0]) * g.stride[0];
-            let line = (line % height - low[1]) * g.stride[1];
+            let of = [line / height, line % height, at % width];
             Line {
-                from: (depth * self.extents[1] + line) * self.run * g.stride[2] + at % width - low[2],
+                from: place(std::array::from_fn(|axis| (of[axis] - low[axis]) * g.stride[axis])),
                 to: at - first,
                 len: end - at,
             }
         };
-        (first / width..last.div_ceil(width)).map(stretch).collect()
+        Ok(Self {
+            bytes,
+            channel,
+            channels: g.inputs,
+            taps: (0..g.taps()).map(tap).collect(),
+            lines: (first / width..last.div_ceil(width)).map(stretch).collect(),
+        })
     }
 
-    /// Writes what a tap of a channel meets, up to [`AT_ONCE`] bytes more than there are output positions.
+    /// Writes what each tap of each channel meets, `count` bytes for each, and up to [`AT_ONCE`] more behind the last.
     ///
     /// # Safety
-    /// `to` must have room for them.
-    pub(super) unsafe fn row(&self, channel: usize, tap: Extents, to: *mut u8) {
-        let g = self.g;
-        let [depth, line, place] = std::array::from_fn(|axis| tap[axis] * g.dilation[axis]);
-        let line = (channel * self.extents[0] + depth) * self.extents[1] + line;
-        let (left, steps) = (place % g.stride[2], place / g.stride[2]);
-        let first = (line * g.stride[2] + left) * self.run + steps;
-        for line in &self.lines {
-            // SAFETY: the region has all that windows meet, and AT_ONCE bytes more; `to` by the caller.
-            unsafe {
-                let (from, to) = (self.bytes.as_ptr().add(first + line.from), to.add(line.to));
-                for at in (0..line.len).step_by(AT_ONCE) {
-                    std::ptr::copy_nonoverlapping(from.add(at), to.add(at), AT_ONCE);
+    /// `to` must have room for them, and `count` be the number of output positions.
+    pub(super) unsafe fn columns(&self, mut to: *mut u8, count: usize) {
+        for channel in 0..self.channels {
+            for tap in &self.taps {
+                for line in &self.lines {
+                    // SAFETY: the region has all that windows meet, and AT_ONCE bytes more; `to` by the caller: what is
+                    // copied beyond a stretch is written again with the next one.
+                    unsafe {
+                        let from = self.bytes.as_ptr().add(channel * self.channel + tap + line.from);
+                        let to = to.add(line.to);
+                        let mut at = 0;
+                        while at < line.len {
+                            std::ptr::copy_nonoverlapping(from.add(at), to.add(at), AT_ONCE);
+                            at += AT_ONCE;
+                        }
+                    }
                 }
+                to = to.wrapping_add(count);
             }
         }
     }
@@ -130,19 +143,32 @@ fn meets(g: &Geometry, axis: usize, place: usize) -> bool {
     (0..g.kernel[axis]).any(|tap| tap * g.dilation[axis] % stride == place % stride)
 }
 
-/// Lays a line of an image out: first what is at multiples of the stride, seen from the window at output position
-/// `low`, then what is behind these, and so on.
-fn sort(g: &Geometry, low: usize, line: &[u8], run: usize, to: &mut [u8]) {
+/// Along an axis, the places of a region that taps meet inside the image, and where they are in it.
+fn inside(g: &Geometry, axis: usize, low: usize, extent: usize) -> Vec<(usize, usize)> {
+    let met = (0..extent).filter(|&place| meets(g, axis, place));
+    let in_image = |place: usize| (low * g.stride[axis] + place).checked_sub(g.padding[axis]);
+    met.filter_map(|place| Some((place, in_image(place).filter(|&at| at < g.input[axis])?)))
+        .collect()
+}
+
+/// How a line of an image is laid out: first what is at multiples of the stride, seen from the window at output
+/// position `low`, then what is behind these, and so on, `room` places each.
+fn runs(g: &Geometry, low: usize, room: usize) -> Vec<Run> {
     let (stride, begin) = (g.stride[2], low * g.stride[2]);
-    for (left, to) in to.chunks_exact_mut(run).enumerate() {
+    let run = |left: usize| {
         let border = g.padding[2].saturating_sub(begin + left).div_ceil(stride);
         let from = begin + left + border * stride - g.padding[2];
-        if from < line.len() && border < run && meets(g, 2, left) {
-            let to = &mut to[border..];
-            let count = to.len().min((line.len() - from).div_ceil(stride));
-            take(&line[from..], stride, &mut to[..count]);
+        let count = room
+            .saturating_sub(border)
+            .min(g.input[2].saturating_sub(from).div_ceil(stride));
+        Run {
+            from,
+            count,
+            to: left * room + border,
         }
-    }
+    };
+    let met = (0..stride).filter(|&left| meets(g, 2, left));
+    met.map(run).filter(|run| run.count > 0).collect()
 }
 
 /// Every `stride`th byte.
@@ -216,18 +242,19 @@ mod tests {
             let first = draw(0, g.out_plane() - 1);
             let last = draw(first + 1, g.out_plane());
             let region = Region::new(&g, &image, 0, (first, last)).unwrap();
-            for row in 0..g.inputs * g.taps() {
+            let count = last - first;
+            let mut found = vec![0; g.inputs * g.taps() * count + AT_ONCE];
+            // SAFETY: there is room.
+            unsafe { region.columns(found.as_mut_ptr(), count) };
+            for (row, found) in found.chunks_exact(count).take(g.inputs * g.taps()).enumerate() {
                 let (channel, tap) = (row / g.taps(), row % g.taps());
                 let tap = [
                     tap / (kernel[1] * kernel[2]),
                     tap / kernel[2] % kernel[1],
                     tap % kernel[2],
                 ];
-                let mut found = vec![0; last - first + AT_ONCE];
-                // SAFETY: there is room.
-                unsafe { region.row(channel, tap, found.as_mut_ptr()) };
                 let wanted: Vec<u8> = (first..last).map(|at| met(&g, &image, 0, channel, tap, at)).collect();
-                assert_eq!(&found[..last - first], wanted, "{g:?}, {first}..{last}, {tap:?}");
+                assert_eq!(found, wanted, "{g:?}, {first}..{last}, {tap:?}");
             }
         }
     }
