@@ -6,7 +6,7 @@ use polygrad_core::Result;
 use super::geometry::{Extents, Geometry};
 use crate::buffers::Buffer;
 
-/// Bytes are copied so many at a time, over the end of what is wanted.
+/// Copies are of this many bytes each, so the last one of a stretch may go past its end.
 pub(super) const AT_ONCE: usize = 16;
 
 pub(super) struct Region {
@@ -28,9 +28,38 @@ struct Line {
     len: usize,
 }
 
-/// Places of a line that leave the same by the stride.
+/// Places along an axis: what tap `t` meets at the `o`th of the output positions is at `o * stride + t * step`.
+#[derive(Clone, Copy)]
+struct Axis {
+    stride: usize,
+    step: usize,
+    extent: usize,
+}
+
+impl Axis {
+    /// As in the image, where windows share places; else each tap has places of its own, so that neither long strides
+    /// nor dilation make a region larger than the columns.
+    fn new(stride: usize, dilation: usize, taps: usize, positions: usize) -> Self {
+        let shared = (positions - 1) * stride + (taps - 1) * dilation + 1;
+        let apart = taps * positions;
+        match shared <= apart {
+            true => Self {
+                stride,
+                step: dilation,
+                extent: shared,
+            },
+            false => Self {
+                stride: 1,
+                step: positions,
+                extent: apart,
+            },
+        }
+    }
+}
+
+/// Places of a line of the image that become neighbours, a stride of the convolution apart.
 struct Run {
-    /// Where the first of them is in the line, and how many are inside of it.
+    /// Where the first of them is in the line of the image, and how many are inside of it.
     from: usize,
     count: usize,
     /// Where they go to.
@@ -44,24 +73,25 @@ impl Region {
     /// When memory runs out.
     pub(super) fn new(g: &Geometry, image: &[u8], border: u8, (first, last): (usize, usize)) -> Result<Self> {
         let (low, past) = positions(g, first, last);
-        let extents: Extents = std::array::from_fn(|axis| {
-            (past[axis] - low[axis] - 1) * g.stride[axis] + (g.kernel[axis] - 1) * g.dilation[axis] + 1
+        let axes: [Axis; 3] = std::array::from_fn(|axis| {
+            let positions = past[axis] - low[axis];
+            Axis::new(g.stride[axis], g.dilation[axis], g.kernel[axis], positions)
         });
-        let run = extents[2].div_ceil(g.stride[2]);
-        let line = run * g.stride[2];
-        let channel = extents[0] * extents[1] * line;
+        let room = axes[2].extent.div_ceil(axes[2].stride);
+        let line = room * axes[2].stride;
+        let channel = axes[0].extent * axes[1].extent * line;
         let bytes = Buffer::alloc(g.inputs * channel + AT_ONCE)?;
         // SAFETY: the buffer has room for as many, and is written before it is read.
         let all = unsafe {
             bytes.as_ptr().write_bytes(border, g.inputs * channel + AT_ONCE);
             std::slice::from_raw_parts_mut(bytes.as_ptr(), g.inputs * channel)
         };
-        let runs = runs(g, low[2], run);
-        let [depths, heights] = [0, 1].map(|axis| inside(g, axis, low[axis], extents[axis]));
+        let runs = runs(g, low[2], past[2] - low[2], axes[2]);
+        let [depths, heights] = [0, 1].map(|axis| inside(g, axis, (low[axis], past[axis]), axes[axis]));
         for (to, image) in all.chunks_exact_mut(channel).zip(image.chunks_exact(g.plane())) {
             for &(place, depth) in &depths {
                 for &(height, from) in &heights {
-                    let to = &mut to[(place * extents[1] + height) * line..][..line];
+                    let to = &mut to[(place * axes[1].extent + height) * line..][..line];
                     let from = &image[(depth * g.input[1] + from) * g.input[2]..][..g.input[2]];
                     for run in &runs {
                         take(&from[run.from..], g.stride[2], &mut to[run.to..][..run.count]);
@@ -70,19 +100,20 @@ impl Region {
             }
         }
         let place = |[depth, height, width]: Extents| {
-            ((depth * extents[1] + height) * g.stride[2] + width % g.stride[2]) * run + width / g.stride[2]
+            let stride = axes[2].stride;
+            ((depth * axes[1].extent + height) * stride + width % stride) * room + width / stride
         };
         let [_, high, wide] = g.kernel;
         let tap = |tap: usize| {
             let tap = [tap / (high * wide), tap / wide % high, tap % wide];
-            place(std::array::from_fn(|axis| tap[axis] * g.dilation[axis]))
+            place(std::array::from_fn(|axis| tap[axis] * axes[axis].step))
         };
         let [_, height, width] = g.output;
         let stretch = |line: usize| {
             let (at, end) = (first.max(line * width), last.min((line + 1) * width));
             let of = [line / height, line % height, at % width];
             Line {
-                from: place(std::array::from_fn(|axis| (of[axis] - low[axis]) * g.stride[axis])),
+                from: place(std::array::from_fn(|axis| (of[axis] - low[axis]) * axes[axis].stride)),
                 to: at - first,
                 len: end - at,
             }
@@ -137,38 +168,50 @@ fn positions(g: &Geometry, first: usize, last: usize) -> (Extents, Extents) {
     (low, past)
 }
 
-/// Whether any tap meets a place along an axis.
-fn meets(g: &Geometry, axis: usize, place: usize) -> bool {
-    let stride = g.stride[axis];
-    (0..g.kernel[axis]).any(|tap| tap * g.dilation[axis] % stride == place % stride)
+/// Where a tap of an output position is in the image along an axis, if it is inside.
+fn in_image(g: &Geometry, axis: usize, position: usize, tap: usize) -> Option<usize> {
+    let place = (position * g.stride[axis] + tap * g.dilation[axis]).checked_sub(g.padding[axis])?;
+    Some(place).filter(|&place| place < g.input[axis])
 }
 
-/// Along an axis, the places of a region that taps meet inside the image, and where they are in it.
-fn inside(g: &Geometry, axis: usize, low: usize, extent: usize) -> Vec<(usize, usize)> {
-    let met = (0..extent).filter(|&place| meets(g, axis, place));
-    let in_image = |place: usize| (low * g.stride[axis] + place).checked_sub(g.padding[axis]);
-    met.filter_map(|place| Some((place, in_image(place).filter(|&at| at < g.input[axis])?)))
-        .collect()
+/// Along one of the first axes, the places of a region that lie inside the image, and where they are in it.
+fn inside(g: &Geometry, axis: usize, (low, past): (usize, usize), of: Axis) -> Vec<(usize, usize)> {
+    let mut places = Vec::new();
+    for position in low..past {
+        for tap in 0..g.kernel[axis] {
+            let place = (position - low) * of.stride + tap * of.step;
+            places.extend(in_image(g, axis, position, tap).map(|at| (place, at)));
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
-/// How a line of an image is laid out: first what is at multiples of the stride, seen from the window at output
-/// position `low`, then what is behind these, and so on, `room` places each.
-fn runs(g: &Geometry, low: usize, room: usize) -> Vec<Run> {
-    let (stride, begin) = (g.stride[2], low * g.stride[2]);
-    let run = |left: usize| {
-        let border = g.padding[2].saturating_sub(begin + left).div_ceil(stride);
-        let from = begin + left + border * stride - g.padding[2];
-        let count = room
-            .saturating_sub(border)
-            .min(g.input[2].saturating_sub(from).div_ceil(stride));
+/// How a line of an image is laid out for `positions` output positions from `low` on.
+fn runs(g: &Geometry, low: usize, positions: usize, of: Axis) -> Vec<Run> {
+    let (stride, taps) = (g.stride[2], g.kernel[2]);
+    let room = of.extent.div_ceil(of.stride);
+    // Where windows share places, all that leave the same by the stride follow each other; else those of a tap.
+    let shared = of.step == g.dilation[2] && of.stride == stride;
+    let starts: Vec<(usize, usize, usize)> = match shared {
+        true => (0..stride).map(|left| (left, left * room, room)).collect(),
+        false => (0..taps)
+            .map(|tap| (tap * g.dilation[2], tap * positions, positions))
+            .collect(),
+    };
+    let run = |(offset, to, room): (usize, usize, usize)| {
+        let begin = low * stride + offset;
+        let border = g.padding[2].saturating_sub(begin).div_ceil(stride);
+        let from = begin + border * stride - g.padding[2];
+        let inside = g.input[2].saturating_sub(from).div_ceil(stride);
         Run {
             from,
-            count,
-            to: left * room + border,
+            count: room.saturating_sub(border).min(inside),
+            to: to + border,
         }
     };
-    let met = (0..stride).filter(|&left| meets(g, 2, left));
-    met.map(run).filter(|run| run.count > 0).collect()
+    starts.into_iter().map(run).filter(|run| run.count > 0).collect()
 }
 
 /// Every `stride`th byte.
@@ -219,7 +262,7 @@ mod tests {
         let mut tried = 0;
         while tried < 300 {
             let mut axes = |low, high| -> Extents { std::array::from_fn(|axis| draw(low, high * (axis + 1))) };
-            let (input, kernel, stride, dilation) = (axes(1, 7), axes(1, 2), axes(1, 1), axes(1, 1));
+            let (input, kernel, stride, dilation) = (axes(1, 7), axes(1, 2), axes(1, 2), axes(1, 2));
             let padding = kernel.map(|extent| draw(0, extent - 1));
             let reach: Extents = std::array::from_fn(|axis| (kernel[axis] - 1) * dilation[axis] + 1);
             if (0..3).any(|axis| input[axis] + 2 * padding[axis] < reach[axis]) {
