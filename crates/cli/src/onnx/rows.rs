@@ -71,7 +71,7 @@ impl Rows {
         self.inputs.first().map_or(0, rows_of)
     }
 
-    /// At most so many rows, spread evenly, and the others.
+    /// The numbers of at most `most` rows, spread evenly, and those of the others.
     pub(super) fn split(&self, most: usize) -> (Vec<usize>, Vec<usize>) {
         let count = self.len();
         let chosen: Vec<usize> = match most < count {
@@ -252,10 +252,23 @@ fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
     let shape = Shape::new(&[table.rows()])?;
     let Some(classes) = said(graph, "classes") else {
         let numbers = table.numbers(column)?;
-        return Ok(match column == NAMES[0] {
-            true => HostTensor::new(shape, numbers.iter().map(|&x| x as i64).collect::<Vec<_>>())?,
-            false => HostTensor::new(shape, numbers.to_vec())?,
-        });
+        if column != NAMES[0] {
+            return Ok(HostTensor::new(shape, numbers.to_vec())?);
+        }
+        let wrong = numbers.iter().position(|x| !(x.fract() == 0.0 && *x >= 0.0));
+        if let Some(row) = wrong {
+            return Err(Failure::new(format!(
+                "the column {column:?} has {} in row {}, which is no number of a class",
+                numbers[row],
+                row + 1
+            ))
+            .fix(format!(
+                "number classes from 0 on; call a column of other numbers {:?}",
+                NAMES[1]
+            )));
+        }
+        let labels = numbers.iter().map(|&x| x as i64);
+        return Ok(HostTensor::new(shape, labels.collect::<Vec<_>>())?);
     };
     let classes: Vec<&str> = classes.split('\n').collect();
     let label = |cell: &str| {
@@ -322,4 +335,25 @@ fn images(path: &Path, graph: &Graph, device: &Device) -> Result<Found> {
     let shape = Shape::new(&[&[labels.len()], &extents[..]].concat())?;
     let labels = HostTensor::new(Shape::new(&[labels.len()])?, labels)?;
     Ok((vec![HostTensor::new(shape, images)?], Some(labels)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_numbers_of_classes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let found = |last: &str| {
+            std::fs::write(&path, format!("a,labels\n1,0\n2,{last}\n")).unwrap();
+            let table = CsvConfig::new().read(&path).unwrap();
+            target(&table, "labels", &Graph::default())
+        };
+        assert_eq!(found("3").unwrap().to_vec::<i64>().unwrap(), [0, 3]);
+        for wrong in ["1.5", "-1"] {
+            let error = found(wrong).unwrap_err().to_string();
+            assert!(error.contains(&format!("\"labels\" has {wrong} in row 2")), "{error}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use polygrad_core::{Error, Result};
 
 use super::passes;
 use super::recording::State;
-use crate::graph::{Body, Dim, Graph, Header, Node, ValueId, ValueType};
+use crate::graph::{Body, Dim, Graph, Header, Node, ValueId, ValueType, free_name};
 
 /// What is said of the graph beside what was recorded.
 pub(super) struct About<'a> {
@@ -98,12 +98,8 @@ impl Names {
 
     /// The name, or one like it that is free.
     fn free(&mut self, name: &str) -> String {
-        let mut free = name.to_owned();
-        let mut number = 0;
-        while !self.taken.insert(free.clone()) {
-            number += 1;
-            free = format!("{name}_{number}");
-        }
+        let free = free_name(name, |name| self.taken.contains(name));
+        self.taken.insert(free.clone());
         free
     }
 }

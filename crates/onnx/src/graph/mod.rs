@@ -210,3 +210,14 @@ pub struct Graph {
     /// What it computes.
     pub body: Body,
 }
+
+/// The name, or one like it that is free.
+pub(crate) fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let mut free = name.to_owned();
+    let mut number = 0;
+    while is_taken(&free) {
+        number += 1;
+        free = format!("{name}_{number}");
+    }
+    free
+}

@@ -37,5 +37,5 @@ pub(crate) use ops::row as row_of;
 pub use options::Options;
 pub use outputs::Outputs;
 pub(crate) use planner::needed;
-pub(crate) use qdq::MOVES;
+pub(crate) use qdq::{MOVES, plain_gemm};
 pub use value::Value;

@@ -27,9 +27,8 @@ pub(crate) const MOVES: [&str; 8] = [
 /// How far a bias's scale may be from the product of the other two.
 const CLOSE: f64 = 1e-4;
 
-/// Nodes to put in the place of those with the same index, each the last of such an op; nothing else changes. The
-/// nodes before it are no longer needed where nobody else uses what they give. `trained` says which initializers
-/// change.
+/// Nodes that replace those with the same index, each the last node of such an op; all other nodes stay. `trained` says
+/// which initializers change.
 pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> HashMap<usize, Node> {
     let view = View::new(body, trained);
     let nodes = body.nodes.iter().enumerate();
@@ -286,7 +285,7 @@ impl<'a> View<'a> {
 }
 
 /// Whether a Gemm is a product of the rows of its left operand, and a sum, without factors.
-fn plain_gemm(node: &Node) -> bool {
+pub(crate) fn plain_gemm(node: &Node) -> bool {
     node.attributes
         .iter()
         .all(|(name, value)| match (name.as_str(), value) {

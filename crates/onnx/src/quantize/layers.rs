@@ -6,6 +6,7 @@ use polygrad_core::{Error, HostTensor, Result};
 
 use super::Int8;
 use crate::graph::{Attribute, Body, ElementType, Node, ValueId};
+use crate::import::plain_gemm;
 
 /// A product with a constant weight.
 #[derive(Clone, Debug)]
@@ -144,17 +145,6 @@ impl<'a> Seen<'a> {
 fn constant(body: &Body, id: ValueId) -> Option<&HostTensor> {
     let found = body.initializer(id).filter(|_| !body.inputs.contains(&id))?;
     (found.tensor.element() == ElementType::F32).then(|| found.tensor.host())
-}
-
-/// Whether a Gemm is a product of the rows of its left operand, and a sum, without factors.
-fn plain_gemm(node: &Node) -> bool {
-    let factor = |name: &str| match node.attribute(name) {
-        None => true,
-        Some(Attribute::Float(factor)) => *factor == 1.0,
-        Some(_) => false,
-    };
-    let turned = matches!(node.attribute("transA"), Some(Attribute::Int(1)));
-    !turned && factor("alpha") && factor("beta")
 }
 
 /// The bounds that an op cuts values off at, if that is all it does.

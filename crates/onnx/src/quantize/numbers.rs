@@ -126,7 +126,7 @@ impl Weight {
     }
 }
 
-/// That of so many scales: none for one.
+/// The shape of a list of scales; a single scale is a scalar.
 fn shape_of(count: usize) -> Result<Shape> {
     match count {
         1 => Ok(Shape::SCALAR),

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, HostTensor, Result};
 use polygrad_tensor::{Device, no_grad};
 
 use super::layers::Seen;
 use crate::export::fold_statistics;
-use crate::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId};
+use crate::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId, free_name};
 use crate::import::needed;
 use crate::{OnnxModel, Options};
 
@@ -186,10 +186,12 @@ fn fold_batch_norm(body: &mut Body) -> Result<()> {
             Some(id) => body.name_of(id).to_owned(),
             None => "weight".to_owned(),
         };
-        let weight_name = free_name(body, &format!("{name}.folded"));
-        let weight = body.add_initializer(weight_name, weight);
-        let bias_name = free_name(body, &format!("{name}.folded.bias"));
-        let bias = body.add_initializer(bias_name, bias);
+        let mut add = |name: String, host: HostTensor| {
+            let name = free_name(&name, |name| body.values.iter().any(|value| value.name == name));
+            body.add_initializer(name, host)
+        };
+        let weight = add(format!("{name}.folded"), weight);
+        let bias = add(format!("{name}.folded.bias"), bias);
         let outputs = std::mem::take(&mut body.nodes[norm].outputs);
         let conv = &mut body.nodes[place];
         conv.inputs.truncate(1);
@@ -202,18 +204,6 @@ fn fold_batch_norm(body: &mut Body) -> Result<()> {
         !gone.contains(&(place - 1))
     });
     Ok(())
-}
-
-/// The name, or one like it that no value has.
-pub(super) fn free_name(body: &Body, name: &str) -> String {
-    let taken: HashSet<&str> = body.values.iter().map(|value| value.name.as_str()).collect();
-    let mut free = name.to_owned();
-    let mut number = 0;
-    while taken.contains(free.as_str()) {
-        number += 1;
-        free = format!("{name}_{number}");
-    }
-    free
 }
 
 /// Takes nodes and initializers away that no output needs.

@@ -6,7 +6,7 @@ use polygrad_core::Result;
 
 use super::layers::Layer;
 use super::numbers::{Bytes, Weight};
-use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType};
+use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType, free_name};
 
 /// The nodes so far, and names that are free.
 pub(super) struct Writer {
@@ -33,12 +33,8 @@ impl Writer {
 
     /// The name, or one like it that is free.
     fn free(&mut self, name: &str) -> String {
-        let mut free = name.to_owned();
-        let mut number = 0;
-        while !self.names.insert(free.clone()) {
-            number += 1;
-            free = format!("{name}_{number}");
-        }
+        let free = free_name(name, |name| self.names.contains(name));
+        self.names.insert(free.clone());
         free
     }
 

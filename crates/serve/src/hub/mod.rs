@@ -29,7 +29,8 @@ use text::TextService;
 /// If the folder has `tokenizer.json` and `as_ids` is false, the input is `text` `[batch]` instead, strings. BERT gives
 /// the same outputs for it. GPT-2 and Llama give `text`, the continuation: up to `max_tokens` further tokens (default
 /// 16), drawn at `temperature` (default 0, which takes the likeliest token each time). They stop at a token of
-/// `eos_token_id` in `generation_config.json`, or else in `config.json`, and run only with the native engine.
+/// `eos_token_id` in `generation_config.json`, or else in `config.json`, and run only with the native engine. Texts of
+/// several requests are written together as far as their keys and values fit in [`Options::max_run_bytes`].
 ///
 /// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
 /// [`VitConfig`]: polygrad_nn::models::VitConfig

@@ -1,4 +1,4 @@
-//! What `polygrad quantize` is told.
+//! The options of `polygrad quantize`.
 
 use std::path::PathBuf;
 

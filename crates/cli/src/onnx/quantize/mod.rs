@@ -130,8 +130,8 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Of rows that were read, so many, spread evenly, are to find ranges with; the others to measure by, or all if
-    /// there are no others.
+    /// Finds ranges with at most `most` of the rows, spread evenly, and measures by the others, or by all rows if there
+    /// are no others.
     fn of(found: &'a Rows, most: usize) -> Result<Self> {
         let (chosen, others) = found.split(most);
         let (measured, others) = match others.is_empty() {

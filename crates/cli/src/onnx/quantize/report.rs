@@ -1,4 +1,4 @@
-//! What is said of a quantization.
+//! What `polygrad quantize` prints.
 
 use std::fmt::Write as _;
 
