@@ -134,6 +134,8 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::MatmulU8
                 | Op::ConvU8(_)
                 | Op::RequantizeU8 { .. }
+                | Op::ConvRequantizeU8(_)
+                | Op::QuantizeU8
                 | Op::Embedding { .. }
         ),
     }

@@ -10,7 +10,8 @@ use crate::fused::{
     attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
 use crate::ops::{
-    activation, binary, compare, convert, create, index, join, matmul, quantized, reduce, scan, select, sort, unary,
+    activation, binary, compare, convert, create, index, join, matmul, quantized, reduce, rescale, scan, select, sort,
+    unary,
 };
 use crate::{Cpu, CpuDevice, CpuTensor, buffers, conv};
 
@@ -106,7 +107,11 @@ impl Backend for Cpu {
         linear => matmul::linear,
         matmul_u8 => quantized::matmul_u8,
         conv_u8 => conv::conv_u8,
-        requantize_u8 => quantized::requantize_u8,
+        conv_requantize_u8 => conv::conv_requantize_u8,
+        requantize_u8 => rescale::requantize_u8,
+        quantize_u8 => rescale::quantize_u8,
+        dequantize_u8 => rescale::dequantize_u8,
+        rescale_i32 => rescale::rescale_i32,
         linear_weight_grad => linear_grad::linear_weight_grad,
         attention => attention::attention,
         attention_backward => attention::attention_backward,
@@ -179,6 +184,7 @@ impl Backend for Cpu {
             Prepack::Linear => matmul::prepack(weight),
             Prepack::Conv => Ok(conv::prepack(weight)),
             Prepack::MatmulU8 => quantized::prepack(weight),
+            Prepack::ConvU8 => conv::prepack_u8(weight),
             _ => Ok(weight.clone()),
         }
     }

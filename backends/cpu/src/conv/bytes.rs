@@ -2,6 +2,8 @@
 //! so that a strip's columns and panels stay in the second-level cache. Where a group has hardly any outputs, as in
 //! depthwise convolutions, columns would cost more than the product, and each tap is added where it lies.
 
+use std::sync::Arc;
+
 use polygrad_core::{ConvParams, DType, Result};
 
 use super::geometry::Geometry;
@@ -9,10 +11,11 @@ use super::output_shape;
 use super::region::{AT_ONCE, Region};
 use crate::buffers::Buffer;
 use crate::gemm::Mat;
-use crate::gemm::bytes::{Left, Signed, Strip, Way, Zeros};
+use crate::gemm::bytes::{Left, Signed, Strip, Tiles, Way, Zeros};
 use crate::loops::Pointer;
 use crate::ops::matmul::many;
 use crate::ops::quantized::{numbers_for, operand};
+use crate::ops::rescale;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
 
@@ -30,39 +33,103 @@ pub(crate) fn conv_u8(
     zero_weight: &CpuTensor,
     params: &ConvParams,
 ) -> Result<CpuTensor> {
-    let op = "conv_u8";
+    convolved("conv_u8", (x, weight), (zero_x, zero_weight), params, None)
+}
+
+/// See [`polygrad_core::Backend::conv_requantize_u8`].
+#[expect(clippy::too_many_arguments, reason = "those of the method")]
+pub(crate) fn conv_requantize_u8(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    zero_x: &CpuTensor,
+    zero_weight: &CpuTensor,
+    scale: &CpuTensor,
+    zero: &CpuTensor,
+    bias: Option<&CpuTensor>,
+    params: &ConvParams,
+) -> Result<CpuTensor> {
+    let op = "conv_requantize_u8";
+    let outputs = weight.shape().first().copied().unwrap_or(0);
+    let scale = numbers_for(op, scale, DType::F32, outputs)?;
+    let zero = numbers_for(op, zero, DType::U8, 1)?;
+    let bias = bias
+        .map(|bias| numbers_for(op, bias, DType::I32, outputs))
+        .transpose()?;
+    let bytes = Bytes {
+        scale: scale.slice()?,
+        bias: bias.as_ref().map(CpuTensor::slice).transpose()?.unwrap_or(&[0]),
+        zero: f32::from(zero.slice::<u8>()?[0]),
+    };
+    convolved(op, (x, weight), (zero_x, zero_weight), params, Some(bytes))
+}
+
+/// What makes bytes of sums: one number for all outputs, or one for each.
+struct Bytes<'a> {
+    scale: &'a [f32],
+    bias: &'a [i32],
+    zero: f32,
+}
+
+fn convolved(
+    op: &'static str,
+    (x, weight): (&CpuTensor, &CpuTensor),
+    (zero_x, zero_weight): (&CpuTensor, &CpuTensor),
+    params: &ConvParams,
+    bytes: Option<Bytes<'_>>,
+) -> Result<CpuTensor> {
     let shape = output_shape(op, x.shape(), weight.shape(), params)?;
     let zero_x = numbers_for(op, zero_x, DType::U8, 1)?;
     let zero_weight = numbers_for(op, zero_weight, DType::U8, weight.shape()[0])?;
     let (x, weight) = (operand(op, x, DType::U8)?, operand(op, weight, DType::U8)?);
-    let mut out = CpuTensor::empty(shape, DType::I32, x.device())?;
+    let dtype = if bytes.is_some() { DType::U8 } else { DType::I32 };
+    let mut out = CpuTensor::empty(shape, dtype, x.device())?;
     if shape.numel() == 0 {
         return Ok(out);
     }
     let device = x.device();
     let convolution = Convolution {
+        tiles: weight.packed(),
         g: Geometry::of_conv(x.shape(), weight.shape(), &shape, params),
         x: x.slice()?,
         weight: weight.slice()?,
         zero_x: zero_x.slice::<u8>()?[0],
         zero_weight: Zeros(zero_weight.slice()?),
-        to: Pointer(out.ptr_mut().cast()),
+        to: Pointer(out.ptr_mut()),
+        bytes,
     };
     if convolution.g.outputs <= FEW {
-        convolution.by_taps(device);
+        convolution.by_taps(device)?;
     } else {
         convolution.by_columns(device)?;
     }
     Ok(out)
 }
 
+/// See [`polygrad_core::Backend::prepack`], for the weight of a convolution of bytes in one group.
+pub(crate) fn prepack_u8(weight: &CpuTensor) -> Result<CpuTensor> {
+    if weight.dtype() != DType::U8 || weight.shape().rank() < 3 || weight.numel() == 0 {
+        return Ok(weight.clone());
+    }
+    let weight = weight.contiguous()?;
+    let (device, outputs) = (weight.device(), weight.shape()[0]);
+    let k = weight.numel() / outputs;
+    let matrix = Mat::new(weight.typed::<u8>()?, k.cast_signed(), 1);
+    // SAFETY: the matrix is the tensor.
+    let tiles = unsafe { Tiles::new(device, Way::of(device), (1, outputs, k), matrix, Signed::A, true)? };
+    Ok(weight.with_packed(Arc::new(tiles)))
+}
+
 struct Convolution<'a> {
     g: Geometry,
+    /// The weight, if it was packed before.
+    tiles: Option<&'a Arc<Tiles>>,
     x: &'a [u8],
     weight: &'a [u8],
     zero_x: u8,
     zero_weight: Zeros<'a>,
-    to: Pointer<i32>,
+    /// The result, of bytes or of i32.
+    to: Pointer<u8>,
+    bytes: Option<Bytes<'a>>,
 }
 
 impl Convolution<'_> {
@@ -75,7 +142,11 @@ impl Convolution<'_> {
         // SAFETY: the matrix is the weight, which outlives it.
         let left = unsafe {
             let rows = (g.groups, g.outputs, k);
-            Left::new(device, way, rows, weight, self.zero_weight, (Signed::A, zeros))?
+            let tiles = match self.tiles.filter(|tiles| tiles.are(way, rows, Signed::A)) {
+                Some(tiles) => tiles.clone(),
+                None => Arc::new(Tiles::new(device, way, rows, weight, Signed::A, false)?),
+            };
+            Left::new(tiles, weight, self.zero_weight, zeros)?
         };
         let width = (STRIP / k.max(1)).next_multiple_of(way.columns()).min(places);
         let strips = places.div_ceil(width);
@@ -102,32 +173,70 @@ impl Convolution<'_> {
                 b,
                 zeros,
             };
-            let to = self.to.at(image * g.outputs * places + first);
-            // SAFETY: the columns are those of the image; the output is new, and each strip of it one task's.
-            unsafe { left.strip(device, &strip, to, places) }
+            let at = image * g.outputs * places + first;
+            let Some(bytes) = &self.bytes else {
+                let to = self.to.at(0).cast::<i32>().wrapping_add(at);
+                // SAFETY: the columns are those of the image; the output is new, and each strip of it one task's.
+                return unsafe { left.strip(device, &strip, to, places) };
+            };
+            let sums = Buffer::alloc(g.outputs * count * size_of::<i32>())?;
+            let sums = sums.as_ptr().cast::<i32>();
+            // SAFETY: as above; the sums of an output are written before they are read.
+            unsafe {
+                left.strip(device, &strip, sums, count)?;
+                for output in 0..g.outputs {
+                    let from = std::slice::from_raw_parts(sums.add(output * count), count);
+                    let to = std::slice::from_raw_parts_mut(self.to.at(at + output * places), count);
+                    bytes.write(device, group * g.outputs + output, from, to);
+                }
+            }
+            Ok(())
         })
     }
 
-    fn by_taps(&self, device: CpuDevice) {
-        let g = &self.g;
-        let ns = (g.outputs * g.inputs * g.taps() * g.out_plane()) as f32 * 0.1;
-        device.each(g.batch * g.groups, ns, |image| {
+    fn by_taps(&self, device: CpuDevice) -> Result<()> {
+        let (g, places) = (&self.g, self.g.out_plane());
+        let ns = (g.outputs * g.inputs * g.taps() * places) as f32 * 0.1;
+        many(device, g.batch * g.groups, ns, |image| {
             for output in 0..g.outputs {
                 let plane = image * g.outputs + output;
-                // SAFETY: the output is new, and each plane of it one task's; it is set to 0 before it is read.
-                let to = unsafe {
-                    self.to.at(plane * g.out_plane()).write_bytes(0, g.out_plane());
-                    std::slice::from_raw_parts_mut(self.to.at(plane * g.out_plane()), g.out_plane())
+                let filter = image % g.groups * g.outputs + output;
+                let room;
+                let sums = match &self.bytes {
+                    Some(_) => {
+                        room = Buffer::alloc(places * size_of::<i32>())?;
+                        room.as_ptr().cast()
+                    }
+                    None => self.to.at(0).cast::<i32>().wrapping_add(plane * places),
+                };
+                // SAFETY: the output is new, and each plane of it one task's; sums are set to 0 before they are read.
+                let sums = unsafe {
+                    sums.write_bytes(0, places);
+                    std::slice::from_raw_parts_mut(sums, places)
                 };
                 let work = Taps {
                     of: self,
                     image: &self.x[image * g.inputs * g.plane()..],
-                    filter: image % g.groups * g.outputs + output,
-                    to,
+                    filter,
+                    to: &mut *sums,
                 };
                 Level::run_loops(device.vectors(), work);
+                if let Some(bytes) = &self.bytes {
+                    // SAFETY: as above.
+                    let to = unsafe { std::slice::from_raw_parts_mut(self.to.at(plane * places), places) };
+                    bytes.write(device, filter, sums, to);
+                }
             }
-        });
+            Ok(())
+        })
+    }
+}
+
+impl Bytes<'_> {
+    fn write(&self, device: CpuDevice, output: usize, from: &[i32], to: &mut [u8]) {
+        let bias = self.bias.get(output).unwrap_or(&self.bias[0]);
+        let scale = self.scale.get(output).unwrap_or(&self.scale[0]);
+        rescale::bytes(device, from, to, (*bias, *scale, self.zero));
     }
 }
 

@@ -76,6 +76,13 @@ impl Geometry {
         self.kernel.iter().product()
     }
 
+    /// Whether all taps of all windows lie inside the input.
+    pub(super) fn windows_are_inside(&self) -> bool {
+        let reach =
+            |axis: usize| (self.output[axis] - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis];
+        (0..3).all(|axis| self.padding[axis] == 0 && reach(axis) < self.input[axis])
+    }
+
     /// Along one axis: the taps of the window at output position `at` that lie inside the input, first and one past the
     /// last, and where the first of them is.
     pub(super) fn taps_inside(&self, axis: usize, at: usize) -> (usize, usize, usize) {

@@ -15,11 +15,7 @@ pub(super) struct MaxRows<'a> {
 impl MaxRows<'_> {
     /// Whether these are such windows.
     pub(super) fn fits(g: &Geometry) -> bool {
-        let inside = (0..3).all(|axis| {
-            g.padding[axis] == 0
-                && (g.output[axis] - 1) * g.stride[axis] + (g.kernel[axis] - 1) * g.dilation[axis] < g.input[axis]
-        });
-        inside && g.stride[2] <= 2 && g.plane() <= i32::MAX as usize
+        g.windows_are_inside() && g.stride[2] <= 2 && g.plane() <= i32::MAX as usize
     }
 }
 

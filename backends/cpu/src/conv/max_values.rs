@@ -98,6 +98,43 @@ impl<T: Number> Kernel for Planes<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
+        let g = self.g;
+        if g.kernel == [1, 2, 2] && g.stride[2] == 2 && g.windows_are_inside() {
+            self.squares();
+        } else {
+            self.windows();
+        }
+    }
+}
+
+impl<T: Number> Planes<'_, T> {
+    /// Windows of two by two, the most common ones, which need no room for a row.
+    #[inline(always)]
+    fn squares(&self) {
+        let g = self.g;
+        let [_, height, width] = g.input;
+        let [depths, rows, columns] = g.output;
+        let lines = (0..depths).flat_map(|depth| (0..rows).map(move |row| (depth, row)));
+        for (line, (depth, row)) in lines.enumerate() {
+            let place = (depth * g.stride[0] * height + row * g.stride[1]) * width;
+            // SAFETY: the windows are inside the plane, the line inside the output.
+            let (top, bottom, to) = unsafe {
+                let of = |place: usize| std::slice::from_raw_parts(self.x.add(place), 2 * columns);
+                let to = std::slice::from_raw_parts_mut(self.y.add(line * columns), columns);
+                (of(place), of(place + width), to)
+            };
+            let ((top, _), (bottom, _)) = (top.as_chunks(), bottom.as_chunks());
+            match columns {
+                16.. => pairs::<T, 16>(top, bottom, to),
+                8.. => pairs::<T, 8>(top, bottom, to),
+                4.. => pairs::<T, 4>(top, bottom, to),
+                _ => pairs::<T, 1>(top, bottom, to),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn windows(self) {
         let Self { g, walk, x, line, y } = self;
         let [_, height, width] = g.input;
         let columns = g.output[2];
@@ -127,6 +164,23 @@ impl<T: Number> Kernel for Planes<'_, T> {
                     2 => raise(from, 2, to),
                     stride => raise(from, stride, to),
                 }
+            }
+        }
+    }
+}
+
+/// The largest of each pair of two rows, `N` at a time, of which there are as many or more. The last `N` may be done in
+/// part a second time, which is faster than one by one.
+#[inline(always)]
+fn pairs<T: Number, const N: usize>(top: &[[T; 2]], bottom: &[[T; 2]], to: &mut [T]) {
+    let last = to.len() - N;
+    for at in (0..to.len()).step_by(N) {
+        let at = at.min(last);
+        let rows = (top[at..].first_chunk::<N>(), bottom[at..].first_chunk::<N>());
+        if let ((Some(top), Some(bottom)), Some(to)) = (rows, to[at..].first_chunk_mut::<N>()) {
+            for i in 0..N {
+                let column = |j: usize| top[i][j].larger(bottom[i][j]);
+                to[i] = column(0).larger(column(1));
             }
         }
     }

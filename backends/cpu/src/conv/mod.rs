@@ -13,7 +13,7 @@ mod product;
 mod region;
 mod winograd;
 
-pub(crate) use bytes::conv_u8;
+pub(crate) use bytes::{conv_requantize_u8, conv_u8, prepack_u8};
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filters::Filters;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};

@@ -12,6 +12,7 @@ pub(crate) mod join;
 pub(crate) mod matmul;
 pub(crate) mod quantized;
 pub(crate) mod reduce;
+pub(crate) mod rescale;
 pub(crate) mod scan;
 pub(crate) mod select;
 pub(crate) mod sort;

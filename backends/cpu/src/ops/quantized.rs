@@ -1,14 +1,12 @@
-//! Products of bytes, and what follows them.
+//! Products of bytes.
 
 use polygrad_core::{DType, Error, Result, Shape};
 
-use super::axis_in;
 use super::matmul::{Stack, many};
 use crate::CpuTensor;
 use crate::gemm::bytes::{Panels, Product, Zeros};
 use crate::gemm::{Dims, Mat};
 use crate::loops::Pointer;
-use crate::simd::{Kernel, Level, Simd};
 
 /// A tensor of `expected` dtype, whose elements follow each other.
 pub(crate) fn operand(op: &'static str, x: &CpuTensor, expected: DType) -> Result<CpuTensor> {
@@ -106,144 +104,4 @@ pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
         )?
     };
     Ok(weight.with_packed(panels))
-}
-
-/// See [`polygrad_core::Backend::requantize_u8`].
-pub(crate) fn requantize_u8(
-    x: &CpuTensor,
-    scale: &CpuTensor,
-    zero: &CpuTensor,
-    bias: Option<&CpuTensor>,
-    axis: usize,
-) -> Result<CpuTensor> {
-    let op = "requantize_u8";
-    let extent = if x.shape().rank() == 0 && axis == 0 {
-        1
-    } else {
-        axis_in(op, x, axis)?;
-        x.shape()[axis]
-    };
-    let x = operand(op, x, DType::I32)?;
-    let (scale, zero) = (
-        numbers_for(op, scale, DType::F32, extent)?,
-        numbers_for(op, zero, DType::U8, 1)?,
-    );
-    let bias = bias.map(|bias| numbers_for(op, bias, DType::I32, extent)).transpose()?;
-    let mut out = CpuTensor::empty(*x.shape(), DType::U8, x.device())?;
-    let inner = x.shape().iter().skip(axis + 1).product();
-    let (from, zero) = (x.slice::<i32>()?, f32::from(zero.slice::<u8>()?[0]));
-    let scale = scale.slice::<f32>()?;
-    let bias = match &bias {
-        Some(bias) => bias.slice::<i32>()?,
-        None => &[0],
-    };
-    let to = Pointer(out.ptr_mut());
-    let device = x.device();
-    device.split(from.len(), 0.3, 64, |start, end| {
-        let stretch = Requantize {
-            from: &from[start..end],
-            start,
-            inner,
-            extent,
-            scale,
-            bias,
-            zero,
-            // SAFETY: the output is new, and each stretch of it one task's.
-            to: unsafe { std::slice::from_raw_parts_mut(to.at(start), end - start) },
-        };
-        Level::run_loops(device.vectors(), stretch);
-    });
-    Ok(out)
-}
-
-struct Requantize<'a> {
-    from: &'a [i32],
-    to: &'a mut [u8],
-    /// The place of the first of them in the tensor.
-    start: usize,
-    /// Elements for each position of the axis, and how many positions there are.
-    inner: usize,
-    extent: usize,
-    scale: &'a [f32],
-    bias: &'a [i32],
-    zero: f32,
-}
-
-/// The number for a position: one for all, or its own.
-#[inline(always)]
-fn of<T: Copy>(list: &[T], position: usize) -> T {
-    if list.len() == 1 { list[0] } else { list[position] }
-}
-
-/// The byte nearest to a product. NaN is 0.
-#[expect(clippy::manual_clamp, reason = "of NaN `clamp` gives NaN")]
-#[inline(always)]
-fn byte(x: i32, bias: i32, scale: f32, zero: f32) -> u8 {
-    let y = (x.wrapping_add(bias) as f32 * scale).round_ties_even() + zero;
-    // SAFETY: numbers from 0 to 255 are i32; of NaN `max` gives the other operand.
-    unsafe { y.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8 }
-}
-
-impl Kernel for Requantize<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Self {
-            from,
-            to,
-            start,
-            inner,
-            extent,
-            scale,
-            bias,
-            zero,
-        } = self;
-        // Runs with the same numbers for all, or with a list of numbers of their own.
-        let apart = scale.len() > 1 || bias.len() > 1;
-        let run = match (apart, inner) {
-            (false, _) => from.len(),
-            (true, 1) => extent,
-            (true, _) => inner,
-        };
-        let mut at = 0;
-        while at < from.len() {
-            let place = (start + at) % run.max(1);
-            let end = if apart {
-                (at + run - place).min(from.len())
-            } else {
-                from.len()
-            };
-            let (from, to) = (&from[at..end], &mut to[at..end]);
-            if apart && inner == 1 {
-                let all = place..place + from.len();
-                match (bias, scale) {
-                    (&[bias], _) => each(from, to, std::iter::repeat(bias), scale[all].iter().copied(), zero),
-                    (_, &[scale]) => each(from, to, bias[all].iter().copied(), std::iter::repeat(scale), zero),
-                    _ => each(
-                        from,
-                        to,
-                        bias[all.clone()].iter().copied(),
-                        scale[all].iter().copied(),
-                        zero,
-                    ),
-                }
-            } else {
-                let position = (start + at) / inner.max(1) % extent.max(1);
-                let of_all = (
-                    std::iter::repeat(of(bias, position)),
-                    std::iter::repeat(of(scale, position)),
-                );
-                each(from, to, of_all.0, of_all.1, zero);
-            }
-            at = end;
-        }
-    }
-}
-
-#[inline(always)]
-fn each(from: &[i32], to: &mut [u8], bias: impl Iterator<Item = i32>, scale: impl Iterator<Item = f32>, zero: f32) {
-    for (((&x, y), bias), scale) in from.iter().zip(to).zip(bias).zip(scale) {
-        *y = byte(x, bias, scale, zero);
-    }
 }

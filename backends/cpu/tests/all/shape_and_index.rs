@@ -463,9 +463,10 @@ fn pools_and_their_gradients_agree() {
         (3, 2, 1, 1, true),
         (2, 3, 1, 1, true),
     ];
-    let inputs: [&[usize]; 5] = [
+    let inputs: [&[usize]; 6] = [
         &[2, 3, 8, 9],
         &[1, 2, 7],
+        &[1, 2, 3, 45],
         &[2, 1, 6, 6, 6],
         &[0, 2, 6, 6],
         &[3, 5, 28, 28],

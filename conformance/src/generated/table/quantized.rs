@@ -120,9 +120,31 @@ fn convolutions(samples: &mut Vec<Sample>) {
         let call = || Op::ConvU8(Box::new(params));
         let each = vec![bytes(x), bytes(weight), zero(&[131.0]), bytes(&weight[..1])];
         samples.push(Sample::new(call(), each, words));
+        if params.groups == 1 {
+            let weights = || bytes(weight).fixed();
+            let packed = Operand::derived(weight, Op::Prepack(Prepack::ConvU8), &[1], 0);
+            let all = vec![
+                bytes(x),
+                weights().helper(),
+                packed,
+                zero(&[131.0]),
+                bytes(&weight[..1]),
+            ];
+            samples.push(Sample::new(call(), all, format!("{words} prepacked").trim()));
+            samples.push(Sample::new(Op::Prepack(Prepack::ConvU8), vec![weights()], ""));
+        }
         let words = format!("{words} zero 128");
         let all = vec![extremes(x), extremes(weight), zero(&[0.0]), zero(&[128.0])];
         samples.push(Sample::new(call(), all, words.trim()));
+        for count in [1, weight[0]] {
+            let of = |low: f64, high: f64| Operand::drawn(&[count], Fill::Range(low, high));
+            let mut all = vec![bytes(x), bytes(weight), zero(&[131.0]), bytes(&weight[..1])];
+            all.extend([of(1e-4, 2e-3).of(DType::F32), byte(&[90.0])]);
+            if count > 1 {
+                all.push(of(-3e4, 3e4).of(DType::I32));
+            }
+            samples.push(Sample::new(Op::ConvRequantizeU8(Box::new(params)), all, &words));
+        }
     }
 }
 
@@ -149,6 +171,11 @@ fn requantizations(samples: &mut Vec<Sample>) {
             }
             let words = format!("axis {axis} {words}");
             samples.push(Sample::new(Op::RequantizeU8 { axis }, operands, words.trim()));
+            let mut operands = vec![sums(dims), scale(scales)];
+            if bias > 0 {
+                operands.push(Operand::drawn(&[bias], Fill::Range(-2.0, 2.0)).of(DType::F32));
+            }
+            samples.push(Sample::new(Op::RescaleI32 { axis }, operands, words.trim()));
         }
     }
     // Halves, which go to even, and numbers that are cut off.
@@ -162,8 +189,31 @@ fn requantizations(samples: &mut Vec<Sample>) {
     ));
 }
 
+/// Between floats and bytes.
+fn conversions(samples: &mut Vec<Sample>) {
+    let scale = || Operand::drawn(&[1], Fill::Listed(&[0.0173])).of(DType::F32);
+    for dims in [&[3, 70][..], &[2, 3, 4, 7], &[], &[0, 3]] {
+        let reals = Operand::drawn(dims, Fill::Range(-3.0, 3.0));
+        samples.push(Sample::new(Op::QuantizeU8, vec![reals, scale(), byte(&[121.0])], ""));
+        let all = vec![bytes(dims), scale(), byte(&[121.0])];
+        samples.push(Sample::new(Op::DequantizeU8, all, ""));
+    }
+    // Halves, which go to even, and numbers that are cut off.
+    let halves = Fill::Listed(&[0.5, 1.5, 2.5, -0.5, -1.5, 254.5, 255.5, 6e4, -6e4]);
+    let one = Operand::drawn(&[1], Fill::Listed(&[1.0])).of(DType::F32);
+    let all = vec![Operand::drawn(&[2, 9], halves), one, byte(&[2.0])];
+    samples.push(Sample::new(Op::QuantizeU8, all, "halves"));
+    let special = Operand::drawn(&[40], Fill::Special);
+    samples.push(Sample::new(
+        Op::QuantizeU8,
+        vec![special, scale(), byte(&[7.0])],
+        "special",
+    ));
+}
+
 pub(super) fn add(samples: &mut Vec<Sample>) {
     products(samples);
     convolutions(samples);
     requantizations(samples);
+    conversions(samples);
 }

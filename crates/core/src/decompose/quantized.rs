@@ -100,6 +100,24 @@ pub(super) fn conv_u8<B: Backend>(
     })
 }
 
+/// A number for each position of an axis, or one, so that it broadcasts against `x`.
+fn spread<B: Backend>(x: &B::Tensor, y: &B::Tensor, axis: usize) -> Result<B::Tensor> {
+    let mut dims = vec![1; B::shape(x).rank()];
+    if let Some(extent) = dims.get_mut(axis) {
+        *extent = B::shape(y).numel();
+    }
+    B::reshape(y, Shape::new(&dims)?)
+}
+
+/// The byte nearest to each number plus a zero point.
+fn bytes<B: Backend>(x: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
+    let y = B::unary(UnaryOp::Round, x)?;
+    let y = B::add(&y, &B::cast(&spread::<B>(x, zero, 0)?, B::dtype(x))?)?;
+    let y = B::binary_scalar(BinaryOp::Maximum, &y, Scalar::Float(0.0), false)?;
+    let y = B::binary_scalar(BinaryOp::Minimum, &y, Scalar::Float(255.0), false)?;
+    B::cast(&y, DType::U8)
+}
+
 /// See [`Backend::requantize_u8`].
 pub(super) fn requantize_u8<B: Backend>(
     x: &B::Tensor,
@@ -108,25 +126,55 @@ pub(super) fn requantize_u8<B: Backend>(
     bias: Option<&B::Tensor>,
     axis: usize,
 ) -> Result<B::Tensor> {
-    let spread = |y: &B::Tensor| {
-        let mut dims = vec![1; B::shape(x).rank()];
-        if let Some(extent) = dims.get_mut(axis) {
-            *extent = B::shape(y).numel();
-        }
-        B::reshape(y, Shape::new(&dims)?)
-    };
     let x = match bias {
-        Some(bias) => B::add(x, &spread(bias)?)?,
+        Some(bias) => B::add(x, &spread::<B>(x, bias, axis)?)?,
         None => x.clone(),
     };
-    // That of the scale is f32, except where results are judged by wider ones.
-    let dtype = B::dtype(scale);
-    let y = B::mul(&B::cast(&x, dtype)?, &spread(scale)?)?;
-    let y = B::unary(UnaryOp::Round, &y)?;
-    let y = B::add(&y, &B::cast(&spread(zero)?, dtype)?)?;
-    let y = B::binary_scalar(BinaryOp::Maximum, &y, Scalar::Float(0.0), false)?;
-    B::cast(
-        &B::binary_scalar(BinaryOp::Minimum, &y, Scalar::Float(255.0), false)?,
-        DType::U8,
+    bytes::<B>(&rescale_i32::<B>(&x, scale, None, axis)?, zero)
+}
+
+/// See [`Backend::conv_requantize_u8`].
+#[expect(clippy::too_many_arguments, reason = "those of the method")]
+pub(super) fn conv_requantize_u8<B: Backend>(
+    x: &B::Tensor,
+    weight: &B::Tensor,
+    zero_x: &B::Tensor,
+    zero_weight: &B::Tensor,
+    scale: &B::Tensor,
+    zero: &B::Tensor,
+    bias: Option<&B::Tensor>,
+    params: &ConvParams,
+) -> Result<B::Tensor> {
+    let sums = B::conv_u8(x, weight, zero_x, zero_weight, params)?;
+    B::requantize_u8(&sums, scale, zero, bias, 1)
+}
+
+/// See [`Backend::quantize_u8`].
+pub(super) fn quantize_u8<B: Backend>(x: &B::Tensor, scale: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
+    let x = B::cast(x, B::dtype(scale))?;
+    bytes::<B>(&B::div(&x, &spread::<B>(&x, scale, 0)?)?, zero)
+}
+
+/// See [`Backend::dequantize_u8`].
+pub(super) fn dequantize_u8<B: Backend>(x: &B::Tensor, scale: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
+    let dims = vec![1; B::shape(x).rank()];
+    B::mul(
+        &centred::<B>(x, zero, &dims, B::dtype(scale))?,
+        &spread::<B>(x, scale, 0)?,
     )
+}
+
+/// See [`Backend::rescale_i32`].
+pub(super) fn rescale_i32<B: Backend>(
+    x: &B::Tensor,
+    scale: &B::Tensor,
+    bias: Option<&B::Tensor>,
+    axis: usize,
+) -> Result<B::Tensor> {
+    // The scale's dtype is f32, except where results are judged by wider ones.
+    let y = B::mul(&B::cast(x, B::dtype(scale))?, &spread::<B>(x, scale, axis)?)?;
+    match bias {
+        Some(bias) => B::add(&y, &spread::<B>(x, bias, axis)?),
+        None => Ok(y),
+    }
 }

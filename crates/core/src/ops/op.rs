@@ -181,7 +181,8 @@ impl OpDesc<'_> {
     pub fn check(&self, dtypes: &[DType]) -> Result<()> {
         let to = match self.op {
             Op::Cast(to) => *to,
-            Op::RequantizeU8 { .. } => DType::U8,
+            Op::RequantizeU8 { .. } | Op::QuantizeU8 => DType::U8,
+            Op::DequantizeU8 | Op::RescaleI32 { .. } => DType::F32,
             _ => self.dtype,
         };
         let error = match [self.dtype, to].into_iter().find(|dtype| !dtypes.contains(dtype)) {

@@ -256,6 +256,8 @@ pub enum Prepack {
     Conv,
     /// As the right-hand side of `matmul_u8`.
     MatmulU8,
+    /// As the weight of `conv_u8`.
+    ConvU8,
 }
 
 impl Prepack {
@@ -263,7 +265,7 @@ impl Prepack {
     pub(crate) const fn accepts(self, dtype: DType) -> bool {
         match self {
             Self::Linear | Self::Conv => dtype.is_float(),
-            Self::MatmulU8 => matches!(dtype, DType::U8),
+            Self::MatmulU8 | Self::ConvU8 => matches!(dtype, DType::U8),
         }
     }
 }

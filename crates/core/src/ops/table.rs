@@ -452,6 +452,33 @@ macro_rules! for_each_op {
             as RequantizeU8 { axis: usize }, named "requantize_u8", for words
             gives [of(x, DType::U8)];
 
+        /// [`Backend::requantize_u8`] of what [`Backend::conv_u8`] gives, with scale and bias for each output.
+        fused conv_requantize_u8(
+            x: tensor, weight: tensor, zero_x: tensor, zero_weight: tensor, scale: tensor, zero: tensor,
+            bias: optional, params: (&ConvParams)
+        ) -> one
+            as ConvRequantizeU8 (params: Box<ConvParams>), named "conv_requantize_u8", for bytes
+            gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::U8)];
+
+        /// Numbers as u8: `x / scale + zero`, where `scale` is f32, to which `x` is converted, the quotient is rounded
+        /// to f32 and then to a whole number, halves to even; `zero` is u8, and what lies outside 0 to 255 is cut off.
+        /// Scale and zero point are `[1]`. No gradient is defined.
+        fused quantize_u8(x: tensor, scale: tensor, zero: tensor) -> one
+            as QuantizeU8 (), named "quantize_u8", for floats
+            gives [of(x, DType::U8)];
+
+        /// Numbers of u8 as f32: `(x - zero) · scale`. Scale, of f32, and zero point, of u8, are `[1]`. No gradient is
+        /// defined.
+        fused dequantize_u8(x: tensor, scale: tensor, zero: tensor) -> one
+            as DequantizeU8 (), named "dequantize_u8", for bytes
+            gives [of(x, scale.dtype)];
+
+        /// Sums of products as f32: `x · scale + bias`, where `x` is i32 and is rounded to f32, and so is the product.
+        /// Scale and bias are f32, `[1]`, or one for each position of an axis. No gradient is defined.
+        fused rescale_i32(x: tensor, scale: tensor, bias: optional, axis: usize) -> one
+            as RescaleI32 { axis: usize }, named "rescale_i32", for words
+            gives [of(x, scale.dtype)];
+
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
         /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
         /// take twice the memory.

@@ -51,9 +51,14 @@ impl Planner<'_> {
             constants.insert(initializer.value.index(), value);
         }
         let fused = match self.fuse {
-            true => qdq::fused(body, |name| self.parameters.contains_key(name)),
-            false => HashMap::new(),
+            true => qdq::fused(body, |name| self.parameters.contains_key(name))?,
+            false => qdq::Fused::default(),
         };
+        let mut slots = body.values.len() + fused.constants.len();
+        for (id, literal) in fused.constants {
+            constants.insert(id.index(), literal.into());
+        }
+        let fused = fused.nodes;
         let nodes: Vec<&Node> = (body.nodes.iter().enumerate())
             .map(|(i, node)| fused.get(&i).unwrap_or(node))
             .collect();
@@ -69,7 +74,6 @@ impl Planner<'_> {
         }
         let slot = |id: &ValueId| id.index();
         let outputs: Vec<usize> = body.outputs.iter().map(slot).collect();
-        let mut slots = body.values.len();
         if self.fuse {
             let draft = Draft::new(steps, constants, slots, &outputs, self.device, self.limits);
             (steps, constants, slots) = draft.fuse()?;

@@ -5,7 +5,9 @@ use polygrad_core::{Backend, Prepack, Result};
 
 use super::context;
 pub use super::linalg::linear;
-pub use super::quantized::{conv_u8, matmul_u8, requantize_u8};
+pub use super::quantized::{
+    conv_requantize_u8, conv_u8, dequantize_u8, matmul_u8, quantize_u8, requantize_u8, rescale_i32,
+};
 pub use super::window::{conv, max_pool};
 use crate::Tensor;
 

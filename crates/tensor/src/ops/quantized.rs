@@ -77,25 +77,129 @@ pub fn requantize_u8<B: Backend>(
     let mut operands = vec![x, scale, zero];
     operands.extend(bias);
     let fail = |e| context(e, "requantize_u8", &operands);
-    let shape = x.shape();
-    let place = if axis < 0 { axis + shape.rank() as isize } else { axis };
-    let place = usize::try_from(place).ok().filter(|&place| place < shape.rank());
-    let place = place.ok_or_else(|| fail(Error::out_of_range(format!("there is no axis {axis} in {shape}"))))?;
-    for (operand, dtype) in operands.iter().zip([DType::I32, DType::F32, DType::U8, DType::I32]) {
-        if operand.dtype() != dtype {
-            return Err(fail(Error::dtype(format!(
-                "{} stands where {dtype} is needed",
-                operand.dtype()
-            ))));
-        }
-        x.check_device(operand).map_err(fail)?;
-    }
-    one_or(scale, shape[place])
+    let (place, extent) = place(x, axis).map_err(fail)?;
+    of_dtypes(&operands, &[DType::I32, DType::F32, DType::U8, DType::I32])
+        .and_then(|()| one_or(scale, extent))
         .and_then(|()| one_or(zero, 1))
-        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, shape[place])))
+        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, extent)))
         .map_err(fail)?;
     let value = B::requantize_u8(&x.value, &scale.value, &zero.value, bias.map(|bias| &bias.value), place);
     Ok(cut(value.map_err(fail)?, &operands, "requantize_u8"))
+}
+
+/// [`requantize_u8`] of what [`conv_u8`] gives, with scale and bias for each output.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn conv_requantize_u8<B: Backend>(
+    x: &Tensor<B>,
+    weight: &Tensor<B>,
+    zeros: [&Tensor<B>; 2],
+    (scale, zero, bias): (&Tensor<B>, &Tensor<B>, Option<&Tensor<B>>),
+    params: &ConvParams,
+) -> Result<Tensor<B>> {
+    let mut operands = vec![x, weight, zeros[0], zeros[1], scale, zero];
+    operands.extend(bias);
+    let fail = |e| context(e, "conv_requantize_u8", &operands);
+    let shape = params.output_shape(&x.shape(), &weight.shape()).map_err(fail)?;
+    let outputs = weight.shape()[0];
+    alike(&operands[..4])
+        .and_then(|()| of_dtypes(&operands[4..], &[DType::F32, DType::U8, DType::I32]))
+        .and_then(|()| x.check_device(scale))
+        .and_then(|()| one_or(zeros[0], 1))
+        .and_then(|()| one_or(zeros[1], outputs))
+        .and_then(|()| one_or(scale, outputs))
+        .and_then(|()| one_or(zero, 1))
+        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, outputs)))
+        .map_err(fail)?;
+    let [zero_x, zero_weight] = zeros.map(|zero| &zero.value);
+    let (scale, zero, bias) = (&scale.value, &zero.value, bias.map(|bias| &bias.value));
+    let value = B::conv_requantize_u8(&x.value, &weight.value, zero_x, zero_weight, scale, zero, bias, params);
+    flops::add_products(shape.numel(), weight.shape()[1..].iter().product());
+    Ok(cut(value.map_err(fail)?, &operands, "conv_requantize_u8"))
+}
+
+/// Sums of products as f32: `x · scale + bias`, where `x` is i32; scale and bias are f32, `[1]`, or one for each
+/// position of an axis.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit, or there is no such axis.
+pub fn rescale_i32<B: Backend>(
+    x: &Tensor<B>,
+    scale: &Tensor<B>,
+    bias: Option<&Tensor<B>>,
+    axis: isize,
+) -> Result<Tensor<B>> {
+    let mut operands = vec![x, scale];
+    operands.extend(bias);
+    let fail = |e| context(e, "rescale_i32", &operands);
+    let (place, extent) = place(x, axis).map_err(fail)?;
+    of_dtypes(&operands, &[DType::I32, DType::F32, DType::F32])
+        .and_then(|()| one_or(scale, extent))
+        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, extent)))
+        .map_err(fail)?;
+    let value = B::rescale_i32(&x.value, &scale.value, bias.map(|bias| &bias.value), place);
+    Ok(cut(value.map_err(fail)?, &operands, "rescale_i32"))
+}
+
+/// Floats as u8: `x / scale + zero`, where the quotient is rounded to a whole number, halves to even, and what lies
+/// outside 0 to 255 is cut off; NaN is 0. `scale` is f32, as which `x` is read, `zero` is u8; both are `[1]`.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn quantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor<B>) -> Result<Tensor<B>> {
+    let operands = [x, scale, zero];
+    let fail = |e| context(e, "quantize_u8", &operands);
+    if !x.dtype().is_float() {
+        return Err(fail(Error::dtype(format!(
+            "{} stands where a float is needed",
+            x.dtype()
+        ))));
+    }
+    of_dtypes(&operands, &[x.dtype(), DType::F32, DType::U8])
+        .and_then(|()| one_or(scale, 1))
+        .and_then(|()| one_or(zero, 1))
+        .map_err(fail)?;
+    let value = B::quantize_u8(&x.value, &scale.value, &zero.value).map_err(fail)?;
+    Ok(cut(value, &operands, "quantize_u8"))
+}
+
+/// Numbers of u8 as f32: `(x - zero) · scale`, where `scale` is f32 and `zero` is u8; both are `[1]`.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn dequantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor<B>) -> Result<Tensor<B>> {
+    let operands = [x, scale, zero];
+    let fail = |e| context(e, "dequantize_u8", &operands);
+    of_dtypes(&operands, &[DType::U8, DType::F32, DType::U8])
+        .and_then(|()| one_or(scale, 1))
+        .and_then(|()| one_or(zero, 1))
+        .map_err(fail)?;
+    let value = B::dequantize_u8(&x.value, &scale.value, &zero.value).map_err(fail)?;
+    Ok(cut(value, &operands, "dequantize_u8"))
+}
+
+/// An axis, which may be counted from the end, and its extent.
+fn place<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<(usize, usize)> {
+    let shape = x.shape();
+    let place = if axis < 0 { axis + shape.rank() as isize } else { axis };
+    let place = usize::try_from(place).ok().filter(|&place| place < shape.rank());
+    let place = place.ok_or_else(|| Error::out_of_range(format!("there is no axis {axis} in {shape}")))?;
+    Ok((place, shape[place]))
+}
+
+/// Fails unless the operands have these dtypes and are on one device.
+fn of_dtypes<B: Backend>(operands: &[&Tensor<B>], dtypes: &[DType]) -> Result<()> {
+    for (operand, dtype) in operands.iter().zip(dtypes) {
+        if operand.dtype() != *dtype {
+            return Err(Error::dtype(format!(
+                "{} stands where {dtype} is needed",
+                operand.dtype()
+            )));
+        }
+        operands[0].check_device(operand)?;
+    }
+    Ok(())
 }
 
 /// Fails unless this is one number, or one for each of `count`.

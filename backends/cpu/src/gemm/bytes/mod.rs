@@ -17,6 +17,8 @@ mod few;
 mod pack;
 mod tile;
 
+use std::sync::Arc;
+
 use polygrad_core::Result;
 
 pub(crate) use self::dot::Way;
@@ -64,17 +66,33 @@ impl Numbers {
     fn as_ptr(&self) -> *const i32 {
         self.0.as_ptr().cast_const().cast()
     }
+
+    /// One of them, of which there must be more than `i`.
+    fn get(&self, i: usize) -> i32 {
+        // SAFETY: all are written when they are made.
+        unsafe { self.as_ptr().add(i).read() }
+    }
 }
 
-/// A as words, in tiles of rows, and what its rows bring to the [terms](Terms).
-pub(crate) struct Left {
+/// A as words, in tiles of rows.
+pub(crate) struct Tiles {
     way: Way,
     words: Buffer,
-    /// Rows of each part: tiles do not reach from one part into the next.
+    /// Tiles do not reach from one part into the next.
+    parts: usize,
+    /// Rows of each part.
     rows: usize,
+    k: usize,
     /// Words from group to group of a tile.
     step: usize,
-    signed: bool,
+    signed: Signed,
+    /// The sum of each row's packed numbers, if wanted.
+    sums: Option<Numbers>,
+}
+
+/// A, and what its rows bring to the [terms](Terms).
+pub(crate) struct Left {
+    tiles: Arc<Tiles>,
     terms: [Option<Numbers>; 2],
 }
 
@@ -103,8 +121,8 @@ impl Signed {
     }
 }
 
-impl Left {
-    /// A, `parts` times `rows` rows of `k`, for products with a B whose zero points are `other`.
+impl Tiles {
+    /// Packs A, `parts` times `rows` rows of `k`.
     ///
     /// # Safety
     /// A must be readable.
@@ -116,8 +134,8 @@ impl Left {
         way: Way,
         (parts, rows, k): (usize, usize, usize),
         a: Mat<u8>,
-        zeros: Zeros<'_>,
-        (signed, other): (Signed, Zeros<'_>),
+        signed: Signed,
+        summed: bool,
     ) -> Result<Self> {
         let (bytes, _) = signed.bytes();
         let (groups, step) = (k.div_ceil(way.group()), way.rows().min(rows));
@@ -135,25 +153,52 @@ impl Left {
                 to: to.at(tile * step * groups),
             });
         });
-        let sum = |row: usize| row_sum(a, row, k, bytes);
-        let [first, second] = signed.needs(zeros, other);
+        let sums = || Numbers::new(parts * rows, |row| row_sum(a, row, k, bytes));
+        let sums = summed.then(sums).transpose()?;
+        Ok(Self {
+            way,
+            words,
+            parts,
+            rows,
+            k,
+            step,
+            signed,
+            sums,
+        })
+    }
+
+    /// Whether these are tiles as [`Tiles::new`] makes them of such a matrix.
+    pub(crate) fn are(&self, way: Way, rows: (usize, usize, usize), signed: Signed) -> bool {
+        (self.way, (self.parts, self.rows, self.k), self.signed) == (way, rows, signed)
+    }
+}
+
+impl Left {
+    /// The tiles of A, with zero points for its rows, for products with a B whose zero points are `other`.
+    ///
+    /// # Safety
+    /// A must be readable.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub(crate) unsafe fn new(tiles: Arc<Tiles>, a: Mat<u8>, zeros: Zeros<'_>, other: Zeros<'_>) -> Result<Self> {
+        let Tiles { parts, rows, k, .. } = *tiles;
+        let (bytes, _) = tiles.signed.bytes();
+        let sum = |row: usize| match &tiles.sums {
+            Some(sums) => sums.get(row),
+            None => row_sum(a, row, k, bytes),
+        };
+        let [first, second] = tiles.signed.needs(zeros, other);
         let term =
             |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(parts * rows, value)).transpose();
-        let terms = match signed {
+        let terms = match tiles.signed {
             Signed::A => [term(first, &|i| 128 - zeros.get(i))?, term(second, &sum)?],
             Signed::B => [
                 term(first, &|i| sum(i).wrapping_sub((k as i32).wrapping_mul(zeros.get(i))))?,
                 term(second, &|i| zeros.get(i))?,
             ],
         };
-        Ok(Self {
-            way,
-            words,
-            rows,
-            step,
-            signed: signed == Signed::A,
-            terms,
-        })
+        Ok(Self { tiles, terms })
     }
 
     fn terms(&self) -> [*const i32; 2] {
@@ -291,8 +336,8 @@ impl Product<'_> {
         let packed;
         // SAFETY: the operands by the caller.
         let (left, panels) = unsafe {
-            let other = (Signed::B, self.zero_b);
-            let left = Left::new(device, way, (1, m, k), self.a, self.zero_a, other)?;
+            let tiles = Tiles::new(device, way, (1, m, k), self.a, Signed::B, false)?;
+            let left = Left::new(Arc::new(tiles), self.a, self.zero_a, self.zero_b)?;
             let panels = match kept {
                 Some(panels) => panels,
                 None => {
@@ -348,17 +393,17 @@ impl Left {
     /// When memory runs out.
     pub(crate) unsafe fn strip(&self, device: CpuDevice, strip: &Strip<'_>, to: *mut i32, to_row: usize) -> Result<()> {
         let (k, n) = strip.columns;
-        let signed = if self.signed { Signed::A } else { Signed::B };
+        let Tiles { way, rows, signed, .. } = *self.tiles;
         let (_, bytes) = signed.bytes();
         let needs = [0, 1].map(|i| self.terms[i].is_some());
         // SAFETY: passed on.
-        let panels = unsafe { Panels::packed(device, self.way, (n, k), strip.b, bytes, needs[0])? };
+        let panels = unsafe { Panels::packed(device, way, (n, k), strip.b, bytes, needs[0])? };
         let columns = panels.terms(signed, needs, strip.zeros)?;
         let terms = Terms {
             rows: self.terms(),
             columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
         };
-        let (width, tiles) = (self.way.columns(), self.rows.div_ceil(self.way.rows()));
+        let (width, tiles) = (way.columns(), rows.div_ceil(way.rows()));
         for column in (0..n).step_by(width) {
             let columns = (column, width.min(n - column));
             self.times(
@@ -384,30 +429,23 @@ impl Left {
         terms: Terms,
         (to, to_row): (*mut i32, usize),
     ) {
-        let groups = panels.k.div_ceil(self.way.group());
-        let tile = part * self.rows.div_ceil(self.way.rows()) + first;
-        let row = first * self.way.rows();
-        self.way.run(Rows {
-            rows: (end * self.way.rows()).min(self.rows) - row,
+        let tiles = &*self.tiles;
+        let way = tiles.way;
+        let groups = panels.k.div_ceil(way.group());
+        let tile = part * tiles.rows.div_ceil(way.rows()) + first;
+        let row = first * way.rows();
+        let words = |buffer: &Buffer| buffer.as_ptr().cast_const().cast::<u32>();
+        way.run(Rows {
+            rows: (end * way.rows()).min(tiles.rows) - row,
             groups,
-            a: self
-                .words
-                .as_ptr()
-                .cast_const()
-                .cast::<u32>()
-                .wrapping_add(tile * self.step * groups),
-            step: self.step,
-            signed_rows: self.signed,
-            b: panels
-                .words
-                .as_ptr()
-                .cast_const()
-                .cast::<u32>()
-                .wrapping_add(column * groups),
+            a: words(&tiles.words).wrapping_add(tile * tiles.step * groups),
+            step: tiles.step,
+            signed_rows: tiles.signed == Signed::A,
+            b: words(&panels.words).wrapping_add(column * groups),
             to: to.wrapping_add(row * to_row),
             to_row,
             n,
-            terms: terms.at(part * self.rows + row, column),
+            terms: terms.at(part * tiles.rows + row, column),
         });
     }
 }

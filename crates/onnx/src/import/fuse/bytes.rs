@@ -12,7 +12,7 @@ use crate::import::ops::whole;
 
 impl Draft<'_> {
     /// Turns a constant weight of i8 and its zero point into bytes that are 128 more, which the op takes for the same
-    /// numbers; the right-hand side of a matrix product is packed, and turned before if the node says that it is
+    /// numbers, and packs it; the right-hand side of a matrix product is turned before if the node says that it is
     /// transposed.
     pub(super) fn bytes(&mut self, i: usize, weight: usize, zero: usize) -> Result<()> {
         let element = |value: usize| self.constant(i, value).and_then(|value| value.element());
@@ -45,7 +45,11 @@ impl Draft<'_> {
             };
             self.give(i, zero, zero_point);
         }
-        let packed = inference::prepacked(&values, Prepack::MatmulU8)?;
+        let kind = match self.step(i).map(|step| step.node.op_type.as_str()) {
+            Some("ConvInteger" | "QLinearConv") => Prepack::ConvU8,
+            _ => Prepack::MatmulU8,
+        };
+        let packed = inference::prepacked(&values, kind)?;
         self.give(i, weight, packed);
         Ok(())
     }

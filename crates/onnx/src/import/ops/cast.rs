@@ -1,10 +1,11 @@
 //! Conversions of element types, and quantization.
 
 use polygrad_core::{DType, Error, HostTensor, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::row::{Row, rows, wrap};
+use super::whole;
 use crate::graph::minifloat::{self, Rounding};
 use crate::graph::{ElementType, Literal, malformed};
 use crate::import::call::{Call, Results, one};
@@ -152,6 +153,9 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
         (None, Some(element)) => element,
         (None, None) => ElementType::U8,
     };
+    if let Some(value) = as_bytes(c, &x, element)? {
+        return Ok(smallvec![value]);
+    }
     // The scale says how the quotient is rounded, unless the file does.
     let float = match c.element_attribute("precision")? {
         Some(element) => element.dtype()?,
@@ -187,8 +191,34 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     ])
 }
 
+/// Whether operand 1 is one scale in f32, and operand 2 one zero point of this type, if there is one; neither they nor
+/// operand 0 get gradients.
+fn is_plain(c: &Call<'_>, element: ElementType) -> Result<bool> {
+    let zero = !c.has(2) || (c.shape(2)?.numel() == 1 && c.element(2)? == element);
+    let tracked = [0, 1].iter().any(|&i| c.value(i).is_some_and(Value::is_tracked));
+    Ok(zero && !tracked && c.shape(1)?.numel() == 1 && c.element(1)? == ElementType::F32)
+}
+
+/// QuantizeLinear to 8 bits in one pass, for the common operands.
+fn as_bytes(c: &Call<'_>, x: &Tensor, element: ElementType) -> Result<Option<Value>> {
+    let precision = c.element_attribute("precision")?.unwrap_or(ElementType::F32);
+    let eight = matches!(element, ElementType::U8 | ElementType::I8);
+    if x.dtype() != DType::F32 || !eight || precision != ElementType::F32 || !is_plain(c, element)? {
+        return Ok(None);
+    }
+    let y = inference::quantize_u8(x, &c.x(1)?.reshape([1])?, &whole::zero_byte(c, 2, element)?)?;
+    whole::numbers(y, element).map(Some)
+}
+
 pub(super) fn dequantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
+    if c.element(0)? == ElementType::U8
+        && c.element_attribute("output_dtype")?.is_none()
+        && is_plain(c, ElementType::U8)?
+    {
+        let zero = whole::zero_byte(c, 2, ElementType::U8)?;
+        return one(inference::dequantize_u8(&x, &c.x(1)?.reshape([1])?, &zero)?);
+    }
     let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let dtype = match c.element_attribute("output_dtype")? {
         Some(element) => element.dtype()?,
@@ -207,42 +237,35 @@ pub(super) fn dequantize(c: &Call<'_>) -> Results {
 }
 
 fn dynamic_quantize(c: &Call<'_>) -> Results {
-    let host = c.host(0)?;
-    let values = host.as_slice::<f32>()?;
-    let low = values.iter().copied().fold(0.0f32, f32::min);
-    let high = values.iter().copied().fold(0.0f32, f32::max);
-    let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
-    let zero = (0.0 - low / scale).clamp(0.0, 255.0).round_ties_even();
-    // No quotient is further from 0 than 255, so that a number this large leaves no room for fractions, and rounds
-    // halves to even as the standard library does, which has no instruction for it on every processor.
-    let whole = |v: f32| (v + 12_582_912.0) - 12_582_912.0;
-    let quantized = values.iter().map(|v| (whole(v / scale) + zero).clamp(0.0, 255.0) as u8);
-    let y = HostTensor::new(*host.shape(), c.collect(quantized)?)?;
-    Ok(smallvec![
-        y.into(),
-        HostTensor::scalar(scale).into(),
-        HostTensor::scalar(zero as u8).into(),
-    ])
+    let [y, scale, zero] = dynamic(&c.untracked(0)?)?;
+    Ok(smallvec![y.into(), scale.reshape(())?.into(), zero.reshape(())?.into()])
 }
 
-/// What DynamicQuantizeLinear gives, on the device: for ops that round an operand on their way. The op itself reads its
-/// operand on the host, where it takes two passes instead of ten. Numbers as uint8, from the smallest to the largest of
-/// them and 0; the scale, and the zero point as a float.
+/// What DynamicQuantizeLinear gives: numbers as uint8, from the smallest to the largest of them and 0; the scale, and the
+/// zero point as uint8, both `[1]`.
 pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let x = x.to_dtype(DType::F32)?;
-    let zero = x.full_like(0.0)?;
     if x.numel() == 0 {
-        let number = |value: f64| Tensor::full((), value, (&x.device(), DType::F32));
-        return Ok([x.to_dtype(DType::U8)?, number(1.0)?, number(0.0)?]);
+        let (device, one) = (x.device(), 1.0);
+        let scale = Tensor::full([1], one, (&device, DType::F32))?;
+        return Ok([
+            x.to_dtype(DType::U8)?,
+            scale,
+            Tensor::full([1], 0, (&device, DType::U8))?,
+        ]);
     }
-    let flat = Tensor::where_(&x.isnan()?, &zero, &x)?.reshape([x.numel()])?;
-    let (low, high) = (
+    let flat = x.reshape([x.numel()])?;
+    let ends = [
         flat.amin([0])?.clamp(None, Some(0.0))?,
         flat.amax([0])?.clamp(Some(0.0), None)?,
-    );
+    ];
+    let [low, high] = ends.map(|end| end.reshape([1]));
+    let (low, high) = (low?, high?);
     let scale = ((&high - &low)? / 255.0)?;
     let scale = Tensor::where_(&high.eq(&low)?, &scale.full_like(1.0)?, &scale)?;
-    let zero = (low.neg()? / &scale)?.clamp(Some(0.0), Some(255.0))?.round()?;
-    let y = ((&x / &scale)?.round()? + &zero)?;
-    Ok([y.to_dtype(DType::U8)?, scale, zero])
+    let zero = (low.neg()? / &scale)?
+        .clamp(Some(0.0), Some(255.0))?
+        .round()?
+        .to_dtype(DType::U8)?;
+    Ok([inference::quantize_u8(&x, &scale, &zero)?, scale, zero])
 }

@@ -259,21 +259,41 @@ fn transposed(c: &Call<'_>) -> Results {
     one(biased(y.slice(&cut)?, c.opt(2)?)?)
 }
 
+/// The operands of a convolution of bytes: image and weight with their zero points.
+struct Whole {
+    x: Bytes,
+    weight: Bytes,
+    params: ConvParams,
+}
+
+impl Whole {
+    /// `None` if the operands are no bytes, or have other zero points.
+    fn read(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Option<Self>> {
+        let outputs = c.shape(operands[1])?.first().copied().unwrap_or(0);
+        let (Some(mut x), Some(weight)) = (
+            Bytes::read(c, operands[0], zeros[0], 1)?,
+            Bytes::read(c, operands[1], zeros[1], outputs)?,
+        ) else {
+            return Ok(None);
+        };
+        let (borders, params) = windows(c, &x.values.shape(), &weight.values.shape(), DType::I32)?;
+        if let Some(borders) = borders {
+            // The border is what counts as 0.
+            x.values = x.values.pad(&borders, c.off_device(&x.zero)?.to_f64_vec()[0] as i64)?;
+        }
+        Ok(Some(Self { x, weight, params }))
+    }
+
+    fn zeros(&self) -> [&Tensor; 2] {
+        [&self.x.zero, &self.weight.zero]
+    }
+}
+
 /// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel, as
 /// i32, which wraps.
 fn whole_convolution(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor> {
-    let outputs = c.shape(operands[1])?.first().copied().unwrap_or(0);
-    if let (Some(x), Some(weight)) = (
-        Bytes::read(c, operands[0], zeros[0], 1)?,
-        Bytes::read(c, operands[1], zeros[1], outputs)?,
-    ) {
-        let (borders, params) = windows(c, &x.values.shape(), &weight.values.shape(), DType::I32)?;
-        let values = match borders {
-            // The border is what counts as 0.
-            Some(borders) => x.values.pad(&borders, c.off_device(&x.zero)?.to_f64_vec()[0] as i64)?,
-            None => x.values,
-        };
-        return inference::conv_u8(&values, &weight.values, [&x.zero, &weight.zero], &params);
+    if let Some(whole) = Whole::read(c, operands, zeros)? {
+        return inference::conv_u8(&whole.x.values, &whole.weight.values, whole.zeros(), &whole.params);
     }
     let [x, weight] = [0, 1].map(|k| {
         let rank = c.shape(operands[k])?.rank();
@@ -294,17 +314,21 @@ fn conv_integer(c: &Call<'_>) -> Results {
 }
 
 pub(super) fn qlinear_conv(c: &Call<'_>) -> Results {
-    let y = whole_convolution(c, [0, 3], [2, 5])?;
+    let outputs = c.shape(3)?.first().copied().unwrap_or(0);
     let bias = c.opt(8)?;
-    let outputs = y.shape()[1];
     let fits = bias
         .as_ref()
         .is_none_or(|bias| bias.dims() == [outputs] && bias.dtype() == DType::I32);
-    if let (Some(scale), true) = (whole::rescale(c, [1, 4, 6], outputs)?, fits)
-        && let Some(value) = whole::requantized(c, &y, &scale, 7, bias.as_ref(), 1)?
+    if let (Some((element, zero)), true) = (whole::result_zero(c, 7)?, fits)
+        && let Some(scale) = whole::rescale(c, [1, 4], Some(6), outputs)?
+        && let Some(whole) = Whole::read(c, [0, 3], [2, 5])?
     {
-        return Ok(smallvec![value]);
+        let rescale = (&scale, &zero, bias.as_ref());
+        let (x, weight) = (&whole.x.values, &whole.weight.values);
+        let y = inference::conv_requantize_u8(x, weight, whole.zeros(), rescale, &whole.params)?;
+        return Ok(smallvec![whole::numbers(y, element)?]);
     }
+    let y = whole_convolution(c, [0, 3], [2, 5])?;
     let wide = c.wide();
     let scale = |i| c.x(i)?.to_dtype(wide);
     let bias = bias.map(|bias| bias.to_dtype(wide)).transpose()?;

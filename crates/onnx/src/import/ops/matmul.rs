@@ -115,7 +115,7 @@ fn matmul_integer(c: &Call<'_>) -> Results {
 fn qlinear_matmul(c: &Call<'_>) -> Results {
     let y = whole_product(c, [0, 3], [2, 5])?;
     let outputs = y.shape().last().copied().unwrap_or(1);
-    if let (Some(scale), true) = (whole::rescale(c, [1, 4, 6], outputs)?, y.rank() > 0)
+    if let (Some(scale), true) = (whole::rescale(c, [1, 4], Some(6), outputs)?, y.rank() > 0)
         && let Some(value) = whole::requantized(c, &y, &scale, 7, None, -1)?
     {
         return Ok(smallvec![value]);

@@ -28,20 +28,25 @@ impl Bytes {
         if !matches!(element, ElementType::U8 | ElementType::I8) {
             return Ok(None);
         }
-        let zero = match c.value(zero) {
-            None => c.make(vec![if element == ElementType::I8 { SIGN as u8 } else { 0 }], &[1])?,
-            Some(_) => {
-                let shape = c.shape(zero)?;
-                let fits = shape.numel() == 1 || shape.dims() == [count];
-                if !fits || c.element(zero)? != element {
-                    return Ok(None);
-                }
-                bytes(&c.x(zero)?.reshape([shape.numel()])?, element)?
+        if c.has(zero) {
+            let shape = c.shape(zero)?;
+            let fits = shape.numel() == 1 || shape.dims() == [count];
+            if !fits || c.element(zero)? != element {
+                return Ok(None);
             }
-        };
+        }
+        let zero = zero_byte(c, zero, element)?;
         let values = bytes(&c.x(i)?, element)?;
         Ok(Some(Self { values, zero }))
     }
+}
+
+/// Zero points of 8 bits, operand `i`, as a list of bytes; without it the byte that stands for 0.
+pub(super) fn zero_byte(c: &Call<'_>, i: usize, element: ElementType) -> Result<Tensor> {
+    if !c.has(i) {
+        return c.make(vec![if element == ElementType::I8 { SIGN as u8 } else { 0 }], &[1]);
+    }
+    bytes(&c.x(i)?.reshape([c.shape(i)?.numel()])?, element)
 }
 
 /// Numbers of 8 bits as bytes.
@@ -53,7 +58,7 @@ pub(crate) fn bytes(x: &Tensor, element: ElementType) -> Result<Tensor> {
 }
 
 /// Bytes as numbers of 8 bits.
-fn numbers(x: Tensor, element: ElementType) -> Result<Value> {
+pub(super) fn numbers(x: Tensor, element: ElementType) -> Result<Value> {
     Ok(match element {
         ElementType::I8 => Value::from((x.to_dtype(DType::I32)? - SIGN)?).with_element(element),
         _ => x.into(),
@@ -74,25 +79,38 @@ pub(super) fn centred(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Te
     }
 }
 
-/// What sums of products are multiplied by to become numbers of the result, from the scales of the two operands and the
-/// result: one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if there are others.
-pub(crate) fn rescale(c: &Call<'_>, [a, b, y]: [usize; 3], outputs: usize) -> Result<Option<Tensor>> {
+/// What sums of products are multiplied by to become numbers of the result, from the scales of the two operands and of
+/// the result, if that is quantized: one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if
+/// there are others.
+pub(crate) fn rescale(c: &Call<'_>, [a, b]: [usize; 2], y: Option<usize>, outputs: usize) -> Result<Option<Tensor>> {
     let shape = c.shape(b)?;
-    let fits = c.shape(a)?.numel() == 1 && c.shape(y)?.numel() == 1;
+    let fits = c.shape(a)?.numel() == 1 && y.map_or(Ok(1), |y| Ok(c.shape(y)?.numel()))? == 1;
     if !fits || !(shape.numel() == 1 || shape.dims() == [outputs]) {
         return Ok(None);
     }
-    if [a, b, y]
-        .iter()
-        .all(|&i| c.value(i).is_some_and(|value| value.on_host().is_some()))
-    {
-        let [a, b, y] = [c.floats(a)?, c.floats(b)?, c.floats(y)?];
-        let (a, y) = (a[0] as f32, y[0] as f32);
-        let scales = c.collect(b.into_iter().map(|b| a * b as f32 / y))?;
+    let on_host = |i: usize| c.value(i).is_some_and(|value| value.on_host().is_some());
+    if on_host(a) && on_host(b) && y.is_none_or(on_host) {
+        let number = |i: usize| Ok(c.floats(i)?[0] as f32);
+        let (a, y) = (number(a)?, y.map(number).transpose()?);
+        let scale = |b: f64| a * b as f32 / y.unwrap_or(1.0);
+        let scales = c.collect(c.floats(b)?.into_iter().map(scale))?;
         return c.make(scales, &[shape.numel()]).map(Some);
     }
     let scale = |i: usize| c.x(i)?.to_dtype(DType::F32)?.reshape([c.shape(i)?.numel()]);
-    ((scale(a)? * scale(b)?)? / scale(y)?).map(Some)
+    let product = (scale(a)? * scale(b)?)?;
+    match y {
+        Some(y) => (product / scale(y)?).map(Some),
+        None => Ok(Some(product)),
+    }
+}
+
+/// The type of a result and its zero point, operand `i`. `None` if the type is not of 8 bits, or there are several.
+pub(super) fn result_zero(c: &Call<'_>, i: usize) -> Result<Option<(ElementType, Tensor)>> {
+    let element = c.element(i)?;
+    if !matches!(element, ElementType::U8 | ElementType::I8) || c.shape(i)?.numel() != 1 {
+        return Ok(None);
+    }
+    Ok(Some((element, zero_byte(c, i, element)?)))
 }
 
 /// Sums of products plus a bias as numbers of the type of operand `zero`, which is their zero point. Scale and bias are
@@ -106,11 +124,9 @@ pub(crate) fn requantized(
     bias: Option<&Tensor>,
     axis: isize,
 ) -> Result<Option<Value>> {
-    let element = c.element(zero)?;
-    if !matches!(element, ElementType::U8 | ElementType::I8) || c.shape(zero)?.numel() != 1 {
+    let Some((element, zero)) = result_zero(c, zero)? else {
         return Ok(None);
-    }
-    let zero = bytes(&c.x(zero)?.reshape([1])?, element)?;
+    };
     let y = inference::requantize_u8(sums, scale, &zero, bias, axis)?;
     numbers(y, element).map(Some)
 }

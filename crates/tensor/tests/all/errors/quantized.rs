@@ -1,7 +1,9 @@
 //! Products of bytes.
 
 use polygrad_tensor::ErrorKind::{DType as BadDType, OutOfRange, Shape};
-use polygrad_tensor::inference::{conv_u8, matmul_u8, requantize_u8};
+use polygrad_tensor::inference::{
+    conv_requantize_u8, conv_u8, dequantize_u8, matmul_u8, quantize_u8, requantize_u8, rescale_i32,
+};
 use polygrad_tensor::{ConvParams, DType};
 
 use super::{Tensor, f32, fails, of};
@@ -52,4 +54,37 @@ fn rescaling() {
     let bias = of(DType::I32, &[2]);
     let biased = requantize_u8(&sums, &scale, &zero, Some(&bias), 1).map(drop);
     fails(biased, Shape, &[op, "[2]", "[3]"]);
+    let op = "rescale_i32";
+    let real = |x: &Tensor, bias: &Tensor, axis| rescale_i32(x, &scale, Some(bias), axis).map(drop);
+    fails(real(&sums, &f32(&[3]), -3), OutOfRange, &[op, "axis -3"]);
+    fails(real(&sums, &f32(&[2]), 1), Shape, &[op, "[2]", "[3]"]);
+    fails(real(&sums, &bias, 1), BadDType, &[op, "i32", "f32"]);
+}
+
+#[test]
+fn convolutions_that_give_bytes() {
+    let (x, weight, one) = (bytes(&[1, 2, 5]), bytes(&[3, 2, 2]), bytes(&[1]));
+    let convolved = |scale: &Tensor, bias: &Tensor| {
+        let rescale = (scale, &one, Some(bias));
+        conv_requantize_u8(&x, &weight, [&one, &one], rescale, &ConvParams::default()).map(drop)
+    };
+    let (op, bias) = ("conv_requantize_u8", of(DType::I32, &[3]));
+    fails(convolved(&f32(&[2]), &bias), Shape, &[op, "[2]", "[3]"]);
+    fails(convolved(&f32(&[3]), &of(DType::I32, &[2])), Shape, &[op, "[2]", "[3]"]);
+    fails(convolved(&one, &bias), BadDType, &[op, "u8", "f32"]);
+}
+
+#[test]
+fn conversions() {
+    let (x, one, zero) = (f32(&[2, 3]), f32(&[1]), bytes(&[1]));
+    let quantized = |x: &Tensor, scale: &Tensor| quantize_u8(x, scale, &zero).map(drop);
+    fails(quantized(&zero, &one), BadDType, &["quantize_u8", "u8"]);
+    fails(quantized(&x, &f32(&[3])), Shape, &["quantize_u8", "[3]", "[1]"]);
+    let real = |x: &Tensor, zero: &Tensor| dequantize_u8(x, &one, zero).map(drop);
+    fails(real(&x, &zero), BadDType, &["dequantize_u8", "f32", "u8"]);
+    fails(
+        real(&bytes(&[2]), &bytes(&[2])),
+        Shape,
+        &["dequantize_u8", "[2]", "[1]"],
+    );
 }

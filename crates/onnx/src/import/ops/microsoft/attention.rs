@@ -19,11 +19,11 @@ rows! {
         projected(c, &qkv, 3, 4, Some(5))
     });
     ms("QAttention", |c| {
-        let factors = Factors { a: 0, b: 1, scales: [3, 4], zeros: [6, 7] };
+        let factors = Factors { a: 0, b: 1, scales: [3, 4], zeros: [6, 7], bias: 2 };
         for i in [3, 4] {
             c.untracked(i)?;
         }
-        projected(c, &with_bias(c, real_product(c, &factors)?, 2)?, 5, 8, None)
+        projected(c, &real_product(c, &factors)?, 5, 8, None)
     });
     ms("MultiHeadAttention", multi_head);
     ms("RotaryEmbedding", rotary);

@@ -1,7 +1,7 @@
 //! Products of quantized matrices with real results, or with results that need not be quantized.
 
 use polygrad_core::{DType, Error, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::{ms, on, single};
@@ -16,8 +16,7 @@ use crate::import::value::Value;
 rows! {
     ms("QGemm", gemm);
     ms("MatMulIntegerToFloat", |c| {
-        let y = real_product(c, &Factors { a: 0, b: 1, scales: [2, 3], zeros: [4, 5] })?;
-        one(with_bias(c, y, 6)?)
+        one(real_product(c, &Factors { a: 0, b: 1, scales: [2, 3], zeros: [4, 5], bias: 6 })?)
     });
     ms("DynamicQuantizeMatMul", dynamic_matmul);
 }
@@ -28,6 +27,7 @@ pub(super) struct Factors {
     pub(super) b: usize,
     pub(super) scales: [usize; 2],
     pub(super) zeros: [usize; 2],
+    pub(super) bias: usize,
 }
 
 /// Operand `i`, which is one number or has one for each column.
@@ -73,7 +73,7 @@ fn columns(c: &Call<'_>, b: usize) -> Result<usize> {
     last.ok_or_else(|| Error::shape(format!("operand {b} of shape {shape} is no matrix")))
 }
 
-/// The product of two operands of whole numbers with their scales and zero points, as f32.
+/// The product of two operands of whole numbers with their scales and zero points, plus the bias, as f32.
 pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
     let columns = columns(c, f.b)?;
     let a = (c.need(f.a)?.clone(), zero(c, f.zeros[0], c.element(f.a)?, None)?);
@@ -81,8 +81,22 @@ pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
         c.need(f.b)?.clone(),
         zero(c, f.zeros[1], c.element(f.b)?, Some(columns))?,
     );
-    let y = sums(c, a, b)?.to_dtype(DType::F32)?;
-    y * (single(c, f.scales[0])? * by_column(c, f.scales[1], columns)?)?
+    let scale = match whole::rescale(c, f.scales, None, columns)? {
+        Some(scale) => scale,
+        None => (single(c, f.scales[0])? * by_column(c, f.scales[1], columns)?)?,
+    };
+    real(c, &sums(c, a, b)?, &scale, f.bias)
+}
+
+/// Sums of products by a scale, which is one or has one for each column, plus the bias, operand `bias`, if there is one.
+fn real(c: &Call<'_>, sums: &Tensor, scale: &Tensor, bias: usize) -> Result<Tensor> {
+    let columns = sums.shape().last().copied();
+    let plain = |bias: &Tensor| Some(bias.numel()) == columns && bias.rank() == 1 && bias.dtype() == DType::F32;
+    let given = c.opt(bias)?;
+    if columns.is_some() && !scale.is_tracked() && given.as_ref().is_none_or(|bias| plain(bias) && !bias.is_tracked()) {
+        return inference::rescale_i32(sums, &scale.reshape([scale.numel()])?, given.as_ref(), -1);
+    }
+    with_bias(c, (sums.to_dtype(DType::F32)? * scale)?, bias)
 }
 
 pub(super) fn with_bias(c: &Call<'_>, y: Tensor, i: usize) -> Result<Tensor> {
@@ -101,10 +115,10 @@ pub(super) fn with_bias(c: &Call<'_>, y: Tensor, i: usize) -> Result<Tensor> {
 fn dynamic_matmul(c: &Call<'_>) -> Results {
     let columns = columns(c, 1)?;
     let [a, scale, a_zero] = dynamic(&c.untracked(0)?)?;
-    let a = (Value::from(a), Some(Value::from(a_zero.to_dtype(DType::U8)?)));
+    let a = (Value::from(a), Some(Value::from(a_zero)));
     let b = (c.need(1)?.clone(), zero(c, 3, c.element(1)?, Some(columns))?);
-    let y = sums(c, a, b)?.to_dtype(DType::F32)?;
-    one(with_bias(c, (y * (scale * by_column(c, 2, columns)?)?)?, 4)?)
+    let scale = (scale * by_column(c, 2, columns)?)?;
+    one(real(c, &sums(c, a, b)?, &scale, 4)?)
 }
 
 fn gemm(c: &Call<'_>) -> Results {
@@ -133,7 +147,7 @@ fn gemm(c: &Call<'_>) -> Results {
         && c.has(8)
         && fits
         && c.float("alpha", 1.0)? == 1.0
-        && let Some(scale) = whole::rescale(c, [1, 4, 7], columns)?
+        && let Some(scale) = whole::rescale(c, [1, 4], Some(7), columns)?
         && let Some(value) = whole::requantized(c, &sums, &scale, 8, bias.as_ref(), -1)?
     {
         return Ok(smallvec![value]);
@@ -145,7 +159,8 @@ fn gemm(c: &Call<'_>) -> Results {
     // In f32, as ONNX Runtime multiplies its scales.
     let scale = ((single(c, 1)? * by_column(c, 4, columns)?)? * c.float("alpha", 1.0)?)?;
     if !c.has(7) {
-        return one((sums.to_dtype(DType::F32)? * scale)?);
+        // Not among the operands of this op: the bias is there already.
+        return one(real(c, &sums, &scale, c.inputs.len())?);
     }
     let quotients = (sums.to_dtype(DType::F32)? * (scale / single(c, 7)?)?)?;
     let (zero, element) = match c.has(8) {

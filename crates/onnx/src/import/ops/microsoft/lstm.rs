@@ -1,7 +1,7 @@
 //! An LSTM with weights of 8 bits, whose inputs and states are rounded to 8 bits before each product.
 
 use polygrad_core::{DType, Error, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 
 use super::{ms, on};
 use crate::import::call::{Call, Results};
@@ -33,7 +33,7 @@ fn quantized_lstm(c: &Call<'_>) -> Results {
 /// Numbers rounded to those that 8 bits hold between the smallest and the largest of them.
 fn rounded(x: &Tensor) -> Result<Tensor> {
     let [y, scale, zero] = dynamic(x)?;
-    (y.to_dtype(DType::F32)? - zero)? * scale
+    inference::dequantize_u8(&y, &scale, &zero)
 }
 
 /// Weights `[directions, inputs, 4 · H]` as LSTM has them, real and transposed.

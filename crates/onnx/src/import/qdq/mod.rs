@@ -3,11 +3,13 @@
 //! MatMul, Gemm and Conv become one QLinearMatMul, QGemm or QLinearConv each, before anything is folded, since folding
 //! would make floats of the weights. That is what such files mean; results may differ by one step where the float
 //! product is next to a half. MatMul and Gemm without a QuantizeLinear behind them are products of bytes with a result
-//! in f32. Ops that only move numbers or choose among them run on the bytes if the scale stays the same.
+//! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops that only move numbers or choose among them run on the bytes if the scale stays the same.
+
+mod unsigned;
 
 use std::collections::HashMap;
 
-use polygrad_core::DType;
+use polygrad_core::{DType, Result};
 
 use super::ops::MICROSOFT;
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, ValueId};
@@ -27,16 +29,29 @@ pub(crate) const MOVES: [&str; 8] = [
 /// How far a bias's scale may be from the product of the other two.
 const CLOSE: f64 = 1e-4;
 
-/// Nodes that replace those with the same index, each the last node of such an op; all other nodes stay. `trained` says
-/// which initializers change.
-pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> HashMap<usize, Node> {
+/// What runs in place of a body's own nodes.
+#[derive(Default)]
+pub(super) struct Fused {
+    /// Replace those with the same index, each the last node of such an op; all other nodes stay.
+    pub(super) nodes: HashMap<usize, Node>,
+    /// Values beyond those of the body.
+    pub(super) constants: Vec<(ValueId, Literal)>,
+}
+
+/// The ops of a body that are quantized. `trained` says which initializers change.
+///
+/// # Errors
+/// When memory runs out.
+pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> Result<Fused> {
     let view = View::new(body, trained);
     let nodes = body.nodes.iter().enumerate();
     let fused = nodes.filter_map(|(i, node)| {
         let found = view.rounded(node).or_else(|| view.moved(node));
-        Some((i, found.or_else(|| view.real(node))?))
+        Some((i, found.or_else(|| view.biased(node)).or_else(|| view.unbiased(node))?))
     });
-    fused.collect()
+    let mut nodes = fused.collect();
+    let constants = unsigned::held(&view, body, &mut nodes)?;
+    Ok(Fused { nodes, constants })
 }
 
 /// A body, and who makes and uses what.
@@ -133,6 +148,82 @@ impl<'a> View<'a> {
         })
     }
 
+    /// A product of bytes in f32, and the Add of a bias behind it.
+    fn biased(&self, last: &Node) -> Option<Node> {
+        let plain = last.op_type == "Add" && last.domain.is_empty();
+        let &[Some(a), Some(b)] = last.inputs.as_slice() else {
+            return None;
+        };
+        [(a, b), (b, a)].into_iter().find_map(|(product, bias)| {
+            let mut node = self.unbiased(self.alone(product).filter(|_| plain)?)?;
+            let columns = self.constants.get(&node.inputs[1]?)?.host().shape().last().copied()?;
+            let found = self.constants.get(&bias)?;
+            let fits = found.element() == ElementType::F32 && found.host().shape().dims() == [columns];
+            if !fits || node.op_type != "MatMulIntegerToFloat" {
+                return None;
+            }
+            node.inputs.push(Some(bias));
+            node.outputs.clone_from(&last.outputs);
+            Some(node)
+        })
+    }
+
+    fn unbiased(&self, node: &Node) -> Option<Node> {
+        self.real(node).or_else(|| self.scaled(node))
+    }
+
+    /// What tools write where an operand is quantized in each run: MatMulInteger, Cast and Mul by the product of the
+    /// two scales.
+    fn scaled(&self, last: &Node) -> Option<Node> {
+        let of = |id: ValueId, op_type: &str| {
+            let node = self.alone(id)?;
+            (node.op_type == op_type && node.domain.is_empty()).then_some(node)
+        };
+        let plain = last.op_type == "Mul" && last.domain.is_empty();
+        let &[Some(a), Some(b)] = last.inputs.as_slice() else {
+            return None;
+        };
+        let (cast, scales) = [(a, b), (b, a)]
+            .into_iter()
+            .find_map(|(sums, scale)| Some((of(sums, "Cast").filter(|_| plain)?, self.maker(Some(scale))?)))?;
+        let product = of((*cast.inputs.first()?)?, "MatMulInteger")?;
+        let is_f32 =
+            matches!(cast.attribute("to"), Some(Attribute::Int(to)) if *to == i64::from(ElementType::F32.number()));
+        let operand = |i: usize| product.inputs.get(i).copied().flatten();
+        let (x, w) = (operand(0)?, operand(1)?);
+        let &[Some(left), Some(right)] = scales.inputs.as_slice() else {
+            return None;
+        };
+        let one = |id: ValueId| self.dynamic_scale(id) == Some(x);
+        let (scale_x, scale_w) = if one(left) { (left, right) } else { (right, left) };
+        let weight = self.constants.get(&w)?.host().shape();
+        let scale = self.constants.get(&scale_w)?;
+        let shape = scale.host().shape();
+        let fits = is_f32
+            && scales.op_type == "Mul"
+            && scales.domain.is_empty()
+            && one(scale_x)
+            && weight.rank() == 2
+            && scale.element() == ElementType::F32
+            && (shape.numel() == 1 || shape.dims() == [weight[1]]);
+        let inputs = [Some(x), Some(w), Some(scale_x), Some(scale_w), operand(2), operand(3)];
+        fits.then(|| Node {
+            name: product.name.clone(),
+            op_type: "MatMulIntegerToFloat".to_owned(),
+            domain: MICROSOFT.to_owned(),
+            inputs: inputs.to_vec(),
+            outputs: last.outputs.clone(),
+            ..Node::default()
+        })
+    }
+
+    /// The bytes that a DynamicQuantizeLinear gives beside this scale.
+    fn dynamic_scale(&self, scale: ValueId) -> Option<ValueId> {
+        let node = self.maker(Some(scale))?;
+        let is_dynamic = node.op_type == "DynamicQuantizeLinear" && node.domain.is_empty();
+        (is_dynamic && node.outputs.get(1) == Some(&Some(scale))).then(|| node.outputs[0])?
+    }
+
     /// A product of bytes whose result is f32.
     fn real(&self, node: &Node) -> Option<Node> {
         let product = self.operands(node)?;
@@ -170,9 +261,7 @@ impl<'a> View<'a> {
             |_| false,
         )?;
         let equal = |a: &Literal, b: &Literal| a.element() == b.element() && first(a) == first(b);
-        // Windows of i8 would be taken of i32, which holds them.
-        let is_fast = inner.op_type != "MaxPool" || y.zero.1.element() == ElementType::U8;
-        if !(is_fast && equal(x.scale.1, y.scale.1) && equal(x.zero.1, y.zero.1)) {
+        if !(equal(x.scale.1, y.scale.1) && equal(x.zero.1, y.zero.1)) {
             return None;
         }
         let mut node = inner.clone();
