@@ -82,28 +82,32 @@ impl<B: Backend> Collate<B> for HostTensor {
     type Batch = Tensor<B>;
 
     fn collate(examples: Vec<Self>, device: &Device<B>) -> Result<Tensor<B>> {
-        let kind = |x: &Self| (x.dtype(), *x.shape());
-        let Some((dtype, shape)) = examples.first().map(kind) else {
-            return Err(Error::invalid("there are no examples").with_op("collate"));
-        };
-        if let Some((at, other)) = examples.iter().enumerate().find(|(_, x)| kind(x) != (dtype, shape)) {
-            return Err(Error::shape(format!(
-                "example 0 of the batch is {dtype}{shape}, example {at} is {}{}",
-                other.dtype(),
-                other.shape()
-            ))
-            .with_op("collate"));
-        }
-        let dims: Vec<usize> = [examples.len()].iter().chain(shape.dims()).copied().collect();
-        let host = dispatch_dtype!(dtype, T => {
-            let mut values: Vec<T> = Vec::with_capacity(examples.len() * shape.numel());
-            for example in &examples {
-                values.extend_from_slice(example.as_slice()?);
-            }
-            HostTensor::new(Shape::new(&dims)?, values)
-        })?;
-        Tensor::from_host(host, device)
+        Tensor::from_host(stacked(&examples)?, device)
     }
+}
+
+/// Tensors of one shape and dtype along a new first axis. Not generic, so it is compiled here once.
+fn stacked(examples: &[HostTensor]) -> Result<HostTensor> {
+    let kind = |x: &HostTensor| (x.dtype(), *x.shape());
+    let Some((dtype, shape)) = examples.first().map(kind) else {
+        return Err(Error::invalid("there are no examples").with_op("collate"));
+    };
+    if let Some((at, other)) = examples.iter().enumerate().find(|(_, x)| kind(x) != (dtype, shape)) {
+        return Err(Error::shape(format!(
+            "example 0 of the batch is {dtype}{shape}, example {at} is {}{}",
+            other.dtype(),
+            other.shape()
+        ))
+        .with_op("collate"));
+    }
+    let dims: Vec<usize> = [examples.len()].iter().chain(shape.dims()).copied().collect();
+    dispatch_dtype!(dtype, T => {
+        let mut values: Vec<T> = Vec::with_capacity(examples.len() * shape.numel());
+        for example in examples {
+            values.extend_from_slice(example.as_slice()?);
+        }
+        HostTensor::new(Shape::new(&dims)?, values)
+    })
 }
 
 impl<B: Backend> Collate<B> for Image {

@@ -29,6 +29,8 @@ pub struct Canvas {
     pixels: Vec<Colour>,
     /// How much of each pixel the shape being drawn covers.
     mask: Vec<f32>,
+    /// The rows of it that the shape reaches.
+    reached: Range<usize>,
     /// The rows that may be drawn on.
     clip: Range<usize>,
     /// Pixels of a unit.
@@ -45,6 +47,7 @@ impl Canvas {
             height,
             pixels: vec![ground; width * height],
             mask: vec![0.0; width * height],
+            reached: 0..0,
             clip: 0..height,
             scale: 1.0,
             origin: (0.0, 0.0),
@@ -116,7 +119,7 @@ impl Canvas {
             heights().fold(f32::NEG_INFINITY, f32::max),
         );
         let mut crossings = Vec::new();
-        for row in self.row(top).max(self.clip.start)..self.row(bottom + 1.0).min(self.clip.end) {
+        for row in self.reach(top, bottom + 1.0) {
             for sample in 0..SAMPLES {
                 let y = row as f32 + (sample as f32 + 0.5) / SAMPLES as f32;
                 crossings.clear();
@@ -147,9 +150,23 @@ impl Canvas {
         (y.max(0.0) as usize).min(self.height)
     }
 
+    /// The rows between two heights that may be drawn on, which the shape reaches from here on.
+    fn reach(&mut self, top: f32, bottom: f32) -> Range<usize> {
+        let rows = self.row(top).max(self.clip.start)..self.row(bottom).min(self.clip.end);
+        if !rows.is_empty() {
+            self.reached = match self.reached.is_empty() {
+                true => rows.clone(),
+                false => self.reached.start.min(rows.start)..self.reached.end.max(rows.end),
+            };
+        }
+        rows
+    }
+
     /// Lays a colour on what is covered, and covers nothing.
     fn lay_on(&mut self, colour: Colour, opacity: f32) {
-        for (pixel, cover) in self.pixels.iter_mut().zip(&mut self.mask) {
+        let reached = std::mem::take(&mut self.reached);
+        let pixels = reached.start * self.width..reached.end * self.width;
+        for (pixel, cover) in self.pixels[pixels.clone()].iter_mut().zip(&mut self.mask[pixels]) {
             if *cover > 0.0 {
                 let share = *cover * opacity;
                 for (old, new) in pixel.iter_mut().zip(colour) {
@@ -178,12 +195,11 @@ impl Canvas {
     /// Marks what a thick line from `a` to `b` covers: a pixel's share falls from 1 to 0 across the edge.
     fn cover(&mut self, a: Point, b: Point, radius: f32) {
         let reach = radius + 1.0;
-        let (top, bottom) = (self.row(a.1.min(b.1) - reach), self.row(a.1.max(b.1) + reach + 1.0));
         let col = |x: f32| (x.max(0.0) as usize).min(self.width);
         let cols = col(a.0.min(b.0) - reach)..col(a.0.max(b.0) + reach + 1.0);
         let (dx, dy) = (b.0 - a.0, b.1 - a.1);
         let length2 = dx * dx + dy * dy;
-        for row in top.max(self.clip.start)..bottom.min(self.clip.end) {
+        for row in self.reach(a.1.min(b.1) - reach, a.1.max(b.1) + reach + 1.0) {
             for col in cols.clone() {
                 let (px, py) = (col as f32 + 0.5 - a.0, row as f32 + 0.5 - a.1);
                 let along = if length2 > 0.0 {
@@ -191,7 +207,9 @@ impl Canvas {
                 } else {
                     0.0
                 };
-                let distance = (px - along * dx).hypot(py - along * dy);
+                let (x, y) = (px - along * dx, py - along * dy);
+                // Not `hypot`, which is a call: pixels are neither so near nor so far that a square is lost.
+                let distance = (x * x + y * y).sqrt();
                 let share = (radius + 0.5 - distance).clamp(0.0, 1.0);
                 let cover = &mut self.mask[row * self.width + col];
                 *cover = cover.max(share);
