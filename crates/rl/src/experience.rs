@@ -47,7 +47,7 @@ pub(crate) struct Stand {
 }
 
 impl Experience {
-    /// Of environments, a buffer for what happens in them, and over how many steps a transition goes with what discount.
+    /// Of environments, a buffer for what happens in them, and the steps of a transition with their discount.
     pub(crate) fn new(envs: Box<dyn VectorEnv>, replay: ReplayBuffer, (steps, gamma): (usize, f64)) -> Self {
         let rows = envs.rows();
         let (width, raw) = (envs.observation_space().flat_len(), envs.observation_space().len());

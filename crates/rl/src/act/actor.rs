@@ -114,8 +114,8 @@ impl Actor {
     }
 }
 
-/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, and the next state: of observations, and for a
-/// policy with memory where they begin episodes, and the state.
+/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, and the next state: of
+/// observations, and for a policy with memory where they begin episodes, and the state.
 ///
 /// # Errors
 /// Those of the policy; when it does not choose among `actions`, or has no values and they are asked for.

@@ -180,7 +180,9 @@ fn transitions_end_with_episodes() {
             ..short()
         };
         let mut dqn = in_corridor(config, 1).unwrap();
-        (0..100).for_each(|_| drop(dqn.iterate().unwrap()));
+        for _ in 0..100 {
+            dqn.iterate().unwrap();
+        }
         let replay = dqn.replay();
         assert!((200 - n_step..=200).contains(&replay.len()), "{}", replay.len());
         let field = |x: &[f32]| x.iter().position(|x| *x == 1.0).unwrap();
