@@ -15,6 +15,8 @@ use common::{Ended, Scene, heeding_ctrl_c};
 /// What begins a run; its folder is behind it.
 const IMAGES: &str = "train bars --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
 const POLICY: &str = "train mountain-car --threads 1 --total-steps 50000 --out";
+const DQN: &str = "train cartpole --algorithm dqn --preset cleanrl --set learning_starts=500 --set n_step=3 \
+                   --set prioritized={} --threads 1 --total-steps 20000 --out";
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -54,6 +56,19 @@ fn every_killed_run_ends_as_if_it_had_not_been_killed() {
 fn so_does_every_policy_however_its_environments_step() {
     let ways = ["", " --env-threads 2", " --async", " --async --env-threads 2"];
     survives(POLICY, &ways, number("POLYGRAD_KILLS", 6));
+}
+
+#[test]
+fn so_does_what_learns_from_a_replay_buffer() {
+    survives(DQN, &[""], number("POLYGRAD_KILLS", 4));
+}
+
+/// The tensors of a checkpoint, one after another: weights, moments, and the transitions of a replay buffer. What is
+/// before them tells the names of runs apart.
+fn tensors(scene: &Scene, run: &str) -> Vec<u8> {
+    let bytes = scene.read(&format!("{run}/checkpoint.safetensors"));
+    let (length, rest) = bytes.split_first_chunk().unwrap();
+    rest[u64::from_le_bytes(*length) as usize..].to_vec()
 }
 
 /// Kills runs that `start` begins; each part of a run has one of the options in `ways`, by turns.
@@ -110,6 +125,8 @@ fn survives(start: &str, ways: &[&str], count: u64) {
         assert_eq!(scene.metrics("killed"), scene.metrics("whole"), "{story}");
         let model = |run: &str| scene.read(&format!("{run}/model.safetensors"));
         assert!(model("killed") == model("whole"), "{story} the weights differ");
+        let same = tensors(&scene, "killed") == tensors(&scene, "whole");
+        assert!(same, "{story} the checkpoints differ");
         let left = |run: &str| {
             let files = fs::read_dir(scene.path(run)).unwrap();
             let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();

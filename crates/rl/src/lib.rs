@@ -20,15 +20,20 @@
 //! ```
 
 mod act;
+mod agent;
+mod annealed;
 mod check;
+mod dqn;
 mod env;
 mod envs;
+mod experience;
 mod fault;
 mod hash;
 mod mask;
 mod policy;
 mod ppo;
 mod render;
+mod replay;
 mod space;
 mod statistics;
 mod vector;
@@ -37,21 +42,25 @@ mod wrappers;
 pub mod zoo;
 
 pub use act::{EvaluateConfig, Evaluation, Play, Player, evaluate};
+pub use agent::Agent;
+pub use annealed::Annealed;
 pub use check::check_env;
+pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnIteration, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
     MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,
-    PolicyState, QNetwork, QNetworkConfig,
+    PolicyState, QNetwork,
 };
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};
 pub use ppo::{
-    AdvantageNorm, Annealed, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights,
-    VTraceConfig, gae, ppo_loss, v_trace,
+    AdvantageNorm, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights, VTraceConfig,
+    gae, ppo_loss, v_trace,
 };
 pub use render::Render;
+pub use replay::{PriorityConfig, ReplayBuffer, Transition};
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};

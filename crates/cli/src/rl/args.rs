@@ -1,6 +1,9 @@
 //! What `polygrad train` is told of an environment.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use polygrad::rl::zoo::Algorithm;
 
 use super::PolicyKind;
 use crate::args::{Every, count, positive};
@@ -10,6 +13,22 @@ use crate::train::line::RunArgs;
 pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
+
+    /// How to learn, with the first settings of it that the environment has [default: that of the preset]
+    #[arg(long, value_name = "NAME", value_parser = Algorithm::NAMES)]
+    pub(crate) algorithm: Option<String>,
+
+    /// Settings that the environment has under this name, as `polygrad list` says [default: the first]
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    pub(crate) preset: Option<String>,
+
+    /// Settings of the algorithm from a TOML file, such as a line `gamma = 0.98`
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "resume")]
+    pub(crate) settings: Option<PathBuf>,
+
+    /// A setting of the algorithm, such as gamma=0.98, learning_rate=[1e-3,0] or policy.shared=true; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    pub(crate) set: Vec<String>,
 
     /// How many environments step together, in each process
     #[arg(long, value_name = "N", value_parser = count)]

@@ -20,6 +20,7 @@ const ENVIRONMENTS: usize = 10;
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
+    config.check_sample(args.sample)?;
     let spec = config.spec()?;
     let options = EvaluateConfig {
         episodes: args.episodes.unwrap_or(100),

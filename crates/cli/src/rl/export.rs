@@ -57,7 +57,8 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
 }
 
 /// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits` or
-/// `mean` and `std`, `value`, and `next_state_0`, …. Logits of actions that the mask forbids are −∞.
+/// `mean` and `std`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask forbids are
+/// −∞; those of DQN are what actions are worth.
 ///
 /// # Errors
 /// Those of the export.
@@ -81,7 +82,10 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
         true => vec!["mean".to_owned(), "std".to_owned()],
         false => vec!["logits".to_owned()],
     };
-    outputs.push("value".to_owned());
+    // Some policies say only what actions are worth.
+    let blank = Tensor::zeros([&[1], &observation[..]].concat(), &trained.device)?;
+    let has_value = policy.forward(&blank, &policy.initial_state(1)?)?.value.is_some();
+    outputs.extend(has_value.then(|| "value".to_owned()));
     for (i, part) in policy.initial_state(1)?.parts().iter().enumerate() {
         let dims = part.dims();
         let dims = vec![Dim::Fixed(dims[0]), batch(dynamic), Dim::Fixed(dims[2])];
@@ -132,7 +136,7 @@ fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, String)>> {
         ("action_space", space(envs.action_space()).to_string()),
         ("max_episode_steps", spec.max_episode_steps.to_string()),
     ];
-    if let Some(clip) = config.ppo.normalize_observations {
+    if let Some(clip) = config.algorithm.normalize_observations() {
         metadata.push(("normalizer", format!("in the graph, clipped at {clip}")));
     }
     if let Some((steps, mean)) = last_return(run) {

@@ -3,7 +3,7 @@
 use polygrad::rl::Space;
 use polygrad::rl::zoo::{self, EnvSpec, Stepping};
 
-use super::settings::network;
+use super::settings::{environments, network};
 use crate::failure::Result;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say, short};
@@ -16,13 +16,13 @@ pub(crate) fn command() -> Result<Outcome> {
     for spec in zoo::all() {
         describe(spec)?;
     }
+    say("algorithms and presets: polygrad train NAME --algorithm ALGORITHM --preset PRESET");
     say("policies: mlp, lstm, gru, mingru (polygrad train NAME --policy KIND)");
     Ok(Outcome::Done)
 }
 
 fn describe(spec: &EnvSpec) -> Result<()> {
     let envs = spec.make(1, Stepping::Serial)?;
-    let settings = spec.hyperparameters();
     let masked = match envs.action_masks() {
         Some(_) => "; not all are always allowed",
         None => "",
@@ -48,12 +48,16 @@ fn describe(spec: &EnvSpec) -> Result<()> {
         "  episode      {players}at most {} steps{solved}",
         spec.max_episode_steps
     ));
-    say(&format!(
-        "  training     {} environments, {}, {} steps",
-        settings.num_envs,
-        network(&settings.policy),
-        grouped(settings.ppo.total_steps)
-    ));
+    for preset in spec.presets() {
+        say(&format!(
+            "  training     {} {}: {}, {}, {} steps",
+            preset.algorithm.name(),
+            preset.name,
+            environments(preset.num_envs),
+            network(&preset.policy),
+            grouped(preset.algorithm.total_steps())
+        ));
+    }
     Ok(())
 }
 

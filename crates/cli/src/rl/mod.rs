@@ -6,14 +6,13 @@ pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod play;
 mod screen;
+mod set;
 mod settings;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use polygrad::nn::Module;
 use polygrad::rl::zoo;
-use polygrad::rl::{Annealed, MemoryConfig, Ppo};
+use polygrad::rl::{Annealed, MemoryConfig};
 use polygrad::train::RunConfig;
 use polygrad::{Device, ErrorKind, manual_seed};
 
@@ -25,7 +24,7 @@ use crate::run::resume_command;
 use crate::task::Task;
 use crate::train::resumed::{Fixed, changed, of_base};
 use crate::train::session::{Session, Trained};
-use settings::MEMORY_SIZE;
+use settings::{MEMORY_SIZE, environments};
 
 pub(crate) use args::TrainArgs;
 pub(crate) use settings::{PolicyKind, Settings};
@@ -43,29 +42,39 @@ impl Task for Settings {
 
     fn new(args: &TrainArgs) -> Result<Self> {
         let spec = zoo::find(args.every.dataset.as_deref().unwrap_or_default())?;
-        let known = spec.hyperparameters();
-        let (mut policy, mut ppo) = (known.policy, known.ppo);
+        let mut known = spec.preset(args.algorithm.as_deref(), args.preset.as_deref())?;
+        set::apply(&mut known, args.settings.as_deref(), &args.set)?;
         if let Some(kind) = args.policy {
-            let size = policy.memory.map_or(MEMORY_SIZE, |memory| memory.hidden_size);
-            policy.memory = kind.memory().map(|kind| MemoryConfig::new(kind, size));
+            let size = known.policy.memory.map_or(MEMORY_SIZE, |memory| memory.hidden_size);
+            known.policy.memory = kind.memory().map(|kind| MemoryConfig::new(kind, size));
         }
-        ppo.seed = args.every.seed.unwrap_or(0);
-        ppo.total_steps = args.total_steps.unwrap_or(ppo.total_steps);
+        if let Some(seed) = args.every.seed {
+            *known.algorithm.seed_mut() = seed;
+        }
+        if let Some(steps) = args.total_steps {
+            *known.algorithm.total_steps_mut() = steps;
+        }
         if let Some(rate) = args.every.lr {
-            ppo.learning_rate = match ppo.learning_rate {
+            *known.algorithm.learning_rate_mut() = match known.algorithm.learning_rate() {
                 Annealed::Constant(_) => Annealed::Constant(rate),
                 Annealed::Linear(..) => Annealed::Linear(rate, 0.0),
             };
         }
-        Ok(Self {
+        let settings = Self {
             base: Base::new(Kind::Rl, &args.every),
             environment: spec.name.to_owned(),
             envs: args.envs.unwrap_or(known.num_envs),
             env_threads: args.env_threads.unwrap_or(1),
             asynchronous: args.asynchronous,
-            policy,
-            ppo,
-        })
+            policy: known.policy,
+            algorithm: known.algorithm,
+        };
+        let checked = settings.algorithm.check(&settings.policy, settings.envs);
+        checked.map_err(|error| match error.hint() {
+            Some(_) => Failure::from(error),
+            None => Failure::from(error).fix("give it another value, by --set, --settings or the option of its own"),
+        })?;
+        Ok(settings)
     }
 
     fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
@@ -74,21 +83,22 @@ impl Task for Settings {
         fixed.option("--envs", args.envs, self.envs);
         let policy = PolicyKind::of(&self.policy).name();
         fixed.option("--policy", args.policy.map(PolicyKind::name), policy);
-        fixed.option("--seed", args.every.seed, self.ppo.seed);
-        let rate = self.ppo.learning_rate.at(0.0);
-        fixed.option("--lr", args.every.lr, rate);
-        let fewer = args.total_steps.filter(|&steps| steps < self.ppo.total_steps);
-        fixed.option("--total-steps", fewer, self.ppo.total_steps);
+        let algorithm = &self.algorithm;
+        fixed.option("--algorithm", args.algorithm.clone(), algorithm.name().to_owned());
+        fixed.option("--seed", args.every.seed, algorithm.seed());
+        fixed.option("--lr", args.every.lr, algorithm.learning_rate().at(0.0));
+        let fewer = args.total_steps.filter(|&steps| steps < algorithm.total_steps());
+        fixed.option("--total-steps", fewer, algorithm.total_steps());
         fixed.check(run)?;
         settings.base.resume(&args.every);
-        settings.ppo.total_steps = args.total_steps.unwrap_or(self.ppo.total_steps);
+        *settings.algorithm.total_steps_mut() = args.total_steps.unwrap_or(algorithm.total_steps());
         settings.env_threads = args.env_threads.unwrap_or(self.env_threads);
         settings.asynchronous |= args.asynchronous;
         Ok(settings)
     }
 
     fn changes(&self, before: &Self) -> Vec<String> {
-        let steps = [before, self].map(|settings| settings.ppo.total_steps.to_string());
+        let steps = [before, self].map(|settings| settings.algorithm.total_steps().to_string());
         let note = "; what is annealed goes on as if that had been so from the start";
         changed(std::iter::once(("total steps", steps, note)).chain(of_base(&before.base, &self.base)))
     }
@@ -110,40 +120,38 @@ impl Task for Settings {
     }
 
     fn train(&self, (): &(), device: &Device, session: Session<'_>) -> Result<Trained> {
-        manual_seed(self.ppo.seed);
+        manual_seed(self.algorithm.seed());
         let spec = self.spec()?;
         let envs = spec.make(self.envs, self.stepping())?;
-        let mut ppo = Ppo::new(envs, self.actor_critic(device)?, self.ppo.clone())?;
-        if let Some(group) = session.team.group() {
-            ppo = ppo.parallel(Arc::clone(group))?;
-        }
-        let total = ppo.iterations() * ppo.steps_per_iteration();
+        let mut agent = self.algorithm.agent(envs, &self.policy, device, session.team.group())?;
+        let total = agent.total_steps();
         let about = [
             format!(
-                "{}: {}; {} environments, {} steps",
+                "{}: {}; {}, {} steps",
                 spec.name,
                 spec.description,
-                self.envs,
+                environments(self.envs),
                 grouped(total)
             ),
             format!(
-                "{} of {} parameters with PPO, {} steps an iteration, learning rate {}, on {device}",
+                "{} of {} parameters with {}, {} steps an iteration, learning rate {}, on {device}",
                 self.network(),
-                grouped(ppo.policy().num_parameters() as u64),
-                grouped(ppo.steps_per_iteration()),
-                short(self.ppo.learning_rate.at(0.0))
+                grouped(agent.num_parameters() as u64),
+                agent.algorithm(),
+                grouped(agent.steps_per_advance()),
+                short(self.algorithm.learning_rate().at(0.0))
             ),
         ];
         session.introduce(&about, "as many environments");
         let folder = session.folder.clone();
         let options = session.options(self, RunConfig::steps(total), "steps", "--total-steps")?;
-        let summary = options.train(&mut ppo).map_err(|error| match error.kind() {
+        let summary = options.train(&mut *agent).map_err(|error| match error.kind() {
             ErrorKind::Io if folder.checkpoint().exists() => {
                 Failure::from(error).then(&format!("go on from the last checkpoint: {}", resume_command(&folder)))
             }
             _ => error.into(),
         })?;
-        let result = ppo.mean_return().map(|mean| {
+        let result = agent.mean_return().map(|mean| {
             let solved = match spec.reward_threshold {
                 Some(threshold) if mean >= threshold => {
                     format!(", which counts as solved (from {} on)", short(threshold))

@@ -26,6 +26,7 @@ const PAUSE: u16 = 1000;
 pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
+    config.check_sample(args.sample)?;
     let spec = config.spec()?;
     let show = Show {
         args,

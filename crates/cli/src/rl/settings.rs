@@ -2,13 +2,11 @@
 
 use clap::ValueEnum;
 use polygrad::Device;
-use polygrad::rl::zoo::{self, EnvSpec, Stepping};
-use polygrad::rl::{
-    ActorCritic, EncoderConfig, MemoryKind, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PpoConfig,
-};
+use polygrad::rl::zoo::{self, Algorithm, EnvSpec, Stepping};
+use polygrad::rl::{EncoderConfig, MemoryKind, Policy, PolicyConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::run::config::{Base, counts};
 use crate::task::RunSettings;
@@ -69,7 +67,9 @@ pub(crate) struct Settings {
     /// Whether these are others than the one that computes.
     pub(super) asynchronous: bool,
     pub(super) policy: PolicyConfig,
-    pub(super) ppo: PpoConfig,
+    /// Under its name.
+    #[serde(flatten)]
+    pub(super) algorithm: Algorithm,
 }
 
 impl Settings {
@@ -90,17 +90,31 @@ impl Settings {
         }
     }
 
-    /// A new policy, without what normalizes its observations.
+    /// Fails where actions are to be drawn by chance and the policy has no probabilities.
     ///
     /// # Errors
-    /// Those of the device.
-    pub(super) fn actor_critic(&self, device: &Device) -> Result<ActorCritic> {
-        Ok(ActorCritic::new(&self.policy, device)?)
+    /// That.
+    pub(super) fn check_sample(&self, sample: bool) -> Result<()> {
+        match (&self.algorithm, sample) {
+            (Algorithm::Dqn(_), true) => Err(Failure::new(
+                "--sample draws actions by their probabilities, and a network of DQN says what they are worth",
+            )
+            .fix("leave --sample out: the action of the greatest value is done")),
+            _ => Ok(()),
+        }
     }
 
     /// What the policy is, in a word or two.
     pub(crate) fn network(&self) -> String {
         network(&self.policy)
+    }
+}
+
+/// So many environments, in words.
+pub(super) fn environments(count: usize) -> String {
+    match count {
+        1 => "1 environment".to_owned(),
+        count => format!("{count} environments"),
     }
 }
 
@@ -121,7 +135,7 @@ impl RunSettings for Settings {
     type Model = Box<dyn Policy>;
 
     const KIND: Kind = Kind::Rl;
-    const MAY_CHANGE: &'static [&'static str] = &["ppo", "env_threads", "asynchronous"];
+    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "env_threads", "asynchronous"];
 
     fn base(&self) -> &Base {
         &self.base
@@ -135,23 +149,14 @@ impl RunSettings for Settings {
         counts(&[("envs", self.envs), ("env_threads", self.env_threads)])?;
         let text = |error: polygrad::Error| error.message().to_owned();
         let spec = zoo::find(&self.environment).map_err(text)?;
-        if self.policy.action != spec.hyperparameters().policy.action {
+        if self.policy.action != spec.preset(None, None).map_err(text)?.policy.action {
             return Err("its policy does not have the actions of its environment".to_owned());
         }
-        self.ppo.check(self.envs).map_err(text)
+        self.algorithm.check(&self.policy, self.envs).map_err(text)
     }
 
     /// As it is used: with what normalizes its observations.
     fn model(&self, device: &Device) -> Result<Box<dyn Policy>> {
-        let policy = self.actor_critic(device)?;
-        let Some(clip) = self.ppo.normalize_observations else {
-            return Ok(Box::new(policy));
-        };
-        let size = match &self.policy.encoder {
-            EncoderConfig::Mlp(config) => config.observation_size,
-            EncoderConfig::Cnn(config) => config.observation_shape.iter().product(),
-        };
-        let normalizer = Normalizer::new(size, Some(clip), device)?;
-        Ok(Box::new(NormalizedPolicy { normalizer, policy }))
+        Ok(self.algorithm.policy(&self.policy, device)?)
     }
 }

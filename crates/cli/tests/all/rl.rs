@@ -77,6 +77,94 @@ fn a_policy_is_evaluated() {
 }
 
 #[test]
+fn a_network_of_dqn_is_used_as_any_policy() {
+    let scene = Scene::new();
+    let told = scene.ok(
+        "train acrobot --algorithm dqn --set dueling=true --set double=true --set policy.encoder.mlp.hidden=[32] \
+         --total-steps 3000 --threads 1 --out run",
+    );
+    assert!(
+        told.contains("mlp of 356 parameters with DQN, 4 steps an iteration"),
+        "{told}"
+    );
+    let text = scene.ok("eval run --episodes 4");
+    assert!(
+        text.contains("mlp in 4 episodes of acrobot, the likeliest actions"),
+        "{text}"
+    );
+    assert!((-500.0..=-60.0).contains(&number(&text, "\nmean return")), "{text}");
+    scene.fails(
+        "eval run --sample",
+        &["a network of DQN says what they are worth", "leave --sample out"],
+    );
+    scene.fails("play run --sample", &["a network of DQN says what they are worth"]);
+    assert!(scene.ok("play run").contains("\nstep 1: torque "));
+    let exported = scene.ok("export run --onnx values.onnx");
+    assert!(exported.contains("takes observation\n  gives logits\n"), "{exported}");
+    let ran = scene.ok("run values.onnx --input observation=random --dim batch=2");
+    assert!(ran.contains("logits"), "{ran}");
+    let shown = scene.ok("show run");
+    assert!(shown.starts_with("mlp for acrobot: "), "{shown}");
+    let config = String::from_utf8(scene.read("run/config.json")).unwrap();
+    assert!(
+        config.contains("\"dqn\": {") && config.contains("\"dueling\": true"),
+        "{config}"
+    );
+    // More steps, but no other algorithm.
+    scene.fails(
+        "train --resume run --algorithm ppo",
+        &["--algorithm is dqn there, not ppo"],
+    );
+    let more = scene.ok("train --resume run --total-steps 3200");
+    assert!(more.contains("total steps: 3200 instead of 3000"), "{more}");
+}
+
+#[test]
+fn presets_and_settings_are_chosen() {
+    let scene = Scene::new();
+    fs::write(scene.path("own.toml"), "gamma = 0.9\nnum_steps = 16\n").unwrap();
+    scene.ok(
+        "train cartpole --preset cleanrl --settings own.toml --set gamma=0.98 --total-steps 128 --threads 1 --out run",
+    );
+    let config = String::from_utf8(scene.read("run/config.json")).unwrap();
+    for part in [
+        "\"gamma\": 0.98",
+        "\"num_steps\": 16",
+        "\"envs\": 4",
+        "\"bootstrap_truncated\": false",
+    ] {
+        assert!(config.contains(part), "{config}");
+    }
+    for (line, parts) in [
+        ("--set gama=0.98", &["there is no setting gama", "there are: "][..]),
+        ("--set gamma=2", &["gamma is not from 0 to 1"]),
+        (
+            "--preset fast",
+            &[
+                "there are no settings called \"fast\" for cartpole",
+                "ppo zoo, ppo cleanrl, dqn zoo, dqn cleanrl",
+            ],
+        ),
+        ("--algorithm dqn --policy lstm", &["its network remembers nothing"]),
+        ("--settings none.toml", &["cannot read none.toml"]),
+    ] {
+        scene.fails(&format!("train cartpole --out other {line}"), parts);
+    }
+    scene.fails(
+        "train pendulum --algorithm dqn",
+        &["there are no settings of dqn for pendulum", "there are: ppo zoo"],
+    );
+    assert!(!scene.path("other").exists());
+    let ended = scene.run("train --resume run --set gamma=0.9");
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let listed = scene.ok("list");
+    assert!(
+        listed.contains("training     dqn cleanrl: 1 environment, mlp, 500,000 steps"),
+        "{listed}"
+    );
+}
+
+#[test]
 fn a_policy_plays_in_words_and_as_a_film() {
     let scene = trained("cartpole", "--total-steps 2048");
     let text = scene.ok("play run --episodes 2 --seed 5");

@@ -1,13 +1,13 @@
 //! What is trained, and what is to come out.
 
-use polygrad::rl::zoo::{self, EnvSpec, Hyperparameters};
-use polygrad::rl::{MemoryConfig, MemoryKind, PpoConfig};
+use polygrad::rl::zoo::{self, EnvSpec, Preset};
+use polygrad::rl::{MemoryConfig, MemoryKind};
 
 /// A training that is known to come out in some way.
 pub(super) struct Experiment {
     /// The environment and the settings.
     pub(super) name: &'static str,
-    settings: fn(Hyperparameters) -> Hyperparameters,
+    settings: fn(&EnvSpec) -> polygrad::Result<Preset>,
     pub(super) figures: &'static [Figure],
 }
 
@@ -39,6 +39,9 @@ pub(super) enum Judged {
     Mean,
     /// Of four of five seeds.
     Seeds,
+    /// Of the mean over the seeds, to two standard errors of the difference from what is published, whose own standard
+    /// error this is. The lower bound is what is published.
+    Error(f64),
 }
 
 impl Experiment {
@@ -50,8 +53,12 @@ impl Experiment {
         zoo::find(self.name.split('/').next().unwrap_or_default())
     }
 
-    pub(super) fn settings(&self, known: &EnvSpec) -> Hyperparameters {
-        (self.settings)(known.hyperparameters())
+    /// What the environment is trained with.
+    ///
+    /// # Errors
+    /// When it has no such settings.
+    pub(super) fn settings(&self, known: &EnvSpec) -> polygrad::Result<Preset> {
+        (self.settings)(known)
     }
 }
 
@@ -66,27 +73,33 @@ impl Measure {
     }
 }
 
-fn own(known: Hyperparameters) -> Hyperparameters {
-    known
+fn own(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(None, None)
 }
 
-fn clean_rl(known: Hyperparameters) -> Hyperparameters {
-    Hyperparameters {
-        num_envs: 4,
-        ppo: PpoConfig::cleanrl(),
-        ..known
-    }
+fn clean_rl(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("ppo"), Some("cleanrl"))
 }
 
-fn without_memory(mut known: Hyperparameters) -> Hyperparameters {
-    known.policy.memory = None;
-    known
+fn dqn_zoo(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("dqn"), Some("zoo"))
 }
 
-fn min_gru(mut known: Hyperparameters) -> Hyperparameters {
-    let size = known.policy.memory.map_or(32, |memory| memory.hidden_size);
-    known.policy.memory = Some(MemoryConfig::new(MemoryKind::MinGru, size));
-    known
+fn dqn_clean_rl(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("dqn"), Some("cleanrl"))
+}
+
+fn without_memory(known: &EnvSpec) -> polygrad::Result<Preset> {
+    let mut settings = own(known)?;
+    settings.policy.memory = None;
+    Ok(settings)
+}
+
+fn min_gru(known: &EnvSpec) -> polygrad::Result<Preset> {
+    let mut settings = own(known)?;
+    let size = settings.policy.memory.map_or(32, |memory| memory.hidden_size);
+    settings.policy.memory = Some(MemoryConfig::new(MemoryKind::MinGru, size));
+    Ok(settings)
 }
 
 /// At least so much in 100 episodes.
@@ -95,6 +108,18 @@ const fn greedy(least: f64, published: &'static str) -> Figure {
         measure: Measure::Greedy(100),
         wanted: (least, f64::INFINITY),
         judged: Judged::Seeds,
+        published,
+    }
+}
+
+/// Of the last 100 episodes of a training: no less than a published mean, with its deviation over three seeds.
+const fn last(mean: f64, deviation: f64, published: &'static str) -> Figure {
+    /// The square root of the number of seeds.
+    const ROOT: f64 = 1.732_050_807_568_877_2;
+    Figure {
+        measure: Measure::Last,
+        wanted: (mean, f64::INFINITY),
+        judged: Judged::Error(deviation / ROOT),
         published,
     }
 }
@@ -109,9 +134,9 @@ const fn turns_right(least: f64, most: f64) -> Figure {
     }
 }
 
-/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, returns of training, three seeds; rl-zoo3,
-/// `benchmark.md`, one policy, its standard deviation over episodes.
-pub(super) static EXPERIMENTS: [Experiment; 10] = [
+/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md` and `dqn.md`, returns of training, three seeds;
+/// rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
+pub(super) static EXPERIMENTS: [Experiment; 14] = [
     Experiment {
         name: "cartpole/cleanrl",
         settings: clean_rl,
@@ -136,6 +161,16 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
         figures: &[greedy(490.0, "500.0 ± 0.0")],
     },
     Experiment {
+        name: "cartpole/dqn-cleanrl",
+        settings: dqn_clean_rl,
+        figures: &[last(488.69, 16.11, "488.7 ± 16.1")],
+    },
+    Experiment {
+        name: "cartpole/dqn-zoo",
+        settings: dqn_zoo,
+        figures: &[greedy(490.0, "500.0 ± 0.0")],
+    },
+    Experiment {
         name: "acrobot/cleanrl",
         settings: clean_rl,
         figures: &[Figure {
@@ -149,6 +184,16 @@ pub(super) static EXPERIMENTS: [Experiment; 10] = [
         name: "acrobot/zoo",
         settings: own,
         figures: &[greedy(-85.0, "−73.5 ± 18.2")],
+    },
+    Experiment {
+        name: "acrobot/dqn-cleanrl",
+        settings: dqn_clean_rl,
+        figures: &[last(-91.54, 7.2, "−91.5 ± 7.2")],
+    },
+    Experiment {
+        name: "acrobot/dqn-zoo",
+        settings: dqn_zoo,
+        figures: &[greedy(-85.0, "−76.6 ± 11.8")],
     },
     Experiment {
         name: "mountain-car/cleanrl",

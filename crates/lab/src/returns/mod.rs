@@ -125,6 +125,10 @@ impl Figure {
         let holds = |value: f64| (low..=high).contains(&value);
         match self.judged {
             Judged::Mean => holds(mean_and_deviation(values).0),
+            Judged::Error(published) => {
+                let (mean, deviation) = mean_and_deviation(values);
+                mean + 2.0 * (deviation / (values.len() as f64).sqrt()).hypot(published) >= low
+            }
             Judged::Seeds => 5 * values.iter().filter(|value| holds(**value)).count() >= 4 * values.len(),
         }
     }
@@ -139,6 +143,7 @@ impl Figure {
         let of = match self.judged {
             Judged::Mean => "",
             Judged::Seeds => ", four of five",
+            Judged::Error(_) => ", to two standard errors",
         };
         format!("{range}{of}").replace('-', "−")
     }
@@ -212,6 +217,9 @@ mod tests {
         assert!(!figure(Judged::Seeds).is_as_wanted(&[500.0, 476.0, 10.0, 480.0, f64::NAN]));
         assert!(!figure(Judged::Mean).is_as_wanted(&[500.0, 476.0, 10.0, 480.0, 475.0]));
         assert_eq!(figure(Judged::Seeds).demand(), "at least 475, four of five");
+        // 463 and twice √(10² + 6²) are 486; 445 and twice √(5² + 5²) are 459.
+        assert!(figure(Judged::Error(6.0)).is_as_wanted(&[453.0, 473.0]));
+        assert!(!figure(Judged::Error(5.0)).is_as_wanted(&[440.0, 450.0]));
     }
 
     #[test]
@@ -219,10 +227,8 @@ mod tests {
         let device = Device::new("cpu:threads=1").unwrap();
         for experiment in &EXPERIMENTS {
             let known = experiment.environment().unwrap();
-            assert_eq!(
-                experiment.settings(known).policy.action,
-                known.hyperparameters().policy.action
-            );
+            let (own, first) = (experiment.settings(known).unwrap(), known.preset(None, None).unwrap());
+            assert_eq!(own.policy.action, first.policy.action);
         }
         let (quick, _) = EXPERIMENTS
             .iter()

@@ -1,7 +1,9 @@
 //! Training a policy with one seed.
 
+use std::time::Instant;
+
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{ActorCritic, EvaluateConfig, Evaluation, Ppo, PpoConfig, evaluate};
+use polygrad::rl::{EvaluateConfig, Evaluation, evaluate};
 use polygrad::{Device, Result, manual_seed};
 
 use super::experiments::{Experiment, Measure};
@@ -44,25 +46,21 @@ impl Trained {
 /// Those of training.
 pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Result<Trained> {
     let known = experiment.environment()?;
-    let settings = experiment.settings(known);
+    let mut settings = experiment.settings(known)?;
+    *settings.algorithm.seed_mut() = seed;
     manual_seed(seed);
-    let policy = ActorCritic::new(&settings.policy, device)?;
     let envs = known.make(settings.num_envs, Stepping::Serial)?;
-    let mut ppo = Ppo::new(envs, policy, PpoConfig { seed, ..settings.ppo })?;
+    let mut agent = settings.algorithm.agent(envs, &settings.policy, device, None)?;
     let mut ended: Vec<(u64, f64)> = Vec::new();
-    let mut seconds = 0.0;
-    while !ppo.is_done() {
-        let iteration = ppo.iterate()?;
-        seconds += iteration.env_seconds + iteration.act_seconds + iteration.learn_seconds;
-        ended.extend(
-            iteration
-                .episodes
-                .iter()
-                .map(|episode| (ppo.steps(), episode.total_reward)),
-        );
+    let begun = Instant::now();
+    while !agent.is_done() {
+        agent.advance()?;
+        let steps = agent.steps();
+        ended.extend(agent.episodes().iter().map(|episode| (steps, episode.total_reward)));
     }
-    let steps = ppo.steps();
-    let policy = ppo.trained_policy()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let steps = agent.steps();
+    let policy = agent.trained_policy()?;
     let mut envs = known.make(settings.num_envs, Stepping::Serial)?;
     let mut play = |episodes: usize| -> Result<Evaluation> {
         let config = EvaluateConfig {

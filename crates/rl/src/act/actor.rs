@@ -11,6 +11,7 @@ pub(crate) struct Answer {
     pub(crate) output: Vec<f32>,
     /// Logarithms of standard deviations, of all rows or the same for each; empty for choices.
     pub(crate) log_std: Vec<f32>,
+    /// Empty where they are not asked for.
     pub(crate) values: Vec<f32>,
     pub(crate) state: PolicyState,
 }
@@ -35,17 +36,20 @@ impl Answer {
 pub(crate) struct Actor {
     device: Device,
     actions: ActionSpace,
+    /// Whether values are asked for.
+    values: bool,
     /// For each number of rows; none where the policy cannot be compiled.
     compiled: Vec<(usize, Option<Compiled>)>,
     refusal: Option<String>,
 }
 
 impl Actor {
-    /// For a policy on this device that is to choose among these actions.
-    pub(crate) fn new(device: Device, actions: ActionSpace) -> Self {
+    /// For a policy on this device that is to choose among these actions, and perhaps to give values.
+    pub(crate) fn new(device: Device, actions: ActionSpace, values: bool) -> Self {
         Self {
             device,
             actions,
+            values,
             compiled: Vec::new(),
             refusal: None,
         }
@@ -71,7 +75,7 @@ impl Actor {
             inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
             inputs.extend(state.parts().iter().cloned());
         }
-        let compute = || computed(policy, &self.actions, &inputs);
+        let compute = || computed(policy, &self.actions, self.values, &inputs);
         let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
             Some(index) => index,
             None => {
@@ -95,7 +99,7 @@ impl Actor {
         let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
         Ok(Answer {
             output: next()?,
-            values: next()?,
+            values: if self.values { next()? } else { Vec::new() },
             log_std: match self.actions {
                 ActionSpace::Continuous(_) => next()?,
                 _ => Vec::new(),
@@ -110,12 +114,17 @@ impl Actor {
     }
 }
 
-/// Outputs, values, logarithms of standard deviations if there are some, and the next state: of observations, and for a
-/// policy with memory where they begin episodes, and the state.
+/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, and the next state: of
+/// observations, and for a policy with memory where they begin episodes, and the state.
 ///
 /// # Errors
-/// Those of the policy; when it does not choose among `actions`.
-fn computed(policy: &(impl Policy + ?Sized), actions: &ActionSpace, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+/// Those of the policy; when it does not choose among `actions`, or has no values and they are asked for.
+fn computed(
+    policy: &(impl Policy + ?Sized),
+    actions: &ActionSpace,
+    values: bool,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
     let state = match &inputs[1..] {
         [] => PolicyState::new(Vec::new()),
         [starts, parts @ ..] => PolicyState::new(parts.to_vec()).reset(starts)?,
@@ -128,13 +137,15 @@ fn computed(policy: &(impl Policy + ?Sized), actions: &ActionSpace, inputs: &[Te
             .with_op("policy")
             .with_hint("make the policy for the environments' action space"));
     }
-    let value = answer.value()?;
-    if value.dims() != [rows] {
+    let value = values.then(|| answer.value()).transpose()?;
+    if let Some(value) = value
+        && value.dims() != [rows]
+    {
         let text = format!("the policy gives values {} for {rows} observations", value.shape());
         return Err(Error::shape(text).with_op("policy"));
     }
     let log_std = answer.action.log_std();
-    let numbers = [Some(answer.action.output()), Some(value), log_std];
+    let numbers = [Some(answer.action.output()), value, log_std];
     let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
     let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
     outputs.extend(answer.state.parts().iter().cloned());

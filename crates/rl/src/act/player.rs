@@ -60,7 +60,7 @@ impl<'p> Player<'p> {
         Ok(Self {
             policy,
             shape: observation_shape(observation_space),
-            actor: Actor::new(device, actions.clone()),
+            actor: Actor::new(device, actions.clone(), false),
             state: policy.initial_state(rows)?,
             starts: vec![1.0; rows],
             seen: vec![0.0; rows * observation_space.flat_len()],

@@ -4,7 +4,7 @@ use polygrad_nn::{Init, Linear, LinearConfig, Module, Param, watch};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::config::PolicyConfig;
-use super::trunk::Trunk;
+use super::trunk::{Start, Trunk};
 use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_unroll};
 
 /// An actor and a critic, which share a trunk or have one each.
@@ -71,10 +71,10 @@ impl<B: Backend> ActorCritic<B> {
         if config.state_dependent_std && !is_continuous {
             return Err(Error::invalid("only continuous actions have a standard deviation").with_op("policy"));
         }
-        let (trunk, features) = Trunk::new(&config.encoder, config.memory, device)?;
+        let (trunk, features) = Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?;
         let critic_trunk = match config.shared {
             true => None,
-            false => Some(Trunk::new(&config.encoder, config.memory, device)?.0),
+            false => Some(Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?.0),
         };
         let head = |outputs: usize, gain: f64| {
             let config = LinearConfig::new(features, outputs);

@@ -18,7 +18,7 @@ pub use config::{
     CnnEncoderConfig, ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, PolicyConfig,
 };
 pub use normalized::{NormalizedPolicy, Normalizer};
-pub use q_network::{QNetwork, QNetworkConfig};
+pub use q_network::QNetwork;
 pub use state::PolicyState;
 
 /// What a policy answers.

@@ -22,19 +22,30 @@ pub(super) struct Trunk<B: Backend> {
     scale: f64,
 }
 
+/// How the layers' parameters begin.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    /// As CleanRL's PPO has them: weights orthogonal, biases 0.
+    Orthogonal,
+    /// As the layers themselves do, as in PyTorch.
+    Default,
+}
+
 /// Layers that are being put behind each other, and the features of the last.
 struct Layers<'a, B: Backend> {
     network: Sequential<B>,
     features: usize,
+    start: Start,
     device: &'a Device<B>,
 }
 
 impl<B: Backend> Layers<'_, B> {
     fn linear(mut self, sizes: &[usize], activation: ActivationFn) -> Result<Self> {
         for &size in sizes {
-            let layer = LinearConfig::new(self.features, size)
-                .init(Init::orthogonal(HIDDEN_GAIN))
-                .bias_init(Init::ZEROS);
+            let mut layer = LinearConfig::new(self.features, size);
+            if let Start::Orthogonal = self.start {
+                layer = layer.init(Init::orthogonal(HIDDEN_GAIN)).bias_init(Init::ZEROS);
+            }
             self.network = activation.push_to(self.network.push(layer.build(self.device)?));
             self.features = size;
         }
@@ -47,11 +58,16 @@ impl<B: Backend> Trunk<B> {
     pub(super) fn new(
         encoder: &EncoderConfig,
         memory: Option<MemoryConfig>,
+        start: Start,
         device: &Device<B>,
     ) -> Result<(Self, usize)> {
         let (layers, observation, scale) = match encoder {
-            EncoderConfig::Mlp(config) => (mlp(config, device)?, vec![config.observation_size], 1.0),
-            EncoderConfig::Cnn(config) => (cnn(config, device)?, config.observation_shape.to_vec(), config.scale),
+            EncoderConfig::Mlp(config) => (mlp(config, start, device)?, vec![config.observation_size], 1.0),
+            EncoderConfig::Cnn(config) => (
+                cnn(config, start, device)?,
+                config.observation_shape.to_vec(),
+                config.scale,
+            ),
         };
         let features = memory.map_or(layers.features, |memory| memory.hidden_size);
         let memory = memory.map(|memory| Memory::new(memory, layers.features, device));
@@ -138,16 +154,17 @@ impl<B: Backend> Trunk<B> {
     }
 }
 
-fn mlp<'a, B: Backend>(config: &MlpEncoderConfig, device: &'a Device<B>) -> Result<Layers<'a, B>> {
+fn mlp<'a, B: Backend>(config: &MlpEncoderConfig, start: Start, device: &'a Device<B>) -> Result<Layers<'a, B>> {
     let layers = Layers {
         network: Sequential::new(),
         features: config.observation_size,
+        start,
         device,
     };
     layers.linear(&config.hidden, config.activation)
 }
 
-fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, device: &'a Device<B>) -> Result<Layers<'a, B>> {
+fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, start: Start, device: &'a Device<B>) -> Result<Layers<'a, B>> {
     let mut network = Sequential::new();
     let [mut channels, mut height, mut width] = config.observation_shape;
     for (i, layer) in config.convolutions.iter().enumerate() {
@@ -162,16 +179,17 @@ fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, device: &'a Device<B>) -> Resu
             .with_hint("take larger images or smaller convolutions"));
         };
         (height, width) = (below, beside);
-        let conv = Conv2dConfig::new(channels, layer.channels, layer.kernel)
-            .stride(layer.stride)
-            .init(Init::orthogonal(HIDDEN_GAIN))
-            .bias_init(Init::ZEROS);
+        let mut conv = Conv2dConfig::new(channels, layer.channels, layer.kernel).stride(layer.stride);
+        if let Start::Orthogonal = start {
+            conv = conv.init(Init::orthogonal(HIDDEN_GAIN)).bias_init(Init::ZEROS);
+        }
         network = config.activation.push_to(network.push(conv.build(device)?));
         channels = layer.channels;
     }
     let layers = Layers {
         network: network.push(Flatten::new()),
         features: channels.saturating_mul(height).saturating_mul(width),
+        start,
         device,
     };
     layers.linear(&config.hidden, config.activation)

@@ -98,7 +98,7 @@ impl Collector {
         let masked = masks.is_some();
         Ok(Self {
             rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
-            actor: Actor::new(device.clone(), actions.clone()),
+            actor: Actor::new(device.clone(), actions.clone(), true),
             segment: config.segment_len.unwrap_or(config.num_steps),
             bootstrap: config.bootstrap_truncated,
             groups: ranges.into_iter().map(group).collect::<Result<_>>()?,

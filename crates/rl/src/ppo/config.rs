@@ -3,38 +3,7 @@
 use polygrad_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// A number that may change while training goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Annealed {
-    /// Always the same.
-    Constant(f64),
-    /// From the first number at the beginning to the second at the end, in a line.
-    Linear(f64, f64),
-}
-
-impl Annealed {
-    /// What it is after a share of the training, from 0 to 1.
-    pub fn at(self, progress: f64) -> f64 {
-        match self {
-            Self::Constant(value) => value,
-            Self::Linear(from, to) => from + (to - from) * progress.clamp(0.0, 1.0),
-        }
-    }
-
-    fn all(self, holds: impl Fn(f64) -> bool) -> bool {
-        match self {
-            Self::Constant(value) => holds(value),
-            Self::Linear(from, to) => holds(from) && holds(to),
-        }
-    }
-}
-
-impl From<f64> for Annealed {
-    fn from(value: f64) -> Self {
-        Self::Constant(value)
-    }
-}
+use crate::Annealed;
 
 /// Over which advantages their mean becomes 0 and their standard deviation 1: in each case those of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

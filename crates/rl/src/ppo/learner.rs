@@ -10,10 +10,8 @@ use polygrad_tensor::Result;
 use polygrad_train::{Learner, Measured};
 
 use super::Ppo;
-use crate::Policy;
-
-/// The mean return says how good a model is once it is that of so many episodes.
-const JUDGED_BY: usize = 20;
+use crate::agent::score;
+use crate::{Agent, Episode, Policy};
 
 const METRICS: [&str; 6] = [
     "return",
@@ -48,6 +46,7 @@ impl<P: Policy> Learner for Ppo<P> {
 
     fn advance(&mut self) -> Result<Measured> {
         let iteration = self.iterate()?;
+        self.ended = iteration.episodes;
         Ok(Measured {
             loss: iteration.policy_loss,
             metrics: vec![
@@ -64,7 +63,7 @@ impl<P: Policy> Learner for Ppo<P> {
     }
 
     fn score(&self) -> Option<f64> {
-        self.recent.mean_return().filter(|_| self.recent.len() >= JUDGED_BY)
+        score(&self.recent)
     }
 
     fn checkpoint(&self) -> Result<Checkpoint> {
@@ -100,5 +99,35 @@ impl<P: Policy> Ppo<P> {
     /// When the file cannot be written.
     pub fn save_policy(&self, path: impl AsRef<Path>) -> Result<()> {
         self.trained_policy()?.save(path)
+    }
+}
+
+impl<P: Policy> Agent for Ppo<P> {
+    fn algorithm(&self) -> &'static str {
+        "PPO"
+    }
+
+    fn total_steps(&self) -> u64 {
+        self.iterations() * self.steps_per_iteration()
+    }
+
+    fn steps_per_advance(&self) -> u64 {
+        self.steps_per_iteration()
+    }
+
+    fn num_parameters(&self) -> usize {
+        self.policy().num_parameters()
+    }
+
+    fn mean_return(&self) -> Option<f64> {
+        self.recent.mean_return()
+    }
+
+    fn episodes(&self) -> &[Episode] {
+        &self.ended
+    }
+
+    fn trained_policy(&self) -> Result<Box<dyn Policy + '_>> {
+        Ppo::trained_policy(self)
     }
 }

@@ -9,7 +9,6 @@ mod loss;
 mod minibatch;
 mod optimizer;
 mod ranks;
-mod recent;
 mod rollout;
 mod state;
 
@@ -23,16 +22,17 @@ use polygrad_tensor::{Capture, Device, Tensor};
 use polygrad_train::DataParallel;
 
 pub use advantage::{Outcomes, gae, v_trace};
-pub use config::{AdvantageNorm, Annealed, PpoConfig, PpoOptimizer, VTraceConfig};
+pub use config::{AdvantageNorm, PpoConfig, PpoOptimizer, VTraceConfig};
 pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 
+use crate::agent::iteration_rng;
+use crate::statistics::recent::Recent;
 use crate::{ActorCritic, Episode, NormalizedPolicy, Normalizer, ObservationNormalizer, Policy, VectorEnv};
 use collector::Collector;
 use config::wrong;
 use learnt::{Learnt, normalize};
 use minibatch::{Layout, Step};
 use ranks::{Ranks, other_seed};
-use recent::Recent;
 use rollout::Uploaded;
 
 /// Trains a policy in environments, by proximal policy optimization.
@@ -71,6 +71,8 @@ pub struct Ppo<P: Policy = ActorCritic> {
     step: Step<P>,
     evaluation: Capture,
     recent: Recent,
+    /// The episodes that ended in the last [`Learner::advance`](polygrad_train::Learner::advance).
+    ended: Vec<Episode>,
     ranks: Ranks,
     iteration: u64,
     steps: u64,
@@ -152,6 +154,7 @@ impl<P: Policy> Ppo<P> {
             device,
             evaluation: Capture::new(),
             recent: Recent::default(),
+            ended: Vec::new(),
             ranks: Ranks::default(),
             iteration: 0,
             steps: 0,
@@ -450,10 +453,4 @@ impl<P: Policy> Ppo<P> {
         }
         Ok(())
     }
-}
-
-/// The generator of an iteration: of its actions and of the order of its minibatches.
-fn iteration_rng(seed: u64, iteration: u64) -> Rng {
-    // The two top bits keep the counters apart from those of environments and of `Rng::new(seed)`.
-    Rng::new(Rng::at(seed, 3 << 62 | iteration).next_u64())
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Ppo;
-use super::recent::Recent;
 use crate::act::spaces::flatten;
+use crate::statistics::recent::Recent;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
 /// Under this name a checkpoint has what is beside weights and moments.

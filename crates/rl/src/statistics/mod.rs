@@ -3,6 +3,7 @@
 pub(crate) mod bootstrap;
 mod episodes;
 mod normalizer;
+pub(crate) mod recent;
 mod running;
 
 pub use episodes::{Episode, EpisodeStatistics};

@@ -1,26 +1,27 @@
-//! The environments that are known by name, each with settings that PPO solves it with.
+//! The environments that are known by name, each with settings that solve it.
 //!
-//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo).
+//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo) or
+//! [`Dqn`](crate::Dqn).
 //!
 //! ```
 //! use polygrad_reference::Reference;
 //! use polygrad_rl::zoo::{self, Stepping};
-//! use polygrad_rl::{ActorCritic, Ppo, PpoConfig, VectorEnv};
 //! use polygrad_tensor::Device;
 //!
 //! # fn main() -> polygrad_tensor::Result<()> {
 //! let cartpole = zoo::find("cartpole")?;
-//! let settings = cartpole.hyperparameters();
-//! let envs = cartpole.make(settings.num_envs, Stepping::Serial)?;
+//! let mut preset = cartpole.preset(Some("dqn"), Some("cleanrl"))?;
+//! *preset.algorithm.seed_mut() = 1;
+//! let envs = cartpole.make(preset.num_envs, Stepping::Serial)?;
 //! let device = Device::<Reference>::default().into_any();
-//! let policy = ActorCritic::new(&settings.policy, &device)?;
-//! let ppo = Ppo::new(envs, policy, PpoConfig { seed: 1, ..settings.ppo })?;
-//! assert_eq!(ppo.iterations(), 390);
+//! let agent = preset.algorithm.agent(envs, &preset.policy, &device, None)?;
+//! assert_eq!((agent.algorithm(), agent.total_steps()), ("DQN", 500_000));
 //! # Ok(())
 //! # }
 //! ```
 
-mod hyperparameters;
+mod algorithm;
+mod presets;
 
 use polygrad_core::{Error, Result};
 
@@ -28,7 +29,8 @@ use crate::{
     Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy, Render,
     TMaze, TimeLimit, VectorEnv, Vectorized,
 };
-pub use hyperparameters::Hyperparameters;
+pub use algorithm::Algorithm;
+pub use presets::Preset;
 
 /// An environment that is known by name.
 pub struct EnvSpec {
@@ -45,7 +47,7 @@ pub struct EnvSpec {
     /// What each choice is, or each number of an action.
     pub actions: &'static [&'static str],
     factory: &'static dyn Factory,
-    hyperparameters: fn() -> Hyperparameters,
+    presets: fn() -> Vec<Preset>,
 }
 
 /// Where environments step.
@@ -77,9 +79,31 @@ impl EnvSpec {
         self.factory.play(policy, seed)
     }
 
-    /// Settings to train a policy with.
-    pub fn hyperparameters(&self) -> Hyperparameters {
-        (self.hyperparameters)()
+    /// Settings to train a policy with; at least one.
+    pub fn presets(&self) -> Vec<Preset> {
+        (self.presets)()
+    }
+
+    /// The first settings of an algorithm and of a name, each of which may be any.
+    ///
+    /// # Errors
+    /// When there are none; the error names those that there are.
+    pub fn preset(&self, algorithm: Option<&str>, name: Option<&str>) -> Result<Preset> {
+        let fits = |preset: &&Preset| {
+            algorithm.is_none_or(|wanted| wanted == preset.algorithm.name())
+                && name.is_none_or(|wanted| wanted == preset.name)
+        };
+        let all = self.presets();
+        all.iter().find(fits).cloned().ok_or_else(|| {
+            let of = algorithm.map_or(String::new(), |algorithm| format!(" of {algorithm}"));
+            let called = name.map_or(String::new(), |name| format!(" called {name:?}"));
+            let names: Vec<String> = all
+                .iter()
+                .map(|x| format!("{} {}", x.algorithm.name(), x.name))
+                .collect();
+            Error::invalid(format!("there are no settings{of}{called} for {}", self.name))
+                .with_hint(format!("there are: {}", names.join(", ")))
+        })
     }
 }
 
@@ -139,7 +163,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["cart position", "cart velocity", "pole angle", "pole angular velocity"],
         actions: &["push left", "push right"],
         factory: &Of::<_, 1>(|| Ok(CartPole::v1())),
-        hyperparameters: hyperparameters::cart_pole,
+        presets: presets::cart_pole,
     },
     EnvSpec {
         name: "acrobot",
@@ -156,7 +180,7 @@ static ENVS: [EnvSpec; 8] = [
         ],
         actions: &["torque -1", "torque 0", "torque 1"],
         factory: &Of::<_, 1>(|| Ok(Acrobot::v1())),
-        hyperparameters: hyperparameters::acrobot,
+        presets: presets::acrobot,
     },
     EnvSpec {
         name: "mountain-car",
@@ -166,7 +190,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["position", "velocity"],
         actions: &["push left", "coast", "push right"],
         factory: &Of::<_, 1>(|| Ok(MountainCar::v0())),
-        hyperparameters: hyperparameters::mountain_car,
+        presets: presets::mountain_car,
     },
     EnvSpec {
         name: "mountain-car-continuous",
@@ -176,7 +200,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["position", "velocity"],
         actions: &["force"],
         factory: &Of::<_, 1>(|| Ok(MountainCarContinuous::v0())),
-        hyperparameters: hyperparameters::mountain_car_continuous,
+        presets: presets::mountain_car_continuous,
     },
     EnvSpec {
         name: "pendulum",
@@ -186,7 +210,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["cosine of angle", "sine of angle", "angular velocity"],
         actions: &["torque"],
         factory: &Of::<_, 1>(|| Ok(Pendulum::v1())),
-        hyperparameters: hyperparameters::pendulum,
+        presets: presets::pendulum,
     },
     EnvSpec {
         name: "t-maze",
@@ -196,7 +220,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["bit 1", "bit 2", "bit 3"],
         actions: &["north", "east", "south", "west"],
         factory: &Of::<_, 1>(|| TimeLimit::new(TMaze::new(CORRIDOR)?, MAZE_STEPS)),
-        hyperparameters: hyperparameters::t_maze,
+        presets: presets::t_maze,
     },
     EnvSpec {
         name: "grid-world",
@@ -206,7 +230,7 @@ static ENVS: [EnvSpec; 8] = [
         observations: &["agent column", "agent row", "target column", "target row"],
         actions: &["right", "up", "left", "down"],
         factory: &Of::<_, 1>(|| TimeLimit::new(GridWorld::new(GRID)?, GRID_STEPS)),
-        hyperparameters: hyperparameters::grid_world,
+        presets: presets::grid_world,
     },
     EnvSpec {
         name: "connect-four",
@@ -218,6 +242,6 @@ static ENVS: [EnvSpec; 8] = [
             "column 1", "column 2", "column 3", "column 4", "column 5", "column 6", "column 7",
         ],
         factory: &Of::<_, 2>(|| Ok(ConnectFour::new())),
-        hyperparameters: hyperparameters::connect_four,
+        presets: presets::connect_four,
     },
 ];

@@ -188,7 +188,7 @@ fn memory_begins_anew_with_each_episode() {
 
 #[test]
 fn of_two_agents_the_first_ones_returns_count() {
-    let settings = zoo::find("connect-four").unwrap().hyperparameters();
+    let settings = zoo::find("connect-four").unwrap().preset(None, None).unwrap();
     let policy = ActorCritic::new(&settings.policy, &device()).unwrap();
     let mut envs = Vectorized::new(|_| ConnectFour::new(), 4).unwrap();
     let config = EvaluateConfig {
@@ -267,7 +267,7 @@ fn what_makes_no_sense_is_told() {
 #[test]
 fn environments_of_a_name_are_the_same_wherever_they_step() {
     for spec in zoo::all() {
-        let settings = spec.hyperparameters();
+        let settings = spec.preset(None, None).unwrap();
         let policy = ActorCritic::new(&settings.policy, &device()).unwrap();
         let config = EvaluateConfig {
             sample: true,

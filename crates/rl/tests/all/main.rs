@@ -3,6 +3,8 @@
 mod common;
 
 mod check;
+mod dqn;
+mod dqn_values;
 mod evaluate;
 mod groups;
 mod gymnasium;
@@ -14,6 +16,7 @@ mod ppo;
 mod ppo_iterations;
 mod ppo_values;
 mod ranks;
+mod replay;
 mod state;
 mod vectorized;
 mod wrappers;

@@ -99,7 +99,7 @@ fn means(picture: &Canvas) -> [f64; 3] {
 fn all_environments_move_and_look_alike_at_any_size() {
     let device = Device::<Reference>::default().into_any();
     for spec in zoo::all() {
-        let policy = ActorCritic::new(&spec.hyperparameters().policy, &device).unwrap();
+        let policy = ActorCritic::new(&spec.preset(None, None).unwrap().policy, &device).unwrap();
         let mut play = spec.play(&policy, 1).unwrap().sampled();
         play.reset().unwrap();
         let [width, height] = play.size().map(|x| x as usize);

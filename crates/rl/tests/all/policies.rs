@@ -335,28 +335,25 @@ fn observations_are_normalized(device: &Device) {
 fn actions_have_values(device: &Device) {
     for (encoder, shape) in encoders() {
         for dueling in [false, true] {
-            let config = QNetworkConfig {
-                encoder: encoder.clone(),
-                actions: 3,
-                dueling,
-            };
-            let network = QNetwork::new(&config, device).unwrap();
-            let q = network.forward(&randn(&[&[4], &shape[..]].concat(), device)).unwrap();
+            let network = QNetwork::new(&encoder, 3, dueling, device).unwrap();
+            let x = randn(&[&[4], &shape[..]].concat(), device);
+            let q = network.values(&x).unwrap();
             assert_eq!(q.dims(), [4, 3]);
+            // As a policy it gives the same, and no value of the state.
+            let answer = network.forward(&x, &network.initial_state(4).unwrap()).unwrap();
+            assert_eq!(answer.action.output().to_f64_vec().unwrap(), q.to_f64_vec().unwrap());
+            assert!(answer.value().is_err());
             let gradients = q.square().unwrap().sum(()).unwrap().backward().unwrap();
             for (name, param) in &network.named_parameters() {
                 assert!(gradients.require(param).is_ok(), "{name}");
             }
             if dueling {
-                let network_value = network.value.as_ref().unwrap();
-                network_value
-                    .bias
-                    .as_ref()
-                    .unwrap()
-                    .set(&Tensor::new([10.0f32], device).unwrap())
-                    .unwrap();
+                let value = network.value.as_ref().unwrap();
+                value.weight.set(&value.weight.tensor().zeros_like().unwrap()).unwrap();
+                let bias = value.bias.as_ref().unwrap();
+                bias.set(&Tensor::new([10.0f32], device).unwrap()).unwrap();
                 let higher = network
-                    .forward(&Tensor::zeros([&[1], &shape[..]].concat(), device).unwrap())
+                    .values(&Tensor::zeros([&[1], &shape[..]].concat(), device).unwrap())
                     .unwrap();
                 let mean = higher.mean(()).unwrap().to_f64_vec().unwrap()[0];
                 assert!(
@@ -366,12 +363,7 @@ fn actions_have_values(device: &Device) {
             }
         }
     }
-    let none = QNetworkConfig {
-        encoder: encoders()[0].0.clone(),
-        actions: 0,
-        dueling: false,
-    };
-    assert!(QNetwork::new(&none, device).is_err());
+    assert!(QNetwork::new(&encoders()[0].0, 0, false, device).is_err());
 }
 
 fn bad_input_is_told(device: &Device) {

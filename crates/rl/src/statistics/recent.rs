@@ -11,25 +11,25 @@ const WINDOW: usize = 100;
 
 /// Returns and lengths of the last episodes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Recent(VecDeque<(f64, usize)>);
+pub(crate) struct Recent(VecDeque<(f64, usize)>);
 
 impl Recent {
-    pub(super) fn add(&mut self, episodes: &[Episode]) {
+    pub(crate) fn add(&mut self, episodes: &[Episode]) {
         let ended = episodes.iter().map(|episode| (episode.total_reward, episode.length));
         self.0.extend(ended);
         self.0.drain(..self.0.len().saturating_sub(WINDOW));
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// None before the first end of an episode.
-    pub(super) fn mean_return(&self) -> Option<f64> {
+    pub(crate) fn mean_return(&self) -> Option<f64> {
         self.mean(|(total, _)| *total)
     }
 
-    pub(super) fn mean_length(&self) -> Option<f64> {
+    pub(crate) fn mean_length(&self) -> Option<f64> {
         self.mean(|(_, length)| *length as f64)
     }
 

@@ -1,0 +1,156 @@
+//! Options of DQN.
+
+use polygrad_tensor::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{Annealed, PriorityConfig};
+
+/// Options of [`Dqn`](super::Dqn). The defaults are those of CleanRL's `dqn.py`.
+///
+/// ```
+/// use polygrad_rl::{DqnConfig, PriorityConfig};
+///
+/// let config = DqnConfig {
+///     double: true,
+///     n_step: 3,
+///     prioritized: Some(PriorityConfig::default()),
+///     ..DqnConfig::default()
+/// };
+/// # assert_eq!(config.buffer_size, 10_000);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DqnConfig {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which annealing knows the end. Default: 500,000.
+    pub total_steps: u64,
+    /// The learning rate. Default: 2.5e-4.
+    pub learning_rate: Annealed,
+    /// The most transitions that are kept. Default: 10,000.
+    pub buffer_size: usize,
+    /// Transitions in a step of the optimizer. Default: 128.
+    pub batch_size: usize,
+    /// Steps of all environments together before the first step of the optimizer. Default: 10,000.
+    pub learning_starts: u64,
+    /// Steps of each environment between two trainings. Default: 10.
+    pub train_frequency: usize,
+    /// Steps of the optimizer in a training. Default: 1.
+    pub gradient_steps: usize,
+    /// Steps of all environments together after which the target network becomes the other one. Default: 500.
+    pub target_frequency: u64,
+    /// The discount of a reward one step later. Default: 0.99.
+    pub gamma: f64,
+    /// How often an action is one of chance. Default: from 1 to 0.05.
+    pub epsilon: Annealed,
+    /// The share of the training after which `epsilon` no longer changes. Default: 0.5.
+    pub exploration_fraction: f64,
+    /// The greatest norm of all gradients together. Default: any.
+    pub max_grad_norm: Option<f64>,
+    /// Whether an error counts its square below 1 and its size above, in place of its square everywhere. Default:
+    /// false.
+    pub huber: bool,
+    /// Whether the network, and not its target, chooses the action by which the target judges what is seen next.
+    /// Default: false.
+    ///
+    /// Source: van Hasselt et al., "Deep reinforcement learning with double Q-learning" (2016).
+    pub double: bool,
+    /// Whether the network computes the value of a state and the advantages of actions apart. Default: false.
+    ///
+    /// Source: Wang et al., "Dueling network architectures for deep reinforcement learning" (2016).
+    pub dueling: bool,
+    /// Steps of a transition. Default: 1.
+    pub n_step: usize,
+    /// How transitions are drawn by their errors. Default: all as often.
+    pub prioritized: Option<PriorityConfig>,
+}
+
+impl Default for DqnConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 500_000,
+            learning_rate: 2.5e-4.into(),
+            buffer_size: 10_000,
+            batch_size: 128,
+            learning_starts: 10_000,
+            train_frequency: 10,
+            gradient_steps: 1,
+            target_frequency: 500,
+            gamma: 0.99,
+            epsilon: Annealed::Linear(1.0, 0.05),
+            exploration_fraction: 0.5,
+            max_grad_norm: None,
+            huber: false,
+            double: false,
+            dueling: false,
+            n_step: 1,
+            prioritized: None,
+        }
+    }
+}
+
+impl DqnConfig {
+    /// Fails unless all options make sense with so many rows of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let counts = [
+            ("buffer_size", self.buffer_size as u64),
+            ("batch_size", self.batch_size as u64),
+            ("train_frequency", self.train_frequency as u64),
+            ("gradient_steps", self.gradient_steps as u64),
+            ("target_frequency", self.target_frequency),
+            ("n_step", self.n_step as u64),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(wrong(format!("{name} is 0")));
+        }
+        let is_share = |x: f64| (0.0..=1.0).contains(&x);
+        let numbers = [
+            ("gamma", is_share(self.gamma), "from 0 to 1"),
+            ("epsilon", self.epsilon.all(is_share), "from 0 to 1"),
+            (
+                "exploration_fraction",
+                is_share(self.exploration_fraction),
+                "from 0 to 1",
+            ),
+            (
+                "learning_rate",
+                self.learning_rate.all(|x| x.is_finite() && x >= 0.0),
+                "at least 0",
+            ),
+            (
+                "max_grad_norm",
+                self.max_grad_norm.is_none_or(|x| x.is_finite() && x > 0.0),
+                "above 0",
+            ),
+        ];
+        if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
+            return Err(wrong(format!("{name} is not {range}")));
+        }
+        if let Some(priorities) = &self.prioritized {
+            priorities.check().map_err(|error| error.with_op("DQN"))?;
+        }
+        match rows.checked_mul(self.train_frequency) {
+            Some(_) => Ok(()),
+            None => Err(wrong(format!(
+                "{rows} times {} steps are too many",
+                self.train_frequency
+            ))),
+        }
+    }
+
+    /// How often an action is one of chance after a share of the training.
+    pub(super) fn epsilon_at(&self, progress: f64) -> f64 {
+        match self.exploration_fraction > 0.0 {
+            true => self.epsilon.at(progress / self.exploration_fraction),
+            false => self.epsilon.at(1.0),
+        }
+    }
+}
+
+pub(super) fn wrong(message: String) -> Error {
+    Error::invalid(message).with_op("DQN")
+}

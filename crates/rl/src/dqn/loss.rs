@@ -1,0 +1,85 @@
+//! The loss of DQN.
+
+use polygrad_tensor::{AnyBackend, Backend, DType, Result, Tensor, no_grad};
+
+use crate::QNetwork;
+
+/// `N` transitions that a network is trained on.
+pub struct DqnBatch<B: Backend = AnyBackend> {
+    /// `[N, …]`.
+    pub observations: Tensor<B>,
+    /// The numbers of the actions, of any dtype: `[N]` or `[N, 1]`.
+    pub actions: Tensor<B>,
+    /// `[N]`, as all that follows.
+    pub rewards: Tensor<B>,
+    /// What the value of the next observation counts: 0 where the episode has ended there.
+    pub discounts: Tensor<B>,
+    /// `[N, …]`.
+    pub next_observations: Tensor<B>,
+    /// What each counts in the loss.
+    pub weights: Tensor<B>,
+}
+
+/// Variants of [`dqn_loss`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DqnVariant {
+    /// Whether the network chooses the action by which its target judges what is seen next.
+    pub double: bool,
+    /// Whether errors above 1 count their size, not their square.
+    pub huber: bool,
+}
+
+/// The loss of DQN, and what it is made of.
+pub struct DqnLosses<B: Backend = AnyBackend> {
+    /// The weighted mean of the errors' squares, or of what `huber` makes of them; rank 0.
+    pub loss: Tensor<B>,
+    /// By how much the values of the actions miss their targets, `[N]`; without a gradient.
+    pub errors: Tensor<B>,
+    /// The mean value of the actions, rank 0; without a gradient.
+    pub value: Tensor<B>,
+}
+
+/// The temporal-difference loss of a network: the values of the actions beside
+/// `reward + discount · value of what is seen next`, which the target network says.
+///
+/// Sources: Mnih et al., "Human-level control through deep reinforcement learning" (2015); van Hasselt et al., "Deep
+/// reinforcement learning with double Q-learning" (2016).
+///
+/// # Errors
+/// Those of the networks; when shapes do not fit, or an action has no value.
+pub fn dqn_loss<B: Backend>(
+    network: &QNetwork<B>,
+    target: &QNetwork<B>,
+    batch: &DqnBatch<B>,
+    variant: DqnVariant,
+) -> Result<DqnLosses<B>> {
+    let values = network.values(&batch.observations)?;
+    let dtype = values.dtype();
+    let as_computed = |x: &Tensor<B>| x.to_dtype(dtype);
+    let actions = batch.actions.to_dtype(DType::I64)?.reshape([-1, 1])?;
+    let value = values.gather(1, &actions)?.squeeze(1)?;
+    let wanted = no_grad(|| -> Result<_> {
+        let next = target.values(&batch.next_observations)?;
+        let best = match variant.double {
+            true => network.values(&batch.next_observations)?.argmax_keepdim(1)?,
+            false => next.argmax_keepdim(1)?,
+        };
+        let next = next.gather(1, &best)?.squeeze(1)?;
+        next.mul(&as_computed(&batch.discounts)?)?
+            .add(&as_computed(&batch.rewards)?)
+    })?;
+    let errors = value.sub(wanted.detach())?;
+    let each = match variant.huber {
+        false => errors.square()?,
+        true => {
+            let size = errors.abs()?;
+            let bounded = size.clamp(None, Some(1.0))?;
+            size.sub(&bounded.mul(0.5)?)?.mul(&bounded)?
+        }
+    };
+    Ok(DqnLosses {
+        loss: each.mul(&as_computed(&batch.weights)?)?.mean(())?,
+        errors: errors.detach(),
+        value: value.detach().mean(())?,
+    })
+}

@@ -1,0 +1,360 @@
+//! What happened in environments, kept to be learnt from more than once.
+
+pub(crate) mod n_step;
+mod priorities;
+
+use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng, room};
+use polygrad_nn::StateDict;
+use polygrad_tensor::{DType, Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use priorities::Priorities;
+
+/// Added to an error, so that what is known already is still drawn now and then.
+const LEAST_ERROR: f64 = 1e-6;
+
+/// How transitions are drawn by their errors.
+///
+/// Source: Schaul et al., "Prioritized experience replay" (2016).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PriorityConfig {
+    /// The power of an error by which a transition is drawn: at 0 all are drawn as often. Default: 0.6.
+    pub alpha: f64,
+    /// How far the loss makes up for that at the beginning; it does so wholly at the end of the training, at 1.
+    /// Default: 0.4.
+    pub beta: f64,
+}
+
+impl Default for PriorityConfig {
+    fn default() -> Self {
+        Self { alpha: 0.6, beta: 0.4 }
+    }
+}
+
+/// One step of an environment, or several that are learnt from as one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transition<'a> {
+    /// What was seen first.
+    pub observation: &'a [f32],
+    /// What was done then.
+    pub action: &'a [f32],
+    /// What it brought, with what later steps of the same transition did, discounted.
+    pub reward: f32,
+    /// What the value of the next observation counts: 0 where the episode has ended there.
+    pub discount: f32,
+    /// What was seen last.
+    pub next_observation: &'a [f32],
+}
+
+/// The last transitions, in one block of memory; new ones replace the oldest.
+///
+/// All are drawn as often, or, with [priorities](ReplayBuffer::prioritized), those more often whose errors were large.
+/// A buffer that was [saved](ReplayBuffer::state_dict) goes on as one that was not, bit for bit.
+///
+/// ```
+/// use polygrad_rl::{ReplayBuffer, Rng, Transition};
+///
+/// # fn main() -> polygrad_core::Result<()> {
+/// let mut replay = ReplayBuffer::new(1000, 2, 1)?;
+/// let (observation, action, next_observation) = (&[0.0, 0.1][..], &[1.0][..], &[0.1, 0.0][..]);
+/// replay.push(&Transition { observation, action, reward: 1.0, discount: 0.99, next_observation })?;
+/// let drawn = replay.sample(4, &mut Rng::new(0))?;
+/// assert_eq!(replay.get(drawn[0]).unwrap().reward, 1.0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ReplayBuffer {
+    capacity: usize,
+    observation: usize,
+    action: usize,
+    /// A row for each transition: observation, action, reward, discount, next observation.
+    rows: Vec<f32>,
+    /// Where the next one goes.
+    next: usize,
+    prioritized: Option<(PriorityConfig, Priorities)>,
+}
+
+/// Transitions on a device.
+pub(crate) struct Drawn {
+    /// `[N, …]`.
+    pub(crate) observations: Tensor,
+    /// `[N, action]`.
+    pub(crate) actions: Tensor,
+    /// `[N]`, as the discounts.
+    pub(crate) rewards: Tensor,
+    pub(crate) discounts: Tensor,
+    /// `[N, …]`.
+    pub(crate) next_observations: Tensor,
+}
+
+impl ReplayBuffer {
+    /// Room for so many transitions with so many numbers of an observation and of an action.
+    ///
+    /// # Errors
+    /// When a number is 0, or memory runs out.
+    pub fn new(capacity: usize, observation: usize, action: usize) -> Result<Self> {
+        if capacity == 0 || observation == 0 || action == 0 {
+            let sizes = format!("{capacity} transitions of {observation} and {action} numbers");
+            return Err(wrong(format!("a replay buffer of {sizes} holds nothing")).with_hint("use at least 1 of each"));
+        }
+        let numbers = 2_usize
+            .checked_mul(observation)
+            .and_then(|two| two.checked_add(action + 2));
+        let Some(numbers) = numbers.and_then(|width| width.checked_mul(capacity)) else {
+            return Err(wrong(format!("{capacity} transitions are too many")));
+        };
+        Ok(Self {
+            capacity,
+            observation,
+            action,
+            rows: room(numbers)?,
+            next: 0,
+            prioritized: None,
+        })
+    }
+
+    /// Draws transitions by their errors.
+    ///
+    /// # Errors
+    /// When a number of the config makes no sense, or memory runs out.
+    pub fn prioritized(mut self, config: PriorityConfig) -> Result<Self> {
+        config.check()?;
+        let mut priorities = Priorities::new(self.capacity)?;
+        (0..self.len()).for_each(|place| priorities.set(place, 1.0));
+        self.prioritized = Some((config, priorities));
+        Ok(self)
+    }
+
+    /// How many there can be.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len() / self.width()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn width(&self) -> usize {
+        2 * self.observation + self.action + 2
+    }
+
+    /// Adds a transition, in the place of the oldest one if there is no room.
+    ///
+    /// # Errors
+    /// When an observation or an action has another length.
+    pub fn push(&mut self, transition: &Transition<'_>) -> Result<()> {
+        let Transition {
+            observation,
+            action,
+            next_observation,
+            ..
+        } = transition;
+        let lens = [observation.len(), action.len(), next_observation.len()];
+        if lens != [self.observation, self.action, self.observation] {
+            return Err(wrong(format!(
+                "a transition of {}, {} and {} numbers is none of {}, {} and {}",
+                lens[0], lens[1], lens[2], self.observation, self.action, self.observation
+            )));
+        }
+        let at = self.next * self.width();
+        if at == self.rows.len() {
+            self.rows.resize(at + self.width(), 0.0);
+        }
+        let width = self.width();
+        let parts = [
+            observation,
+            action,
+            &[transition.reward, transition.discount][..],
+            next_observation,
+        ];
+        let mut rest = &mut self.rows[at..at + width];
+        for part in parts {
+            let (own, behind) = rest.split_at_mut(part.len());
+            own.copy_from_slice(part);
+            rest = behind;
+        }
+        if let Some((_, priorities)) = &mut self.prioritized {
+            priorities.set(self.next, priorities.greatest);
+        }
+        self.next = (self.next + 1) % self.capacity;
+        Ok(())
+    }
+
+    /// The transition in a place, counted from 0; `None` where there is none.
+    pub fn get(&self, place: usize) -> Option<Transition<'_>> {
+        (place < self.len()).then(|| self.at(place))
+    }
+
+    fn at(&self, place: usize) -> Transition<'_> {
+        let row = &self.rows[place * self.width()..(place + 1) * self.width()];
+        let (observation, rest) = row.split_at(self.observation);
+        let (action, rest) = rest.split_at(self.action);
+        Transition {
+            observation,
+            action,
+            reward: rest[0],
+            discount: rest[1],
+            next_observation: &rest[2..],
+        }
+    }
+
+    /// The places of so many transitions, drawn by chance; one may be drawn more than once.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn sample(&self, count: usize, rng: &mut Rng) -> Result<Vec<usize>> {
+        if self.is_empty() {
+            return Err(wrong("there are no transitions to draw".to_owned()).with_hint("push some first"));
+        }
+        let Some((_, priorities)) = &self.prioritized else {
+            return Ok((0..count).map(|_| rng.below(self.len())).collect());
+        };
+        // One out of each of as many equal parts of the whole, as in the paper.
+        let part = priorities.total() / count as f64;
+        Ok((0..count)
+            .map(|i| priorities.find((i as f64 + rng.uniform()) * part))
+            .collect())
+    }
+
+    /// What each of these transitions is to count in a loss at a share of the training, from 0 to 1: less the more
+    /// often it is drawn, and 1 for the one of them that counts most. All count 1 without priorities.
+    pub(crate) fn weights(&self, places: &[usize], progress: f64) -> Vec<f32> {
+        let Some((config, priorities)) = &self.prioritized else {
+            return vec![1.0; places.len()];
+        };
+        let beta = config.beta + (1.0 - config.beta) * progress.clamp(0.0, 1.0);
+        let weight = |place: &usize| (priorities.total() / priorities.get(*place)).powf(beta);
+        let weights: Vec<f64> = places.iter().map(weight).collect();
+        let most = weights.iter().copied().fold(0.0, f64::max);
+        weights.into_iter().map(|weight| (weight / most) as f32).collect()
+    }
+
+    /// Learns what errors transitions had, by which they are drawn from now on. Nothing changes without priorities.
+    ///
+    /// # Errors
+    /// When an error is NaN or infinite.
+    pub(crate) fn set_errors(&mut self, places: &[usize], errors: &[f32]) -> Result<()> {
+        if let Some((config, priorities)) = &mut self.prioritized {
+            for (place, error) in places.iter().zip(errors) {
+                if !error.is_finite() {
+                    return Err(wrong(format!("transition {place} has an error of {error}"))
+                        .with_hint("take a lower learning rate"));
+                }
+                priorities.set(*place, (f64::from(error.abs()) + LEAST_ERROR).powf(config.alpha));
+            }
+        }
+        Ok(())
+    }
+
+    /// Transitions on a device, whose observations have a shape.
+    pub(crate) fn upload(&self, places: &[usize], shape: &[usize], device: &Device) -> Result<Drawn> {
+        let count = places.len();
+        let collect = |width: usize, part: for<'a> fn(&Transition<'a>) -> &'a [f32]| {
+            let mut all = Vec::with_capacity(count * width);
+            places
+                .iter()
+                .for_each(|place| all.extend_from_slice(part(&self.at(*place))));
+            all
+        };
+        let number = |part: fn(&Transition<'_>) -> f32| {
+            let all: Vec<f32> = places.iter().map(|place| part(&self.at(*place))).collect();
+            Tensor::from_vec(all, [count], device)
+        };
+        let seen = [&[count], shape].concat();
+        Ok(Drawn {
+            observations: Tensor::from_vec(collect(self.observation, |x| x.observation), &*seen, device)?,
+            actions: Tensor::from_vec(collect(self.action, |x| x.action), [count, self.action], device)?,
+            rewards: number(|x| x.reward)?,
+            discounts: number(|x| x.discount)?,
+            next_observations: Tensor::from_vec(collect(self.observation, |x| x.next_observation), &*seen, device)?,
+        })
+    }
+
+    /// All that later draws depend on, except the config: the transitions in their places, where the next one goes, and
+    /// what is drawn by.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn state_dict(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        let mut insert = |name: &str, tensor: HostTensor| state.insert(name.to_owned(), tensor);
+        let shape = [self.len(), self.width()];
+        insert("transitions", HostTensor::new(shape.into(), self.rows.clone())?);
+        insert("next", HostTensor::scalar(self.next as i64));
+        if let Some((_, priorities)) = &self.prioritized {
+            let own: Vec<f64> = (0..self.len()).map(|place| priorities.get(place)).collect();
+            insert("priorities", HostTensor::new([self.len()].into(), own)?);
+            insert("greatest", HostTensor::scalar(priorities.greatest));
+        }
+        Ok(state)
+    }
+
+    /// Goes on from such a state.
+    ///
+    /// # Errors
+    /// When it is damaged, or of a buffer with other sizes; this one then stays as it was.
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let unfit = || {
+            Error::new(
+                ErrorKind::StateDict,
+                "the replay buffer was of other sizes, or is damaged",
+            )
+            .with_op("ReplayBuffer")
+        };
+        let get = |name: &str, dtype: DType| state.get(name).filter(|x| x.dtype() == dtype).ok_or_else(unfit);
+        let rows = get("transitions", DType::F32)?;
+        let next = get("next", DType::I64)?.to_vec::<i64>()?;
+        let (&[len, width], &[next]) = (&rows.shape()[..], &next[..]) else {
+            return Err(unfit());
+        };
+        // What was never overwritten is in the order in which it came.
+        let next = usize::try_from(next).ok().filter(|next| match len == self.capacity {
+            true => *next < self.capacity,
+            false => *next == len,
+        });
+        let Some(next) = next.filter(|_| width == self.width() && len <= self.capacity) else {
+            return Err(unfit());
+        };
+        if let Some((_, own)) = &mut self.prioritized {
+            let found = get("priorities", DType::F64)?.to_vec::<f64>()?;
+            let greatest = get("greatest", DType::F64)?.to_vec::<f64>()?;
+            let is_priority = |x: &f64| x.is_finite() && *x > 0.0;
+            if found.len() != len || greatest.len() != 1 || !found.iter().chain(&greatest).all(is_priority) {
+                return Err(unfit());
+            }
+            let mut priorities = Priorities::new(self.capacity)?;
+            found
+                .into_iter()
+                .enumerate()
+                .for_each(|(place, x)| priorities.set(place, x));
+            priorities.greatest = greatest[0];
+            *own = priorities;
+        }
+        self.rows.clear();
+        self.rows.extend_from_slice(rows.as_slice::<f32>()?);
+        self.next = next;
+        Ok(())
+    }
+}
+
+impl PriorityConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        for (name, value) in [("alpha", self.alpha), ("beta", self.beta)] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(wrong(format!("{name} is {value}, and must be from 0 to 1")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(message: String) -> Error {
+    Error::invalid(message).with_op("ReplayBuffer")
+}

@@ -1,0 +1,166 @@
+//! How policies are learnt.
+
+use std::sync::Arc;
+
+use polygrad_core::communicator::Communicator;
+use polygrad_core::{Error, Result};
+use polygrad_tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ActionSpace, ActorCritic, Agent, Annealed, Dqn, DqnConfig, EncoderConfig, NormalizedPolicy, Normalizer, Policy,
+    PolicyConfig, Ppo, PpoConfig, QNetwork, VectorEnv,
+};
+
+/// An algorithm with its settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// [`Ppo`].
+    Ppo(PpoConfig),
+    /// [`Dqn`].
+    Dqn(DqnConfig),
+}
+
+/// Does the same with the settings of whichever algorithm it is.
+macro_rules! each {
+    ($self:expr, $config:ident => $do:expr) => {
+        match $self {
+            Algorithm::Ppo($config) => $do,
+            Algorithm::Dqn($config) => $do,
+        }
+    };
+}
+
+impl Algorithm {
+    /// What they are called on the command line.
+    pub const NAMES: [&str; 2] = ["ppo", "dqn"];
+
+    /// What it is called on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ppo(_) => Self::NAMES[0],
+            Self::Dqn(_) => Self::NAMES[1],
+        }
+    }
+
+    /// Where the random numbers start.
+    pub fn seed(&self) -> u64 {
+        each!(self, config => config.seed)
+    }
+
+    /// The same, to be changed.
+    pub fn seed_mut(&mut self) -> &mut u64 {
+        each!(self, config => &mut config.seed)
+    }
+
+    /// Steps of all environments together.
+    pub fn total_steps(&self) -> u64 {
+        each!(self, config => config.total_steps)
+    }
+
+    /// The same, to be changed.
+    pub fn total_steps_mut(&mut self) -> &mut u64 {
+        each!(self, config => &mut config.total_steps)
+    }
+
+    /// The learning rate.
+    pub fn learning_rate(&self) -> Annealed {
+        each!(self, config => config.learning_rate)
+    }
+
+    /// The same, to be changed.
+    pub fn learning_rate_mut(&mut self) -> &mut Annealed {
+        each!(self, config => &mut config.learning_rate)
+    }
+
+    /// By what observations are clipped after they were normalized, if they are.
+    pub fn normalize_observations(&self) -> Option<f64> {
+        match self {
+            Self::Ppo(config) => config.normalize_observations,
+            Self::Dqn(_) => None,
+        }
+    }
+
+    /// Fails unless such a policy can be trained in so many rows of environments.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self, policy: &PolicyConfig, rows: usize) -> Result<()> {
+        match self {
+            Self::Ppo(config) => config.check(rows),
+            Self::Dqn(config) => q_network(policy).and_then(|_| config.check(rows)),
+        }
+    }
+
+    /// A new policy, as it is used: with what normalizes its observations.
+    ///
+    /// # Errors
+    /// Those of the policy; when it is none for this algorithm.
+    pub fn policy(&self, policy: &PolicyConfig, device: &Device) -> Result<Box<dyn Policy>> {
+        if let Self::Dqn(config) = self {
+            let (encoder, actions) = q_network(policy)?;
+            return Ok(Box::new(QNetwork::new(encoder, actions, config.dueling, device)?));
+        }
+        let actor_critic = ActorCritic::new(policy, device)?;
+        let Some(clip) = self.normalize_observations() else {
+            return Ok(Box::new(actor_critic));
+        };
+        let size = match &policy.encoder {
+            EncoderConfig::Mlp(config) => config.observation_size,
+            EncoderConfig::Cnn(config) => config.observation_shape.iter().product(),
+        };
+        let normalizer = Normalizer::new(size, Some(clip), device)?;
+        let policy = actor_critic;
+        Ok(Box::new(NormalizedPolicy { normalizer, policy }))
+    }
+
+    /// A training of a new policy, alone or as one of the ranks of a group.
+    ///
+    /// # Errors
+    /// Those of the algorithm; when it cannot train with others.
+    pub fn agent(
+        &self,
+        envs: Box<dyn VectorEnv>,
+        policy: &PolicyConfig,
+        device: &Device,
+        group: Option<&Arc<dyn Communicator>>,
+    ) -> Result<Box<dyn Agent>> {
+        match self {
+            Self::Ppo(config) => {
+                let ppo = Ppo::new(envs, ActorCritic::new(policy, device)?, config.clone())?;
+                Ok(match group {
+                    Some(group) => Box::new(ppo.parallel(Arc::clone(group))?),
+                    None => Box::new(ppo),
+                })
+            }
+            Self::Dqn(_) if group.is_some() => Err(Error::invalid("it learns in one process")
+                .with_op("DQN")
+                .with_hint("leave the other processes out, or take PPO")),
+            Self::Dqn(config) => {
+                let (encoder, actions) = q_network(policy)?;
+                let make = || QNetwork::new(encoder, actions, config.dueling, device);
+                Ok(Box::new(Dqn::new(envs, make, config.clone())?))
+            }
+        }
+    }
+}
+
+/// The encoder of a network that DQN trains, and how many actions it chooses among.
+fn q_network(policy: &PolicyConfig) -> Result<(&EncoderConfig, usize)> {
+    let wrong = |what: String| Error::invalid(what).with_op("DQN").with_hint("take PPO");
+    if let Some(memory) = policy.memory {
+        return Err(wrong(format!(
+            "its network remembers nothing, and the policy is to have {:?}",
+            memory.kind
+        )));
+    }
+    if policy.shared || policy.state_dependent_std {
+        let what = "it has no critic and no standard deviation: shared and state_dependent_std mean nothing";
+        return Err(Error::invalid(what).with_op("DQN").with_hint("set both to false"));
+    }
+    match policy.action {
+        ActionSpace::Discrete(actions) => Ok((&policy.encoder, actions)),
+        ref other => Err(wrong(format!("it chooses one of several actions, not of {other:?}"))),
+    }
+}

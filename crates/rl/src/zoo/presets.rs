@@ -1,0 +1,353 @@
+//! Settings for the environments.
+//!
+//! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml` and `dqn.yml`, for `cleanrl` CleanRL's `ppo.py` and `dqn.py`.
+//! What rl-zoo3 leaves open are Stable-Baselines3's defaults. There PPO's value loss is the whole squared error, and so
+//! its weight is twice ours; DQN's loss is Huber's, with gradients of a norm of at most 10.
+
+use polygrad_nn::models::ActivationFn;
+
+use super::{Algorithm, GRID};
+use crate::{
+    ActionSpace, Annealed, CnnEncoderConfig, ConvLayer, DqnConfig, EncoderConfig, MemoryConfig, MemoryKind,
+    MlpEncoderConfig, PolicyConfig, PpoConfig,
+};
+
+/// Settings to train a policy with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preset {
+    /// Where they are from: `zoo`, `cleanrl`, or `own`.
+    pub name: &'static str,
+    /// How many environments step together.
+    pub num_envs: usize,
+    /// What learns.
+    pub policy: PolicyConfig,
+    /// How it learns, and how long.
+    pub algorithm: Algorithm,
+}
+
+/// CleanRL's, of a policy as PPO has it there.
+fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
+    Preset {
+        name: "cleanrl",
+        num_envs: 4,
+        policy: policy.clone(),
+        algorithm: Algorithm::Ppo(PpoConfig::cleanrl()),
+    }
+}
+
+/// A network of rectified linear units over vectors, for a choice.
+fn rectified(observation: usize, actions: usize, hidden: &[usize]) -> PolicyConfig {
+    let encoder = MlpEncoderConfig {
+        hidden: hidden.to_vec(),
+        activation: ActivationFn::Relu,
+        ..MlpEncoderConfig::new(observation)
+    };
+    PolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(actions))
+}
+
+fn dqn_clean_rl(observation: usize, actions: usize) -> Preset {
+    Preset {
+        name: "cleanrl",
+        num_envs: 1,
+        policy: rectified(observation, actions, &[120, 84]),
+        algorithm: Algorithm::Dqn(DqnConfig::default()),
+    }
+}
+
+fn dqn_zoo(observation: usize, actions: usize, settings: DqnConfig) -> Preset {
+    let settings = DqnConfig {
+        huber: true,
+        max_grad_norm: Some(10.0),
+        ..settings
+    };
+    Preset {
+        name: "zoo",
+        num_envs: 1,
+        policy: rectified(observation, actions, &[256, 256]),
+        algorithm: Algorithm::Dqn(settings),
+    }
+}
+
+fn stable_baselines() -> PpoConfig {
+    PpoConfig {
+        total_steps: 1_000_000,
+        learning_rate: 3e-4.into(),
+        clip_value: false,
+        entropy_coefficient: 0.0.into(),
+        value_coefficient: 1.0,
+        ..PpoConfig::default()
+    }
+}
+
+fn normalized() -> PpoConfig {
+    PpoConfig {
+        normalize_observations: Some(10.0),
+        normalize_rewards: Some(10.0),
+        ..stable_baselines()
+    }
+}
+
+pub(super) fn cart_pole() -> Vec<Preset> {
+    let zoo = Preset {
+        name: "zoo",
+        num_envs: 8,
+        policy: PolicyConfig::mlp(4, ActionSpace::Discrete(2)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            total_steps: 100_000,
+            num_steps: 32,
+            num_minibatches: 1,
+            update_epochs: 20,
+            learning_rate: Annealed::Linear(1e-3, 0.0),
+            gamma: 0.98,
+            gae_lambda: 0.8,
+            clip: Annealed::Linear(0.2, 0.0),
+            ..stable_baselines()
+        }),
+    };
+    let clean_rl = ppo_clean_rl(&zoo.policy);
+    vec![
+        zoo,
+        clean_rl,
+        dqn_zoo(
+            4,
+            2,
+            DqnConfig {
+                total_steps: 50_000,
+                learning_rate: 2.3e-3.into(),
+                batch_size: 64,
+                buffer_size: 100_000,
+                learning_starts: 1000,
+                target_frequency: 10,
+                train_frequency: 256,
+                gradient_steps: 128,
+                exploration_fraction: 0.16,
+                epsilon: Annealed::Linear(1.0, 0.04),
+                ..DqnConfig::default()
+            },
+        ),
+        dqn_clean_rl(4, 2),
+    ]
+}
+
+pub(super) fn acrobot() -> Vec<Preset> {
+    let zoo = Preset {
+        name: "zoo",
+        num_envs: 16,
+        policy: PolicyConfig::mlp(6, ActionSpace::Discrete(3)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            num_steps: 256,
+            num_minibatches: 64,
+            update_epochs: 4,
+            gae_lambda: 0.94,
+            ..normalized()
+        }),
+    };
+    let clean_rl = ppo_clean_rl(&zoo.policy);
+    vec![
+        zoo,
+        clean_rl,
+        dqn_zoo(
+            6,
+            3,
+            DqnConfig {
+                total_steps: 100_000,
+                learning_rate: 6.3e-4.into(),
+                batch_size: 128,
+                buffer_size: 50_000,
+                learning_starts: 0,
+                target_frequency: 250,
+                train_frequency: 4,
+                gradient_steps: 4,
+                exploration_fraction: 0.12,
+                epsilon: Annealed::Linear(1.0, 0.1),
+                ..DqnConfig::default()
+            },
+        ),
+        dqn_clean_rl(6, 3),
+    ]
+}
+
+pub(super) fn mountain_car() -> Vec<Preset> {
+    let zoo = Preset {
+        name: "zoo",
+        num_envs: 16,
+        policy: PolicyConfig::mlp(2, ActionSpace::Discrete(3)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            num_steps: 16,
+            num_minibatches: 4,
+            update_epochs: 4,
+            gae_lambda: 0.98,
+            ..normalized()
+        }),
+    };
+    let clean_rl = ppo_clean_rl(&zoo.policy);
+    vec![
+        zoo,
+        clean_rl,
+        dqn_zoo(
+            2,
+            3,
+            DqnConfig {
+                total_steps: 120_000,
+                learning_rate: 4e-3.into(),
+                batch_size: 128,
+                buffer_size: 10_000,
+                learning_starts: 1000,
+                gamma: 0.98,
+                target_frequency: 600,
+                train_frequency: 16,
+                gradient_steps: 8,
+                exploration_fraction: 0.2,
+                epsilon: Annealed::Linear(1.0, 0.07),
+                ..DqnConfig::default()
+            },
+        ),
+        dqn_clean_rl(2, 3),
+    ]
+}
+
+pub(super) fn mountain_car_continuous() -> Vec<Preset> {
+    vec![Preset {
+        name: "zoo",
+        num_envs: 16,
+        policy: PolicyConfig::mlp(2, ActionSpace::Continuous(1)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            num_steps: 256,
+            num_minibatches: 64,
+            update_epochs: 4,
+            gamma: 0.9999,
+            ..normalized()
+        }),
+    }]
+}
+
+/// Without the exploration that depends on states, and with rewards that are normalized: the values' gradient is so
+/// large without it that little of the policy's is left within the norm of both.
+pub(super) fn pendulum() -> Vec<Preset> {
+    vec![Preset {
+        name: "zoo",
+        num_envs: 4,
+        policy: PolicyConfig::mlp(3, ActionSpace::Continuous(1)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            total_steps: 100_000,
+            num_steps: 1024,
+            num_minibatches: 64,
+            update_epochs: 10,
+            learning_rate: 1e-3.into(),
+            gamma: 0.9,
+            normalize_rewards: Some(10.0),
+            ..stable_baselines()
+        }),
+    }]
+}
+
+/// Own settings.
+pub(super) fn t_maze() -> Vec<Preset> {
+    vec![Preset {
+        name: "own",
+        num_envs: 32,
+        policy: PolicyConfig {
+            memory: Some(MemoryConfig::new(MemoryKind::Lstm, 32)),
+            shared: true,
+            ..PolicyConfig::mlp(3, ActionSpace::Discrete(4))
+        },
+        algorithm: Algorithm::Ppo(PpoConfig {
+            total_steps: 300_000,
+            num_steps: 64,
+            learning_rate: Annealed::Linear(2e-3, 0.0),
+            ..PpoConfig::default()
+        }),
+    }]
+}
+
+/// Own settings.
+pub(super) fn grid_world() -> Vec<Preset> {
+    vec![Preset {
+        name: "own",
+        num_envs: 16,
+        policy: PolicyConfig::mlp(4 * GRID, ActionSpace::Discrete(4)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            total_steps: 300_000,
+            num_steps: 128,
+            learning_rate: Annealed::Linear(1e-3, 0.0),
+            ..PpoConfig::default()
+        }),
+    }]
+}
+
+/// Own settings: both players are the same policy.
+pub(super) fn connect_four() -> Vec<Preset> {
+    let convolution = ConvLayer {
+        channels: 32,
+        kernel: 3,
+        stride: 1,
+    };
+    let encoder = CnnEncoderConfig {
+        convolutions: vec![convolution; 2],
+        hidden: vec![64],
+        activation: ActivationFn::Relu,
+        scale: 1.0,
+        ..CnnEncoderConfig::new([3, 6, 7])
+    };
+    vec![Preset {
+        name: "own",
+        num_envs: 32,
+        policy: PolicyConfig {
+            shared: true,
+            ..PolicyConfig::new(EncoderConfig::Cnn(encoder), ActionSpace::Discrete(7))
+        },
+        algorithm: Algorithm::Ppo(PpoConfig {
+            num_steps: 64,
+            learning_rate: Annealed::Linear(1e-3, 0.0),
+            ..PpoConfig::default()
+        }),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad_reference::Reference;
+    use polygrad_tensor::Device;
+
+    use crate::zoo::{Stepping, all, find};
+    use crate::{ActionSpace, VectorEnv};
+
+    #[test]
+    fn settings_fit_their_environments() {
+        let device = Device::<Reference>::default().into_any();
+        for spec in all() {
+            for preset in spec.presets() {
+                let what = format!("{} {} {}", spec.name, preset.algorithm.name(), preset.name);
+                let envs = spec.make(preset.num_envs, Stepping::Serial).unwrap();
+                assert_eq!(ActionSpace::from(envs.action_space()), preset.policy.action, "{what}");
+                preset.algorithm.check(&preset.policy, envs.rows()).unwrap();
+                let agent = preset.algorithm.agent(envs, &preset.policy, &device, None);
+                let agent = agent.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(agent.total_steps() > 10 * agent.steps_per_advance(), "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn presets_are_found_by_algorithm_and_name() {
+        let acrobot = find("acrobot").unwrap();
+        let found = |algorithm, name| {
+            let preset = acrobot.preset(algorithm, name).unwrap();
+            (preset.algorithm.name(), preset.name)
+        };
+        assert_eq!(found(None, None), ("ppo", "zoo"));
+        assert_eq!(found(Some("dqn"), None), ("dqn", "zoo"));
+        assert_eq!(found(None, Some("cleanrl")), ("ppo", "cleanrl"));
+        assert_eq!(found(Some("dqn"), Some("cleanrl")), ("dqn", "cleanrl"));
+        let error = find("pendulum").unwrap().preset(Some("dqn"), None).unwrap_err();
+        assert_eq!(error.message(), "there are no settings of dqn for pendulum");
+        assert_eq!(error.hint(), Some("there are: ppo zoo"));
+    }
+
+    #[test]
+    fn what_there_is_not_is_told() {
+        let error = find("cart-pole").err().unwrap();
+        assert_eq!(error.message(), "there is no environment \"cart-pole\"");
+        assert!(error.hint().unwrap().starts_with("there are cartpole, acrobot, "));
+    }
+}
