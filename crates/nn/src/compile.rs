@@ -75,8 +75,8 @@ impl CompiledModel {
     ///
     /// # Errors
     /// When the input is another one; when a parameter or buffer of the model was changed since, or other adapters are
-    /// active: then it has to be compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when the input requires a
-    /// gradient; when the device fails.
+    /// active: then it has to be compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when
+    /// the input requires a gradient; when the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         for (name, target, identity) in &self.parts {
             if !identity.is_of(target.value().inner()) {

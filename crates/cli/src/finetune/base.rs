@@ -18,8 +18,8 @@ const LONGEST: u64 = 1 << 24;
 /// A language model of one of the kinds that can be trained further.
 #[derive(Debug, Module)]
 pub(crate) enum Lm {
-    Llama(Llama),
-    Gpt2(Gpt2),
+    Llama(Box<Llama>),
+    Gpt2(Box<Gpt2>),
 }
 
 impl Lm {
@@ -64,14 +64,14 @@ impl Lm {
     fn as_causal(&self) -> (&'static str, usize, usize) {
         match self {
             Self::Llama(model) => (
-                CausalLm::name(model),
-                CausalLm::vocab_size(model),
-                CausalLm::num_positions(model),
+                CausalLm::name(&**model),
+                CausalLm::vocab_size(&**model),
+                CausalLm::num_positions(&**model),
             ),
             Self::Gpt2(model) => (
-                CausalLm::name(model),
-                CausalLm::vocab_size(model),
-                CausalLm::num_positions(model),
+                CausalLm::name(&**model),
+                CausalLm::vocab_size(&**model),
+                CausalLm::num_positions(&**model),
             ),
         }
     }
@@ -86,7 +86,7 @@ pub(super) struct Base {
 }
 
 enum Kind {
-    Llama(LlamaConfig),
+    Llama(Box<LlamaConfig>),
     Gpt2(Gpt2Config),
 }
 
@@ -108,7 +108,9 @@ impl Base {
         };
         let json: Value = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
         let kind = match json["model_type"].as_str() {
-            Some("llama" | "mistral" | "qwen2") => LlamaConfig::from_json(&text).map(Kind::Llama),
+            Some("llama" | "mistral" | "qwen2") => {
+                LlamaConfig::from_json(&text).map(|config| Kind::Llama(Box::new(config)))
+            }
             Some("gpt2") => Gpt2Config::from_json(&text).map(Kind::Gpt2),
             Some(other) => {
                 return Err(bad(&format!(
@@ -163,8 +165,8 @@ impl Base {
     /// A config that contradicts itself; those of the device.
     pub(super) fn shell(&self, device: &Device) -> Result<Lm> {
         let model = skip_init(|| match &self.kind {
-            Kind::Llama(config) => Llama::new(config, device).map(Lm::Llama),
-            Kind::Gpt2(config) => Gpt2::new(config, device).map(Lm::Gpt2),
+            Kind::Llama(config) => Llama::new(config, device).map(|model| Lm::Llama(Box::new(model))),
+            Kind::Gpt2(config) => Gpt2::new(config, device).map(|model| Lm::Gpt2(Box::new(model))),
         });
         Ok(model?)
     }

@@ -1,4 +1,5 @@
-//! `polygrad finetune`: a language model that others trained, or an adapter for it, learns from prompts and completions.
+//! `polygrad finetune`: a language model that others trained, or an adapter for it, learns from prompts and
+//! completions.
 
 mod args;
 mod base;

@@ -80,8 +80,8 @@ impl<B: Backend> Linear<B> {
         LinearConfig::new(in_features, out_features).build(device)
     }
 
-    /// A layer of parameters that are there already: a weight `[out_features, in_features]`, such as one that is tied to
-    /// another layer's, and perhaps a bias `[out_features]`.
+    /// A layer of parameters that are there already: a weight `[out_features, in_features]`, such as one that is tied
+    /// to another layer's, and perhaps a bias `[out_features]`.
     pub fn of(weight: Param<B>, bias: Option<Param<B>>) -> Self {
         Self {
             weight,
