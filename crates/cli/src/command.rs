@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show};
 use crate::chargpt::generate::Generate;
-use crate::{convert, lab, onnx, serve, train};
+use crate::{convert, finetune, lab, onnx, serve, train};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
@@ -23,6 +23,16 @@ pub(crate) enum Command {
         after_help = "`polygrad train --help` tells what there is to train, and with which options."
     )]
     Train(train::line::Line),
+    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions
+    #[command(
+        disable_help_flag = true,
+        override_usage = "polygrad finetune MODEL_DIR --data FILE.jsonl [OPTIONS]"
+    )]
+    #[cfg_attr(not(feature = "text"), command(hide = true))]
+    Finetune(train::line::Line),
+    /// Write a model that `finetune` trained with its adapter in its weights
+    #[cfg_attr(not(feature = "text"), command(hide = true, disable_help_flag = true))]
+    Merge(finetune::merge::Merge),
     /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),
     /// Show how a trained policy plays, in the terminal or as a film

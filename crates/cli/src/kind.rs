@@ -21,14 +21,19 @@ pub(crate) enum Kind {
     Table,
     /// An environment, for a policy to act in.
     Rl,
+    /// Prompts and completions, for a language model that others trained.
+    Finetune,
 }
 
-use Kind::{Chargpt, Images, Rl, Table};
+use Kind::{Chargpt, Finetune, Images, Rl, Table};
+
+/// The kinds whose models become graphs.
+pub(crate) const EXPORTED: [Kind; 4] = [Images, Table, Chargpt, Rl];
 
 impl Kind {
     /// The kind that the command line's first word names: any other word is a set of images.
     pub(crate) fn of_dataset(name: &str) -> Self {
-        match [Chargpt, Table].into_iter().find(|kind| kind.name() == name) {
+        match [Chargpt, Table, Finetune].into_iter().find(|kind| kind.name() == name) {
             Some(kind) => kind,
             None if rl::is_environment(name) => Rl,
             None => Images,
@@ -48,6 +53,7 @@ impl Kind {
             Chargpt => "chargpt",
             Table => "table",
             Rl => "rl",
+            Finetune => "finetune",
         }
     }
 
@@ -66,6 +72,7 @@ impl Kind {
             Chargpt => "`polygrad generate RUN` lets it write",
             Table => "`polygrad eval RUN` and `polygrad predict RUN FILE.csv` take it",
             Rl => "`polygrad play RUN` and `polygrad eval RUN` take it",
+            Finetune => "`polygrad generate RUN` and `polygrad merge RUN` take it",
         }
     }
 

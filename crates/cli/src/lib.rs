@@ -20,7 +20,7 @@
 //! The cargo feature `cpu`, on by default, is Polygrad's own CPU backend.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(not(all(feature = "lab", feature = "serve")))]
+#[cfg(not(all(feature = "lab", feature = "serve", feature = "text")))]
 mod absent;
 mod args;
 mod chargpt;
@@ -34,6 +34,11 @@ mod dashboard;
 mod data;
 mod devices;
 mod evaluation;
+#[cfg(feature = "text")]
+mod finetune;
+#[cfg(not(feature = "text"))]
+#[path = "no_finetune.rs"]
+mod finetune;
 mod images;
 mod kind;
 #[cfg(feature = "lab")]
@@ -61,12 +66,13 @@ use clap::Parser;
 use polygrad_console::{backend, failure, outcome, progress, team};
 
 use args::{Eval, Predict};
+use chargpt::generate::Generate;
 use command::{Cli, Command};
 use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `eval`, `play`, `predict`, `run`, `show`, `export`, `quantize`,
+/// Does what this process's arguments say (`train`, `finetune`, `merge`, `eval`, `play`, `predict`, `run`, `show`, `export`, `quantize`,
 /// `convert`, `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`,
 /// `plan` or `returns`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to
 /// standard output and standard error.
@@ -90,10 +96,16 @@ pub fn main() -> ExitCode {
             Err(train::Refused::Failed(failure)) => Err(failure),
             Ok(outcome) => Ok(outcome),
         },
+        Command::Finetune(line) => match train::command(&line.after(Kind::Finetune.name())) {
+            Err(train::Refused::Line(error)) => return refused(&error),
+            Err(train::Refused::Failed(failure)) => Err(failure),
+            Ok(outcome) => Ok(outcome),
+        },
+        Command::Merge(args) => finetune::merge::command(&args),
         Command::Eval(args) => eval(&args),
         Command::Play(args) => rl::play::command(&args),
         Command::Predict(args) => predict(&args),
-        Command::Generate(args) => chargpt::generate::command(&args),
+        Command::Generate(args) => generate(&args),
         Command::Run(args) => onnx::run::command(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Show(args) => onnx::show::command(&args),
@@ -128,7 +140,14 @@ fn eval(args: &Eval) -> Result<Outcome> {
         Kind::Images => images::eval::command(args),
         Kind::Table => table::eval::command(args),
         Kind::Rl => rl::eval::command(args),
-        Kind::Chargpt => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
+        Kind::Chargpt | Kind::Finetune => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
+    }
+}
+
+fn generate(args: &Generate) -> Result<Outcome> {
+    match run::kind(&args.run)? {
+        Kind::Finetune => finetune::generate::command(args),
+        _ => chargpt::generate::command(args),
     }
 }
 
@@ -139,6 +158,6 @@ fn predict(args: &Predict) -> Result<Outcome> {
     match run::kind(&args.run)? {
         Kind::Images => images::predict::command(args),
         Kind::Table => table::predict::command(args),
-        kind @ (Kind::Chargpt | Kind::Rl) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        kind @ (Kind::Chargpt | Kind::Rl | Kind::Finetune) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
     }
 }

@@ -1,12 +1,14 @@
 //! Models that are made ready to be run many times.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 
 use polygrad_core::Identity;
 use polygrad_tensor::{AnyBackend, Compiled, Error, Result, Tensor};
 
 use crate::locate::locate;
-use crate::{Evaluation, Forward, Target};
+use crate::lora::AdapterSlot;
+use crate::{Evaluation, Forward, Item, Target, Visitor};
 
 /// What makes a model ready to be run many times, without gradients.
 pub trait Compile: Forward {
@@ -40,7 +42,19 @@ pub trait Compile: Forward {
             (name, target, identity)
         });
         let parts = parts.collect();
-        Ok(CompiledModel { compiled, parts })
+        let mut slots = Vec::new();
+        Visitor::walk(self, |_, item: Item<'_, AnyBackend>| {
+            if let Item::Adapters(adapters) = item {
+                slots.push(adapters.handle());
+            }
+        });
+        let active = active(&slots);
+        Ok(CompiledModel {
+            compiled,
+            parts,
+            slots,
+            active,
+        })
     }
 }
 
@@ -51,15 +65,18 @@ pub struct CompiledModel {
     compiled: Compiled,
     /// The model's parameters and buffers by name, and which tensors they were.
     parts: Vec<(String, Target<AnyBackend>, Identity)>,
+    /// The places of adapters in the model's layers, and which were active.
+    slots: Vec<AdapterSlot>,
+    active: u64,
 }
 
 impl CompiledModel {
     /// The model's output for an input of the example's shape, dtype and device.
     ///
     /// # Errors
-    /// When the input is another one; when a parameter or buffer of the model was changed since: then it has to be
-    /// compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when the input requires a
-    /// gradient; when the device fails.
+    /// When the input is another one; when a parameter or buffer of the model was changed since, or other adapters are
+    /// active: then it has to be compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when
+    /// the input requires a gradient; when the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         for (name, target, identity) in &self.parts {
             if !identity.is_of(target.value().inner()) {
@@ -68,6 +85,10 @@ impl CompiledModel {
                         .with_hint("compile it again"),
                 );
             }
+        }
+        if active(&self.slots) != self.active {
+            let error = Error::invalid("other adapters are active than when the model was compiled");
+            return Err(error.with_hint("compile it again"));
         }
         let mut outputs = self.compiled.run(std::slice::from_ref(x))?;
         match outputs.pop() {
@@ -88,4 +109,13 @@ impl fmt::Debug for CompiledModel {
             .field("ops", &self.ops())
             .finish_non_exhaustive()
     }
+}
+
+/// What says which adapters are active.
+fn active(slots: &[AdapterSlot]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for slot in slots {
+        slot.hash_active(&mut hasher);
+    }
+    hasher.finish()
 }

@@ -12,6 +12,7 @@ mod init;
 mod io;
 mod layers;
 mod locate;
+pub mod lora;
 pub mod loss;
 pub mod models;
 mod module;
@@ -41,7 +42,7 @@ pub(crate) use module::Target;
 pub use module::derive;
 pub use module::{
     Buffer, Evaluation, Forward, Item, LoadReport, Mode, Module, ModuleId, Param, Served, StateDict, Summary,
-    SummaryRow, Visit, Visitor,
+    SummaryRow, Trained, Visit, Visitor,
 };
 pub use polygrad_derive::Module;
 pub use polygrad_tensor::AnyBackend;

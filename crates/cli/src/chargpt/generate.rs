@@ -16,36 +16,36 @@ use crate::trained::{self, Trained};
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
-    /// The folder that `train chargpt` left
-    run: PathBuf,
+    /// The folder that `train chargpt` or `finetune` left
+    pub(crate) run: PathBuf,
 
     /// How the text begins
     #[arg(long, value_name = "TEXT", default_value = "\n")]
-    prompt: String,
+    pub(crate) prompt: String,
 
-    /// How many characters to write
+    /// How many characters to write, or tokens
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = positive)]
-    tokens: usize,
+    pub(crate) tokens: usize,
 
     /// Below 1 what is likely becomes likelier; 0 writes the likeliest character each time
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = number)]
-    temperature: f64,
+    pub(crate) temperature: f64,
 
     /// Only of the N likeliest characters
     #[arg(long, value_name = "N", value_parser = positive)]
-    top_k: Option<usize>,
+    pub(crate) top_k: Option<usize>,
 
     /// Where the random numbers start
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
-    seed: u64,
+    pub(crate) seed: u64,
 
     /// What to compute with [default: what the run was trained on]
     #[arg(long)]
-    backend: Option<String>,
+    pub(crate) backend: Option<String>,
 
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
-    threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
 }
 
 /// Writes a text that begins with the prompt, character by character.

@@ -6,7 +6,7 @@ use polygrad_onnx::{ExportOnnx, Opset};
 use super::Exported;
 use crate::args::ExportRun;
 use crate::failure::{Failure, Result};
-use crate::kind::Kind;
+use crate::kind::{EXPORTED, Kind};
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::Trained;
@@ -28,6 +28,7 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
         Kind::Table => export::<table::Settings>(args),
         Kind::Chargpt => export::<chargpt::Settings>(args),
         Kind::Rl => rl::export::command(args),
+        kind @ Kind::Finetune => Err(kind.unfit(&args.run, &EXPORTED)),
     }
 }
 

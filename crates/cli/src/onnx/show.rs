@@ -14,7 +14,7 @@ use super::extents::Extents;
 use super::{Exported, about_file, export, flops, must_exist};
 use crate::args::Show;
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::Kind;
+use crate::kind::{EXPORTED, Kind};
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
 use crate::{chargpt, images, rl, run, table, trained};
@@ -48,6 +48,7 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
                 line(&rl::export::summary(&trained)?);
                 graph(&rl::export::record(&trained, Opset::default(), true)?, args)?;
             }
+            kind @ Kind::Finetune => return Err(kind.unfit(path, &EXPORTED)),
         },
         Some("onnx") => {
             let most = args.max_memory.unwrap_or(Options::default().max_memory_bytes);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::args::Serve;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::Kind;
+use crate::kind::{EXPORTED, Kind};
 use crate::onnx::export;
 use crate::{chargpt, images, rl, run, table, trained};
 
@@ -183,6 +183,7 @@ fn recorded(folder: &Path) -> Result<Graph> {
             let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
             rl::export::record(&trained, Opset::default(), true)
         }
+        kind @ Kind::Finetune => Err(kind.unfit(folder, &EXPORTED)),
     }
 }
 

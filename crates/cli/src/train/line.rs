@@ -8,6 +8,8 @@ use clap_lex::RawArgs;
 
 use crate::args::Every;
 use crate::failure::Result;
+#[cfg(feature = "text")]
+use crate::finetune;
 use crate::kind::Kind;
 use crate::{chargpt, images, rl, table};
 
@@ -53,6 +55,12 @@ impl Line {
         Self {
             words: words.split(' ').map(OsString::from).collect(),
         }
+    }
+
+    /// The same behind another word.
+    pub(crate) fn after(mut self, word: &str) -> Self {
+        self.words.insert(0, word.into());
+        self
     }
 
     /// Finds what the kind of the run depends on.
@@ -106,6 +114,8 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         ("table FILE", table::TrainArgs::ABOUT),
         ("chargpt", chargpt::TrainArgs::ABOUT),
         ("cartpole", rl::TrainArgs::ABOUT),
+        #[cfg(feature = "text")]
+        ("finetune MODEL_DIR", finetune::TrainArgs::ABOUT),
     ]
     .iter()
     .map(|(name, about)| format!("  {name:<27}{about}\n"))
@@ -134,12 +144,14 @@ struct Options {
 }
 
 impl Options {
-    fn all() -> [Self; 4] {
-        [
+    fn all() -> Vec<Self> {
+        vec![
             Self::of::<images::TrainArgs>(Kind::Images),
             Self::of::<chargpt::TrainArgs>(Kind::Chargpt),
             Self::of::<table::TrainArgs>(Kind::Table),
             Self::of::<rl::TrainArgs>(Kind::Rl),
+            #[cfg(feature = "text")]
+            Self::of::<finetune::TrainArgs>(Kind::Finetune),
         ]
     }
 

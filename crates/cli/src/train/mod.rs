@@ -20,7 +20,7 @@ use crate::progress::short;
 use crate::run::{config, resume_command};
 use crate::task::{RunSettings, Task};
 use crate::team::Team;
-use crate::{backend, chargpt, images, rl, table};
+use crate::{backend, chargpt, finetune, images, rl, table};
 use line::{Line, RunArgs as _};
 use session::show;
 
@@ -67,6 +67,10 @@ pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
         Kind::Chargpt => train::<chargpt::Settings>(line, team),
         Kind::Table => train::<table::Settings>(line, team),
         Kind::Rl => train::<rl::Settings>(line, team),
+        #[cfg(feature = "text")]
+        Kind::Finetune => train::<finetune::Settings>(line, team),
+        #[cfg(not(feature = "text"))]
+        Kind::Finetune => Err(finetune::absent().into()),
     }
 }
 
@@ -212,7 +216,7 @@ fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
 }
 
 /// A file or folder that is there, so that it is found from anywhere.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|e| Failure::io("read", path, &e))
 }
 

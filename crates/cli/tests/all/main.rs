@@ -9,6 +9,8 @@ mod chargpt;
 mod check;
 mod commands;
 mod convert;
+#[cfg(feature = "text")]
+mod finetune;
 mod images;
 mod onnx;
 mod output;

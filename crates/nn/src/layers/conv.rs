@@ -6,22 +6,23 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, R
 
 use super::extent::{Extent, batched, by_axes, padded};
 use super::linear::{default_bias, default_weight};
+use super::stateless::layer_of_tensors;
+use crate::lora::{AdapterSlot, Kind, Layer, adapted};
 use crate::options::options;
-use crate::{Init, Module, Param, watch};
+use crate::{Init, Param, Visit, Visitor, watch};
 
 /// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out,
 /// spatial…]`, or without `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it
 /// is a cross-correlation.
-#[derive(Debug, Module)]
-#[module(forward)]
+#[derive(Debug)]
 pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     /// `[out_channels, in_channels / groups, kernel…]`.
     pub weight: Param<B>,
     /// `[out_channels]`.
     pub bias: Option<Param<B>>,
     params: ConvParams,
-    #[module(skip)]
     border: Option<Border<D>>,
+    adapters: AdapterSlot<B>,
 }
 
 /// What is put around the input where the convolution's own padding is another.
@@ -121,6 +122,7 @@ impl<const D: usize> ConvConfig<D> {
                 groups: self.groups,
             },
             border,
+            adapters: AdapterSlot::default(),
         })
     }
 
@@ -211,6 +213,32 @@ impl<const D: usize, B: Backend> Conv<D, B> {
             }
         };
         let bias = self.bias.as_ref().map(Param::tensor);
-        batch.restore(x.conv(&self.weight.tensor(), bias.as_ref(), &self.params)?)
+        let y = x.conv(&self.weight.tensor(), bias.as_ref(), &self.params)?;
+        batch.restore(match self.adapters.active() {
+            None => y,
+            Some(active) => adapted(&active, &self.layer(), &x, y)?,
+        })
+    }
+
+    fn layer(&self) -> Layer<'_, B> {
+        Layer {
+            kind: Kind::Conv {
+                params: self.params,
+                zeros: self.border.is_none_or(|border| border.mode == ZEROS),
+            },
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+        }
     }
 }
+
+impl<const D: usize, B: Backend> Visit<B> for Conv<D, B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
+        visitor.field("weight", &self.weight);
+        visitor.field("bias", &self.bias);
+        self.adapters.visit(self.layer(), visitor);
+    }
+}
+
+layer_of_tensors!([const D: usize, B: Backend] Conv<D, B>);

@@ -2,16 +2,18 @@
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
+use super::stateless::layer_of_tensors;
+use crate::lora::{AdapterSlot, Kind, Layer, adapted};
 use crate::options::options;
-use crate::{Init, Module, Param, watch};
+use crate::{Init, Param, Visit, Visitor, watch};
 
 /// A table of vectors, looked up by index: `weight [num_embeddings, embedding_dim]`.
-#[derive(Debug, Module)]
-#[module(forward)]
+#[derive(Debug)]
 pub struct Embedding<B: Backend = AnyBackend> {
     /// `[num_embeddings, embedding_dim]`.
     pub weight: Param<B>,
     padding_idx: Option<usize>,
+    adapters: AdapterSlot<B>,
 }
 
 options! {
@@ -35,7 +37,11 @@ impl EmbeddingConfig {
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Embedding<B>> {
         let (weight, padding_idx) = self.table(device).map_err(|e| e.with_op("embedding"))?;
-        Ok(Embedding { weight, padding_idx })
+        Ok(Embedding {
+            weight,
+            padding_idx,
+            adapters: AdapterSlot::default(),
+        })
     }
 
     /// The vectors, and which one is padding.
@@ -81,6 +87,32 @@ impl<B: Backend> Embedding<B> {
     /// # Errors
     /// When the dtype is not i64, or an index is out of range.
     pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, index, || index.embedding(&self.weight.tensor(), self.padding_idx))
+        watch::layer(self, index, || {
+            let y = index.embedding(&self.weight.tensor(), self.padding_idx)?;
+            match self.adapters.active() {
+                None => Ok(y),
+                Some(active) => adapted(&active, &self.layer(), index, y),
+            }
+        })
+    }
+
+    fn layer(&self) -> Layer<'_, B> {
+        Layer {
+            kind: Kind::Embedding {
+                padding_idx: self.padding_idx,
+            },
+            weight: &self.weight,
+            bias: None,
+        }
     }
 }
+
+impl<B: Backend> Visit<B> for Embedding<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
+        visitor.field("weight", &self.weight);
+        self.adapters.visit(self.layer(), visitor);
+    }
+}
+
+layer_of_tensors!([B: Backend] Embedding<B>);

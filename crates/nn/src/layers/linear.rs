@@ -2,17 +2,19 @@
 
 use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
+use super::stateless::layer_of_tensors;
+use crate::lora::{AdapterSlot, Kind, Layer, adapted};
 use crate::options::options;
-use crate::{Fan, Init, Module, Param, watch};
+use crate::{Fan, Init, Param, Visit, Visitor, watch};
 
 /// `y = x Wᵀ + b` for `x […, in]`: `weight [out, in]` and `bias [out]`, as in PyTorch.
-#[derive(Debug, Module)]
-#[module(forward)]
+#[derive(Debug)]
 pub struct Linear<B: Backend = AnyBackend> {
     /// `[out_features, in_features]`.
     pub weight: Param<B>,
     /// `[out_features]`.
     pub bias: Option<Param<B>>,
+    adapters: AdapterSlot<B>,
 }
 
 options! {
@@ -39,15 +41,15 @@ impl LinearConfig {
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Linear<B>> {
         let weight = self.init.unwrap_or(default_weight());
         let bias = self.bias_init.unwrap_or(default_bias(self.in_features));
-        Ok(Linear {
-            weight: weight.param([self.out_features, self.in_features], device)?,
-            bias: bias.param_if(self.bias, [self.out_features], device)?,
-        })
+        Ok(Linear::of(
+            weight.param([self.out_features, self.in_features], device)?,
+            bias.param_if(self.bias, [self.out_features], device)?,
+        ))
     }
 }
 
 /// PyTorch's: Kaiming for a leaky ReLU of slope √5, which comes to `±1 / √fan_in`.
-pub(super) fn default_weight() -> Init {
+pub(crate) fn default_weight() -> Init {
     Init::KaimingUniform {
         gain: Init::gain_leaky_relu(5f64.sqrt()),
         fan: Fan::In,
@@ -78,6 +80,16 @@ impl<B: Backend> Linear<B> {
         LinearConfig::new(in_features, out_features).build(device)
     }
 
+    /// A layer of parameters that are there already: a weight `[out_features, in_features]`, such as one that is tied
+    /// to another layer's, and perhaps a bias `[out_features]`.
+    pub fn of(weight: Param<B>, bias: Option<Param<B>>) -> Self {
+        Self {
+            weight,
+            bias,
+            adapters: AdapterSlot::default(),
+        }
+    }
+
     /// `[…, in_features]` to `[…, out_features]`.
     ///
     /// # Errors
@@ -95,12 +107,40 @@ impl<B: Backend> Linear<B> {
     }
 
     fn compute(&self, x: &Tensor<B>, activation: Option<Activation>) -> Result<Tensor<B>> {
-        let linear = || {
+        let linear = |activation| {
             self.weight.with(|weight| match &self.bias {
                 Some(bias) => bias.with(|bias| inference::linear(x, weight, Some(bias), activation)),
                 None => inference::linear(x, weight, None, activation),
             })
         };
-        watch::layer(self, x, linear)
+        watch::layer(self, x, || match self.adapters.active() {
+            None => linear(activation),
+            Some(active) => {
+                let y = adapted(&active, &self.layer(), x, linear(None)?)?;
+                match activation {
+                    Some(activation) => y.activation(activation),
+                    None => Ok(y),
+                }
+            }
+        })
+    }
+
+    fn layer(&self) -> Layer<'_, B> {
+        Layer {
+            kind: Kind::Linear,
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+        }
     }
 }
+
+impl<B: Backend> Visit<B> for Linear<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
+        visitor.field("weight", &self.weight);
+        visitor.field("bias", &self.bias);
+        self.adapters.visit(self.layer(), visitor);
+    }
+}
+
+layer_of_tensors!([B: Backend] Linear<B>);

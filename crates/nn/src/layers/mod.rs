@@ -58,6 +58,7 @@ pub use instance_norm::{
 };
 pub use lambda::Lambda;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
+pub(crate) use linear::default_weight;
 pub use linear::{Linear, LinearConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
@@ -74,6 +75,7 @@ pub use recurrent::{
 pub use reshape::{Flatten, Identity};
 pub use rms_norm::{RMSNorm, RMSNormConfig};
 pub use slot::Slot;
+pub(crate) use stateless::layer_of_tensors;
 pub use sync_batch_norm::{SyncGroup, SyncSlot, sync_batch_norm};
 pub use transformer::{
     DecoderCache, Transformer, TransformerActivation, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,

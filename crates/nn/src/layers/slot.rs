@@ -11,25 +11,27 @@ use crate::{Forward, Linear, Module, Visit, Visitor};
 /// layers in such places. While the model's own layer is there it is called without a detour. Names of parameters are
 /// those of whatever is there.
 ///
-/// Cloning gives a second handle to the layer that is there now, so that what replaces a layer may hold it:
+/// Cloning gives a second handle to the layer that is there now, so that what replaces a layer may hold it. (LoRA needs
+/// no such thing: see [`lora`](crate::lora).)
 ///
 /// ```
 /// use polygrad_nn::models::{Bert, BertConfig};
 /// use polygrad_nn::{Init, Linear, LinearConfig, Module, Slot};
 /// use polygrad_tensor::{Device, Result, Tensor};
 /// # fn main() -> Result<()> {
-/// /// Source: Hu et al., "LoRA: low-rank adaptation of large language models" (2021).
+/// /// Source: Houlsby et al., "Parameter-efficient transfer learning for NLP" (2019).
 /// #[derive(Module)]
 /// #[module(forward)]
-/// struct Lora {
+/// struct Bottleneck {
 ///     base_layer: Slot<Linear>,
-///     lora_a: Linear,
-///     lora_b: Linear,
+///     down: Linear,
+///     up: Linear,
 /// }
 ///
-/// impl Lora {
+/// impl Bottleneck {
 ///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-///         self.base_layer.forward(x)?.add(self.lora_b.forward(&self.lora_a.forward(x)?)?)
+///         let y = self.base_layer.forward(x)?;
+///         y.add(self.up.forward(&self.down.forward(&y)?.relu()?)?)
 ///     }
 /// }
 ///
@@ -45,15 +47,15 @@ use crate::{Forward, Linear, Module, Visit, Visitor};
 /// let mut model = Bert::new(&config, &device)?;
 /// model.requires_grad(false);
 /// for layer in &mut model.encoder.layer {
-///     let query = &mut layer.attention.heads.query;
-///     query.set(Lora {
-///         base_layer: query.clone(),
-///         lora_a: LinearConfig::new(8, 2).bias(false).build(&device)?,
-///         lora_b: LinearConfig::new(2, 8).bias(false).init(Init::ZEROS).build(&device)?,
+///     let dense = &mut layer.output.dense;
+///     dense.set(Bottleneck {
+///         base_layer: dense.clone(),
+///         down: LinearConfig::new(8, 2).bias(false).build(&device)?,
+///         up: LinearConfig::new(2, 8).bias(false).init(Init::ZEROS).build(&device)?,
 ///     });
 /// }
 /// let trained: Vec<_> = model.named_parameters().into_iter().filter(|(_, param)| param.is_trainable()).collect();
-/// assert_eq!(trained[0].0, "encoder.layer.0.attention.self.query.lora_a.weight");
+/// assert_eq!(trained[0].0, "encoder.layer.0.output.dense.down.weight");
 /// assert_eq!(trained.len(), 4);
 /// # Ok(())
 /// # }

@@ -1,6 +1,19 @@
-//! Modules without parameters, buffers and mode.
+//! What layers have that write `Visit` by hand.
 
-/// Implements `Visit`, `Module` and `Forward` for types whose own `forward` takes a tensor of any backend.
+/// Implements `Module` and `Forward` for a type with a `Visit` of its own, by its own `forward`.
+macro_rules! layer_of_tensors {
+    ([$($generics:tt)*] $type:ty) => {
+        impl<$($generics)*> $crate::Module<B> for $type {}
+
+        impl<$($generics)*> $crate::Forward<B> for $type {
+            fn forward(&self, x: &::polygrad_tensor::Tensor<B>) -> ::polygrad_tensor::Result<::polygrad_tensor::Tensor<B>> {
+                self.forward(x)
+            }
+        }
+    };
+}
+
+/// The same, and `Visit`, for types without parameters, buffers and mode whose own `forward` takes a tensor of any backend.
 macro_rules! stateless {
     ($($name:ident $(<$d:ident>)?),* $(,)?) => {$(
         impl<$(const $d: usize,)? B: ::polygrad_tensor::Backend> $crate::Visit<B> for $name $(<$d>)? {
@@ -19,4 +32,5 @@ macro_rules! stateless {
     )*};
 }
 
+pub(crate) use layer_of_tensors;
 pub(super) use stateless;

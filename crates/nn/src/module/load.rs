@@ -32,9 +32,17 @@ impl<B: Backend> Target<B> {
         Visitor::walk(module, |name, item| match item {
             Item::Param(param) => targets.push((name.to_owned(), Self::Param(param.clone()))),
             Item::Buffer(buffer) => targets.push((name.to_owned(), Self::Buffer(buffer.clone()))),
-            Item::Mode(_) | Item::Sync(_) | Item::Module(_) | Item::Unused => {}
+            Item::Mode(_) | Item::Sync(_) | Item::Adapters(_) | Item::Module(_) | Item::Unused => {}
         });
         targets
+    }
+
+    /// A second handle to it.
+    pub(crate) fn handle(&self) -> Self {
+        match self {
+            Self::Param(param) => Self::Param(param.clone()),
+            Self::Buffer(buffer) => Self::Buffer(buffer.clone()),
+        }
     }
 
     pub(crate) fn tensor(&self) -> Tensor<B> {

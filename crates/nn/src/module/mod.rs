@@ -7,10 +7,12 @@ mod evaluation;
 mod fields;
 mod load;
 mod mode;
+mod names;
 mod param;
 mod served;
 mod state;
 mod summary;
+mod trained;
 mod visit;
 mod walk;
 
@@ -23,10 +25,12 @@ pub use evaluation::Evaluation;
 pub use load::LoadReport;
 pub(crate) use load::Target;
 pub use mode::Mode;
+pub(crate) use names::{Names, fits};
 pub use param::Param;
 pub use served::Served;
 pub use state::StateDict;
 pub use summary::{Summary, SummaryRow};
+pub use trained::Trained;
 pub use visit::{Item, ModuleId, Visit, Visitor};
 
 /// A layer or a model: parameters, buffers and modules inside it, each under a name.
@@ -123,6 +127,46 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// alone.
     fn requires_grad(&self, trainable: bool) {
         walk::set_trainable(&self, trainable);
+    }
+
+    /// Freezes parameters by name; gives how many. A name is that of a parameter, or of a module, all of whose
+    /// parameters it stands for: whole, as in `encoder.layers.0`, or its end, as in `layers.0` or `bias`, and a `*` in
+    /// it stands for any characters.
+    ///
+    /// ```
+    /// # use polygrad_nn::{Linear, Module, ReLU, Sequential};
+    /// # use polygrad_reference::Reference;
+    /// # use polygrad_tensor::{Device, Result};
+    /// # fn main() -> Result<()> {
+    /// # let device = Device::<Reference>::default();
+    /// let (body, head) = (Linear::new(4, 8, &device)?, Linear::new(8, 2, &device)?);
+    /// let model = Sequential::new().push(body).push(ReLU).push(head);
+    /// assert_eq!(model.freeze(["*"])?, 4);
+    /// assert_eq!(model.unfreeze(["2", "0.bias"])?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When a name fits nothing; nothing has changed then.
+    fn freeze<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> Result<usize>
+    where
+        Self: Sized,
+    {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        names::set_trainable_of(&self, &names, false)
+    }
+
+    /// Makes parameters trainable that have these names, as for [`Module::freeze`]; gives how many.
+    ///
+    /// # Errors
+    /// As [`Module::freeze`].
+    fn unfreeze<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> Result<usize>
+    where
+        Self: Sized,
+    {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        names::set_trainable_of(&self, &names, true)
     }
 
     /// The values of all parameters and buffers by name, as they are now: a later step does not change them.

@@ -87,7 +87,7 @@ pub(super) fn summarize<B: Backend, R>(
             let buffer = buffer.tensor();
             summary.bytes += buffer.numel() * buffer.dtype().size();
         }
-        Item::Mode(_) | Item::Sync(_) | Item::Unused => {}
+        Item::Mode(_) | Item::Sync(_) | Item::Adapters(_) | Item::Unused => {}
     });
     for row in &mut summary.rows {
         let mut seen = HashSet::new();

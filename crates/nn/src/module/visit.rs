@@ -4,6 +4,7 @@ use polygrad_tensor::Backend;
 
 use super::{Buffer, Mode, Param};
 use crate::SyncSlot;
+use crate::lora::Adaptable;
 
 /// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, in which
 /// there is nothing to visit.
@@ -30,6 +31,8 @@ pub enum Item<'a, B: Backend> {
     Mode(&'a Mode),
     /// Where a batch normalisation has the ranks that it is synchronized over.
     Sync(&'a SyncSlot),
+    /// Where a layer has its adapters, before the parameters of these.
+    Adapters(Adaptable<'a, B>),
     /// A module, before all that it holds.
     Module(ModuleId),
     /// The name of a tensor that others' files have here and nobody needs.
@@ -115,6 +118,19 @@ impl<B: Backend> Visitor<'_, B> {
     /// Visits a part of the module under its index.
     pub fn index(&mut self, i: usize, part: &(impl Visit<B> + ?Sized)) {
         self.field(&i.to_string(), part);
+    }
+
+    /// Visits a part of the module in the place where this stands, without the items that `keep` rejects.
+    pub(super) fn filtered(&mut self, part: &(impl Visit<B> + ?Sized), keep: impl Fn(&Item<'_, B>) -> bool) {
+        let sink = &mut *self.sink;
+        part.visit(&mut Visitor {
+            path: self.path.clone(),
+            sink: &mut |path, item| {
+                if keep(&item) {
+                    sink(path, item);
+                }
+            },
+        });
     }
 
     /// Says that here is a module: what a [`Visit::visit`] written by hand begins with.

@@ -78,7 +78,7 @@ pub(super) fn state_dict<B: Backend>(module: &dyn Visit<B>) -> Result<StateDict>
         let value: Option<Tensor<B>> = match item {
             Item::Param(param) => Some(param.tensor()),
             Item::Buffer(buffer) => Some(buffer.tensor()),
-            Item::Mode(_) | Item::Sync(_) | Item::Module(_) | Item::Unused => None,
+            Item::Mode(_) | Item::Sync(_) | Item::Adapters(_) | Item::Module(_) | Item::Unused => None,
         };
         if let Some(value) = value.filter(|_| outcome.is_ok()) {
             match value.to_host() {

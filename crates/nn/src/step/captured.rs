@@ -16,7 +16,7 @@ use crate::{Buffer, Item, Module, Param, Visitor};
 /// The optimizer takes its step as always, so that its learning rate may change from step to step.
 ///
 /// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the
-/// model's mode, of what is frozen, of dtype or device is noticed, and recorded anew. Where the two recordings differ,
+/// model's mode, of what is frozen, of active adapters, of dtype or device is noticed, and recorded anew. Where the two recordings differ,
 /// or the loss cannot be recorded, steps are computed as without `captured`, and [`CapturedStep::refusal`] says why: it
 /// reads values on the host ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that
 /// are others each time.
@@ -161,12 +161,13 @@ where
 }
 
 /// What decides, besides shapes, which ops a model computes: the mode of its modules, the ranks that they are
-/// synchronized over, and which parameters are frozen.
+/// synchronized over, the adapters that are active, and which parameters are frozen.
 fn variant(model: &impl Module, params: &[Param]) -> u64 {
     let mut hasher = DefaultHasher::new();
     Visitor::walk(model, |_, item| match item {
         Item::Mode(mode) => mode.is_training().hash(&mut hasher),
         Item::Sync(slot) => slot.get().map(|group| Arc::as_ptr(&group).addr()).hash(&mut hasher),
+        Item::Adapters(adapters) => adapters.hash_active(&mut hasher),
         Item::Param(_) | Item::Buffer(_) | Item::Module(_) | Item::Unused => {}
     });
     for param in params {

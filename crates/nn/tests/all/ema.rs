@@ -137,10 +137,7 @@ fn narrow_dtypes_are_averaged_in_f32<B: Backend>(device: &Device<B>) {
 
 fn shared_parameters_are_averaged_once<B: Backend>(device: &Device<B>) {
     let one = Linear::new(2, 2, device).unwrap();
-    let two = Linear {
-        weight: one.weight.clone(),
-        bias: None,
-    };
+    let two = Linear::of(one.weight.clone(), None);
     let model = Sequential::new().push(one).push(two);
     let mut ema = Ema::new(&model, 0.5).unwrap();
     let weight = &model.parameters()[0];

@@ -21,6 +21,8 @@ mod images;
 mod init;
 mod language;
 mod llama;
+mod lora;
+mod lora_files;
 mod losses;
 mod min_gru;
 mod models;

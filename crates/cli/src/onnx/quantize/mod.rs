@@ -37,6 +37,7 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
         Kind::Images => of_run::<images::config::Config>(args),
         Kind::Table => of_run::<table::Settings>(args),
         Kind::Chargpt => of_run::<chargpt::Settings>(args),
+        kind @ Kind::Finetune => Err(kind.unfit(&args.model, &[Kind::Images, Kind::Table, Kind::Chargpt])),
         kind @ Kind::Rl => Err(kind
             .unfit(&args.model, &[Kind::Images, Kind::Table, Kind::Chargpt])
             .fix("export it with `polygrad export`, and quantize the file with --calibrate OBSERVATIONS.npz")),

@@ -127,7 +127,7 @@ pub(super) fn lm_head<B: Backend>(
         true => words.weight.clone(),
         false => init.param(words.weight.shape(), device)?,
     };
-    Ok(Linear { weight, bias: None })
+    Ok(Linear::of(weight, None))
 }
 
 /// How many sequences `ids` has, and how long they are; fails when they have no room after `start` tokens.

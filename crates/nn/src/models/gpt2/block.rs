@@ -5,7 +5,9 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 use super::super::ActivationFn;
 use super::Gpt2Config;
 use super::attention::Attention;
-use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, Slot, watch};
+use crate::layers::layer_of_tensors;
+use crate::lora::{AdapterSlot, Kind, Layer, adapted};
+use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, Slot, Visit, Visitor, watch};
 
 /// One block of GPT-2. A clone has the same layers.
 #[derive(Clone, Debug, Module)]
@@ -86,13 +88,13 @@ impl<B: Backend> Mlp<B> {
 }
 
 /// A linear layer whose weight is stored as `[in, out]`, as GPT-2's files have it.
-#[derive(Debug, Module)]
-#[module(forward)]
+#[derive(Debug)]
 pub struct Conv1D<B: Backend = AnyBackend> {
     /// `[in, out]`.
     pub weight: Param<B>,
     /// `[out]`.
     pub bias: Param<B>,
+    adapters: AdapterSlot<B>,
 }
 
 impl<B: Backend> Conv1D<B> {
@@ -104,6 +106,7 @@ impl<B: Backend> Conv1D<B> {
         Ok(Self {
             weight: init.param([inputs, outputs], device)?,
             bias: Init::ZEROS.param([outputs], device)?,
+            adapters: AdapterSlot::default(),
         })
     }
 
@@ -113,7 +116,30 @@ impl<B: Backend> Conv1D<B> {
     /// When the last extent is not `in`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            x.linear(&self.weight.tensor().t()?, Some(&self.bias.tensor()))
+            let y = x.linear(&self.weight.tensor().t()?, Some(&self.bias.tensor()))?;
+            match self.adapters.active() {
+                None => Ok(y),
+                Some(active) => adapted(&active, &self.layer(), x, y),
+            }
         })
     }
+
+    fn layer(&self) -> Layer<'_, B> {
+        Layer {
+            kind: Kind::Transposed,
+            weight: &self.weight,
+            bias: Some(&self.bias),
+        }
+    }
 }
+
+impl<B: Backend> Visit<B> for Conv1D<B> {
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        visitor.module(self);
+        visitor.field("weight", &self.weight);
+        visitor.field("bias", &self.bias);
+        self.adapters.visit(self.layer(), visitor);
+    }
+}
+
+layer_of_tensors!([B: Backend] Conv1D<B>);

@@ -1,0 +1,146 @@
+//! What `polygrad finetune` is told.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Every, Examples, count};
+use crate::train::line::RunArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) every: Every,
+
+    /// The folder of a Llama or a GPT-2 as the Hub has it: config.json, tokenizer.json and safetensors
+    #[arg(value_name = "MODEL_DIR")]
+    pub(crate) base: Option<PathBuf>,
+
+    /// What to learn from: a line of JSON for each example, {"prompt": "…", "completion": "…"}, of which the
+    /// completion is learnt
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// What the model is judged by, lines of the same kind [default: the last tenth of --data]
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) validation: Option<PathBuf>,
+
+    /// Train an adapter in place of all weights, such as r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj with dora=true
+    /// or rslora=true [default of each: r=8, alpha=8, no dropout, the queries and values]
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "r=8", value_parser = lora)]
+    pub(crate) lora: Option<Lora>,
+
+    /// The most tokens of an example; longer ones lose their end [default: as many as the model takes, at most 512]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) context: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) examples: Examples,
+}
+
+impl RunArgs for TrainArgs {
+    const ABOUT: &'static str = "Go on training a language model that others trained, or an adapter for it";
+    const USAGE: &'static str = "polygrad finetune MODEL_DIR --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
+       polygrad train --resume RUN [OPTIONS]";
+
+    fn every(&self) -> &Every {
+        &self.every
+    }
+
+    fn shards(&self) -> bool {
+        self.examples.shard_optimizer
+    }
+}
+
+/// The options of an adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lora {
+    pub(super) r: usize,
+    pub(super) alpha: f64,
+    pub(super) dropout: f64,
+    /// None for those that are usual for the kind of model.
+    pub(super) targets: Vec<String>,
+    pub(super) dora: bool,
+    pub(super) rslora: bool,
+}
+
+impl std::fmt::Display for Lora {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            r,
+            alpha,
+            dropout,
+            targets,
+            dora,
+            rslora,
+        } = self;
+        write!(f, "r={r},alpha={alpha},dropout={dropout},dora={dora},rslora={rslora}")?;
+        match targets.is_empty() {
+            true => Ok(()),
+            false => write!(f, ",targets={}", targets.join(",")),
+        }
+    }
+}
+
+/// Reads `r=8,targets=a,b`: a word without `=` goes on with what is before it.
+fn lora(text: &str) -> Result<Lora, String> {
+    let mut lora = Lora {
+        r: 8,
+        alpha: 8.0,
+        dropout: 0.0,
+        targets: Vec::new(),
+        dora: false,
+        rslora: false,
+    };
+    let mut last = "";
+    for word in text.split(',') {
+        let (key, value) = word.split_once('=').unwrap_or((last, word));
+        let bad =
+            || format!("{key}={value}: give r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj,dora=true,rslora=true");
+        match key {
+            "targets" if !value.is_empty() => lora.targets.push(value.to_owned()),
+            "r" => {
+                lora.r = value
+                    .parse()
+                    .ok()
+                    .filter(|r| (1..=1 << 12).contains(r))
+                    .ok_or_else(bad)?
+            }
+            "alpha" => lora.alpha = value.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(bad)?,
+            "dropout" => lora.dropout = value.parse().ok().filter(|p| (0.0..1.0).contains(p)).ok_or_else(bad)?,
+            "dora" => lora.dora = value.parse().map_err(|_| bad())?,
+            "rslora" => lora.rslora = value.parse().map_err(|_| bad())?,
+            _ => return Err(bad()),
+        }
+        last = if key == "targets" { key } else { "" };
+    }
+    Ok(lora)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lora;
+
+    #[test]
+    fn options_of_an_adapter_are_read() {
+        let found = lora("r=4,alpha=2.5,targets=q_proj,v_proj,dora=true").unwrap();
+        assert_eq!(
+            found.to_string(),
+            "r=4,alpha=2.5,dropout=0,dora=true,rslora=false,targets=q_proj,v_proj"
+        );
+        assert_eq!(lora("r=8").unwrap().targets, [""; 0]);
+        for text in [
+            "r=0",
+            "r=x",
+            "alpha=nan",
+            "dropout=1",
+            "colour=red",
+            "q_proj",
+            "targets=",
+            "r=8,q_proj",
+        ] {
+            assert!(lora(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Examples in lines of JSON, as tokens.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use polygrad::Device;
+use polygrad::data::{DataLoader, DataLoaderConfig};
+use polygrad::nn::open_file;
+use polygrad::text::Tokenizer;
+use serde::Deserialize;
+
+use super::Settings;
+use crate::failure::{Failure, Result, Shown};
+use crate::task::Batch;
+
+/// What targets are that nothing is learnt from.
+const MASKED: i64 = -100;
+
+/// A longer line is none.
+const LONGEST: usize = 1 << 24;
+
+#[derive(Deserialize)]
+struct Line {
+    prompt: String,
+    completion: String,
+}
+
+/// Tokens, of which those from `from` on are learnt.
+#[derive(Clone)]
+struct Example {
+    tokens: Vec<i64>,
+    from: usize,
+}
+
+/// The examples of a run.
+pub(crate) struct Lines {
+    train: Arc<Vec<Example>>,
+    validation: Arc<Vec<Example>>,
+    /// The longest example, in tokens that are seen.
+    width: usize,
+    /// What was cut or left out.
+    pub(super) cuts: Vec<String>,
+}
+
+impl Lines {
+    /// Reads the files of a run; examples have at most `context` tokens, and end with `end`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a line that is no example, by its number; too few examples; a tokenizer with more
+    /// tokens than the model's `vocabulary`.
+    pub(super) fn load(
+        settings: &Settings,
+        tokenizer: &Tokenizer,
+        (context, vocabulary, end): (usize, usize, Option<i64>),
+    ) -> Result<Self> {
+        let mut cuts = Vec::new();
+        let mut read = |path: &Path| -> Result<Vec<Example>> {
+            let found = examples(path, tokenizer, context, end)?;
+            cuts.extend(found.cuts(path, context));
+            found.must_be_of(path, vocabulary)?;
+            Ok(found.examples)
+        };
+        let data = settings.data()?;
+        let mut train = read(data)?;
+        let validation = match &settings.validation {
+            Some(path) => read(path)?,
+            None => train.split_off(train.len() - (train.len() / 10).max(1)),
+        };
+        if train.is_empty() || validation.is_empty() {
+            return Err(Failure::new(format!(
+                "{} has too few examples to learn from and to judge by",
+                data.shown()
+            ))
+            .fix("give at least two lines with a completion, or more of them with --validation"));
+        }
+        let width = train
+            .iter()
+            .chain(&validation)
+            .map(|example| example.tokens.len() - 1)
+            .max();
+        Ok(Self {
+            train: Arc::new(train),
+            validation: Arc::new(validation),
+            width: width.unwrap_or(1),
+            cuts,
+        })
+    }
+
+    /// How many examples there are to learn from, and to judge by.
+    pub(super) fn counts(&self) -> [usize; 2] {
+        [self.train.len(), self.validation.len()]
+    }
+
+    /// Batches of tokens and of those that follow them, filled up to one width.
+    pub(super) fn loaders(
+        &self,
+        settings: &Settings,
+        device: &Device,
+    ) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
+        let config = |examples: &Arc<Vec<Example>>| {
+            let (width, all) = (self.width, Arc::clone(examples));
+            let rows = move |at: usize| all[at].rows(width);
+            DataLoaderConfig::new((0..examples.len()).collect::<Vec<usize>>())
+                .batch_size(settings.training.batch_size)
+                .transform(move |at, _| Ok(rows(at)))
+        };
+        let train = config(&self.train).shuffle(settings.training.seed).build(device)?;
+        Ok((train, config(&self.validation).build(device)?))
+    }
+}
+
+impl Example {
+    /// What is seen, and what is to follow each token.
+    fn rows(&self, width: usize) -> (Vec<i64>, Vec<i64>) {
+        let count = self.tokens.len() - 1;
+        let mut seen = self.tokens[..count].to_vec();
+        let next = |at: usize| {
+            if at + 1 >= self.from {
+                self.tokens[at + 1]
+            } else {
+                MASKED
+            }
+        };
+        let mut next: Vec<i64> = (0..count).map(next).collect();
+        seen.resize(width, 0);
+        next.resize(width, MASKED);
+        (seen, next)
+    }
+}
+
+/// The examples of a file.
+struct Found {
+    examples: Vec<Example>,
+    /// The lines that lost their end, and those of which nothing was left to learn: how many, and the first.
+    cut: (usize, usize),
+    lost: (usize, usize),
+}
+
+impl Found {
+    fn cuts(&self, path: &Path, context: usize) -> Vec<String> {
+        let say = |(count, first): (usize, usize), what: &str| {
+            (count > 0).then(|| format!("{}: lines {what}: {count}, from line {first} on", path.shown()))
+        };
+        let cut = say(self.cut, &format!("that lost what is behind their {context} tokens"));
+        let lost = say(
+            self.lost,
+            &format!("left out, since their prompt alone has {context} tokens or more"),
+        );
+        cut.into_iter().chain(lost).collect()
+    }
+
+    /// Fails where a token is unknown to the model.
+    fn must_be_of(&self, path: &Path, vocabulary: usize) -> Result<()> {
+        let largest = self
+            .examples
+            .iter()
+            .flat_map(|example| &example.tokens)
+            .max()
+            .copied()
+            .unwrap_or(0);
+        match usize::try_from(largest).is_ok_and(|largest| largest < vocabulary) {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "tokenizer.json makes token {largest} of {}, and the model has {vocabulary} tokens",
+                path.shown()
+            ))
+            .fix("take tokenizer.json and config.json from the same model")),
+        }
+    }
+}
+
+fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>) -> Result<Found> {
+    let mut found = Found {
+        examples: Vec::new(),
+        cut: (0, 0),
+        lost: (0, 0),
+    };
+    let file = BufReader::new(open_file(path)?.0);
+    for (line, text) in (1..).zip(file.lines()) {
+        let bad = |what: &str| {
+            Failure::new(format!("{}, line {line}: {what}", path.shown()))
+                .fix(r#"write each line as {"prompt": "…", "completion": "…"}"#)
+        };
+        let text = text.map_err(|e| bad(&e.to_string()))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        if text.len() > LONGEST {
+            return Err(bad("it is too long"));
+        }
+        let Line { prompt, completion } = serde_json::from_str(&text)
+            // It counts the lines of this text alone.
+            .map_err(|e| bad(&e.to_string().replace(" at line 1 column ", " at column ")))?;
+        if completion.is_empty() {
+            return Err(bad("the completion is empty, so that there is nothing to learn"));
+        }
+        let encoded = |text: &str, special: bool| tokenizer.encode(text, special).map_err(|e| bad(e.message()));
+        let mut tokens = encoded(&prompt, true)?;
+        let from = tokens.len().max(1);
+        tokens.extend(encoded(&completion, false)?);
+        tokens.extend(end);
+        let note = |(count, first): &mut (usize, usize)| {
+            (*count, *first) = (*count + 1, if *count == 0 { line } else { *first })
+        };
+        if tokens.len() > context {
+            tokens.truncate(context);
+            match from >= context {
+                true => note(&mut found.lost),
+                false => note(&mut found.cut),
+            }
+        }
+        if from < tokens.len() {
+            found.examples.push(Example { tokens, from });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,321 @@
+//! `polygrad finetune`: a language model that others trained, or an adapter for it, learns from prompts and
+//! completions.
+
+mod args;
+mod base;
+pub(crate) mod generate;
+mod lines;
+pub(crate) mod merge;
+
+use std::path::{Path, PathBuf};
+
+use polygrad::Device;
+use polygrad::data::DataLoader;
+use polygrad::nn::lora::{self, LoraConfig};
+use polygrad::nn::loss::cross_entropy;
+use polygrad::nn::{Module, Trained as OnlyTrained};
+use polygrad::optim::AdamConfig;
+use polygrad::text::Tokenizer;
+use polygrad::train::{Ended, Perplexity, Row, Step, Trainer, TrainerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::args::Examples;
+use crate::backend;
+use crate::failure::{Failure, Result, Shown};
+use crate::kind::Kind;
+use crate::progress::{grouped, say, short};
+use crate::run::config::{Base as Every, Training};
+use crate::task::{Batch, Batches, RunSettings, Task};
+use crate::team::Team;
+use crate::train::optimizer::schedule;
+use crate::train::resumed::{self, Fixed};
+use crate::train::session::{Session, Trained};
+use crate::trained;
+
+use args::Lora;
+pub(crate) use args::TrainArgs;
+use base::{Base, Lm};
+use lines::Lines;
+
+/// What an adapter is called in the model; files do not say it.
+const ADAPTER: &str = "default";
+
+/// The settings of a run, as `config.json` has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    #[serde(flatten)]
+    training: Training,
+    /// The folder of the base, as an absolute path.
+    #[serde(with = "crate::run::any_path")]
+    base: Option<PathBuf>,
+    /// A digest of its weights.
+    base_digest: String,
+    #[serde(with = "crate::run::any_path")]
+    data: Option<PathBuf>,
+    #[serde(with = "crate::run::any_path")]
+    validation: Option<PathBuf>,
+    data_digest: String,
+    /// The most tokens of an example.
+    context: usize,
+    lora: Option<Lora>,
+}
+
+impl Settings {
+    fn base(&self) -> Result<Base> {
+        let folder = self.base.as_deref();
+        Base::open(folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder of one"))?)
+    }
+
+    fn data(&self) -> Result<&Path> {
+        let data = self.data.as_deref();
+        data.ok_or_else(|| Failure::new("no examples are named").fix("give a file of them with --data"))
+    }
+
+    fn tokenizer(&self) -> Result<Tokenizer> {
+        let folder = self.base.as_deref().unwrap_or(Path::new(""));
+        Ok(Tokenizer::from_file(folder.join("tokenizer.json"))?)
+    }
+
+    fn other_base(&self, run: &str) -> Failure {
+        let base = self.base.as_deref().unwrap_or(Path::new("")).shown();
+        Failure::new(format!("{base} is not the model that {run} began with")).fix("bring it back, or start a new run")
+    }
+
+    fn adapter(&self, lora: &Lora, base: &Base) -> LoraConfig {
+        let usual = || base.targets().iter().map(|name| (*name).to_owned()).collect();
+        let targets: Vec<String> = if lora.targets.is_empty() {
+            usual()
+        } else {
+            lora.targets.clone()
+        };
+        let config = LoraConfig::new(lora.r)
+            .alpha(lora.alpha)
+            .dropout(lora.dropout)
+            .targets(targets)
+            .dora(lora.dora)
+            .rank_stabilized(lora.rslora);
+        match self.base.as_deref().and_then(Path::to_str) {
+            Some(path) => config.base(path),
+            None => config,
+        }
+    }
+}
+
+impl RunSettings for Settings {
+    type Model = OnlyTrained<Lm>;
+
+    const KIND: Kind = Kind::Finetune;
+    const MAY_CHANGE: &'static [&'static str] = &["epochs", "base", "data", "validation"];
+
+    fn base(&self) -> &Every {
+        &self.training.base
+    }
+
+    fn base_mut(&mut self) -> &mut Every {
+        &mut self.training.base
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.training.check()?;
+        match self.context {
+            0 | 1 => Err("context: an example has at least 2 tokens".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The base with an adapter that changes nothing as yet; or all of it, to be trained.
+    fn model(&self, device: &Device) -> Result<Self::Model> {
+        let base = Self::base(self)?;
+        if base.digest()? != self.base_digest {
+            return Err(self.other_base("this run"));
+        }
+        let model = base.model(device)?;
+        if let Some(lora) = &self.lora {
+            lora::attach(&model, ADAPTER, &self.adapter(lora, &base))?;
+        }
+        Ok(OnlyTrained::new(model))
+    }
+}
+
+impl Task for Settings {
+    type Args = TrainArgs;
+    type Data = Lines;
+
+    const LEARNS: &'static str = "model";
+
+    fn new(args: &TrainArgs) -> Result<Self> {
+        let place = |path: &Option<PathBuf>| path.as_deref().map(crate::train::absolute).transpose();
+        let rate = if args.lora.is_some() { 2e-4 } else { 2e-5 };
+        let mut settings = Self {
+            training: Training::new(Self::KIND, &args.every, &args.examples, (3, 8, rate)),
+            base: place(&args.base)?,
+            base_digest: String::new(),
+            data: place(&args.data)?,
+            validation: place(&args.validation)?,
+            data_digest: String::new(),
+            context: 0,
+            lora: args.lora.clone(),
+        };
+        let positions = Self::base(&settings)?.sizes().0;
+        settings.context = args.context.unwrap_or(positions.min(512));
+        match settings.context > positions {
+            true => Err(Failure::new(format!(
+                "--context {} is more than the {positions} tokens of the model",
+                settings.context
+            ))
+            .fix("give a smaller one")),
+            false => Ok(settings),
+        }
+    }
+
+    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
+        resumed::settings(self, args, run)
+    }
+
+    fn changes(&self, before: &Self) -> Vec<String> {
+        resumed::changes(before, self)
+    }
+
+    fn title(&self) -> Vec<String> {
+        let name = self.base.as_deref().and_then(Path::file_name);
+        let name = name.map(|name| name.to_string_lossy().into_owned());
+        ["finetune".to_owned()].into_iter().chain(name).collect()
+    }
+
+    fn load(&self) -> Result<Lines> {
+        let base = Self::base(self)?;
+        base.weights()?;
+        if let Some(lora) = &self.lora {
+            // What the layers are called is known without their weights.
+            let device = backend::open(&self.training.base.backend, self.training.base.threads)?;
+            let names = self.adapter(lora, &base).dora(false);
+            let model = base.shell(&device)?;
+            lora::attach(&model, ADAPTER, &names).map_err(|e| {
+                let own = base.targets().join(",");
+                Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
+            })?;
+        }
+        Lines::load(self, &self.tokenizer()?, (self.context, base.sizes().1, base.end))
+    }
+
+    fn describe(&mut self, _: &Lines) -> Result<()> {
+        self.base_digest = Self::base(self)?.digest()?;
+        let files: Vec<PathBuf> = self.data.iter().chain(&self.validation).cloned().collect();
+        self.data_digest = base::digest(&files)?;
+        Ok(())
+    }
+
+    fn other_data(&self, found: &Self, path: &Path) -> Failure {
+        match found.base_digest == self.base_digest {
+            true => Failure::new(format!(
+                "{} are not the examples that {} began with",
+                self.place(),
+                path.shown()
+            ))
+            .fix("bring them back, or start a new run"),
+            false => self.other_base(&path.shown()),
+        }
+    }
+
+    fn train(&self, data: &Lines, device: &Device, session: Session<'_>) -> Result<Trained> {
+        let (path, first) = (session.folder.path().to_owned(), session.team.rank() == 0);
+        let trained = session.fit(self, data, device)?;
+        if first && self.lora.is_some() && trained.summary.ended != Ended::Stopped {
+            let model = trained::load::<Self>(&path, None, None)?.model;
+            lora::save(&*model, ADAPTER, path.join("adapter"))?;
+            say(&format!("adapter for PEFT: {}", path.join("adapter").shown()));
+        }
+        Ok(trained)
+    }
+
+    fn next(&self, path: &str) -> Vec<String> {
+        vec![
+            format!("polygrad generate {path} --prompt \"To be\""),
+            format!("polygrad merge {path} --out model.safetensors"),
+        ]
+    }
+}
+
+impl Batches for Settings {
+    fn examples(args: &TrainArgs) -> &Examples {
+        &args.examples
+    }
+
+    const JUDGED_BY: &'static str = "validation";
+
+    fn resume(&mut self, args: &TrainArgs, fixed: &mut Fixed) -> Result<()> {
+        let moved = |own: &mut Option<PathBuf>, given: &Option<PathBuf>| -> Result<()> {
+            if let Some(given) = given {
+                *own = Some(crate::train::absolute(given)?);
+            }
+            Ok(())
+        };
+        moved(&mut self.base, &args.base)?;
+        moved(&mut self.data, &args.data)?;
+        moved(&mut self.validation, &args.validation)?;
+        fixed.option("--context", args.context, self.context);
+        let shown = |lora: &Option<Lora>| lora.as_ref().map_or("not there".to_owned(), ToString::to_string);
+        fixed.option("--lora", args.lora.as_ref().map(ToString::to_string), shown(&self.lora));
+        Ok(())
+    }
+
+    fn training(&self) -> &Training {
+        &self.training
+    }
+
+    fn training_mut(&mut self) -> &mut Training {
+        &mut self.training
+    }
+
+    fn dataset(&self) -> &str {
+        Self::KIND.name()
+    }
+
+    fn place(&self) -> String {
+        self.data.as_deref().unwrap_or(Path::new("")).shown()
+    }
+
+    fn loaders(&self, data: &Lines, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
+        data.loaders(self, device)
+    }
+
+    fn about(&self, data: &Lines, model: &Self::Model, device: &Device) -> Vec<String> {
+        let [train, validation] = data.counts();
+        let trained = Module::num_parameters(model);
+        let all = Module::num_parameters(&**model);
+        let line = format!(
+            "{} examples to learn from, {} to judge by; {} of {} parameters are trained, on {device}",
+            grouped(train as u64),
+            grouped(validation as u64),
+            grouped(trained as u64),
+            grouped(all as u64),
+        );
+        std::iter::once(line).chain(data.cuts.iter().cloned()).collect()
+    }
+
+    fn trainer(
+        &self,
+        model: Self::Model,
+        steps: u64,
+        options: TrainerConfig,
+        team: &Team,
+    ) -> Result<Trainer<Self::Model, Batch>> {
+        let options = options
+            .schedule(schedule(steps))
+            .clip_grad_norm(1.0)
+            .metric(Perplexity::new());
+        let adam = AdamConfig::adamw(self.training.lr).weight_decay(0.0);
+        let optimizer = team.optimizer(Module::parameters(&model), move |params| adam.build(params))?;
+        let loss = |model: &OnlyTrained<Lm>, (x, y): &Batch| {
+            let logits = model.forward(x)?.flatten(0, 1)?;
+            let targets = y.flatten(0, 1)?;
+            Ok(Step::new(cross_entropy(&logits, &targets)?).outputs(logits, &targets))
+        };
+        Ok(options.build_captured(model, optimizer, loss)?)
+    }
+
+    fn result(&self, last: &Row) -> String {
+        let loss = short((last.loss * 1e4).round() / 1e4);
+        format!("validation loss {loss} nats a token of the completions")
+    }
+}

@@ -1,0 +1,266 @@
+//! Language models that others trained learn from prompts and completions.
+
+use std::fs;
+use std::time::Duration;
+
+use polygrad::nn::models::{Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
+use polygrad::nn::{Module, StateDict, lora};
+use polygrad::text::Tokenizer;
+use polygrad::{Device, Tensor, manual_seed};
+
+use crate::common::Scene;
+
+/// The folders `llama` and `gpt2` with small models as the Hub has them, and `lines.jsonl`.
+fn scene() -> Scene {
+    let scene = Scene::new();
+    let device = Device::new("cpu").unwrap();
+    manual_seed(7);
+    let texts = [
+        "red is a colour and two is a number",
+        "blue is a colour and three is a number",
+    ];
+    let tokenizer = Tokenizer::train_bpe(texts, 300, &["<end>"]).unwrap();
+    let vocab_size = tokenizer.vocab_size();
+    let llama = LlamaConfig {
+        vocab_size,
+        hidden_size: 32,
+        intermediate_size: 48,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        max_position_embeddings: 64,
+        initializer_range: 0.3,
+        ..LlamaConfig::default()
+    };
+    let gpt2 = Gpt2Config {
+        vocab_size,
+        n_positions: 64,
+        n_embd: 32,
+        n_layer: 2,
+        n_head: 4,
+        ..Gpt2Config::default()
+    };
+    for name in ["llama", "gpt2"] {
+        fs::create_dir(scene.path(name)).unwrap();
+        scene.write(
+            &format!("{name}/tokenizer.json"),
+            tokenizer.to_json().unwrap().as_bytes(),
+        );
+        let (json, weights) = match name {
+            "llama" => (
+                llama.to_json().unwrap(),
+                Llama::new(&llama, &device).unwrap().state_dict().unwrap(),
+            ),
+            _ => (
+                gpt2.to_json().unwrap(),
+                Gpt2::new(&gpt2, &device).unwrap().transformer.state_dict().unwrap(),
+            ),
+        };
+        let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["model_type"] = name.into();
+        json["eos_token_id"] = tokenizer.token_to_id("<end>").into();
+        scene.write(&format!("{name}/config.json"), json.to_string().as_bytes());
+        weights.save(scene.path(name).join("model.safetensors")).unwrap();
+    }
+    scene.write("lines.jsonl", lines(40).as_bytes());
+    scene
+}
+
+fn lines(count: usize) -> String {
+    let line = |i: usize| {
+        let (thing, kind) = [
+            ("red", "colour"),
+            ("two", "number"),
+            ("blue", "colour"),
+            ("three", "number"),
+        ][i % 4];
+        format!("{{\"prompt\": \"{thing} is a\", \"completion\": \" {kind}\"}}\n")
+    };
+    (0..count).map(line).collect()
+}
+
+/// The last figure for validation that a run has said.
+fn validation_loss(out: &str) -> f64 {
+    let (_, rest) = out.rsplit_once("validation loss ").unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_adapter_is_trained_and_merged() {
+    let scene = scene();
+    let held = scene.read("llama/model.safetensors");
+    let options = "--data lines.jsonl --lr 0.02 --batch-size 8 --threads 1";
+    let line = "finetune llama --lora r=4,alpha=8,targets=q_proj,v_proj,down_proj --epochs 12 --out run";
+    let out = scene.ok(&format!("{line} {options}"));
+    assert!(out.contains("36 examples to learn from, 4 to judge by"), "{out}");
+    assert!(validation_loss(&out) < 0.5, "{out}");
+    assert!(scene.read("llama/model.safetensors") == held, "a base is never written");
+    // What is saved is what was trained: A and B, and two moments and a step of each.
+    let model = StateDict::load(scene.path("run/model.safetensors")).unwrap();
+    assert_eq!(model.len(), 12);
+    assert!(model.keys().all(|name| name.contains(".lora_")));
+    let checkpoint = polygrad::nn::Checkpoint::load(scene.path("run/checkpoint.safetensors")).unwrap();
+    assert_eq!(checkpoint.model.len(), 12);
+    assert_eq!(
+        checkpoint
+            .optimizer
+            .keys()
+            .filter(|name| name.ends_with(".exp_avg"))
+            .count(),
+        12
+    );
+
+    let written = scene.ok("generate run --temperature 0 --tokens 5 --prompt blue");
+    assert!(written.starts_with("blue"), "{written}");
+    // The adapter in its files, and in the weights.
+    scene.ok("merge run --out merged.safetensors");
+    let config = LlamaConfig::load(scene.path("llama/config.json")).unwrap();
+    let device = Device::new("cpu").unwrap();
+    let load = |path: &str| {
+        let model = Llama::new(&config, &device).unwrap();
+        model.load(scene.path(path)).unwrap();
+        model.eval();
+        model
+    };
+    let (base, merged) = (load("llama/model.safetensors"), load("merged.safetensors"));
+    let ids = Tensor::new([[3i64, 70, 250, 8]], &device).unwrap();
+    let logits = |model: &Llama| model.forward(&ids).unwrap().to_f64_vec().unwrap();
+    let own = logits(&base);
+    assert_eq!(lora::load(&base, "mine", scene.path("run/adapter")).unwrap().len(), 6);
+    let (adapted, merged) = (logits(&base), logits(&merged));
+    let far = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(far(&adapted, &merged) < 1e-4 && far(&adapted, &own) > 0.1);
+    scene.fails(
+        "merge run --out llama/other.safetensors",
+        &["would lie among the files of the base"],
+    );
+    assert!(!scene.path("llama/other.safetensors").exists());
+}
+
+#[test]
+fn all_weights_of_gpt2_are_trained_and_a_killed_run_ends_in_the_same_bytes() {
+    let scene = scene();
+    let line = "finetune gpt2 --data lines.jsonl --validation lines.jsonl --lr 0.003 --epochs 8 --threads 1";
+    for lora in ["", "--lora r=2,dropout=0.1,dora=true"] {
+        let name = if lora.is_empty() { "full" } else { "dora" };
+        let out = scene.ok(&format!("{line} {lora} --out {name}"));
+        assert!(out.contains("40 examples to learn from, 40 to judge by"), "{out}");
+        let mut early = scene.command(&format!("{line} {lora} --out killed")).spawn().unwrap();
+        while !scene.path("killed/checkpoint.safetensors").exists() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        early.kill().unwrap();
+        early.wait().unwrap();
+        scene.ok("train --resume killed");
+        scene.same("killed", name);
+        assert_eq!(scene.path("killed/adapter").exists(), !lora.is_empty());
+        fs::remove_dir_all(scene.path("killed")).unwrap();
+    }
+}
+
+#[test]
+fn long_examples_are_cut_and_said() {
+    let scene = scene();
+    let long = format!(
+        "{{\"prompt\": \"red\", \"completion\": \"{}\"}}\n",
+        "number ".repeat(90)
+    );
+    let lost = format!(
+        "{{\"prompt\": \"{}\", \"completion\": \"red\"}}\n",
+        "number ".repeat(90)
+    );
+    scene.write(
+        "long.jsonl",
+        format!("\n{}{long}{lost}{}", lines(3), lines(20)).as_bytes(),
+    );
+    let out = scene.ok("finetune llama --data long.jsonl --lora --context 16 --epochs 1 --out run --threads 1");
+    assert!(
+        out.contains("long.jsonl: lines that lost what is behind their 16 tokens: 1, from line 5 on"),
+        "{out}"
+    );
+    assert!(
+        out.contains("long.jsonl: lines left out, since their prompt alone has 16 tokens or more: 1, from line 6 on"),
+        "{out}"
+    );
+    assert!(out.contains("22 examples to learn from, 2 to judge by"), "{out}");
+}
+
+#[test]
+fn bad_input_is_named_before_anything_is_written() {
+    let scene = scene();
+    let good = lines(4);
+    for (line, words) in [
+        ("{\"prompt\": \"red\"", "EOF while parsing an object at column 16"),
+        ("{\"prompt\": \"red\"}", "missing field `completion`"),
+        ("{\"prompt\": \"red\", \"completion\": \"\"}", "the completion is empty"),
+        ("{\"prompt\": 3, \"completion\": \"red\"}", "invalid type"),
+    ] {
+        scene.write("bad.jsonl", format!("{good}{line}\n").as_bytes());
+        let text = scene.fails(
+            "finetune llama --data bad.jsonl --lora --out none",
+            &["bad.jsonl, line 5: ", words],
+        );
+        assert!(text.contains("write each line as"), "{text}");
+    }
+    scene.write("one.jsonl", lines(1).as_bytes());
+    scene.fails(
+        "finetune llama --data one.jsonl --out none",
+        &["one.jsonl has too few examples"],
+    );
+    scene.fails("finetune llama --data absent.jsonl --out none", &["absent.jsonl"]);
+    scene.fails("finetune llama --lora --out none", &["no examples are named", "--data"]);
+    scene.fails("finetune absent --data lines.jsonl --out none", &["absent"]);
+    scene.fails(
+        "finetune llama --data lines.jsonl --lora targets=query --out none",
+        &["query is the name of no layer that can have an adapter"],
+    );
+    scene.fails(
+        "finetune llama --data lines.jsonl --context 65 --out none",
+        &["more than the 64 tokens of the model"],
+    );
+    fs::create_dir(scene.path("bert")).unwrap();
+    scene.write("bert/config.json", br#"{"model_type": "bert"}"#);
+    scene.fails(
+        "finetune bert --data lines.jsonl --out none",
+        &["config.json: a model of the kind \"bert\""],
+    );
+    // A tokenizer of another model.
+    let config = String::from_utf8(scene.read("llama/config.json")).unwrap();
+    fs::create_dir(scene.path("small")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["vocab_size"] = 200.into();
+    scene.write("small/config.json", config.to_string().as_bytes());
+    scene.write("small/model.safetensors", &scene.read("llama/model.safetensors"));
+    scene.write("small/tokenizer.json", &scene.read("llama/tokenizer.json"));
+    scene.fails(
+        "finetune small --data lines.jsonl --out none",
+        &["tokenizer.json makes token", "the model has 200 tokens"],
+    );
+    assert!(!scene.path("none").exists());
+
+    // A base or data that became others.
+    scene.ok("finetune llama --data lines.jsonl --lora --epochs 1 --out run --threads 1");
+    scene.fails(
+        "train --resume run --lora r=3",
+        &["--lora is r=8,alpha=8,dropout=0", "not r=3"],
+    );
+    let weights = scene.read("llama/model.safetensors");
+    let mut other = weights.clone();
+    *other.last_mut().unwrap() ^= 1;
+    scene.write("llama/model.safetensors", &other);
+    for line in [
+        "train --resume run --epochs 2",
+        "merge run --out merged.safetensors",
+        "generate run",
+    ] {
+        scene.fails(line, &["llama is not the model that", "began with"]);
+    }
+    scene.write("llama/model.safetensors", &weights);
+    scene.write("lines.jsonl", lines(41).as_bytes());
+    scene.fails(
+        "train --resume run --epochs 2",
+        &["lines.jsonl are not the examples that run began with"],
+    );
+    scene.fails("eval run", &["is a run of finetune"]);
+    scene.fails("export run --onnx x.onnx", &["is a run of finetune"]);
+}

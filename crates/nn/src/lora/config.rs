@@ -1,0 +1,75 @@
+//! Options of adapters, and which layers they name.
+
+use polygrad_tensor::{Error, Result};
+
+use crate::module::Names;
+use crate::options::options;
+
+options! {
+    /// Options of an adapter, which [`attach`](super::attach) puts into the layers that they name.
+    ///
+    /// ```
+    /// # use polygrad_nn::lora::LoraConfig;
+    /// let config = LoraConfig::new(8).alpha(16.0).targets(["q_proj", "v_proj"]).dora(true);
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct LoraConfig {
+        /// Factors of this rank.
+        pub fn new(rank: usize);
+        /// The change of a weight is `alpha / rank · B A`.
+        alpha: f64 = 8.0;
+        /// The probability with which an element of the input of `A` is left out in training; embeddings have none.
+        dropout: f64 = 0.0;
+        /// The layers: names such as `q_proj` or `layers.0.q_proj`, each of which stands for the layers whose path it
+        /// is, or ends with behind a dot; `*` stands for any characters. Default: every linear layer.
+        targets: Vec<String> = Vec::new(), from |targets: impl IntoIterator<Item = impl Into<String>>| {
+            targets.into_iter().map(Into::into).collect()
+        };
+        /// Layers that are left out all the same. Default: none.
+        exclude: Vec<String> = Vec::new(), from |exclude: impl IntoIterator<Item = impl Into<String>>| {
+            exclude.into_iter().map(Into::into).collect()
+        };
+        /// Whether the change is `alpha / √rank · B A`, so that a higher rank learns as fast.
+        rank_stabilized: bool = false;
+        /// Whether the norms of the changed weight are learnt apart from its directions.
+        dora: bool = false;
+        /// Where the base is, for PEFT's files, which name it. Default: they do not.
+        base: Option<String> = None, from |base: impl Into<String>| Some(base.into());
+    }
+}
+
+impl LoraConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        let fail = |what: String| Err(Error::invalid(what).with_op("lora"));
+        if self.rank == 0 {
+            return fail("an adapter of rank 0 changes nothing: the rank is at least 1".to_owned());
+        }
+        if !self.alpha.is_finite() {
+            return fail(format!("alpha = {:?} is no number", self.alpha));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return fail(format!("dropout = {:?} is outside 0.0..1.0", self.dropout));
+        }
+        Ok(())
+    }
+
+    /// Which of the layers, each a path and whether it is linear, are to have the adapter.
+    ///
+    /// # Errors
+    /// When a name fits none of them.
+    pub(super) fn chosen(&self, layers: &[(&str, bool)]) -> Result<Vec<bool>> {
+        let paths = || layers.iter().map(|(path, _)| *path);
+        let (targets, exclude) = (Names::new(&self.targets), Names::new(&self.exclude));
+        for names in [&targets, &exclude] {
+            names.all_fit(paths, "layer that can have an adapter")?;
+        }
+        let wanted = |&(path, linear): &(&str, bool)| match self.targets.is_empty() {
+            true => linear,
+            false => targets.fit(path),
+        };
+        Ok(layers
+            .iter()
+            .map(|layer| wanted(layer) && !exclude.fit(layer.0))
+            .collect())
+    }
+}

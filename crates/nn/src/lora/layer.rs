@@ -1,0 +1,162 @@
+//! What an adapter has to know about the layer that it adds to.
+
+use polygrad_tensor::{Backend, ConvParams, Error, Result, Tensor, inference};
+
+use crate::Param;
+
+/// A layer that can have adapters: how it computes, and its own parameters.
+pub(crate) struct Layer<'a, B: Backend> {
+    pub(crate) kind: Kind,
+    pub(crate) weight: &'a Param<B>,
+    pub(crate) bias: Option<&'a Param<B>>,
+}
+
+/// How a layer uses its weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// `x Wᵀ`, with a weight `[out, in]`.
+    Linear,
+    /// `x W`, with a weight `[in, out]`.
+    Transposed,
+    /// Rows of a weight `[count, dim]`.
+    Embedding { padding_idx: Option<usize> },
+    /// A convolution with a weight `[out, in / groups, kernel…]`, of an input that is padded already where that is not
+    /// by zeros on both sides.
+    Conv { params: ConvParams, zeros: bool },
+}
+
+/// The shapes of the two factors, and of DoRA's magnitudes.
+pub(super) struct Shapes {
+    pub(super) a: Vec<usize>,
+    pub(super) b: Vec<usize>,
+    pub(super) magnitude: Vec<usize>,
+}
+
+impl<B: Backend> Layer<'_, B> {
+    /// Those of an adapter of some rank, as PEFT stores them.
+    ///
+    /// # Errors
+    /// When a layer of this kind cannot have such an adapter.
+    pub(super) fn shapes(&self, rank: usize, dora: bool) -> Result<Shapes> {
+        let shape = self.weight.shape();
+        let dims = shape.dims();
+        let (a, b, magnitude) = match self.kind {
+            Kind::Linear => (vec![rank, dims[1]], vec![dims[0], rank], vec![dims[0]]),
+            Kind::Transposed => (vec![rank, dims[0]], vec![dims[1], rank], vec![dims[1]]),
+            Kind::Embedding { .. } => (vec![rank, dims[0]], vec![dims[1], rank], vec![dims[1]]),
+            Kind::Conv { params, zeros } => {
+                check_conv(&params, zeros, rank, dora)?;
+                let mut a = vec![rank, dims[1] * params.groups];
+                a.extend(&dims[2..]);
+                let ones = |first: [usize; 2]| first.into_iter().chain(dims[2..].iter().map(|_| 1)).collect();
+                (a, ones([dims[0], rank / params.groups]), ones([1, dims[0]]))
+            }
+        };
+        Ok(Shapes { a, b, magnitude })
+    }
+
+    /// `B A x`.
+    pub(super) fn low_rank(&self, x: &Tensor<B>, a: &Tensor<B>, b: &Tensor<B>, scale: f64) -> Result<Tensor<B>> {
+        let scaled = |x: Tensor<B>| if scale == 1.0 { Ok(x) } else { &x * scale };
+        match self.kind {
+            Kind::Linear | Kind::Transposed => scaled(x.linear(a, None)?)?.linear(b, None),
+            Kind::Embedding { padding_idx } => scaled(x.embedding(&a.t()?, padding_idx)?)?.linear(b, None),
+            Kind::Conv { params, .. } => {
+                let one = ConvParams {
+                    groups: params.groups,
+                    ..ConvParams::default()
+                };
+                scaled(x.conv(a, None, &ConvParams { groups: 1, ..params })?)?.conv(b, None, &one)
+            }
+        }
+    }
+
+    /// The layer's output without its bias.
+    pub(super) fn product(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let weight = self.weight.tensor();
+        match &self.kind {
+            Kind::Linear => inference::linear(x, &weight, None, None),
+            Kind::Transposed => x.linear(&weight.t()?, None),
+            Kind::Embedding { padding_idx } => x.embedding(&weight, *padding_idx),
+            Kind::Conv { params, .. } => x.conv(&weight, None, params),
+        }
+    }
+
+    /// The bias as it is added to an output.
+    pub(super) fn bias(&self) -> Result<Option<Tensor<B>>> {
+        let Some(bias) = self.bias.map(Param::tensor) else {
+            return Ok(None);
+        };
+        match self.kind {
+            Kind::Conv { .. } => bias.reshape(self.channels()).map(Some),
+            _ => Ok(Some(bias)),
+        }
+    }
+
+    /// `B A`, in the shape of the weight.
+    pub(super) fn delta(&self, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+        match self.kind {
+            Kind::Linear => b.matmul(a),
+            Kind::Transposed | Kind::Embedding { .. } => b.matmul(a)?.t(),
+            Kind::Conv { .. } => {
+                let flat = b.flatten(1, -1)?.matmul(&a.flatten(1, -1)?)?;
+                flat.reshape(self.weight.shape().dims())
+            }
+        }
+    }
+
+    /// The Euclidean norm of what makes each of the outputs, of a weight of this layer, in the shape of DoRA's
+    /// magnitudes.
+    pub(super) fn norms(&self, weight: &Tensor<B>) -> Result<Tensor<B>> {
+        let squares = weight.square()?;
+        match self.kind {
+            Kind::Linear => squares.sum(1)?.sqrt(),
+            Kind::Transposed | Kind::Embedding { .. } => squares.sum(0)?.sqrt(),
+            Kind::Conv { .. } => squares.flatten(1, -1)?.sum(1)?.sqrt()?.reshape(self.channels()),
+        }
+    }
+
+    /// Factors of the outputs, in the shape of DoRA's magnitudes, as factors of the weight.
+    pub(super) fn factors(&self, factors: &Tensor<B>) -> Result<Tensor<B>> {
+        match self.kind {
+            Kind::Linear => factors.unsqueeze(1),
+            Kind::Transposed | Kind::Embedding { .. } => Ok(factors.clone()),
+            Kind::Conv { .. } => factors.transpose(0, 1),
+        }
+    }
+
+    /// Whether the weight that an adapter makes is the layer's and a change of it.
+    pub(super) fn can_merge(&self) -> bool {
+        !matches!(self.kind, Kind::Conv { params, .. } if params.groups > 1)
+    }
+
+    /// `[1, out, 1…]` of a convolution's weight.
+    fn channels(&self) -> Vec<usize> {
+        let shape = self.weight.shape();
+        let one = |axis: usize| if axis == 1 { shape[0] } else { 1 };
+        (0..shape.rank()).map(one).collect()
+    }
+}
+
+fn check_conv(params: &ConvParams, zeros: bool, rank: usize, dora: bool) -> Result<()> {
+    let groups = params.groups;
+    if !rank.is_multiple_of(groups) {
+        return Err(Error::invalid(format!(
+            "rank {rank} is no multiple of the convolution's {groups} groups"
+        ))
+        .with_hint("take a rank that is, or leave this layer out"));
+    }
+    if dora && groups > 1 {
+        return Err(
+            Error::unsupported(format!("DoRA on a convolution with {groups} groups"))
+                .with_hint("leave this layer out, or attach LoRA without DoRA"),
+        );
+    }
+    if !zeros || params.dilation != [1; 3] {
+        return Err(
+            Error::unsupported("LoRA on a convolution with dilation, or a padding that is not of zeros")
+                .with_hint("leave this layer out: PEFT's factors have neither, so its results would be others"),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Adapters as a part of the weights.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use polygrad_tensor::{Backend, Error, Result, Tensor};
+
+use super::adapter::Adapter;
+use super::layer::Layer;
+use super::{AdapterSlot, check_unmerged, slots};
+use crate::{Item, Param, Visit, Visitor};
+
+/// Puts the active adapters into the weights of their layers, so that the model is as fast as without them.
+/// [`unmerge`] puts back the layers' own weights, which stay in memory until then, bit for bit.
+///
+/// # Errors
+/// When adapters are merged already; when a weight is shared with another layer, whose results would change, too; when
+/// a layer is a convolution of groups; and when memory runs out. The model is as it was then.
+pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
+    check_unmerged(model)?;
+    let (mut places, mut visits) = (HashMap::<usize, Vec<String>>::new(), HashMap::<usize, usize>::new());
+    Visitor::walk(model, |path, item: Item<'_, B>| match item {
+        Item::Param(param) => places.entry(param.id()).or_default().push(path.to_owned()),
+        Item::Adapters(place) => *visits.entry(place.slot.id()).or_default() += 1,
+        _ => {}
+    });
+    let (mut merged, mut outcome) = (HashMap::new(), Ok(()));
+    Visitor::walk(model, |path, item: Item<'_, B>| {
+        if let Item::Adapters(place) = item
+            && outcome.is_ok()
+            && let Some(active) = place.slot.active()
+        {
+            // One layer that stands at several places has its weight at as many.
+            let shared = &places[&place.layer.weight.id()];
+            let alone = shared.len() == visits[&place.slot.id()];
+            match check(&place.layer, alone, shared).and_then(|()| of(&place.layer, &active)) {
+                Ok(new) => drop(merged.insert(place.slot.id(), Merged::new(place.slot, place.layer.weight, new))),
+                Err(error) => outcome = Err(error.with_op("merge").in_module(path)),
+            }
+        }
+    });
+    outcome?;
+    for Merged { slot, weight, new } in merged.into_values() {
+        let own = weight.value();
+        weight.set(&new)?;
+        slot.change(|state| state.unmerged = Some(own));
+    }
+    Ok(())
+}
+
+/// Takes merged adapters out of the weights again; without any, changes nothing.
+///
+/// # Errors
+/// When a device fails.
+pub fn unmerge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
+    let mut outcome = Ok(());
+    Visitor::walk(model, |path, item: Item<'_, B>| {
+        if let Item::Adapters(place) = item
+            && outcome.is_ok()
+        {
+            let own = place.slot.read().unmerged.clone();
+            outcome = own
+                .map_or(Ok(()), |own| restore(place.layer.weight, &own))
+                .map_err(|e| e.in_module(path));
+            if outcome.is_ok() {
+                place.slot.change(|state| state.unmerged = None);
+            }
+        }
+    });
+    outcome
+}
+
+fn restore<B: Backend>(weight: &Param<B>, own: &Tensor<B>) -> Result<()> {
+    weight.set(&own.to_device(&weight.device())?.to_dtype(weight.dtype())?)
+}
+
+/// Puts the active adapters into the weights for good, and takes all adapters out of the model, which is an ordinary
+/// one afterwards; what was frozen stays so.
+///
+/// # Errors
+/// As [`merge`], except that adapters may be merged already.
+pub fn merge_and_unload<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
+    if check_unmerged(model).is_ok() {
+        merge(model)?;
+    }
+    for (_, slot) in slots(model) {
+        slot.change(|state| {
+            state.adapters.clear();
+            state.active = [].into();
+            state.unmerged = None;
+        });
+    }
+    Ok(())
+}
+
+/// A weight that is to take the place of a layer's own.
+struct Merged<B: Backend> {
+    slot: AdapterSlot<B>,
+    weight: Param<B>,
+    new: Tensor<B>,
+}
+
+impl<B: Backend> Merged<B> {
+    fn new(slot: &AdapterSlot<B>, weight: &Param<B>, new: Tensor<B>) -> Self {
+        Self {
+            slot: slot.handle(),
+            weight: weight.clone(),
+            new,
+        }
+    }
+}
+
+fn check<B: Backend>(layer: &Layer<'_, B>, alone: bool, places: &[String]) -> Result<()> {
+    if !layer.can_merge() {
+        return Err(
+            Error::unsupported("the adapter of a convolution of groups cannot be merged")
+                .with_hint("leave the adapter attached"),
+        );
+    }
+    if !alone {
+        let text = format!(
+            "{} are one weight, and the adapter is for one of these layers",
+            places.join(" and ")
+        );
+        return Err(Error::unsupported(text).with_hint("leave the adapter attached, or untie the weights"));
+    }
+    Ok(())
+}
+
+/// The weight of a layer with adapters in it.
+fn of<B: Backend>(layer: &Layer<'_, B>, active: &[Arc<Adapter<B>>]) -> Result<Tensor<B>> {
+    let own = layer.weight.value();
+    let merged = active
+        .iter()
+        .try_fold(own.clone(), |weight, adapter| adapter.merged(layer, &weight))?;
+    merged.to_dtype(own.dtype())
+}

@@ -1,0 +1,141 @@
+//! The place in a layer where its adapters are.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use polygrad_tensor::{AnyBackend, Backend, Tensor};
+
+use super::adapter::Adapter;
+use super::layer::Layer;
+use crate::{Item, Param, Visitor};
+
+/// The adapters of one layer: none, until [`attach`](super::attach) puts one here. A layer without adapters asks one
+/// flag in its forward.
+pub struct AdapterSlot<B: Backend = AnyBackend>(Arc<Inner<B>>);
+
+struct Inner<B: Backend> {
+    /// Whether the state holds anything, so that a layer without adapters takes no lock.
+    used: AtomicBool,
+    state: RwLock<State<B>>,
+}
+
+/// What a layer has besides its own parameters.
+pub(super) struct State<B: Backend> {
+    /// In the order in which they were attached.
+    pub(super) adapters: Vec<Arc<Adapter<B>>>,
+    /// Those that add to the output.
+    pub(super) active: Arc<[Arc<Adapter<B>>]>,
+    /// The layer's own weight while another one, with the active adapters in it, is in its place.
+    pub(super) unmerged: Option<Tensor<B>>,
+}
+
+/// A layer that can have adapters, as a visitor meets it.
+pub struct Adaptable<'a, B: Backend> {
+    pub(super) slot: &'a AdapterSlot<B>,
+    pub(super) layer: Layer<'a, B>,
+}
+
+impl<B: Backend> AdapterSlot<B> {
+    /// The adapters that add to the layer's output now, if there are any.
+    #[inline]
+    pub(crate) fn active(&self) -> Option<Arc<[Arc<Adapter<B>>]>> {
+        match self.0.used.load(Ordering::Acquire) {
+            false => None,
+            true => self.active_now(),
+        }
+    }
+
+    #[cold]
+    fn active_now(&self) -> Option<Arc<[Arc<Adapter<B>>]>> {
+        let state = self.read();
+        (state.unmerged.is_none() && !state.active.is_empty()).then(|| Arc::clone(&state.active))
+    }
+
+    /// A second handle to the same place.
+    pub(crate) fn handle(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// The same for all handles to one place.
+    pub(super) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, State<B>> {
+        self.0.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is here.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<B>) -> R) -> R {
+        let mut state: RwLockWriteGuard<'_, State<B>> = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        self.0.used.store(!state.adapters.is_empty(), Ordering::Release);
+        result
+    }
+
+    /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes.
+    pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
+        for adapter in self.active().iter().flat_map(|active| active.iter()) {
+            Arc::as_ptr(adapter).addr().hash(hasher);
+        }
+    }
+
+    /// Shows a layer's slot, and the parameters of the adapters in it, under the names that PEFT gives them.
+    pub(crate) fn visit(&self, layer: Layer<'_, B>, visitor: &mut Visitor<'_, B>) {
+        visitor.item(Item::Adapters(Adaptable { slot: self, layer }));
+        if !self.0.used.load(Ordering::Acquire) {
+            return;
+        }
+        // Not under the lock, so that a visitor may change what is here.
+        let adapters = self.read().adapters.clone();
+        for adapter in &adapters {
+            adapter.visit(visitor);
+        }
+    }
+}
+
+impl<B: Backend> Default for AdapterSlot<B> {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            used: AtomicBool::new(false),
+            state: RwLock::new(State {
+                adapters: Vec::new(),
+                active: Arc::new([]),
+                unmerged: None,
+            }),
+        }))
+    }
+}
+
+impl<B: Backend> Adaptable<'_, B> {
+    /// The slot, for those who look at it later.
+    pub(crate) fn handle(&self) -> AdapterSlot<B> {
+        self.slot.handle()
+    }
+
+    /// [`AdapterSlot::hash_active`].
+    pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
+        self.slot.hash_active(hasher);
+    }
+
+    /// The weight of the layer, which an adapter adds to.
+    pub fn weight(&self) -> &Param<B> {
+        self.layer.weight
+    }
+}
+
+impl<B: Backend> fmt::Debug for AdapterSlot<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.read().adapters.iter().map(|adapter| adapter.name()))
+            .finish()
+    }
+}
+
+impl<B: Backend> fmt::Debug for Adaptable<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slot.fmt(f)
+    }
+}
