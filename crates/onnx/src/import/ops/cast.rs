@@ -212,6 +212,7 @@ fn as_bytes(c: &Call<'_>, x: &Tensor, element: ElementType) -> Result<Option<Val
 
 pub(super) fn dequantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
+    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     if c.element(0)? == ElementType::U8
         && c.element_attribute("output_dtype")?.is_none()
         && is_plain(c, ElementType::U8)?
@@ -219,7 +220,6 @@ pub(super) fn dequantize(c: &Call<'_>) -> Results {
         let zero = whole::zero_byte(c, 2, ElementType::U8)?;
         return one(inference::dequantize_u8(&x, &c.x(1)?.reshape([1])?, &zero)?);
     }
-    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let dtype = match c.element_attribute("output_dtype")? {
         Some(element) => element.dtype()?,
         None => scale.dtype(),
