@@ -128,6 +128,12 @@ fn qlinear_matmul(c: &Call<'_>) -> Results {
 
 /// Rounds, moves by the zero point and cuts off to a type's range.
 pub(crate) fn requantized(y: &Tensor, zero: &Tensor, element: ElementType) -> Result<Value> {
+    let eight = matches!(element, ElementType::U8 | ElementType::I8);
+    if eight && y.dtype() == DType::F32 && zero.numel() == 1 && !y.is_tracked() {
+        let one = Tensor::full([1], 1.0, (&y.device(), DType::F32))?;
+        let zero = whole::bytes(&zero.reshape([1])?, element)?.to_dtype(DType::U8)?;
+        return whole::numbers(inference::quantize_u8(y, &one, &zero)?, element);
+    }
     let (low, high) = element
         .range()
         .ok_or_else(|| malformed(format!("a zero point of {element}")))?;

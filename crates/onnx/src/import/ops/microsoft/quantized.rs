@@ -3,16 +3,17 @@
 //! ONNX Runtime computes them in f32 and rounds to even, or takes them from a table that it makes so; so do these.
 
 use polygrad_core::{Activation, DType, Error, Result};
-use polygrad_tensor::Tensor;
+use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::{channels_first, channels_last, ms, on, single};
-use crate::graph::malformed;
+use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, List, Results};
 use crate::import::ops::conv::{qlinear_conv, spatial};
 use crate::import::ops::matmul::requantized;
 use crate::import::ops::pool::{average_pool, max_pool};
 use crate::import::ops::row::rows;
+use crate::import::ops::whole;
 use crate::import::value::Value;
 
 rows! {
@@ -60,7 +61,17 @@ pub(super) fn centered(c: &Call<'_>, i: usize, zero: usize) -> Result<Tensor> {
 
 /// The real numbers that operand `i` stands for.
 fn real(c: &Call<'_>, i: usize, scale: usize, zero: usize) -> Result<Tensor> {
-    centered(c, i, zero)? * scale_of(c, scale)?
+    scaled(c, i, zero, scale_of(c, scale)?)
+}
+
+/// Operand `i` minus its zero point, by a factor.
+fn scaled(c: &Call<'_>, i: usize, zero: usize, factor: Tensor) -> Result<Tensor> {
+    let plain = !c.has(zero) || (c.element(zero)? == ElementType::U8 && c.shape(zero)?.numel() == 1);
+    if plain && c.element(i)? == ElementType::U8 && !factor.is_tracked() {
+        let zero = whole::zero_byte(c, zero, ElementType::U8)?;
+        return inference::dequantize_u8(&c.x(i)?, &factor.reshape([1])?, &zero);
+    }
+    centered(c, i, zero)? * factor
 }
 
 fn scale_of(c: &Call<'_>, i: usize) -> Result<Tensor> {
@@ -87,7 +98,7 @@ fn fits(c: &Call<'_>, a: usize, b: usize) -> Result<()> {
 fn add(c: &Call<'_>) -> Results {
     fits(c, 0, 3)?;
     let scale = scale_of(c, 6)?;
-    let part = |i: usize| centered(c, i, i + 2)? * (scale_of(c, i + 1)? / &scale)?;
+    let part = |i: usize| scaled(c, i, i + 2, (scale_of(c, i + 1)? / &scale)?);
     rounded(c, &(part(0)? + part(3)?)?, 7, 0)
 }
 
