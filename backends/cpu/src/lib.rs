@@ -9,6 +9,7 @@ mod device;
 mod driver;
 mod fused;
 mod gemm;
+mod limits;
 mod loops;
 mod math;
 mod ops;
@@ -20,6 +21,7 @@ mod view;
 pub use device::{Cpu, CpuDevice, Kernels, entry};
 #[cfg(feature = "driver")]
 pub use driver::CpuDriver;
+pub use limits::Limits;
 pub use pool::{ThreadPool, available_threads};
 pub use simd::Level;
 pub use tensor::CpuTensor;

@@ -2,6 +2,7 @@
 
 mod chart;
 mod contestant;
+mod limits;
 mod memory;
 mod native;
 mod peer;
@@ -23,6 +24,7 @@ use polygrad_console::progress::say;
 
 use crate::args::Bench;
 use contestant::Contestant;
+use limits::Limits;
 use native::{Mode, Native};
 use peer::Peer;
 use report::Report;
@@ -80,6 +82,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
     let plot = args.plot.as_deref().map(AtomicFile::create).transpose()?;
     let mut report = Report::new(&device, threads, args.seconds);
+    report.limits = Limits::of(&device)?;
     say(&table::head(&report));
     for chosen in chosen {
         match chosen {
@@ -91,7 +94,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
                 contestants.extend(others.iter_mut().map(|other| other as &mut dyn Contestant));
                 contestants.extend(peers.iter_mut().map(|peer| peer as &mut dyn Contestant));
                 let outcomes = rounds::measure(&case.name(), &mut contestants, Pace::new(threads), args.seconds);
-                say(&table::times(&case, &outcomes));
+                say(&table::times(&case, &outcomes, report.limits.as_ref()));
                 report.add_times(case, outcomes);
             }
             Chosen::Memory(case) => {

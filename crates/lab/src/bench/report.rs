@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use polygrad_workloads::{Amount, Case};
 use serde_json::{Value, json};
 
+use super::limits::Limits;
 use super::memory::Peak;
 use super::rounds::Outcome;
 
@@ -16,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) machine: String,
     pub(crate) date: String,
+    /// What the processor gives, if that was measured.
+    pub(crate) limits: Option<Limits>,
     cases: Vec<Value>,
     memory: Vec<Value>,
     ratios: Vec<Ratios>,
@@ -32,6 +35,7 @@ impl Report {
             seconds,
             machine: machine(),
             date: today(),
+            limits: None,
             cases: Vec::new(),
             memory: Vec::new(),
             ratios: Vec::new(),
@@ -72,6 +76,7 @@ impl Report {
             "seconds": self.seconds,
             "machine": self.machine,
             "date": self.date,
+            "limits": self.limits.map(Limits::to_json),
             "cases": self.cases,
             "memory": self.memory,
         })

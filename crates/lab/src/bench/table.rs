@@ -2,6 +2,7 @@
 
 use polygrad_workloads::Case;
 
+use super::limits::Limits;
 use super::memory::Peak;
 use super::report::{Report, throughput};
 use super::rounds::Outcome;
@@ -11,14 +12,16 @@ pub(crate) fn head(report: &Report) -> String {
     let columns = ["median", "fastest", "spread"]
         .map(|name| format!("{name:>10}"))
         .concat();
+    let limits = report.limits.map(|limits| limits.line() + "\n").unwrap_or_default();
     format!(
-        "{} on {}, {}\n{:<28}{columns}  throughput; loss of the fifth step",
+        "{} on {}, {}\n{limits}{:<28}{columns}  throughput; loss of the fifth step",
         report.device, report.machine, report.date, "case"
     )
 }
 
-/// A line for each contestant; those after the first say how many times as long as the first they took.
-pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
+/// A line for each contestant; the first says which share of the limits it reaches, the others how many times as long as
+/// the first they took.
+pub(crate) fn times(case: &Case, outcomes: &[Outcome], limits: Option<&Limits>) -> String {
     let native = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let row = |(i, outcome): (usize, &Outcome)| {
         let name = match i {
@@ -40,6 +43,12 @@ pub(crate) fn times(case: &Case, outcomes: &[Outcome]) -> String {
             100.0 * figures.spread(),
             units.join(", ")
         );
+        if let Some(share) = limits
+            .filter(|_| i == 0)
+            .and_then(|limits| limits.share(case, figures.median))
+        {
+            line += &format!(" ({share:.2} of the limit)");
+        }
         if let Some(loss) = figures.loss {
             line += &format!("; loss {loss:.6}");
         }
@@ -120,7 +129,7 @@ mod tests {
             failed,
         ];
         assert_eq!(
-            times(&case, &outcomes),
+            times(&case, &outcomes, None),
             "\
 gemm 64x64x64                  10.0 µs    9.0 µs     4.0 %  52.4 GFLOP/s
   torch 2.13.0                 15.0 µs   13.5 µs     4.0 %  35.0 GFLOP/s; loss 0.500000; 1.50 times ours

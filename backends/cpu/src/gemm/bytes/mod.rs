@@ -14,6 +14,7 @@
 
 mod dot;
 mod few;
+mod most;
 mod pack;
 mod tile;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use polygrad_core::Result;
 
 pub(crate) use self::dot::Way;
+pub(crate) use self::most::multiplied;
 use self::pack::{Bytes, PackPanels, PackTile, row_sum};
 use self::tile::{Rows, Terms};
 use super::{Dims, Mat};
