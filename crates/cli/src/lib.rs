@@ -72,10 +72,10 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `finetune`, `merge`, `eval`, `play`, `predict`, `run`, `show`, `export`, `quantize`,
-/// `convert`, `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`, `bench`, `profile`,
-/// `plan` or `returns`) with the backends in [`Registry::global`](polygrad::backend::Registry::global), and writes to
-/// standard output and standard error.
+/// Does what this process's arguments say (`train`, `finetune`, `merge`, `eval`, `play`, `predict`, `run`, `show`,
+/// `export`, `quantize`, `convert`, `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`,
+/// `bench`, `profile`, `plan` or `returns`) with the backends in
+/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after
 /// Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. Standard output that cannot be written is an error; that its reader

@@ -200,7 +200,7 @@ impl Base {
         Ok(model)
     }
 
-    /// What tells the weights from those of another model: a digest of all files with values.
+    /// What tells the model from another one: a digest of the files with values, its settings and its tokenizer.
     ///
     /// # Errors
     /// Files that cannot be read.
@@ -210,17 +210,22 @@ impl Base {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
             .collect();
-        files.push(self.folder.join("config.json"));
+        files.extend(["config.json", "tokenizer.json"].map(|name| self.folder.join(name)));
         files.sort();
         digest(&files)
     }
 
     /// Whether a file would lie among those of the base.
     pub(super) fn holds(&self, path: &Path) -> bool {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new(".")).canonicalize();
-        parent.is_ok_and(|parent| parent == self.folder)
+        is_in(path, &self.folder)
     }
+}
+
+/// Whether a file would lie in a folder.
+pub(super) fn is_in(path: &Path, folder: &Path) -> bool {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize();
+    parent.is_ok_and(|parent| folder.canonicalize().is_ok_and(|folder| parent == folder))
 }
 
 /// A digest of the contents of files.
@@ -232,12 +237,18 @@ pub(super) fn digest(files: &[PathBuf]) -> Result<String> {
     let mut part = vec![0; 1 << 20];
     for path in files {
         let mut file = open_file(path)?.0;
+        let mut count = 0u64;
         loop {
             match file.read(&mut part).map_err(|e| Failure::io("read", path, &e))? {
                 0 => break,
-                length => hash.update(&part[..length]),
+                length => {
+                    hash.update(&part[..length]);
+                    count += length as u64;
+                }
             }
         }
+        // So that what moves from one file to the next is seen.
+        hash.update(count.to_le_bytes());
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

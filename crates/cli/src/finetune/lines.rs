@@ -1,6 +1,6 @@
 //! Examples in lines of JSON, as tokens.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,14 +65,16 @@ impl Lines {
         let mut train = read(data)?;
         let validation = match &settings.validation {
             Some(path) => read(path)?,
-            None => train.split_off(train.len() - (train.len() / 10).max(1)),
+            None => train.split_off(train.len().saturating_sub((train.len() / 10).max(1))),
         };
         if train.is_empty() || validation.is_empty() {
-            return Err(Failure::new(format!(
-                "{} has too few examples to learn from and to judge by",
-                data.shown()
-            ))
-            .fix("give at least two lines with a completion, or more of them with --validation"));
+            let mut said = format!("{} has too few examples to learn from and to judge by", data.shown());
+            for cut in cuts {
+                said += &format!("; {cut}");
+            }
+            return Err(
+                Failure::new(said).fix("give at least two lines with a completion, or more of them with --validation")
+            );
         }
         let width = train
             .iter()
@@ -176,20 +178,26 @@ fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>
         cut: (0, 0),
         lost: (0, 0),
     };
-    let file = BufReader::new(open_file(path)?.0);
-    for (line, text) in (1..).zip(file.lines()) {
+    let mut file = BufReader::new(open_file(path)?.0);
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let read = file.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut bytes);
+        if read.map_err(|e| Failure::io("read", path, &e))? == 0 {
+            break;
+        }
         let bad = |what: &str| {
             Failure::new(format!("{}, line {line}: {what}", path.shown()))
                 .fix(r#"write each line as {"prompt": "…", "completion": "…"}"#)
         };
-        let text = text.map_err(|e| bad(&e.to_string()))?;
+        if bytes.len() > LONGEST {
+            return Err(bad("it is too long"));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
         if text.trim().is_empty() {
             continue;
         }
-        if text.len() > LONGEST {
-            return Err(bad("it is too long"));
-        }
-        let Line { prompt, completion } = serde_json::from_str(&text)
+        let Line { prompt, completion } = serde_json::from_str(text)
             // It counts the lines of this text alone.
             .map_err(|e| bad(&e.to_string().replace(" at line 1 column ", " at column ")))?;
         if completion.is_empty() {

@@ -6,6 +6,7 @@ use clap::Args;
 use polygrad::nn::{Module, lora};
 
 use super::Settings;
+use super::base::is_in;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::say;
@@ -27,6 +28,12 @@ pub(crate) struct Merge {
 /// A run that is missing, damaged or of something else; a base that has gone or has changed; a place among the files of
 /// the base; weights that cannot be merged; those of the device and the disk.
 pub(crate) fn command(args: &Merge) -> Result<Outcome> {
+    if is_in(&args.out, &args.run) {
+        return Err(
+            Failure::new(format!("{} would lie among the files of the run", args.out.shown()))
+                .fix("choose another folder"),
+        );
+    }
     let Trained { config, model, .. } = trained::load::<Settings>(&args.run, None, None)?;
     if Settings::base(&config)?.holds(&args.out) {
         return Err(

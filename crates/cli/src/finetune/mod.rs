@@ -315,7 +315,9 @@ impl Batches for Settings {
     }
 
     fn result(&self, last: &Row) -> String {
-        let loss = short((last.loss * 1e4).round() / 1e4);
+        // Of all tokens alike: the mean of the losses is one of batches.
+        let loss = last.metrics.first().map_or(last.loss, |perplexity| perplexity.ln());
+        let loss = short((loss * 1e4).round() / 1e4);
         format!("validation loss {loss} nats a token of the completions")
     }
 }

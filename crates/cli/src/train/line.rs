@@ -1,9 +1,9 @@
 //! The words behind `polygrad train`: which kind of run they are about, whose options they are then read by.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Command};
+use clap::{Arg, ArgAction, Args, Command};
 use clap_lex::RawArgs;
 
 use crate::args::Every;
@@ -67,13 +67,16 @@ impl Line {
     pub(super) fn scan(&self) -> Scanned {
         let commands = Options::all();
         let takes_value = |name: &str| commands.iter().any(|options| options.takes_value(name));
+        let may_lack_one = |name: &str| commands.iter().any(|options| options.may_lack_value(name));
         let mut scanned = Scanned::default();
         let words = RawArgs::new(&self.words);
         let mut cursor = words.cursor();
         while let Some(word) = words.next(&mut cursor) {
             if let Some((name, value)) = word.to_long() {
                 let name = name.map_or_else(|name| name.to_string_lossy().into_owned(), str::to_owned);
+                let is_option = |word: &OsStr| word.as_encoded_bytes().starts_with(b"-");
                 let value = match value {
+                    None if may_lack_one(&name) && words.peek_os(&cursor).is_none_or(is_option) => None,
                     None if takes_value(&name) => words.next_os(&mut cursor),
                     value => value,
                 };
@@ -169,6 +172,12 @@ impl Options {
     fn takes_value(&self, name: &str) -> bool {
         let option = self.find(name);
         option.is_some_and(|option| matches!(option.get_action(), ArgAction::Set | ArgAction::Append))
+    }
+
+    /// Whether an option of this name may stand without its value.
+    fn may_lack_value(&self, name: &str) -> bool {
+        let count = self.find(name).and_then(Arg::get_num_args);
+        count.is_some_and(|count| count.takes_values() && count.min_values() == 0)
     }
 
     /// Whether the name of the data is followed by a path.

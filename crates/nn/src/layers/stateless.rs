@@ -13,7 +13,8 @@ macro_rules! layer_of_tensors {
     };
 }
 
-/// The same, and `Visit`, for types without parameters, buffers and mode whose own `forward` takes a tensor of any backend.
+/// The same, and `Visit`, for types without parameters, buffers and mode whose own `forward` takes a tensor of any
+/// backend.
 macro_rules! stateless {
     ($($name:ident $(<$d:ident>)?),* $(,)?) => {$(
         impl<$(const $d: usize,)? B: ::polygrad_tensor::Backend> $crate::Visit<B> for $name $(<$d>)? {

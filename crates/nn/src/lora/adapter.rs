@@ -1,8 +1,9 @@
 //! One adapter of one layer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use polygrad_tensor::{Backend, HostTensor, Result, Tensor, no_grad};
+use polygrad_tensor::{Backend, Error, HostTensor, Result, Tensor, no_grad};
 
 use super::config::LoraConfig;
 use super::layer::{Kind, Layer, Shapes};
@@ -16,6 +17,8 @@ use crate::{Dropout, Init, Param, Visitor};
 /// stabilization scaling factor for fine-tuning with LoRA" (2023); Liu et al., "DoRA: weight-decomposed low-rank
 /// adaptation" (2024).
 pub(crate) struct Adapter<B: Backend> {
+    /// No other adapter of the process has it.
+    id: u64,
     name: Arc<str>,
     config: Arc<LoraConfig>,
     kind: Kind,
@@ -44,6 +47,10 @@ impl<B: Backend> Adapter<B> {
         let mut adapter = Self::with(name, config, layer, (rank, alpha), parts)?;
         if adapter.config.dora {
             let norms = adapter.norms(layer, &layer.weight.value())?;
+            if norms.numel() > 0 && norms.reshape([norms.numel()])?.amin([0])?.item()? == 0.0 {
+                return Err(Error::unsupported("DoRA on a weight with an output that is all zeros")
+                    .with_hint("leave this layer out, or attach LoRA without DoRA"));
+            }
             adapter.magnitude = Some(Param::new(norms)?);
         }
         Ok(adapter)
@@ -77,7 +84,9 @@ impl<B: Backend> Adapter<B> {
             true => alpha / (rank as f64).sqrt(),
             false => alpha / rank as f64,
         };
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             kind: layer.kind,
             rank,
             alpha,
@@ -91,6 +100,10 @@ impl<B: Backend> Adapter<B> {
             name,
             config,
         })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -229,6 +242,9 @@ impl Factors<'_> {
     /// # Errors
     /// When a device fails, or the layer cannot have such an adapter.
     pub(super) fn misfits<B: Backend>(&self, layer: &Layer<'_, B>, rank: usize, dora: bool) -> Result<Vec<String>> {
+        if rank == 0 {
+            return Ok(vec!["its rank in rank_pattern is 0".to_owned()]);
+        }
         let shapes = layer.shapes(rank, dora)?;
         let magnitude = dora.then_some(shapes.magnitude);
         let parts = [

@@ -40,6 +40,10 @@ impl<B: Backend> Layer<'_, B> {
     pub(super) fn shapes(&self, rank: usize, dora: bool) -> Result<Shapes> {
         let shape = self.weight.shape();
         let dims = shape.dims();
+        if dims.len() < 2 {
+            return Err(Error::shape(format!("a weight {shape} cannot have an adapter"))
+                .with_hint("name the layers that are to have one in `targets`, without this one"));
+        }
         let (a, b, magnitude) = match self.kind {
             Kind::Linear => (vec![rank, dims[1]], vec![dims[0], rank], vec![dims[0]]),
             Kind::Transposed => (vec![rank, dims[0]], vec![dims[1], rank], vec![dims[1]]),

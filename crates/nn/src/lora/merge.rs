@@ -31,7 +31,12 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
             && let Some(active) = place.slot.active()
         {
             // One layer that stands at several places has its weight at as many.
-            let shared = &places[&place.layer.weight.id()];
+            let Some(shared) = places.get(&place.layer.weight.id()) else {
+                let error = Error::invalid("the weight of a layer with an adapter is hidden");
+                let error = error.with_hint("give the model itself, as in `lora::merge(&*trained)`");
+                outcome = Err(error.with_op("merge").in_module(path));
+                return;
+            };
             let alone = shared.len() == visits[&place.slot.id()];
             match check(&place.layer, alone, shared).and_then(|()| of(&place.layer, &active)) {
                 Ok(new) => drop(merged.insert(place.slot.id(), Merged::new(place.slot, place.layer.weight, new))),

@@ -96,17 +96,18 @@ pub fn attach<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, config: 
             .with_op("lora")
             .with_hint("name fewer in `exclude`"));
     }
-    insert(model, name, &paths, |_, layer, name| {
+    insert(model, name, (&paths, true), |_, layer, name| {
         Adapter::new(Arc::clone(name), Arc::clone(&config), layer)
     })?;
     Ok(paths)
 }
 
-/// Puts an adapter, which `make` makes for each layer, into layers with these paths, and activates it.
+/// Puts an adapter, which `make` makes for each layer, into layers with these paths, and activates it. It is in
+/// training if the model is or, where no part of the model has a mode, as asked for.
 fn insert<B: Backend>(
     model: &(impl Visit<B> + ?Sized),
     name: &str,
-    paths: &[String],
+    (paths, in_training): (&[String], bool),
     mut make: impl FnMut(&str, &Layer<'_, B>, &Arc<str>) -> Result<Adapter<B>>,
 ) -> Result<()> {
     let before = names(model);
@@ -137,7 +138,7 @@ fn insert<B: Backend>(
         });
     }
     for (slot, adapter) in made {
-        adapter.set_training(training.unwrap_or(true));
+        adapter.set_training(training.unwrap_or(in_training));
         slot.change(|state| state.adapters.push(adapter));
     }
     activate(model, &[&name])

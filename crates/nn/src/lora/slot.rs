@@ -78,7 +78,7 @@ impl<B: Backend> AdapterSlot<B> {
     /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes.
     pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
         for adapter in self.active().iter().flat_map(|active| active.iter()) {
-            Arc::as_ptr(adapter).addr().hash(hasher);
+            adapter.id().hash(hasher);
         }
     }
 

@@ -11,8 +11,8 @@ use super::{Item, Module, Visit, Visitor};
 /// optimizer is made of are those that are trainable, and its buffers. What is frozen comes from elsewhere, such as the
 /// file of a base, and is no part of what is saved; a captured step holds it as constants.
 ///
-/// What is frozen or not must not change while this is saved or loaded, and the model has to be on its device and in its
-/// dtype before it is put here.
+/// What is frozen or not must not change while this is saved or loaded, and the model has to be on its device and in
+/// its dtype before it is put here.
 ///
 /// ```
 /// use polygrad_nn::lora::{self, LoraConfig};

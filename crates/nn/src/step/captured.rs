@@ -16,10 +16,10 @@ use crate::{Buffer, Item, Module, Param, Visitor};
 /// The optimizer takes its step as always, so that its learning rate may change from step to step.
 ///
 /// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the
-/// model's mode, of what is frozen, of active adapters, of dtype or device is noticed, and recorded anew. Where the two recordings differ,
-/// or the loss cannot be recorded, steps are computed as without `captured`, and [`CapturedStep::refusal`] says why: it
-/// reads values on the host ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that
-/// are others each time.
+/// model's mode, of what is frozen, of active adapters, of dtype or device is noticed, and recorded anew. Where the two
+/// recordings differ, or the loss cannot be recorded, steps are computed as without `captured`, and
+/// [`CapturedStep::refusal`] says why: it reads values on the host ([`Tensor::item`], [`Tensor::to_vec`]), moves
+/// tensors between devices, or uses numbers that are others each time.
 ///
 /// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was
 /// in the second step. Pass what changes in the batch, a number as a tensor of rank 0.

@@ -149,9 +149,10 @@ fn in_adapter(path: &str, layer: &str) -> bool {
     inside.is_some_and(|rest| rest.starts_with("lora_"))
 }
 
-/// Puts an adapter that PEFT or [`save`] wrote to a folder into a model, and activates it; gives the paths of the layers
-/// that have it. As with [`attach`](super::attach), the first adapter freezes the model. What the file has of whole
-/// modules, PEFT's `modules_to_save`, takes the place of the model's own values, and is trainable.
+/// Puts an adapter that PEFT or [`save`] wrote to a folder into a model, and activates it; gives the paths of the
+/// layers that have it. As with [`attach`](super::attach), the first adapter freezes the model. What the file has of
+/// whole modules, PEFT's `modules_to_save`, takes the place of the model's own values, and is trainable. Without a part
+/// of the model that is in training, the adapter is in evaluation: call `train` to train it further.
 ///
 /// # Errors
 /// When a file cannot be read or is not PEFT's; when it has an option that is not there; when the adapter is of another
@@ -187,7 +188,7 @@ pub fn load<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
             Tensor::from_host((*value).cast(old.dtype()), &old.device())
         })
         .collect::<Result<_>>()?;
-    insert(model, name, &paths, |path, layer, name| {
+    insert(model, name, (&paths, false), |path, layer, name| {
         let factors = &layers[path];
         let (rank, alpha) = config.of(path);
         Adapter::of(Arc::clone(name), Arc::clone(&options), layer, (rank, alpha), factors)

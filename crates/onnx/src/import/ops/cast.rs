@@ -241,8 +241,8 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
     Ok(smallvec![y.into(), scale.reshape(())?.into(), zero.reshape(())?.into()])
 }
 
-/// What DynamicQuantizeLinear gives: numbers as uint8, from the smallest to the largest of them and 0; the scale, and the
-/// zero point as uint8, both `[1]`.
+/// What DynamicQuantizeLinear gives: numbers as uint8, from the smallest to the largest of them and 0; the scale, and
+/// the zero point as uint8, both `[1]`.
 pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let x = x.to_dtype(DType::F32)?;
     if x.numel() == 0 {

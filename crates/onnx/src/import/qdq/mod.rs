@@ -3,7 +3,8 @@
 //! MatMul, Gemm and Conv become one QLinearMatMul, QGemm or QLinearConv each, before anything is folded, since folding
 //! would make floats of the weights. That is what such files mean; results may differ by one step where the float
 //! product is next to a half. MatMul and Gemm without a QuantizeLinear behind them are products of bytes with a result
-//! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops that only move numbers or choose among them run on the bytes if the scale stays the same.
+//! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops
+//! that only move numbers or choose among them run on the bytes if the scale stays the same.
 
 mod unsigned;
 

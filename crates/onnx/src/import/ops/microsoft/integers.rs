@@ -88,7 +88,8 @@ pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
     real(c, &sums(c, a, b)?, &scale, f.bias)
 }
 
-/// Sums of products by a scale, which is one or has one for each column, plus the bias, operand `bias`, if there is one.
+/// Sums of products by a scale, which is one or has one for each column, plus the bias, operand `bias`, if there is
+/// one.
 fn real(c: &Call<'_>, sums: &Tensor, scale: &Tensor, bias: usize) -> Result<Tensor> {
     let columns = sums.shape().last().copied();
     let plain = |bias: &Tensor| Some(bias.numel()) == columns && bias.rank() == 1 && bias.dtype() == DType::F32;
