@@ -194,6 +194,7 @@ fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>
             return Err(bad("it is too long"));
         }
         let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
+        let text = text.trim_end_matches(['\n', '\r']);
         if text.trim().is_empty() {
             continue;
         }

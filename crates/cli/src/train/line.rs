@@ -246,6 +246,8 @@ mod tests {
         ] {
             assert_eq!(kind(words).unwrap(), wanted, "{words}");
         }
+        let scanned = Line::of("llama --lora --parallel mpi --data a.jsonl").scan();
+        assert_eq!(scanned.parallel.as_deref(), Some("mpi"));
         let scanned = Line::of("--seed 1 --parallel=mpi:timeout=3 --resume runs/a --shard-optimizer -h").scan();
         assert_eq!((scanned.dataset, scanned.resume), (None, Some("runs/a".into())));
         assert_eq!(

@@ -131,6 +131,10 @@ fn an_adapter_is_trained_and_merged() {
     let far = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(far(&adapted, &merged) < 1e-4 && far(&adapted, &own) > 0.1);
     scene.fails(
+        "merge run --out run/model.safetensors",
+        &["would lie among the files of the run"],
+    );
+    scene.fails(
         "merge run --out llama/other.safetensors",
         &["would lie among the files of the base"],
     );
@@ -207,6 +211,13 @@ fn bad_input_is_named_before_anything_is_written() {
         "finetune llama --data one.jsonl --out none",
         &["one.jsonl has too few examples"],
     );
+    for empty in ["", "\n \n"] {
+        scene.write("empty.jsonl", empty.as_bytes());
+        scene.fails(
+            "finetune llama --data empty.jsonl --out none",
+            &["empty.jsonl has too few examples"],
+        );
+    }
     scene.fails("finetune llama --data absent.jsonl --out none", &["absent.jsonl"]);
     scene.fails("finetune llama --lora --out none", &["no examples are named", "--data"]);
     scene.fails("finetune absent --data lines.jsonl --out none", &["absent"]);
