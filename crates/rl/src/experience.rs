@@ -146,14 +146,15 @@ impl Experience {
         })
     }
 
-    /// Goes on from there; gives whether that was possible.
-    pub(crate) fn restore(&mut self, stand: Stand) -> Result<bool> {
-        if stand.statistics.rows() != self.envs.rows() {
-            return Ok(false);
-        }
-        if !self.n_step.restore(stand.begun, (self.width(), self.action_len)) {
-            return Ok(false);
-        }
+    /// Whether it is of such environments and steps.
+    pub(crate) fn fits(&self, stand: &Stand) -> bool {
+        let rows = stand.statistics.rows() == self.envs.rows();
+        rows && self.n_step.fits(&stand.begun, (self.width(), self.action_len))
+    }
+
+    /// Goes on from there, if it [fits](Self::fits).
+    pub(crate) fn restore(&mut self, stand: Stand) -> Result<()> {
+        self.n_step.rows = stand.begun;
         if let Some(saved) = &stand.environments {
             self.envs.restore(saved, &mut self.buffers.observations)?;
             flatten(
@@ -165,6 +166,6 @@ impl Experience {
         self.begun = stand.environments.is_some();
         (self.statistics, self.recent) = (stand.statistics, stand.recent);
         self.ended.clear();
-        Ok(true)
+        Ok(())
     }
 }

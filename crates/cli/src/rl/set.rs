@@ -90,6 +90,11 @@ fn put(all: &mut Value, key: &str, above: &str, value: Value) -> Result<()> {
     };
     match (rest, value) {
         (Some(rest), value) => put(old, rest, &path, value),
+        // Another variant of an enum.
+        (None, Value::Object(other)) if is_other_variant(old, &other) => {
+            *old = Value::Object(other);
+            Ok(())
+        }
         (None, Value::Object(entries)) if old.is_object() => entries
             .into_iter()
             .try_for_each(|(key, value)| put(old, &key, &path, value)),
@@ -98,6 +103,12 @@ fn put(all: &mut Value, key: &str, above: &str, value: Value) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Whether both have one entry, and of different names, as variants of an enum with fields.
+fn is_other_variant(old: &Value, new: &Map<String, Value>) -> bool {
+    let old = old.as_object().filter(|old| old.len() == 1 && new.len() == 1);
+    old.is_some_and(|old| new.keys().all(|name| !old.contains_key(name)))
 }
 
 #[cfg(test)]

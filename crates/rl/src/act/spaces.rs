@@ -17,7 +17,7 @@ pub(crate) fn check_spaces(observation: &Space, action: &Space) -> Result<()> {
     for (name, space) in [("observation_space", observation), ("action_space", action)] {
         space.check().map_err(|error| error.in_module(name))?;
         if space.len() == 0 {
-            return Err(Error::invalid(format!("the {name} has no numbers")).with_op("PPO"));
+            return Err(Error::invalid(format!("the {name} has no numbers")).with_op("reinforcement learning"));
         }
     }
     Ok(())

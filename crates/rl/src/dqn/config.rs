@@ -47,8 +47,8 @@ pub struct DqnConfig {
     pub exploration_fraction: f64,
     /// The greatest norm of all gradients together. Default: any.
     pub max_grad_norm: Option<f64>,
-    /// Whether an error counts its square below 1 and its size above, in place of its square everywhere. Default:
-    /// false.
+    /// Whether an error counts half its square below 1 and its size less ½ above, in place of its square everywhere.
+    /// Default: false.
     pub huber: bool,
     /// Whether the network, and not its target, chooses the action by which the target judges what is seen next.
     /// Default: false.
@@ -106,6 +106,21 @@ impl DqnConfig {
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(wrong(format!("{name} is 0")));
+        }
+        if self.batch_size > self.buffer_size {
+            let sizes = format!(
+                "batch_size {} is more than buffer_size {}",
+                self.batch_size, self.buffer_size
+            );
+            return Err(wrong(sizes).with_hint("take a smaller batch_size, or a larger buffer_size"));
+        }
+        if self.learning_starts >= self.total_steps {
+            let sizes = format!(
+                "learning_starts {} is not below total_steps {}",
+                self.learning_starts, self.total_steps
+            );
+            return Err(wrong(sizes + ", so nothing would be learnt")
+                .with_hint("take more total_steps, or a smaller learning_starts"));
         }
         let is_share = |x: f64| (0.0..=1.0).contains(&x);
         let numbers = [

@@ -95,12 +95,14 @@ impl Learner for Dqn {
             .get(RECORD)
             .ok_or_else(|| unfit("it is none of DQN"))?;
         let record = Record::deserialize(record).map_err(unfit)?;
-        self.experience.replay.load_state_dict(checkpoint.part(REPLAY)?)?;
-        if !self.experience.restore(record.stand)? {
+        if !self.experience.fits(&record.stand) {
             return Err(unfit(
                 "it is of other environments, or of transitions over other numbers of steps",
             ));
         }
+        let replay = self.experience.replay.load_state_dict(checkpoint.part(REPLAY)?);
+        replay.map_err(|e| unfit(e.message()))?;
+        self.experience.restore(record.stand)?;
         let (networks, optimizer) = self.step.parts_mut();
         checkpoint.restore(networks, optimizer)?;
         (self.iteration, self.steps) = (record.iteration, record.steps);

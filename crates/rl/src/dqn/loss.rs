@@ -25,7 +25,7 @@ pub struct DqnBatch<B: Backend = AnyBackend> {
 pub struct DqnVariant {
     /// Whether the network chooses the action by which its target judges what is seen next.
     pub double: bool,
-    /// Whether errors above 1 count their size, not their square.
+    /// Whether errors count half their square below 1 and their size less ½ above, not their square.
     pub huber: bool,
 }
 

@@ -116,6 +116,11 @@ impl Dqn {
             online: make()?,
             target: make()?,
         };
+        let outputs = networks.online.advantage.weight.shape()[0];
+        if outputs != actions {
+            let counts = format!("the network chooses among {outputs} actions, the environments have {actions}");
+            return Err(wrong(counts).with_hint("make the network for the environments' action space"));
+        }
         networks
             .target
             .parameters()

@@ -100,7 +100,7 @@ impl ReplayBuffer {
         }
         let numbers = 2_usize
             .checked_mul(observation)
-            .and_then(|two| two.checked_add(action + 2));
+            .and_then(|two| two.checked_add(action)?.checked_add(2));
         let Some(numbers) = numbers.and_then(|width| width.checked_mul(capacity)) else {
             return Err(wrong(format!("{capacity} transitions are too many")));
         };
@@ -357,4 +357,57 @@ impl PriorityConfig {
 
 fn wrong(message: String) -> Error {
     Error::invalid(message).with_op("ReplayBuffer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer() -> ReplayBuffer {
+        let config = PriorityConfig { alpha: 1.0, beta: 0.4 };
+        let mut replay = ReplayBuffer::new(4, 1, 1).unwrap().prioritized(config).unwrap();
+        for i in 0..4u8 {
+            let transition = Transition {
+                observation: &[f32::from(i)],
+                action: &[0.0],
+                reward: 0.0,
+                discount: 1.0,
+                next_observation: &[0.0],
+            };
+            replay.push(&transition).unwrap();
+        }
+        replay.set_errors(&[0, 1, 2, 3], &[1.0, 2.0, 4.0, 0.0]).unwrap();
+        replay
+    }
+
+    #[test]
+    fn transitions_are_drawn_by_their_errors_and_weigh_less_for_it() {
+        let replay = buffer();
+        let mut counts = [0usize; 4];
+        let mut rng = Rng::new(3);
+        for place in replay.sample(70_000, &mut rng).unwrap() {
+            counts[place] += 1;
+        }
+        for (count, share) in counts.into_iter().zip([1.0, 2.0, 4.0, 0.0]) {
+            assert!((count as f64 - share * 10_000.0).abs() < 50.0, "{counts:?}");
+        }
+        let weights = replay.weights(&[0, 1, 2], 1.0);
+        assert!(
+            weights.iter().zip([1.0, 0.5, 0.25]).all(|(a, b)| (a - b).abs() < 1e-4),
+            "{weights:?}"
+        );
+        let weights = replay.weights(&[0, 2], 0.0);
+        assert!((f64::from(weights[1]) - 0.25f64.powf(0.4)).abs() < 1e-4, "{weights:?}");
+    }
+
+    #[test]
+    fn priorities_go_on_from_a_saved_state() {
+        let old = buffer();
+        let config = PriorityConfig { alpha: 1.0, beta: 0.4 };
+        let mut new = ReplayBuffer::new(4, 1, 1).unwrap().prioritized(config).unwrap();
+        new.load_state_dict(&old.state_dict().unwrap()).unwrap();
+        let draws = |replay: &ReplayBuffer| replay.sample(500, &mut Rng::new(9)).unwrap();
+        assert_eq!(draws(&old), draws(&new));
+        assert_eq!(old.weights(&[0, 1, 2, 3], 0.5), new.weights(&[0, 1, 2, 3], 0.5));
+    }
 }

@@ -13,7 +13,7 @@ pub(crate) struct NStep {
     steps: usize,
     gamma: f64,
     /// The transitions of each row that are not over, the oldest first.
-    rows: Vec<VecDeque<Begun>>,
+    pub(crate) rows: Vec<VecDeque<Begun>>,
 }
 
 /// A transition that is not over.
@@ -44,7 +44,7 @@ impl NStep {
         Self {
             steps,
             gamma,
-            rows: vec![VecDeque::with_capacity(steps); rows],
+            rows: vec![VecDeque::new(); rows],
         }
     }
 
@@ -80,15 +80,9 @@ impl NStep {
         self.rows.clone()
     }
 
-    /// Goes on from such a state, unless it is one of other rows, steps or widths.
-    #[must_use]
-    pub(crate) fn restore(&mut self, rows: Vec<VecDeque<Begun>>, (observation, action): (usize, usize)) -> bool {
+    /// Whether a state is one of these rows, steps and widths.
+    pub(crate) fn fits(&self, rows: &[VecDeque<Begun>], (observation, action): (usize, usize)) -> bool {
         let fits = |begun: &Begun| begun.observation.len() == observation && begun.action.len() == action;
-        let fit =
-            rows.len() == self.rows.len() && rows.iter().all(|row| row.len() < self.steps && row.iter().all(fits));
-        if fit {
-            self.rows = rows;
-        }
-        fit
+        rows.len() == self.rows.len() && rows.iter().all(|row| row.len() < self.steps && row.iter().all(fits))
     }
 }

@@ -106,7 +106,14 @@ fn states_of_others_are_refused() {
 
 #[test]
 fn bad_sizes_are_told() {
-    for (capacity, observation, action) in [(0, 2, 1), (4, 0, 1), (4, 2, 0), (usize::MAX, 2, 1), (1 << 60, 2, 1)] {
+    for (capacity, observation, action) in [
+        (0, 2, 1),
+        (4, 0, 1),
+        (4, 2, 0),
+        (usize::MAX, 2, 1),
+        (1 << 60, 2, 1),
+        (4, 2, usize::MAX),
+    ] {
         assert!(ReplayBuffer::new(capacity, observation, action).is_err(), "{capacity}");
     }
     let mut replay = ReplayBuffer::new(4, 2, 1).unwrap();

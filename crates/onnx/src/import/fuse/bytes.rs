@@ -45,11 +45,15 @@ impl Draft<'_> {
             };
             self.give(i, zero, zero_point);
         }
-        let kind = match self.step(i).map(|step| step.node.op_type.as_str()) {
-            Some("ConvInteger" | "QLinearConv") => Prepack::ConvU8,
-            _ => Prepack::MatmulU8,
+        let node = self.step(i).map(|step| &step.node);
+        let packed = match node.map(|node| (node.op_type.as_str(), node.attribute("group"))) {
+            Some(("ConvInteger" | "QLinearConv", None | Some(Attribute::Int(1)))) => {
+                inference::prepacked(&values, Prepack::ConvU8)?
+            }
+            // Of groups the tiles are others.
+            Some(("ConvInteger" | "QLinearConv", _)) => values,
+            _ => inference::prepacked(&values, Prepack::MatmulU8)?,
         };
-        let packed = inference::prepacked(&values, kind)?;
         self.give(i, weight, packed);
         Ok(())
     }

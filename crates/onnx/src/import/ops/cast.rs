@@ -194,9 +194,11 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
 /// Whether operand 1 is one scale in f32, and operand 2 one zero point of this type, if there is one; neither they nor
 /// operand 0 get gradients.
 fn is_plain(c: &Call<'_>, element: ElementType) -> Result<bool> {
-    let zero = !c.has(2) || (c.shape(2)?.numel() == 1 && c.element(2)? == element);
+    let one = |i: usize| Ok(c.shape(i)?.numel() == 1 && c.shape(i)?.rank() <= 1);
+    let zero = !c.has(2) || (one(2)? && c.element(2)? == element);
     let tracked = [0, 1].iter().any(|&i| c.value(i).is_some_and(Value::is_tracked));
-    Ok(zero && !tracked && c.shape(1)?.numel() == 1 && c.element(1)? == ElementType::F32)
+    let plain = zero && !tracked && c.count("block_size", 0)? == 0;
+    Ok(plain && one(1)? && c.element(1)? == ElementType::F32)
 }
 
 /// QuantizeLinear to 8 bits in one pass, for the common operands.
@@ -254,7 +256,8 @@ pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
             Tensor::full([1], 0, (&device, DType::U8))?,
         ]);
     }
-    let flat = x.reshape([x.numel()])?;
+    // As ONNX Runtime, which leaves NaN out.
+    let flat = Tensor::where_(&x.isnan()?, &x.full_like(0.0)?, &x)?.reshape([x.numel()])?;
     let ends = [
         flat.amin([0])?.clamp(None, Some(0.0))?,
         flat.amax([0])?.clamp(Some(0.0), None)?,

@@ -195,7 +195,7 @@ impl<'a> View<'a> {
         let &[Some(left), Some(right)] = scales.inputs.as_slice() else {
             return None;
         };
-        let one = |id: ValueId| self.dynamic_scale(id) == Some(x);
+        let one = |id: ValueId| self.dynamic(id, 1) == Some(x);
         let (scale_x, scale_w) = if one(left) { (left, right) } else { (right, left) };
         let weight = self.constants.get(&w)?.host().shape();
         let scale = self.constants.get(&scale_w)?;
@@ -206,7 +206,9 @@ impl<'a> View<'a> {
             && one(scale_x)
             && weight.rank() == 2
             && scale.element() == ElementType::F32
-            && (shape.numel() == 1 || shape.dims() == [weight[1]]);
+            && shape.rank() <= 1
+            && (shape.numel() == 1 || shape.dims() == [weight[1]])
+            && operand(2).is_none_or(|zero| self.dynamic(zero, 2) == Some(x));
         let inputs = [Some(x), Some(w), Some(scale_x), Some(scale_w), operand(2), operand(3)];
         fits.then(|| Node {
             name: product.name.clone(),
@@ -218,11 +220,11 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The bytes that a DynamicQuantizeLinear gives beside this scale.
-    fn dynamic_scale(&self, scale: ValueId) -> Option<ValueId> {
-        let node = self.maker(Some(scale))?;
+    /// The bytes that a DynamicQuantizeLinear gives beside this value, its output at a place.
+    fn dynamic(&self, id: ValueId, place: usize) -> Option<ValueId> {
+        let node = self.maker(Some(id))?;
         let is_dynamic = node.op_type == "DynamicQuantizeLinear" && node.domain.is_empty();
-        (is_dynamic && node.outputs.get(1) == Some(&Some(scale))).then(|| node.outputs[0])?
+        (is_dynamic && node.outputs.get(place) == Some(&Some(id))).then(|| node.outputs[0])?
     }
 
     /// A product of bytes whose result is f32.
