@@ -163,7 +163,7 @@ impl Options {
         Self { kind, command }
     }
 
-    fn find(&self, name: &str) -> Option<&clap::Arg> {
+    fn find(&self, name: &str) -> Option<&Arg> {
         let mut options = self.command.get_arguments();
         options.find(|option| option.get_long() == Some(name))
     }
