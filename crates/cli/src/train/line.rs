@@ -277,10 +277,7 @@ mod tests {
                 "--model is for images, and this is a run of chargpt",
             ),
             ("chargpt pets", "a path is for images and table"),
-            (
-                "cartpole --epochs=3",
-                "--epochs is for images and chargpt and table, and this is a run of rl",
-            ),
+            ("cartpole --epochs=3", "--epochs is for images and chargpt and table"),
             ("fashion-mnist --envs 2", "--envs is for rl"),
         ] {
             let error = kind(words).unwrap_err().to_string();
