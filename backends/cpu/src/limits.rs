@@ -11,8 +11,9 @@ use crate::buffers::Buffer;
 use crate::gemm::bytes;
 use crate::simd::{Kernel, Level, Simd};
 
-/// Turns of each loop, of which the fastest counts.
-const TURNS: usize = 7;
+/// Each loop is turned so often, and for so many seconds, at least; the fastest turn counts.
+const TURNS: usize = 3;
+const SECONDS: f64 = 0.05;
 
 /// Independent sums: as many instructions are on their way at a time, and no more than there are registers.
 const SUMS: usize = 12;
@@ -81,7 +82,9 @@ fn best(device: CpuDevice, work: impl Fn(usize) -> f64 + Sync) -> f64 {
         let seconds = start.elapsed().as_secs_f64();
         amounts.iter().filter_map(OnceLock::get).sum::<f64>() / seconds
     };
-    (0..TURNS).map(turn).fold(0.0, f64::max)
+    let start = Instant::now();
+    let turns = (0..).take_while(|&turn| turn < TURNS || start.elapsed().as_secs_f64() < SECONDS);
+    turns.map(turn).fold(0.0, f64::max)
 }
 
 /// Fused multiplications and additions of f32.

@@ -61,12 +61,13 @@ impl Limits {
             elements, bytes, flops, ..
         } = case.amount();
         let name = case.name();
+        let dtype = name.rsplit(' ').next().unwrap_or_default();
         let (amount, limit) = match () {
             () if elements > 0 && bytes <= NEAR => (bytes, self.near),
             () if elements > 0 && bytes >= FAR => (bytes, self.far),
             () if elements > 0 => return None,
-            () if name.ends_with("/u8") => (flops, self.byte_ops),
-            () if ["/f64", "/f16", "/bf16"].iter().any(|dtype| name.ends_with(dtype)) => return None,
+            () if dtype == "u8" => (flops, self.byte_ops),
+            () if ["f64", "f16", "bf16"].contains(&dtype) => return None,
             () => (flops, self.flops),
         };
         (amount > 0).then(|| amount as f64 / seconds / limit)
