@@ -167,8 +167,8 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            names(&["cartpole", "t-maze/mlp"]),
-            ["cartpole/cleanrl", "cartpole/zoo", "t-maze/mlp"]
+            names(&["pendulum", "mountain-car", "t-maze/mlp"]),
+            ["mountain-car/cleanrl", "mountain-car/zoo", "pendulum/zoo", "t-maze/mlp"]
         );
         assert_eq!(names(&[]).len(), EXPERIMENTS.len());
         let error = chosen(&["cart".to_owned()]).err().unwrap().to_string();
