@@ -37,12 +37,10 @@ pub(crate) fn conv_u8(
 }
 
 /// See [`polygrad_core::Backend::conv_requantize_u8`].
-#[expect(clippy::too_many_arguments, reason = "those of the method")]
 pub(crate) fn conv_requantize_u8(
     x: &CpuTensor,
     weight: &CpuTensor,
-    zero_x: &CpuTensor,
-    zero_weight: &CpuTensor,
+    [zero_x, zero_weight]: [&CpuTensor; 2],
     scale: &CpuTensor,
     zero: &CpuTensor,
     bias: Option<&CpuTensor>,

@@ -134,12 +134,10 @@ pub(super) fn requantize_u8<B: Backend>(
 }
 
 /// See [`Backend::conv_requantize_u8`].
-#[expect(clippy::too_many_arguments, reason = "those of the method")]
 pub(super) fn conv_requantize_u8<B: Backend>(
     x: &B::Tensor,
     weight: &B::Tensor,
-    zero_x: &B::Tensor,
-    zero_weight: &B::Tensor,
+    [zero_x, zero_weight]: [&B::Tensor; 2],
     scale: &B::Tensor,
     zero: &B::Tensor,
     bias: Option<&B::Tensor>,

@@ -454,8 +454,8 @@ macro_rules! for_each_op {
 
         /// [`Backend::requantize_u8`] of what [`Backend::conv_u8`] gives, with scale and bias for each output.
         fused conv_requantize_u8(
-            x: tensor, weight: tensor, zero_x: tensor, zero_weight: tensor, scale: tensor, zero: tensor,
-            bias: optional, params: (&ConvParams)
+            x: tensor, weight: tensor, zeros: pair, scale: tensor, zero: tensor, bias: optional,
+            params: (&ConvParams)
         ) -> one
             as ConvRequantizeU8 (params: Box<ConvParams>), named "conv_requantize_u8", for bytes
             gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::U8)];

@@ -19,8 +19,8 @@ pub(crate) fn head(report: &Report) -> String {
     )
 }
 
-/// A line for each contestant; the first says which share of the limits it reaches, the others how many times as long as
-/// the first they took.
+/// A line for each contestant; the first says which share of the limits it reaches, the others how many times as long
+/// as the first they took.
 pub(crate) fn times(case: &Case, outcomes: &[Outcome], limits: Option<&Limits>) -> String {
     let native = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let row = |(i, outcome): (usize, &Outcome)| {

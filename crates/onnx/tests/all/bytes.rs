@@ -444,8 +444,11 @@ fn products_in_floats_between_quantized_numbers_are_products_of_bytes() -> Resul
     Ok(())
 }
 
-/// A file that reads floats `x`; each node has one output, which is named, and reads what is named before.
-fn file(constants: Vec<(&str, Literal)>, nodes: &[(&str, &str, &str, &[(&str, Attribute)])]) -> Graph {
+/// An op, the names of what it reads and gives, and its attributes.
+type Call<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, Attribute)]);
+
+/// A file that reads floats `x`, and gives the last node's first output.
+fn file(constants: Vec<(&str, Literal)>, nodes: &[Call<'_>]) -> Graph {
     let mut body = Body::default();
     let x = TensorType {
         element: ElementType::F32,

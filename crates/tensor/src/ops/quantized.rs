@@ -112,9 +112,9 @@ pub fn conv_requantize_u8<B: Backend>(
         .and_then(|()| one_or(zero, 1))
         .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, outputs)))
         .map_err(fail)?;
-    let [zero_x, zero_weight] = zeros.map(|zero| &zero.value);
+    let zeros = zeros.map(|zero| &zero.value);
     let (scale, zero, bias) = (&scale.value, &zero.value, bias.map(|bias| &bias.value));
-    let value = B::conv_requantize_u8(&x.value, &weight.value, zero_x, zero_weight, scale, zero, bias, params);
+    let value = B::conv_requantize_u8(&x.value, &weight.value, zeros, scale, zero, bias, params);
     flops::add_products(shape.numel(), weight.shape()[1..].iter().product());
     Ok(cut(value.map_err(fail)?, &operands, "conv_requantize_u8"))
 }
