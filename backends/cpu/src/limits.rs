@@ -7,11 +7,11 @@ use std::time::Instant;
 use polygrad_core::Result;
 
 use crate::CpuDevice;
-use crate::buffers::Buffer;
+use crate::buffers::{self, Buffer};
 use crate::gemm::bytes;
 use crate::simd::{Kernel, Level, Simd};
 
-/// Each loop is turned so often, and for so many seconds, at least; the fastest turn counts.
+/// The fewest runs of a loop, and the fewest seconds for all of them; the fastest run counts.
 const TURNS: usize = 3;
 const SECONDS: f64 = 0.05;
 
@@ -60,11 +60,15 @@ impl Limits {
                 level.run(Read { part, again })
             })
         };
+        let (near, far) = (read(NEAR, 64), read(far, 1));
+        drop(buffer);
+        // The pool would keep it, and what is measured next would find its memory ready.
+        buffers::flush();
         Ok(Self {
             flops,
             byte_ops,
-            near: read(NEAR, 64),
-            far: read(far, 1),
+            near,
+            far,
         })
     }
 }

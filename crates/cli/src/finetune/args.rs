@@ -1,4 +1,4 @@
-//! What `polygrad finetune` is told.
+//! The options of `polygrad finetune`.
 
 use std::path::PathBuf;
 

@@ -110,7 +110,7 @@ impl Settings {
     }
 }
 
-/// So many environments, in words.
+/// The number of environments, in words.
 pub(super) fn environments(count: usize) -> String {
     match count {
         1 => "1 environment".to_owned(),

@@ -55,7 +55,7 @@ impl Limits {
         json!({"flops": self.flops, "byte_ops": self.byte_ops, "near": self.near, "far": self.far})
     }
 
-    /// The share that a step of so many seconds reaches; none where its dtype or its place in memory has no limit here.
+    /// The share of its limit that a step reaches; none where no limit is measured for its dtype or size.
     pub(crate) fn share(&self, case: &Case, seconds: f64) -> Option<f64> {
         let Amount {
             elements, bytes, flops, ..

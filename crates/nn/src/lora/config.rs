@@ -20,8 +20,8 @@ options! {
         alpha: f64 = 8.0;
         /// The probability with which an element of the input of `A` is left out in training; embeddings have none.
         dropout: f64 = 0.0;
-        /// The layers: names such as `q_proj` or `layers.0.q_proj`, each of which stands for the layers whose path it
-        /// is, or ends with behind a dot; `*` stands for any characters. Default: every linear layer.
+        /// The layers, by their path or its end: `q_proj` is every layer of that name, `layers.0.q_proj` one of them;
+        /// `*` stands for any characters. Default: every linear layer.
         targets: Vec<String> = Vec::new(), from |targets: impl IntoIterator<Item = impl Into<String>>| {
             targets.into_iter().map(Into::into).collect()
         };

@@ -30,7 +30,7 @@ impl Work for Multiply {
     }
 }
 
-/// Multiplies and adds bytes in registers for so many rounds, and gives how many operations that were.
+/// Multiplies and adds bytes in registers, and returns the number of operations.
 pub(crate) fn multiplied(device: CpuDevice, rounds: usize) -> f64 {
     Way::of(device).run(Multiply { rounds })
 }
