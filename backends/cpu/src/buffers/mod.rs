@@ -26,6 +26,12 @@ pub use timing::{PoolTime, time_pool};
 /// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
 
+/// The size of the pages that large blocks are made of where the system has such.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes from which on a block asks for them.
+const LARGE: usize = 2 * HUGE_PAGE;
+
 /// Size classes that a thread keeps stacks of its own for: up to 1 MiB.
 const LOCAL_CLASSES: usize = 52;
 
@@ -359,13 +365,26 @@ fn class_bytes(class: usize) -> usize {
 
 fn system_layout(class: usize) -> Option<Layout> {
     let bytes = class_bytes(class).checked_add(size_of::<Header>())?;
-    Layout::from_size_align(bytes, ALIGN).ok()
+    let align = if bytes < LARGE { ALIGN } else { HUGE_PAGE };
+    Layout::from_size_align(bytes, align).ok()
 }
 
 fn system_alloc(class: usize) -> Option<NonNull<Header>> {
     let layout = system_layout(class)?;
     // SAFETY: the layout has a size above zero.
     let header = NonNull::new(unsafe { alloc(layout) }.cast::<Header>())?;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    if layout.size() >= LARGE {
+        // Whole pages alone: what they hold is needed anyway. It is advice, which a system may not take.
+        // SAFETY: the pages are part of the block, and their contents stay.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                header.as_ptr().cast(),
+                layout.size() / HUGE_PAGE * HUGE_PAGE,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+    }
     // SAFETY: the memory is ours, aligned and large enough for a header.
     unsafe {
         header.write(Header {

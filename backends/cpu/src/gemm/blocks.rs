@@ -1,6 +1,7 @@
 //! How B is cut into blocks and panels, and packed.
 
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
@@ -17,7 +18,31 @@ const MAX_K: usize = 384;
 const MAX_PANEL: usize = 24 << 10;
 
 /// Columns of B that are packed at a time, at most.
-pub(super) const MAX_N: usize = 1024;
+const MAX_N: usize = 1024;
+
+/// Bytes of a core's second-level cache.
+fn second_level() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| described().unwrap_or(512 << 10))
+}
+
+/// What the processor says of its second-level cache.
+fn described() -> Option<usize> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        // The leaf that describes a cache in each of its subleaves, by maker.
+        let amd = [*b"Auth", *b"Hygo"].contains(&__cpuid(0).ebx.to_le_bytes());
+        let leaf = if amd { 0x8000_001d } else { 4 };
+        if __cpuid(leaf & 0x8000_0000).eax >= leaf {
+            let caches = (0..8).map(|i| __cpuid_count(leaf, i));
+            let second = caches.into_iter().find(|cache| (cache.eax >> 5) & 7 == 2)?;
+            let field = |from: u32, bits: u32| ((second.ebx >> from) & ((1 << bits) - 1)) as usize + 1;
+            return Some(field(22, 10) * field(12, 10) * field(0, 12) * (second.ecx as usize + 1));
+        }
+    }
+    None
+}
 
 /// Rows and columns of the largest tile of a level.
 pub(super) fn tile_size<T: Real>(level: Level) -> (usize, usize) {
@@ -42,7 +67,8 @@ pub(super) struct Blocks {
     k: usize,
     /// Columns of a panel.
     nr: usize,
-    /// Rows of a block.
+    /// Columns and rows of a block, at most.
+    pub(super) width: usize,
     pub(super) depth: usize,
 }
 
@@ -50,15 +76,18 @@ impl Blocks {
     pub(super) fn new<T>(n: usize, k: usize, nr: usize) -> Self {
         let most = (MAX_PANEL / (nr * size_of::<T>())).clamp(1, MAX_K);
         let depth = k.div_ceil(k.div_ceil(most).max(1));
-        Self { n, k, nr, depth }
+        // It leaves a quarter of the second-level cache to A and C. Sums are the same for any width.
+        let fits = second_level() / 4 * 3 / (depth.max(1) * size_of::<T>());
+        let width = (fits.min(MAX_N) / nr).max(1) * nr;
+        Self { n, k, nr, width, depth }
     }
 
     /// First column and columns, first row and rows of each block, in the order in which they are multiplied.
     pub(super) fn each(&self) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
-        let Self { n, k, depth, .. } = *self;
-        (0..n).step_by(MAX_N).flat_map(move |left| {
+        let Self { n, k, width, depth, .. } = *self;
+        (0..n).step_by(width).flat_map(move |left| {
             let tops = (0..k.max(1)).step_by(depth.max(1));
-            tops.map(move |top| ((left, MAX_N.min(n - left)), (top, depth.min(k - top))))
+            tops.map(move |top| ((left, width.min(n - left)), (top, depth.min(k - top))))
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::blocks::{Blocks, MAX_N, Pack, tile_size};
+use super::blocks::{Blocks, Pack, tile_size};
 use super::tile::{Even, Input, NV, Out, any_tile, most_rows};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
@@ -13,8 +13,14 @@ use crate::buffers::Buffer;
 use crate::loops::Pointer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
-/// Rows of A that are multiplied with all panels, at most: they stay in the second-level cache.
+/// Rows of A that are a task, at most.
 const MAX_M: usize = 96;
+
+/// Elements of a register, at most.
+const MAX_LANES: usize = 16;
+
+/// Rows that are a multiple of so many bytes apart share few places of the first-level cache, and drive each other out.
+const CLASH: usize = 4096;
 
 /// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into
 /// the first-level cache.
@@ -206,7 +212,9 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     let room = match source {
         // Registers must not run over the end of B's rows.
         Source::Pack(_, Some(b)) if b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV) => None,
-        Source::Pack(..) => Some(Buffer::alloc(blocks.room(n.min(MAX_N), blocks.depth) * size_of::<T>())?),
+        Source::Pack(..) => Some(Buffer::alloc(
+            blocks.room(n.min(blocks.width), blocks.depth) * size_of::<T>(),
+        )?),
         Source::Panels(_) => None,
     };
     for (columns, rows) in blocks.each() {
@@ -245,11 +253,16 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
             b,
             c: MatMut::new(c.at(0, left), c.rows, c.cols),
             update,
-            pack_a: a.cols != 1 && m * k > SMALL_A,
+            pack_a: m * k > SMALL_A && (a.cols != 1 || clashes(a) && n > nr),
         };
         block.run(device, level, mr, nr)?;
     }
     Ok(())
+}
+
+/// Whether rows of a tile that lie in memory as they are would not stay in the first-level cache.
+fn clashes<T>(a: Mat<T>) -> bool {
+    (a.rows.unsigned_abs() * size_of::<T>()).is_multiple_of(CLASH)
 }
 
 /// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart and readable to
@@ -302,29 +315,22 @@ impl<T: Real> Block<T> {
             let (first, end) = (start(task / parts), start(task / parts + 1));
             let panel = task % parts * part;
             let rows = end - first;
-            let mut a = Mat::new(self.a.at(first, 0), self.a.rows, self.a.cols);
-            let packed;
-            if self.pack_a {
-                match Buffer::alloc(rows.div_ceil(mr) * mr * k * size_of::<T>()) {
-                    Ok(buffer) => packed = buffer,
-                    Err(error) => {
-                        let _ = failed.set(error);
-                        return;
-                    }
+            let a = Mat::new(self.a.at(first, 0), self.a.rows, self.a.cols);
+            let room = match self
+                .pack_a
+                .then(|| Buffer::alloc((mr * k + MAX_LANES) * size_of::<T>()))
+            {
+                None => None,
+                Some(Ok(buffer)) => Some(buffer),
+                Some(Err(error)) => {
+                    let _ = failed.set(error);
+                    return;
                 }
-                level.run(PackRows {
-                    a,
-                    rows,
-                    k,
-                    mr,
-                    to: packed.as_ptr().cast(),
-                });
-                a = Mat::new(packed.as_ptr().cast_const().cast(), 1, mr.cast_signed());
-            }
+            };
             level.run(Rows {
                 rows,
                 a,
-                a_packed: self.pack_a,
+                tile: room.as_ref().map(|room| room.as_ptr().cast()),
                 columns: (n - panel * nr).min(part * nr),
                 k,
                 b: B {
@@ -348,41 +354,60 @@ pub(crate) fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) 
     (count, move |tile| rows.min(tile * pairs / count * 2))
 }
 
-/// Packs tiles of rows: for each column the rows of a tile one after another, `mr` places for each tile.
-struct PackRows<T> {
+/// Packs a tile of rows: for each column its rows one after another, `mr` places for each column.
+struct PackTile<T> {
     a: Mat<T>,
+    /// The first row of the tile, how many it has, and how many A has.
+    start: usize,
+    width: usize,
     rows: usize,
     k: usize,
     mr: usize,
-    /// Has room for `mr * k` elements for each tile.
+    /// Has room for `mr * k` elements and those of a register.
     to: *mut T,
 }
 
-impl<T: Real> Kernel for PackRows<T> {
-    type Out = ();
-
+impl<T: Real> PackTile<T> {
+    /// # Safety
+    /// A must have the rows and columns.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { a, rows, k, mr, to } = self;
-        let l = T::lanes(s);
-        let step = <T::Lanes<S> as Lanes>::N;
-        let (count, first) = tiles(rows, mr);
-        for tile in 0..count {
-            let (start, width) = (first(tile), first(tile + 1) - first(tile));
-            for p in 0..k {
-                let to = to.wrapping_add((tile * k + p) * mr);
-                // SAFETY: A has the rows and columns, and `to` the room.
-                unsafe {
-                    if a.rows == 1 {
-                        let from = a.at(start, p);
-                        for row in (0..width).step_by(step) {
-                            let n = step.min(width - row);
-                            l.store_part(to.add(row), n, l.load_part(from.add(row), n));
-                        }
-                    } else {
-                        (0..width).for_each(|row| to.add(row).write(a.at(start + row, p).read()));
+    unsafe fn run<L: Lanes<T = T>>(self, l: L) {
+        let Self {
+            a,
+            start,
+            width,
+            rows,
+            k,
+            mr,
+            to,
+        } = self;
+        // SAFETY: all places are inside A and the room. Stores run over the end of a column, where the next one comes.
+        unsafe {
+            if a.rows == 1 {
+                for p in 0..k {
+                    for row in (0..width).step_by(L::N) {
+                        let n = L::N.min(width - row);
+                        l.store(to.add(p * mr + row), l.load_part(a.at(start + row, p), n));
                     }
                 }
+                return;
+            }
+            let whole = if a.cols == 1 && rows >= L::N && width <= L::N {
+                k / L::N * L::N
+            } else {
+                0
+            };
+            let mut square = [T::ZERO; MAX_LANES * MAX_LANES];
+            let base = start.min(rows.saturating_sub(L::N));
+            for p in (0..whole).step_by(L::N) {
+                l.transpose(a.at(base, p), a.rows, square.as_mut_ptr(), L::N);
+                for column in 0..L::N {
+                    let from = square.as_ptr().add(column * L::N + start - base);
+                    l.store(to.add((p + column) * mr), l.load_part(from, width));
+                }
+            }
+            for p in whole..k {
+                (0..width).for_each(|row| to.add(p * mr + row).write(a.at(start + row, p).read()));
             }
         }
     }
@@ -392,7 +417,8 @@ impl<T: Real> Kernel for PackRows<T> {
 struct Rows<T> {
     rows: usize,
     a: Mat<T>,
-    a_packed: bool,
+    /// Where tiles of A are packed, with room as [`PackTile`] wants it, if they are.
+    tile: Option<*mut T>,
     columns: usize,
     k: usize,
     b: B<T>,
@@ -408,7 +434,7 @@ impl<T: Real> Kernel for Rows<T> {
         let Self {
             rows,
             a,
-            a_packed,
+            tile: room,
             columns,
             k,
             b,
@@ -419,32 +445,50 @@ impl<T: Real> Kernel for Rows<T> {
         let mr = most_rows::<T::Lanes<S>>();
         let nr = NV * <T::Lanes<S> as Lanes>::N;
         let (count, first) = tiles(rows, mr);
-        for (panel, left) in (0..columns).step_by(nr).enumerate() {
-            let width = nr.min(columns - left);
-            for tile in 0..count {
-                let (start, end) = (first(tile), first(tile + 1));
+        // A tile stays in the first level of the cache, all panels in the second.
+        for tile in 0..count {
+            let (start, end) = (first(tile), first(tile + 1));
+            let width = end - start;
+            let a = match room {
+                Some(to) => {
+                    let pack = PackTile {
+                        a,
+                        start,
+                        width,
+                        rows,
+                        k,
+                        mr,
+                        to,
+                    };
+                    // SAFETY: A has the rows and columns.
+                    unsafe { pack.run(l) };
+                    Even {
+                        ptr: to.cast_const(),
+                        rows: 1,
+                        cols: mr.cast_signed(),
+                    }
+                }
+                None => Even {
+                    ptr: a.at(start, 0),
+                    rows: a.rows,
+                    cols: a.cols,
+                },
+            };
+            for (panel, left) in (0..columns).step_by(nr).enumerate() {
                 let input = Input {
                     k,
-                    a: Even {
-                        ptr: if a_packed {
-                            a.ptr.wrapping_add(tile * mr * k)
-                        } else {
-                            a.at(start, 0)
-                        },
-                        rows: a.rows,
-                        cols: a.cols,
-                    },
+                    a,
                     b: b.ptr.wrapping_add(panel * b.panel),
                     b_rows: b.row,
                 };
                 let out = Out {
                     ptr: c.at(start, left),
                     rows: c.rows,
-                    n: width,
+                    n: nr.min(columns - left),
                 };
                 // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
                 unsafe {
-                    any_tile(l, end - start, input, out, update.at_column(left));
+                    any_tile(l, width, input, out, update.at_column(left));
                 }
             }
         }

@@ -264,7 +264,16 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             });
             b = b.wrapping_offset(b_rows);
         }
-        if update.alpha == L::T::ONE && update.beta == L::T::ZERO && last == L::N {
+        let added = update.beta == L::T::ONE;
+        if update.alpha == L::T::ONE && (added || update.beta == L::T::ZERO) && last == L::N {
+            if added {
+                each_row!(|I| {
+                    let from = out.ptr.offset(I as isize * out.rows);
+                    for v in 0..NV {
+                        acc[I][v] = l.add(acc[I][v], l.load(from.add(v * L::N)));
+                    }
+                });
+            }
             each_row!(|I| {
                 let to = out.ptr.offset(I as isize * out.rows);
                 for v in 0..NV {
