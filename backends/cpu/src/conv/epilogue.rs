@@ -1,8 +1,10 @@
 //! What follows a convolution, in place.
 
+use std::ops::Range;
+
 use polygrad_core::Activation;
 
-use crate::CpuTensor;
+use crate::CpuDevice;
 use crate::loops::Pointer;
 use crate::math::Pointwise;
 use crate::simd::{Level, Simd};
@@ -22,14 +24,23 @@ pub(crate) struct Epilogue<'a> {
 }
 
 impl Epilogue<'_> {
-    /// Does it to a whole output of f32, which was just made.
-    pub(super) fn run_all(&self, out: &mut CpuTensor) {
-        let (shape, device) = (*out.shape(), out.device());
-        let (channels, plane) = (shape[1], shape[2..].iter().product());
-        let y = Pointer(out.ptr_mut().cast());
-        device.each(shape[0] * channels, NS * plane as f32, |i| {
-            // SAFETY: each task has a plane of the output.
-            unsafe { self.run(self.bias[i % channels], y.at(0), i * plane, plane) };
+    /// Does it to `n` elements of the planes of some channels: the first begin `place` elements after the output's first,
+    /// `y`, and those of the next channel `step` further on.
+    ///
+    /// # Safety
+    /// They must be inside the output, and the caller's to write.
+    pub(super) unsafe fn run_planes(
+        &self,
+        device: CpuDevice,
+        channels: Range<usize>,
+        y: *mut f32,
+        (place, step): (usize, usize),
+        n: usize,
+    ) {
+        let (y, first) = (Pointer(y), channels.start);
+        device.each(channels.len(), NS * n as f32, |i| {
+            // SAFETY: by the caller; each task has a plane of its own.
+            unsafe { self.run(self.bias[first + i], y.at(0), place + i * step, n) };
         });
     }
 

@@ -43,6 +43,7 @@ impl Geometry {
             padding: spread(&params.padding, rank, 0),
             dilation: spread(&params.dilation, rank, 1),
         }
+        .dense()
     }
 
     pub(super) fn of_pool(x: &Shape, out: &Shape, params: &PoolParams) -> Self {
@@ -59,6 +60,37 @@ impl Geometry {
             padding: spread(&params.padding, rank, 0),
             dilation: spread(&params.dilation, rank, 1),
         }
+        .dense()
+    }
+
+    /// The same without a last axis that holds nothing, as where a sequence is an image one pixel wide: kernels go
+    /// along the last one.
+    fn dense(mut self) -> Self {
+        let empty = |g: &Self| [g.input[2], g.output[2], g.kernel[2]] == [1; 3] && g.padding[2] == 0;
+        for _ in 0..2 {
+            if empty(&self) {
+                let Self {
+                    input,
+                    output,
+                    kernel,
+                    stride,
+                    padding,
+                    dilation,
+                    ..
+                } = &mut self;
+                for (axes, fill) in [
+                    (input, 1),
+                    (output, 1),
+                    (kernel, 1),
+                    (stride, 1),
+                    (padding, 0),
+                    (dilation, 1),
+                ] {
+                    *axes = [fill, axes[0], axes[1]];
+                }
+            }
+        }
+        self
     }
 
     /// Elements of a channel of the input.

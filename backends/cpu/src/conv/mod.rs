@@ -4,6 +4,7 @@ mod bytes;
 mod columns;
 mod direct;
 mod epilogue;
+mod few;
 mod filters;
 mod geometry;
 mod max_rows;
@@ -99,7 +100,7 @@ pub(crate) fn convolve(
     }
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
-    if let Some(device) = direct_on(&x, &geometry) {
+    if let Some(device) = direct_on(&x, &geometry).filter(|_| !product::suits(&geometry)) {
         let kept = weight.packed::<Filters>();
         let (x, from, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
         // SAFETY: all three are contiguous and have the shapes of the geometry.
@@ -122,10 +123,13 @@ pub(crate) fn convolve(
         }
         return Ok(out);
     }
-    for_real!(dtype, forward(&x, &weight, &mut out, &geometry))?;
-    if let Some(epilogue) = epilogue {
-        epilogue.run_all(&mut out);
+    if let Some(device) = few_on(&x, &geometry) {
+        let to = out.ptr_mut().cast();
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe { few::forward(device, &geometry, x.typed()?, weight.typed()?, epilogue, to)? };
+        return Ok(out);
     }
+    for_real!(dtype, forward(&x, &weight, &mut out, &geometry, epilogue))?;
     Ok(out)
 }
 
@@ -166,21 +170,25 @@ pub(crate) fn conv_input_grad(
     let mut out = CpuTensor::empty(input_shape, dtype, grad.device())?;
     let (grad, weight) = (grad.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(&input_shape, weight.shape(), grad.shape(), params);
-    if let Some(turned) = direct::of_input_grad(&geometry)
-        && let Some(device) = direct_on(&grad, &turned)
-    {
-        let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
-        // SAFETY: all three are contiguous and have the shapes of the geometry.
-        unsafe {
-            if winograd::fits(&turned, false) {
-                let filters = winograd::Filters::reversed(device, &turned, weight)?;
-                winograd::forward(device, &turned, grad, &filters, None, to)?;
-            } else {
-                let filters = direct::Filters::reversed(device, &turned, weight)?;
-                direct::forward(device, &turned, grad, &filters, None, to)?;
+    if let Some(turned) = direct::of_input_grad(&geometry) {
+        let (narrow, wide) = (few_on(&grad, &turned), direct_on(&grad, &turned));
+        if let Some(device) = narrow.or(wide) {
+            let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+            // SAFETY: all three are contiguous and have the shapes of the geometry.
+            unsafe {
+                if narrow.is_some() {
+                    let filters = few::reversed(&turned, weight)?;
+                    few::forward(device, &turned, grad, filters.as_ptr().cast(), None, to)?;
+                } else if winograd::fits(&turned, false) {
+                    let filters = winograd::Filters::reversed(device, &turned, weight)?;
+                    winograd::forward(device, &turned, grad, &filters, None, to)?;
+                } else {
+                    let filters = direct::Filters::reversed(device, &turned, weight)?;
+                    direct::forward(device, &turned, grad, &filters, None, to)?;
+                }
             }
+            return Ok(out);
         }
-        return Ok(out);
     }
     for_real!(dtype, input_grad(&grad, &weight, &mut out, &geometry))?;
     Ok(out)
@@ -228,9 +236,17 @@ pub(crate) fn conv_weight_grad(
 
 /// The device, if it convolves such images directly.
 fn direct_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
+    vectors_on(x).filter(|_| direct::fits(g))
+}
+
+/// The device, if it convolves such images to few channels by shifted lines.
+fn few_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
+    vectors_on(x).filter(|_| direct::is_narrow(g))
+}
+
+fn vectors_on(x: &CpuTensor) -> Option<CpuDevice> {
     let device = x.device();
-    let direct = x.dtype() == DType::F32 && device.kernels() == Kernels::Simd && direct::fits(g);
-    direct.then_some(device)
+    (x.dtype() == DType::F32 && device.kernels() == Kernels::Simd).then_some(device)
 }
 
 fn wide(x: &CpuTensor) -> Result<CpuTensor> {

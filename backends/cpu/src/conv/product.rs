@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use polygrad_core::{Element, Result};
 
+use super::Epilogue;
 use super::columns::{fold, unfold};
 use super::geometry::Geometry;
 use crate::buffers::Buffer;
@@ -38,6 +39,18 @@ impl Geometry {
     }
 }
 
+/// Output positions from which on an image that is its own columns is better multiplied as it lies: rows of B are long,
+/// and the product need not be turned.
+const WIDE: usize = 128;
+
+/// Whether convolution is best done so, though it could be done without columns.
+pub(super) fn suits(g: &Geometry) -> bool {
+    g.is_pointwise() && g.out_plane() >= WIDE
+}
+
+/// Bytes of results, about, to which what follows is done while they are in the cache.
+const STRIP: usize = 256 << 10;
+
 /// Calls `task(image, group, columns)` for each image and group, with room for its columns.
 fn each_image<T: Real>(
     device: CpuDevice,
@@ -70,12 +83,13 @@ fn each_image<T: Real>(
     }
 }
 
-/// `x`, `weight` and `out` are contiguous.
+/// `x`, `weight` and `out` are contiguous. What follows is done to f32 alone.
 pub(super) fn forward<T: Real + Element>(
     x: &CpuTensor,
     weight: &CpuTensor,
     out: &mut CpuTensor,
     g: &Geometry,
+    epilogue: Option<&Epilogue<'_>>,
 ) -> Result<()> {
     let device = x.device();
     let (x, weight) = (
@@ -84,10 +98,9 @@ pub(super) fn forward<T: Real + Element>(
     );
     let to = Pointer(out.ptr_mut().cast::<T>());
     let (rows, positions) = (g.rows(), g.out_plane());
-    let dims = Dims {
-        m: g.outputs,
-        n: positions,
-        k: rows,
+    let strip = match epilogue {
+        Some(_) if g.is_pointwise() => (STRIP / (g.outputs * size_of::<T>())).next_multiple_of(WIDE),
+        _ => positions,
     };
     each_image(device, g, 0..g.batch, |image, group, columns| {
         let from = x.at(g.image(image, group)).cast_const();
@@ -100,10 +113,29 @@ pub(super) fn forward<T: Real + Element>(
                 columns.cast_const()
             };
             let filters = Mat::new(weight.at(g.filters(group)).cast_const(), rows.cast_signed(), 1);
-            let columns = Mat::new(columns, positions.cast_signed(), 1);
-            let to = MatMut::new(to.at(g.out_image(image, group)), positions.cast_signed(), 1);
-            gemm(device, dims, filters, columns, to, Update::set())
+            for first in (0..positions).step_by(strip) {
+                let n = strip.min(positions - first);
+                let dims = Dims {
+                    m: g.outputs,
+                    n,
+                    k: rows,
+                };
+                let columns = Mat::new(columns.add(first), positions.cast_signed(), 1);
+                let place = g.out_image(image, group) + first;
+                let out = MatMut::new(to.at(place), positions.cast_signed(), 1);
+                gemm(device, dims, filters, columns, out, Update::set())?;
+                if let Some(epilogue) = epilogue {
+                    epilogue.run_planes(
+                        device,
+                        group * g.outputs..(group + 1) * g.outputs,
+                        to.at(0).cast(),
+                        (place, positions),
+                        n,
+                    );
+                }
+            }
         }
+        Ok(())
     })
 }
 

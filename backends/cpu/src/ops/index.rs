@@ -193,6 +193,17 @@ pub(crate) fn index_select(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Res
     let dim = x.shape()[axis];
     let (from, to) = (x.ptr(), Pointer(out.ptr_mut()));
     let (from, chosen) = (Pointer(from.cast_mut()), index.slice::<i64>()?);
+    if inner == 1 {
+        // Single elements: a copy of each would take longer than finding it.
+        dispatch_dtype!(x.dtype(), T => x.device().each(outer, count as f32 * 0.5, |i| {
+            let (from, to) = (from.at(0).cast::<T>(), to.at(0).cast::<T>());
+            for (j, &at) in chosen.iter().enumerate() {
+                // SAFETY: as below.
+                unsafe { to.add(i * count + j).write(from.add(i * dim + at as usize).read()) };
+            }
+        }));
+        return Ok(out);
+    }
     x.device().each(outer * count, bytes as f32 * 0.05 + 3.0, |i| {
         let source = i / count * dim + chosen[i % count] as usize;
         // SAFETY: the index has been checked, so that both slices are inside their tensors.

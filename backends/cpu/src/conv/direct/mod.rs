@@ -18,15 +18,20 @@ use super::geometry::Geometry;
 use crate::gemm::NV;
 use crate::simd::{Kernel, Level, Simd};
 
-/// Output channels of a group up to which a register is mostly idle, so that columns are better.
+/// Output channels of a group below which a register of them is mostly idle.
 const FEW_OUTPUTS: usize = 8;
 
 /// The longest step along a row that there is a kernel for.
 const MAX_STEP: usize = 2;
 
+/// Whether a register has positions of one channel rather than channels of one position.
+pub(super) fn is_narrow(g: &Geometry) -> bool {
+    g.outputs < FEW_OUTPUTS
+}
+
 /// Whether convolution is done so.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.outputs >= FEW_OUTPUTS && g.inputs > 0 && g.stride[2] <= MAX_STEP
+    !is_narrow(g) && g.inputs > 0 && g.stride[2] <= MAX_STEP
 }
 
 /// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where
@@ -35,12 +40,7 @@ pub(super) fn of_input_grad(g: &Geometry) -> Option<Geometry> {
     let reach = |axis: usize| (g.kernel[axis] - 1) * g.dilation[axis];
     let padding = |axis: usize| reach(axis).checked_sub(g.padding[axis]);
     let padding = [padding(0)?, padding(1)?, padding(2)?];
-    (g.stride == [1; 3]
-        && fits(&Geometry {
-            outputs: g.inputs,
-            ..*g
-        }))
-    .then_some(Geometry {
+    (g.stride == [1; 3] && g.outputs > 0).then_some(Geometry {
         inputs: g.outputs,
         outputs: g.inputs,
         input: g.output,

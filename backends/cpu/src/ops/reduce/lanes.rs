@@ -64,6 +64,32 @@ impl<T: Copy, F: Fold<T>> Kernel for Along<T, F> {
     }
 }
 
+/// Runs that are a fixed distance apart, each folded to an output of its own.
+pub(super) struct Runs<T, F> {
+    /// The first.
+    pub(super) run: Along<T, F>,
+    /// Bytes from one to the next.
+    pub(super) step: isize,
+    /// Has room for the outputs.
+    pub(super) to: *mut T,
+    pub(super) outputs: usize,
+}
+
+impl<T: Copy, F: Fold<T>> Kernel for Runs<T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Along { from, step, count, .. } = self.run;
+        for i in 0..self.outputs {
+            let from = from.wrapping_offset(i.cast_signed() * self.step);
+            let wide = Along::<T, F>::new(from, step, count).run(s);
+            // SAFETY: the plan's elements are readable, and there is room for as many outputs.
+            unsafe { self.to.add(i).write(F::finish(wide, count)) };
+        }
+    }
+}
+
 /// # Safety
 /// `n` elements must be readable.
 #[inline(always)]

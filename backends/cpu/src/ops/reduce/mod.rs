@@ -14,7 +14,7 @@ use crate::loops::{Nest, Operand, Pointer};
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};
 use fold::{Fold, with_fold};
-use lanes::{Across, Along, STRIP};
+use lanes::{Across, Along, Runs, STRIP};
 
 /// Elements that one task folds at least, and tasks that a reduction with few outputs is cut into at most.
 const TASK: usize = 32_768;
@@ -114,6 +114,26 @@ impl Plan {
         let out = Pointer(out);
         let level = device.vectors();
         let ns = (piece * strip) as f32 * 0.15 * size_of::<T>() as f32 / 4.0 + 5.0;
+        if pieces == 1 && strip == 1 && self.kept.rank() <= 1 && self.reduced.rank() <= 1 {
+            device.split(outputs, ns, 1, |start, end| {
+                let from = self
+                    .kept
+                    .base(0)
+                    .wrapping_offset(start.cast_signed() * self.kept.step(0));
+                let run = Along::<T, F>::new(from, self.reduced.step(0), self.count);
+                let (step, to) = (self.kept.step(0), out.at(start));
+                Level::run_loops(
+                    level,
+                    Runs {
+                        run,
+                        step,
+                        to,
+                        outputs: end - start,
+                    },
+                );
+            });
+            return;
+        }
         if pieces == 1 {
             device.each(strips, ns, |i| {
                 let (first, n) = self.strip(i, strip);
@@ -182,21 +202,28 @@ impl Plan {
         let base = base.wrapping_offset((first % self.kept.width()).cast_signed() * self.kept.step(0));
         let offset = base.addr().wrapping_sub(self.kept.base(0).addr()).cast_signed();
         let step = self.reduced.step(0);
-        let mut wides = [F::widen(F::start()); STRIP];
-        let mut at = start;
-        while at < end {
+        let runs = |at: usize| {
             let (row, column) = (at / width, at % width);
-            let count = (width - column).min(end - at);
-            let from = self
-                .reduced
-                .row(0, row)
-                .wrapping_offset(offset + column.cast_signed() * step);
-            if n == 1 {
-                let wide = Level::run_loops(level, Along::<T, F>::new(from, step, count));
-                wides[0] = if at == start { wide } else { F::join(wides[0], wide) };
-            } else {
-                Level::run_loops(level, Across::<T, F>::new(from, step, count, &mut wides[..n]));
+            let from = self.reduced.row(0, row);
+            let from = from.wrapping_offset(offset + column.cast_signed() * step);
+            (from, (width - column).min(end - at))
+        };
+        let mut at = start;
+        if n == 1 {
+            let mut wide = None;
+            while at < end {
+                let (from, count) = runs(at);
+                let next = Level::run_loops(level, Along::<T, F>::new(from, step, count));
+                wide = Some(wide.map_or(next, |wide| F::join(wide, next)));
+                at += count;
             }
+            done(0, wide.unwrap_or_else(|| F::widen(F::start())));
+            return;
+        }
+        let mut wides = [F::widen(F::start()); STRIP];
+        while at < end {
+            let (from, count) = runs(at);
+            Level::run_loops(level, Across::<T, F>::new(from, step, count, &mut wides[..n]));
             at += count;
         }
         for (i, &wide) in wides[..n].iter().enumerate() {

@@ -196,7 +196,12 @@ fn pow(c: &Call<'_>) -> Results {
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
     if b.dtype() == dtype {
-        return one(a.pow(&b)?);
+        // A number is no operand on the device: kernels know what squares are.
+        let number = c.need(1)?.on_host().is_some() && b.numel() == 1 && b.rank() <= a.rank();
+        return match number && dtype.is_float() {
+            true => one(a.pow(c.scalar(1)?.to_f64())?),
+            false => one(a.pow(&b)?),
+        };
     }
     // In the base's dtype an exponent could become another number; whole numbers wrap at the end.
     let wide = if dtype.is_float() || b.dtype().is_float() {
