@@ -16,7 +16,7 @@ use super::qdq;
 use super::run::{call_step, in_step};
 use super::value::Value;
 use super::workspace::WorkspacePool;
-use crate::graph::{Body, Node, ValueId};
+use crate::graph::{Body, Capture, Node, ValueId};
 
 /// What a plan is made with.
 pub(crate) struct Planner<'a> {
@@ -34,6 +34,11 @@ const MAX_GROWTH: usize = 1 << 20;
 
 impl Planner<'_> {
     pub(crate) fn plan(&self, body: &Body) -> Result<Plan> {
+        self.plan_in(body, &HashMap::new())
+    }
+
+    /// Plans a body with what is known of its captures: constants of those around it.
+    fn plan_in(&self, body: &Body, known: &HashMap<usize, Value>) -> Result<Plan> {
         let mut constants: HashMap<usize, Value> = HashMap::new();
         for initializer in &body.initializers {
             // One that is also an input is only that input's default; the model handles it.
@@ -66,8 +71,9 @@ impl Planner<'_> {
         let mut steps = Vec::with_capacity(nodes.len());
         for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| needed[*i]) {
             let in_node = |e| in_step(e, node);
-            let step = self.step(node, fused.contains_key(&i)).map_err(in_node)?;
-            if self.fold && self.fold(&step, &mut constants).map_err(in_node)? {
+            let outer = |slot: usize| constants.get(&slot).or_else(|| known.get(&slot)).cloned();
+            let step = self.step(node, fused.contains_key(&i), outer).map_err(in_node)?;
+            if self.fold && self.fold(&step, &mut constants, known).map_err(in_node)? {
                 continue;
             }
             steps.push(step);
@@ -107,8 +113,8 @@ impl Planner<'_> {
         })
     }
 
-    /// A step that runs a node, which is the file's own, or `ours`.
-    fn step(&self, node: &Node, ours: bool) -> Result<Step> {
+    /// A step that runs a node, which is the file's own, or `ours`; `outer` has the constants that its bodies may capture.
+    fn step(&self, node: &Node, ours: bool, outer: impl Fn(usize) -> Option<Value>) -> Result<Step> {
         let said = self.opsets.get(&node.domain).copied();
         let Some(version) = said.or((ours && node.domain == ops::MICROSOFT).then_some(1)) else {
             return Err(crate::graph::malformed(format!(
@@ -122,10 +128,10 @@ impl Planner<'_> {
         let mut captures = Vec::new();
         for (name, attribute) in &node.attributes {
             for body in attribute.bodies() {
-                bodies.push((
-                    name.clone(),
-                    self.plan(body).map_err(|e: Error| e.in_module(name.clone()))?,
-                ));
+                let known = |capture: &Capture| Some((capture.inner.index(), outer(capture.outer.index())?));
+                let known = body.captures.iter().filter_map(known).collect();
+                let plan = self.plan_in(body, &known);
+                bodies.push((name.clone(), plan.map_err(|e: Error| e.in_module(name.clone()))?));
                 captures.push(body.captures.iter().map(|capture| capture.outer.index()).collect());
             }
         }
@@ -145,11 +151,11 @@ impl Planner<'_> {
     }
 
     /// Runs a step now, if all that it needs is there.
-    fn fold(&self, step: &Step, constants: &mut HashMap<usize, Value>) -> Result<bool> {
+    fn fold(&self, step: &Step, constants: &mut HashMap<usize, Value>, known: &HashMap<usize, Value>) -> Result<bool> {
         if stays(step) {
             return Ok(false);
         }
-        let get = |slot: usize| constants.get(&slot);
+        let get = |slot: usize| constants.get(&slot).or_else(|| known.get(&slot));
         let operands: Option<Vec<Option<Value>>> = step
             .inputs
             .iter()
