@@ -81,7 +81,9 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         // Sums of up to thousands of products that cancel to a small part of the largest sum. Their rounding depends on
         // the order of the terms, each of which may be as large as the samples' squares, about 80.
         "matmul" | "mm" | "bmm" | "addmm" | "einsum" => bounds.with_cancellation(),
-        _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" => bounds.with_cancellation(),
+        _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" || op == "quantized_linear" => {
+            bounds.with_cancellation()
+        }
         // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one.
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
         // `1 - tanh²`, `1 + erf` and the like cancel, for large arguments, to a small part of terms of 1.

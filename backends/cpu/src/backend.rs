@@ -1,17 +1,17 @@
 //! The seam's methods.
 
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
-    SgdParams, Shape, SliceRange, UnaryOp, decompose,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, BlockScheme, Capabilities, CompareOp, ConvParams,
+    CrossEntropyParams, DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp,
+    Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::fused::{
     attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, softmax,
 };
 use crate::ops::{
-    activation, binary, compare, convert, create, index, join, matmul, quantized, reduce, rescale, scan, select, sort,
-    unary,
+    activation, binary, compare, convert, create, index, join, matmul, quantized, quantized_linear, reduce, rescale,
+    scan, select, sort, unary,
 };
 use crate::{Cpu, CpuDevice, CpuTensor, buffers, conv};
 
@@ -106,6 +106,7 @@ impl Backend for Cpu {
         index_add => index::index_add,
         linear => matmul::linear,
         matmul_u8 => quantized::matmul_u8,
+        quantized_linear => quantized_linear::quantized_linear,
         conv_u8 => conv::conv_u8,
         conv_requantize_u8 => conv::conv_requantize_u8,
         requantize_u8 => rescale::requantize_u8,

@@ -1,9 +1,9 @@
 //! The seam: what each op's results look like.
 
 use polygrad_core::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
-    DType, Distribution, Error, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp, Result,
-    Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, BlockScheme, Capabilities, CompareOp, ConvParams,
+    CrossEntropyParams, DType, Distribution, Error, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey,
+    ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose,
 };
 
 use crate::{NullDevice, NullTensor};

@@ -7,6 +7,7 @@ use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
 use crate::gemm::Gemm;
 use crate::mlp::{self, Mlp};
+use crate::qlinear::QLinear;
 use crate::training::{Eager, Mode, Optim};
 use crate::{Prepared, cnn, gpt, lstm, resnet};
 
@@ -23,6 +24,7 @@ enum Kind {
     Dispatch(Dispatch),
     Elementwise(Elementwise, usize),
     Gemm(Gemm),
+    QLinear(QLinear),
     Attention(Attention),
     Act,
     Mlp(Mlp, Optim),
@@ -37,9 +39,9 @@ enum Kind {
 pub struct Amount {
     /// Calls of an op, the backward pass as one of them: of `dispatch`.
     pub ops: u64,
-    /// Elements that are computed: of `elementwise`.
+    /// Elements that are computed: of `elementwise`, and of one row of `qlinear`.
     pub elements: u64,
-    /// Bytes that have to be read and written at least: of `elementwise`.
+    /// Bytes that have to be read and written at least: of the same.
     pub bytes: u64,
     /// Operations of matrix products, convolutions and attention, a multiplication with its addition as two, forward
     /// and backward. Attention counts in full, though it is causal.
@@ -60,6 +62,7 @@ pub fn cases() -> Vec<Case> {
         all.extend(Elementwise::SIZES.map(|size| Kind::Elementwise(op, size)));
     }
     all.extend(Gemm::ALL.map(Kind::Gemm));
+    all.extend(QLinear::all().into_iter().map(Kind::QLinear));
     all.extend(Attention::ALL.map(Kind::Attention));
     all.push(Kind::Act);
     for mlp in Mlp::ALL {
@@ -71,7 +74,8 @@ pub fn cases() -> Vec<Case> {
 
 /// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words:
 /// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be
-/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`.
+/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`, and
+/// layers with weights of few bits: `qlinear/1x4096x4096/q4`.
 /// Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
@@ -89,6 +93,7 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
     }
     let sized = match &*words {
         ["gemm", rest @ ..] => Gemm::parse(rest, |dtype| dtype.is_float() || dtype == DType::U8).map(Kind::Gemm),
+        ["qlinear", rest @ ..] => QLinear::parse(rest).map(Kind::QLinear),
         ["attention", rest @ ..] => Attention::parse(rest, DType::is_float).map(Kind::Attention),
         _ => None,
     };
@@ -136,6 +141,7 @@ impl Case {
             Kind::Dispatch(_) => "dispatch",
             Kind::Elementwise(..) => "elementwise",
             Kind::Gemm(_) => "gemm",
+            Kind::QLinear(_) => "qlinear",
             Kind::Attention(_) => "attention",
             Kind::Act => "mlp-act",
             Kind::Mlp(mlp, _) => mlp.name(),
@@ -153,6 +159,7 @@ impl Case {
             Kind::Dispatch(dispatch) => format!("{workload} {}", dispatch.name()),
             Kind::Elementwise(op, size) => format!("{workload} {} {size}", op.name()),
             Kind::Gemm(gemm) => format!("{workload} {}", gemm.name()),
+            Kind::QLinear(layer) => format!("{workload} {}", layer.name()),
             Kind::Attention(attention) => format!("{workload} {}", attention.name()),
             Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
             Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
@@ -174,6 +181,7 @@ impl Case {
             }
             Kind::Elementwise(op, size) => return op.amount(size),
             Kind::Gemm(gemm) => gemm.flops(),
+            Kind::QLinear(layer) => return layer.amount(),
             Kind::Attention(attention) => attention.flops(),
             Kind::Act => mlp::act_flops(),
             Kind::Mlp(mlp, _) => mlp.flops(),
@@ -192,7 +200,12 @@ impl Case {
     pub fn trains(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::Dispatch(_) | Kind::Elementwise(..) | Kind::Gemm(_) | Kind::Attention(_) | Kind::Act
+            Kind::Dispatch(_)
+                | Kind::Elementwise(..)
+                | Kind::Gemm(_)
+                | Kind::QLinear(_)
+                | Kind::Attention(_)
+                | Kind::Act
         )
     }
 
@@ -218,6 +231,7 @@ impl Case {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),
             Kind::Elementwise(op, size) => op.prepare(size, device),
             Kind::Gemm(gemm) => gemm.prepare(device),
+            Kind::QLinear(layer) => layer.prepare(device),
             Kind::Attention(attention) => attention.prepare(device),
             Kind::Act => mlp::act::<B, W>(device),
             Kind::Mlp(mlp, optim) => mlp.prepare::<B, W>(optim, device),

@@ -32,6 +32,7 @@ mod gpt;
 mod lstm;
 mod mlp;
 mod prepared;
+mod qlinear;
 mod resnet;
 mod training;
 

@@ -67,6 +67,14 @@ fn of_sample(sample: Sample, seed: u64, dtypes: &[DType]) -> Vec<Case> {
     };
     let sample = std::sync::Arc::new(sample);
     let mut cases = Vec::new();
+    let own = |operand: &sample::Operand| {
+        operand
+            .fixed_dtype()
+            .is_none_or(|dtype| !dtype.is_float() || dtypes.contains(&dtype))
+    };
+    if !sample.operands.iter().all(own) {
+        return cases;
+    }
     for &dtype in dtypes.iter().filter(|dtype| sample.tests(**dtype)) {
         for &layout in layouts {
             let repeats = sample

@@ -145,12 +145,17 @@ impl Operand {
         self
     }
 
+    /// Its dtype, if that is the same in all cases.
+    pub(crate) fn fixed_dtype(&self) -> Option<DType> {
+        match self.slot {
+            Slot::Tested => None,
+            Slot::Fixed(own) => Some(own),
+        }
+    }
+
     /// Its dtype in a case that tests `dtype`.
     pub(crate) fn dtype(&self, dtype: DType) -> DType {
-        match self.slot {
-            Slot::Tested => dtype,
-            Slot::Fixed(own) => own,
-        }
+        self.fixed_dtype().unwrap_or(dtype)
     }
 
     /// The host tensor that it is made of, before its layout's views, for values that are drawn.

@@ -3,9 +3,10 @@
 use std::fmt::{Debug, Display};
 
 use crate::{
-    Activation, AdamParams, ArgOp, Axes, BinaryOp, Capabilities, CompareOp, Composite, ConvParams, CrossEntropyParams,
-    DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar,
-    SgdParams, Shape, SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results, random_host,
+    Activation, AdamParams, ArgOp, Axes, BinaryOp, BlockScheme, Capabilities, CompareOp, Composite, ConvParams,
+    CrossEntropyParams, DType, Distribution, Error, HostTensor, OpDesc, PoolParams, Prepack, RandomKey, ReduceOp,
+    Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp, decompose, for_each_op, op_parameter, op_results,
+    random_host,
 };
 
 macro_rules! methods {

@@ -55,8 +55,8 @@ pub use layout::Layout;
 pub use nearest::nearest;
 pub use open::open_file;
 pub use ops::{
-    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc, PoolParams,
-    Prepack, ReduceOp, SavedTensor, SgdParams, SliceRange, TensorType, UnaryOp, window_positions,
+    Activation, AdamParams, ArgOp, BinaryOp, BlockScheme, CompareOp, ConvParams, CrossEntropyParams, Op, OpDesc,
+    PoolParams, Prepack, ReduceOp, SavedTensor, SgdParams, SliceRange, TensorType, UnaryOp, window_positions,
 };
 #[doc(hidden)]
 pub use ops::{Owned, Tensors};

@@ -70,9 +70,9 @@ pub use ops::{
 };
 pub use place::Place;
 pub use polygrad_core::{
-    Activation, AdamParams, AnyBackend, Axes, Backend, ConvParams, CrossEntropyParams, DType, Distribution, Element,
-    Error, ErrorKind, Frame, HostTensor, IntoShape, PoolParams, Prepack, Registry, Result, Scalar, SgdParams, Shape,
-    SliceRange, bf16, f16,
+    Activation, AdamParams, AnyBackend, Axes, Backend, BlockScheme, ConvParams, CrossEntropyParams, DType,
+    Distribution, Element, Error, ErrorKind, Frame, HostTensor, IntoShape, PoolParams, Prepack, Registry, Result,
+    Scalar, SgdParams, Shape, SliceRange, bf16, f16,
 };
 pub use random::{GeneratorState, manual_seed};
 pub use tensor::{IntoBackend, Tensor};

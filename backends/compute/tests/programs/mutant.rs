@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use polygrad_core::{
-    Activation, AnyDevice, AnyTensor, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Computation, ConvParams,
-    CrossEntropyParams, DType, DeviceGraph, Distribution, Error, HostTensor, Op, Outputs, PoolParams, Prepack,
-    RandomKey, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, call_methods, decompose,
+    Activation, AnyDevice, AnyTensor, ArgOp, Axes, Backend, BinaryOp, BlockScheme, Capabilities, CompareOp,
+    Computation, ConvParams, CrossEntropyParams, DType, DeviceGraph, Distribution, Error, HostTensor, Op, Outputs,
+    PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, call_methods, decompose,
 };
 
 /// What is wrong with the backend.

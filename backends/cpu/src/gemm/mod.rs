@@ -17,6 +17,7 @@ mod pack;
 mod packed;
 mod plain;
 mod prepacked;
+pub(crate) mod quantized;
 mod tile;
 mod vector;
 

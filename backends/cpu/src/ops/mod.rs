@@ -11,6 +11,7 @@ mod integer_matmul;
 pub(crate) mod join;
 pub(crate) mod matmul;
 pub(crate) mod quantized;
+pub(crate) mod quantized_linear;
 pub(crate) mod reduce;
 pub(crate) mod rescale;
 pub(crate) mod scan;

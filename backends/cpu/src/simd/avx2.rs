@@ -313,6 +313,22 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        // SAFETY: see above; a prefetch reads nothing that the program sees, and does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+    }
+
+    #[inline(always)]
+    unsafe fn spread(self, from: *const f32, shift: u32) -> __m256 {
+        // SAFETY: see above; the address by the caller.
+        unsafe {
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let places = _mm256_srl_epi32(lanes, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), places)
+        }
+    }
+
+    #[inline(always)]
     fn evens(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: see above.
         unsafe {

@@ -323,6 +323,22 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, from: *const u8) {
+        // SAFETY: see above; a prefetch reads nothing that the program sees, and does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+    }
+
+    #[inline(always)]
+    unsafe fn spread(self, from: *const f32, shift: u32) -> __m512 {
+        // SAFETY: see above; the address by the caller.
+        unsafe {
+            let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            let places = _mm512_srl_epi32(lanes, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm512_permutexvar_ps(places, _mm512_loadu_ps(from))
+        }
+    }
+
+    #[inline(always)]
     fn evens(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: see above.
         unsafe {

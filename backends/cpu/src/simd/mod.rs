@@ -267,6 +267,26 @@ pub(crate) trait Simd: Lanes<T = f32> {
         }
     }
 
+    /// Asks for the cache line with this byte, which need not be readable.
+    #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
+
+    /// Lane `i` is the number at `from[i >> shift]`.
+    ///
+    /// # Safety
+    /// [`Lanes::N`] elements must be readable at `from`.
+    #[inline(always)]
+    unsafe fn spread(self, from: *const f32, shift: u32) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: no place is larger than the lane's own, and no register longer than 16 elements.
+        unsafe {
+            for (i, lane) in lanes[..Self::N].iter_mut().enumerate() {
+                *lane = from.add(i >> shift).read();
+            }
+            self.load(lanes.as_ptr())
+        }
+    }
+
     /// The lanes of `a` with an even number, then those of `b`; a lone lane is even.
     fn evens(self, a: Self::V, b: Self::V) -> Self::V;
 

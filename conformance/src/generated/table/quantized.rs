@@ -1,6 +1,6 @@
 //! Products of bytes.
 
-use polygrad_core::{ConvParams, DType, Op, Prepack};
+use polygrad_core::{BlockScheme, ConvParams, DType, Op, Prepack};
 
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
@@ -211,9 +211,67 @@ fn conversions(samples: &mut Vec<Sample>) {
     ));
 }
 
+/// Weights of few bits in blocks.
+fn blocks(samples: &mut Vec<Sample>) {
+    // One row, some, and more than a band; rows that fill no register, and blocks that fill more than one; nothing.
+    let calls: [(&[usize], usize, usize, usize, usize); 12] = [
+        (&[1], 5, 2, 4, 32),
+        (&[], 33, 3, 4, 32),
+        (&[1], 70, 9, 4, 16),
+        (&[1], 6, 3, 4, 256),
+        (&[3], 9, 5, 4, 64),
+        (&[2, 5], 37, 18, 4, 32),
+        (&[130], 35, 3, 4, 16),
+        (&[1], 7, 3, 8, 32),
+        (&[4], 9, 5, 8, 16),
+        (&[1, 6], 34, 3, 8, 128),
+        (&[0], 3, 1, 4, 32),
+        (&[2], 0, 1, 8, 32),
+    ];
+    for (lead, n, count, bits, size) in calls {
+        let Ok(scheme) = BlockScheme::new(bits, size) else {
+            continue;
+        };
+        let k = count * size;
+        let call = |transposed| Op::QuantizedLinear { scheme, transposed };
+        for (each, zeros, floats) in [
+            (false, DType::U8, DType::F32),
+            (true, DType::U8, DType::F16),
+            (true, DType::F32, DType::F32),
+        ] {
+            let most = 1 << bits;
+            let zero = match each {
+                true => Operand::drawn(&[n, count], Fill::Below(most)),
+                false => Operand::drawn(&[1], Fill::Listed(if bits == 4 { &[8.0] } else { &[128.0] })),
+            };
+            let scales = Operand::drawn(&[n, count], Fill::Range(-1.0 / most as f64, 2.0 / most as f64));
+            for transposed in [false, true] {
+                let x = [lead, &[if transposed { n } else { k }]].concat();
+                let operands = vec![
+                    Operand::drawn(&x, Fill::Range(-2.0, 2.0)),
+                    bytes(&[n, k / 8 * bits]).of(DType::U8),
+                    scales.clone().of(floats),
+                    zero.clone().of(zeros),
+                ];
+                let words = format!(
+                    "{bits} bits {size} {zeros} {floats}{}",
+                    if transposed { " transposed" } else { "" }
+                );
+                let sample = Sample::new(call(transposed), operands, &words);
+                samples.push(if floats == DType::F16 {
+                    sample
+                } else {
+                    sample.contiguous()
+                });
+            }
+        }
+    }
+}
+
 pub(super) fn add(samples: &mut Vec<Sample>) {
     products(samples);
     convolutions(samples);
     requantizations(samples);
     conversions(samples);
+    blocks(samples);
 }

@@ -4,9 +4,9 @@ use super::{AnyDevice, AnyTensor};
 use crate::program::{self, Action};
 use crate::timing::{self, timed, types};
 use crate::{
-    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Composite, ConvParams,
-    CrossEntropyParams, DType, Distribution, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack, RandomKey, ReduceOp,
-    Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
+    Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, BlockScheme, Capabilities, CompareOp, Composite,
+    ConvParams, CrossEntropyParams, DType, Distribution, HostTensor, Op, OpDesc, Outputs, PoolParams, Prepack,
+    RandomKey, ReduceOp, Result, Scalar, SgdParams, Shape, SliceRange, UnaryOp,
 };
 
 /// The backend of tensors whose real backend is known only at run time.

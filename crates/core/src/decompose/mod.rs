@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod basic;
+mod blocks;
 mod conv;
 mod epilogue;
 mod integers;
@@ -20,14 +21,15 @@ mod wide;
 
 pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
+pub use blocks::dequantized;
 pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
 pub use norm::fold_batch_norm;
 pub use optim::{accumulate_grad, adam_step, check_slice_scatter, sgd_step, slice_scatter};
 
 use crate::{
-    Activation, Backend, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, Result, Scalar,
-    Shape, for_each_op, observe, op_parameter, op_results,
+    Activation, Backend, BinaryOp, BlockScheme, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, Result,
+    Scalar, Shape, for_each_op, observe, op_parameter, op_results,
 };
 
 /// The functions that the generated ones below call.
@@ -35,6 +37,7 @@ mod bodies {
     pub(super) use super::activation::*;
     pub(super) use super::attention::*;
     pub(super) use super::basic::*;
+    pub(super) use super::blocks::*;
     pub(super) use super::conv::*;
     pub(super) use super::epilogue::*;
     pub(super) use super::norm::*;

@@ -1,5 +1,6 @@
 //! The vocabulary of ops: enums for the families, and [`Op`], which names any op together with its arguments.
 
+mod blocks;
 mod family;
 mod meaning;
 mod op;
@@ -8,6 +9,7 @@ mod params;
 mod results;
 mod table;
 
+pub use blocks::BlockScheme;
 pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub use op::{Op, OpDesc, SavedTensor};
 pub(crate) use operands::{Operands, malformed};

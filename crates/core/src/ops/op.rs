@@ -2,8 +2,8 @@
 
 use super::table::op_pattern;
 use super::{
-    Activation, AdamParams, ArgOp, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, PoolParams, Prepack, ReduceOp,
-    SgdParams, SliceRange, UnaryOp,
+    Activation, AdamParams, ArgOp, BinaryOp, BlockScheme, CompareOp, ConvParams, CrossEntropyParams, PoolParams,
+    Prepack, ReduceOp, SgdParams, SliceRange, UnaryOp,
 };
 use crate::{Axes, DType, Error, Result, Scalar, Shape, for_each_op};
 

@@ -1,7 +1,7 @@
 //! What an op gives: the shapes and dtypes of its results, without computing them.
 
 use super::table::op_pattern;
-use super::{Op, Operands, SliceRange};
+use super::{BlockScheme, Op, Operands, SliceRange};
 use crate::{Axes, DType, Error, Outputs, Result, Shape, for_each_op};
 
 /// What is known of a tensor before it is computed.
@@ -110,6 +110,16 @@ fn last(x: TensorType) -> usize {
 
 fn with_last(shape: &Shape, dim: usize) -> Result<Shape> {
     with_dim(shape, shape.rank() - 1, dim)
+}
+
+/// Of a product with a weight in blocks.
+fn outputs(x: TensorType, weight: TensorType, scheme: BlockScheme, transposed: bool) -> Result<Shape> {
+    let count = if transposed {
+        scheme.numbers(last(weight))
+    } else {
+        weight.shape[0]
+    };
+    with_last(&x.shape, count)
 }
 
 fn channels(x: TensorType) -> Shape {

@@ -479,6 +479,17 @@ macro_rules! for_each_op {
             as RescaleI32 { axis: usize }, named "rescale_i32", for words
             gives [of(x, scale.dtype)];
 
+        /// `x Wᵀ` for `x […, k]`, or, if `transposed`, `x W` for `x […, n]`, where `W [n, k]` is made of numbers of few
+        /// bits in blocks: `(number - zero point) · scale`. The numbers are in u8 `[n, k · bits / 8]` as the
+        /// [scheme](BlockScheme) says, the scales are floats, `[n, k / size]`, and the zero points, u8 or floats, are
+        /// as many, or `[1]`. Only `x` has a gradient, which is the same op, transposed.
+        fused quantized_linear(
+            x: tensor, weight: tensor, scales: tensor, zeros: tensor, scheme: BlockScheme, transposed: bool
+        ) -> one
+            as QuantizedLinear { scheme: BlockScheme, transposed: bool }, named "quantized_linear", for floats
+            gives [shaped(x, outputs(x, weight, *scheme, *transposed)?)]
+            saves [input 1, input 2, input 3];
+
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
         /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
         /// take twice the memory.

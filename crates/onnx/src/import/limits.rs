@@ -81,11 +81,6 @@ impl Limits {
         Error::new(ErrorKind::OutOfMemory, message).with_hint(self.hint)
     }
 
-    /// Whether half of the memory is still free beside so many bytes more.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        bytes <= (self.max_memory_bytes / 2).saturating_sub(self.alive.get()) && bytes <= self.max_tensor_bytes
-    }
-
     /// Counts bytes as alive.
     pub(crate) fn add(&self, bytes: usize) -> Result<()> {
         let alive = self.alive.get().saturating_add(bytes);

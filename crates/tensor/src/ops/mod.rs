@@ -4,6 +4,7 @@
 mod activation;
 mod attention;
 mod axes;
+pub(crate) mod blocks;
 mod clamp;
 mod compare;
 mod create;

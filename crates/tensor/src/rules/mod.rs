@@ -16,6 +16,7 @@ use crate::Tensor;
 use crate::backward::InputGradients;
 use crate::custom;
 use crate::graph::{Call, Rule};
+use crate::ops::blocks;
 
 /// Where a gradient goes.
 pub(crate) enum Passed<B: Backend> {
@@ -142,6 +143,10 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::SumTo(_) => Passed::one(c.grad.expand(c.shape(0))?),
         Op::Matmul => reduction::matmul(c),
         Op::Linear { activation } => reduction::linear(*activation, c),
+        Op::QuantizedLinear { scheme, transposed } => {
+            let weight = [&c.saved[0], &c.saved[1], &c.saved[2]];
+            Passed::one(blocks::product(&c.grad, weight, *scheme, !transposed)?)
+        }
 
         Op::Reshape(_) => Passed::one(c.grad.reshape(c.shape(0))?),
         Op::Permute(axes) => Passed::one(c.grad.permute_axes(axes.inverse())?),

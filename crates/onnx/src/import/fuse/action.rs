@@ -1,6 +1,6 @@
 //! What a fused step computes.
 
-use polygrad_core::{Activation, ConvParams, PoolParams, Prepack, Result, Shape};
+use polygrad_core::{Activation, BlockScheme, ConvParams, PoolParams, Prepack, Result, Shape};
 use polygrad_tensor::{Attention, Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
@@ -15,6 +15,8 @@ pub(crate) enum Fused {
     Linear {
         /// Whether `x` must be a matrix.
         matrix: bool,
+        /// How the weight stays packed: its scales and zero points are operands 3 and 4.
+        packed: Option<BlockScheme>,
         activation: Option<Activation>,
     },
     /// Of `x`, a weight, a bias and perhaps a residual, which may have to be broadcast.
@@ -87,7 +89,12 @@ pub(super) struct Direction {
 impl Fused {
     pub(crate) fn run(&self, c: &Call<'_>) -> Results {
         match self {
-            Self::Linear { matrix, activation } => linear(c, *matrix, *activation),
+            Self::Linear {
+                packed: Some(scheme),
+                activation,
+                ..
+            } => packed_linear(c, *scheme, *activation),
+            Self::Linear { matrix, activation, .. } => linear(c, *matrix, *activation),
             Self::Conv { params, activation } => conv(c, params, *activation),
             Self::ConvPool {
                 params,
@@ -112,9 +119,13 @@ impl Fused {
     /// How its weight, which is operand 1, is made ready.
     pub(super) const fn weight(&self) -> Option<Prepack> {
         match self {
-            Self::Linear { .. } => Some(Prepack::Linear),
+            Self::Linear { packed: None, .. } => Some(Prepack::Linear),
             Self::Conv { .. } | Self::ConvPool { .. } => Some(Prepack::Conv),
-            Self::MaxPool { .. } | Self::Recurrent(_) | Self::Forest(_) | Self::Attention { .. } => None,
+            Self::Linear { .. }
+            | Self::MaxPool { .. }
+            | Self::Recurrent(_)
+            | Self::Forest(_)
+            | Self::Attention { .. } => None,
         }
     }
 }
@@ -136,6 +147,15 @@ fn linear(c: &Call<'_>, matrix: bool, activation: Option<Activation>) -> Results
             .check(&shape.with_dim(shape.rank() - 1, weight.shape()[0]), x.dtype())?;
     }
     one(inference::linear(&x, &weight, bias.as_ref(), activation)?)
+}
+
+fn packed_linear(c: &Call<'_>, scheme: BlockScheme, activation: Option<Activation>) -> Results {
+    let (weight, bias, scales, zeros) = (c.x(1)?, c.opt(2)?, c.x(3)?, c.x(4)?);
+    let y = ops::packed_product(c, [&weight, &scales, &zeros], scheme, bias.as_ref())?;
+    one(match activation {
+        Some(op) => y.activation(op)?,
+        None => y,
+    })
 }
 
 fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Results {

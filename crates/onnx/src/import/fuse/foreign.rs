@@ -5,7 +5,7 @@ use polygrad_core::{Activation, Result};
 use super::Draft;
 use super::action::Fused;
 use crate::graph::{Attribute, Node};
-use crate::import::ops::{Forest, unpacked_weight};
+use crate::import::ops::{Forest, packed_weight};
 use crate::import::run::with_call;
 
 /// The activation that a node has as an attribute: none, or `None` where it is for the node's own op.
@@ -41,41 +41,37 @@ impl Draft<'_> {
         (0..count).map(|operand| self.constant(i, operand).cloned()).collect()
     }
 
-    /// A product with a weight in blocks of few bits. The weight is unpacked once if the floats, and their packed copy,
-    /// leave half of the memory free; else it is unpacked in each run.
+    /// A product with a weight in blocks of few bits, which stays packed: its parts are brought into order once.
     pub(super) fn blocks(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         let operands = self.constants_of(i);
         let given = |operand: usize| self.slot(i, operand).is_some();
         let is_known = |operand: usize| !given(operand) || operands[operand].is_some();
-        let size = |name: &str| match step.node.attribute(name) {
-            Some(Attribute::Int(value)) => usize::try_from(*value).unwrap_or(usize::MAX),
-            _ => usize::MAX,
-        };
-        let bytes = size("N").saturating_mul(size("K")).saturating_mul(size_of::<f32>());
         let refused = given(4) || super::single::flag(&step.node, "weight_prepacked") != Some(0);
-        if refused || ![1, 2, 3, 5].into_iter().all(is_known) || !self.limits.has_room(bytes.saturating_mul(2)) {
+        if refused || ![1, 2, 3, 5].into_iter().all(is_known) {
             return Ok(());
         }
-        let weight = with_call(step, &operands, &[], self.device, self.limits, unpacked_weight);
+        let weight = with_call(step, &operands, &[], self.device, self.limits, packed_weight);
         // What is wrong is told when the node runs.
-        let Ok(weight) = weight else { return Ok(()) };
+        let Ok(([weight, scales, zeros], scheme)) = weight else {
+            return Ok(());
+        };
         let bias = match given(5) {
-            true => match self.bias(i, 5, &weight)? {
+            true => match self.bias(i, 5, (weight.shape()[0], scales.dtype()))? {
                 None => return Ok(()),
                 bias => bias,
             },
             false => None,
         };
-        if self.limits.add(bytes).is_err() {
-            return Ok(());
-        }
         let fused = Fused::Linear {
             matrix: false,
+            packed: Some(scheme),
             activation: None,
         };
         let x = self.slot(i, 0);
-        self.linear(i, x, weight, bias, fused);
+        let bias = bias.map(|bias| self.add(bias));
+        let [weight, scales, zeros] = [weight, scales, zeros].map(|part| Some(self.add(part)));
+        self.replace(i, &[], fused, &[x, weight, bias, scales, zeros]);
         Ok(())
     }
 

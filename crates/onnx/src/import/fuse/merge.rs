@@ -1,6 +1,6 @@
 //! Two steps in one: what follows a product or a convolution becomes part of it.
 
-use polygrad_core::{Activation, AnyBackend, Result, decompose};
+use polygrad_core::{Activation, AnyBackend, DType, Result, decompose};
 use polygrad_tensor::{Tensor, inference};
 
 use super::action::Fused;
@@ -22,7 +22,7 @@ impl Draft<'_> {
         let adds = is_onnx && node.op_type == "Add";
         let norm = is_onnx && node.op_type == "BatchNormalization";
         let activation = activation(node);
-        let inputs: Vec<Option<usize>> = (0..4).map(|operand| self.slot(i, operand)).collect();
+        let inputs: Vec<Option<usize>> = (0..5).map(|operand| self.slot(i, operand)).collect();
         if let (&Fused::Conv { params, activation }, Some(&Fused::MaxPool { params: pool, .. }), None) =
             (fused, self.fused(next), inputs[3])
         {
@@ -38,17 +38,19 @@ impl Draft<'_> {
         }
         match (fused, activation) {
             (
-                Fused::Linear {
+                &Fused::Linear {
                     matrix,
+                    packed,
                     activation: None,
                 },
                 Some(op),
             ) => {
                 let fused = Fused::Linear {
-                    matrix: *matrix,
+                    matrix,
+                    packed,
                     activation: Some(op),
                 };
-                self.replace(next, &[i], fused, &inputs[..3]);
+                self.replace(next, &[i], fused, &inputs[..if packed.is_some() { 5 } else { 3 }]);
             }
             (
                 Fused::Conv {
@@ -61,20 +63,25 @@ impl Draft<'_> {
                     params: *params,
                     activation: Some(op),
                 };
-                self.replace(next, &[i], fused, &inputs);
+                self.replace(next, &[i], fused, &inputs[..4]);
             }
             (
-                Fused::Linear {
+                &Fused::Linear {
                     matrix,
+                    packed,
                     activation: None,
                 },
                 None,
             ) if (adds || biased.is_some()) && inputs[2].is_none() => {
-                let matrix = *matrix;
                 let (Some(weight), place) = (self.tensor(i, 1)?, self.other(i, next)) else {
                     return Ok(None);
                 };
-                let Some(bias) = self.bias(next, place, &weight)? else {
+                // A bias of a packed weight is of the type of its scales.
+                let dtype = match packed {
+                    Some(_) => self.tensor(i, 3)?.map_or(DType::F32, |scales| scales.dtype()),
+                    None => weight.dtype(),
+                };
+                let Some(bias) = self.bias(next, place, (weight.shape()[0], dtype))? else {
                     return Ok(None);
                 };
                 // A bias of two axes would give a vector's product a second one.
@@ -84,9 +91,11 @@ impl Draft<'_> {
                 let bias = self.add(bias);
                 let fused = Fused::Linear {
                     matrix,
+                    packed,
                     activation: biased,
                 };
-                self.replace(next, &[i], fused, &[inputs[0], inputs[1], Some(bias)]);
+                let all = [inputs[0], inputs[1], Some(bias), inputs[3], inputs[4]];
+                self.replace(next, &[i], fused, &all[..if packed.is_some() { 5 } else { 3 }]);
             }
             (
                 Fused::Conv {

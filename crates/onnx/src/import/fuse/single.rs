@@ -1,6 +1,6 @@
 //! Single nodes that are made ready: their weights are there, and what their attributes say is read once.
 
-use polygrad_core::{ConvParams, PoolParams, Prepack, Result};
+use polygrad_core::{ConvParams, DType, PoolParams, Prepack, Result};
 use polygrad_tensor::{Tensor, inference};
 
 use super::Draft;
@@ -58,13 +58,14 @@ impl Draft<'_> {
         let weight = if transposed == 0 { weight.t()? } else { weight };
         let bias = match bias {
             None => None,
-            Some(_) => match self.bias(i, 2, &weight)? {
+            Some(_) => match self.bias(i, 2, (weight.shape()[0], weight.dtype()))? {
                 None => return Ok(()),
                 bias => bias,
             },
         };
         let fused = Fused::Linear {
             matrix: true,
+            packed: None,
             activation,
         };
         self.linear(i, x, weight, bias, fused);
@@ -85,6 +86,7 @@ impl Draft<'_> {
                 let weight = if transposed == 0 { weight.t()? } else { weight };
                 let fused = Fused::Linear {
                     matrix: false,
+                    packed: None,
                     activation: None,
                 };
                 self.linear(i, x, weight, None, fused);
@@ -94,21 +96,21 @@ impl Draft<'_> {
         }
     }
 
-    /// A bias for the outputs of a weight, from an operand that holds as many numbers along its last axis and no other.
-    pub(super) fn bias(&self, i: usize, operand: usize, weight: &Tensor) -> Result<Option<Tensor>> {
-        let count = weight.shape()[0];
+    /// A bias for so many outputs, of this dtype, from an operand that holds as many numbers along its last axis and no
+    /// other.
+    pub(super) fn bias(&self, i: usize, operand: usize, (count, dtype): (usize, DType)) -> Result<Option<Tensor>> {
         let Some(bias) = self.tensor(i, operand)? else {
             return Ok(None);
         };
         let shape = bias.shape();
         let fits = shape.rank() == 1 || (shape.rank() == 2 && shape[0] == 1);
-        if !fits || shape.numel() != count || shape[shape.rank() - 1] != count || bias.dtype() != weight.dtype() {
+        if !fits || shape.numel() != count || shape[shape.rank() - 1] != count || bias.dtype() != dtype {
             return Ok(None);
         }
         bias.reshape([count]).map(Some)
     }
 
-    pub(super) fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, fused: Fused) {
+    fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, fused: Fused) {
         let weight = self.add(weight);
         let bias = bias.map(|bias| self.add(bias));
         self.replace(i, &[], fused, &[x, Some(weight), bias]);

@@ -1,10 +1,10 @@
 //! Products of bytes.
 
-use polygrad_tensor::ErrorKind::{DType as BadDType, OutOfRange, Shape};
+use polygrad_tensor::ErrorKind::{DType as BadDType, NoGradient, OutOfRange, Shape};
 use polygrad_tensor::inference::{
     conv_requantize_u8, conv_u8, dequantize_u8, matmul_u8, quantize_u8, requantize_u8, rescale_i32,
 };
-use polygrad_tensor::{ConvParams, DType};
+use polygrad_tensor::{BlockScheme, ConvParams, DType};
 
 use super::{Tensor, f32, fails, of};
 
@@ -87,4 +87,43 @@ fn conversions() {
         Shape,
         &["dequantize_u8", "[2]", "[1]"],
     );
+}
+
+#[test]
+fn weights_in_blocks() {
+    let (x, weight, scales, zero) = (f32(&[2, 64]), bytes(&[3, 32]), f32(&[3, 2]), bytes(&[1]));
+    let op = "quantized_linear";
+    let product = |x: &Tensor, weight: [&Tensor; 3]| x.quantized_linear(weight, BlockScheme::Q4).map(drop);
+    let given = [&weight, &scales, &zero];
+    product(&x, given).unwrap();
+    fails(product(&f32(&[2, 32]), given), Shape, &[op, "[2, 32]", "64 features"]);
+    fails(product(&f32(&[]), given), Shape, &[op, "64 features"]);
+    fails(product(&bytes(&[2, 64]), given), BadDType, &[op, "u8", "convert"]);
+    fails(
+        product(&x, [&bytes(&[3, 40]), &scales, &zero]),
+        Shape,
+        &[op, "40 bytes", "32"],
+    );
+    fails(
+        product(&x, [&weight, &f32(&[3, 1]), &zero]),
+        Shape,
+        &[op, "[3, 1]", "[3, 2]"],
+    );
+    fails(
+        product(&x, [&weight, &scales, &bytes(&[3])]),
+        Shape,
+        &[op, "[3]", "[3, 2]"],
+    );
+    fails(product(&x, [&scales, &scales, &zero]), BadDType, &[op, "f32", "u8"]);
+    fails(
+        product(&x, [&weight, &bytes(&[3, 2]), &zero]),
+        BadDType,
+        &[op, "u8", "floats"],
+    );
+    let tracked = scales.clone().requires_grad().unwrap();
+    fails(product(&x, [&weight, &tracked, &zero]), NoGradient, &[op, "adapter"]);
+    let narrow = weight
+        .dequantize_blocks(&scales, &zero, BlockScheme::Q4, DType::F16)
+        .map(drop);
+    fails(narrow, BadDType, &["dequantize_blocks", "f16"]);
 }

@@ -1,6 +1,6 @@
 //! Softmax, losses, normalisations, attention and recurrent cells.
 
-use polygrad_tensor::{Attention, CrossEntropyParams};
+use polygrad_tensor::{Attention, BlockScheme, CrossEntropyParams};
 
 use super::case::{Cases, Tensor, between, device, integers, mixed, reals};
 
@@ -212,5 +212,25 @@ pub(crate) fn cases() -> Cases {
     shared_keys(&mut cases);
     cells(&mut cases);
     sequences(&mut cases);
+    blocks(&mut cases);
     cases
+}
+
+fn blocks(cases: &mut Cases) {
+    for (bits, size, zero) in [(4, 16, false), (4, 32, true), (8, 16, true)] {
+        let scheme = BlockScheme::new(bits, size).unwrap();
+        let count = 2 * scheme.bytes();
+        let bytes: Vec<u8> = (0..3 * count).map(|i| (i * 37 % 256) as u8).collect();
+        let weight = polygrad_tensor::Tensor::from_vec(bytes, [3, count], &device()).unwrap();
+        let scales = between(0.01, 0.05, [3, 2], 4);
+        let zeros = match zero {
+            true => between(3.0, 9.0, [3, 2], 5),
+            false => polygrad_tensor::Tensor::from_vec(vec![8u8], [1], &device()).unwrap(),
+        };
+        cases.unary(
+            format!("quantized_linear, {scheme:?}"),
+            mixed([2, 2 * size], 1),
+            move |x| x.quantized_linear([&weight, &scales, &zeros], scheme),
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Weights of few bits, in blocks with a scale and a zero point each.
 
-use polygrad_core::{DType, Error, Result};
+use polygrad_core::{BlockScheme, DType, Error, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::ms;
@@ -56,11 +56,12 @@ fn unpacked(c: &Call<'_>, bytes: &Tensor, bits: usize, count: usize) -> Result<T
     Tensor::stack(&parts, -1)?.reshape(dims)?.narrow(-1, 0, count)
 }
 
-/// The weight of MatMulNBits: `[N, K]`, from operands `[N, blocks, bytes of a block]`, and scales and zero points of
-/// each block.
-fn weight(c: &Call<'_>, dtype: DType) -> Result<Tensor> {
+/// The weight of MatMulNBits as it stays packed: bytes, scales and zero points, from operands
+/// `[N, blocks, bytes of a block]`, and scales and zero points of each block. Numbers of 2 bits become such of 4.
+pub(crate) fn packed_weight(c: &Call<'_>) -> Result<([Tensor; 3], BlockScheme)> {
     let (rows, columns, bits, size) = (c.count("N", 0)?, c.count("K", 0)?, bits(c)?, block_size(c, 0)?);
     let (packed, blocks) = (c.x(1)?, columns.div_ceil(size));
+    let scheme = BlockScheme::new(bits.max(4), size)?;
     let bytes = size / 8 * bits;
     if packed.dtype() != DType::U8 || Some(packed.numel()) != rows.checked_mul(blocks * bytes) {
         return Err(Error::shape(format!(
@@ -68,18 +69,23 @@ fn weight(c: &Call<'_>, dtype: DType) -> Result<Tensor> {
             packed.shape()
         )));
     }
+    let mut packed = packed.reshape([rows, blocks * bytes])?;
+    if bits == 2 {
+        let pairs = unpacked(c, &packed, bits, blocks * size)?.reshape([rows, blocks * size / 2, 2])?;
+        let high = (pairs.select(-1, 1)? * 16i64)?;
+        packed = pairs.select(-1, 0)?.add(&high)?.to_dtype(DType::U8)?;
+    }
     let each = |i: usize, x: Tensor| match x.numel() == rows * blocks {
-        true => x.to_dtype(DType::F32)?.reshape([rows, blocks, 1]),
+        true => x.reshape([rows, blocks]),
         false => Err(Error::shape(format!(
             "operand {i} of shape {} for {rows} rows of {blocks} blocks",
             x.shape()
         ))),
     };
-    let scale = each(2, c.x(2)?)?;
-    let values = unpacked(c, &packed.reshape([rows, blocks, bytes])?, bits, size)?.to_dtype(DType::F32)?;
-    let centered = match c.opt(3)? {
-        None => (values - (1i64 << (bits - 1)) as f64)?,
-        Some(zero) if zero.dtype().is_float() => (values - each(3, zero)?)?,
+    let scales = each(2, c.x(2)?)?;
+    let zeros = match c.opt(3)? {
+        None => c.full(&[1], 1i64 << (bits - 1), DType::U8)?,
+        Some(zero) if zero.dtype().is_float() => each(3, zero)?,
         Some(zero) => {
             let bytes = (blocks * bits).div_ceil(8);
             if zero.numel() != rows * bytes {
@@ -88,25 +94,20 @@ fn weight(c: &Call<'_>, dtype: DType) -> Result<Tensor> {
                     zero.shape()
                 )));
             }
-            let zero = unpacked(c, &zero.reshape([rows, bytes])?, bits, blocks)?;
-            (values - each(3, zero)?)?
+            unpacked(c, &zero.reshape([rows, bytes])?, bits, blocks)?.to_dtype(DType::U8)?
         }
     };
-    let whole = (centered * scale)?.reshape([rows, blocks * size])?;
-    whole.narrow(1, 0, columns)?.to_dtype(dtype)
+    Ok(([packed, scales, zeros], scheme))
 }
 
-/// The weight of a node whose other operands are not known, in the type of its scales.
-pub(crate) fn unpacked_weight(c: &Call<'_>) -> Result<Tensor> {
-    weight(c, c.x(2)?.dtype())
-}
-
-fn product(c: &Call<'_>) -> Results {
-    if c.has(4) || c.flag("weight_prepacked", false)? {
-        return Err(Error::unsupported("g_idx and weight_prepacked are not computed here")
-            .with_hint("quantize the model without an order of its own, for the CPU"));
-    }
-    let x = c.x(0)?;
+/// The product of operand 0 of MatMulNBits and its weight, which [`packed_weight`] gives, and perhaps a bias.
+pub(crate) fn packed_product(
+    c: &Call<'_>,
+    [weight, scales, zeros]: [&Tensor; 3],
+    scheme: BlockScheme,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    let mut x = c.x(0)?;
     let shape = x.shape();
     let (rows, columns) = (c.count("N", 0)?, c.count("K", 0)?);
     if shape.last() != Some(&columns) {
@@ -117,14 +118,31 @@ fn product(c: &Call<'_>) -> Results {
     let mut dims = shape.to_vec();
     dims[shape.rank() - 1] = rows;
     c.reserve(&dims, x.dtype())?;
-    let bias = c.opt(5)?;
-    if let Some(bias) = bias.as_ref().filter(|bias| bias.shape().dims() != [rows]) {
+    if let Some(bias) = bias.filter(|bias| bias.shape().dims() != [rows]) {
         return Err(Error::shape(format!(
             "a bias of shape {} for {rows} features",
             bias.shape()
         )));
     }
-    one(x.linear(&weight(c, x.dtype())?, bias.as_ref())?)
+    // The last block of a row may go on after the row's end.
+    let rest = columns.next_multiple_of(scheme.size()) - columns;
+    if rest > 0 {
+        let mut border = vec![(0, 0); shape.rank()];
+        border[shape.rank() - 1].1 = rest;
+        x = x.pad(&border, 0.0)?;
+    }
+    let y = x.quantized_linear([weight, scales, zeros], scheme)?;
+    bias.map_or(Ok(y.clone()), |bias| y.add(bias))
+}
+
+fn product(c: &Call<'_>) -> Results {
+    if c.has(4) || c.flag("weight_prepacked", false)? {
+        return Err(Error::unsupported("g_idx and weight_prepacked are not computed here")
+            .with_hint("quantize the model without an order of its own, for the CPU"));
+    }
+    let ([weight, scales, zeros], scheme) = packed_weight(c)?;
+    let bias = c.opt(5)?;
+    one(packed_product(c, [&weight, &scales, &zeros], scheme, bias.as_ref())?)
 }
 
 fn gathered(c: &Call<'_>) -> Results {

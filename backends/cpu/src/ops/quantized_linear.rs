@@ -1,0 +1,69 @@
+//! Products with weights of few bits in blocks.
+
+use polygrad_core::{BlockScheme, DType, Error, Result, Shape, decompose};
+
+use super::convert;
+use super::half::Half;
+use crate::gemm::quantized::{Factors, Weight};
+use crate::{Cpu, CpuTensor};
+
+/// See [`polygrad_core::Backend::quantized_linear`].
+pub(crate) fn quantized_linear(
+    x: &CpuTensor,
+    weight: &CpuTensor,
+    scales: &CpuTensor,
+    zeros: &CpuTensor,
+    scheme: BlockScheme,
+    transposed: bool,
+) -> Result<CpuTensor> {
+    let fail = |error: Error| {
+        let operands = [x, weight, scales, zeros].map(|x| (*x.shape(), x.dtype()));
+        error.with_op("quantized_linear").with_operands(operands)
+    };
+    let dtypes = [weight, scales, zeros].map(CpuTensor::dtype);
+    scheme.check_dtypes(dtypes).map_err(fail)?;
+    let [n, k] = scheme
+        .shape(weight.shape(), scales.shape(), zeros.shape())
+        .map_err(fail)?;
+    let (inner, outer) = if transposed { (n, k) } else { (k, n) };
+    let (shape, rank) = (*x.shape(), x.shape().rank());
+    if shape.last() != Some(&inner) || !x.dtype().is_float() {
+        return Err(fail(Error::shape(format!("takes floats […, {inner}]"))));
+    }
+    if Half::of(x.dtype()).is_some() {
+        let wide = convert::cast(x, DType::F32)?;
+        let y = quantized_linear(&wide, weight, scales, zeros, scheme, transposed)?;
+        return convert::cast(&y, x.dtype());
+    }
+    let (x, weight) = (x.contiguous()?, aligned(weight)?);
+    let (scales, zeros) = (scales.contiguous()?, zeros.contiguous()?);
+    let kinds = (Factors::new(&scales), Factors::new(&zeros));
+    let (Some(level), DType::F32, (Some(kept_scales), Some(kept_zeros))) = (x.device().vectors(), x.dtype(), kinds)
+    else {
+        return decompose::quantized_linear::<Cpu>(&x, &weight, &scales, &zeros, scheme, transposed);
+    };
+    let mut out = CpuTensor::empty(Shape::new(&shape.with_dim(rank - 1, outer))?, DType::F32, x.device())?;
+    let rows = shape[..rank - 1].iter().product();
+    let of = Weight {
+        bytes: weight.ptr(),
+        n,
+        k,
+        scheme,
+        scales: kept_scales,
+        zeros: kept_zeros,
+    };
+    // SAFETY: the operands are the tensors, which live until the end and have these shapes; the output is new.
+    unsafe {
+        of.product(x.device(), level, (rows, transposed), x.typed()?, out.ptr_mut().cast())?;
+    }
+    Ok(out)
+}
+
+/// The bytes one after another, from a place on where words of 32 bits may begin.
+fn aligned(weight: &CpuTensor) -> Result<CpuTensor> {
+    let weight = weight.contiguous()?;
+    match weight.ptr().addr().is_multiple_of(align_of::<u32>()) {
+        true => Ok(weight),
+        false => weight.copied(),
+    }
+}

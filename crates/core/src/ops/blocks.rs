@@ -1,0 +1,144 @@
+//! Weights of few bits.
+
+use crate::{DType, Error, Result, Shape};
+
+/// How the numbers of a quantized weight lie in its bytes, and how many in a row share a scale: the scheme of
+/// [`Backend::quantized_linear`](crate::Backend::quantized_linear).
+///
+/// Numbers are unsigned, and have 8 bits, or 4 bits, of which a byte holds two, the first in its lower half. A block is
+/// a power of two of at least 16 numbers, and a row of the weight is made of whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockScheme {
+    bits: u8,
+    size: u32,
+}
+
+impl BlockScheme {
+    /// Blocks of 32 numbers of 4 bits, as GGUF's Q4_0 and Q4_1 have them.
+    pub const Q4: Self = Self { bits: 4, size: 32 };
+    /// Blocks of 32 numbers of 8 bits, as GGUF's Q8_0 has them.
+    pub const Q8: Self = Self { bits: 8, size: 32 };
+
+    /// Blocks of `size` numbers of `bits` bits.
+    ///
+    /// # Errors
+    /// When the numbers have neither 4 nor 8 bits, or `size` is no power of two from 16 on.
+    pub fn new(bits: usize, size: usize) -> Result<Self> {
+        let fits = u32::try_from(size)
+            .ok()
+            .filter(|size| *size >= 16 && size.is_power_of_two());
+        match (bits, fits) {
+            (4 | 8, Some(size)) => Ok(Self { bits: bits as u8, size }),
+            _ => Err(Error::invalid(format!(
+                "blocks of {size} numbers of {bits} bits: they have 4 or 8 bits, and a power of two of numbers \
+                 from 16 on"
+            ))),
+        }
+    }
+
+    /// Bits of a number: 4 or 8.
+    pub const fn bits(self) -> usize {
+        self.bits as usize
+    }
+
+    /// Numbers of a block.
+    pub const fn size(self) -> usize {
+        self.size as usize
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> usize {
+        self.size() / 8 * self.bits()
+    }
+
+    /// How many numbers so many bytes hold.
+    pub const fn numbers(self, bytes: usize) -> usize {
+        bytes.saturating_mul(8 / self.bits())
+    }
+
+    /// The zero point of numbers that are symmetric about 0.
+    pub const fn centre(self) -> u8 {
+        1 << (self.bits - 1)
+    }
+
+    /// The weight's shape `[n, k]`, from those of its bytes `[n, k · bits / 8]`, scales `[n, k / size]`, and zero
+    /// points, `[1]` or as many.
+    ///
+    /// # Errors
+    /// When these shapes do not fit each other.
+    pub fn shape(self, weight: &Shape, scales: &Shape, zeros: &Shape) -> Result<[usize; 2]> {
+        let &[n, bytes] = weight.dims() else {
+            return Err(Error::shape(format!(
+                "the weight's bytes have shape {weight}, not [out, bytes]"
+            )));
+        };
+        let Self { bits, size } = self;
+        if !bytes.is_multiple_of(self.bytes()) {
+            return Err(Error::shape(format!(
+                "rows of {bytes} bytes are not made of blocks of {size} numbers of {bits} bits"
+            )));
+        }
+        let blocks = [n, bytes / self.bytes()];
+        if scales.dims() != blocks {
+            return Err(Error::shape(format!(
+                "scales of shape {scales} for {blocks:?} blocks of {size}"
+            )));
+        }
+        if zeros.dims() != [1] && zeros.dims() != blocks {
+            return Err(Error::shape(format!(
+                "zero points of shape {zeros}: they are [1], or one for each of {blocks:?} blocks of {size}"
+            )));
+        }
+        Ok([n, self.numbers(bytes)])
+    }
+
+    /// Fails unless a weight's bytes, scales and zero points have such dtypes: u8, a float, and u8 or a float.
+    ///
+    /// # Errors
+    /// When one has another dtype.
+    pub fn check_dtypes(self, [weight, scales, zeros]: [DType; 3]) -> Result<()> {
+        if weight != DType::U8 {
+            return Err(Error::dtype(format!("the weight's bytes are {weight}, not u8")));
+        }
+        if !scales.is_float() {
+            return Err(Error::dtype(format!("scales are {scales}, and must be floats")));
+        }
+        match zeros == DType::U8 || zeros.is_float() {
+            true => Ok(()),
+            false => Err(Error::dtype(format!(
+                "zero points are {zeros}, and must be u8 or floats"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_say_what_fits() {
+        for (bits, size) in [(3, 32), (4, 8), (8, 48), (4, 0)] {
+            let error = BlockScheme::new(bits, size).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("blocks of {size} numbers of {bits} bits")),
+                "{error}"
+            );
+        }
+        let scheme = BlockScheme::new(4, 64).unwrap();
+        assert_eq!((scheme.bytes(), scheme.numbers(96), scheme.centre()), (32, 192, 8));
+        let shape = |weight: [usize; 2], scales: [usize; 2], zeros: &[usize]| {
+            scheme.shape(&weight.into(), &scales.into(), &Shape::new(zeros).unwrap())
+        };
+        assert_eq!(shape([3, 96], [3, 3], &[1]).unwrap(), [3, 192]);
+        assert_eq!(shape([3, 96], [3, 3], &[3, 3]).unwrap(), [3, 192]);
+        assert!(
+            shape([3, 80], [3, 3], &[1])
+                .unwrap_err()
+                .to_string()
+                .contains("80 bytes")
+        );
+        assert!(shape([3, 96], [3, 2], &[1]).unwrap_err().to_string().contains("[3, 2]"));
+        assert!(shape([3, 96], [3, 3], &[3]).unwrap_err().to_string().contains("[3]"));
+    }
+}
