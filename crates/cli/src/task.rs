@@ -136,6 +136,15 @@ pub(crate) trait Batches: Task {
     /// Says what is trained on what.
     fn about(&self, data: &Self::Data, model: &Self::Model, device: &Device) -> Vec<String>;
 
+    /// Finds the ranges that a new model which is trained for 8 bits begins with, from its training data, and says
+    /// how many steps it has. Kinds of runs without such training need none.
+    ///
+    /// # Errors
+    /// Those of the data and of the device.
+    fn calibrate(&self, _model: &Self::Model, _batches: &DataLoader<Batch>, _steps: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// How `model` is trained by `team`, which takes so many steps; the rest is in `options`.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use common::{Ended, Scene, heeding_ctrl_c};
 
 /// What begins a run; its folder is behind it.
 const IMAGES: &str = "train bars --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
+const QAT: &str = "train bars --qat --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
 const POLICY: &str = "train mountain-car --threads 1 --total-steps 50000 --out";
 const DQN: &str = "train cartpole --algorithm dqn --preset cleanrl --set learning_starts=500 --set n_step=3 \
                    --set prioritized={} --threads 1 --total-steps 20000 --out";
@@ -50,6 +51,44 @@ fn ctrl_c_twice(child: &Child, gap: Duration) {
 #[test]
 fn every_killed_run_ends_as_if_it_had_not_been_killed() {
     survives(IMAGES, &[""], number("POLYGRAD_KILLS", 20));
+}
+
+#[test]
+fn so_does_every_run_for_8_bits() {
+    survives(QAT, &[""], number("POLYGRAD_KILLS", 6));
+}
+
+/// A kill leaves the whole file or none.
+#[test]
+fn a_killed_quantization_leaves_nothing_in_pieces() {
+    let scene = Scene::new();
+    scene.ok(&format!("{QAT} run"));
+    let started = Instant::now();
+    scene.ok("quantize run --threads 1 --out whole.onnx");
+    let whole = started.elapsed().as_micros() as u64;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number("POLYGRAD_KILLS_SEED", 1));
+    for trial in 0..number("POLYGRAD_KILLS", 10) {
+        let mut child = heeding_ctrl_c(scene.command("quantize run --threads 1 --out killed.onnx"))
+            .spawn()
+            .unwrap();
+        let at = random.below(whole);
+        sleep(Duration::from_micros(at));
+        kill(&mut child);
+        child.wait().unwrap();
+        let file = scene.path("killed.onnx");
+        if file.exists() {
+            assert!(
+                scene.read("killed.onnx") == scene.read("whole.onnx"),
+                "trial {trial}: after {at} µs"
+            );
+        }
+        scene.ok("quantize run --threads 1 --out killed.onnx");
+        assert!(
+            scene.read("killed.onnx") == scene.read("whole.onnx"),
+            "trial {trial}: anew"
+        );
+        fs::remove_file(file).unwrap();
+    }
 }
 
 #[test]

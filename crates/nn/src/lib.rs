@@ -19,6 +19,7 @@ mod module;
 pub mod optim;
 mod options;
 pub mod profile;
+pub mod qat;
 mod sequential;
 mod step;
 mod store;

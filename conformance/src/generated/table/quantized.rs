@@ -268,10 +268,37 @@ fn blocks(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Numbers rounded to integers and back; each dtype holds them, and none is near the middle of two integers.
+fn fake(samples: &mut Vec<Sample>) {
+    let listed = |dims: &[usize], values: &'static [f64]| Operand::drawn(dims, Fill::Listed(values));
+    const NUMBERS: &[f64] = &[-2.0625, 0.3125, 9.0, 0.8125, 0.0, -0.1875, 1.0625, -9.0];
+    for (dims, axis, count) in [
+        (&[3, 7][..], 0, 1),
+        (&[3, 7], 0, 3),
+        (&[3, 7], 1, 7),
+        (&[2, 3, 4, 5], 1, 3),
+        (&[], 0, 1),
+        (&[0, 3], 1, 3),
+    ] {
+        let bounds = [-8, 7];
+        let operands = vec![
+            listed(dims, NUMBERS),
+            listed(&[count], &[0.25, 0.5, 0.125]),
+            listed(&[count], &[2.0, 0.0, -3.0]),
+        ];
+        samples.push(Sample::new(
+            Op::FakeQuantize { bounds, axis },
+            operands,
+            &format!("axis {axis}"),
+        ));
+    }
+}
+
 pub(super) fn add(samples: &mut Vec<Sample>) {
     products(samples);
     convolutions(samples);
     requantizations(samples);
     conversions(samples);
     blocks(samples);
+    fake(samples);
 }

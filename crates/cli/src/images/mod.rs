@@ -32,6 +32,7 @@ use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, name};
 use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
+use crate::train::qat;
 use crate::train::resumed::{self, Fixed};
 use crate::train::session::{Session, Trained};
 pub(crate) use args::TrainArgs;
@@ -57,7 +58,8 @@ impl RunSettings for Config {
     }
 
     fn model(&self, device: &Device) -> Result<Sequential> {
-        model::build(self.model, &self.input, self.classes.len(), device)
+        let model = model::build(self.model, &self.input, self.classes.len(), device)?;
+        qat::attached(model, self.training.qat)
     }
 }
 
@@ -139,6 +141,7 @@ impl Batches for Config {
     fn resume(&mut self, args: &TrainArgs, fixed: &mut Fixed) -> Result<()> {
         fixed.option("--model", args.model.map(name), name(self.model));
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
+        fixed.option("--qat", args.qat.then_some(true), self.training.qat);
         fixed.option("--size", args.size, self.input.rows);
         let place = settings::place(&self.dataset, args)?;
         if args.data.full || place.is_some() {
@@ -176,6 +179,10 @@ impl Batches for Config {
 
     fn about(&self, data: &Dataset, _model: &Sequential, device: &Device) -> Vec<String> {
         about(self, data, device)
+    }
+
+    fn calibrate(&self, model: &Sequential, batches: &DataLoader<Batch>, steps: u64) -> Result<()> {
+        qat::calibrate(model, batches, steps)
     }
 
     fn trainer(
@@ -245,8 +252,9 @@ pub(crate) fn about(config: &Config, data: &Dataset, device: &Device) -> Vec<Str
             config.classes.len()
         ),
         format!(
-            "{} with {}, batches of {}, learning rate {}, on {device}",
+            "{}{} with {}, batches of {}, learning rate {}, on {device}",
             name(config.model),
+            qat::title(config.training.qat),
             name(config.optimizer),
             config.training.batch_size,
             short(config.training.lr)

@@ -69,12 +69,15 @@ pub(super) fn new(args: &TrainArgs) -> Result<Config> {
     };
     let optimizer = args.optimizer.unwrap_or(Optimizer::AdamW);
     Ok(Config {
-        training: Training::new(
-            Kind::Images,
-            &args.every,
-            &args.examples,
-            (EPOCHS, BATCH_SIZE, default_lr(optimizer)),
-        ),
+        training: Training {
+            qat: args.qat,
+            ..Training::new(
+                Kind::Images,
+                &args.every,
+                &args.examples,
+                (EPOCHS, BATCH_SIZE, default_lr(optimizer)),
+            )
+        },
         // Clothes look the same from both sides; digits and letters do not.
         mirror: of_images || dataset == "fashion-mnist",
         dataset,

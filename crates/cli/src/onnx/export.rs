@@ -1,7 +1,7 @@
 //! `polygrad export`: a trained model as an ONNX file.
 
 use polygrad_onnx::graph::{Dim, Graph};
-use polygrad_onnx::{ExportOnnx, Opset};
+use polygrad_onnx::{ExportOnnx, Opset, Quantize};
 
 use super::Exported;
 use crate::args::ExportRun;
@@ -9,6 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::kind::{EXPORTED, Kind};
 use crate::outcome::Outcome;
 use crate::progress::say;
+use crate::task::Batches;
 use crate::trained::Trained;
 use crate::{chargpt, images, rl, run, table, trained};
 
@@ -32,17 +33,23 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     }
 }
 
-fn export<T: Exported>(args: &ExportRun) -> Result<Outcome> {
+fn export<T: Batches + Exported>(args: &ExportRun) -> Result<Outcome> {
     let trained = trained::load::<T>(&args.run, args.backend.as_deref(), args.threads)?;
     let opset = Opset::from_version(args.opset)?;
-    let graph = record(&trained, opset, !args.fixed)?;
+    let mut graph = record(&trained, opset, !args.fixed)?;
+    let mut what = format!("opset {}, compared with the model", args.opset);
+    if trained.config.training().qat {
+        // The ranges are those of the run, so that no data are needed.
+        graph = Quantize::new().run(&graph, &[], &trained.device)?.graph;
+        let opset = graph.opsets.get("").copied().unwrap_or(0);
+        what = format!("int8 with the ranges that it learned, opset {opset}");
+    }
     graph.save(&args.onnx)?;
     say(&format!(
-        "{}: the {} of {}, opset {}, compared with the model",
+        "{}: the {} of {}, {what}",
         args.onnx.display(),
         trained.config.network(),
         args.run.display(),
-        args.opset
     ));
     Ok(Outcome::Done)
 }

@@ -115,7 +115,7 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
 }
 
 /// What whoever runs the file must know; names are in lines, spaces in JSON.
-fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, String)>> {
+pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, String)>> {
     let spec = config.spec()?;
     let envs = spec.make(1, Stepping::Serial)?;
     let observation = envs.observation_space();

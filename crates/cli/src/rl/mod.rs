@@ -5,6 +5,7 @@ pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod play;
+pub(crate) mod quantize;
 mod screen;
 mod set;
 mod settings;

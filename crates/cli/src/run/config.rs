@@ -74,6 +74,9 @@ pub(crate) struct Training {
     pub(crate) lr: f64,
     /// Where the random numbers start.
     pub(crate) seed: u64,
+    /// `--qat`: layers compute with numbers that are rounded to 8 bits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) qat: bool,
 }
 
 impl Base {
@@ -113,6 +116,7 @@ impl Training {
             batch_size: examples.batch_size.unwrap_or(batch_size),
             lr: args.lr.unwrap_or(lr),
             seed: args.seed.unwrap_or(0),
+            qat: false,
         }
     }
 

@@ -58,6 +58,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_enum)]
     pub(crate) optimizer: Option<Optimizer>,
 
+    /// Train for 8 bits: layers round their numbers as `polygrad quantize` will, and learn the ranges for it
+    #[arg(long)]
+    pub(crate) qat: bool,
+
     #[command(flatten)]
     pub(crate) examples: Examples,
 }

@@ -26,7 +26,7 @@ use crate::task::{Batch, Batches, RunSettings, Task};
 use crate::team::Team;
 use crate::train::resumed::{self, Fixed};
 use crate::train::session::{Session, Trained};
-use crate::train::{optimizer, place};
+use crate::train::{optimizer, place, qat};
 
 pub(crate) use args::TrainArgs;
 use data::Data;
@@ -80,7 +80,8 @@ impl RunSettings for Settings {
             model = model.push(Linear::new(width, hidden, device)?).push(ReLU);
             width = hidden;
         }
-        Ok(model.push(Linear::new(width, self.goal.outputs(), device)?))
+        let model = model.push(Linear::new(width, self.goal.outputs(), device)?);
+        qat::attached(model, self.training.qat)
     }
 }
 
@@ -176,6 +177,7 @@ impl Batches for Settings {
         fixed.option("--decimal-comma", decimal_comma, self.reading.decimal_comma);
         fixed.option("--validation-split", args.validation_split, self.validation_split);
         fixed.option("--optimizer", args.optimizer.map(name), name(self.optimizer));
+        fixed.option("--qat", args.qat.then_some(true), self.training.qat);
         if let Some(file) = place(args.path.as_deref(), args.data.as_deref())? {
             self.data = Some(file);
         }
@@ -222,13 +224,18 @@ impl Batches for Settings {
                 self.columns.len()
             ),
             format!(
-                "mlp of {} parameters with {}, batches of {}, learning rate {}, on {device}",
+                "mlp{} of {} parameters with {}, batches of {}, learning rate {}, on {device}",
+                qat::title(self.training.qat),
                 grouped(model.num_parameters() as u64),
                 name(self.optimizer),
                 self.training.batch_size,
                 short(self.training.lr)
             ),
         ]
+    }
+
+    fn calibrate(&self, model: &Sequential, batches: &DataLoader<Batch>, steps: u64) -> Result<()> {
+        qat::calibrate(model, batches, steps)
     }
 
     fn trainer(

@@ -128,7 +128,10 @@ impl Settings {
             return Err(Failure::new(what).fix("predict another column, or ignore another"));
         }
         Ok(Self {
-            training: Training::new(Kind::Table, &args.every, &args.examples, (100, 64, 0.003)),
+            training: Training {
+                qat: args.qat,
+                ..Training::new(Kind::Table, &args.every, &args.examples, (100, 64, 0.003))
+            },
             data: Some(data),
             checksum: String::new(),
             rows: 0,

@@ -2,6 +2,7 @@
 
 pub(crate) mod line;
 pub(crate) mod optimizer;
+pub(crate) mod qat;
 pub(crate) mod resumed;
 pub(crate) mod session;
 pub(crate) mod state;

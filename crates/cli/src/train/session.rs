@@ -8,8 +8,8 @@ use polygrad::train::{
 };
 use polygrad::{Device, manual_seed};
 
-use super::explained;
 use super::resumed::model_metadata;
+use super::{explained, qat};
 use crate::args::Every;
 use crate::dashboard;
 use crate::failure::{Result, Shown};
@@ -88,6 +88,10 @@ impl Session<'_> {
         self.introduce(&config.about(data, &model, device), "batches");
         let steps = (train.batches().unwrap_or(0) * settings.epochs) as u64;
         let team = self.team;
+        if settings.qat {
+            qat::must_be_alone(team)?;
+            config.calibrate(&model, &config.loaders(data, device)?.0, steps)?;
+        }
         let options = TrainerConfig::epochs(settings.epochs as u64).validation_name(T::JUDGED_BY);
         let options = self.options(config, options, "epoch", "--epochs")?;
         let mut trainer = config.trainer(model, steps, options, team)?;

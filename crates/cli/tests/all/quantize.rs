@@ -108,3 +108,76 @@ fn a_table_of_numbers_is_judged_by_its_variance() {
     );
     assert!(!scene.path("u.onnx").exists(), "{error}");
 }
+
+#[test]
+fn a_run_for_8_bits_keeps_the_ranges_that_it_learned() {
+    let scene = Scene::new();
+    let out = scene.train("run", "--qat --model cnn --epochs 3 --batch-size 16");
+    assert!(out.contains("cnn for 8 bits with adamw"), "{out}");
+    assert!(scene.ok("eval run").contains("accuracy 100.00 %"));
+    let out = scene.ok("export run --onnx a.onnx");
+    assert!(out.contains("int8 with the ranges that it learned, opset 21"), "{out}");
+    let out = scene.ok("quantize run --max-drop 0 --out b.onnx");
+    for words in [
+        "100.00 before, 100.00 after",
+        "b.onnx: int8, static, learned ranges, 4 of 4 layers per channel, op set 21",
+    ] {
+        assert!(out.contains(words), "{out}\nshould contain {words}");
+    }
+    assert!(scene.read("a.onnx") == scene.read("b.onnx"));
+    let out = scene.ok("eval a.onnx --data data");
+    assert!(out.contains("a.onnx: accuracy in % 100.00"), "{out}");
+    for (line, words) in [
+        (
+            "quantize run --calibration mse",
+            ["--calibration is for models without ranges", "leave it out"],
+        ),
+        (
+            "quantize run --int8 dynamic",
+            ["--int8 dynamic is for models without ranges", "leave it out"],
+        ),
+        (
+            "quantize run --episodes 3",
+            ["--episodes is for runs in environments", "leave it out"],
+        ),
+    ] {
+        scene.fails(&format!("{line} --out x.onnx"), &words);
+        assert!(!scene.path("x.onnx").exists(), "{line}");
+    }
+    scene.ok("train --resume run --qat --epochs 4 --threads 1");
+    scene.train("plain", "--model mlp --epochs 1");
+    scene.fails("train --resume plain --qat", &["--qat is false there, not true"]);
+    scene.fails(
+        "train cartpole --qat",
+        &["--qat is for images and table", "leave it out"],
+    );
+    scene.fails(
+        "train chargpt --qat",
+        &["--qat is for images and table", "leave it out"],
+    );
+}
+
+#[test]
+fn a_policy_is_judged_by_its_returns() {
+    let scene = Scene::new();
+    scene.ok("train cartpole --total-steps 4096 --threads 1 --out p");
+    let out = scene.ok("quantize p --episodes 20 --max-drop 60 --threads 1 --out a.onnx");
+    for words in [
+        "signal to noise",
+        "mean return in 20 episodes of cartpole: ",
+        "a.onnx: int8, static, ",
+    ] {
+        assert!(out.contains(words), "{out}\nshould contain {words}");
+    }
+    scene.ok("quantize p --episodes 20 --max-drop 60 --threads 1 --out b.onnx");
+    assert!(scene.read("a.onnx") == scene.read("b.onnx"));
+    let out = scene.ok("run a.onnx --input observation=random --dim batch=3");
+    assert!(out.contains("logits: f32[3, 2]"), "{out}");
+    let out = scene.ok("quantize p --int8 dynamic --per-channel --episodes 10 --max-drop 60 --out c.onnx");
+    assert!(out.contains("int8, dynamic"), "{out}");
+    scene.fails(
+        "quantize p --calibrate data --out d.onnx",
+        &["--calibrate is for", "leave it out"],
+    );
+    assert!(!scene.path("d.onnx").exists());
+}

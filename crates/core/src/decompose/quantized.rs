@@ -1,6 +1,7 @@
 //! Products of bytes, and what follows them.
 
 use super::integers::{cut, integer_conv};
+use super::wide::{is_narrow, widen};
 use crate::{Backend, BinaryOp, ConvParams, DType, Result, Scalar, Shape, UnaryOp};
 
 /// Numbers from -255 to 255 whose products f32 adds up exactly: as many as there are in 2²⁴.
@@ -160,6 +161,26 @@ pub(super) fn dequantize_u8<B: Backend>(x: &B::Tensor, scale: &B::Tensor, zero: 
         &centred::<B>(x, zero, &dims, B::dtype(scale))?,
         &spread::<B>(x, scale, 0)?,
     )
+}
+
+/// See [`Backend::fake_quantize`].
+pub(super) fn fake_quantize<B: Backend>(
+    x: &B::Tensor,
+    scale: &B::Tensor,
+    zero: &B::Tensor,
+    bounds: [i32; 2],
+    axis: usize,
+) -> Result<B::Tensor> {
+    if is_narrow::<B>(x) {
+        let y = fake_quantize::<B>(&widen::<B>(x)?, &widen::<B>(scale)?, &widen::<B>(zero)?, bounds, axis)?;
+        return B::cast(&y, B::dtype(x));
+    }
+    let [low, high] = bounds.map(|bound| Scalar::Float(f64::from(bound)));
+    let (scale, zero) = (spread::<B>(x, scale, axis)?, spread::<B>(x, zero, axis)?);
+    let q = B::add(&B::unary(UnaryOp::Round, &B::div(x, &scale)?)?, &zero)?;
+    let q = B::binary_scalar(BinaryOp::Maximum, &q, low, false)?;
+    let q = B::binary_scalar(BinaryOp::Minimum, &q, high, false)?;
+    B::mul(&B::sub(&q, &zero)?, &scale)
 }
 
 /// See [`Backend::rescale_i32`].

@@ -490,6 +490,16 @@ macro_rules! for_each_op {
             gives [shaped(x, outputs(x, weight, *scheme, *transposed)?)]
             saves [input 1, input 2, input 3];
 
+        /// Numbers rounded to integers and back, which trains models that will be quantized: `(q - zero) · scale`,
+        /// where `q` is `x / scale`, rounded to a whole number, halves to even, plus `zero`, and what lies outside
+        /// `bounds` is cut off. `zero` is a whole number; it and `scale` are of the dtype of `x`, `[1]`, or one for
+        /// each position of an axis.
+        fused fake_quantize(x: tensor, scale: tensor, zero: tensor, bounds: ([i32; 2]), axis: usize) -> one
+            as FakeQuantize { bounds: [i32; 2], axis: usize }, named "fake_quantize", for floats
+            gives [x]
+            saves [inputs]
+            steps (true);
+
         /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
         /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
         /// take twice the memory.

@@ -213,6 +213,10 @@ impl<const D: usize, B: Backend> Conv<D, B> {
             }
         };
         let bias = self.bias.as_ref().map(Param::tensor);
+        if let Some(quantizers) = self.adapters.quantizers() {
+            let (x, weight) = quantizers.round(&x, &self.weight.tensor())?;
+            return batch.restore(x.conv(&weight, bias.as_ref(), &self.params)?);
+        }
         let y = x.conv(&self.weight.tensor(), bias.as_ref(), &self.params)?;
         batch.restore(match self.adapters.active() {
             None => y,

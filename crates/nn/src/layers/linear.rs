@@ -107,15 +107,18 @@ impl<B: Backend> Linear<B> {
     }
 
     fn compute(&self, x: &Tensor<B>, activation: Option<Activation>) -> Result<Tensor<B>> {
-        let linear = |activation| {
-            self.weight.with(|weight| match &self.bias {
-                Some(bias) => bias.with(|bias| inference::linear(x, weight, Some(bias), activation)),
-                None => inference::linear(x, weight, None, activation),
-            })
+        let of = |x: &Tensor<B>, weight: &Tensor<B>, activation| match &self.bias {
+            Some(bias) => bias.with(|bias| inference::linear(x, weight, Some(bias), activation)),
+            None => inference::linear(x, weight, None, activation),
         };
-        watch::layer(self, x, || match self.adapters.active() {
-            None => linear(activation),
-            Some(active) => {
+        let linear = |activation| self.weight.with(|weight| of(x, weight, activation));
+        watch::layer(self, x, || match (self.adapters.active(), self.adapters.quantizers()) {
+            (None, None) => linear(activation),
+            (_, Some(quantizers)) => {
+                let (x, weight) = quantizers.round(x, &self.weight.tensor())?;
+                of(&x, &weight, activation)
+            }
+            (Some(active), None) => {
                 let y = adapted(&active, &self.layer(), x, linear(None)?)?;
                 match activation {
                     Some(activation) => y.activation(activation),

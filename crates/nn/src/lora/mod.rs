@@ -122,6 +122,13 @@ fn insert<B: Backend>(
     let paths: HashSet<&str> = paths.iter().map(String::as_str).collect();
     let (mut made, mut outcome, mut training) = (Vec::new(), check_unmerged(model), None);
     Visitor::walk(model, |path, item: Item<'_, B>| match item {
+        Item::Adapters(place) if outcome.is_ok() && paths.contains(path) && place.slot.quantizers().is_some() => {
+            let error = Error::invalid("the layer is rounded for 8 bits, and has no adapters beside that");
+            outcome = Err(error
+                .with_hint("call `qat::remove` before")
+                .with_op("lora")
+                .in_module(path));
+        }
         Item::Adapters(place) if outcome.is_ok() && paths.contains(path) => match make(path, &place.layer, &name) {
             Ok(adapter) => made.push((place.slot.handle(), Arc::new(adapter))),
             Err(error) => outcome = Err(error.with_op("lora").in_module(path)),

@@ -5,14 +5,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use polygrad_tensor::{AnyBackend, Backend, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::adapter::Adapter;
-use super::layer::Layer;
+use super::layer::{Kind, Layer};
+use crate::qat::Quantizers;
 use crate::{Item, Param, Visitor};
 
-/// The adapters of one layer: none, until [`attach`](super::attach) puts one here. A layer without adapters asks one
-/// flag in its forward.
+/// The adapters of one layer, or what [rounds](crate::qat) its operands: nothing, until [`attach`](super::attach) or
+/// [`qat::attach`](crate::qat::attach) puts something here. A layer without asks a flag in its forward.
 pub struct AdapterSlot<B: Backend = AnyBackend>(Arc<Inner<B>>);
 
 struct Inner<B: Backend> {
@@ -29,6 +30,8 @@ pub(super) struct State<B: Backend> {
     pub(super) active: Arc<[Arc<Adapter<B>>]>,
     /// The layer's own weight while another one, with the active adapters in it, is in its place.
     pub(super) unmerged: Option<Tensor<B>>,
+    /// What rounds the operands of the layer, which has no adapters then.
+    pub(super) quantizers: Option<Arc<Quantizers<B>>>,
 }
 
 /// A layer that can have adapters, as a visitor meets it.
@@ -53,6 +56,19 @@ impl<B: Backend> AdapterSlot<B> {
         (state.unmerged.is_none() && !state.active.is_empty()).then(|| Arc::clone(&state.active))
     }
 
+    /// What rounds the layer's operands, if that is wanted.
+    #[inline]
+    pub(crate) fn quantizers(&self) -> Option<Arc<Quantizers<B>>> {
+        match self.0.used.load(Ordering::Acquire) {
+            false => None,
+            true => self.read().quantizers.clone(),
+        }
+    }
+
+    pub(crate) fn set_quantizers(&self, quantizers: Option<Arc<Quantizers<B>>>) {
+        self.change(|state| state.quantizers = quantizers);
+    }
+
     /// A second handle to the same place.
     pub(crate) fn handle(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -71,7 +87,8 @@ impl<B: Backend> AdapterSlot<B> {
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<B>) -> R) -> R {
         let mut state: RwLockWriteGuard<'_, State<B>> = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        self.0.used.store(!state.adapters.is_empty(), Ordering::Release);
+        let used = !state.adapters.is_empty() || state.quantizers.is_some();
+        self.0.used.store(used, Ordering::Release);
         result
     }
 
@@ -80,6 +97,7 @@ impl<B: Backend> AdapterSlot<B> {
         for adapter in self.active().iter().flat_map(|active| active.iter()) {
             adapter.id().hash(hasher);
         }
+        self.quantizers().map(|quantizers| quantizers.id()).hash(hasher);
     }
 
     /// Shows a layer's slot, and the parameters of the adapters in it, under the names that PEFT gives them.
@@ -89,9 +107,15 @@ impl<B: Backend> AdapterSlot<B> {
             return;
         }
         // Not under the lock, so that a visitor may change what is here.
-        let adapters = self.read().adapters.clone();
+        let (adapters, quantizers) = {
+            let state = self.read();
+            (state.adapters.clone(), state.quantizers.clone())
+        };
         for adapter in &adapters {
             adapter.visit(visitor);
+        }
+        if let Some(quantizers) = quantizers {
+            quantizers.visit(visitor);
         }
     }
 }
@@ -104,6 +128,7 @@ impl<B: Backend> Default for AdapterSlot<B> {
                 adapters: Vec::new(),
                 active: Arc::new([]),
                 unmerged: None,
+                quantizers: None,
             }),
         }))
     }
@@ -113,6 +138,27 @@ impl<B: Backend> Adaptable<'_, B> {
     /// The slot, for those who look at it later.
     pub(crate) fn handle(&self) -> AdapterSlot<B> {
         self.slot.handle()
+    }
+
+    /// The same for all places of one layer.
+    pub(crate) fn id(&self) -> usize {
+        self.slot.id()
+    }
+
+    /// Whether the layer is one whose operands can be rounded.
+    pub(crate) fn can_be_rounded(&self) -> bool {
+        !matches!(self.layer.kind, Kind::Embedding { .. })
+    }
+
+    /// The layer, if nothing has been attached to it.
+    pub(crate) fn layer_to_round(&self) -> Result<&Layer<'_, B>> {
+        let state = self.slot.read();
+        let (what, fix) = match (&state.quantizers, state.adapters.is_empty()) {
+            (None, true) => return Ok(&self.layer),
+            (Some(_), _) => ("is rounded already", "call `qat::remove` before"),
+            (None, false) => ("has adapters", "call `lora::merge_and_unload` before"),
+        };
+        Err(Error::invalid(format!("the layer {what}")).with_hint(fix))
     }
 
     /// [`AdapterSlot::hash_active`].

@@ -10,7 +10,8 @@ use polygrad_reference::Reference;
 use super::fold::or_record;
 use super::ops::support::training;
 use super::ops::{
-    attention, create, elementwise, index, linear, movement, norm, recurrent, reduce, resample, support, window,
+    attention, create, elementwise, index, linear, movement, norm, quantized, recurrent, reduce, resample, support,
+    window,
 };
 use super::{Onnx, OnnxTensor, Recording};
 
@@ -140,6 +141,7 @@ impl Backend for Onnx {
         batch_norm_running => norm::batch_norm_running,
         attention => attention::attention,
         embedding(weight, index, _) => index::embedding(weight, index),
+        fake_quantize => quantized::fake_quantize,
         rnn => recurrent::rnn,
         lstm(x, hidden, cell, weights, biases, reverse) => recurrent::lstm(x, [hidden, cell], weights, biases, reverse),
         gru => recurrent::gru,

@@ -40,7 +40,10 @@ pub(super) fn write(options: &Quantize, graph: &Graph, layers: &[Layer], ranges:
         if let Some(layer) = layer {
             let (x, bytes) = match plan.whole.get(&layer.x) {
                 Some(bytes) => (layer.x, *bytes),
-                None => (part(&mut writer, layer.x, ranges[&layer.x])?, ranges[&layer.x]),
+                None => {
+                    let bytes = layer.input(ranges);
+                    (part(&mut writer, layer.x, bytes)?, bytes)
+                }
             };
             node.inputs[0] = Some(x);
             operands(&mut writer, options.per_channel, layer, &mut node.inputs, bytes)?;
@@ -109,6 +112,35 @@ fn plan(body: &Body, layers: &[Layer], ranges: &Ranges) -> Plan {
     }
 }
 
+/// The bytes of results of layers that learned ranges: those of the layers that read a result, if they agree, and
+/// nothing else reads it.
+pub(super) fn learned(body: &Body, layers: &[Layer]) -> Ranges {
+    let seen = Seen::new(body);
+    let by_node: HashMap<usize, Layer> = layers.iter().map(|layer| (layer.node, layer.clone())).collect();
+    let mut ranges = Ranges::new();
+    for layer in layers
+        .iter()
+        .filter(|layer| leads_to_layers(body, &seen, &by_node, layer.y))
+    {
+        let mut found = Vec::new();
+        let mut ahead = vec![layer.y];
+        while let Some(id) = ahead.pop() {
+            for reader in seen.readers.get(&id).into_iter().flatten() {
+                match by_node.get(reader) {
+                    Some(next) => found.extend(next.learned.as_ref().map(|learned| learned.x)),
+                    None => ahead.extend(body.nodes[*reader].outputs.first().copied().flatten()),
+                }
+            }
+        }
+        if let [first, others @ ..] = found.as_slice()
+            && others.iter().all(|other| other == first)
+        {
+            ranges.insert(layer.y, *first);
+        }
+    }
+    ranges
+}
+
 /// Whether an op only moves numbers, and gives nothing else.
 fn moves(body: &Body, node: usize) -> bool {
     let node = &body.nodes[node];
@@ -132,7 +164,8 @@ fn leads_to_layers(body: &Body, seen: &Seen<'_>, layers: &HashMap<usize, Layer>,
 
 /// A value as it comes back from bytes, for layers alone.
 fn part(writer: &mut Writer, x: ValueId, bytes: Bytes) -> Result<ValueId> {
-    let made = writer.once(x, "rounded", |writer| {
+    // Layers that learned ranges apart round a value each in its way.
+    let made = writer.once(x, &format!("rounded {bytes:?}"), |writer| {
         let rounded = writer.like(x, "rounded", ElementType::F32);
         writer.rounded(x, rounded, bytes)?;
         Ok(vec![rounded])

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use polygrad_core::{Error, HostTensor, Result};
 
-use super::Int8;
+use super::calibrate::Ranges;
+use super::numbers::Bytes;
+use super::{Int8, learned};
 use crate::graph::{Attribute, Body, ElementType, Node, ValueId};
 use crate::import::plain_gemm;
 
@@ -27,9 +29,18 @@ pub(super) struct Layer {
     pub(super) tail: Option<usize>,
     /// The result, after the tail.
     pub(super) y: ValueId,
+    /// The ranges of its operands, if they were learned in training.
+    pub(super) learned: Option<learned::Ranges>,
 }
 
 impl Layer {
+    /// The bytes of its input.
+    pub(super) fn input(&self, ranges: &Ranges) -> Bytes {
+        self.learned
+            .as_ref()
+            .map_or_else(|| ranges[&self.x], |learned| learned.x)
+    }
+
     /// How many channels the weight gives.
     pub(super) fn outputs(&self, body: &Body) -> usize {
         let weight = body.initializer(self.weight);
@@ -137,6 +148,7 @@ impl<'a> Seen<'a> {
             bias,
             tail,
             y,
+            learned: None,
         })
     }
 }

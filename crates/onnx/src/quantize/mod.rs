@@ -2,13 +2,14 @@
 //!
 //! [`Quantize`] reads a graph in f32, as a file or an export has it, and writes one whose matrix products and
 //! convolutions are on integers of 8 bits: `prepare` computes constants and folds batch normalization, `layers` finds
-//! what can be quantized, `calibrate` runs the graph on data for the ranges of values, `fixed` and `dynamic` write the
-//! nodes, `measure` says what each layer lost.
+//! what can be quantized, `calibrate` runs the graph on data for the ranges of values, unless they are `learned`,
+//! `fixed` and `dynamic` write the nodes, `measure` says what each layer lost.
 
 mod calibrate;
 mod dynamic;
 mod fixed;
 mod layers;
+mod learned;
 mod measure;
 mod numbers;
 mod options;

@@ -5,7 +5,7 @@ use polygrad_core::{DType, HostTensor, Result, Shape};
 use crate::graph::{ElementType, Literal};
 
 /// The largest number of a weight; the smallest is minus it, so that there is no zero point.
-const WEIGHT: f64 = 127.0;
+pub(super) const WEIGHT: f64 = 127.0;
 
 /// How large the numbers of a bias may be, far enough from the limit of i32 for the products to be added.
 const BIAS: f64 = (1_i64 << 30) as f64;
@@ -58,14 +58,16 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// Rounds a weight, with a scale for each channel of `axis` if `per_channel`. The scales are large enough for the
-    /// numbers of the bias, whose scale is that of the weight times `scale`.
+    /// Rounds a weight, with a scale for each channel of `axis` if `per_channel`, or with these scales. They are made
+    /// large enough for the numbers of the bias, whose scale is that of the weight times `scale`.
     pub(super) fn of(
         weight: &HostTensor,
         axis: usize,
         per_channel: bool,
+        learned: Option<&[f32]>,
         bias: Option<(&HostTensor, f32)>,
     ) -> Result<Self> {
+        let per_channel = learned.map_or(per_channel, |scales| scales.len() > 1);
         let values = weight.to_f64_vec();
         let shape = *weight.shape();
         let outputs = shape[axis];
@@ -76,7 +78,10 @@ impl Weight {
             let largest = &mut largest[channel(i)];
             *largest = largest.max(value.abs());
         }
-        let mut scales: Vec<f64> = largest.into_iter().map(|largest| largest / WEIGHT).collect();
+        let mut scales: Vec<f64> = match learned {
+            Some(scales) => scales.iter().copied().map(f64::from).collect(),
+            None => largest.into_iter().map(|largest| largest / WEIGHT).collect(),
+        };
         if let Some((bias, scale)) = bias {
             for (i, value) in bias.to_f64_vec().into_iter().enumerate() {
                 let least = value.abs() / (f64::from(scale) * BIAS);

@@ -5,6 +5,7 @@ use polygrad_tensor::{Device, Tensor};
 
 use super::calibrate::{self, Ranges};
 use super::layers::{self, Layer};
+use super::learned::{self, Learned};
 use super::report::{LayerReport, Quantized};
 use super::{dynamic, fixed, measure, prepare};
 use crate::graph::Graph;
@@ -108,25 +109,38 @@ impl Quantize {
         self
     }
 
+    /// Whether a graph has ranges already, since it is that of a model [in training for 8 bits](polygrad_nn::qat).
+    pub fn is_learned(graph: &Graph) -> bool {
+        learned::is_learned(&graph.body)
+    }
+
     /// Quantizes a graph. `batches` has a tensor for each input in order, batch after batch: the ranges of
     /// [`Int8::Static`] come from all of them, and the errors in the result from the first (layers) and from all
     /// (outputs). The same graph and batches give the same result, bit by bit.
+    ///
+    /// A graph of a model [in training for 8 bits](polygrad_nn::qat) has ranges already: they are taken, with the
+    /// scales of its weights, each layer without them stays in f32, and batches only measure, so that there may be
+    /// none.
     ///
     /// # Errors
     /// A graph of an op set below 13, one that is quantized already or has no layer to be quantized; a pattern that no
     /// layer has; batches that are missing, do not fit the inputs, or lead to a value that is not finite.
     pub fn run(&self, graph: &Graph, batches: &[Vec<Tensor>], device: &Device) -> Result<Quantized> {
-        self.verify(batches)?;
-        let graph = prepare::prepare(graph, device)?;
+        let (graph, learned) = prepare::prepare(graph, device)?;
+        self.verify(batches, learned.is_some())?;
         let mut found = layers::find(&graph.body, self.int8)?;
         let mut reports = self.leave_out(&graph, &mut found)?;
-        if self.per_channel && found.iter().all(|layer| layer.outputs(&graph.body) == 1) {
+        if let Some(learned) = &learned {
+            reports.extend(take_learned(&graph, learned, &mut found)?);
+        }
+        if self.per_channel && learned.is_none() && found.iter().all(|layer| layer.outputs(&graph.body) == 1) {
             return Err(Error::invalid(
                 "no weight to be quantized has more than one output channel, so there is nothing to do per channel",
             )
             .with_hint("quantize it per tensor"));
         }
         let ranges = match self.int8 {
+            _ if learned.is_some() => fixed::learned(&graph.body, &found),
             Int8::Static => calibrate::ranges(&graph, &found, self.calibration, batches, device)?,
             Int8::Dynamic => Ranges::default(),
         };
@@ -165,14 +179,26 @@ impl Quantize {
         Ok(made)
     }
 
-    fn verify(&self, batches: &[Vec<Tensor>]) -> Result<()> {
+    fn verify(&self, batches: &[Vec<Tensor>], learned: bool) -> Result<()> {
+        if learned && self.int8 == Int8::Dynamic {
+            return Err(
+                Error::invalid("the model learned ranges in training, which dynamic ones have no use for")
+                    .with_hint("quantize it statically"),
+            );
+        }
+        if learned && self.calibration != Calibration::MinMax {
+            return Err(
+                Error::invalid("the model learned its ranges in training, so none follow from data")
+                    .with_hint("leave the calibration out"),
+            );
+        }
         if let Calibration::Percentile(percent) = self.calibration
             && !(percent > 50.0 && percent <= 100.0)
         {
             return Err(Error::invalid(format!("{percent} is no percentile to cut a range at"))
                 .with_hint("give one above 50 and up to 100, such as 99.99"));
         }
-        if self.int8 == Int8::Static && batches.is_empty() {
+        if self.int8 == Int8::Static && batches.is_empty() && !learned {
             return Err(
                 Error::invalid("there are no batches, from which the ranges of values would follow")
                     .with_hint("give some hundred rows of data, or quantize dynamically"),
@@ -210,6 +236,29 @@ impl Quantize {
             named.is_none()
         });
         Ok(reports)
+    }
+}
+
+/// Gives layers the ranges that they learned, and takes the others out and reports them.
+fn take_learned(graph: &Graph, learned: &Learned, layers: &mut Vec<Layer>) -> Result<Vec<LayerReport>> {
+    let mut reports = Vec::new();
+    layers.retain_mut(|layer| {
+        layer.learned = learned.of(layer.x, layer.weight, layer.axis, layer.outputs(&graph.body));
+        if layer.learned.is_none() {
+            reports.push(LayerReport::new(
+                layer,
+                f64::INFINITY,
+                Some("want of learned ranges".to_owned()),
+            ));
+        }
+        layer.learned.is_some()
+    });
+    match layers.is_empty() {
+        false => Ok(reports),
+        true => Err(
+            Error::invalid("no layer that is to be quantized learned ranges in training")
+                .with_hint("skip fewer layers, or attach `qat` to the layers of the model"),
+        ),
     }
 }
 

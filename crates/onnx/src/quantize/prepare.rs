@@ -6,6 +6,7 @@ use polygrad_core::{Error, HostTensor, Result};
 use polygrad_tensor::{Device, no_grad};
 
 use super::layers::Seen;
+use super::learned::{self, Learned};
 use crate::export::fold_statistics;
 use crate::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId, free_name};
 use crate::import::needed;
@@ -36,11 +37,11 @@ const CHANGED: [(&str, i64); 15] = [
     ("Upsample", 10),
 ];
 
-/// A copy of the graph to be quantized.
+/// A copy of the graph to be quantized, in f32, and the ranges that it learned, if it did.
 ///
 /// # Errors
 /// An op set that is too old, a graph that is quantized already, or one whose constants cannot be computed.
-pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<Graph> {
+pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<(Graph, Option<Learned>)> {
     let mut graph = graph.clone();
     let opset = graph.opsets.get("").copied().unwrap_or(0);
     if opset < OLDEST {
@@ -49,7 +50,10 @@ pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<Graph> {
         ))
         .with_hint("convert it to op set 13 or newer, as with onnx.version_converter, or export it anew"));
     }
-    if let Some(node) = graph.body.nodes.iter().find(|node| is_quantized(node)) {
+    let learned = learned::is_learned(&graph.body);
+    let pair = |node: &Node| matches!(&*node.op_type, "QuantizeLinear" | "DequantizeLinear");
+    let mut done = graph.body.nodes.iter().filter(|node| is_quantized(node));
+    if let Some(node) = done.find(|node| !(learned && pair(node))) {
         return Err(Error::invalid(format!(
             "the graph is quantized already: node {:?} is {}",
             node.name, node.op_type
@@ -61,9 +65,17 @@ pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<Graph> {
     }
     graph.header.ir_version = graph.header.ir_version.max(WANTED.1);
     compute(&mut graph, device)?;
-    fold_batch_norm(&mut graph.body)?;
+    let mut learned = match learned {
+        true => Some(learned::take(&mut graph.body)?),
+        false => None,
+    };
+    if learned.is_some() {
+        // What is made of weights that were rounded.
+        compute(&mut graph, device)?;
+    }
+    fold_batch_norm(&mut graph.body, learned.as_mut())?;
     prune(&mut graph.body);
-    Ok(graph)
+    Ok((graph, learned))
 }
 
 fn is_quantized(node: &Node) -> bool {
@@ -91,6 +103,8 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
     for node in &body.nodes {
         let plain = node.domain.is_empty() && node.attributes.iter().all(|(_, value)| value.bodies().is_empty());
         let random = node.op_type.starts_with("Random") || matches!(&*node.op_type, "Bernoulli" | "Multinomial");
+        // A weight in integers is to stay one.
+        let plain = plain && node.op_type != "DequantizeLinear";
         if plain && !random && node.inputs.iter().flatten().all(|id| fixed.contains(id)) {
             fixed.extend(node.outputs.iter().flatten());
         }
@@ -99,10 +113,13 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
         node.domain.is_empty()
             && matches!(
                 &*node.op_type,
-                "MatMul" | "Gemm" | "Conv" | "BatchNormalization" | "Clip"
+                "MatMul" | "Gemm" | "Conv" | "BatchNormalization" | "Clip" | "QuantizeLinear" | "DequantizeLinear"
             )
     });
-    let operands = layers.flat_map(|node| node.inputs.iter().skip(1).flatten().copied());
+    let operands = layers.flat_map(|node| {
+        let others = usize::from(node.op_type != "DequantizeLinear");
+        node.inputs.iter().skip(others).flatten().copied()
+    });
     let mut wanted: Vec<ValueId> = operands
         .filter(|id| fixed.contains(id) && !given.contains(id))
         .collect();
@@ -138,7 +155,7 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
 }
 
 /// BatchNormalization of what a convolution alone gives becomes part of its weights.
-fn fold_batch_norm(body: &mut Body) -> Result<()> {
+fn fold_batch_norm(body: &mut Body, mut learned: Option<&mut Learned>) -> Result<()> {
     let seen = Seen::new(body);
     let mut folds = Vec::new();
     for (i, norm) in body.nodes.iter().enumerate() {
@@ -173,15 +190,14 @@ fn fold_batch_norm(body: &mut Body) -> Result<()> {
                 Some(Attribute::Float(eps)) => f64::from(*eps),
                 _ => 1e-5,
             };
-            folds.push((
-                i,
-                *place,
-                fold_statistics(weight, bias, [scale, shift, mean, var], eps)?,
-            ));
+            let factors = scale.to_f64_vec().into_iter().zip(var.to_f64_vec());
+            let factors: Vec<f64> = factors.map(|(scale, var)| scale / (var + eps).sqrt()).collect();
+            let folded = fold_statistics(weight, bias, [scale, shift, mean, var], eps)?;
+            folds.push((i, *place, folded, factors));
         }
     }
     let gone: Vec<usize> = folds.iter().map(|(norm, ..)| *norm).collect();
-    for (norm, place, [weight, bias]) in folds {
+    for (norm, place, [weight, bias], factors) in folds {
         let name = match body.nodes[place].inputs[1] {
             Some(id) => body.name_of(id).to_owned(),
             None => "weight".to_owned(),
@@ -194,6 +210,9 @@ fn fold_batch_norm(body: &mut Body) -> Result<()> {
         let bias = add(format!("{name}.folded.bias"), bias);
         let outputs = std::mem::take(&mut body.nodes[norm].outputs);
         let conv = &mut body.nodes[place];
+        if let (Some(learned), &[Some(x), Some(old), ..]) = (&mut learned, conv.inputs.as_slice()) {
+            learned.scaled(x, [old, weight], &factors);
+        }
         conv.inputs.truncate(1);
         conv.inputs.extend([Some(weight), Some(bias)]);
         conv.outputs = outputs;

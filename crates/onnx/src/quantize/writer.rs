@@ -118,7 +118,8 @@ impl Writer {
             return Ok(None);
         };
         let bias = layer.bias.and_then(host).zip(scale);
-        Weight::of(weight, layer.axis, per_channel, bias).map(Some)
+        let learned = layer.learned.as_ref().map(|learned| learned.weight.as_slice());
+        Weight::of(weight, layer.axis, per_channel, learned, bias).map(Some)
     }
 
     pub(super) fn done(mut self) -> Body {

@@ -13,6 +13,7 @@ mod meaning;
 mod model;
 mod products;
 mod pytorch;
+mod qat;
 mod quantize;
 mod replay;
 mod types;

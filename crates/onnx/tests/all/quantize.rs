@@ -56,7 +56,7 @@ fn batches(dims: &[usize]) -> Result<Vec<Vec<Tensor>>> {
 }
 
 /// The error that the model makes and its steps; all of its bytes are ONNX Runtime's.
-fn checked(made: &Quantized, batch: &[Tensor]) -> Result<(f64, Vec<String>)> {
+pub(crate) fn checked(made: &Quantized, batch: &[Tensor]) -> Result<(f64, Vec<String>)> {
     let mut graph = Graph::from_bytes(made.graph.to_bytes()?)?;
     let native = OnnxModel::from_graph(&graph, &device(), Options::default())?;
     let steps = native.steps().into_iter().map(str::to_owned).collect();

@@ -11,6 +11,7 @@ mod create;
 mod division;
 mod einsum;
 mod elementwise;
+mod fake_quantize;
 mod index;
 mod indexing;
 pub mod inference;

@@ -2,11 +2,11 @@
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-use polygrad_core::{Backend, BinaryOp, Result, Scalar, UnaryOp};
+use polygrad_core::{Backend, BinaryOp, Error, Result, Scalar, UnaryOp};
 use smallvec::smallvec;
 
 use super::{Context, Passed};
-use crate::Tensor;
+use crate::{Tensor, no_grad};
 
 pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
     let g = &c.grad;
@@ -153,5 +153,44 @@ pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
         None,
         c.when(1, || Tensor::where_(condition, &c.grad, &zero)?.sum_to(c.shape(1)))?,
         c.when(2, || Tensor::where_(condition, &zero, &c.grad)?.sum_to(c.shape(2)))?,
+    ]))
+}
+
+/// Rounding passes the gradient on as if it were not there, and what was cut off passes none. The scale's is that of
+/// learned step sizes.
+///
+/// Sources: Bengio, Léonard and Courville, "Estimating or propagating gradients through stochastic neurons" (2013);
+/// Esser et al., "Learned step size quantization" (2020); for the zero point, Bhalgat et al., "LSQ+: improving
+/// low-bit quantization through learnable offsets and better initialization" (2020).
+pub(super) fn fake_quantize<B: Backend>([low, high]: [i32; 2], axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
+    let [x, scale, zero] = c.saved else {
+        unreachable!("three tensors were saved");
+    };
+    let spread = |y: &Tensor<B>| {
+        let mut dims = vec![1; x.rank()];
+        if let Some(extent) = dims.get_mut(axis) {
+            *extent = y.numel();
+        }
+        y.reshape(dims.as_slice())
+    };
+    let (scale, zero) = (spread(scale)?, spread(zero)?);
+    let (low, high) = (f64::from(low), f64::from(high));
+    let steps = x.div(&scale)?;
+    let (number, inside) = no_grad(|| {
+        let q = steps.detach().round()?.add(&zero)?;
+        let inside = q.ge(low)?.logical_and(&q.le(high)?)?;
+        Ok::<_, Error>((q.clamp(Some(low), Some(high))?, inside))
+    })?;
+    let nothing = Tensor::full((), 0.0, (&c.grad.device(), c.grad.dtype()))?;
+    Ok(Passed::Inputs(smallvec![
+        c.when(0, || Tensor::where_(&inside, &c.grad, &nothing))?,
+        c.when(1, || {
+            let slope = number.sub(&zero)?.sub(&Tensor::where_(&inside, &steps, &nothing)?)?;
+            c.grad.mul(&slope)?.sum_to(scale.shape())?.reshape(c.shape(1))
+        })?,
+        c.when(2, || {
+            let slope = Tensor::where_(&inside, &nothing, &scale.neg()?)?;
+            c.grad.mul(&slope)?.sum_to(zero.shape())?.reshape(c.shape(2))
+        })?,
     ]))
 }

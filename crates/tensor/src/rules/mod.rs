@@ -187,6 +187,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::Attention { scale, causal } => fused::attention(*scale, *causal, c),
         Op::LstmSteps { reverse } => fused::lstm_steps(*reverse, c),
         Op::Embedding { padding_idx } => fused::embedding(*padding_idx, c),
+        Op::FakeQuantize { bounds, axis } => elementwise::fake_quantize(*bounds, *axis, c),
 
         other => Err(missing(other.name())),
     }

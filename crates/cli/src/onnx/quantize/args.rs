@@ -73,8 +73,12 @@ pub(crate) struct QuantizeFile {
     #[arg(long, value_name = "DB", value_parser = number)]
     pub(crate) min_snr: Option<f64>,
 
-    /// The most points that accuracy may fall (of a number to be predicted 100 times R²): beyond that no file is left
-    /// [default: 1]
+    /// The episodes that a policy is judged by [default: 100]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) episodes: Option<usize>,
+
+    /// The most points that accuracy may fall (of a number to be predicted 100 times R², of a policy's return in
+    /// percent): beyond that no file is left [default: 1]
     #[arg(long, value_name = "POINTS", value_parser = number)]
     pub(crate) max_drop: Option<f64>,
 
@@ -89,7 +93,7 @@ pub(crate) struct QuantizeFile {
 
 impl QuantizeFile {
     /// When ranges are known.
-    pub(super) fn int8(&self) -> Int8 {
+    pub(crate) fn int8(&self) -> Int8 {
         match self.int8 {
             Mode::Static => Int8::Static,
             Mode::Dynamic => Int8::Dynamic,
@@ -106,7 +110,7 @@ impl QuantizeFile {
     }
 
     /// The most points that may be lost.
-    pub(super) fn allowed(&self) -> f64 {
+    pub(crate) fn allowed(&self) -> f64 {
         self.max_drop.unwrap_or(MAX_DROP)
     }
 }

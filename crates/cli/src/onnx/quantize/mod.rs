@@ -15,12 +15,13 @@ use super::rows::{self, Rows, TARGETS};
 use super::score::Score;
 use super::{Exported, about_file, export, must_exist, told};
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::Kind;
+use crate::kind::{EXPORTED, Kind};
 use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::run::config::name;
+use crate::run::kind as kind_of;
 use crate::task::{Batch, Batches};
-use crate::{backend, chargpt, images, run, table, trained};
+use crate::{backend, chargpt, images, rl, table, trained};
 
 /// Quantizes the model of a run or a file; says what each layer and the whole lost. No file is left if that is more
 /// than allowed.
@@ -30,17 +31,26 @@ use crate::{backend, chargpt, images, run, table, trained};
 /// loses more than allowed.
 pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     check(args)?;
-    if !args.model.is_dir() {
-        return of_file(args);
+    let kind = match args.model.is_dir() {
+        true => Some(kind_of(&args.model)?),
+        false => None,
+    };
+    if args.episodes.is_some() && kind != Some(Kind::Rl) {
+        return Err(Failure::new(format!(
+            "--episodes is for runs in environments, and {} is none",
+            args.model.shown()
+        ))
+        .fix("leave it out"));
     }
-    match run::kind(&args.model)? {
+    let Some(kind) = kind else {
+        return of_file(args);
+    };
+    match kind {
         Kind::Images => of_run::<images::config::Config>(args),
         Kind::Table => of_run::<table::Settings>(args),
         Kind::Chargpt => of_run::<chargpt::Settings>(args),
-        kind @ Kind::Finetune => Err(kind.unfit(&args.model, &[Kind::Images, Kind::Table, Kind::Chargpt])),
-        kind @ Kind::Rl => Err(kind
-            .unfit(&args.model, &[Kind::Images, Kind::Table, Kind::Chargpt])
-            .fix("export it with `polygrad export`, and quantize the file with --calibrate OBSERVATIONS.npz")),
+        kind @ Kind::Finetune => Err(kind.unfit(&args.model, &EXPORTED)),
+        Kind::Rl => rl::quantize::command(args),
     }
 }
 
@@ -58,10 +68,29 @@ fn check(args: &QuantizeFile) -> Result<()> {
     Ok(())
 }
 
+/// Fails for options about ranges of a model that learned them.
+fn must_leave_ranges(args: &QuantizeFile) -> Result<()> {
+    let given = [
+        ("--calibration", args.calibration.is_some()),
+        ("--int8 dynamic", args.int8() == Int8::Dynamic),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::new(format!(
+            "{option} is for models without ranges, and {} learned its own in training",
+            args.model.shown()
+        ))
+        .fix("leave it out")),
+    }
+}
+
 fn of_run<T: Batches + Exported>(args: &QuantizeFile) -> Result<Outcome> {
     let trained = trained::load::<T>(&args.model, args.backend.as_deref(), args.threads)?;
     let (config, device) = (&trained.config, &trained.device);
     let graph = export::record(&trained, Opset::V20, true)?;
+    if config.training().qat {
+        must_leave_ranges(args)?;
+    }
     if let Some(path) = &args.calibrate {
         let found = rows::read(path, &graph, device)?;
         return finish(args, &graph, device, &Source::of(&found, args.rows)?);
@@ -100,7 +129,11 @@ fn of_file(args: &QuantizeFile) -> Result<Outcome> {
     must_exist(&args.model)?;
     let device = backend::open(args.backend.as_deref().unwrap_or("cpu"), args.threads)?;
     let graph = Graph::load(&args.model).map_err(about_file)?;
+    if Quantize::is_learned(&graph) {
+        must_leave_ranges(args)?;
+    }
     match (&args.calibrate, args.int8()) {
+        _ if args.calibrate.is_none() && Quantize::is_learned(&graph) => finish(args, &graph, &device, &Source::none()),
         (Some(path), _) => {
             let found = rows::read(path, &graph, &device)?;
             finish(args, &graph, &device, &Source::of(&found, args.rows)?)
@@ -160,17 +193,7 @@ impl<'a> Source<'a> {
 }
 
 fn finish(args: &QuantizeFile, graph: &Graph, device: &Device, source: &Source<'_>) -> Result<Outcome> {
-    let mut quantize = Quantize::new()
-        .int8(args.int8())
-        .calibration(args.calibration())
-        .per_channel(args.per_channel)
-        .skip(args.skip.iter().map(String::as_str));
-    if let Some(least) = args.min_snr {
-        quantize = quantize.min_snr(least);
-    }
-    let made = quantize.run(graph, &source.calibration, device);
-    let made = made.map_err(|e| told(e, "see with `polygrad show` what the model holds and takes"))?;
-    say(&report::layers(&made));
+    let made = run(args, graph, &source.calibration, device)?;
     match measure(graph, &made, device, source)? {
         Some(measured) => {
             say(&measured.text(&source.measured));
@@ -183,11 +206,39 @@ fn finish(args: &QuantizeFile, graph: &Graph, device: &Device, source: &Source<'
         }
         None => say(&report::outputs(&made)),
     }
+    write(args, graph, &made, source.rows)
+}
+
+/// Quantizes a graph, and says what each layer lost.
+///
+/// # Errors
+/// Those of [`Quantize::run`].
+pub(crate) fn run(args: &QuantizeFile, graph: &Graph, batches: &[Vec<Tensor>], device: &Device) -> Result<Quantized> {
+    let mut quantize = Quantize::new()
+        .int8(args.int8())
+        .calibration(args.calibration())
+        .per_channel(args.per_channel)
+        .skip(args.skip.iter().map(String::as_str));
+    if let Some(least) = args.min_snr {
+        quantize = quantize.min_snr(least);
+    }
+    let made = quantize.run(graph, batches, device);
+    let made = made.map_err(|e| told(e, "see with `polygrad show` what the model holds and takes"))?;
+    say(&report::layers(&made));
+    Ok(made)
+}
+
+/// Writes what was made of a graph, with ranges from so many rows.
+///
+/// # Errors
+/// A file that cannot be written.
+pub(crate) fn write(args: &QuantizeFile, graph: &Graph, made: &Quantized, rows: usize) -> Result<Outcome> {
     made.graph.save(&args.out)?;
+    let learned = Quantize::is_learned(graph);
     let calibrated = match args.int8() {
+        _ if learned => "static, learned ranges".to_owned(),
         Int8::Static => format!(
-            "static, {} rows by {}",
-            source.rows,
+            "static, {rows} rows by {}",
             name(args.calibration.unwrap_or(args::Method::Minmax))
         ),
         Int8::Dynamic => "dynamic".to_owned(),
@@ -195,7 +246,7 @@ fn finish(args: &QuantizeFile, graph: &Graph, device: &Device, source: &Source<'
     say(&format!(
         "{}: int8, {calibrated}, {}",
         args.out.shown(),
-        report::size(graph, &made, args.per_channel)
+        report::size(graph, made, args.per_channel || learned)
     ));
     Ok(Outcome::Done)
 }

@@ -116,6 +116,10 @@ impl<B: Backend> Conv1D<B> {
     /// When the last extent is not `in`, or dtype or device differ from the weight's.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
+            if let Some(quantizers) = self.adapters.quantizers() {
+                let (x, weight) = quantizers.round(x, &self.weight.tensor())?;
+                return x.linear(&weight.t()?, Some(&self.bias.tensor()));
+            }
             let y = x.linear(&self.weight.tensor().t()?, Some(&self.bias.tensor()))?;
             match self.adapters.active() {
                 None => Ok(y),

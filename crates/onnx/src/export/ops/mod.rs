@@ -7,6 +7,7 @@ pub(super) mod index;
 pub(super) mod linear;
 pub(super) mod movement;
 pub(super) mod norm;
+pub(super) mod quantized;
 pub(super) mod recurrent;
 pub(super) mod reduce;
 pub(super) mod resample;

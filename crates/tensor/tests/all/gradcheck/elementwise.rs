@@ -201,6 +201,18 @@ fn composed_activations(cases: &mut Cases) {
     }
 }
 
+/// Only where numbers are cut off is the rule the slope of what is computed: elsewhere it passes over the steps.
+fn rounding(cases: &mut Cases) {
+    let far = || reals(&[-30.0, 40.0, 25.0, -50.0, 60.0, -70.0], [2, 3]);
+    for (count, axis) in [(1, None), (2, Some(0)), (3, Some(-1))] {
+        let scale = between(0.5, 1.5, [count], 2);
+        let zero = reals(&[1.0, -2.0, 3.0][..count], [count]);
+        cases.add(format!("fake_quantize {axis:?}"), [far(), scale, zero], move |x| {
+            x[0].fake_quantize(&x[1], &x[2], [-8, 7], axis)
+        });
+    }
+}
+
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     unary(&mut cases);
@@ -208,5 +220,6 @@ pub(crate) fn cases() -> Cases {
     choices(&mut cases);
     activations(&mut cases);
     composed_activations(&mut cases);
+    rounding(&mut cases);
     cases
 }
