@@ -49,15 +49,13 @@ impl Learned {
         let Some((scales, axis)) = self.weights.get(&from) else {
             return;
         };
-        let each = factors.iter().enumerate();
-        let scale = |i: usize| f64::from(if scales.len() == 1 { scales[0] } else { scales[i] });
-        let scales = each.map(|(i, factor)| match (scale(i) * factor.abs()) as f32 {
-            scale if scale < f32::MIN_POSITIVE => 1.0,
-            scale => scale,
-        });
-        let fits = (*axis == 0 && scales.len() == factors.len()) || scales.len() == factors.len();
-        let scales: Vec<f32> = scales.collect();
-        if fits {
+        if scales.len() == 1 || (*axis == 0 && scales.len() == factors.len()) {
+            let each = factors.iter().zip(scales.iter().cycle());
+            let scales = each.map(|(factor, scale)| match (f64::from(*scale) * factor.abs()) as f32 {
+                scale if scale < f32::MIN_POSITIVE => 1.0,
+                scale => scale,
+            });
+            let scales = scales.collect();
             self.weights.insert(to, (scales, 0));
         }
         if let Some(bytes) = self.inputs.get(&(x, from)).copied() {
@@ -95,17 +93,27 @@ pub(super) fn take(body: &mut Body) -> Result<Learned> {
             continue;
         }
         let quantized = makers.get(&x).map(|&at| (at, &body.nodes[at]));
-        let Some((at, quantized)) = quantized.filter(|(_, other)| other.inputs[1..] == node.inputs[1..]) else {
+        let Some((at, quantized)) = quantized.filter(|(_, other)| other.inputs.get(1..) == node.inputs.get(1..)) else {
             return Err(odd(
                 body,
                 node,
                 "is not fed by a QuantizeLinear with its scale and zero point",
             ));
         };
-        let from = quantized.inputs[0].ok_or_else(|| odd(body, node, "has no operand"))?;
+        let from = quantized.inputs.first().copied().flatten();
+        let from = from.ok_or_else(|| odd(body, node, "has no operand"))?;
         aliases.insert(y, (from, bytes(body, node)?));
         (gone[i], gone[at]) = (true, true);
     }
+    bypass(body, &aliases, &mut learned);
+    let mut gone = gone.into_iter();
+    body.nodes.retain(|_| !gone.next().unwrap_or(false));
+    Ok(learned)
+}
+
+/// Lets all nodes read what was rounded in the place of what came back, and keeps with which layers that was so. The
+/// scales of a weight stay with it where it is transposed.
+fn bypass(body: &mut Body, aliases: &HashMap<ValueId, (ValueId, Bytes)>, learned: &mut Learned) {
     let real = |id: ValueId| aliases.get(&id).map_or(id, |(from, _)| *from);
     for node in &mut body.nodes {
         if let (Some(Some(x)), Some(Some(weight))) = (node.inputs.first(), node.inputs.get(1))
@@ -124,9 +132,6 @@ pub(super) fn take(body: &mut Body) -> Result<Learned> {
         node.inputs.iter_mut().flatten().for_each(|id| *id = real(*id));
     }
     body.outputs.iter_mut().for_each(|id| *id = real(*id));
-    let mut gone = gone.into_iter();
-    body.nodes.retain(|_| !gone.next().unwrap_or(false));
-    Ok(learned)
 }
 
 /// The nodes of an op, by what they give.
@@ -195,7 +200,7 @@ fn dequantized(body: &Body, node: &Node) -> Result<(HostTensor, Option<(Vec<f32>
     if let Some(wrong) = scales.iter().find(|scale| !(**scale > 0.0 && scale.is_finite())) {
         return Err(odd(body, node, &format!("has the scale {wrong}")));
     }
-    let inner: usize = shape.dims().iter().skip(axis + 1).product();
+    let inner: usize = shape.dims().iter().skip(axis.saturating_add(1)).product();
     let at = |i: usize| {
         if scales.len() == 1 {
             0
