@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use polygrad_tensor::{AnyBackend, Backend, Tensor};
 
 use super::adapter::Adapter;
-use super::layer::Layer;
+use super::layer::{Layer, Weight};
 use crate::{Item, Param, Visitor};
 
 /// The adapters of one layer: none, until [`attach`](super::attach) puts one here. A layer without adapters asks one
@@ -120,9 +120,12 @@ impl<B: Backend> Adaptable<'_, B> {
         self.slot.hash_active(hasher);
     }
 
-    /// The weight of the layer, which an adapter adds to.
-    pub fn weight(&self) -> &Param<B> {
-        self.layer.weight
+    /// The weight of the layer, which an adapter adds to; `None` if it stays packed.
+    pub fn weight(&self) -> Option<&Param<B>> {
+        match self.layer.weight {
+            Weight::Param(param) => Some(param),
+            Weight::Packed(_) => None,
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod models;
 mod narrow;
 mod optimizers;
 mod profile;
+mod quantized;
 mod recurrent;
 mod resume;
 mod segmentation;
