@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use polygrad::formats::{Metadata, TensorFile, Value};
-use polygrad::nn::models::{GenerateConfig, GgufValue, Llama, llama_from_gguf};
+use polygrad::nn::models::{GenerateConfig, GgufTensor, GgufValue, Llama, llama_from_gguf_packed};
 use polygrad::nn::skip_init;
 use polygrad::prelude::*;
 use polygrad::text::{Tokenizer, Writer};
@@ -41,12 +41,13 @@ fn main() -> Result<()> {
     let metadata = file.metadata();
     let tokenizer = tokenizer(metadata)?;
 
-    // Quantized weights become f32, one tensor at a time.
-    let tensors = file
-        .keys()
-        .map(|name| Ok((name.to_owned(), file.read(name)?)))
-        .collect::<Result<Vec<_>>>()?;
-    let (config, state) = llama_from_gguf(tensors, |name| {
+    // Quantized weights stay packed, if they are of a type that can.
+    let tensor = |name: &str| match file.read_packed(name)? {
+        Some(blocks) => Ok((name.to_owned(), GgufTensor::Packed(blocks))),
+        None => Ok((name.to_owned(), GgufTensor::Plain(file.read(name)?))),
+    };
+    let tensors = file.keys().map(tensor).collect::<Result<Vec<_>>>()?;
+    let (config, state, schemes) = llama_from_gguf_packed(tensors, |name| {
         let value = metadata.get(name)?;
         let number = value
             .as_i64()
@@ -55,14 +56,15 @@ fn main() -> Result<()> {
         number.or_else(|| Some(GgufValue::Text(value.as_str()?.to_owned())))
     })?;
     let device = Device::new("cpu")?;
-    let model = skip_init(|| Llama::new(&config, &device))?;
+    let mut model = skip_init(|| Llama::new(&config, &device))?;
+    model.pack(&state, &schemes)?;
     model.load_state_dict(&state, true)?;
     drop(state);
     model.eval();
     eprintln!(
-        "{} layers, {} parameters",
+        "{} layers, {} of the weights packed",
         config.num_hidden_layers,
-        model.num_parameters()
+        schemes.len()
     );
 
     let begun = Instant::now();

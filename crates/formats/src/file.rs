@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use polygrad_core::{nearest, printable};
-use polygrad_nn::StateDict;
 use polygrad_nn::files::about_tensor;
+use polygrad_nn::{HostBlocks, StateDict};
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
 use crate::metadata::Metadata;
@@ -206,6 +206,21 @@ impl TensorFile {
         let entry = self.entry(name)?;
         let source = &self.files[entry.place.file];
         entry.place.read(source, entry.shape).map_err(|e| self.about(e, entry))
+    }
+
+    /// Reads a matrix of quantized numbers without unpacking them: of GGUF's types Q4_0, Q4_1, Q8_0, Q4_K, whose scales
+    /// become f32, and Q6_K, whose numbers become 8 bits with scales of f32. `None` for any other tensor, which
+    /// [`TensorFile::read`] reads.
+    ///
+    /// # Errors
+    /// As [`TensorFile::read`].
+    pub fn read_packed(&self, name: &str) -> Result<Option<HostBlocks>> {
+        let entry = self.entry(name)?;
+        let source = &self.files[entry.place.file];
+        entry
+            .place
+            .read_packed(source, entry.shape)
+            .map_err(|e| self.about(e, entry))
     }
 
     /// Reads a tensor as [`TensorFile::read`] does, where what no dtype holds is no error: complex numbers,

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use polygrad_nn::HostBlocks;
 use polygrad_nn::files::{Stored, strided};
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
@@ -92,6 +93,14 @@ impl Place {
                 entry.finish()?;
                 Ok(value)
             }
+        }
+    }
+
+    /// Reads the values without unpacking them; `None` where that is not offered.
+    pub(crate) fn read_packed(&self, source: &Source, shape: Shape) -> Result<Option<HostBlocks>> {
+        match (&self.element, &self.start) {
+            (Element::Block(block), Start::At(at)) => block.read_packed(shape, source.from(*at)),
+            _ => Ok(None),
         }
     }
 

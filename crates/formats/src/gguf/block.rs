@@ -68,8 +68,14 @@ impl Block {
     }
 
     /// Reads the blocks of a tensor of this shape as f32.
-    pub(crate) fn read(self, shape: Shape, mut from: impl Read) -> Result<HostTensor> {
+    pub(crate) fn read(self, shape: Shape, from: impl Read) -> Result<HostTensor> {
         let mut values: Vec<f32> = reserved(shape.numel())?;
+        self.each(shape, from, |block| self.unpack(block, &mut values))?;
+        HostTensor::new(shape, values)
+    }
+
+    /// Reads the blocks of a tensor of this shape, one after another.
+    pub(super) fn each(self, shape: Shape, mut from: impl Read, mut f: impl FnMut(&[u8])) -> Result<()> {
         let mut blocks = shape.numel() / self.len();
         let most = PIECE / self.size();
         let mut piece = vec![0; blocks.min(most) * self.size()];
@@ -77,12 +83,10 @@ impl Block {
             let count = blocks.min(most);
             let bytes = &mut piece[..count * self.size()];
             from.read_exact(bytes).map_err(unreadable)?;
-            for block in bytes.chunks_exact(self.size()) {
-                self.unpack(block, &mut values);
-            }
+            bytes.chunks_exact(self.size()).for_each(&mut f);
             blocks -= count;
         }
-        HostTensor::new(shape, values)
+        Ok(())
     }
 
     /// Appends the numbers of a block, which is [`Block::size`] long.
@@ -118,12 +122,12 @@ impl Block {
 }
 
 /// The half-precision number at a byte of a block.
-fn half(block: &[u8], at: usize) -> f32 {
+pub(super) fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
 /// The low halves of all bytes, and then the high ones.
-fn nibbles(qs: &[u8]) -> impl Iterator<Item = u8> {
+pub(super) fn nibbles(qs: &[u8]) -> impl Iterator<Item = u8> {
     qs.iter().map(|q| q & 15).chain(qs.iter().map(|q| q >> 4))
 }
 
@@ -175,15 +179,9 @@ fn shift(i: usize) -> usize {
 
 /// 8 scales and minima of 6 bits, 256 numbers of 4 bits, and a fifth one apart or not at all.
 fn q45_k(block: &[u8], high: Option<&[u8]>, qs: &[u8], values: &mut Vec<f32>) {
-    let (d, min, packed) = (half(block, 0), half(block, 2), &block[4..16]);
+    let (d, min) = (half(block, 0), half(block, 2));
     for i in 0..8 {
-        let (scale, minimum) = match i {
-            0..4 => (packed[i] & 63, packed[i + 4] & 63),
-            _ => (
-                packed[i + 4] & 15 | packed[i - 4] >> 6 << 4,
-                packed[i + 4] >> 4 | packed[i] >> 6 << 4,
-            ),
-        };
+        let (scale, minimum) = q45_scales(block, i);
         let (dl, ml) = (d * f32::from(scale), min * f32::from(minimum));
         let part = &qs[32 * (i / 2)..][..32];
         values.extend(part.iter().enumerate().map(|(l, q)| {
@@ -193,19 +191,33 @@ fn q45_k(block: &[u8], high: Option<&[u8]>, qs: &[u8], values: &mut Vec<f32>) {
     }
 }
 
+/// The `i`-th of the 8 scales and minima of 6 bits.
+pub(super) fn q45_scales(block: &[u8], i: usize) -> (u8, u8) {
+    let packed = &block[4..16];
+    match i {
+        0..4 => (packed[i] & 63, packed[i + 4] & 63),
+        _ => (
+            packed[i + 4] & 15 | packed[i - 4] >> 6 << 4,
+            packed[i + 4] >> 4 | packed[i] >> 6 << 4,
+        ),
+    }
+}
+
 /// 16 scales of 8 bits, 256 numbers of 6 bits: four and two.
 fn q6_k(block: &[u8], values: &mut Vec<f32>) {
-    let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
     let d = half(block, 208);
-    for (i, &scale) in scales.iter().enumerate() {
+    for (i, &scale) in block[192..208].iter().enumerate() {
         let dl = d * f32::from(scale as i8);
-        // 128 numbers in four rows of 32, each of two scales.
-        let (part, row, column) = (i / 8, i % 8 / 2, 16 * (i % 2));
-        let low = &low[64 * part + 32 * (row % 2) + column..][..16];
-        let high = &high[32 * part + column..][..16];
-        values.extend(low.iter().zip(high).map(|(low, high)| {
-            let q = low >> (4 * (row / 2)) & 15 | (high >> (2 * row) & 3) << 4;
-            dl * f32::from(q as i8 - 32)
-        }));
+        values.extend(q6_part(block, i).map(|q| dl * f32::from(q as i8 - 32)));
     }
+}
+
+/// The numbers of the `i`-th scale.
+pub(super) fn q6_part(block: &[u8], i: usize) -> impl Iterator<Item = u8> {
+    // 128 numbers in four rows of 32, each of two scales.
+    let (part, row, column) = (i / 8, i % 8 / 2, 16 * (i % 2));
+    let low = &block[64 * part + 32 * (row % 2) + column..][..16];
+    let high = &block[128 + 32 * part + column..][..16];
+    let number = move |(low, high): (&u8, &u8)| low >> (4 * (row / 2)) & 15 | (high >> (2 * row) & 3) << 4;
+    low.iter().zip(high).map(number)
 }

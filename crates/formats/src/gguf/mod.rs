@@ -4,6 +4,7 @@
 
 mod block;
 mod header;
+mod packed;
 
 pub(crate) use block::Block;
 pub(crate) use header::open;

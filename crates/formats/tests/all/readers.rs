@@ -264,6 +264,11 @@ fn ggufs_types_are_ggmls_values() {
     assert_eq!((file.format(), file.len()), (Format::Gguf, wanted.len() + 1));
     holds(&file, &wanted);
     assert_eq!(file.info("Q4_K").unwrap().stored, "Q4_K");
+    for (name, bytes) in [("Q4_K", [2, 384]), ("Q6_K", [2, 768])] {
+        let packed = file.read_packed(name).unwrap().unwrap();
+        assert_eq!(packed.parts()[0].shape().dims(), bytes, "{name}");
+    }
+    assert!(file.read_packed("BF16").unwrap().is_none());
     let metadata = file.metadata();
     for (name, value) in [
         ("general.architecture", Value::Text("test".into())),

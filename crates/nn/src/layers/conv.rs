@@ -7,7 +7,7 @@ use polygrad_tensor::{AnyBackend, Backend, ConvParams, Device, Error, PadMode, R
 use super::extent::{Extent, batched, by_axes, padded};
 use super::linear::{default_bias, default_weight};
 use super::stateless::layer_of_tensors;
-use crate::lora::{AdapterSlot, Kind, Layer, adapted};
+use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::options::options;
 use crate::{Init, Param, Visit, Visitor, watch};
 
@@ -230,7 +230,7 @@ impl<const D: usize, B: Backend> Conv<D, B> {
                 params: self.params,
                 zeros: self.border.is_none_or(|border| border.mode == ZEROS),
             },
-            weight: &self.weight,
+            weight: Weight::Param(&self.weight),
             bias: self.bias.as_ref(),
         }
     }

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::stateless::layer_of_tensors;
-use crate::lora::{AdapterSlot, Kind, Layer, adapted};
+use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::options::options;
 use crate::{Init, Param, Visit, Visitor, watch};
 
@@ -101,7 +101,7 @@ impl<B: Backend> Embedding<B> {
             kind: Kind::Embedding {
                 padding_idx: self.padding_idx,
             },
-            weight: &self.weight,
+            weight: Weight::Param(&self.weight),
             bias: None,
         }
     }

@@ -3,7 +3,7 @@
 use polygrad_tensor::{Activation, AnyBackend, Backend, Device, Result, Tensor, inference};
 
 use super::stateless::layer_of_tensors;
-use crate::lora::{AdapterSlot, Kind, Layer, adapted};
+use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::options::options;
 use crate::{Fan, Init, Param, Visit, Visitor, watch};
 
@@ -131,7 +131,7 @@ impl<B: Backend> Linear<B> {
     fn layer(&self) -> Layer<'_, B> {
         Layer {
             kind: Kind::Linear,
-            weight: &self.weight,
+            weight: Weight::Param(&self.weight),
             bias: self.bias.as_ref(),
         }
     }

@@ -19,6 +19,7 @@ mod pixel_shuffle;
 mod pool;
 mod positions;
 mod prelu;
+mod quantized;
 mod recurrent;
 mod reshape;
 mod rms_norm;
@@ -67,6 +68,8 @@ pub use positions::{
     LearnedPositions, RotaryConfig, RotaryEmbedding, RotaryPairs, SinusoidalPositions, alibi_bias, alibi_slopes,
 };
 pub use prelu::{PReLU, PReLUConfig};
+pub use quantized::{HostBlocks, QuantizedEmbedding, QuantizedLinear, QuantizedWeight};
+pub(crate) use quantized::{packed_in, put_packed};
 pub use recurrent::{
     GRU, GRUCell, GRUCellConfig, GRUConfig, GruGates, LSTM, LSTMCell, LSTMCellConfig, LSTMConfig, LstmGates, MinGRU,
     MinGRUConfig, Nonlinearity, RNN, RNNCell, RNNCellConfig, RNNConfig, Recurrence, Recurrent, RecurrentCell,

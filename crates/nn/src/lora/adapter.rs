@@ -36,7 +36,7 @@ impl<B: Backend> Adapter<B> {
     pub(super) fn new(name: Arc<str>, config: Arc<LoraConfig>, layer: &Layer<'_, B>) -> Result<Self> {
         let rank = config.rank;
         let Shapes { a, b, .. } = layer.shapes(rank, config.dora)?;
-        let (device, dtype) = (layer.weight.device(), layer.weight.dtype().wide());
+        let (device, dtype) = (layer.weight.device(), layer.weight.wide());
         let (first, second) = match layer.kind {
             Kind::Embedding { .. } => (Init::ZEROS, Init::Normal { mean: 0.0, std: 1.0 }),
             _ => (default_weight(), Init::ZEROS),
@@ -46,7 +46,7 @@ impl<B: Backend> Adapter<B> {
         let alpha = config.alpha;
         let mut adapter = Self::with(name, config, layer, (rank, alpha), parts)?;
         if adapter.config.dora {
-            let norms = adapter.norms(layer, &layer.weight.value())?;
+            let norms = adapter.norms(layer, &layer.weight.value()?)?;
             if norms.numel() > 0 && norms.reshape([norms.numel()])?.amin([0])?.item()? == 0.0 {
                 return Err(Error::unsupported("DoRA on a weight with an output that is all zeros")
                     .with_hint("leave this layer out, or attach LoRA without DoRA"));
@@ -64,7 +64,7 @@ impl<B: Backend> Adapter<B> {
         sizes: (usize, f64),
         factors: &Factors<'_>,
     ) -> Result<Self> {
-        let (device, dtype) = (layer.weight.device(), layer.weight.dtype().wide());
+        let (device, dtype) = (layer.weight.device(), layer.weight.wide());
         let param = |value: &HostTensor| Param::new(Tensor::from_host(value.cast(dtype), &device)?);
         let (Some(a), Some(b)) = (factors.a, factors.b) else {
             unreachable!("a layer that fits has both factors");
@@ -200,7 +200,7 @@ impl<B: Backend> Adapter<B> {
 
     /// The norms of the changed weight, as constants: DoRA's section 4.3.
     fn changed_norms(&self, layer: &Layer<'_, B>) -> Result<Tensor<B>> {
-        self.norms(layer, &layer.weight.value())
+        self.norms(layer, &layer.weight.value()?)
     }
 
     fn norms(&self, layer: &Layer<'_, B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
@@ -267,7 +267,7 @@ impl Factors<'_> {
             }
         }
         if let Some(base) = self.base {
-            let own = layer.weight.value().to_host()?;
+            let own = layer.weight.value()?.to_host()?;
             if base.shape() != own.shape() || base.cast(own.dtype()).to_f64_vec() != own.to_f64_vec() {
                 misfits.push("its own weight, which is in the file too, has other values".to_owned());
             }

@@ -1,14 +1,68 @@
 //! What an adapter has to know about the layer that it adds to.
 
-use polygrad_tensor::{Backend, ConvParams, Error, Result, Tensor, inference};
+use polygrad_tensor::{Backend, ConvParams, DType, Device, Error, Result, Shape, Tensor, inference};
 
-use crate::Param;
+use crate::{Param, QuantizedWeight};
 
 /// A layer that can have adapters: how it computes, and its own parameters.
 pub(crate) struct Layer<'a, B: Backend> {
     pub(crate) kind: Kind,
-    pub(crate) weight: &'a Param<B>,
+    pub(crate) weight: Weight<'a, B>,
     pub(crate) bias: Option<&'a Param<B>>,
+}
+
+/// The weight of a layer.
+#[derive(Clone, Copy)]
+pub(crate) enum Weight<'a, B: Backend> {
+    Param(&'a Param<B>),
+    /// One that stays packed, of a [`Kind::Linear`].
+    Packed(&'a QuantizedWeight<B>),
+}
+
+impl<'a, B: Backend> Weight<'a, B> {
+    /// The parameter, if it is one.
+    ///
+    /// # Errors
+    /// When it stays packed, and so cannot be changed.
+    pub(super) fn param(self) -> Result<&'a Param<B>> {
+        match self {
+            Self::Param(param) => Ok(param),
+            Self::Packed(_) => Err(
+                Error::unsupported("the adapter of a weight that stays packed cannot be merged")
+                    .with_hint("leave the adapter attached, or load the model without packing it"),
+            ),
+        }
+    }
+
+    pub(super) fn shape(self) -> Result<Shape> {
+        match self {
+            Self::Param(param) => Ok(param.shape()),
+            Self::Packed(weight) => Shape::new(&weight.dims()),
+        }
+    }
+
+    pub(super) fn device(self) -> Device<B> {
+        match self {
+            Self::Param(param) => param.device(),
+            Self::Packed(weight) => weight.device(),
+        }
+    }
+
+    /// The dtype of adapters: f32, or f64 if the weight's own numbers are.
+    pub(super) fn wide(self) -> DType {
+        match self {
+            Self::Param(param) => param.dtype().wide(),
+            Self::Packed(_) => DType::F32,
+        }
+    }
+
+    /// Its numbers, outside the graph.
+    pub(super) fn value(self) -> Result<Tensor<B>> {
+        match self {
+            Self::Param(param) => Ok(param.value()),
+            Self::Packed(weight) => weight.dequantized(),
+        }
+    }
 }
 
 /// How a layer uses its weight.
@@ -38,7 +92,7 @@ impl<B: Backend> Layer<'_, B> {
     /// # Errors
     /// When a layer of this kind cannot have such an adapter.
     pub(super) fn shapes(&self, rank: usize, dora: bool) -> Result<Shapes> {
-        let shape = self.weight.shape();
+        let shape = self.weight.shape()?;
         let dims = shape.dims();
         if dims.len() < 2 {
             return Err(Error::shape(format!("a weight {shape} cannot have an adapter"))
@@ -77,7 +131,10 @@ impl<B: Backend> Layer<'_, B> {
 
     /// The layer's output without its bias.
     pub(super) fn product(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let weight = self.weight.tensor();
+        let weight = match self.weight {
+            Weight::Param(param) => param.tensor(),
+            Weight::Packed(weight) => return weight.product(x),
+        };
         match &self.kind {
             Kind::Linear => inference::linear(x, &weight, None, None),
             Kind::Transposed => x.linear(&weight.t()?, None),
@@ -92,7 +149,7 @@ impl<B: Backend> Layer<'_, B> {
             return Ok(None);
         };
         match self.kind {
-            Kind::Conv { .. } => bias.reshape(self.channels()).map(Some),
+            Kind::Conv { .. } => bias.reshape(self.channels()?).map(Some),
             _ => Ok(Some(bias)),
         }
     }
@@ -104,7 +161,7 @@ impl<B: Backend> Layer<'_, B> {
             Kind::Transposed | Kind::Embedding { .. } => b.matmul(a)?.t(),
             Kind::Conv { .. } => {
                 let flat = b.flatten(1, -1)?.matmul(&a.flatten(1, -1)?)?;
-                flat.reshape(self.weight.shape().dims())
+                flat.reshape(self.weight.shape()?.dims())
             }
         }
     }
@@ -116,7 +173,7 @@ impl<B: Backend> Layer<'_, B> {
         match self.kind {
             Kind::Linear => squares.sum(1)?.sqrt(),
             Kind::Transposed | Kind::Embedding { .. } => squares.sum(0)?.sqrt(),
-            Kind::Conv { .. } => squares.flatten(1, -1)?.sum(1)?.sqrt()?.reshape(self.channels()),
+            Kind::Conv { .. } => squares.flatten(1, -1)?.sum(1)?.sqrt()?.reshape(self.channels()?),
         }
     }
 
@@ -135,10 +192,10 @@ impl<B: Backend> Layer<'_, B> {
     }
 
     /// `[1, out, 1…]` of a convolution's weight.
-    fn channels(&self) -> Vec<usize> {
-        let shape = self.weight.shape();
+    fn channels(&self) -> Result<Vec<usize>> {
+        let shape = self.weight.shape()?;
         let one = |axis: usize| if axis == 1 { shape[0] } else { 1 };
-        (0..shape.rank()).map(one).collect()
+        Ok((0..shape.rank()).map(one).collect())
     }
 }
 

@@ -15,7 +15,8 @@ use crate::{Item, Param, Visit, Visitor};
 ///
 /// # Errors
 /// When adapters are merged already; when a weight is shared with another layer, whose results would change, too; when
-/// a layer is a convolution of groups; and when memory runs out. The model is as it was then.
+/// a layer is a convolution of groups, or its weight stays packed; and when memory runs out. The model is as it was
+/// then.
 pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
     check_unmerged(model)?;
     let (mut places, mut visits) = (HashMap::<usize, Vec<String>>::new(), HashMap::<usize, usize>::new());
@@ -30,8 +31,15 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
             && outcome.is_ok()
             && let Some(active) = place.slot.active()
         {
+            let weight = match place.layer.weight.param() {
+                Ok(weight) => weight,
+                Err(error) => {
+                    outcome = Err(error.with_op("merge").in_module(path));
+                    return;
+                }
+            };
             // One layer that stands at several places has its weight at as many.
-            let Some(shared) = places.get(&place.layer.weight.id()) else {
+            let Some(shared) = places.get(&weight.id()) else {
                 let error = Error::invalid("the weight of a layer with an adapter is hidden");
                 let error = error.with_hint("give the model itself, as in `lora::merge(&*trained)`");
                 outcome = Err(error.with_op("merge").in_module(path));
@@ -39,7 +47,7 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
             };
             let alone = shared.len() == visits[&place.slot.id()];
             match check(&place.layer, alone, shared).and_then(|()| of(&place.layer, &active)) {
-                Ok(new) => drop(merged.insert(place.slot.id(), Merged::new(place.slot, place.layer.weight, new))),
+                Ok(new) => drop(merged.insert(place.slot.id(), Merged::new(place.slot, weight, new))),
                 Err(error) => outcome = Err(error.with_op("merge").in_module(path)),
             }
         }
@@ -65,7 +73,7 @@ pub fn unmerge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
         {
             let own = place.slot.read().unmerged.clone();
             outcome = own
-                .map_or(Ok(()), |own| restore(place.layer.weight, &own))
+                .map_or(Ok(()), |own| restore(place.layer.weight.param()?, &own))
                 .map_err(|e| e.in_module(path));
             if outcome.is_ok() {
                 place.slot.change(|state| state.unmerged = None);
@@ -134,7 +142,7 @@ fn check<B: Backend>(layer: &Layer<'_, B>, alone: bool, places: &[String]) -> Re
 
 /// The weight of a layer with adapters in it.
 fn of<B: Backend>(layer: &Layer<'_, B>, active: &[Arc<Adapter<B>>]) -> Result<Tensor<B>> {
-    let own = layer.weight.value();
+    let own = layer.weight.value()?;
     let merged = active
         .iter()
         .try_fold(own.clone(), |weight, adapter| adapter.merged(layer, &weight))?;

@@ -62,7 +62,7 @@ use polygrad_tensor::{Backend, Error, Result};
 pub(crate) use adapter::adapted;
 pub use config::LoraConfig;
 pub use files::{load, save};
-pub(crate) use layer::{Kind, Layer};
+pub(crate) use layer::{Kind, Layer, Weight};
 pub use merge::{merge, merge_and_unload, unmerge};
 pub use slot::{Adaptable, AdapterSlot};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::adapter::Adapter;
-use super::layer::{Kind, Layer};
+use super::layer::{Kind, Layer, Weight};
 use crate::qat::Quantizers;
 use crate::{Item, Param, Visitor};
 
@@ -147,7 +147,7 @@ impl<B: Backend> Adaptable<'_, B> {
 
     /// Whether the layer is one whose operands can be rounded.
     pub(crate) fn can_be_rounded(&self) -> bool {
-        !matches!(self.layer.kind, Kind::Embedding { .. })
+        self.weight().is_some() && !matches!(self.layer.kind, Kind::Embedding { .. })
     }
 
     /// The layer, if nothing has been attached to it.
@@ -166,9 +166,12 @@ impl<B: Backend> Adaptable<'_, B> {
         self.slot.hash_active(hasher);
     }
 
-    /// The weight of the layer, which an adapter adds to.
-    pub fn weight(&self) -> &Param<B> {
-        self.layer.weight
+    /// The weight of the layer, which an adapter adds to; `None` if it stays packed.
+    pub fn weight(&self) -> Option<&Param<B>> {
+        match self.layer.weight {
+            Weight::Param(param) => Some(param),
+            Weight::Packed(_) => None,
+        }
     }
 }
 

@@ -20,7 +20,9 @@ pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
 pub use config::ModelConfig;
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Model};
 pub use lenet::{LeNet, LeNetConfig};
-pub use llama::{GgufValue, Llama, LlamaConfig, LlamaModel, RopeScaling, llama_from_gguf};
+pub use llama::{
+    GgufTensor, GgufValue, Llama, LlamaConfig, LlamaModel, RopeScaling, llama_from_gguf, llama_from_gguf_packed,
+};
 pub use mlp::{Mlp, MlpConfig};
 pub use resnet::{BasicBlock, ResNet, ResNetConfig};
 pub use t5::{T5, T5Cache, T5Config, T5HiddenStates};

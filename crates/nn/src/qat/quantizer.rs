@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use polygrad_tensor::{Backend, Error, HostTensor, Result, Tensor, is_grad_enabled, no_grad};
 
-use crate::lora::{Kind, Layer};
+use crate::lora::{Kind, Layer, Weight};
 use crate::{Buffer, Item, Mode, Param, Visitor};
 
 /// The integers of inputs.
@@ -47,7 +47,9 @@ struct Quantizer<B: Backend> {
 impl<B: Backend> Quantizers<B> {
     /// For a layer, whose ranges are not known yet.
     pub(super) fn new(layer: &Layer<'_, B>) -> Result<Self> {
-        let weight = layer.weight;
+        let Weight::Param(weight) = layer.weight else {
+            return Err(Error::unsupported("a weight that stays packed is not rounded again"));
+        };
         let axis = match layer.kind {
             Kind::Linear | Kind::Conv { .. } => 0,
             Kind::Transposed => 1,

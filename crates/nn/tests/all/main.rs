@@ -30,6 +30,7 @@ mod narrow;
 mod optimizers;
 mod profile;
 mod qat;
+mod quantized;
 mod recurrent;
 mod resume;
 mod segmentation;

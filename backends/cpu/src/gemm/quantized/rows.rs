@@ -211,9 +211,10 @@ impl<const BITS: usize, const M: usize> Kernel for Rows<BITS, M> {
                 let fours = count - count % 4;
                 for row in (0..fours).step_by(4) {
                     let sums = self.some::<S, 4>(s, &table, start + row, at(row));
-                    for m in 0..M {
-                        let four = s.sums([sums[0][m], sums[1][m], sums[2][m], sums[3][m]]);
+                    let by_row: [[S::V; 4]; M] = std::array::from_fn(|m| sums.map(|sums| sums[m]));
+                    for (m, sums) in by_row.into_iter().enumerate() {
                         let to = self.c.add(m * self.weight.n + start + row);
+                        let four = s.sums(sums);
                         four.into_iter().enumerate().for_each(|(i, y)| to.add(i).write(y));
                     }
                 }

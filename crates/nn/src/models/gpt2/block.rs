@@ -6,7 +6,7 @@ use super::super::ActivationFn;
 use super::Gpt2Config;
 use super::attention::Attention;
 use crate::layers::layer_of_tensors;
-use crate::lora::{AdapterSlot, Kind, Layer, adapted};
+use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, Slot, Visit, Visitor, watch};
 
 /// One block of GPT-2. A clone has the same layers.
@@ -131,7 +131,7 @@ impl<B: Backend> Conv1D<B> {
     fn layer(&self) -> Layer<'_, B> {
         Layer {
             kind: Kind::Transposed,
-            weight: &self.weight,
+            weight: Weight::Param(&self.weight),
             bias: Some(&self.bias),
         }
     }

@@ -2,10 +2,13 @@
 //!
 //! Source: the names of llama.cpp's `gguf-py/gguf/constants.py` and the GGUF specification.
 
-use polygrad_tensor::{Error, ErrorKind, HostTensor, Result, Shape};
+use std::collections::BTreeMap;
+
+use polygrad_tensor::{BlockScheme, Error, ErrorKind, HostTensor, Result, Shape};
 
 use super::{LlamaConfig, RopeScaling};
-use crate::StateDict;
+use crate::layers::{packed_in, put_packed};
+use crate::{HostBlocks, StateDict};
 
 const NAME: &str = "llama_from_gguf";
 
@@ -20,6 +23,15 @@ pub enum GgufValue {
     Text(String),
 }
 
+/// A tensor of a GGUF file.
+#[derive(Clone, Debug)]
+pub enum GgufTensor {
+    /// Numbers of a dtype.
+    Plain(HostTensor),
+    /// A matrix whose numbers stay packed.
+    Packed(HostBlocks),
+}
+
 /// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in
 /// PyTorch (`[out, in]`: GGUF writes them the other way round) and whose values are floats, and from a look into its
 /// metadata. Of the architectures `llama` and `qwen2`; the rows of queries and keys of the former, which llama.cpp
@@ -32,6 +44,21 @@ pub fn llama_from_gguf(
     tensors: impl IntoIterator<Item = (String, HostTensor)>,
     metadata: impl Fn(&str) -> Option<GgufValue>,
 ) -> Result<(LlamaConfig, StateDict)> {
+    let tensors = tensors
+        .into_iter()
+        .map(|(name, tensor)| (name, GgufTensor::Plain(tensor)));
+    llama_from_gguf_packed(tensors, metadata).map(|(config, state, _)| (config, state))
+}
+
+/// [`llama_from_gguf`] of tensors some of which stay packed: also gives the paths of the layers whose weights do, and
+/// their schemes, for [`Llama::pack`](super::Llama::pack).
+///
+/// # Errors
+/// As [`llama_from_gguf`].
+pub fn llama_from_gguf_packed(
+    tensors: impl IntoIterator<Item = (String, GgufTensor)>,
+    metadata: impl Fn(&str) -> Option<GgufValue>,
+) -> Result<(LlamaConfig, StateDict, BTreeMap<String, BlockScheme>)> {
     let arch = match metadata("general.architecture") {
         Some(GgufValue::Text(arch)) if arch == "llama" || arch == "qwen2" => arch,
         other => {
@@ -41,18 +68,23 @@ pub fn llama_from_gguf(
         }
     };
     let mut config = read_config(&arch, &metadata)?;
-    let (mut state, mut factors) = (StateDict::new(), None);
+    let (mut state, mut schemes, mut factors) = (StateDict::new(), BTreeMap::new(), None);
     for (name, tensor) in tensors {
-        if name == "rope_freqs.weight" {
+        if let ("rope_freqs.weight", GgufTensor::Plain(tensor)) = (name.as_str(), &tensor) {
             factors = Some(tensor.try_to_f64_vec()?);
             continue;
         }
         let (to, heads) = renamed(&name, &config)?;
-        let tensor = match heads {
-            Some(heads) if arch == "llama" => unpermuted(&name, &tensor, heads)?,
-            _ => tensor,
-        };
-        state.insert(to, tensor);
+        let heads = heads.filter(|_| arch == "llama");
+        let in_order = |tensor: &HostTensor| heads.map_or(Ok(tensor.clone()), |heads| unpermuted(&name, tensor, heads));
+        match (&tensor, to.strip_suffix(".weight")) {
+            (GgufTensor::Plain(tensor), _) => state.insert(&*to, in_order(tensor)?),
+            (GgufTensor::Packed(blocks), Some(path)) => {
+                put_packed(&mut state, path, &blocks.map_rows(in_order)?);
+                schemes.insert(path.to_owned(), blocks.scheme());
+            }
+            (GgufTensor::Packed(_), None) => return Err(format_error(format!("the bias {name:?} is packed"))),
+        }
     }
     let Some(embedding) = state.get("model.embed_tokens.weight") else {
         return Err(format_error("the file has no token_embd.weight".to_owned()));
@@ -63,7 +95,12 @@ pub fn llama_from_gguf(
     if let Some(factors) = factors {
         config.rope_scaling = Some(scaling_of(&factors, &config)?);
     }
-    Ok((config, state))
+    if let (true, Some(scheme)) = (config.tie_word_embeddings, schemes.get("model.embed_tokens").copied()) {
+        let blocks = packed_in(&state, "model.embed_tokens", scheme)?;
+        put_packed(&mut state, "lm_head", &blocks);
+        schemes.insert("lm_head".to_owned(), scheme);
+    }
+    Ok((config, state, schemes))
 }
 
 fn format_error(text: String) -> Error {

@@ -3,6 +3,7 @@
 mod config;
 mod gguf;
 mod layer;
+mod pack;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::{LlamaConfig, RopeScaling};
-pub use gguf::{GgufValue, llama_from_gguf};
+pub use gguf::{GgufTensor, GgufValue, llama_from_gguf, llama_from_gguf_packed};
 
 use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, lm_head, sized};
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};

@@ -1,0 +1,126 @@
+//! Layers whose weights stay packed: numbers of few bits in blocks.
+
+mod embedding;
+mod host;
+mod linear;
+
+use polygrad_tensor::{AnyBackend, Backend, BlockScheme, DType, Device, Error, ErrorKind, HostTensor, Result, Tensor};
+
+pub use embedding::QuantizedEmbedding;
+pub use host::HostBlocks;
+pub use linear::QuantizedLinear;
+
+use crate::{Buffer, StateDict, Visitor};
+
+/// A weight `[out, in]` that stays packed, as [`Tensor::quantized_linear`] takes it: in a state dict it is `weight`
+/// (u8), `scales` (floats) and `zeros` (u8 or floats). It is not trained. Cloning gives a second handle to it.
+///
+/// Scales are floats of the module, which [`Module::to_dtype`](crate::Module::to_dtype) converts: bf16 rounds them.
+#[derive(Clone, Debug)]
+pub struct QuantizedWeight<B: Backend = AnyBackend> {
+    bytes: Buffer<B>,
+    scales: Buffer<B>,
+    zeros: Buffer<B>,
+    scheme: BlockScheme,
+}
+
+/// The names of its parts.
+const PARTS: [&str; 3] = ["weight", "scales", "zeros"];
+
+impl<B: Backend> QuantizedWeight<B> {
+    /// A weight of bytes, scales and zero points.
+    ///
+    /// # Errors
+    /// When these do not fit each other.
+    pub fn new(parts: [&Tensor<B>; 3], scheme: BlockScheme) -> Result<Self> {
+        let [bytes, scales, zeros] = parts;
+        scheme.check_dtypes(parts.map(Tensor::dtype))?;
+        scheme.shape(&bytes.shape(), &scales.shape(), &zeros.shape())?;
+        Ok(Self {
+            bytes: Buffer::new(bytes),
+            scales: Buffer::new(scales),
+            zeros: Buffer::new(zeros),
+            scheme,
+        })
+    }
+
+    /// One of host memory; where the device has no f16, the scales become f32.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn from_host(blocks: &HostBlocks, device: &Device<B>) -> Result<Self> {
+        let there = device.capabilities().dtypes;
+        let put = |part: &HostTensor| {
+            let part = match part.dtype().is_float() && !there.contains(&part.dtype()) {
+                true => part.cast(DType::F32),
+                false => part.clone(),
+            };
+            Tensor::from_host(part, device)
+        };
+        let [bytes, scales, zeros] = blocks.parts();
+        Self::new([&put(bytes)?, &put(scales)?, &put(zeros)?], blocks.scheme())
+    }
+
+    /// How its numbers lie in bytes.
+    pub fn scheme(&self) -> BlockScheme {
+        self.scheme
+    }
+
+    /// `[out, in]`.
+    pub fn dims(&self) -> [usize; 2] {
+        let shape = self.bytes.tensor().shape();
+        [shape[0], self.scheme.numbers(shape[1])]
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device<B> {
+        self.bytes.tensor().device()
+    }
+
+    /// The weight in f32.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn dequantized(&self) -> Result<Tensor<B>> {
+        let [bytes, scales, zeros] = self.parts();
+        bytes.dequantize_blocks(&scales, &zeros, self.scheme, DType::F32)
+    }
+
+    /// `x Wᵀ`.
+    pub(crate) fn product(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let [bytes, scales, zeros] = self.parts();
+        x.quantized_linear([&bytes, &scales, &zeros], self.scheme)
+    }
+
+    fn parts(&self) -> [Tensor<B>; 3] {
+        [&self.bytes, &self.scales, &self.zeros].map(Buffer::tensor)
+    }
+
+    /// Shows its parts under their names in the layer that has it.
+    fn visit(&self, visitor: &mut Visitor<'_, B>) {
+        for (name, part) in PARTS.iter().zip([&self.bytes, &self.scales, &self.zeros]) {
+            visitor.field(name, part);
+        }
+    }
+}
+
+/// The packed weight of the layer at a path of a state dict.
+///
+/// # Errors
+/// When a part is missing, or they do not fit each other.
+pub(crate) fn packed_in(state: &StateDict, path: &str, scheme: BlockScheme) -> Result<HostBlocks> {
+    let part = |name: &&str| {
+        let name = format!("{path}.{name}");
+        let found = state.get(&name).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::StateDict, format!("the state dict has no {name}")))
+    };
+    let [weight, scales, zeros] = [part(&PARTS[0])?, part(&PARTS[1])?, part(&PARTS[2])?];
+    HostBlocks::new([weight, scales, zeros], scheme)
+}
+
+/// Puts a packed weight into a state dict, for the layer at a path.
+pub(crate) fn put_packed(state: &mut StateDict, path: &str, blocks: &HostBlocks) {
+    for (name, part) in PARTS.iter().zip(blocks.parts()) {
+        state.insert(format!("{path}.{name}"), part.clone());
+    }
+}
