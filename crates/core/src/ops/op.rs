@@ -179,13 +179,13 @@ impl OpDesc<'_> {
     /// # Errors
     /// A dtype that is not there, or for which the op is not defined.
     pub fn check(&self, dtypes: &[DType]) -> Result<()> {
-        let to = match self.op {
+        let other = match self.op {
             Op::Cast(to) => *to,
-            Op::RequantizeU8 { .. } | Op::QuantizeU8 => DType::U8,
+            Op::RequantizeU8 { .. } | Op::QuantizeU8 | Op::QuantizedLinear { .. } => DType::U8,
             Op::DequantizeU8 | Op::RescaleI32 { .. } => DType::F32,
             _ => self.dtype,
         };
-        let error = match [self.dtype, to].into_iter().find(|dtype| !dtypes.contains(dtype)) {
+        let error = match [self.dtype, other].into_iter().find(|dtype| !dtypes.contains(dtype)) {
             Some(missing) => {
                 let there: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
                 Error::unsupported(format!("there is no {missing}"))

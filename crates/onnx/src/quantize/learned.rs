@@ -175,8 +175,11 @@ fn bytes(body: &Body, node: &Node) -> Result<Bytes> {
     }
 }
 
-/// The numbers of a weight in integers, and its scales and their axis if the integers fit -127 to 127.
-fn dequantized(body: &Body, node: &Node) -> Result<(HostTensor, Option<(Vec<f32>, usize)>)> {
+/// Scales, and the axis whose positions they are for.
+type Scales = (Vec<f32>, usize);
+
+/// The numbers of a weight in integers, and its scales if the integers fit -127 to 127.
+fn dequantized(body: &Body, node: &Node) -> Result<(HostTensor, Option<Scales>)> {
     let constant = |at: usize| -> Result<&Literal> {
         let id = node.inputs.get(at).copied().flatten();
         let found = id.and_then(|id| body.initializer(id));
