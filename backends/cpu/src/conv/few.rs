@@ -87,32 +87,6 @@ pub(super) unsafe fn forward(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Filters of the convolution whose gradient is computed, as [`forward`] takes them: `g` has inputs and outputs the other
-/// way round, and `weight` is `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
-///
-/// # Errors
-/// When memory runs out.
-///
-/// # Safety
-/// `weight` holds these filters.
-pub(super) unsafe fn reversed(g: &Geometry, weight: *const f32) -> Result<Buffer> {
-    let (taps, size) = (g.taps(), g.inputs * g.outputs);
-    let filters = Buffer::alloc(g.groups * size * taps * size_of::<f32>())?;
-    let to = filters.as_ptr().cast::<f32>();
-    for i in 0..g.groups * size {
-        let (group, output, input) = (i / size, i % size / g.inputs, i % g.inputs);
-        let from = group * size + input * g.outputs + output;
-        for tap in 0..taps {
-            // SAFETY: the buffer and the weight have as many filters, of so many taps.
-            unsafe {
-                to.add(i * taps + tap)
-                    .write(weight.add(from * taps + taps - 1 - tap).read());
-            }
-        }
-    }
-    Ok(filters)
-}
-
 /// How the copy of a strip is laid out.
 struct Lines {
     /// Elements of a line of the image: one stretch for each remainder by the stride.

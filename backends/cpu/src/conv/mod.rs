@@ -170,25 +170,21 @@ pub(crate) fn conv_input_grad(
     let mut out = CpuTensor::empty(input_shape, dtype, grad.device())?;
     let (grad, weight) = (grad.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(&input_shape, weight.shape(), grad.shape(), params);
-    if let Some(turned) = direct::of_input_grad(&geometry) {
-        let (narrow, wide) = (few_on(&grad, &turned), direct_on(&grad, &turned));
-        if let Some(device) = narrow.or(wide) {
-            let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
-            // SAFETY: all three are contiguous and have the shapes of the geometry.
-            unsafe {
-                if narrow.is_some() {
-                    let filters = few::reversed(&turned, weight)?;
-                    few::forward(device, &turned, grad, filters.as_ptr().cast(), None, to)?;
-                } else if winograd::fits(&turned, false) {
-                    let filters = winograd::Filters::reversed(device, &turned, weight)?;
-                    winograd::forward(device, &turned, grad, &filters, None, to)?;
-                } else {
-                    let filters = direct::Filters::reversed(device, &turned, weight)?;
-                    direct::forward(device, &turned, grad, &filters, None, to)?;
-                }
+    if let Some(turned) = direct::of_input_grad(&geometry)
+        && let Some(device) = direct_on(&grad, &turned)
+    {
+        let (grad, weight, to) = (grad.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe {
+            if winograd::fits(&turned, false) {
+                let filters = winograd::Filters::reversed(device, &turned, weight)?;
+                winograd::forward(device, &turned, grad, &filters, None, to)?;
+            } else {
+                let filters = direct::Filters::reversed(device, &turned, weight)?;
+                direct::forward(device, &turned, grad, &filters, None, to)?;
             }
-            return Ok(out);
         }
+        return Ok(out);
     }
     for_real!(dtype, input_grad(&grad, &weight, &mut out, &geometry))?;
     Ok(out)
@@ -241,7 +237,7 @@ fn direct_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
 
 /// The device, if it convolves such images to few channels by shifted lines.
 fn few_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
-    vectors_on(x).filter(|_| direct::is_narrow(g))
+    vectors_on(x).filter(|_| direct::is_narrow(g) && g.inputs * g.taps() > 0)
 }
 
 fn vectors_on(x: &CpuTensor) -> Option<CpuDevice> {

@@ -264,16 +264,8 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             });
             b = b.wrapping_offset(b_rows);
         }
-        let added = update.beta == L::T::ONE;
-        if update.alpha == L::T::ONE && (added || update.beta == L::T::ZERO) && last == L::N {
-            if added {
-                each_row!(|I| {
-                    let from = out.ptr.offset(I as isize * out.rows);
-                    for v in 0..NV {
-                        acc[I][v] = l.add(acc[I][v], l.load(from.add(v * L::N)));
-                    }
-                });
-            }
+        let whole = last == L::N;
+        if update.alpha == L::T::ONE && update.beta == L::T::ZERO && whole {
             each_row!(|I| {
                 let to = out.ptr.offset(I as isize * out.rows);
                 for v in 0..NV {
@@ -290,11 +282,16 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             for v in 0..NV {
                 let to = to.add(v * L::N);
                 let n = if v + 1 < NV { L::N } else { last };
-                let old = match update.beta == L::T::ZERO {
-                    true => zero,
-                    false => l.load_part(to, n),
+                let old = match (update.beta == L::T::ZERO, whole) {
+                    (true, _) => zero,
+                    (false, true) => l.load(to),
+                    (false, false) => l.load_part(to, n),
                 };
-                l.store_part(to, n, combine(l, done[row][v], old, update));
+                let y = combine(l, done[row][v], old, update);
+                match whole {
+                    true => l.store(to, y),
+                    false => l.store_part(to, n, y),
+                }
             }
         }
     }

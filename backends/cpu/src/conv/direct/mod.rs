@@ -40,7 +40,12 @@ pub(super) fn of_input_grad(g: &Geometry) -> Option<Geometry> {
     let reach = |axis: usize| (g.kernel[axis] - 1) * g.dilation[axis];
     let padding = |axis: usize| reach(axis).checked_sub(g.padding[axis]);
     let padding = [padding(0)?, padding(1)?, padding(2)?];
-    (g.stride == [1; 3] && g.outputs > 0).then_some(Geometry {
+    (g.stride == [1; 3]
+        && fits(&Geometry {
+            outputs: g.inputs,
+            ..*g
+        }))
+    .then_some(Geometry {
         inputs: g.outputs,
         outputs: g.inputs,
         input: g.output,
