@@ -40,14 +40,14 @@ pub(super) unsafe fn forward(
     epilogue: Option<&Epilogue<'_>>,
     to: *mut f32,
 ) -> Result<()> {
-    let lines = Lines::new(g);
+    let lines = Lines::new(g)?;
     let height = lines.height;
     let strips = g.output[1].div_ceil(height);
     let planes = g.batch * g.groups;
     let dims = Dims {
         m: g.outputs,
         n: height * g.output[2],
-        k: lines.places.len(),
+        k: lines.count,
     };
     let (x, weight, to) = (Pointer(x.cast_mut()), Pointer(weight.cast_mut()), Pointer(to));
     let failed = OnceLock::new();
@@ -76,7 +76,7 @@ pub(super) unsafe fn forward(
                 rows,
                 from: x.at(plane * g.inputs * g.plane()).cast_const(),
                 room: room.as_ptr().cast(),
-                weight: weight.at(filters * lines.places.len()).cast_const(),
+                weight: weight.at(filters * lines.count).cast_const(),
                 first: filters,
                 epilogue,
                 to: to.at(0),
@@ -95,14 +95,18 @@ struct Lines {
     /// Output lines of a task, at most, and the lines of the image that these meet.
     height: usize,
     met: usize,
-    /// For each remainder the places of its stretch that are inside of the image, and where the first is in its line.
-    inside: Vec<(Range<usize>, usize)>,
-    /// How far each channel, depth, line and column of a window is from the first.
-    places: Vec<usize>,
+    /// [`Lines::inside`] and [`Lines::places`], in memory of the pool.
+    table: Buffer,
+    phases: usize,
+    count: usize,
 }
 
+/// For a remainder the first place of its stretch that is inside of the image, one past the last, and where the first is
+/// in the line of the image.
+type Inside = [usize; 3];
+
 impl Lines {
-    fn new(g: &Geometry) -> Self {
+    fn new(g: &Geometry) -> Result<Self> {
         let [_, high, wide] = g.kernel;
         let (stride, dilation) = (g.stride[2], g.dilation[2]);
         let stretch = g.output[2].next_multiple_of(MAX_LANES) + (wide - 1) * dilation / stride + 1;
@@ -119,16 +123,38 @@ impl Lines {
         let inside = |phase: usize| {
             let ahead = |places: usize| places.saturating_sub(phase).div_ceil(stride).min(stretch);
             let (low, high) = (ahead(g.padding[2]), ahead(g.input[2] + g.padding[2]));
-            (low..high, (low * stride + phase).saturating_sub(g.padding[2]))
+            [low, high, (low * stride + phase).saturating_sub(g.padding[2])]
         };
-        Self {
-            inside: (0..stride).map(inside).collect(),
+        let count = g.inputs * g.taps();
+        let table = Buffer::alloc(stride * size_of::<Inside>() + count * size_of::<usize>())?;
+        // SAFETY: the buffer has room for both, one after the other, and is aligned for them.
+        unsafe {
+            let to = table.as_ptr().cast::<Inside>();
+            (0..stride).for_each(|phase| to.add(phase).write(inside(phase)));
+            let to = to.add(stride).cast::<usize>();
+            (0..count).for_each(|i| to.add(i).write(place(i)));
+        }
+        Ok(Self {
             line,
             stretch,
             height,
             met,
-            places: (0..g.inputs * g.taps()).map(place).collect(),
-        }
+            table,
+            phases: stride,
+            count,
+        })
+    }
+
+    /// For each remainder what of its stretch is inside of the image.
+    fn inside(&self) -> &[Inside] {
+        // SAFETY: `new` wrote them.
+        unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast(), self.phases) }
+    }
+
+    /// How far each channel, depth, line and column of a window is from the first.
+    fn places(&self) -> &[usize] {
+        // SAFETY: `new` wrote them behind the others.
+        unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast::<Inside>().add(self.phases).cast(), self.count) }
     }
 
     /// Elements of a task's copy.
@@ -142,11 +168,11 @@ impl Lines {
     /// The line has `width` elements, and `to` room for the stretches.
     #[inline(always)]
     unsafe fn sort<S: Simd>(&self, s: S, from: *const f32, width: usize, to: *mut f32) {
-        let stride = self.inside.len();
-        for (phase, (range, first)) in self.inside.iter().enumerate() {
-            let (mut i, mut at) = (range.start, *first);
-            while i < range.end {
-                let n = S::N.min(range.end - i);
+        let stride = self.phases;
+        for (phase, &[low, high, first]) in self.inside().iter().enumerate() {
+            let (mut i, mut at) = (low, first);
+            while i < high {
+                let n = S::N.min(high - i);
                 // SAFETY: these places are inside of the line, and of the stretch.
                 unsafe {
                     let (from, to) = (from.add(at), to.add(phase * self.stretch + i));
@@ -154,9 +180,9 @@ impl Lines {
                         1 => s.store_part(to, n, s.load_part(from, n)),
                         2 => {
                             let left = width - at;
-                            let low = s.load_part(from, S::N.min(left));
-                            let high = s.load_part(from.wrapping_add(S::N), S::N.min(left.saturating_sub(S::N)));
-                            s.store_part(to, n, s.evens(low, high));
+                            let near = s.load_part(from, S::N.min(left));
+                            let far = s.load_part(from.wrapping_add(S::N), S::N.min(left.saturating_sub(S::N)));
+                            s.store_part(to, n, s.evens(near, far));
                         }
                         _ => (0..n).for_each(|i| to.add(i).write(from.add(i * stride).read())),
                     }
@@ -198,7 +224,7 @@ impl Kernel for Strip<'_> {
             for output in 0..g.outputs {
                 let place =
                     self.place + output * g.out_plane() + (self.depth * g.output[1] + self.rows.start) * g.output[2];
-                let weight = self.weight.add(output * lines.places.len());
+                let weight = self.weight.add(output * lines.count);
                 self.sums(s, weight, self.to.add(place));
                 if let Some(epilogue) = self.epilogue {
                     let bias = epilogue.bias[self.first + output];
@@ -245,7 +271,7 @@ impl Strip<'_> {
     #[inline(always)]
     unsafe fn sums<S: Simd>(&self, s: S, weight: *const f32, to: *mut f32) {
         let Self { g, lines, .. } = self;
-        let (width, places) = (g.output[2], &lines.places);
+        let (width, places) = (g.output[2], lines.places());
         let (count, step) = (self.rows.len() * width.div_ceil(S::N), g.stride[1] * lines.line);
         let (mut row, mut column) = (0, 0);
         for first in (0..count).step_by(AT_ONCE) {
