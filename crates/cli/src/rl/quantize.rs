@@ -78,8 +78,8 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
         spec.name
     ));
     let allowed = args.allowed();
-    // A return that is no number is too small, too.
-    if !(after >= before - before.abs() * allowed / 100.0) {
+    let least = before - before.abs() * allowed / 100.0;
+    if after.is_nan() || after < least {
         return Err(Failure::new(format!(
             "the return changes by {change:+.2} %, more than --max-drop {allowed} down: no file is written"
         ))
