@@ -71,7 +71,7 @@ fn names_choose_cases_and_wrong_ones_list_them() {
     }
     assert_eq!(select("mlp-rl").unwrap().len(), 2);
     assert_eq!(select("elementwise/exp").unwrap().len(), 4);
-    assert_eq!(workloads().len(), 12);
+    assert_eq!(workloads().len(), 13);
     let error = select("mlp").unwrap_err().to_string();
     assert!(error.contains("\"mlp\"") && error.contains("mlp-act"), "{error}");
     let error = select("mlp-rl/rmsprop").unwrap_err().to_string();

@@ -24,8 +24,8 @@ pub(crate) struct Epilogue<'a> {
 }
 
 impl Epilogue<'_> {
-    /// Does it to `n` elements of the planes of some channels: the first begin `place` elements after the output's first,
-    /// `y`, and those of the next channel `step` further on.
+    /// Does it to `n` elements of the planes of some channels: the first begin `place` elements after the output's
+    /// first, `y`, and those of the next channel `step` further on.
     ///
     /// # Safety
     /// They must be inside the output, and the caller's to write.

@@ -101,8 +101,8 @@ struct Lines {
     count: usize,
 }
 
-/// For a remainder the first place of its stretch that is inside of the image, one past the last, and where the first is
-/// in the line of the image.
+/// For a remainder the first place of its stretch that is inside of the image, one past the last, and where the first
+/// is in the line of the image.
 type Inside = [usize; 3];
 
 impl Lines {

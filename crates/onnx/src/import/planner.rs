@@ -113,7 +113,8 @@ impl Planner<'_> {
         })
     }
 
-    /// A step that runs a node, which is the file's own, or `ours`; `outer` has the constants that its bodies may capture.
+    /// A step that runs a node, which is the file's own, or `ours`; `outer` has the constants that its bodies may
+    /// capture.
     fn step(&self, node: &Node, ours: bool, outer: impl Fn(usize) -> Option<Value>) -> Result<Step> {
         let said = self.opsets.get(&node.domain).copied();
         let Some(version) = said.or((ours && node.domain == ops::MICROSOFT).then_some(1)) else {

@@ -52,7 +52,9 @@ fn graph(model: &Sequential) -> Result<Graph> {
 
 fn forward(graph: &Graph, x: &Tensor) -> Result<Vec<f64>> {
     let model = OnnxModel::from_graph(graph, &device(), Options::default())?;
-    no_grad(|| model.forward(&[x.clone()]))?.tensor(0)?.to_f64_vec()
+    no_grad(|| model.forward(std::slice::from_ref(x)))?
+        .tensor(0)?
+        .to_f64_vec()
 }
 
 /// The largest difference, as a part of the largest number.
@@ -71,7 +73,7 @@ fn the_file_has_the_numbers_that_were_learned() -> Result<()> {
     assert!(difference(&wanted, &forward(&graph, &x)?) < 1e-5);
 
     let made = Quantize::new().run(&graph, &[vec![x.clone()]], &device())?;
-    let (_, steps) = checked(&made, &[x.clone()])?;
+    let (_, steps) = checked(&made, std::slice::from_ref(&x))?;
     let expected = [
         "QuantizeLinear",
         "QLinearConv",
@@ -134,7 +136,7 @@ fn normalization_is_folded_into_the_scales() -> Result<()> {
     let x = images(16)?;
     let wanted = no_grad(|| model.forward(&x))?.to_f64_vec()?;
     let made = Quantize::new().run(&graph(&model)?, &[vec![x.clone()]], &device())?;
-    checked(&made, &[x.clone()])?;
+    checked(&made, std::slice::from_ref(&x))?;
     assert!(difference(&wanted, &forward(&made.graph, &x)?) < 0.02);
     Ok(())
 }
@@ -165,7 +167,7 @@ fn layers_round_one_value_each_in_its_way() -> Result<()> {
     let graph = model.record_onnx(&export, |x| answer(&x[0]))?;
     let made = Quantize::new().run(&graph, &[vec![x.clone()]], &device)?;
     assert!(made.layers.len() == 2 && made.layers.iter().all(|layer| layer.left_out.is_none()));
-    checked(&made, &[x.clone()])?;
+    checked(&made, std::slice::from_ref(&x))?;
     let wanted = no_grad(|| answer(&x))?.to_f64_vec()?;
     assert!(difference(&wanted, &forward(&made.graph, &x)?) < 1e-3);
     Ok(())
