@@ -91,7 +91,7 @@ fn numbers_and_gradients_are_pytorchs(device: &Device) {
         let [x, scale, zero] = &leaves;
         let y = x.fake_quantize(scale, zero, bounds, axis).unwrap();
         close(&y, &floats(&case["y"]), name);
-        let loss = y.mul(&tensor("cotangent", &shape)).unwrap().sum_all().unwrap();
+        let loss = y.mul(tensor("cotangent", &shape)).unwrap().sum_all().unwrap();
         let gradients = loss.backward().unwrap();
         let factor = case["factor"].as_f64();
         for (i, expected) in case["gradients"].as_array().unwrap().iter().enumerate() {
