@@ -51,7 +51,7 @@ pub(super) fn suits(g: &Geometry) -> bool {
 /// Bytes of results, about, to which what follows is done while they are in the cache.
 const STRIP: usize = 256 << 10;
 
-/// Calls `task(image, group, columns)` for each image and group, with room for its columns.
+/// Calls `task(image, group, columns)` for each image and group, with room for its columns if it needs any.
 fn each_image<T: Real>(
     device: CpuDevice,
     g: &Geometry,
@@ -67,7 +67,8 @@ fn each_image<T: Real>(
     let ns = 2.0 * cost(dims, device.level()) + (g.rows() * g.out_plane()) as f32;
     let first = images.start;
     device.each(images.len() * g.groups, ns, |i| {
-        let room = g.rows() * g.out_plane() * size_of::<T>();
+        let columns = if g.is_pointwise() { 0 } else { g.rows() * g.out_plane() };
+        let room = columns * size_of::<T>();
         let done = Buffer::alloc(room)
             .and_then(|columns| task(first + i / g.groups, i % g.groups, columns.as_ptr().cast::<T>()));
         if let Err(error) = done {
@@ -99,7 +100,7 @@ pub(super) fn forward<T: Real + Element>(
     let to = Pointer(out.ptr_mut().cast::<T>());
     let (rows, positions) = (g.rows(), g.out_plane());
     let strip = match epilogue {
-        Some(_) if g.is_pointwise() => (STRIP / (g.outputs * size_of::<T>())).next_multiple_of(WIDE),
+        Some(_) if g.is_pointwise() => (STRIP / (g.outputs * size_of::<T>())).max(1).next_multiple_of(WIDE),
         _ => positions,
     };
     each_image(device, g, 0..g.batch, |image, group, columns| {

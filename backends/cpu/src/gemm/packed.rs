@@ -19,7 +19,7 @@ const MAX_M: usize = 96;
 /// Elements of a register, at most.
 const MAX_LANES: usize = 16;
 
-/// Rows that are a multiple of so many bytes apart share few places of the first-level cache, and drive each other out.
+/// Rows whose distance is a multiple of this many bytes map to the same sets of the first-level cache.
 const CLASH: usize = 4096;
 
 /// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into

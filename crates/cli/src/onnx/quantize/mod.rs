@@ -228,7 +228,7 @@ pub(crate) fn run(args: &QuantizeFile, graph: &Graph, batches: &[Vec<Tensor>], d
     Ok(made)
 }
 
-/// Writes what was made of a graph, with ranges from so many rows.
+/// Writes the quantized graph. `rows` is the number of rows that the ranges come from.
 ///
 /// # Errors
 /// A file that cannot be written.
