@@ -30,7 +30,7 @@ pub(crate) struct Weight {
     pub(crate) zeros: Factors,
 }
 
-// SAFETY: whoever makes a weight answers for what its pointers are used for; it is only read.
+// SAFETY: the pointers are only read, and whoever makes a weight keeps what they point at alive.
 unsafe impl Sync for Weight {}
 
 impl Weight {

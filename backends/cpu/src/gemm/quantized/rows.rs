@@ -30,7 +30,7 @@ const WIDEST: usize = 16 * 8;
 /// The most lanes of a register.
 const LANES: usize = 16;
 
-/// Blocks whose scales are converted at a time, at least: so many stay in the first-level cache.
+/// The number of blocks whose scales are converted at a time, at least. Their scales fit the first-level cache.
 const AT_ONCE: usize = 1024;
 
 /// `C = X Wᵀ` for `m` rows of X, at most [`FEW`].
@@ -252,7 +252,8 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
         let words = k / per;
         let mut total = [[s.splat(0.0); M]; R];
         let whole = words - words % n;
-        // SAFETY: the rows have so many words, and X as many registers of each chunk; scales have a register more.
+        // SAFETY: each row has `words` words, `x` has registers for all of them, and scales have room for one register
+        // more.
         unsafe {
             let from = self.weight.bytes.cast::<f32>().add(row * words);
             for word in (0..whole).step_by(n) {
@@ -306,7 +307,7 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
         let (blocks, centre) = (self.weight.blocks(), s.splat(Self::centre::<S>()));
         for block in (0..blocks).step_by(S::N) {
             let count = S::N.min(blocks - block);
-            // SAFETY: there are so many blocks.
+            // SAFETY: the row has `count` more blocks from this one on.
             unsafe {
                 let zeros = match group.zero {
                     Some(zero) => s.splat(zero),
