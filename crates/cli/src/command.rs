@@ -2,13 +2,28 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::args::{Devices, Eval, ExportRun, Play, Predict, Run, Show};
+use crate::args::{Devices, Eval, Predict};
 use crate::chargpt::generate::Generate;
-use crate::{convert, finetune, lab, onnx, serve, train};
+#[cfg(feature = "formats")]
+use crate::convert::Convert;
+#[cfg(feature = "text")]
+use crate::finetune::merge::Merge;
+#[cfg(feature = "lab")]
+use crate::lab;
+#[cfg(feature = "onnx")]
+use crate::onnx::{
+    QuantizeFile,
+    args::{ExportRun, Run, Show},
+};
+#[cfg(feature = "rl")]
+use crate::rl::Play;
+#[cfg(feature = "serve")]
+use crate::serve::Serve;
+use crate::{absent, train};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
 #[derive(Debug, Parser)]
-#[command(name = "polygrad", version, arg_required_else_help = true)]
+#[command(name = "polygrad", version, arg_required_else_help = true, after_help = absent::help())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -28,35 +43,43 @@ pub(crate) enum Command {
         disable_help_flag = true,
         override_usage = "polygrad finetune MODEL_DIR --data FILE.jsonl [OPTIONS]"
     )]
-    #[cfg_attr(not(feature = "text"), command(hide = true))]
+    #[cfg(feature = "text")]
     Finetune(train::line::Line),
     /// Write a model that `finetune` trained with its adapter in its weights
-    #[cfg_attr(not(feature = "text"), command(hide = true, disable_help_flag = true))]
-    Merge(finetune::merge::Merge),
+    #[cfg(feature = "text")]
+    Merge(Merge),
     /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),
     /// Show how a trained policy plays, in the terminal or as a film
+    #[cfg(feature = "rl")]
     Play(Play),
     /// Say what a trained model sees in a PNG file, or predicts for the rows of a CSV file
     Predict(Predict),
     /// Write a text with a model that learnt from one
     Generate(Generate),
     /// Run a model from an ONNX file
+    #[cfg(feature = "onnx")]
     Run(Run),
     /// Answer requests with models, over HTTP and gRPC
-    #[cfg_attr(not(feature = "serve"), command(hide = true, disable_help_flag = true))]
-    Serve(serve::Serve),
+    #[cfg(feature = "serve")]
+    Serve(Serve),
     /// Say what an ONNX file, a safetensors file or a run folder holds: graph, tensors, shapes, FLOPs
+    #[cfg(feature = "onnx")]
     Show(Show),
     /// Write a trained model as an ONNX file
+    #[cfg(feature = "onnx")]
     Export(ExportRun),
     /// Write a model as an ONNX file whose products are on integers of 8 bits, and say what it lost by that
-    Quantize(onnx::quantize::QuantizeFile),
+    #[cfg(feature = "onnx")]
+    Quantize(QuantizeFile),
     /// Write the tensors of a checkpoint that others wrote in another format
-    Convert(convert::Convert),
+    #[cfg(feature = "formats")]
+    Convert(Convert),
+    #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(lab::Command),
     /// List the environments for policies to learn in
+    #[cfg(feature = "rl")]
     List,
     /// List the backends, their devices, and why others are missing
     Devices(Devices),

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::absent;
 use crate::args::Eval;
 use crate::failure::{Failure, Result, Shown};
-use crate::rl;
 
 /// What a run learns from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,15 +27,24 @@ pub(crate) enum Kind {
 
 use Kind::{Chargpt, Finetune, Images, Rl, Table};
 
-/// The kinds whose models become graphs.
-pub(crate) const EXPORTED: [Kind; 4] = [Images, Table, Chargpt, Rl];
+/// What environments are called, also in a build without them.
+const ENVIRONMENTS: [&str; 8] = [
+    "cartpole",
+    "acrobot",
+    "mountain-car",
+    "mountain-car-continuous",
+    "pendulum",
+    "t-maze",
+    "grid-world",
+    "connect-four",
+];
 
 impl Kind {
     /// The kind that the command line's first word names: any other word is a set of images.
     pub(crate) fn of_dataset(name: &str) -> Self {
         match [Chargpt, Table, Finetune].into_iter().find(|kind| kind.name() == name) {
             Some(kind) => kind,
-            None if rl::is_environment(name) => Rl,
+            None if ENVIRONMENTS.contains(&name) => Rl,
             None => Images,
         }
     }
@@ -61,6 +70,22 @@ impl Kind {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_images(&self) -> bool {
         *self == Images
+    }
+
+    /// Fails where this build has no runs of this kind.
+    ///
+    /// # Errors
+    /// Such a kind, with how to get a build that has it.
+    pub(crate) fn must_be_built(self) -> Result<Self> {
+        let (what, feature) = match self {
+            Rl => ("what learns in environments", "rl"),
+            Finetune => ("what reads language models of others", "text"),
+            Images | Chargpt | Table => return Ok(self),
+        };
+        match absent::lacks(feature) {
+            true => Err(absent::instead(what, feature)),
+            false => Ok(self),
+        }
     }
 
     /// What to do with a run of this kind.
@@ -114,5 +139,16 @@ impl Kind {
             None => Ok(()),
             Some((option, _, kinds)) => Err(self.foreign(option, kinds)),
         }
+    }
+}
+
+#[cfg(all(test, feature = "rl"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_environment_is_known() {
+        let names: Vec<&str> = polygrad::rl::zoo::all().iter().map(|spec| spec.name).collect();
+        assert_eq!(names, ENVIRONMENTS);
     }
 }

@@ -20,11 +20,11 @@
 //! The cargo feature `cpu`, on by default, is Polygrad's own CPU backend.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(not(all(feature = "lab", feature = "serve", feature = "text")))]
 mod absent;
 mod args;
 mod chargpt;
 mod command;
+#[cfg(feature = "formats")]
 mod convert;
 #[cfg(feature = "tui")]
 mod dashboard;
@@ -36,29 +36,23 @@ mod devices;
 mod evaluation;
 #[cfg(feature = "text")]
 mod finetune;
-#[cfg(not(feature = "text"))]
-#[path = "no_finetune.rs"]
-mod finetune;
 mod images;
 mod kind;
 #[cfg(feature = "lab")]
 mod lab;
-#[cfg(not(feature = "lab"))]
-#[path = "no_lab.rs"]
-mod lab;
+#[cfg(feature = "onnx")]
 mod onnx;
+#[cfg(feature = "rl")]
 mod rl;
 mod run;
 #[cfg(feature = "serve")]
-mod serve;
-#[cfg(not(feature = "serve"))]
-#[path = "no_serve.rs"]
 mod serve;
 mod table;
 mod task;
 mod train;
 mod trained;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -72,20 +66,27 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say (`train`, `finetune`, `merge`, `eval`, `play`, `predict`, `run`, `show`,
-/// `export`, `quantize`, `convert`, `list` or `devices`; with the feature `serve` also `serve`, with `lab` `check`,
-/// `bench`, `profile`, `plan` or `returns`) with the backends in
-/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error.
+/// Does what this process's arguments say with the backends in
+/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error: `train`,
+/// `eval`, `predict`, `generate` or `devices`; with the feature `onnx` `run`, `show`, `export` or `quantize`, with `rl`
+/// `play` or `list`, with `formats` `convert`, with `text` `finetune` or `merge`, with `serve` `serve`, with `lab`
+/// `check`, `bench`, `profile`, `plan` or `returns`.
+///
+/// Where cargo runs it, a command that is not in the build is built and run.
 ///
 /// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after
 /// Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. Standard output that cannot be written is an error; that its reader
 /// has gone is none.
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some((command, feature)) = absent::needed(&words) {
+        return end(Err(absent::instead(&format!("`polygrad {command}`"), feature)));
+    }
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
-    if !matches!(command, Command::Serve(_)) {
+    if words.first().is_none_or(|command| command != "serve") {
         // Where no thread can be had for it, what is left half-written goes when the folder is written to again;
         // training asks once more.
         let _ = polygrad::train::end_on_signals(|| ());
@@ -96,23 +97,34 @@ pub fn main() -> ExitCode {
             Err(train::Refused::Failed(failure)) => Err(failure),
             Ok(outcome) => Ok(outcome),
         },
+        #[cfg(feature = "text")]
         Command::Finetune(line) => match train::command(&line.after(Kind::Finetune.name())) {
             Err(train::Refused::Line(error)) => return refused(&error),
             Err(train::Refused::Failed(failure)) => Err(failure),
             Ok(outcome) => Ok(outcome),
         },
+        #[cfg(feature = "text")]
         Command::Merge(args) => finetune::merge::command(&args),
         Command::Eval(args) => eval(&args),
+        #[cfg(feature = "rl")]
         Command::Play(args) => rl::play::command(&args),
         Command::Predict(args) => predict(&args),
         Command::Generate(args) => generate(&args),
+        #[cfg(feature = "onnx")]
         Command::Run(args) => onnx::run::command(&args),
+        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "onnx")]
         Command::Show(args) => onnx::show::command(&args),
+        #[cfg(feature = "onnx")]
         Command::Export(args) => onnx::export::command(&args),
+        #[cfg(feature = "onnx")]
         Command::Quantize(args) => onnx::quantize::command(&args),
+        #[cfg(feature = "formats")]
         Command::Convert(args) => convert::command(&args),
+        #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
+        #[cfg(feature = "rl")]
         Command::List => rl::list::command(),
         Command::Devices(args) => devices::command(&args),
     })
@@ -132,20 +144,39 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 fn eval(args: &Eval) -> Result<Outcome> {
     if args.run.is_file() {
-        return onnx::eval::command(args);
+        return onnx::eval(args);
     }
     let kind = run::kind(&args.run)?;
     kind.must_evaluate(args)?;
     match kind {
         Kind::Images => images::eval::command(args),
         Kind::Table => table::eval::command(args),
+        #[cfg(feature = "rl")]
         Kind::Rl => rl::eval::command(args),
-        Kind::Chargpt | Kind::Finetune => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
+        kind => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
+    }
+}
+
+/// In place of what is done with ONNX files, in a build that knows none.
+#[cfg(not(feature = "onnx"))]
+mod onnx {
+    use crate::absent;
+    use crate::args::{Eval, Predict};
+    use crate::failure::{Result, Shown as _};
+    use crate::outcome::Outcome;
+
+    pub(crate) fn eval(args: &Eval) -> Result<Outcome> {
+        Err(absent::instead(&format!("what reads {}", args.run.shown()), "onnx"))
+    }
+
+    pub(crate) fn predict(args: &Predict) -> Result<Outcome> {
+        Err(absent::instead(&format!("what reads {}", args.run.shown()), "onnx"))
     }
 }
 
 fn generate(args: &Generate) -> Result<Outcome> {
     match run::kind(&args.run)? {
+        #[cfg(feature = "text")]
         Kind::Finetune => finetune::generate::command(args),
         _ => chargpt::generate::command(args),
     }
@@ -153,11 +184,11 @@ fn generate(args: &Generate) -> Result<Outcome> {
 
 fn predict(args: &Predict) -> Result<Outcome> {
     if args.run.is_file() {
-        return onnx::predict::command(args);
+        return onnx::predict(args);
     }
     match run::kind(&args.run)? {
         Kind::Images => images::predict::command(args),
         Kind::Table => table::predict::command(args),
-        kind @ (Kind::Chargpt | Kind::Rl | Kind::Finetune) => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
+        kind => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table])),
     }
 }

@@ -1,6 +1,8 @@
 //! `polygrad train chargpt`: a GPT that learns to write from a text, a character at a time.
 
 mod args;
+#[cfg(feature = "onnx")]
+mod export;
 pub(crate) mod generate;
 mod settings;
 mod text;
@@ -8,20 +10,17 @@ mod text;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use polygrad::Device;
 use polygrad::data::DataLoader;
 use polygrad::nn::Module;
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::models::Gpt2;
 use polygrad::optim::AdamConfig;
 use polygrad::train::{Perplexity, Row, Step, Trainer, TrainerConfig};
-use polygrad::{DType, Device, Tensor};
-use polygrad_onnx::graph::Dim;
-use polygrad_onnx::{Export, Input};
 
 use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
-use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training};
 use crate::task::{Batch, Batches, RunSettings, Task};
@@ -200,36 +199,5 @@ impl Batches for Settings {
     fn result(&self, last: &Row) -> String {
         let loss = short((last.loss * 1e4).round() / 1e4);
         format!("validation loss {loss} nats a character")
-    }
-}
-
-impl Exported for Settings {
-    fn network(&self) -> String {
-        "gpt".to_owned()
-    }
-
-    /// The next character's logits after each of a sequence.
-    fn export(&self, batch: Dim) -> Result<Export> {
-        let ids = Input::new("input_ids", DType::I64, (batch, "sequence"));
-        let ids = ids.below(self.config().vocab_size as i64);
-        Ok(Export::new([ids])
-            .outputs(["logits"])
-            .bound("sequence", 1..=self.context))
-    }
-
-    fn answer(&self, model: &Gpt2, x: &Tensor) -> polygrad::Result<Tensor> {
-        model.forward(x)
-    }
-
-    fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
-        Ok(vec![("characters", self.characters.clone())])
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "gpt on characters: {} kinds of them, {} at a time",
-            self.characters.chars().count(),
-            self.context
-        )
     }
 }

@@ -3,6 +3,8 @@
 mod args;
 pub(crate) mod config;
 pub(crate) mod eval;
+#[cfg(feature = "onnx")]
+mod export;
 pub(crate) mod learner;
 pub(crate) mod loaders;
 mod model;
@@ -14,12 +16,10 @@ mod settings_tests;
 
 use std::path::Path;
 
+use polygrad::Device;
 use polygrad::data::DataLoader;
 use polygrad::nn::Sequential;
 use polygrad::train::{Row, Trainer, TrainerConfig};
-use polygrad::{DType, Device, Tensor};
-use polygrad_onnx::graph::Dim;
-use polygrad_onnx::{self as onnx, Export};
 
 use crate::args::Examples;
 use crate::data::files::Dataset;
@@ -27,7 +27,6 @@ use crate::data::folder;
 use crate::data::source::{Places, Request};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
-use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, name};
 use crate::task::{Batch, Batches, RunSettings, Task};
@@ -198,44 +197,6 @@ impl Batches for Config {
     fn result(&self, last: &Row) -> String {
         let accuracy = last.metrics.first().copied().unwrap_or(f64::NAN);
         format!("test accuracy {:.2} %", 100.0 * accuracy)
-    }
-}
-
-impl Exported for Config {
-    fn network(&self) -> String {
-        name(self.model)
-    }
-
-    fn export(&self, batch: Dim) -> Result<Export> {
-        let Input {
-            channels, rows, cols, ..
-        } = self.input;
-        let images = onnx::Input::new("images", DType::F32, (batch, channels, rows, cols));
-        Ok(Export::new([images]).outputs(["logits"]))
-    }
-
-    fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
-        model.forward(x)
-    }
-
-    fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
-        Ok(vec![
-            ("classes", self.classes.join("\n")),
-            ("mean", self.input.mean.to_string()),
-            ("std", self.input.std.to_string()),
-        ])
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "{} on {}: images of {} × {} × {} (channels, rows, columns), {} classes",
-            name(self.model),
-            self.dataset,
-            self.input.channels,
-            self.input.rows,
-            self.input.cols,
-            self.classes.len()
-        )
     }
 }
 

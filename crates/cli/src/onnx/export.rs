@@ -3,15 +3,17 @@
 use polygrad_onnx::graph::{Dim, Graph};
 use polygrad_onnx::{ExportOnnx, Opset, Quantize};
 
-use super::Exported;
-use crate::args::ExportRun;
+use super::args::ExportRun;
+use super::{EXPORTED, Exported};
 use crate::failure::{Failure, Result};
-use crate::kind::{EXPORTED, Kind};
+use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::say;
+#[cfg(feature = "rl")]
+use crate::rl;
 use crate::task::Batches;
 use crate::trained::Trained;
-use crate::{chargpt, images, rl, run, table, trained};
+use crate::{chargpt, images, run, table, trained};
 
 /// Writes the model of a run as an ONNX file, which has been compared with the model.
 ///
@@ -28,8 +30,9 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
         Kind::Images => export::<images::config::Config>(args),
         Kind::Table => export::<table::Settings>(args),
         Kind::Chargpt => export::<chargpt::Settings>(args),
+        #[cfg(feature = "rl")]
         Kind::Rl => rl::export::command(args),
-        kind @ Kind::Finetune => Err(kind.unfit(&args.run, &EXPORTED)),
+        kind => Err(kind.unfit(&args.run, &EXPORTED)),
     }
 }
 

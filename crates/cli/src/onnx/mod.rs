@@ -1,12 +1,13 @@
 //! Models as ONNX files, and files of other kinds that hold one.
 
+pub(crate) mod args;
 mod arrays;
-pub(crate) mod eval;
+mod eval;
 pub(crate) mod export;
 mod extents;
 mod flops;
 mod input;
-pub(crate) mod predict;
+mod predict;
 pub(crate) mod quantize;
 mod rows;
 pub(crate) mod run;
@@ -15,13 +16,20 @@ pub(crate) mod show;
 
 use std::path::Path;
 
+pub(crate) use eval::command as eval;
 pub(crate) use input::Given;
 use polygrad::{ErrorKind, Tensor};
 use polygrad_onnx::Export;
 use polygrad_onnx::graph::Dim;
+pub(crate) use predict::command as predict;
+pub(crate) use quantize::QuantizeFile;
 
 use crate::failure::{Failure, Result};
+use crate::kind::Kind;
 use crate::task::Task;
+
+/// The kinds whose models become graphs.
+pub(crate) const EXPORTED: [Kind; 4] = [Kind::Images, Kind::Table, Kind::Chargpt, Kind::Rl];
 
 /// Runs whose model is a graph from one input to one output, each with the batch as its first extent.
 pub(crate) trait Exported: Task {

@@ -7,10 +7,10 @@ use polygrad::{Device, ErrorKind, no_grad};
 use polygrad_onnx::graph::{Literal, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
+use super::args::Run;
 use super::extents::Extents;
 use super::input::Wanted;
 use super::{about_file, arrays, must_exist, told};
-use crate::args::Run;
 use crate::backend;
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;

@@ -10,14 +10,16 @@ use polygrad::train::RunFolder;
 use polygrad_onnx::graph::{Body, Graph, ValueId, ValueType};
 use polygrad_onnx::{Opset, Options};
 
+use super::args::Show;
 use super::extents::Extents;
-use super::{Exported, about_file, export, flops, must_exist};
-use crate::args::Show;
+use super::{EXPORTED, Exported, about_file, export, flops, must_exist};
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::{EXPORTED, Kind};
+use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say};
-use crate::{chargpt, images, rl, run, table, trained};
+#[cfg(feature = "rl")]
+use crate::rl;
+use crate::{chargpt, images, run, table, trained};
 
 /// A line with names of the file.
 fn line(text: &str) {
@@ -43,12 +45,13 @@ pub(crate) fn command(args: &Show) -> Result<Outcome> {
             Kind::Images => run::<images::config::Config>(path, args)?,
             Kind::Table => run::<table::Settings>(path, args)?,
             Kind::Chargpt => run::<chargpt::Settings>(path, args)?,
+            #[cfg(feature = "rl")]
             Kind::Rl => {
                 let trained = trained::load::<rl::Settings>(path, Some("cpu"), None)?;
                 line(&rl::export::summary(&trained)?);
                 graph(&rl::export::record(&trained, Opset::default(), true)?, args)?;
             }
-            kind @ Kind::Finetune => return Err(kind.unfit(path, &EXPORTED)),
+            kind => return Err(kind.unfit(path, &EXPORTED)),
         },
         Some("onnx") => {
             let most = args.max_memory.unwrap_or(Options::default().max_memory_bytes);

@@ -6,7 +6,7 @@ use clap::Args;
 use polygrad::rl::zoo::Algorithm;
 
 use super::PolicyKind;
-use crate::args::{Every, count, positive};
+use crate::args::{Every, count, positive, seed};
 use crate::train::line::RunArgs;
 
 #[derive(Debug, Args)]
@@ -49,6 +49,36 @@ pub(crate) struct TrainArgs {
     /// Let them step in threads of their own while the policy computes
     #[arg(long = "async")]
     pub(crate) asynchronous: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Play {
+    /// The folder that `train` left
+    pub(crate) run: PathBuf,
+
+    /// How many episodes to play
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
+    pub(crate) episodes: usize,
+
+    /// Write the pictures to this file, which browsers show as a film
+    #[arg(long, value_name = "FILE.png")]
+    pub(crate) apng: Option<PathBuf>,
+
+    /// Draw actions by chance, as in training, in place of the likeliest ones
+    #[arg(long)]
+    pub(crate) sample: bool,
+
+    /// Where the random numbers start
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
+    pub(crate) seed: u64,
+
+    /// What to compute with [default: what the run was trained on]
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+
+    /// Threads of the CPU backend [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
 }
 
 impl RunArgs for TrainArgs {

@@ -11,8 +11,8 @@ use polygrad_onnx::{Export, ExportOnnx as _, Input, Opset};
 use serde_json::{Value, json};
 
 use super::Settings;
-use crate::args::ExportRun;
 use crate::failure::{Result, Shown};
+use crate::onnx::args::ExportRun;
 use crate::onnx::export::batch;
 use crate::outcome::Outcome;
 use crate::progress::say;

@@ -2,9 +2,11 @@
 
 mod args;
 pub(crate) mod eval;
+#[cfg(feature = "onnx")]
 pub(crate) mod export;
 pub(crate) mod list;
 pub(crate) mod play;
+#[cfg(feature = "onnx")]
 pub(crate) mod quantize;
 mod screen;
 mod set;
@@ -27,13 +29,8 @@ use crate::train::resumed::{Fixed, changed, of_base};
 use crate::train::session::{Session, Trained};
 use settings::{MEMORY_SIZE, environments};
 
-pub(crate) use args::TrainArgs;
+pub(crate) use args::{Play, TrainArgs};
 pub(crate) use settings::{PolicyKind, Settings};
-
-/// Whether an environment is called so.
-pub(crate) fn is_environment(name: &str) -> bool {
-    zoo::find(name).is_ok()
-}
 
 impl Task for Settings {
     type Args = TrainArgs;

@@ -6,9 +6,8 @@ use std::path::Path;
 use polygrad::rl::zoo::EnvSpec;
 use polygrad::rl::{Play, Policy, Space};
 
-use super::Settings;
 use super::screen::Screen;
-use crate::args;
+use super::{Settings, args};
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{say, short};

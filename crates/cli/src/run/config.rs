@@ -186,6 +186,7 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
 ///
 /// # Errors
 /// A file that cannot be read.
+#[cfg(feature = "onnx")]
 pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
     let is_foreign = |text: &String| serde_json::from_str(text).is_ok_and(|settings| is_foreign(&settings));
     Ok(Some(read(path)?).filter(is_foreign))

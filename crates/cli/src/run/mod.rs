@@ -40,15 +40,16 @@ pub(crate) fn open(path: &Path) -> Result<RunFolder> {
 /// The kind of the run that lies in `path`.
 ///
 /// # Errors
-/// As [`open`], and settings that cannot be read.
+/// As [`open`], settings that cannot be read, and a kind that is not in this build.
 pub(crate) fn kind(path: &Path) -> Result<Kind> {
-    config::kind(&open(path)?.config())
+    config::kind(&open(path)?.config())?.must_be_built()
 }
 
 /// The settings of the run that lies in `path`, if a program of its own has left it and not this command.
 ///
 /// # Errors
 /// As [`open`], and settings that cannot be read.
+#[cfg(feature = "onnx")]
 pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
     config::foreign(&open(path)?.config())
 }

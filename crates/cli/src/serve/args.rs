@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{bytes, positive};
+use crate::args::positive;
+use crate::onnx::args::bytes;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {

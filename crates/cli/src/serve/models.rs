@@ -14,9 +14,11 @@ use serde_json::Value;
 use super::args::Serve;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::{EXPORTED, Kind};
-use crate::onnx::export;
-use crate::{chargpt, images, rl, run, table, trained};
+use crate::kind::Kind;
+use crate::onnx::{EXPORTED, export};
+#[cfg(feature = "rl")]
+use crate::rl;
+use crate::{chargpt, images, run, table, trained};
 
 /// What `polygrad serve` takes, for messages.
 const TAKEN: &str = "give an ONNX file, a folder that `polygrad train` left, or a folder with config.json and weights";
@@ -179,11 +181,12 @@ fn recorded(folder: &Path) -> Result<Graph> {
         Kind::Images => of::<images::config::Config>(folder),
         Kind::Table => of::<table::Settings>(folder),
         Kind::Chargpt => of::<chargpt::Settings>(folder),
+        #[cfg(feature = "rl")]
         Kind::Rl => {
             let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
             rl::export::record(&trained, Opset::default(), true)
         }
-        kind @ Kind::Finetune => Err(kind.unfit(folder, &EXPORTED)),
+        kind => Err(kind.unfit(folder, &EXPORTED)),
     }
 }
 

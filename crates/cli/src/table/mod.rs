@@ -3,23 +3,22 @@
 mod args;
 mod data;
 pub(crate) mod eval;
+#[cfg(feature = "onnx")]
+mod export;
 pub(crate) mod predict;
 mod settings;
 
 use std::path::Path;
 
+use polygrad::Device;
 use polygrad::data::DataLoader;
 use polygrad::nn::loss::{cross_entropy, mse_loss};
 use polygrad::nn::{Linear, Module, ReLU, Sequential};
 use polygrad::train::{Accuracy, MeanAbsoluteError, RootMeanSquaredError, Row, Step, Trainer, TrainerConfig};
-use polygrad::{DType, Device, Tensor};
-use polygrad_onnx::graph::Dim;
-use polygrad_onnx::{Export, Input};
 
 use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
-use crate::onnx::Exported;
 use crate::progress::{grouped, short};
 use crate::run::config::{Base, Training, counts, name};
 use crate::task::{Batch, Batches, RunSettings, Task};
@@ -276,59 +275,6 @@ impl Batches for Settings {
                 format!("validation accuracy {:.2} %", 100.0 * accuracy)
             }
         }
-    }
-}
-
-impl Exported for Settings {
-    fn network(&self) -> String {
-        "mlp".to_owned()
-    }
-
-    fn export(&self, batch: Dim) -> Result<Export> {
-        let output = match self.goal {
-            Goal::Regress { .. } => "prediction",
-            _ => "logits",
-        };
-        let features = Input::new("features", DType::F32, (batch, self.encoder()?.width()));
-        Ok(Export::new([features]).outputs([output]))
-    }
-
-    /// Numbers are in the target's units, and f32: `predict` computes these in f64.
-    fn answer(&self, model: &Sequential, x: &Tensor) -> polygrad::Result<Tensor> {
-        let answer = model.forward(x)?;
-        match self.goal {
-            Goal::Regress { mean, std } => (answer * std)? + mean,
-            _ => Ok(answer),
-        }
-    }
-
-    fn target(&self, y: Tensor) -> polygrad::Result<Tensor> {
-        match self.goal {
-            Goal::Regress { mean, std } => (y * std)? + mean,
-            _ => Ok(y),
-        }
-    }
-
-    fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
-        let encoder = serde_json::to_string(self.encoder()?)
-            .map_err(|e| Failure::new(format!("the encoder cannot be written as JSON: {e}")))?;
-        let mut metadata = vec![("target", self.target.clone()), ("encoder", encoder)];
-        if let Goal::Classify { classes } = &self.goal {
-            metadata.push(("classes", classes.join("\n")));
-        }
-        Ok(metadata)
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "mlp on a table: {} from {} columns, {}",
-            self.target,
-            self.columns.len(),
-            match &self.goal {
-                Goal::Classify { classes } => format!("one of {} classes", classes.len()),
-                _ => "a number".to_owned(),
-            }
-        )
     }
 }
 

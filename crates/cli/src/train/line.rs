@@ -11,7 +11,9 @@ use crate::failure::Result;
 #[cfg(feature = "text")]
 use crate::finetune;
 use crate::kind::Kind;
-use crate::{chargpt, images, rl, table};
+#[cfg(feature = "rl")]
+use crate::rl;
+use crate::{chargpt, images, table};
 
 /// The options of one kind of run.
 pub(crate) trait RunArgs: Args {
@@ -58,6 +60,7 @@ impl Line {
     }
 
     /// The same behind another word.
+    #[cfg(feature = "text")]
     pub(crate) fn after(mut self, word: &str) -> Self {
         self.words.insert(0, word.into());
         self
@@ -116,6 +119,7 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         ("fashion-mnist, images DIR", images::TrainArgs::ABOUT),
         ("table FILE", table::TrainArgs::ABOUT),
         ("chargpt", chargpt::TrainArgs::ABOUT),
+        #[cfg(feature = "rl")]
         ("cartpole", rl::TrainArgs::ABOUT),
         #[cfg(feature = "text")]
         ("finetune MODEL_DIR", finetune::TrainArgs::ABOUT),
@@ -152,6 +156,7 @@ impl Options {
             Self::of::<images::TrainArgs>(Kind::Images),
             Self::of::<chargpt::TrainArgs>(Kind::Chargpt),
             Self::of::<table::TrainArgs>(Kind::Table),
+            #[cfg(feature = "rl")]
             Self::of::<rl::TrainArgs>(Kind::Rl),
             #[cfg(feature = "text")]
             Self::of::<finetune::TrainArgs>(Kind::Finetune),

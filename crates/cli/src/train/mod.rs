@@ -15,13 +15,17 @@ use polygrad::{Device, ErrorKind};
 
 use crate::args::{Data, Every};
 use crate::failure::{Failure, Result, Shown};
+#[cfg(feature = "text")]
+use crate::finetune;
 use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::short;
+#[cfg(feature = "rl")]
+use crate::rl;
 use crate::run::{config, resume_command};
 use crate::task::{RunSettings, Task};
 use crate::team::Team;
-use crate::{backend, chargpt, finetune, images, rl, table};
+use crate::{backend, chargpt, images, table};
 use line::{Line, RunArgs as _};
 use session::show;
 
@@ -62,16 +66,17 @@ pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
             (None, dataset) => dataset.as_deref().map_or(Kind::Images, Kind::of_dataset),
         })
     })?;
-    scanned.must_fit(kind)?;
+    scanned.must_fit(kind.must_be_built()?)?;
     match kind {
         Kind::Images => train::<images::config::Config>(line, team),
         Kind::Chargpt => train::<chargpt::Settings>(line, team),
         Kind::Table => train::<table::Settings>(line, team),
+        #[cfg(feature = "rl")]
         Kind::Rl => train::<rl::Settings>(line, team),
         #[cfg(feature = "text")]
         Kind::Finetune => train::<finetune::Settings>(line, team),
-        #[cfg(not(feature = "text"))]
-        Kind::Finetune => Err(finetune::absent().into()),
+        #[cfg(not(all(feature = "rl", feature = "text")))]
+        kind => Err(Failure::new(format!("runs of {} are not in this build", kind.name())).into()),
     }
 }
 

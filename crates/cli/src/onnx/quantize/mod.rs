@@ -13,15 +13,17 @@ pub(crate) use args::QuantizeFile;
 
 use super::rows::{self, Rows, TARGETS};
 use super::score::Score;
-use super::{Exported, about_file, export, must_exist, told};
+use super::{EXPORTED, Exported, about_file, export, must_exist, told};
 use crate::failure::{Failure, Result, Shown};
-use crate::kind::{EXPORTED, Kind};
+use crate::kind::Kind;
 use crate::outcome::Outcome;
 use crate::progress::say;
+#[cfg(feature = "rl")]
+use crate::rl;
 use crate::run::config::name;
 use crate::run::kind as kind_of;
 use crate::task::{Batch, Batches};
-use crate::{backend, chargpt, images, rl, table, trained};
+use crate::{backend, chargpt, images, table, trained};
 
 /// Quantizes the model of a run or a file; says what each layer and the whole lost. No file is left if that is more
 /// than allowed.
@@ -49,8 +51,9 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
         Kind::Images => of_run::<images::config::Config>(args),
         Kind::Table => of_run::<table::Settings>(args),
         Kind::Chargpt => of_run::<chargpt::Settings>(args),
-        kind @ Kind::Finetune => Err(kind.unfit(&args.model, &EXPORTED)),
+        #[cfg(feature = "rl")]
         Kind::Rl => rl::quantize::command(args),
+        kind => Err(kind.unfit(&args.model, &EXPORTED)),
     }
 }
 
