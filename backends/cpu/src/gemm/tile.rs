@@ -20,6 +20,10 @@ pub(crate) const fn most_rows<L: Lanes>() -> usize {
     }
 }
 
+/// The rows to begin with of so many, so that no single row is left: each size of a tile is code of its own, and those
+/// that are missing are two that are there.
+const STEPS: [usize; 12] = [1, 2, 3, 4, 3, 6, 4, 8, 6, 6, 8, 12];
+
 /// [`tile`] for any number of rows up to [`most_rows`] and columns up to [`NV`] registers.
 ///
 /// # Safety
@@ -37,8 +41,7 @@ pub(crate) unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
     macro_rules! tiles_of {
         ($($rows:literal)*) => {
             while rows > 0 {
-                // In two halves, for a size that is not worth its code.
-                let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
+                let step = STEPS[rows - 1].min(most_rows::<L>());
                 match (step, out.n > L::N) {
                     $(
                         // SAFETY: passed on.
@@ -55,9 +58,9 @@ pub(crate) unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
         };
     }
     match L::REGISTERS {
-        32 => tiles_of!(1 2 3 4 5 6 8 9 10 12),
-        16 => tiles_of!(1 2 3 4 5 6),
-        _ => tiles_of!(1 2 4),
+        32 => tiles_of!(1 2 3 4 6 8 12),
+        16 => tiles_of!(1 2 3 4 6),
+        _ => tiles_of!(1 2 3 4),
     }
 }
 

@@ -35,11 +35,15 @@ impl<const N: usize> Lines<N> {
         self.nest.numel()
     }
 
-    /// The first element of line `i` in tensor `k`.
-    pub(crate) fn start(&self, k: usize, i: usize) -> *const u8 {
+    /// The first element of line `i` in each tensor.
+    pub(crate) fn starts(&self, i: usize) -> [*const u8; N] {
         let width = self.nest.width();
-        let row = self.nest.row(k, i / width);
-        row.wrapping_offset((i % width).cast_signed() * self.nest.step(k))
+        let mut starts = [std::ptr::null(); N];
+        for (k, start) in starts.iter_mut().enumerate() {
+            let row = self.nest.row(k, i / width);
+            *start = row.wrapping_offset((i % width).cast_signed() * self.nest.step(k));
+        }
+        starts
     }
 
     pub(crate) fn step(&self, k: usize) -> isize {

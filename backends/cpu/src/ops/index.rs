@@ -64,7 +64,7 @@ pub(crate) fn gather(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Result<Cp
     );
     let n = shape[axis].cast_signed();
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
-        let [from, index, to] = std::array::from_fn(|k| lines.start(k, line));
+        let [from, index, to] = lines.starts(line);
         for i in 0..n {
             // SAFETY: the index has been checked, the other two are walked over the index's own shape, and lines of the
             // output do not overlap.
@@ -133,7 +133,7 @@ fn route<T: Copy>(
     );
     let n = shape[axis].cast_signed();
     out.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
-        let [to, index, from] = std::array::from_fn(|k| lines.start(k, line));
+        let [to, index, from] = lines.starts(line);
         for i in 0..n {
             // SAFETY: the index has been checked, the others are at least as large as its shape. Lines of the output do
             // not overlap, so that each is changed by one task, in order.

@@ -18,7 +18,7 @@ pub(crate) fn cumsum(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
     let n = shape[axis];
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5, |line| {
         let mut total = <T as Sum>::Total::default();
-        let (from, to) = (lines.start(0, line), lines.start(1, line).cast_mut());
+        let [from, to] = lines.starts(line).map(<*const u8>::cast_mut);
         for i in 0..n.cast_signed() {
             // SAFETY: `i` is inside the axis; input and output have the same shape and dtype, and lines do not overlap.
             unsafe {
@@ -121,13 +121,13 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
         dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 + 2.0, |line| {
             // SAFETY: the line has `n` elements of the dtype, and the output one for it.
             unsafe {
-                let from = lines.start(0, line);
+                let [from, to] = lines.starts(line);
                 let at = if largest {
                     extreme::<T>(from, lines.step(0), n, |x, best| x > best)
                 } else {
                     extreme::<T>(from, lines.step(0), n, |x, best| x < best)
                 };
-                lines.start(1, line).cast_mut().cast::<i64>().write(at as i64);
+                to.cast_mut().cast::<i64>().write(at as i64);
             }
         }));
     }

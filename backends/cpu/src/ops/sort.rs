@@ -27,7 +27,7 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
     );
     let ns = n as f32 * 4.0 * (n.max(2) as f32).log2();
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), ns, |line| {
-        let [from, to, to_index] = std::array::from_fn(|k| lines.start(k, line).cast_mut());
+        let [from, to, to_index] = lines.starts(line).map(<*const u8>::cast_mut);
         // SAFETY: all three have `n` elements along the axis, and lines do not overlap.
         let mut pairs: Vec<(T, i64)> = (0..n as i64)
             .map(|i| (unsafe { from.offset(i as isize * lines.step(0)).cast::<T>().read() }, i))

@@ -143,3 +143,41 @@ fn a_closed_pipe_does_not_stop_training() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(scene.path("run/model.safetensors").is_file());
 }
+
+/// Where cargo runs the command, that is the same one with a feature more; a program that stands alone says how to
+/// build it.
+#[cfg(all(unix, not(feature = "serve")))]
+#[test]
+fn a_command_of_another_build_is_built_where_cargo_runs_this_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    scene.fails(
+        "serve model.onnx --port 1",
+        &[
+            "`polygrad serve` is not in this build",
+            "--features serve -- serve model.onnx --port 1",
+        ],
+    );
+    let cargo = scene.path("cargo");
+    std::fs::write(&cargo, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = scene.command("serve model.onnx --port 1");
+    command
+        .env("CARGO", &cargo)
+        .env("CARGO_PKG_NAME", "polygrad-cli")
+        .env("CARGO_MANIFEST_PATH", "/x/Cargo.toml");
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(said.starts_with("<run><--manifest-path></x/Cargo.toml>"), "{said}");
+    assert!(said.ends_with("<--><serve><model.onnx><--port><1>"), "{said}");
+    let features = said.split("<--features><").nth(1).unwrap().split('>').next().unwrap();
+    for feature in ["cpu", "lab", "onnx", "serve"] {
+        assert!(features.split(',').any(|name| name == feature), "{feature}: {said}");
+    }
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("`polygrad serve` needs the feature `serve`"),
+        "{stderr}"
+    );
+}

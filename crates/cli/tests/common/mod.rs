@@ -68,6 +68,8 @@ impl Scene {
     /// The command with `line` as its arguments, in this folder; nothing of it is a terminal.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polygrad"));
+        // Else the command takes itself for one that cargo runs.
+        command.env_remove("CARGO");
         command
             .args(line.split_whitespace())
             .current_dir(self.folder.path())
