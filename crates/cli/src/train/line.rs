@@ -121,8 +121,15 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         ("chargpt", chargpt::TrainArgs::ABOUT),
         #[cfg(feature = "rl")]
         ("cartpole", rl::TrainArgs::ABOUT),
+        #[cfg(not(feature = "rl"))]
+        ("cartpole", "Learn to act in an environment; needs the feature `rl`"),
         #[cfg(feature = "text")]
         ("finetune MODEL_DIR", finetune::TrainArgs::ABOUT),
+        #[cfg(not(feature = "text"))]
+        (
+            "finetune MODEL_DIR",
+            "Go on training a language model of others; needs the feature `text`",
+        ),
     ]
     .iter()
     .map(|(name, about)| format!("  {name:<27}{about}\n"))
