@@ -5,7 +5,8 @@
 Writes crates/nn/tests/data/generation: cases.json, a list of models, each with its class, config, prompts (padded on the left with "pad" where
 they differ in length), how many tokens are added, the options of `generate`, and the sequences that come out, without the padding; and
 weights.safetensors, whose names begin with the number of the model. All is greedy and in f32. With a repetition penalty each prompt is run
-alone, since transformers also counts the padding as tokens that have been seen.
+alone, since transformers also counts the padding as tokens that have been seen. And sampling.json, rows of logits and the tokens before them,
+and for each set of options how likely transformers makes each token.
 
 Made with PyTorch 2.13.0, transformers 5.23.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
@@ -60,6 +61,48 @@ def varied(model):
     raise SystemExit("the model repeats itself with all seeds")
 
 
+OPTIONS = [
+    {"repetition_penalty": 1.3},
+    {"repetition_penalty": 0.8},
+    {"temperature": 0.7},
+    {"temperature": 2.5},
+    {"top_k": 5},
+    {"top_p": 0.3},
+    {"top_p": 0.9},
+    {"min_p": 0.05},
+    {"min_p": 0.4},
+    {"min_p": 1.0},
+    {"top_k": 8, "top_p": 0.85, "min_p": 0.1},
+    {"repetition_penalty": 1.7, "temperature": 0.6, "top_k": 12, "top_p": 0.95, "min_p": 0.02},
+    {"repetition_penalty": 1.2, "temperature": 1.9, "top_p": 0.7, "min_p": 0.3},
+]
+
+
+def chances(logits, seen, options):
+    """What the processors of `generate` leave, in its order."""
+    makers = {
+        "repetition_penalty": hf.RepetitionPenaltyLogitsProcessor,
+        "temperature": hf.TemperatureLogitsWarper,
+        "top_k": hf.TopKLogitsWarper,
+        "top_p": hf.TopPLogitsWarper,
+        "min_p": hf.MinPLogitsWarper,
+    }
+    row = torch.tensor([logits], dtype=torch.float64)
+    for name, make in makers.items():
+        if name in options:
+            row = make(options[name])(torch.tensor([seen]), row)
+    return row.softmax(-1)[0].tolist()
+
+
+def sampling():
+    generator = torch.Generator().manual_seed(5)
+    for scale in (0.5, 2.0, 6.0):
+        logits = (torch.randn(31, generator=generator) * scale).round(decimals=3).double().tolist()
+        seen = torch.randint(31, (9,), generator=generator).tolist()
+        runs = [{"options": options, "chances": chances(logits, seen, options)} for options in OPTIONS]
+        yield {"logits": logits, "seen": seen, "runs": runs}
+
+
 def main():
     torch.set_num_threads(1)
     cases, weights = [], {}
@@ -82,6 +125,7 @@ def main():
             print(name, run["options"], run["rows"][0])
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "cases.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n")
+    (OUT / "sampling.json").write_text(json.dumps(list(sampling()), separators=(",", ":")) + "\n")
     save_file(weights, OUT / "weights.safetensors")
     (OUT / "weights.safetensors").chmod(0o644)
 

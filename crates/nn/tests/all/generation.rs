@@ -87,6 +87,54 @@ fn text_is_that_of_transformers<B: Backend>(device: &Device<B>) {
     }
 }
 
+/// How likely a set of options makes each token.
+#[test]
+fn chances_are_those_of_transformers() {
+    let cases = json(&data("generation").join("sampling.json"));
+    let numbers = |value: &Value| -> Vec<f64> {
+        let all = value.as_array().unwrap().iter();
+        all.map(|number| number.as_f64().unwrap()).collect()
+    };
+    let mut runs = 0;
+    for case in cases.as_array().unwrap() {
+        let (logits, seen) = (numbers(&case["logits"]), ids(&case["seen"]));
+        for run in case["runs"].as_array().unwrap() {
+            let mut config = GenerateConfig::sample();
+            for (name, value) in run["options"].as_object().unwrap() {
+                let value = value.as_f64().unwrap();
+                config = match name.as_str() {
+                    "repetition_penalty" => config.repetition_penalty(value),
+                    "temperature" => config.temperature(value),
+                    "top_k" => config.top_k(value as usize),
+                    "top_p" => config.top_p(value),
+                    "min_p" => config.min_p(value),
+                    other => panic!("{other}"),
+                };
+            }
+            let found = config.probabilities(&logits, &seen).unwrap();
+            for (token, (a, b)) in found.iter().zip(numbers(&run["chances"])).enumerate() {
+                assert!((a - b).abs() < 1e-12, "{}, token {token}: {a} {b}", run["options"]);
+            }
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 39);
+    let greedy = GenerateConfig::greedy();
+    assert_eq!(greedy.probabilities(&[1.0, 3.0, 3.0], &[]).unwrap(), [0.0, 1.0, 0.0]);
+    let infinite = GenerateConfig::sample().min_p(0.5);
+    assert_eq!(infinite.probabilities(&[0.0, f64::INFINITY], &[]).unwrap().len(), 2);
+    assert!(greedy.probabilities(&[], &[]).is_err() && greedy.probabilities(&[f64::NAN], &[]).is_err());
+    for bad in [-0.1, 1.1, f64::NAN] {
+        let error = greedy
+            .clone()
+            .min_p(bad)
+            .probabilities(&[1.0], &[])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("min_p"), "{error}");
+    }
+}
+
 fn each_prompt_of_a_batch_is_continued_as_if_it_were_alone<B: Backend>(device: &Device<B>) {
     let model = gpt(device);
     let prompts = vec![vec![3, 1, 4, 1, 5, 9], vec![2], vec![6, 5, 3]];

@@ -23,6 +23,11 @@ options! {
         /// Source: Holtzman et al., "The curious case of neural text degeneration" (2019).
         ///
         top_p: f64 = 1.0;
+        /// Only of the tokens that are at least `min_p` times as likely as the likeliest one, in `[0, 1]`.
+        ///
+        /// Source: Nguyen et al., "Turning up the heat: min-p sampling for creative and coherent LLM outputs" (2024).
+        ///
+        min_p: f64 = 0.0;
         /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied
         /// by where they are negative: above 1 they become rarer.
         ///
@@ -68,6 +73,9 @@ impl GenerateConfig {
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return fail(format!("top_p = {:?} is outside (0, 1]", self.top_p));
         }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return fail(format!("min_p = {:?} is outside [0, 1]", self.min_p));
+        }
         if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
             return fail(format!(
                 "repetition_penalty = {:?} is not above 0",
@@ -103,29 +111,49 @@ impl GenerateConfig {
         last.is_some() && last == self.eos_token_id || self.stop_sequences.iter().any(|stop| new.ends_with(stop))
     }
 
+    /// How likely each token is to be the next one, where `logits` are the model's and `seen` the sequence so far. The
+    /// options are applied in the order of transformers: the repetition penalty, the temperature, `top_k`, `top_p`,
+    /// `min_p`.
+    ///
+    /// # Errors
+    /// When an option is out of range, a logit is NaN or there is none.
+    pub fn probabilities(&self, logits: &[f64], seen: &[i64]) -> Result<Vec<f64>> {
+        self.check()?;
+        let (mut logits, mut chances) = (logits.to_vec(), vec![0.0; logits.len()]);
+        let (tokens, weights) = self.candidates(&mut logits, seen)?;
+        let total: f64 = weights.iter().sum();
+        for (token, weight) in tokens.into_iter().zip(weights) {
+            chances[token] = weight / total;
+        }
+        Ok(chances)
+    }
+
     /// A token for a row of logits after these tokens; `draw` is uniform on `[0, 1)`.
     pub(super) fn choose(&self, logits: &mut [f64], seen: &[i64], draw: f64) -> Result<usize> {
+        let (tokens, weights) = self.candidates(logits, seen)?;
+        let mut left = draw * weights.iter().sum::<f64>();
+        for (&token, weight) in tokens.iter().zip(&weights) {
+            left -= weight;
+            if left < 0.0 {
+                return Ok(token);
+            }
+        }
+        // Rounding may leave a rest beyond the last one.
+        Ok(tokens[tokens.len() - 1])
+    }
+
+    /// The tokens that may come, at least one, the likeliest first, and their chances in relation to its own.
+    fn candidates(&self, logits: &mut [f64], seen: &[i64]) -> Result<(Vec<usize>, Vec<f64>)> {
         if let Some(place) = logits.iter().position(|x| x.is_nan()) {
             return Err(Error::invalid(format!("the logit of token {place} is NaN")).with_op("generate"));
         }
-        if self.repetition_penalty != 1.0 {
-            let seen: BTreeSet<usize> = seen.iter().filter_map(|&token| usize::try_from(token).ok()).collect();
-            for token in seen {
-                if let Some(logit) = logits.get_mut(token) {
-                    if *logit < 0.0 {
-                        *logit *= self.repetition_penalty;
-                    } else {
-                        *logit /= self.repetition_penalty;
-                    }
-                }
-            }
-        }
+        self.penalize(logits, seen);
         let likelier = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
         let best = (0..logits.len())
             .min_by(likelier)
             .ok_or_else(|| Error::shape("there are no tokens").with_op("generate"))?;
         if !self.is_random() {
-            return Ok(best);
+            return Ok((vec![best], vec![1.0]));
         }
         let mut order: Vec<usize> = (0..logits.len()).collect();
         if let Some(k) = self.top_k.filter(|&k| k < order.len()) {
@@ -133,27 +161,39 @@ impl GenerateConfig {
             order.truncate(k);
         }
         order.sort_unstable_by(likelier);
-        let weights: Vec<f64> = order
+        let mut weights: Vec<f64> = order
             .iter()
             .map(|&i| ((logits[i] - logits[best]) / self.temperature).exp())
             .collect();
-        let total: f64 = weights.iter().sum();
-        let mut kept = 0.0;
-        let mut last = 0;
-        for (i, weight) in weights.iter().enumerate() {
-            (kept, last) = (kept + weight, i);
-            if kept >= self.top_p * total {
-                break;
+        let most = self.top_p * weights.iter().sum::<f64>();
+        let mut sum = 0.0;
+        let reaches = |weight: &f64| {
+            sum += weight;
+            sum >= most
+        };
+        let likely = weights.iter().position(reaches).map_or(weights.len(), |last| last + 1);
+        let kept = weights
+            .partition_point(|&weight| weight >= self.min_p)
+            .min(likely)
+            .max(1);
+        order.truncate(kept);
+        weights.truncate(kept);
+        Ok((order, weights))
+    }
+
+    fn penalize(&self, logits: &mut [f64], seen: &[i64]) {
+        if self.repetition_penalty == 1.0 {
+            return;
+        }
+        let seen: BTreeSet<usize> = seen.iter().filter_map(|&token| usize::try_from(token).ok()).collect();
+        for token in seen {
+            if let Some(logit) = logits.get_mut(token) {
+                if *logit < 0.0 {
+                    *logit *= self.repetition_penalty;
+                } else {
+                    *logit /= self.repetition_penalty;
+                }
             }
         }
-        let mut left = draw * kept;
-        for (&token, weight) in order.iter().zip(&weights).take(last + 1) {
-            left -= weight;
-            if left < 0.0 {
-                return Ok(token);
-            }
-        }
-        // Rounding may leave a rest beyond the last one.
-        Ok(order[last])
     }
 }

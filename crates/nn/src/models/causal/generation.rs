@@ -98,6 +98,11 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
         self.rows.iter().map(|row| row.tokens.as_slice())
     }
 
+    /// Whether each sequence has ended, rather than got all tokens that were asked for.
+    pub fn ended(&self) -> impl ExactSizeIterator<Item = bool> {
+        self.rows.iter().map(|row| row.ended)
+    }
+
     /// [`Generation::rows`], taken out.
     pub fn into_rows(self) -> Vec<Vec<i64>> {
         self.rows.into_iter().map(|row| row.tokens).collect()
