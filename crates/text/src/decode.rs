@@ -4,6 +4,9 @@ use polygrad_tensor::Result;
 
 use crate::Tokenizer;
 
+/// What a token looks like depends on so many before it at most.
+const SEEN: usize = 8;
+
 /// Gives the text of tokens as they come, in whole characters: a character may be spread over several tokens.
 ///
 /// ```
@@ -31,6 +34,17 @@ impl Tokenizer {
             tokenizer: self,
             ids: Vec::new(),
             given: 0,
+        }
+    }
+
+    /// [`Tokenizer::decode_stream`] of what follows these tokens, whose own text is not given: some tokenizers drop
+    /// the space before the first of the tokens that they see.
+    pub fn decode_stream_after(&self, ids: &[i64]) -> DecodeStream<'_> {
+        let ids = ids[ids.len().saturating_sub(SEEN)..].to_vec();
+        DecodeStream {
+            tokenizer: self,
+            given: ids.len(),
+            ids,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tokenizers, and text that language models write.
+//! Tokenizers, the templates of chats, and text that language models write.
 //!
 //! ```
 //! use polygrad_nn::Module;
@@ -28,13 +28,17 @@
 
 mod batch;
 mod batch_config;
+mod chat;
 mod decode;
+mod format;
 mod gguf;
 mod tokenizer;
 mod writer;
 
 pub use batch::{Batch, TextInput};
 pub use batch_config::{BatchConfig, Padding, Side, Truncation};
+pub use chat::ChatTemplate;
 pub use decode::DecodeStream;
+pub use format::TextFormat;
 pub use tokenizer::Tokenizer;
-pub use writer::Writer;
+pub use writer::{End, Writer, Written};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -228,6 +229,31 @@ impl Tokenizer {
         let ids = self.encode(text, false)?;
         let token = |id: i64| Token::new(id as u32, String::new(), (0, 0));
         Ok(Encoding::from_tokens(ids.into_iter().map(token).collect(), 0))
+    }
+
+    /// The ids of a text without special tokens of its own, and of each whether it stands for some of the text in
+    /// `spans`, which are ranges of bytes.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_spans(&self, text: &str, spans: &[Range<usize>]) -> Result<(Vec<i64>, Vec<bool>)> {
+        let (ids, places): (Vec<i64>, Vec<(usize, usize)>) = match &self.kind {
+            Kind::HuggingFace(parts) => {
+                let encoding = parts.inner.encode(text, false).map_err(|e| failed("encode", e))?;
+                let ids = encoding.get_ids().iter().map(|&id| id.into()).collect();
+                (ids, encoding.get_offsets().to_vec())
+            }
+            Kind::Bytes => (
+                self.encode(text, false)?,
+                (0..text.len()).map(|at| (at, at + 1)).collect(),
+            ),
+            Kind::Characters(_) => {
+                let places = text.char_indices().map(|(at, c)| (at, at + c.len_utf8()));
+                (self.encode(text, false)?, places.collect())
+            }
+        };
+        let is_inside = |&(start, end): &(usize, usize)| spans.iter().any(|span| start < span.end && span.start < end);
+        Ok((ids, places.iter().map(is_inside).collect()))
     }
 
     /// The ids of the beginning of a text, for who can take `most` tokens: those of the whole text, and true; or, of

@@ -61,40 +61,82 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         config: &GenerateConfig,
         mut piece: impl FnMut(usize, &str) -> Result<()>,
     ) -> Result<()> {
-        if self.stops.iter().any(String::is_empty) {
-            return Err(Error::invalid("a stop string without characters").with_op("write"));
-        }
         let most = self.model.num_positions();
         let prompts = prompts
             .iter()
             .map(|prompt| self.tokenizer.encode_within(prompt, true, most));
         let prompts = prompts.collect::<Result<Vec<_>>>()?;
-        let mut texts: Vec<Text<'_>> = prompts.iter().map(|_| Text::new(self.tokenizer)).collect();
-        let mut generation = self.model.stream(&prompts, count, config)?;
+        let filled = |text: usize, part: &str| if part.is_empty() { Ok(()) } else { piece(text, part) };
+        self.stream_tokens(&prompts, count, config, filled).map(drop)
+    }
+
+    /// [`Writer::stream`] of prompts that are tokens already; says of each text how long it became and what ended it.
+    /// Each token has a piece, which is empty where no text is ready.
+    ///
+    /// # Errors
+    /// As [`Writer::stream`].
+    pub fn stream_tokens(
+        &self,
+        prompts: &[Vec<i64>],
+        count: usize,
+        config: &GenerateConfig,
+        mut piece: impl FnMut(usize, &str) -> Result<()>,
+    ) -> Result<Vec<Written>> {
+        if self.stops.iter().any(String::is_empty) {
+            return Err(Error::invalid("a stop string without characters").with_op("write"));
+        }
+        let mut texts: Vec<Text<'_>> = prompts.iter().map(|prompt| Text::new(self.tokenizer, prompt)).collect();
+        let mut generation = self.model.stream(prompts, count, config)?;
         while let Some(step) = generation.next() {
             for (number, (token, text)) in step?.into_iter().zip(&mut texts).enumerate() {
                 let Some(token) = token else { continue };
                 let Some(stream) = &mut text.stream else { continue };
+                text.tokens += 1;
                 text.held.push_str(&stream.push(token)?);
                 if text.cut(&self.stops) {
                     generation.end(number)?;
                 }
-                let ready = text.ready(&self.stops);
-                if !ready.is_empty() {
-                    piece(number, &ready)?;
-                }
+                piece(number, &text.ready(&self.stops))?;
             }
         }
-        for (number, mut text) in texts.into_iter().enumerate() {
+        let mut written = Vec::with_capacity(texts.len());
+        for ((number, mut text), has_ended) in texts.into_iter().enumerate().zip(generation.ended()) {
+            let end = match (&text.stream, has_ended) {
+                (None, _) => End::Stop,
+                (_, true) => End::Token,
+                (_, false) => End::Length,
+            };
             if let Some(stream) = text.stream.take() {
                 text.held.push_str(&stream.finish()?);
             }
             if !text.held.is_empty() {
                 piece(number, &text.held)?;
             }
+            let tokens = text.tokens;
+            written.push(Written { tokens, end });
         }
-        Ok(())
+        Ok(written)
     }
+}
+
+/// How a text came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// How many tokens the model added, with those of a stop string and the one that ended it.
+    pub tokens: usize,
+    /// What ended it.
+    pub end: End,
+}
+
+/// What ends a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has as many tokens as were asked for.
+    Length,
+    /// A token or a sequence of them, by the options.
+    Token,
+    /// A stop string.
+    Stop,
 }
 
 /// A text in the making.
@@ -102,13 +144,15 @@ struct Text<'a> {
     /// `None` once a stop string has come.
     stream: Option<DecodeStream<'a>>,
     held: String,
+    tokens: usize,
 }
 
 impl<'a> Text<'a> {
-    fn new(tokenizer: &'a Tokenizer) -> Self {
+    fn new(tokenizer: &'a Tokenizer, prompt: &[i64]) -> Self {
         Self {
-            stream: Some(tokenizer.decode_stream()),
+            stream: Some(tokenizer.decode_stream_after(prompt)),
             held: String::new(),
+            tokens: 0,
         }
     }
 
