@@ -5,8 +5,8 @@
 
 In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
 'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by schemathesis, which sends
-what its OpenAPI file allows and what it does not, and looks for answers of 500, and by promtool, which reads its metrics. Fails if one of
-them finds something.
+what its OpenAPI file allows and what it does not, and looks for answers of 500, by promtool, which reads its metrics, and, with a model that
+writes, by OpenAI's client (openai_client.py). Fails if one of them finds something.
 """
 
 import os
@@ -17,6 +17,7 @@ import tempfile
 import urllib.request
 
 import models
+import openai_client
 import servers
 
 HERE = pathlib.Path(__file__).parent
@@ -34,6 +35,12 @@ def schemathesis(server):
     line += ["--checks", "not_a_server_error", "--max-examples", str(EXAMPLES), "--seed", "1", "--suppress-health-check", "all"]
     # It leaves a folder where it runs.
     return subprocess.run(line, cwd=tempfile.gettempdir()).returncode == 0
+
+
+def openai(which, folder):
+    openai_client.write(folder / "onnx")
+    with servers.ours(which, folder) as server:
+        return subprocess.run([sys.executable, "-s", HERE / "openai_client.py", server.url]).returncode == 0
 
 
 def promtool(url):
@@ -56,6 +63,7 @@ def main():
         else:
             with servers.ours(which, folder) as server:
                 fine = [calls(server, "", server.url), schemathesis(server), promtool(server.url)]
+            fine.append(openai(which, folder / "writing"))
     sys.exit(not all(fine))
 
 

@@ -1,4 +1,4 @@
-//! Who judges an inference server: clients of its protocol that others wrote, other servers, a load program, and
+//! Who judges an inference server: clients of its protocols that others wrote, other servers, a load program, and
 //! a reader of metrics.
 
 use std::fs;
@@ -9,7 +9,7 @@ use crate::torch::quoted;
 use crate::{bench, cache, debian};
 
 /// Change with what is in the folders.
-const JUDGES: &str = "serve-judges-1";
+const JUDGES: &str = "serve-judges-2";
 const PEERS: &str = "serve-peers-1";
 const MODELS: &str = "serve-models-1";
 

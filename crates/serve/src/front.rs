@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -24,7 +24,7 @@ use tracing::{Instrument, Level};
 
 use crate::connection::Activity;
 use crate::grpc;
-use crate::http::Address;
+use crate::http::{Address, Refused};
 use crate::origin;
 use crate::server::Shared;
 use crate::{Failure, Reason, Tokens};
@@ -85,7 +85,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
             true => Entry::begin(request, &id),
             false => (request, None),
         };
-        let is_grpc = grpc::is_grpc(request.headers());
+        let form = Form::of(&request);
         let is_health = is_health(request.uri().path());
         let answer = match self.admit(is_health, &request) {
             Ok(()) => {
@@ -95,7 +95,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
                 }
             }
             Err(failure) => Answer::Refused {
-                answer: Some(refuse(failure, is_grpc)),
+                answer: Some(form.refuse(failure)),
             },
         };
         Fronted {
@@ -104,7 +104,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible>> Service
             entry,
             // Health checks are always answered.
             connection: self.connection.clone().filter(|_| !is_health),
-            is_grpc,
+            form,
         }
     }
 }
@@ -148,7 +148,7 @@ pin_project! {
         id: Option<HeaderValue>,
         entry: Option<Box<Entry>>,
         connection: Option<Arc<Activity>>,
-        is_grpc: bool,
+        form: Form,
     }
 }
 
@@ -174,7 +174,7 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Fronted<F> {
             .take()
             .map(|connection| connection.may_wait(weight(&response)));
         if let Some(Err(failure)) = room {
-            response = refuse(failure, *this.is_grpc);
+            response = this.form.refuse(failure);
         }
         if let Some(id) = this.id.take() {
             response.headers_mut().insert(REQUEST_ID, id);
@@ -188,18 +188,22 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Fronted<F> {
 
 /// The sender's id for its request, or a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
-    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().build_hasher().finish()));
     let is_fit = |id: &&HeaderValue| {
         let id = id.as_bytes();
         !id.is_empty() && id.len() <= LONGEST_ID && id.iter().all(u8::is_ascii_graphic)
     };
     let given = headers.get(REQUEST_ID).filter(is_fit);
-    given.cloned().unwrap_or_else(|| {
-        // Multiplying by an odd number maps different counters to different ids.
-        let id = NEXT.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let digits = std::array::from_fn::<u8, 16, _>(|i| b"0123456789abcdef"[(id >> (60 - 4 * i)) as usize & 15]);
-        HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("0"))
-    })
+    given
+        .cloned()
+        .unwrap_or_else(|| HeaderValue::from_bytes(&new_id()).unwrap_or(HeaderValue::from_static("0")))
+}
+
+/// Sixteen hexadecimal digits that this process has not given before.
+pub(crate) fn new_id() -> [u8; 16] {
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().build_hasher().finish()));
+    // Multiplying by an odd number maps different counters to different ids.
+    let id = NEXT.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    std::array::from_fn(|i| b"0123456789abcdef"[(id >> (60 - 4 * i)) as usize & 15])
 }
 
 /// Fails unless the request has a token.
@@ -214,17 +218,36 @@ fn owns(tokens: &Tokens, headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-fn refuse(failure: Failure, is_grpc: bool) -> Response {
-    if is_grpc {
-        return tonic::Status::from(failure).into_http();
+/// How a refusal is written: as the protocol has it that a request is in.
+#[derive(Clone, Copy)]
+enum Form {
+    Grpc,
+    OpenAi,
+    Inference,
+}
+
+impl Form {
+    fn of(request: &Request<Body>) -> Self {
+        match grpc::is_grpc(request.headers()) {
+            true => Self::Grpc,
+            false if request.uri().path().starts_with("/v1/") => Self::OpenAi,
+            false => Self::Inference,
+        }
     }
-    let asks_for_token = failure.reason == Reason::Unauthenticated;
-    let mut response = axum::response::IntoResponse::into_response(failure);
-    if asks_for_token {
-        let scheme = HeaderValue::from_static("Bearer");
-        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+
+    fn refuse(self, failure: Failure) -> Response {
+        let asks_for_token = failure.reason == Reason::Unauthenticated;
+        let mut response = match self {
+            Self::Grpc => return tonic::Status::from(failure).into_http(),
+            Self::OpenAi => Refused::from(failure).into_response(),
+            Self::Inference => failure.into_response(),
+        };
+        if asks_for_token {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        response
     }
-    response
 }
 
 /// The size in bytes of an answer whose body does not know its length before it is read.

@@ -2,7 +2,8 @@
 //!
 //! A [`Model`] is whatever takes and gives named arrays: [`OnnxService`] is one from a graph, for any backend and
 //! engine. A [`Repository`] holds models by name and version; they are loaded, replaced and unloaded while requests are
-//! answered. Requests that wait for the same model are joined to batches, and each gets its own rows back.
+//! answered. Requests that wait for the same model are joined to batches, and each gets its own rows back. A model that
+//! is a [`Language`] also writes texts for clients of OpenAI's API, piece by piece.
 
 mod connection;
 mod direct;
@@ -13,6 +14,7 @@ mod grpc;
 mod http;
 #[cfg(feature = "hub")]
 pub mod hub;
+mod language;
 mod listen;
 mod metrics;
 mod model;
@@ -37,6 +39,7 @@ mod watched;
 
 pub use failure::{Failure, Reason};
 pub use files::Files;
+pub use language::{Finish, Language, Prompt, Style};
 pub use listen::Limits;
 pub use model::{InputDefault, Model, Signature, State, TensorSpec};
 pub use onnx::OnnxService;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use polygrad_core::{Error, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType};
 
-use crate::Value;
 use crate::value::shown;
+use crate::{Language, Value};
 
 /// Anything with named arrays as inputs and outputs. All threads share one.
 pub trait Model: Send + Sync + 'static {
@@ -32,6 +32,11 @@ pub trait Model: Send + Sync + 'static {
     /// What runs it, for the protocol's metadata.
     fn platform(&self) -> &str {
         "polygrad"
+    }
+
+    /// The model as one that writes texts, if it is one.
+    fn language(&self) -> Option<&dyn Language> {
+        None
     }
 
     /// Further facts by name, which requests for the model's configuration get: for a training run the `mean` and `std`

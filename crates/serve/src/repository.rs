@@ -131,6 +131,11 @@ impl ModelInfo {
         self.service.admit()
     }
 
+    /// The model's service, for what is no inference.
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
     /// Answers a request.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ mod body;
 mod data;
 mod infer;
 mod info;
+mod openai;
 mod page;
 mod request;
 
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 pub(crate) use answer::classes;
 pub(crate) use infer::infer;
+pub(crate) use openai::Refused;
 
 use crate::server::Shared;
 use crate::{Failure, Reason, protocol};
@@ -35,13 +37,14 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         }
     }
     router
+        .route("/v1/{*page}", any(openai::not_found))
         .route("/v2/{*page}", any(not_found))
         .method_not_allowed_fallback(not_allowed)
         .with_state(Arc::clone(shared))
 }
 
 /// Every address, as `openapi.json` describes them.
-fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
+fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 23] {
     // Without axum's extractors, which would take each request apart and put it together again.
     let inference = || {
         let shared = Arc::clone(shared);
@@ -53,6 +56,10 @@ fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 19
             "/openapi.json",
             get(async || text_of_json(include_str!("openapi.json"))),
         ),
+        ("/v1/models", get(openai::models)),
+        ("/v1/models/{model}", get(openai::model)),
+        ("/v1/completions", post(openai::completions)),
+        ("/v1/chat/completions", post(openai::chat)),
         ("/v2", get(info::server)),
         ("/v2/health/live", get(info::live)),
         ("/v2/health/ready", get(info::ready)),
@@ -154,10 +161,10 @@ fn refusal(status: StatusCode, message: &str) -> Response {
     response
 }
 
-impl IntoResponse for Failure {
-    /// The status of its reason, and the message as `{"error": …}`.
-    fn into_response(self) -> Response {
-        let status = match self.reason {
+impl Failure {
+    /// The status of its reason, and when to come again.
+    fn respond(&self, mut response: Response) -> Response {
+        *response.status_mut() = match self.reason {
             Reason::Invalid => StatusCode::BAD_REQUEST,
             Reason::NotFound => StatusCode::NOT_FOUND,
             Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -168,13 +175,19 @@ impl IntoResponse for Failure {
             Reason::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let mut response = refusal(status, &self.message);
         if let Reason::Busy(wait) = self.reason {
             let seconds = wait.as_millis().div_ceil(1000);
             let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         response
+    }
+}
+
+impl IntoResponse for Failure {
+    /// The status of its reason, and the message as `{"error": …}`.
+    fn into_response(self) -> Response {
+        self.respond(json(&Refusal { error: &self.message }))
     }
 }
 

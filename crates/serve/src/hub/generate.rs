@@ -12,19 +12,18 @@ use polygrad_nn::models::{CausalLm, GenerateConfig};
 use polygrad_onnx::graph::{Dim, ElementType};
 use polygrad_onnx::{Engine, Options};
 use polygrad_tensor::{Device, Tensor, manual_seed, no_grad};
-use polygrad_text::Tokenizer;
-use serde_json::Value as Json;
+use polygrad_text::{End, TextFormat, Tokenizer, Writer};
 
-use super::record::{Folder, read_json};
+use super::record::Folder;
 use super::text::utf8;
 use crate::value::Strings;
-use crate::{Model, Signature, TensorSpec, Value};
+use crate::{Finish, Language, Model, Prompt, Signature, Style, TensorSpec, Value};
 
 /// The model of a folder whose `model_type` can write.
 pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Option<Arc<dyn Model>>> {
     let folder = Folder::open(path, device)?;
     let kind = folder.kind();
-    if !matches!(kind, "gpt2" | "llama") {
+    if !matches!(kind, "gpt2" | "llama" | "mistral" | "qwen2") {
         return Ok(None);
     }
     if options.engine != Engine::Native {
@@ -33,74 +32,46 @@ pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Opt
                 .with_hint("take the engine native, or --ids, which serves the logits"),
         );
     }
-    let tokens = Tokens::of(&folder)?;
+    let format = TextFormat::from_folder(path)?;
+    if format.first.is_none() {
+        return Err(Error::invalid(
+            "neither generation_config.json nor config.json says what token begins or ends a text",
+        )
+        .with_hint("write its eos_token_id there, or take --ids, which serves the logits"));
+    }
     Ok(Some(match kind {
-        "gpt2" => Arc::new(WritingService::new(
-            folder.gpt2_model()?,
-            tokens,
-            options.max_run_bytes,
-        )?),
-        _ => Arc::new(WritingService::new(
-            folder.llama_model()?,
-            tokens,
-            options.max_run_bytes,
-        )?),
+        "gpt2" => writing(folder.gpt2_model()?, format, options.max_run_bytes)?,
+        _ => writing(folder.llama_model()?, format, options.max_run_bytes)?,
     }))
 }
 
-/// Between texts and tokens.
-struct Tokens {
-    tokenizer: Tokenizer,
-    /// What an empty text begins with.
-    first: i64,
-    /// What ends a text.
-    last: Vec<i64>,
+/// A language model of one's own as [`load`](super::load) serves those of folders; texts that are written together take
+/// at most `max_run_bytes` for their keys and values.
+///
+/// # Errors
+/// A model without parameters; those of the device.
+pub fn writing<M: CausalLm<AnyBackend> + Send + Sync + 'static>(
+    model: M,
+    format: TextFormat,
+    max_run_bytes: usize,
+) -> Result<Arc<dyn Model>> {
+    Ok(Arc::new(WritingService::new(model, format, max_run_bytes)?))
 }
 
-impl Tokens {
-    fn of(folder: &Folder<'_>) -> Result<Self> {
-        let path = folder.path.join("generation_config.json");
-        let own = path.is_file().then(|| read_json(&path)).transpose()?;
-        let found = |name: &str| -> Vec<i64> {
-            let in_own = own.as_ref().and_then(|config| config.get(name));
-            match in_own.or_else(|| folder.config.get(name)) {
-                Some(Json::Array(ids)) => ids.iter().filter_map(Json::as_i64).collect(),
-                Some(id) => id.as_i64().into_iter().collect(),
-                None => Vec::new(),
-            }
-        };
-        let last = found("eos_token_id");
-        let first = found("bos_token_id").first().or(last.first()).copied();
-        Ok(Self {
-            tokenizer: Tokenizer::from_file(folder.path.join("tokenizer.json"))?,
-            first: first.ok_or_else(|| {
-                Error::invalid("neither generation_config.json nor config.json says what token begins or ends a text")
-                    .with_hint("write its eos_token_id there, or take --ids, which serves the logits")
-            })?,
-            last,
-        })
-    }
-
-    fn prompt(&self, text: &[u8], most: usize) -> Result<Vec<i64>> {
-        let ids = self.tokenizer.encode_within(utf8(text)?, true, most)?;
-        Ok(if ids.is_empty() { vec![self.first] } else { ids })
-    }
-
-    /// What `tokens` say after those of the prompt.
-    fn continuation(&self, prompt: &[i64], tokens: &[i64]) -> Result<String> {
-        let whole = self.tokenizer.decode(tokens, true)?;
-        // Some tokenizers drop the space before the first of the tokens that they are given.
-        match whole.strip_prefix(&self.tokenizer.decode(prompt, true)?) {
-            Some(rest) => Ok(rest.to_owned()),
-            None => self.tokenizer.decode(&tokens[prompt.len()..], true),
-        }
+/// What `tokens` say after those of the prompt.
+fn continuation(tokenizer: &Tokenizer, prompt: &[i64], tokens: &[i64]) -> Result<String> {
+    let whole = tokenizer.decode(tokens, true)?;
+    // Some tokenizers drop the space before the first of the tokens that they are given.
+    match whole.strip_prefix(&tokenizer.decode(prompt, true)?) {
+        Some(rest) => Ok(rest.to_owned()),
+        None => tokenizer.decode(&tokens[prompt.len()..], true),
     }
 }
 
 /// A language model that writes.
 struct WritingService<M> {
     model: M,
-    tokens: Tokens,
+    format: TextFormat,
     signature: Signature,
     /// The seed of the next draw: every thread has its own generator, and all of them start with the same seed.
     seed: AtomicU64,
@@ -116,13 +87,13 @@ struct Memory {
 }
 
 impl Memory {
-    fn new<M: CausalLm<AnyBackend>>(model: &M, token: i64, most: usize) -> Result<Self> {
+    fn new<M: CausalLm<AnyBackend>>(model: &M, most: usize) -> Result<Self> {
         let mut cache = model.new_cache();
         let logits = no_grad(|| {
             let parameters = model.parameters();
             let device = parameters.first().map(|param| param.device());
             let device = device.ok_or_else(|| Error::invalid("a model without parameters"))?;
-            model.next_logits(&Tensor::from_vec(vec![token], [1, 1], &device)?, &mut cache)
+            model.next_logits(&Tensor::from_vec(vec![0i64], [1, 1], &device)?, &mut cache)
         })?;
         Ok(Self {
             of_token: cache.num_bytes(),
@@ -151,7 +122,7 @@ impl Memory {
 }
 
 impl<M: CausalLm<AnyBackend>> WritingService<M> {
-    fn new(model: M, tokens: Tokens, max_bytes: usize) -> Result<Self> {
+    fn new(model: M, format: TextFormat, max_bytes: usize) -> Result<Self> {
         let spec = |name: &str, element: ElementType| TensorSpec::new(name, element, [Dim::Named("batch".to_owned())]);
         let mut signature = Signature {
             inputs: vec![
@@ -164,20 +135,23 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         };
         signature.batch_by_name();
         Ok(Self {
-            memory: Memory::new(&model, tokens.first, max_bytes)?,
+            memory: Memory::new(&model, max_bytes)?,
             model,
-            tokens,
+            format,
             signature,
             seed: AtomicU64::new(RandomState::new().hash_one(0)),
         })
     }
 
+    /// The options with the tokens that end a text.
+    fn ending(&self, config: GenerateConfig) -> GenerateConfig {
+        let ends = self.format.ends.iter();
+        ends.fold(config, |config, &id| config.stop_sequence([id]))
+    }
+
     /// Continues texts whose requests have the same options, as many at a time as there is memory for.
     fn write(&self, prompts: &[Vec<i64>], count: usize, temperature: f64) -> Result<Vec<String>> {
-        let ends = self.tokens.last.iter();
-        let config = ends.fold(GenerateConfig::greedy().temperature(temperature), |config, &id| {
-            config.stop_sequence([id])
-        });
+        let config = self.ending(GenerateConfig::greedy().temperature(temperature));
         manual_seed(self.seed.fetch_add(1, Ordering::Relaxed));
         // What the model has no positions for is refused by it, in its own words.
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(count);
@@ -186,7 +160,7 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         for prompts in prompts.chunks(together) {
             let rows = self.model.generate_batch(prompts, count, &config)?;
             for (prompt, tokens) in prompts.iter().zip(&rows) {
-                texts.push(self.tokens.continuation(prompt, tokens)?);
+                texts.push(continuation(&self.format.tokenizer, prompt, tokens)?);
             }
         }
         Ok(texts)
@@ -196,6 +170,10 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
 impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M> {
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn language(&self) -> Option<&dyn Language> {
+        Some(self)
     }
 
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
@@ -213,9 +191,10 @@ impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M
         for ((count, temperature), rows) in alike {
             let count = usize::try_from(count)
                 .map_err(|_| Error::invalid(format!("max_tokens is {count}, and no number from 0 on")))?;
-            let prompts = rows
-                .iter()
-                .map(|&row| self.tokens.prompt(&texts.strings()[row], self.model.num_positions()));
+            let prompts = rows.iter().map(|&row| {
+                self.format
+                    .prompt(utf8(&texts.strings()[row])?, self.model.num_positions())
+            });
             let prompts = prompts.collect::<Result<Vec<_>>>()?;
             let texts = self.write(&prompts, count, f32::from_bits(temperature).into())?;
             for (row, text) in rows.into_iter().zip(texts) {
@@ -224,5 +203,55 @@ impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M
         }
         let shape = Shape::new(&[written.len()])?;
         Ok(vec![Value::Strings(Strings::new(shape, written)?)])
+    }
+}
+
+impl<M: CausalLm<AnyBackend> + Send + Sync> Language for WritingService<M> {
+    fn positions(&self) -> usize {
+        // As many as there is memory for.
+        let row = self.memory.most.saturating_sub(self.memory.of_logits);
+        self.model.num_positions().min(row / self.memory.of_token.max(1))
+    }
+
+    fn tokens(&self, prompt: &Prompt) -> Result<Vec<i64>> {
+        let most = self.positions();
+        match prompt {
+            Prompt::Text(text) => self.format.prompt(text, most),
+            Prompt::Tokens(ids) if ids.is_empty() => self.format.prompt("", most),
+            Prompt::Tokens(ids) => Ok(ids.clone()),
+            Prompt::Chat(messages) => self.format.chat(messages, most),
+        }
+    }
+
+    fn write(
+        &self,
+        prompt: &[i64],
+        count: usize,
+        style: &Style,
+        piece: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Finish> {
+        let config = GenerateConfig::greedy()
+            .temperature(style.temperature)
+            .top_p(style.top_p)
+            .min_p(style.min_p)
+            .repetition_penalty(style.repetition_penalty);
+        let config = style.top_k.into_iter().fold(config, GenerateConfig::top_k);
+        manual_seed(style.seed.unwrap_or_else(|| self.seed.fetch_add(1, Ordering::Relaxed)));
+        let stops = style.stop.iter();
+        let writer = stops.fold(Writer::new(&self.model, &self.format.tokenizer), |writer, stop| {
+            writer.stop(stop)
+        });
+        let written = writer.stream_tokens(&[prompt.to_vec()], count, &self.ending(config), |_, text| {
+            match piece(text) {
+                true => Ok(()),
+                false => Err(Error::invalid("nobody reads what is written")),
+            }
+        })?;
+        let found = written.first().copied();
+        let found = found.ok_or_else(|| Error::invalid("the model wrote nothing"))?;
+        Ok(Finish {
+            tokens: found.tokens,
+            is_stop: found.end != End::Length,
+        })
     }
 }

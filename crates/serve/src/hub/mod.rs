@@ -14,11 +14,12 @@ use polygrad_tensor::Device;
 use polygrad_text::Tokenizer;
 
 use crate::{Model, OnnxService};
+pub use generate::writing;
 use text::TextService;
 
-/// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama`, `t5`, `resnet` or
-/// `vit`, and `model.safetensors`, its shards, or `pytorch_model.bin`. The last two types have the fields of
-/// [`ResNetConfig`] and [`VitConfig`], and torchvision's names for the weights.
+/// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama` (or `mistral` or
+/// `qwen2`, for texts), `t5`, `resnet` or `vit`, and `model.safetensors`, its shards, or `pytorch_model.bin`. The last
+/// two types have the fields of [`ResNetConfig`] and [`VitConfig`], and torchvision's names for the weights.
 ///
 /// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`,
 /// to which T5 adds `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids`,
@@ -30,7 +31,8 @@ use text::TextService;
 /// the same outputs for it. GPT-2 and Llama give `text`, the continuation: up to `max_tokens` further tokens (default
 /// 16), drawn at `temperature` (default 0, which takes the likeliest token each time). They stop at a token of
 /// `eos_token_id` in `generation_config.json`, or else in `config.json`, and run only with the native engine. Texts of
-/// several requests are written together as far as their keys and values fit in [`Options::max_run_bytes`].
+/// several requests are written together as far as their keys and values fit in [`Options::max_run_bytes`]. They are
+/// also a [`Language`](crate::Language), with the template of chats that the folder has.
 ///
 /// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
 /// [`VitConfig`]: polygrad_nn::models::VitConfig

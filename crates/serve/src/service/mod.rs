@@ -4,10 +4,11 @@ mod batch;
 mod pool;
 mod queue;
 mod sequence;
+mod writing;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use polygrad_core::{Result, Shape};
 use smallvec::SmallVec;
@@ -15,6 +16,8 @@ use tokio::sync::oneshot;
 
 pub use pool::Pool;
 use queue::{Job, Queue};
+use writing::Desk;
+pub(crate) use writing::{Event, Order};
 
 use crate::statistics::{Statistics, nanoseconds};
 use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
@@ -91,6 +94,10 @@ pub(crate) struct Service {
     is_called: AtomicBool,
     /// Whether the task that closes silent sequences is running.
     is_watched: AtomicBool,
+    /// Where texts are written, one at a time.
+    desk: Desk,
+    /// When it was loaded.
+    since: SystemTime,
 }
 
 /// The outputs of one request, in the signature's order.
@@ -116,6 +123,8 @@ impl Service {
             alone: AtomicU32::new(0),
             is_called: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
+            desk: Desk::default(),
+            since: SystemTime::now(),
         })
     }
 
@@ -141,6 +150,11 @@ impl Service {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// When the model was loaded.
+    pub(crate) fn since(&self) -> SystemTime {
+        self.since
     }
 
     pub(crate) fn waiting(&self) -> usize {

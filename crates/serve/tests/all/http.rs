@@ -467,7 +467,9 @@ async fn the_description_is_that_of_the_addresses() {
                 is_described,
                 "{method} {page}"
             );
-            assert_ne!(status, StatusCode::NOT_FOUND, "{method} {page}");
+            // None of these models writes texts.
+            let is_absent = path == "/v1/models/{model}" && method == "GET";
+            assert_eq!(status == StatusCode::NOT_FOUND, is_absent, "{method} {page}");
             let described = &item[method.to_lowercase()]["responses"];
             let is_known = described.get(status.as_str()).is_some() || described.get("default").is_some();
             assert!(is_known || !is_described, "{method} {page} gives {status}");

@@ -11,7 +11,9 @@ use polygrad_nn::Module;
 use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
 use polygrad_onnx::Options;
 use polygrad_reference::ReferenceDevice;
-use polygrad_serve::{InferRequest, Model, NamedValue, Pool, Repository, Settings, Strings, Value, hub};
+use polygrad_serve::{
+    Finish, InferRequest, Model, NamedValue, Pool, Prompt, Repository, Settings, Strings, Style, Value, hub,
+};
 use polygrad_tensor::Device;
 use serde_json::{Value as Json, json};
 
@@ -235,5 +237,88 @@ fn a_text_ends_where_the_folder_says_so() -> Result<()> {
     save(path, "gpt2", &gpt2(), &model, &json!({}));
     let error = load(path).err().unwrap().to_string();
     assert!(error.contains("what token begins or ends a text"), "{error}");
+    Ok(())
+}
+
+/// The pieces of a text, and how it ended.
+fn written(model: &dyn Model, prompt: &Prompt, count: usize, style: &Style) -> Result<(String, Finish)> {
+    let language = model.language().unwrap();
+    let tokens = language.tokens(prompt)?;
+    let mut text = String::new();
+    let finish = language.write(&tokens, count, style, &mut |piece| {
+        text.push_str(piece);
+        true
+    })?;
+    Ok((text, finish))
+}
+
+#[test]
+fn texts_and_chats_are_written_in_pieces() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    save(path, "gpt2", &gpt2(), &model, &endless());
+    let greedy = Style {
+        temperature: 0.0,
+        ..Style::default()
+    };
+    let served = load(path)?;
+    let tokens = follows(&model, &[1, 2], 9)?;
+    let (text, finish) = written(&*served, &Prompt::Text("one two".to_owned()), 9, &greedy)?;
+    assert_eq!((text, finish.tokens, finish.is_stop), (said(&tokens), 9, false));
+    let by_ids = written(&*served, &Prompt::Tokens(vec![1, 2]), 9, &greedy)?;
+    assert_eq!(by_ids.0, said(&tokens));
+    // An empty prompt begins with a token of its own.
+    let begun = written(&*served, &Prompt::Tokens(Vec::new()), 5, &greedy)?;
+    assert_eq!(begun.0, said(&follows(&model, &[3], 5)?));
+    // Before a stop string.
+    let stop = WORDS[tokens[3] as usize];
+    let first = tokens.iter().position(|&token| token == tokens[3]).unwrap();
+    let stopped = Style {
+        stop: vec![stop.to_owned()],
+        ..greedy.clone()
+    };
+    let (text, finish) = written(&*served, &Prompt::Text("one two".to_owned()), 9, &stopped)?;
+    assert_eq!(
+        (text.trim_end(), finish.is_stop),
+        (said(&tokens[..first]).trim_end(), true)
+    );
+    assert_eq!(finish.tokens, first + 1);
+    // The same seed writes the same, and others do not.
+    let drawn = |seed: u64| {
+        let style = Style {
+            temperature: 3.0,
+            seed: Some(seed),
+            ..Style::default()
+        };
+        written(&*served, &Prompt::Text("one".to_owned()), 20, &style).map(|(text, _)| text)
+    };
+    assert_eq!(drawn(1)?, drawn(1)?);
+    assert_ne!(drawn(1)?, drawn(2)?);
+    // Nobody reads on.
+    let mut pieces = 0;
+    let language = served.language().unwrap();
+    let gone = language.write(&[1], 20, &greedy, &mut |_| {
+        pieces += 1;
+        pieces < 3
+    });
+    assert!(gone.is_err() && pieces == 3);
+
+    let chat = Prompt::Chat(vec![json!({"role": "user", "content": "two three"})]);
+    let error = written(&*served, &chat, 1, &greedy).unwrap_err().to_string();
+    assert!(
+        error.contains("no template for chats") && error.contains("chat_template.jinja"),
+        "{error}"
+    );
+    fs::write(path.join("chat_template.jinja"), "one {{ messages[0].content }} four").unwrap();
+    let (text, _) = written(&*load(path)?, &chat, 6, &greedy)?;
+    assert_eq!(text, said(&follows(&model, &[1, 2, 3, 4], 6)?));
+    // As many positions as there is memory for.
+    let options = Options {
+        max_run_bytes: 9 * 2 * 2 * 8 * 4 + 8 * (4 + 8),
+        ..Options::default()
+    };
+    let small = hub::load(path, &device(), options, false)?;
+    assert_eq!(small.language().unwrap().positions(), 9);
     Ok(())
 }

@@ -19,6 +19,7 @@ mod hub_writing;
 mod listen;
 mod mlserver;
 mod onnx;
+mod openai;
 mod page;
 mod rows;
 #[cfg(feature = "tls")]

@@ -1,0 +1,78 @@
+//! Models that write texts, piece by piece.
+
+use polygrad_core::Result;
+use serde_json::Value;
+
+/// A model that goes on writing texts, for `/v1/completions` and `/v1/chat/completions`.
+pub trait Language: Send + Sync {
+    /// The most tokens of a prompt and what is written behind it.
+    fn positions(&self) -> usize;
+
+    /// The tokens of a prompt, at least one and at most as many as there are positions.
+    ///
+    /// # Errors
+    /// A prompt that the model cannot take.
+    fn tokens(&self, prompt: &Prompt) -> Result<Vec<i64>>;
+
+    /// Writes up to `count` tokens behind a prompt, and hands each piece over as it comes, which is empty where a token
+    /// completes no text. It ends where `piece` returns false.
+    ///
+    /// # Errors
+    /// Options out of range; those of the device.
+    fn write(&self, prompt: &[i64], count: usize, style: &Style, piece: &mut dyn FnMut(&str) -> bool)
+    -> Result<Finish>;
+}
+
+/// What a model is to go on with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// A text.
+    Text(String),
+    /// Tokens.
+    Tokens(Vec<i64>),
+    /// The messages of a chat, each an object with `role` and `content`.
+    Chat(Vec<Value>),
+}
+
+/// How a text is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Style {
+    /// What logits are divided by; 0 takes the likeliest token each time.
+    pub temperature: f64,
+    /// Only of the likeliest tokens that together have this probability.
+    pub top_p: f64,
+    /// Only of so many of the likeliest tokens.
+    pub top_k: Option<usize>,
+    /// Only of the tokens that are at least so many times as likely as the likeliest one.
+    pub min_p: f64,
+    /// Above 1, tokens that are there already become rarer.
+    pub repetition_penalty: f64,
+    /// Where the random numbers start; none for a start of their own.
+    pub seed: Option<u64>,
+    /// The text ends before any of these.
+    pub stop: Vec<String>,
+}
+
+impl Default for Style {
+    /// By the model's probabilities.
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: None,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            seed: None,
+            stop: Vec::new(),
+        }
+    }
+}
+
+/// How a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// How many tokens were written.
+    pub tokens: usize,
+    /// Whether the model or a stop string ended it, rather than the number of tokens.
+    pub is_stop: bool,
+}
