@@ -38,7 +38,8 @@ pub(crate) enum Command {
         after_help = "`polygrad train --help` tells what there is to train, and with which options."
     )]
     Train(train::line::Line),
-    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions
+    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions or
+    /// chats
     #[command(
         disable_help_flag = true,
         override_usage = "polygrad finetune MODEL_DIR --data FILE.jsonl [OPTIONS]"
@@ -55,7 +56,7 @@ pub(crate) enum Command {
     Play(Play),
     /// Say what a trained model sees in a PNG file, or predicts for the rows of a CSV file
     Predict(Predict),
-    /// Write a text with a model that learnt from one
+    /// Write a text, or an answer, with a model that learnt from texts
     Generate(Generate),
     /// Run a model from an ONNX file
     #[cfg(feature = "onnx")]

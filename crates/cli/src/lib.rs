@@ -175,11 +175,13 @@ mod onnx {
 }
 
 fn generate(args: &Generate) -> Result<Outcome> {
-    match run::kind(&args.run)? {
-        #[cfg(feature = "text")]
-        Kind::Finetune => finetune::generate::command(args),
-        _ => chargpt::generate::command(args),
+    if !run::is_of_others(&args.run) && run::kind(&args.run)? != Kind::Finetune {
+        return chargpt::generate::command(args);
     }
+    #[cfg(feature = "text")]
+    return finetune::generate::command(args);
+    #[cfg(not(feature = "text"))]
+    Err(absent::instead("what reads language models of others", "text"))
 }
 
 fn predict(args: &Predict) -> Result<Outcome> {

@@ -1,6 +1,6 @@
 //! `polygrad generate`: text that a trained model writes.
 
-use std::io::Write;
+use std::io::{Stdout, Write};
 
 use clap::Args;
 use polygrad::nn::models::{CausalLm, GenerateConfig};
@@ -16,16 +16,22 @@ use crate::trained::{self, Trained};
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
-    /// The folder that `train chargpt` or `finetune` left
+    /// The folder that `train chargpt` or `finetune` left, one of a Llama, Mistral, Qwen2 or GPT-2 as the Hub has it,
+    /// or a GGUF file
+    #[arg(value_name = "MODEL")]
     pub(crate) run: PathBuf,
 
     /// How the text begins
     #[arg(long, value_name = "TEXT", default_value = "\n")]
     pub(crate) prompt: String,
 
-    /// How many characters to write, or tokens
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = positive)]
-    pub(crate) tokens: usize,
+    /// The prompt is what somebody says to the model, which answers: by the template of chats that comes with it
+    #[arg(long)]
+    pub(crate) chat: bool,
+
+    /// How many characters to write, or tokens [default: 500, or as many as the model has room for]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) tokens: Option<usize>,
 
     /// Below 1 what is likely becomes likelier; 0 writes the likeliest character each time
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = number)]
@@ -34,6 +40,18 @@ pub(crate) struct Generate {
     /// Only of the N likeliest characters
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) top_k: Option<usize>,
+
+    /// Only of the likeliest that together have this probability
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = share)]
+    pub(crate) top_p: f64,
+
+    /// Only of those that are at least P times as likely as the likeliest
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = fraction)]
+    pub(crate) min_p: f64,
+
+    /// Above 1, what is there already becomes rarer
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = factor)]
+    pub(crate) repetition_penalty: f64,
 
     /// Where the random numbers start
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
@@ -48,12 +66,71 @@ pub(crate) struct Generate {
     pub(crate) threads: Option<usize>,
 }
 
+fn within(text: &str, fits: fn(f64) -> bool, what: &str) -> std::result::Result<f64, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|&number: &f64| number.is_finite() && fits(number));
+    number.ok_or_else(|| format!("give a number {what}"))
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    within(text, |p| p > 0.0 && p <= 1.0, "above 0, at most 1")
+}
+
+fn fraction(text: &str) -> std::result::Result<f64, String> {
+    within(text, |p| (0.0..=1.0).contains(&p), "from 0 to 1")
+}
+
+fn factor(text: &str) -> std::result::Result<f64, String> {
+    within(text, |x| x > 0.0, "above 0")
+}
+
+impl Generate {
+    /// So many are written if there is room for them and nobody says how many.
+    pub(crate) const TOKENS: usize = 500;
+
+    /// How what comes next is chosen.
+    pub(crate) fn options(&self) -> GenerateConfig {
+        let options = GenerateConfig::sample()
+            .temperature(self.temperature)
+            .top_p(self.top_p)
+            .min_p(self.min_p)
+            .repetition_penalty(self.repetition_penalty);
+        self.top_k.into_iter().fold(options, GenerateConfig::top_k)
+    }
+}
+
+/// Standard output, where pieces of a text are seen as they come.
+#[derive(Debug)]
+pub(crate) struct Out(Stdout);
+
+impl Default for Out {
+    fn default() -> Self {
+        Self(std::io::stdout())
+    }
+}
+
+impl Out {
+    pub(crate) fn write(&mut self, text: &str) {
+        progress::keep(self.0.write_all(text.as_bytes()).and_then(|()| self.0.flush()));
+    }
+
+    /// Ends the last line.
+    pub(crate) fn end(self) {
+        say("");
+    }
+}
+
 /// Writes a text that begins with the prompt, character by character.
 ///
 /// # Errors
 /// A run that is missing, damaged or of something else; a prompt with a character that the model does not know; those
 /// of the device.
 pub(crate) fn command(args: &Generate) -> Result<Outcome> {
+    if args.chat {
+        return Err(Failure::new("--chat is for models that come with a template of chats").fix("leave it out"));
+    }
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained {
         config: settings,
@@ -75,14 +152,10 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
         return Err(Failure::new("the prompt is empty").fix("give at least one character"));
     }
     manual_seed(args.seed);
-    let mut config = GenerateConfig::sample().temperature(args.temperature);
-    if let Some(k) = args.top_k {
-        config = config.top_k(k);
-    }
-    let mut out = std::io::stdout();
-    let mut write = |text: &str| progress::keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
-    write(&args.prompt);
-    let mut left = args.tokens;
+    let config = args.options();
+    let mut out = Out::default();
+    out.write(&args.prompt);
+    let mut left = args.tokens.unwrap_or(Generate::TOKENS);
     while left > 0 {
         // The model sees so many characters at most: once there are more, it goes on from the last half of them.
         let seen = match written.len() < settings.context {
@@ -98,11 +171,11 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
             for id in tokens?.into_iter().flatten() {
                 written.push(id);
                 let c = usize::try_from(id).ok().and_then(|id| characters.get(id));
-                write(&c.map_or_else(String::new, char::to_string));
+                out.write(&c.map_or_else(String::new, char::to_string));
             }
         }
         left -= count;
     }
-    say("");
+    out.end();
     Ok(Outcome::Done)
 }

@@ -18,7 +18,7 @@ pub(crate) struct TrainArgs {
     pub(crate) base: Option<PathBuf>,
 
     /// What to learn from: a line of JSON for each example, {"prompt": "…", "completion": "…"}, of which the
-    /// completion is learnt
+    /// completion is learnt, or {"messages": [{"role": "user", "content": "…"}, …]}, of which the assistant's are
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: Option<PathBuf>,
 

@@ -1,41 +1,43 @@
-//! `polygrad generate` with a language model that was trained further.
-
-use std::io::Write;
+//! `polygrad generate` with a language model of others, trained further or as it came.
 
 use polygrad::manual_seed;
-use polygrad::nn::models::GenerateConfig;
+use polygrad::nn::models::CausalLm;
 use polygrad::text::Writer;
+use serde_json::json;
 
-use super::{Lm, Settings};
-use crate::chargpt::generate::Generate;
-use crate::failure::Result;
+use super::language::Language;
+use crate::chargpt::generate::{Generate, Out};
+use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
-use crate::progress::{self, say};
-use crate::trained::{self, Trained};
 
-/// Writes a text that begins with the prompt, token by token, up to the one that ends it.
+/// Writes a text that begins with the prompt, or the answer to it, token by token, up to the one that ends it.
 ///
 /// # Errors
-/// A run that is missing or damaged; a base that has gone; those of the device.
+/// A model that is missing or damaged, or is not for chats; a base that has gone; those of the device.
 pub(crate) fn command(args: &Generate) -> Result<Outcome> {
-    let Trained { config, model, .. } = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
-    let tokenizer = config.tokenizer()?;
+    let Language { model, format } = Language::open(&args.run, args.backend.as_deref(), args.threads)?;
     manual_seed(args.seed);
-    let mut options = GenerateConfig::sample().temperature(args.temperature);
-    if let Some(k) = args.top_k {
-        options = options.top_k(k);
+    let ends = format.ends.iter();
+    let options = ends.fold(args.options(), |options, &id| options.stop_sequence([id]));
+    let most = model.num_positions();
+    let mut out = Out::default();
+    let prompt = if args.chat {
+        format.chat(&[json!({"role": "user", "content": args.prompt})], most)?
+    } else {
+        out.write(&args.prompt);
+        format.prompt(&args.prompt, most)?
+    };
+    let count = match args.tokens {
+        Some(count) => count,
+        None => most.saturating_sub(prompt.len()).min(Generate::TOKENS),
+    };
+    if count == 0 {
+        return Err(Failure::new(format!("the prompt has all {most} tokens of the model")).fix("give a shorter one"));
     }
-    if let Some(end) = Settings::base(&config)?.end {
-        options = options.eos_token_id(end);
-    }
-    let mut out = std::io::stdout();
-    let mut write = |text: &str| progress::keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
-    write(&args.prompt);
-    let model: &Lm = &model;
-    Writer::new(model, &tokenizer).stream(&[&args.prompt], args.tokens, &options, |_, piece| {
-        write(piece);
+    Writer::new(&model, &format.tokenizer).stream_tokens(&[prompt], count, &options, |_, piece| {
+        out.write(piece);
         Ok(())
     })?;
-    say("");
+    out.end();
     Ok(Outcome::Done)
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polygrad::Device;
+use polygrad::Error;
 use polygrad::data::{DataLoader, DataLoaderConfig};
 use polygrad::nn::open_file;
-use polygrad::text::Tokenizer;
+use polygrad::text::{TextFormat, Tokenizer};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Settings;
 use crate::failure::{Failure, Result, Shown};
@@ -20,17 +22,18 @@ const MASKED: i64 = -100;
 /// A longer line is none.
 const LONGEST: usize = 1 << 24;
 
+/// What a line with a prompt has.
 #[derive(Deserialize)]
 struct Line {
     prompt: String,
     completion: String,
 }
 
-/// Tokens, of which those from `from` on are learnt.
+/// Tokens, and which of them are learnt.
 #[derive(Clone)]
 struct Example {
     tokens: Vec<i64>,
-    from: usize,
+    learnt: Vec<bool>,
 }
 
 /// The examples of a run.
@@ -41,6 +44,8 @@ pub(crate) struct Lines {
     width: usize,
     /// What was cut or left out.
     pub(super) cuts: Vec<String>,
+    /// Whether there are any by the model's template.
+    pub(super) has_chats: bool,
 }
 
 impl Lines {
@@ -51,12 +56,13 @@ impl Lines {
     /// tokens than the model's `vocabulary`.
     pub(super) fn load(
         settings: &Settings,
-        tokenizer: &Tokenizer,
+        format: &TextFormat,
         (context, vocabulary, end): (usize, usize, Option<i64>),
     ) -> Result<Self> {
-        let mut cuts = Vec::new();
+        let (mut cuts, mut has_chats) = (Vec::new(), false);
         let mut read = |path: &Path| -> Result<Vec<Example>> {
-            let found = examples(path, tokenizer, context, end)?;
+            let found = examples(path, format, context, end)?;
+            has_chats |= found.has_chats;
             cuts.extend(found.cuts(path, context));
             found.must_be_of(path, vocabulary)?;
             Ok(found.examples)
@@ -86,6 +92,7 @@ impl Lines {
             validation: Arc::new(validation),
             width: width.unwrap_or(1),
             cuts,
+            has_chats,
         })
     }
 
@@ -118,7 +125,7 @@ impl Example {
         let count = self.tokens.len() - 1;
         let mut seen = self.tokens[..count].to_vec();
         let next = |at: usize| {
-            if at + 1 >= self.from {
+            if self.learnt[at + 1] {
                 self.tokens[at + 1]
             } else {
                 MASKED
@@ -137,6 +144,7 @@ struct Found {
     /// The lines that lost their end, and those of which nothing was left to learn: how many, and the first.
     cut: (usize, usize),
     lost: (usize, usize),
+    has_chats: bool,
 }
 
 impl Found {
@@ -172,11 +180,12 @@ impl Found {
     }
 }
 
-fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>) -> Result<Found> {
+fn examples(path: &Path, format: &TextFormat, context: usize, end: Option<i64>) -> Result<Found> {
     let mut found = Found {
         examples: Vec::new(),
         cut: (0, 0),
         lost: (0, 0),
+        has_chats: false,
     };
     let mut file = BufReader::new(open_file(path)?.0);
     let mut bytes = Vec::new();
@@ -187,8 +196,9 @@ fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>
             break;
         }
         let bad = |what: &str| {
-            Failure::new(format!("{}, line {line}: {what}", path.shown()))
-                .fix(r#"write each line as {"prompt": "…", "completion": "…"}"#)
+            Failure::new(format!("{}, line {line}: {what}", path.shown())).fix(
+                r#"write each line as {"prompt": "…", "completion": "…"} or {"messages": [{"role": "user", …}, …]}"#,
+            )
         };
         if bytes.len() > LONGEST {
             return Err(bad("it is too long"));
@@ -198,30 +208,84 @@ fn examples(path: &Path, tokenizer: &Tokenizer, context: usize, end: Option<i64>
         if text.trim().is_empty() {
             continue;
         }
-        let Line { prompt, completion } = serde_json::from_str(text)
-            // It counts the lines of this text alone.
-            .map_err(|e| bad(&e.to_string().replace(" at line 1 column ", " at column ")))?;
-        if completion.is_empty() {
-            return Err(bad("the completion is empty, so that there is nothing to learn"));
+        let (example, is_chat) = example(text, format, end).map_err(|what| bad(&what))?;
+        found.has_chats |= is_chat;
+        found.add(example, line, context);
+    }
+    Ok(found)
+}
+
+/// What a line says, and whether it is a chat.
+fn example(text: &str, format: &TextFormat, end: Option<i64>) -> std::result::Result<(Example, bool), String> {
+    // It counts the lines of this text alone.
+    let json = |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
+    let fields: Value = serde_json::from_str(text).map_err(json)?;
+    match fields.get("messages") {
+        None => {
+            let line: Line = serde_json::from_str(text).map_err(json)?;
+            let example = completion(&line, &format.tokenizer, end)?;
+            Ok((example, false))
         }
-        let encoded = |text: &str, special: bool| tokenizer.encode(text, special).map_err(|e| bad(e.message()));
-        let mut tokens = encoded(&prompt, true)?;
-        let from = tokens.len().max(1);
-        tokens.extend(encoded(&completion, false)?);
-        tokens.extend(end);
+        Some(_) if fields.get("prompt").is_some() || fields.get("completion").is_some() => {
+            Err("it has messages and a prompt or completion".to_owned())
+        }
+        Some(messages) => {
+            let messages = messages.as_array().ok_or("its messages are no list")?;
+            let example = chat(messages, format)?;
+            Ok((example, true))
+        }
+    }
+}
+
+fn completion(line: &Line, tokenizer: &Tokenizer, end: Option<i64>) -> std::result::Result<Example, String> {
+    if line.completion.is_empty() {
+        return Err("the completion is empty, so that there is nothing to learn".to_owned());
+    }
+    let encoded = |text: &str, special: bool| tokenizer.encode(text, special).map_err(|e| e.message().to_owned());
+    let mut tokens = encoded(&line.prompt, true)?;
+    let from = tokens.len();
+    tokens.extend(encoded(&line.completion, false)?);
+    tokens.extend(end);
+    let learnt = (0..tokens.len()).map(|at| at >= from).collect();
+    Ok(Example { tokens, learnt })
+}
+
+fn chat(messages: &[Value], format: &TextFormat) -> std::result::Result<Example, String> {
+    let said = |error: Error| match error.hint() {
+        Some(hint) => format!("{}: {hint}", error.message()),
+        None => error.message().to_owned(),
+    };
+    let Some(template) = &format.template else {
+        return Err(
+            "it is a chat, and the model's folder has no template of chats, such as chat_template.jinja".to_owned(),
+        );
+    };
+    let (text, spans) = template.render_spans(messages).map_err(said)?;
+    let (tokens, learnt) = format.tokenizer.encode_spans(&text, &spans).map_err(said)?;
+    match learnt.iter().skip(1).any(|&is_learnt| is_learnt) {
+        true => Ok(Example { tokens, learnt }),
+        false => Err("the assistant says nothing, so that there is nothing to learn".to_owned()),
+    }
+}
+
+impl Found {
+    /// Takes an example, cut to its first `context` tokens.
+    fn add(&mut self, Example { mut tokens, mut learnt }: Example, line: usize, context: usize) {
         let note = |(count, first): &mut (usize, usize)| {
             (*count, *first) = (*count + 1, if *count == 0 { line } else { *first })
         };
-        if tokens.len() > context {
-            tokens.truncate(context);
-            match from >= context {
-                true => note(&mut found.lost),
-                false => note(&mut found.cut),
-            }
+        let is_cut = tokens.len() > context;
+        tokens.truncate(context);
+        learnt.truncate(context);
+        // The first token follows none.
+        let has_rest = learnt.iter().skip(1).any(|&is_learnt| is_learnt);
+        match (is_cut, has_rest) {
+            (true, true) => note(&mut self.cut),
+            (true, false) => note(&mut self.lost),
+            (false, _) => {}
         }
-        if from < tokens.len() {
-            found.examples.push(Example { tokens, from });
+        if has_rest {
+            self.examples.push(Example { tokens, learnt });
         }
     }
-    Ok(found)
 }

@@ -1,9 +1,10 @@
 //! `polygrad finetune`: a language model that others trained, or an adapter for it, learns from prompts and
-//! completions.
+//! completions, or from chats.
 
 mod args;
 mod base;
 pub(crate) mod generate;
+pub(crate) mod language;
 mod lines;
 pub(crate) mod merge;
 
@@ -15,7 +16,7 @@ use polygrad::nn::lora::{self, LoraConfig};
 use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::{Module, Trained as OnlyTrained};
 use polygrad::optim::AdamConfig;
-use polygrad::text::Tokenizer;
+use polygrad::text::{ChatTemplate, TextFormat};
 use polygrad::train::{Ended, Perplexity, Row, Step, Trainer, TrainerConfig};
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +72,8 @@ impl Settings {
         data.ok_or_else(|| Failure::new("no examples are named").fix("give a file of them with --data"))
     }
 
-    fn tokenizer(&self) -> Result<Tokenizer> {
-        let folder = self.base.as_deref().unwrap_or(Path::new(""));
-        Ok(Tokenizer::from_file(folder.join("tokenizer.json"))?)
+    fn format(&self) -> Result<TextFormat> {
+        Ok(TextFormat::from_folder(self.base.as_deref().unwrap_or(Path::new("")))?)
     }
 
     fn other_base(&self, run: &str) -> Failure {
@@ -195,12 +195,17 @@ impl Task for Settings {
                 Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
             })?;
         }
-        Lines::load(self, &self.tokenizer()?, (self.context, base.sizes().1, base.end))
+        Lines::load(self, &self.format()?, (self.context, base.sizes().1, base.end))
     }
 
-    fn describe(&mut self, _: &Lines) -> Result<()> {
+    fn describe(&mut self, data: &Lines) -> Result<()> {
         self.base_digest = Self::base(self)?.digest()?;
-        let files: Vec<PathBuf> = self.data.iter().chain(&self.validation).cloned().collect();
+        let mut files: Vec<PathBuf> = self.data.iter().chain(&self.validation).cloned().collect();
+        if let Some(base) = self.base.as_deref().filter(|_| data.has_chats) {
+            // What chats are written by.
+            let template = ChatTemplate::FILES.map(|name| base.join(name));
+            files.extend(template.into_iter().filter(|path| path.is_file()));
+        }
         self.data_digest = base::digest(&files)?;
         Ok(())
     }

@@ -45,6 +45,15 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
     config::kind(&open(path)?.config())?.must_be_built()
 }
 
+/// Whether a path is that of no run, but of a model of others: a file, or a folder as the Hub has it.
+pub(crate) fn is_of_others(path: &Path) -> bool {
+    let config = || std::fs::read(path.join("config.json")).ok();
+    let names_type = |text: Vec<u8>| {
+        serde_json::from_slice::<serde_json::Value>(&text).is_ok_and(|config| config.get("model_type").is_some())
+    };
+    path.is_file() || config().is_some_and(names_type)
+}
+
 /// The settings of the run that lies in `path`, if a program of its own has left it and not this command.
 ///
 /// # Errors
