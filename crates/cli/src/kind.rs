@@ -97,7 +97,7 @@ impl Kind {
             Chargpt => "`polygrad generate RUN` lets it write",
             Table => "`polygrad eval RUN` and `polygrad predict RUN FILE.csv` take it",
             Rl => "`polygrad play RUN` and `polygrad eval RUN` take it",
-            Finetune => "`polygrad generate RUN` and `polygrad merge RUN` take it",
+            Finetune => "`polygrad generate RUN`, `polygrad serve RUN` and `polygrad merge RUN` take it",
         }
     }
 

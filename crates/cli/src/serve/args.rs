@@ -11,7 +11,8 @@ use crate::onnx::args::bytes;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// What to serve: an ONNX file, a folder that `train` left, or one with config.json and weights; NAME=PATH names it
+    /// What to serve: an ONNX or GGUF file, what `train` or `finetune` left, a folder with config.json and weights;
+    /// NAME=PATH names it
     #[arg(value_name = "PATH", required_unless_present = "repository")]
     pub(super) paths: Vec<String>,
 

@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::args::Serve;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
+#[cfg(feature = "text")]
+use crate::finetune::language::Language;
 use crate::kind::Kind;
 use crate::onnx::{EXPORTED, export};
 #[cfg(feature = "rl")]
@@ -21,12 +23,14 @@ use crate::rl;
 use crate::{chargpt, images, run, table, trained};
 
 /// What `polygrad serve` takes, for messages.
-const TAKEN: &str = "give an ONNX file, a folder that `polygrad train` left, or a folder with config.json and weights";
+const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad train` or `finetune` left, or one with config.json and weights";
 
 /// How models are loaded and served.
 #[derive(Clone)]
 pub(super) struct Loading {
     pub(super) device: Device,
+    /// What the device is called, and its threads.
+    backend: (String, Option<usize>),
     options: Options,
     as_ids: bool,
     settings: Settings,
@@ -36,6 +40,7 @@ pub(super) struct Loading {
 #[derive(Clone)]
 enum Found {
     Onnx(PathBuf),
+    Gguf(PathBuf),
     Run(PathBuf),
     Hub(PathBuf),
 }
@@ -56,6 +61,7 @@ impl Loading {
         };
         Ok(Self {
             device: backend::open(&args.backend, threads)?,
+            backend: (args.backend.clone(), threads),
             options,
             as_ids: args.ids,
             settings: Settings {
@@ -107,6 +113,7 @@ impl Loading {
         let found = find(path)?;
         let watched = match &found {
             Found::Onnx(file) => vec![file.clone(), beside(file)],
+            Found::Gguf(file) => vec![file.clone()],
             Found::Run(folder) => ["config.json", "model.safetensors"]
                 .map(|name| folder.join(name))
                 .to_vec(),
@@ -120,6 +127,8 @@ impl Loading {
         let served = |model| -> polygrad::Result<Arc<dyn Model>> { Ok(Arc::new(OnnxService::new(model)?)) };
         let model = match found {
             Found::Onnx(file) => served(OnnxModel::load_with(file, &self.device, self.options)?),
+            Found::Gguf(path) => self.language(path).map_err(polygrad::Error::from),
+            Found::Run(path) if run::kind(path)? == Kind::Finetune => Ok(self.language(path)?),
             Found::Run(folder) => served(OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?),
             Found::Hub(folder) => hub::load(folder, &self.device, self.options, self.as_ids),
         };
@@ -127,6 +136,28 @@ impl Loading {
         // A server needs as much memory again only when it loads the next one.
         model.trim();
         Ok(model)
+    }
+}
+
+impl Loading {
+    /// A language model that the crate `polygrad_serve` does not read by itself.
+    #[cfg(feature = "text")]
+    fn language(&self, path: &Path) -> Result<Arc<dyn Model>> {
+        if self.options.engine != Engine::Native {
+            let text = format!("the engine {} cannot write texts", self.options.engine);
+            return Err(Failure::new(text).fix("leave --engine out"));
+        }
+        let (backend, threads) = &self.backend;
+        let Language { model, format } = Language::open(path, Some(backend), *threads)?;
+        Ok(hub::writing(model, format, self.options.max_run_bytes)?)
+    }
+
+    #[cfg(not(feature = "text"))]
+    fn language(&self, path: &Path) -> Result<Arc<dyn Model>> {
+        Err(
+            Failure::new(format!("what reads {} is not in this build", path.shown()))
+                .fix("build with `--features serve,text`"),
+        )
     }
 }
 
@@ -145,6 +176,10 @@ impl Model for Served {
             }
             _ => error,
         })
+    }
+
+    fn language(&self) -> Option<&dyn polygrad_serve::Language> {
+        self.0.language()
     }
 
     fn apart(&self) -> Option<&str> {
@@ -192,7 +227,9 @@ fn recorded(folder: &Path) -> Result<Graph> {
 
 fn find(path: &Path) -> Result<Found> {
     if path.is_file() {
-        return Ok(Found::Onnx(path.to_owned()));
+        let is_gguf = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+        let found = if is_gguf { Found::Gguf } else { Found::Onnx };
+        return Ok(found(path.to_owned()));
     }
     if !path.is_dir() {
         return Err(Failure::new(format!("there is no {}", path.shown())).fix("check the path for a typing error"));
@@ -200,6 +237,10 @@ fn find(path: &Path) -> Result<Found> {
     let file = path.join("model.onnx");
     if file.is_file() {
         return Ok(Found::Onnx(file));
+    }
+    let file = path.join("model.gguf");
+    if file.is_file() {
+        return Ok(Found::Gguf(file));
     }
     let Ok(config) = fs::read_to_string(path.join("config.json")) else {
         return Err(Failure::new(format!("{} holds no model", path.shown())).fix(TAKEN));

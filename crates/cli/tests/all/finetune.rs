@@ -11,7 +11,7 @@ use polygrad::{Device, Tensor, manual_seed};
 use crate::common::Scene;
 
 /// The folders `llama` and `gpt2` with small models as the Hub has them, and `lines.jsonl`.
-fn scene() -> Scene {
+pub(crate) fn scene() -> Scene {
     let scene = Scene::new();
     let device = Device::new("cpu").unwrap();
     manual_seed(7);

@@ -12,6 +12,8 @@ mod convert;
 #[cfg(feature = "text")]
 mod finetune;
 mod images;
+#[cfg(feature = "text")]
+mod language;
 mod onnx;
 mod output;
 mod plan;
