@@ -38,8 +38,8 @@ pub(crate) enum Command {
         after_help = "`polygrad train --help` tells what there is to train, and with which options."
     )]
     Train(train::line::Line),
-    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions or
-    /// chats
+    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions
+    /// or chats
     #[command(
         disable_help_flag = true,
         override_usage = "polygrad finetune MODEL_DIR --data FILE.jsonl [OPTIONS]"
