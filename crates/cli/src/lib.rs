@@ -67,10 +67,10 @@ use kind::Kind;
 use outcome::{Outcome, end};
 
 /// Does what this process's arguments say with the backends in
-/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error: `train`,
-/// `eval`, `predict`, `generate` or `devices`; with the feature `onnx` `run`, `show`, `export` or `quantize`, with `rl`
-/// `play` or `list`, with `formats` `convert`, with `text` `finetune` or `merge`, with `serve` `serve`, with `lab`
-/// `check`, `bench`, `profile`, `plan` or `returns`.
+/// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error:
+/// `train`, `eval`, `predict`, `generate` or `devices`; with the feature `onnx` `run`, `show`, `export` or `quantize`,
+/// with `rl` `play` or `list`, with `formats` `convert`, with `text` `finetune` or `merge`, with `serve` `serve`, with
+/// `lab` `check`, `bench`, `profile`, `plan` or `returns`.
 ///
 /// Where cargo runs it, a command that is not in the build is built and run.
 ///

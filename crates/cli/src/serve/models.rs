@@ -30,6 +30,7 @@ const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad tra
 pub(super) struct Loading {
     pub(super) device: Device,
     /// What the device is called, and its threads.
+    #[cfg(feature = "text")]
     backend: (String, Option<usize>),
     options: Options,
     as_ids: bool,
@@ -61,6 +62,7 @@ impl Loading {
         };
         Ok(Self {
             device: backend::open(&args.backend, threads)?,
+            #[cfg(feature = "text")]
             backend: (args.backend.clone(), threads),
             options,
             as_ids: args.ids,
