@@ -1,5 +1,5 @@
-//! What is not in this build. Where cargo runs the command, it is run anew in a build that has it; else it is said how to
-//! get one.
+//! What is not in this build. Where cargo runs the command, it is run anew in a build that has it; else it is said how
+//! to get one.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
