@@ -39,11 +39,11 @@ pub enum Prompt {
 pub struct Style {
     /// What logits are divided by; 0 takes the likeliest token each time.
     pub temperature: f64,
-    /// Only of the likeliest tokens that together have this probability.
+    /// Draws from the likeliest tokens whose probabilities add up to this, above 0 and at most 1.
     pub top_p: f64,
-    /// Only of so many of the likeliest tokens.
+    /// Draws from this many of the likeliest tokens; none for all of them.
     pub top_k: Option<usize>,
-    /// Only of the tokens that are at least so many times as likely as the likeliest one.
+    /// Draws from tokens whose probability is at least this share of the highest one, from 0 to 1.
     pub min_p: f64,
     /// Above 1, tokens that are there already become rarer.
     pub repetition_penalty: f64,

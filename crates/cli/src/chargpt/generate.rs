@@ -87,7 +87,7 @@ fn factor(text: &str) -> std::result::Result<f64, String> {
 }
 
 impl Generate {
-    /// So many are written if there is room for them and nobody says how many.
+    /// The default of `--tokens`, where the model has room for that many.
     pub(crate) const TOKENS: usize = 500;
 
     /// How what comes next is chosen.

@@ -92,18 +92,21 @@ fn format_of(metadata: &Metadata) -> polygrad::Result<TextFormat> {
     let list = |name: &str| own(name).and_then(Value::as_list);
     let texts = |name: &str| -> polygrad::Result<Vec<String>> {
         let list = list(name).ok_or_else(|| Error::invalid(format!("the file has no tokenizer.{name}")))?;
-        Ok(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        let texts = list
+            .iter()
+            .map(|text| text.as_str().map(str::to_owned))
+            .collect::<Option<_>>();
+        texts.ok_or_else(|| Error::invalid(format!("tokenizer.{name} has what is no text")))
     };
     let kind = own("ggml.model").and_then(Value::as_str).unwrap_or_default();
     if kind != "gpt2" {
         return Err(Error::unsupported(format!("the tokenizer is of the kind {kind:?}")).with_hint("there is gpt2"));
     }
     let tokens = texts("ggml.tokens")?;
-    let types: Vec<i64> = list("ggml.token_type")
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Value::as_i64)
-        .collect();
+    let types = list("ggml.token_type").unwrap_or_default().iter().map(Value::as_i64);
+    let types: Vec<i64> = types
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::invalid("tokenizer.ggml.token_type has what is no whole number"))?;
     let pre = own("ggml.pre").and_then(Value::as_str).unwrap_or("default");
     let tokenizer = Tokenizer::from_gguf(pre, &tokens, &texts("ggml.merges")?, &types)?;
     let id = |name: &str| own(&format!("ggml.{name}_token_id")).and_then(Value::as_i64);

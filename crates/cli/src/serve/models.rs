@@ -14,23 +14,21 @@ use serde_json::Value;
 use super::args::Serve;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
-#[cfg(feature = "text")]
 use crate::finetune::language::Language;
 use crate::kind::Kind;
 use crate::onnx::{EXPORTED, export};
-#[cfg(feature = "rl")]
 use crate::rl;
 use crate::{chargpt, images, run, table, trained};
 
 /// What `polygrad serve` takes, for messages.
-const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad train` or `finetune` left, or one with config.json and weights";
+const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad train` or `finetune` left, or one with \
+                     config.json and weights";
 
 /// How models are loaded and served.
 #[derive(Clone)]
 pub(super) struct Loading {
     pub(super) device: Device,
     /// What the device is called, and its threads.
-    #[cfg(feature = "text")]
     backend: (String, Option<usize>),
     options: Options,
     as_ids: bool,
@@ -62,7 +60,6 @@ impl Loading {
         };
         Ok(Self {
             device: backend::open(&args.backend, threads)?,
-            #[cfg(feature = "text")]
             backend: (args.backend.clone(), threads),
             options,
             as_ids: args.ids,
@@ -139,11 +136,8 @@ impl Loading {
         model.trim();
         Ok(model)
     }
-}
 
-impl Loading {
     /// A language model that the crate `polygrad_serve` does not read by itself.
-    #[cfg(feature = "text")]
     fn language(&self, path: &Path) -> Result<Arc<dyn Model>> {
         if self.options.engine != Engine::Native {
             let text = format!("the engine {} cannot write texts", self.options.engine);
@@ -152,14 +146,6 @@ impl Loading {
         let (backend, threads) = &self.backend;
         let Language { model, format } = Language::open(path, Some(backend), *threads)?;
         Ok(hub::writing(model, format, self.options.max_run_bytes)?)
-    }
-
-    #[cfg(not(feature = "text"))]
-    fn language(&self, path: &Path) -> Result<Arc<dyn Model>> {
-        Err(
-            Failure::new(format!("what reads {} is not in this build", path.shown()))
-                .fix("build with `--features serve,text`"),
-        )
     }
 }
 
@@ -218,7 +204,6 @@ fn recorded(folder: &Path) -> Result<Graph> {
         Kind::Images => of::<images::config::Config>(folder),
         Kind::Table => of::<table::Settings>(folder),
         Kind::Chargpt => of::<chargpt::Settings>(folder),
-        #[cfg(feature = "rl")]
         Kind::Rl => {
             let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
             rl::export::record(&trained, Opset::default(), true)

@@ -20,7 +20,7 @@ pub(super) struct Desk {
 /// What happens while texts are written.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The prompts have so many tokens, and can be gone on with.
+    /// Writing begins; the number of tokens of all prompts together.
     Begun(usize),
     /// A piece of the text behind this prompt.
     Piece(usize, String),

@@ -295,7 +295,7 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
     };
     assert_eq!(drawn(1)?, drawn(1)?);
     assert_ne!(drawn(1)?, drawn(2)?);
-    // Nobody reads on.
+    // The client stops reading here.
     let mut pieces = 0;
     let language = served.language().unwrap();
     let gone = language.write(&[1], 20, &greedy, &mut |_| {

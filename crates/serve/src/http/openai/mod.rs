@@ -161,7 +161,7 @@ async fn next(events: &mut UnboundedReceiver<Event>) -> Result<Event, Refused> {
     }
 }
 
-/// Whoever writes has gone without a word, as after a panic.
+/// The error when the writing thread ends without a last event, as after a panic.
 fn broken() -> Failure {
     Failure::new(Reason::Internal, "the model ended before its text did")
 }
