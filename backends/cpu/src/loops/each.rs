@@ -37,7 +37,8 @@ impl<E: Each> Kernel for Fill<E> {
         let mut done = 0;
         // SAFETY: all elements are among the first `n`; whoever makes one answers for the pointers.
         unsafe {
-            if s.past() {
+            // Bytes are rarely that many, and it would be code for each op.
+            if size_of::<E::T>() > 1 && s.past() {
                 let most = LINE / size_of::<E::T>();
                 let head = to.align_offset(LINE).min(n);
                 for i in 0..head {

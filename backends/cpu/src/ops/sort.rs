@@ -1,8 +1,7 @@
 //! Sorting.
 
-use std::cmp::Ordering;
-
-use polygrad_core::{DType, Result, dispatch_dtype};
+use half::{bf16, f16};
+use polygrad_core::{DType, Result};
 
 use super::axis_in;
 use crate::CpuTensor;
@@ -26,27 +25,55 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
         ],
     );
     let ns = n as f32 * 4.0 * (n.max(2) as f32).log2();
-    dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), ns, |line| {
+    x.device().each(lines.count(), ns, |line| {
         let [from, to, to_index] = lines.starts(line).map(<*const u8>::cast_mut);
-        // SAFETY: all three have `n` elements along the axis, and lines do not overlap.
-        let mut pairs: Vec<(T, i64)> = (0..n as i64)
-            .map(|i| (unsafe { from.offset(i as isize * lines.step(0)).cast::<T>().read() }, i))
+        let from = |i: i64| from.wrapping_offset(i as isize * lines.step(0)).cast_const();
+        let mut keys: Vec<(u64, i64)> = (0..n as i64)
+            .map(|i| {
+                // SAFETY: the line has `n` elements of the dtype.
+                let key = unsafe { key(x.dtype(), from(i)) };
+                (if descending { !key } else { key }, i)
+            })
             .collect();
-        // Stable, so that equal elements keep their order in both directions.
-        pairs.sort_by(|a, b| if descending { order(&b.0, &a.0) } else { order(&a.0, &b.0) });
-        for (i, (value, index)) in (0..n.cast_signed()).zip(pairs) {
-            // SAFETY: as above.
+        // By the index too, so that equal elements keep their order in both directions.
+        keys.sort_unstable();
+        for (i, (_, index)) in (0..n.cast_signed()).zip(keys) {
+            // SAFETY: all three have `n` elements along the axis, and lines do not overlap.
             unsafe {
-                to.offset(i * lines.step(1)).cast::<T>().write(value);
+                to.offset(i * lines.step(1)).copy_from_nonoverlapping(from(index), size);
                 to_index.offset(i * lines.step(2)).cast::<i64>().write(index);
             }
         }
-    }));
+    });
     Ok((values, indices))
 }
 
-/// NaN is larger than all and equal to itself.
-#[allow(clippy::eq_op)]
-fn order<T: PartialOrd>(a: &T, b: &T) -> Ordering {
-    a.partial_cmp(b).unwrap_or_else(|| (a != a).cmp(&(b != b)))
+/// A number that is ordered as the elements are, of whatever dtype: the code that sorts is large, and there once.
+///
+/// # Safety
+/// `at` must point at an element of the dtype.
+unsafe fn key(dtype: DType, at: *const u8) -> u64 {
+    // SAFETY: by the caller.
+    unsafe {
+        match dtype {
+            DType::F64 => float_key(at.cast::<f64>().read()),
+            DType::F32 => float_key(at.cast::<f32>().read().into()),
+            DType::F16 => float_key(at.cast::<f16>().read().into()),
+            DType::BF16 => float_key(at.cast::<bf16>().read().into()),
+            DType::I64 => at.cast::<i64>().read().cast_unsigned() ^ SIGN,
+            DType::I32 => i64::from(at.cast::<i32>().read()).cast_unsigned() ^ SIGN,
+            DType::U8 | DType::Bool => at.read().into(),
+        }
+    }
+}
+
+const SIGN: u64 = 1 << 63;
+
+/// NaN is larger than all and equal to itself, zeros are equal.
+fn float_key(x: f64) -> u64 {
+    if x.is_nan() {
+        return u64::MAX;
+    }
+    let bits = (x + 0.0).to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }

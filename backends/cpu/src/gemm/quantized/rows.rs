@@ -251,36 +251,32 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
         let shift = (size / per).ilog2();
         let words = k / per;
         let mut total = [[s.splat(0.0); M]; R];
-        let whole = words - words % n;
         // SAFETY: each row has `words` words, `x` has registers for all of them, and scales have room for one register
         // more.
         unsafe {
             let from = self.weight.bytes.cast::<f32>().add(row * words);
-            for word in (0..whole).step_by(n) {
+            for word in (0..words).step_by(n) {
+                let whole = words - word >= n;
                 let read = |i: usize| {
                     let at = from.add(i * words + word);
+                    if !whole {
+                        return s.bits(s.load_part(at, words - word));
+                    }
                     // The rows after these, since the processor does not look ahead from page to page.
                     s.prefetch(at.wrapping_add(R * words).cast());
                     s.bits(s.load(at))
                 };
                 let sums = self.chunk::<S, R>(s, table, std::array::from_fn(read), word * per);
+                let block = word * per / size;
                 for (i, (total, sums)) in total.iter_mut().zip(sums).enumerate() {
-                    let scale = s.spread(group.scales.add(i * blocks + word * per / size), shift);
-                    for (total, sum) in total.iter_mut().zip(sums) {
-                        *total = s.mul_add(sum, scale, *total);
-                    }
-                }
-            }
-            if whole < words {
-                let read = |i: usize| s.bits(s.load_part(from.add(i * words + whole), words - whole));
-                let sums = self.chunk::<S, R>(s, table, std::array::from_fn(read), whole * per);
-                let first = whole * per / size;
-                for (i, (total, sums)) in total.iter_mut().zip(sums).enumerate() {
-                    // Zeros, where the next row's scales are: those may be anything.
+                    let mut scales = group.scales.add(i * blocks + block);
                     let mut last = [0f32; LANES];
-                    let scales = group.scales.add(i * blocks + first);
-                    last.as_mut_ptr().copy_from_nonoverlapping(scales, blocks - first);
-                    let scale = s.spread(last.as_ptr(), shift);
+                    if !whole {
+                        // Zeros, where the next row's scales are: those may be anything.
+                        last.as_mut_ptr().copy_from_nonoverlapping(scales, blocks - block);
+                        scales = last.as_ptr();
+                    }
+                    let scale = s.spread(scales, shift);
                     for (total, sum) in total.iter_mut().zip(sums) {
                         *total = s.mul_add(sum, scale, *total);
                     }

@@ -10,12 +10,11 @@ pub(super) trait Fold<T>: 'static {
     fn widen(acc: Self::Acc) -> Self::Wide;
     fn join(a: Self::Wide, b: Self::Wide) -> Self::Wide;
 
-    /// The result of `count` elements.
-    fn finish(wide: Self::Wide, count: usize) -> T;
+    /// The result. Sums of floats are divided, for their mean.
+    fn finish(wide: Self::Wide, divisor: f64) -> T;
 }
 
 pub(super) struct Sum;
-pub(super) struct Mean;
 pub(super) struct Prod;
 pub(super) struct Max;
 pub(super) struct Min;
@@ -47,38 +46,8 @@ macro_rules! float_folds {
             }
 
             #[inline(always)]
-            fn finish(wide: f64, _: usize) -> $type {
-                wide as $type
-            }
-        }
-
-        impl Fold<$type> for Mean {
-            type Acc = $type;
-            type Wide = f64;
-
-            #[inline(always)]
-            fn start() -> $type {
-                0.0
-            }
-
-            #[inline(always)]
-            fn step(acc: $type, x: $type) -> $type {
-                acc + x
-            }
-
-            #[inline(always)]
-            fn widen(acc: $type) -> f64 {
-                acc.into()
-            }
-
-            #[inline(always)]
-            fn join(a: f64, b: f64) -> f64 {
-                a + b
-            }
-
-            #[inline(always)]
-            fn finish(wide: f64, count: usize) -> $type {
-                (wide / count as f64) as $type
+            fn finish(wide: f64, divisor: f64) -> $type {
+                (wide / divisor) as $type
             }
         }
 
@@ -107,7 +76,7 @@ macro_rules! float_folds {
             }
 
             #[inline(always)]
-            fn finish(wide: f64, _: usize) -> $type {
+            fn finish(wide: f64, _: f64) -> $type {
                 wide as $type
             }
         }
@@ -144,7 +113,7 @@ macro_rules! extreme {
             }
 
             #[inline(always)]
-            fn finish(wide: $type, _: usize) -> $type {
+            fn finish(wide: $type, _: f64) -> $type {
                 wide
             }
         }
@@ -163,25 +132,16 @@ macro_rules! int_folds {
 float_folds!(f32 f64);
 int_folds!(u8 i32 i64);
 
-/// Bools are bytes of 0 and 1.
-pub(super) struct Any;
-pub(super) struct All;
-
-extreme!(Any u8, 0, |acc, x| acc | x);
-extreme!(All u8, 1, |acc, x| acc & x);
-
 /// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an
-/// `Option`. 16-bit floats have no folds of their own.
+/// `Option`. Bools are bytes of 0 and 1; a mean is a sum that is divided later; 16-bit floats have no folds of their own.
 macro_rules! with_fold {
     ($op:expr, $dtype:expr, $T:ident, $F:ident => $body:expr) => {
         match ($op, $dtype) {
-            (ReduceOp::Sum, DType::F32) => with_fold!(@ f32, fold::Sum, $T, $F => $body),
-            (ReduceOp::Mean, DType::F32) => with_fold!(@ f32, fold::Mean, $T, $F => $body),
+            (ReduceOp::Sum | ReduceOp::Mean, DType::F32) => with_fold!(@ f32, fold::Sum, $T, $F => $body),
             (ReduceOp::Prod, DType::F32) => with_fold!(@ f32, fold::Prod, $T, $F => $body),
             (ReduceOp::Max, DType::F32) => with_fold!(@ f32, fold::Max, $T, $F => $body),
             (ReduceOp::Min, DType::F32) => with_fold!(@ f32, fold::Min, $T, $F => $body),
-            (ReduceOp::Sum, DType::F64) => with_fold!(@ f64, fold::Sum, $T, $F => $body),
-            (ReduceOp::Mean, DType::F64) => with_fold!(@ f64, fold::Mean, $T, $F => $body),
+            (ReduceOp::Sum | ReduceOp::Mean, DType::F64) => with_fold!(@ f64, fold::Sum, $T, $F => $body),
             (ReduceOp::Prod, DType::F64) => with_fold!(@ f64, fold::Prod, $T, $F => $body),
             (ReduceOp::Max, DType::F64) => with_fold!(@ f64, fold::Max, $T, $F => $body),
             (ReduceOp::Min, DType::F64) => with_fold!(@ f64, fold::Min, $T, $F => $body),
@@ -197,8 +157,8 @@ macro_rules! with_fold {
             (ReduceOp::Prod, DType::I64) => with_fold!(@ i64, fold::Prod, $T, $F => $body),
             (ReduceOp::Max, DType::I64) => with_fold!(@ i64, fold::Max, $T, $F => $body),
             (ReduceOp::Min, DType::I64) => with_fold!(@ i64, fold::Min, $T, $F => $body),
-            (ReduceOp::Any | ReduceOp::Max, DType::Bool) => with_fold!(@ u8, fold::Any, $T, $F => $body),
-            (ReduceOp::All | ReduceOp::Min, DType::Bool) => with_fold!(@ u8, fold::All, $T, $F => $body),
+            (ReduceOp::Any | ReduceOp::Max, DType::Bool) => with_fold!(@ u8, fold::Max, $T, $F => $body),
+            (ReduceOp::All | ReduceOp::Min, DType::Bool) => with_fold!(@ u8, fold::Prod, $T, $F => $body),
             _ => None,
         }
     };

@@ -1,7 +1,5 @@
 //! The inner loops: many lanes at once, which the compiler turns into vectors.
 
-use std::marker::PhantomData;
-
 use super::fold::Fold;
 use crate::simd::{Kernel, Simd};
 
@@ -17,75 +15,44 @@ const STEPS: usize = 32;
 /// Elements after which a run's lanes are widened.
 pub(super) const BLOCK: usize = LANES * STEPS;
 
-/// Folds `count` elements, `step` bytes apart, to one result.
-pub(super) struct Along<T, F> {
-    from: *const u8,
-    step: isize,
-    count: usize,
-    fold: PhantomData<(T, F)>,
-}
-
-impl<T, F> Along<T, F> {
-    pub(super) fn new(from: *const u8, step: isize, count: usize) -> Self {
-        let fold = PhantomData;
-        Self {
-            from,
-            step,
-            count,
-            fold,
-        }
-    }
-}
-
-impl<T: Copy, F: Fold<T>> Kernel for Along<T, F> {
-    type Out = F::Wide;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> F::Wide {
-        let direct = self.step == size_of::<T>().cast_signed();
-        let mut total = F::widen(F::start());
-        let mut from = self.from;
-        let mut left = self.count;
-        while left > 0 {
-            let n = left.min(BLOCK);
-            // SAFETY: the plan's elements are readable, and `n` of those that are left are taken.
-            let block = unsafe {
-                if direct {
-                    run_block::<T, F>(from.cast(), n)
-                } else {
-                    strided_block::<T, F>(from, self.step, n)
-                }
-            };
-            total = F::join(total, block);
-            from = from.wrapping_offset(n.cast_signed() * self.step);
-            left -= n;
-        }
-        total
-    }
-}
-
-/// Runs that are a fixed distance apart, each folded to an output of its own.
-pub(super) struct Runs<T, F> {
-    /// The first.
-    pub(super) run: Along<T, F>,
-    /// Bytes from one to the next.
+/// Runs of elements that are a fixed distance apart, each joined to a result of its own.
+pub(super) struct Along<'a, T, F: Fold<T>> {
+    /// The first run.
+    pub(super) from: *const u8,
+    /// Bytes from one of its elements to the next.
     pub(super) step: isize,
-    /// Has room for the outputs.
-    pub(super) to: *mut T,
-    pub(super) outputs: usize,
+    /// Elements of a run.
+    pub(super) count: usize,
+    /// Bytes from one run to the next.
+    pub(super) runs: isize,
+    pub(super) wides: &'a mut [F::Wide],
 }
 
-impl<T: Copy, F: Fold<T>> Kernel for Runs<T, F> {
+impl<T: Copy, F: Fold<T>> Kernel for Along<'_, T, F> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Along { from, step, count, .. } = self.run;
-        for i in 0..self.outputs {
-            let from = from.wrapping_offset(i.cast_signed() * self.step);
-            let wide = Along::<T, F>::new(from, step, count).run(s);
-            // SAFETY: the plan's elements are readable, and there is room for as many outputs.
-            unsafe { self.to.add(i).write(F::finish(wide, count)) };
+    fn run<S: Simd>(self, _: S) {
+        let direct = self.step == size_of::<T>().cast_signed();
+        let mut run = self.from;
+        for wide in self.wides {
+            let mut from = run;
+            let mut left = self.count;
+            while left > 0 {
+                let n = left.min(BLOCK);
+                // SAFETY: the plan's elements are readable, and `n` of those that are left are taken.
+                let block = unsafe {
+                    if direct {
+                        run_block::<T, F>(from.cast(), n)
+                    } else {
+                        strided_block::<T, F>(from, self.step, n)
+                    }
+                };
+                *wide = F::join(*wide, block);
+                from = from.wrapping_offset(n.cast_signed() * self.step);
+                left -= n;
+            }
+            run = run.wrapping_offset(self.runs);
         }
     }
 }

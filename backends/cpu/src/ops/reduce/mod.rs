@@ -7,6 +7,8 @@
 mod fold;
 mod lanes;
 
+use std::ops::Range;
+
 use polygrad_core::{Axes, DType, Error, Layout, MAX_RANK, ReduceOp, Result, Shape};
 
 use super::{convert, refused};
@@ -14,7 +16,7 @@ use crate::loops::{Nest, Operand, Pointer};
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};
 use fold::{Fold, with_fold};
-use lanes::{Across, Along, Runs, STRIP};
+use lanes::{Across, Along, STRIP};
 
 /// Elements that one task folds at least, and tasks that a reduction with few outputs is cut into at most.
 const TASK: usize = 32_768;
@@ -34,7 +36,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &CpuTensor, axes: Axes, keepdims: bool) ->
         return convert::cast(&reduce(op, &wide, axes, keepdims)?, x.dtype());
     }
     let shape = x.shape().reduced(axes, keepdims);
-    let plan = Plan::new(x, axes)?;
+    let plan = Plan::new(op, x, axes)?;
     if op.needs_elements() && plan.count == 0 && shape.numel() > 0 {
         return Err(Error::invalid("a reduction over no elements has no value")
             .with_op(op.name())
@@ -65,10 +67,12 @@ struct Plan {
     reduced: Nest<1>,
     /// Elements behind each output.
     count: usize,
+    /// What each result is divided by: a mean's is `count`.
+    divisor: f64,
 }
 
 impl Plan {
-    fn new(x: &CpuTensor, axes: Axes) -> Result<Self> {
+    fn new(op: ReduceOp, x: &CpuTensor, axes: Axes) -> Result<Self> {
         let layout = x.layout();
         let part = |reduced: bool| -> Result<Nest<1>> {
             let (mut dims, mut strides, mut rank) = ([0; MAX_RANK], [0; MAX_RANK], 0);
@@ -87,7 +91,13 @@ impl Plan {
         };
         let (kept, reduced) = (part(false)?, part(true)?);
         let count = reduced.numel();
-        Ok(Self { kept, reduced, count })
+        let divisor = if op == ReduceOp::Mean { count as f64 } else { 1.0 };
+        Ok(Self {
+            kept,
+            reduced,
+            count,
+            divisor,
+        })
     }
 
     /// # Safety
@@ -97,51 +107,40 @@ impl Plan {
         if outputs == 0 {
             return;
         }
-        if self.count == 0 {
-            for i in 0..outputs {
-                // SAFETY: by the caller.
-                unsafe { out.add(i).write(F::finish(F::widen(F::start()), 0)) };
+        let out = Pointer(out);
+        let finish = |first: usize, wides: &[F::Wide]| {
+            for (i, &wide) in wides.iter().enumerate() {
+                // SAFETY: there is room for all outputs, by the caller.
+                unsafe { out.at(first + i).write(F::finish(wide, self.divisor)) };
             }
+        };
+        if self.count == 0 {
+            (0..outputs).for_each(|i| finish(i, &[F::widen(F::start())]));
             return;
         }
         let across =
             self.kept.rank() > 0 && self.kept.is_direct(0) && !(self.reduced.is_direct(0) && self.reduced.rank() > 0);
-        let strip = if across { self.kept.width().min(STRIP) } else { 1 };
+        // Neighbouring outputs that are folded by one call: side by side, or short runs one after another.
+        let strip = if across {
+            STRIP
+        } else if self.kept.rank() <= 1 && self.reduced.rank() <= 1 {
+            (TASK / self.count).clamp(1, STRIP)
+        } else {
+            1
+        };
+        let strip = strip.min(self.kept.width());
         let strips = self.kept.width().div_ceil(strip) * (outputs / self.kept.width());
         // The reduced axes are cut along all loops but the innermost, or that one if it is the only one.
         let rows = self.count / self.reduced.width();
         let (pieces, piece) = self.pieces(rows, strips, strip);
-        let out = Pointer(out);
-        let level = device.vectors();
         let ns = (piece * strip) as f32 * 0.15 * size_of::<T>() as f32 / 4.0 + 5.0;
-        if pieces == 1 && strip == 1 && self.kept.rank() <= 1 && self.reduced.rank() <= 1 {
-            device.split(outputs, ns, 1, |start, end| {
-                let from = self
-                    .kept
-                    .base(0)
-                    .wrapping_offset(start.cast_signed() * self.kept.step(0));
-                let run = Along::<T, F>::new(from, self.reduced.step(0), self.count);
-                let (step, to) = (self.kept.step(0), out.at(start));
-                Level::run_loops(
-                    level,
-                    Runs {
-                        run,
-                        step,
-                        to,
-                        outputs: end - start,
-                    },
-                );
-            });
-            return;
-        }
+        let level = device.vectors();
         if pieces == 1 {
             device.each(strips, ns, |i| {
                 let (first, n) = self.strip(i, strip);
-                let to = out.at(first);
-                self.fold::<T, F>(level, first, n, 0, self.count, |i, wide| {
-                    // SAFETY: the strip's outputs are inside `out`, and tasks have strips of their own.
-                    unsafe { to.add(i).write(F::finish(wide, self.count)) };
-                });
+                let mut wides = [F::widen(F::start()); STRIP];
+                self.fold::<T, F>(level, across, first, 0..self.count, &mut wides[..n]);
+                finish(first, &wides[..n]);
             });
             return;
         }
@@ -150,16 +149,15 @@ impl Plan {
         device.each(strips * pieces, ns, |task| {
             let (i, part) = (task / pieces, task % pieces);
             let (first, n) = self.strip(i, strip);
-            let range = (part * piece, self.count.min((part + 1) * piece));
-            self.fold::<T, F>(level, first, n, range.0, range.1, |i, wide| {
-                // SAFETY: there is a partial result for each output and piece, and tasks have their own.
-                unsafe { partials.at((first + i) * pieces + part).write(wide) };
-            });
+            let range = part * piece..self.count.min((part + 1) * piece);
+            // SAFETY: there is a partial result for each piece and output, and tasks have their own.
+            let wides = unsafe { std::slice::from_raw_parts_mut(partials.at(part * outputs + first), n) };
+            self.fold::<T, F>(level, across, first, range, wides);
         });
-        for (i, parts) in partial.chunks_exact(pieces).enumerate() {
-            let wide = parts[1..].iter().fold(parts[0], |a, &b| F::join(a, b));
-            // SAFETY: by the caller.
-            unsafe { out.at(i).write(F::finish(wide, self.count)) };
+        for i in 0..outputs {
+            let parts = partial[i..].iter().step_by(outputs);
+            let wide = parts.copied().reduce(F::join);
+            finish(i, wide.as_slice());
         }
     }
 
@@ -186,48 +184,43 @@ impl Plan {
         (i / in_row * width + column, strip.min(width - column))
     }
 
-    /// Folds elements `start..end` of the reduced axes for `n` neighbouring outputs from `first` on, and hands each
-    /// result to `done` with its number. Cuts inside a row occur where there is but one row.
-    fn fold<T: Copy + 'static, F: Fold<T>>(
+    /// Joins the elements of the reduced axes in a range to the results of neighbouring outputs from `first` on. Cuts
+    /// inside a row occur where there is but one row.
+    fn fold<T: Copy, F: Fold<T>>(
         &self,
         level: Option<Level>,
+        across: bool,
         first: usize,
-        n: usize,
-        start: usize,
-        end: usize,
-        mut done: impl FnMut(usize, F::Wide),
+        range: Range<usize>,
+        wides: &mut [F::Wide],
     ) {
         let width = self.reduced.width();
         let base = self.kept.row(0, first / self.kept.width());
         let base = base.wrapping_offset((first % self.kept.width()).cast_signed() * self.kept.step(0));
         let offset = base.addr().wrapping_sub(self.kept.base(0).addr()).cast_signed();
         let step = self.reduced.step(0);
-        let runs = |at: usize| {
+        let mut at = range.start;
+        while at < range.end {
             let (row, column) = (at / width, at % width);
             let from = self.reduced.row(0, row);
             let from = from.wrapping_offset(offset + column.cast_signed() * step);
-            (from, (width - column).min(end - at))
-        };
-        let mut at = start;
-        if n == 1 {
-            let mut wide = None;
-            while at < end {
-                let (from, count) = runs(at);
-                let next = Level::run_loops(level, Along::<T, F>::new(from, step, count));
-                wide = Some(wide.map_or(next, |wide| F::join(wide, next)));
-                at += count;
+            let count = (width - column).min(range.end - at);
+            if across {
+                Level::run_loops(level, Across::<T, F>::new(from, step, count, wides));
+            } else {
+                let runs = self.kept.step(0);
+                Level::run_loops(
+                    level,
+                    Along::<T, F> {
+                        from,
+                        step,
+                        count,
+                        runs,
+                        wides,
+                    },
+                );
             }
-            done(0, wide.unwrap_or_else(|| F::widen(F::start())));
-            return;
-        }
-        let mut wides = [F::widen(F::start()); STRIP];
-        while at < end {
-            let (from, count) = runs(at);
-            Level::run_loops(level, Across::<T, F>::new(from, step, count, &mut wides[..n]));
             at += count;
-        }
-        for (i, &wide) in wides[..n].iter().enumerate() {
-            done(i, wide);
         }
     }
 }
