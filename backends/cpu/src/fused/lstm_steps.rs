@@ -379,8 +379,8 @@ impl Kernel for Backward {
             // SAFETY: there are `width` elements of each gate and state.
             unsafe {
                 let load = |from: *const f32| s.load_part(from.add(at), n);
-                let [input, forget, update, output] =
-                    std::array::from_fn(|i| load(self.activations.wrapping_add(i * width)));
+                let gate = |i: usize| load(self.activations.wrapping_add(i * width));
+                let (input, forget, update, output) = (gate(0), gate(1), gate(2), gate(3));
                 // σ' = σ (1 − σ), tanh' = 1 − tanh².
                 let sigmoid_slope = |y| s.mul(y, s.sub(one, y));
                 let tanh_slope = |y| s.sub(one, s.mul(y, y));

@@ -317,13 +317,15 @@ impl Tile {
             let mut acc = [[_mm512_setzero_ps(); NV]; ROWS];
             let (mut a, mut b) = (self.a, self.b);
             for _ in 0..self.pairs {
-                let row: [__m512bh; NV] =
-                    std::array::from_fn(|v| std::mem::transmute(_mm512_loadu_si512(b.add(16 * v).cast())));
+                let mut row = [_mm512_setzero_si512(); NV];
+                for v in 0..NV {
+                    row[v] = _mm512_loadu_si512(b.add(16 * v).cast());
+                }
                 for i in 0..ROWS {
                     let x = a.offset(i.cast_signed() * self.a_row).read();
                     let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x.cast_signed()));
                     for v in 0..NV {
-                        acc[i][v] = _mm512_dpbf16_ps(acc[i][v], x, row[v]);
+                        acc[i][v] = _mm512_dpbf16_ps(acc[i][v], x, std::mem::transmute::<__m512i, __m512bh>(row[v]));
                     }
                 }
                 a = a.wrapping_offset(self.a_pair);

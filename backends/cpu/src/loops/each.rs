@@ -40,7 +40,7 @@ impl<E: Each> Kernel for Fill<E> {
             // Bytes are rarely that many, and it would be code for each op.
             if size_of::<E::T>() > 1 && s.past() {
                 let most = LINE / size_of::<E::T>();
-                let head = to.align_offset(LINE).min(n);
+                let head = (to.addr().wrapping_neg() % LINE / size_of::<E::T>()).min(n);
                 for i in 0..head {
                     to.add(i).write(each.at(i));
                 }

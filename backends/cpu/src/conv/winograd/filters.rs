@@ -183,7 +183,12 @@ fn transform<S: Simd>(s: S, taps: [S::V; TAPS]) -> [S::V; PLACES] {
     let mut places = [zero; PLACES];
     for row in 0..4 {
         let values = four(s, columns[0][row], columns[1][row], columns[2][row]);
-        places[4 * row..4 * row + 4].copy_from_slice(&values);
+        [
+            places[4 * row],
+            places[4 * row + 1],
+            places[4 * row + 2],
+            places[4 * row + 3],
+        ] = values;
     }
     places
 }

@@ -93,7 +93,7 @@ unsafe fn inputs<S: Simd>(s: S, from: *const f32, row: usize) -> [S::V; PLACES] 
     let mut places = [s.splat(0.0); PLACES];
     let [a, b, c, d] = columns;
     for y in 0..4 {
-        places[4 * y..4 * y + 4].copy_from_slice(&four(s, a[y], b[y], c[y], d[y]));
+        [places[4 * y], places[4 * y + 1], places[4 * y + 2], places[4 * y + 3]] = four(s, a[y], b[y], c[y], d[y]);
     }
     places
 }
@@ -115,7 +115,7 @@ unsafe fn outputs<S: Simd>(s: S, from: *const f32, row: usize) -> [S::V; PLACES]
     let (even, odd) = (spread(s, at(0, 0), at(1, 0)), spread(s, at(0, 1), at(1, 1)));
     let mut places = [s.splat(0.0); PLACES];
     for y in 0..4 {
-        places[4 * y..4 * y + 4].copy_from_slice(&spread(s, even[y], odd[y]));
+        [places[4 * y], places[4 * y + 1], places[4 * y + 2], places[4 * y + 3]] = spread(s, even[y], odd[y]);
     }
     places
 }

@@ -108,7 +108,10 @@ impl Rows {
         // SAFETY: all addresses are within the rows and the panel, by the caller.
         unsafe {
             for _ in 0..self.groups {
-                let columns: [D::V; NV] = std::array::from_fn(|v| d.load(b.add(v * D::LANES)));
+                let mut columns = [d.splat(0); NV];
+                for v in 0..NV {
+                    columns[v] = d.load(b.add(v * D::LANES));
+                }
                 for i in 0..ROWS {
                     let x = d.splat(a.add(i).read());
                     for v in 0..NV {
@@ -122,11 +125,14 @@ impl Rows {
                 b = b.wrapping_add(NV * D::LANES);
             }
             let terms = self.terms.at(row, 0);
-            for (rows, columns) in terms.rows.into_iter().zip(terms.columns) {
+            for (rows, from) in terms.rows.into_iter().zip(terms.columns) {
                 if rows.is_null() {
                     continue;
                 }
-                let columns: [D::V; NV] = std::array::from_fn(|v| d.load(columns.add(v * D::LANES).cast()));
+                let mut columns = [d.splat(0); NV];
+                for v in 0..NV {
+                    columns[v] = d.load(from.add(v * D::LANES).cast());
+                }
                 for i in 0..ROWS {
                     let x = d.splat(rows.add(i).read().cast_unsigned());
                     for v in 0..NV {

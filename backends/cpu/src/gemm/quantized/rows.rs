@@ -30,6 +30,17 @@ const WIDEST: usize = 16 * 8;
 /// The most lanes of a register.
 const LANES: usize = 16;
 
+/// The numbers of four bits, less 8, twice: five bits of an index choose one.
+static FOUR_BITS: [f32; 32] = {
+    let mut table = [0.0; 32];
+    let mut i = 0;
+    while i < 32 {
+        table[i] = (i % 16) as f32 - 8.0;
+        i += 1;
+    }
+    table
+};
+
 /// The number of blocks whose scales are converted at a time, at least. Their scales fit the first-level cache.
 const AT_ONCE: usize = 1024;
 
@@ -191,7 +202,6 @@ impl<const BITS: usize, const M: usize> Kernel for Rows<BITS, M> {
         // SAFETY: rows are inside the weight and the result; `scratch` has room for a group.
         unsafe {
             let zero = self.weight.zeros.single().map(|zero| zero - Self::centre::<S>());
-            let table = std::array::from_fn(|i| (i % 16) as f32 - 8.0);
             for start in (first..end).step_by(self.group) {
                 let count = self.group.min(end - start);
                 self.weight.scales.read(start * blocks, count * blocks, self.scratch);
@@ -210,16 +220,15 @@ impl<const BITS: usize, const M: usize> Kernel for Rows<BITS, M> {
                 };
                 let fours = count - count % 4;
                 for row in (0..fours).step_by(4) {
-                    let sums = self.some::<S, 4>(s, &table, start + row, at(row));
-                    let by_row: [[S::V; 4]; M] = std::array::from_fn(|m| sums.map(|sums| sums[m]));
-                    for (m, sums) in by_row.into_iter().enumerate() {
+                    let sums = self.some::<S, 4>(s, start + row, at(row));
+                    for m in 0..M {
                         let to = self.c.add(m * self.weight.n + start + row);
-                        let four = s.sums(sums);
-                        four.into_iter().enumerate().for_each(|(i, y)| to.add(i).write(y));
+                        to.cast::<[f32; 4]>()
+                            .write_unaligned(s.sums([sums[0][m], sums[1][m], sums[2][m], sums[3][m]]));
                     }
                 }
                 for row in fours..count {
-                    let [sums] = self.some::<S, 1>(s, &table, start + row, at(row));
+                    let [sums] = self.some::<S, 1>(s, start + row, at(row));
                     for (m, sum) in sums.into_iter().enumerate() {
                         self.c.add(m * self.weight.n + start + row).write(s.sum(sum));
                     }
@@ -239,13 +248,7 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
     /// The products of `R` rows of the weight, which the processor reads at a time, and all rows of X, of which the
     /// lanes are to be added up.
     #[inline(always)]
-    unsafe fn some<S: Simd, const R: usize>(
-        &self,
-        s: S,
-        table: &[f32; 32],
-        row: usize,
-        group: Group,
-    ) -> [[S::V; M]; R] {
+    unsafe fn some<S: Simd, const R: usize>(&self, s: S, row: usize, group: Group) -> [[S::V; M]; R] {
         let (k, size, blocks) = (self.weight.k, self.weight.scheme.size(), self.weight.blocks());
         let (per, n) = (32 / BITS, S::N);
         let shift = (size / per).ilog2();
@@ -257,16 +260,18 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
             let from = self.weight.bytes.cast::<f32>().add(row * words);
             for word in (0..words).step_by(n) {
                 let whole = words - word >= n;
-                let read = |i: usize| {
+                let mut read = [s.splat_int(0); R];
+                for (i, read) in read.iter_mut().enumerate() {
                     let at = from.add(i * words + word);
-                    if !whole {
-                        return s.bits(s.load_part(at, words - word));
-                    }
-                    // The rows after these, since the processor does not look ahead from page to page.
-                    s.prefetch(at.wrapping_add(R * words).cast());
-                    s.bits(s.load(at))
-                };
-                let sums = self.chunk::<S, R>(s, table, std::array::from_fn(read), word * per);
+                    *read = s.bits(if whole {
+                        // The rows after these, since the processor does not look ahead from page to page.
+                        s.prefetch(at.wrapping_add(R * words).cast());
+                        s.load(at)
+                    } else {
+                        s.load_part(at, words - word)
+                    });
+                }
+                let sums = self.chunk::<S, R>(s, read, word * per);
                 let block = word * per / size;
                 for (i, (total, sums)) in total.iter_mut().zip(sums).enumerate() {
                     let mut scales = group.scales.add(i * blocks + block);
@@ -320,25 +325,19 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
 
     /// The products of a register of words of each of `R` rows, whose first number is number `at` of the row.
     #[inline(always)]
-    unsafe fn chunk<S: Simd, const R: usize>(
-        &self,
-        s: S,
-        table: &[f32; 32],
-        words: [S::I; R],
-        at: usize,
-    ) -> [[S::V; M]; R] {
+    unsafe fn chunk<S: Simd, const R: usize>(&self, s: S, words: [S::I; R], at: usize) -> [[S::V; M]; R] {
         let mut sums = [[s.splat(0.0); M]; R];
         macro_rules! add {
             ($($place:literal by $shift:literal),*) => { $(
-                // SAFETY: by the caller.
-                let x: [S::V; M] = std::array::from_fn(|m| unsafe {
-                    s.load(self.x.0.add(m * self.x.1 + at + $place * S::N))
-                });
+                let mut x = [s.splat(0.0); M];
+                for (m, x) in x.iter_mut().enumerate() {
+                    // SAFETY: by the caller.
+                    *x = unsafe { s.load(self.x.0.add(m * self.x.1 + at + $place * S::N)) };
+                }
                 for (sums, words) in sums.iter_mut().zip(words) {
                     let shifted = s.shr::<$shift>(words);
                     let number = match BITS == 4 && S::PICKS {
-                        // The lowest five bits choose, and the table repeats itself after four.
-                        true => s.pick(table, shifted),
+                        true => s.pick(&FOUR_BITS, shifted),
                         false => s.from_int(s.and_int(shifted, s.splat_int((1 << BITS) - 1))),
                     };
                     for (sum, x) in sums.iter_mut().zip(x) {

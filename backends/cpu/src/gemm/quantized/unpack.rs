@@ -54,14 +54,20 @@ impl Unpacked {
                 for at in (start..stop).step_by(STEP) {
                     let from = self.weight.bytes.add((row * k + at) / 8 * bits);
                     let to = to.add(at - first).cast::<[f32; STEP]>();
-                    let numbers: [u8; STEP] = match bits {
-                        4 => {
-                            let bytes = from.cast::<[u8; STEP / 2]>().read();
-                            std::array::from_fn(|i| bytes[i / 2] >> (i % 2 * 4) & 15)
+                    let mut numbers = [0u8; STEP];
+                    if bits == 4 {
+                        let bytes = from.cast::<[u8; STEP / 2]>().read();
+                        for i in 0..STEP {
+                            numbers[i] = bytes[i / 2] >> (i % 2 * 4) & 15;
                         }
-                        _ => from.cast::<[u8; STEP]>().read(),
-                    };
-                    to.write(numbers.map(|number| (f32::from(number) - zero) * scale));
+                    } else {
+                        numbers = from.cast::<[u8; STEP]>().read();
+                    }
+                    let mut floats = [0f32; STEP];
+                    for i in 0..STEP {
+                        floats[i] = (f32::from(numbers[i]) - zero) * scale;
+                    }
+                    to.write(floats);
                 }
                 start = stop;
             }

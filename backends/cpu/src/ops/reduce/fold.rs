@@ -10,8 +10,13 @@ pub(super) trait Fold<T>: 'static {
     fn widen(acc: Self::Acc) -> Self::Wide;
     fn join(a: Self::Wide, b: Self::Wide) -> Self::Wide;
 
-    /// The result. Sums of floats are divided, for their mean.
-    fn finish(wide: Self::Wide, divisor: f64) -> T;
+    fn finish(wide: Self::Wide) -> T;
+
+    /// Makes a mean of a sum: floats only have one.
+    #[inline(always)]
+    fn divide(wide: Self::Wide, _count: usize) -> Self::Wide {
+        wide
+    }
 }
 
 pub(super) struct Sum;
@@ -46,8 +51,13 @@ macro_rules! float_folds {
             }
 
             #[inline(always)]
-            fn finish(wide: f64, divisor: f64) -> $type {
-                (wide / divisor) as $type
+            fn finish(wide: f64) -> $type {
+                wide as $type
+            }
+
+            #[inline(always)]
+            fn divide(wide: f64, count: usize) -> f64 {
+                wide / count as f64
             }
         }
 
@@ -76,7 +86,7 @@ macro_rules! float_folds {
             }
 
             #[inline(always)]
-            fn finish(wide: f64, _: f64) -> $type {
+            fn finish(wide: f64) -> $type {
                 wide as $type
             }
         }
@@ -113,7 +123,7 @@ macro_rules! extreme {
             }
 
             #[inline(always)]
-            fn finish(wide: $type, _: f64) -> $type {
+            fn finish(wide: $type) -> $type {
                 wide
             }
         }
@@ -133,7 +143,8 @@ float_folds!(f32 f64);
 int_folds!(u8 i32 i64);
 
 /// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an
-/// `Option`. Bools are bytes of 0 and 1; a mean is a sum that is divided later; 16-bit floats have no folds of their own.
+/// `Option`. Bools are bytes of 0 and 1; a mean is a sum that is divided later; 16-bit floats have no folds of their
+/// own.
 macro_rules! with_fold {
     ($op:expr, $dtype:expr, $T:ident, $F:ident => $body:expr) => {
         match ($op, $dtype) {

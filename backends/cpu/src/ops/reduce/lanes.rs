@@ -81,14 +81,19 @@ unsafe fn run_block<T: Copy, F: Fold<T>>(from: *const T, n: usize) -> F::Wide {
             *lane = F::step(*lane, unsafe { from.add(i + j).read() });
         }
     }
-    let mut wides = lanes.map(F::widen);
-    let mut half = LANES / 2;
-    while half > 0 {
-        for j in 0..half {
-            wides[j] = F::join(wides[j], wides[j + half]);
-        }
-        half /= 2;
+    let mut wides = [F::widen(F::start()); LANES];
+    for j in 0..LANES {
+        wides[j] = F::widen(lanes[j]);
     }
+    macro_rules! join_halves {
+        ($($half:literal)*) => {$(
+            for j in 0..$half {
+                wides[j] = F::join(wides[j], wides[j + $half]);
+            }
+        )*};
+    }
+    // Each with a count that the compiler sees, so that lanes stay in registers.
+    join_halves!(32 16 8 4 2 1);
     F::join(wides[0], tail)
 }
 

@@ -67,8 +67,7 @@ struct Plan {
     reduced: Nest<1>,
     /// Elements behind each output.
     count: usize,
-    /// What each result is divided by: a mean's is `count`.
-    divisor: f64,
+    mean: bool,
 }
 
 impl Plan {
@@ -91,12 +90,11 @@ impl Plan {
         };
         let (kept, reduced) = (part(false)?, part(true)?);
         let count = reduced.numel();
-        let divisor = if op == ReduceOp::Mean { count as f64 } else { 1.0 };
         Ok(Self {
             kept,
             reduced,
             count,
-            divisor,
+            mean: op == ReduceOp::Mean,
         })
     }
 
@@ -108,14 +106,18 @@ impl Plan {
             return;
         }
         let out = Pointer(out);
-        let finish = |first: usize, wides: &[F::Wide]| {
-            for (i, &wide) in wides.iter().enumerate() {
-                // SAFETY: there is room for all outputs, by the caller.
-                unsafe { out.at(first + i).write(F::finish(wide, self.divisor)) };
+        let finish = |first: usize, wides: &mut [F::Wide]| {
+            if self.mean {
+                wides.iter_mut().for_each(|wide| *wide = F::divide(*wide, self.count));
+            }
+            let to = out.at(first);
+            for (i, &mut wide) in wides.iter_mut().enumerate() {
+                // SAFETY: there is room for all outputs, by the caller, and tasks have their own.
+                unsafe { to.add(i).write(F::finish(wide)) };
             }
         };
         if self.count == 0 {
-            (0..outputs).for_each(|i| finish(i, &[F::widen(F::start())]));
+            (0..outputs).for_each(|i| finish(i, &mut [F::widen(F::start())]));
             return;
         }
         let across =
@@ -140,7 +142,7 @@ impl Plan {
                 let (first, n) = self.strip(i, strip);
                 let mut wides = [F::widen(F::start()); STRIP];
                 self.fold::<T, F>(level, across, first, 0..self.count, &mut wides[..n]);
-                finish(first, &wides[..n]);
+                finish(first, &mut wides[..n]);
             });
             return;
         }
@@ -156,8 +158,8 @@ impl Plan {
         });
         for i in 0..outputs {
             let parts = partial[i..].iter().step_by(outputs);
-            let wide = parts.copied().reduce(F::join);
-            finish(i, wide.as_slice());
+            let mut wide = parts.copied().reduce(F::join);
+            finish(i, wide.as_mut_slice());
         }
     }
 
