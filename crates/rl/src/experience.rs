@@ -13,7 +13,7 @@ use crate::statistics::recent::Recent;
 use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, StepBuffers, VectorEnv};
 
 /// Environments, and all that was seen in them: what every algorithm has that learns from a replay buffer.
-pub(crate) struct Experience {
+pub struct Experience {
     envs: Box<dyn VectorEnv>,
     buffers: StepBuffers,
     /// Of an observation, as a network sees it.

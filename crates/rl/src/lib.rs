@@ -30,6 +30,7 @@ mod experience;
 mod fault;
 mod hash;
 mod mask;
+mod off_policy;
 mod policy;
 mod ppo;
 mod render;
@@ -45,9 +46,10 @@ pub use act::{EvaluateConfig, Evaluation, Play, Player, evaluate};
 pub use agent::Agent;
 pub use annealed::Annealed;
 pub use check::check_env;
-pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnIteration, DqnLosses, DqnVariant, dqn_loss};
+pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use off_policy::OffPolicy;
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
     MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,

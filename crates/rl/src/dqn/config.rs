@@ -1,8 +1,9 @@
 //! Options of DQN.
 
-use polygrad_tensor::{Error, Result};
+use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::off_policy::{Pace, in_range, is_rate, is_share};
 use crate::{Annealed, PriorityConfig};
 
 /// Options of [`Dqn`](super::Dqn). The defaults are those of CleanRL's `dqn.py`.
@@ -96,64 +97,38 @@ impl DqnConfig {
     /// # Errors
     /// The first option that does not.
     pub fn check(&self, rows: usize) -> Result<()> {
-        let counts = [
-            ("buffer_size", self.buffer_size as u64),
-            ("batch_size", self.batch_size as u64),
-            ("train_frequency", self.train_frequency as u64),
-            ("gradient_steps", self.gradient_steps as u64),
-            ("target_frequency", self.target_frequency),
-            ("n_step", self.n_step as u64),
-        ];
-        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(wrong(format!("{name} is 0")));
-        }
-        if self.batch_size > self.buffer_size {
-            let sizes = format!(
-                "batch_size {} is more than buffer_size {}",
-                self.batch_size, self.buffer_size
-            );
-            return Err(wrong(sizes).with_hint("take a smaller batch_size, or a larger buffer_size"));
-        }
-        if self.learning_starts >= self.total_steps {
-            let sizes = format!(
-                "learning_starts {} is not below total_steps {}",
-                self.learning_starts, self.total_steps
-            );
-            return Err(wrong(sizes + ", so nothing would be learnt")
-                .with_hint("take more total_steps, or a smaller learning_starts"));
-        }
-        let is_share = |x: f64| (0.0..=1.0).contains(&x);
-        let numbers = [
-            ("gamma", is_share(self.gamma), "from 0 to 1"),
-            ("epsilon", self.epsilon.all(is_share), "from 0 to 1"),
-            (
-                "exploration_fraction",
-                is_share(self.exploration_fraction),
-                "from 0 to 1",
-            ),
-            (
-                "learning_rate",
-                self.learning_rate.all(|x| x.is_finite() && x >= 0.0),
-                "at least 0",
-            ),
-            (
-                "max_grad_norm",
-                self.max_grad_norm.is_none_or(|x| x.is_finite() && x > 0.0),
-                "above 0",
-            ),
-        ];
-        if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
-            return Err(wrong(format!("{name} is not {range}")));
-        }
-        if let Some(priorities) = &self.prioritized {
-            priorities.check().map_err(|error| error.with_op("DQN"))?;
-        }
-        match rows.checked_mul(self.train_frequency) {
-            Some(_) => Ok(()),
-            None => Err(wrong(format!(
-                "{rows} times {} steps are too many",
-                self.train_frequency
-            ))),
+        let checked = self.pace().check(rows).and_then(|()| {
+            in_range(&[
+                ("epsilon", self.epsilon.all(is_share), "from 0 to 1"),
+                (
+                    "exploration_fraction",
+                    is_share(self.exploration_fraction),
+                    "from 0 to 1",
+                ),
+                ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+                ("target_frequency", self.target_frequency > 0, "at least 1"),
+                (
+                    "max_grad_norm",
+                    self.max_grad_norm.is_none_or(|x| x.is_finite() && x > 0.0),
+                    "above 0",
+                ),
+            ])?;
+            self.prioritized.as_ref().map_or(Ok(()), PriorityConfig::check)
+        });
+        checked.map_err(|error| error.with_op("DQN"))
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            seed: self.seed,
+            total_steps: self.total_steps,
+            buffer_size: self.buffer_size,
+            batch_size: self.batch_size,
+            learning_starts: self.learning_starts,
+            train_frequency: self.train_frequency,
+            gradient_steps: self.gradient_steps,
+            n_step: self.n_step,
+            gamma: self.gamma,
         }
     }
 
@@ -164,8 +139,4 @@ impl DqnConfig {
             false => self.epsilon.at(1.0),
         }
     }
-}
-
-pub(super) fn wrong(message: String) -> Error {
-    Error::invalid(message).with_op("DQN")
 }

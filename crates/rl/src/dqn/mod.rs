@@ -1,35 +1,28 @@
 //! Deep Q-learning.
 
 mod config;
-mod learner;
 mod loss;
 
-use polygrad_core::{Result, Rng};
+use polygrad_core::{Error, Result, Rng};
 use polygrad_nn::optim::{Adam, AdamConfig, Optimizer};
-use polygrad_nn::{CapturedStep, Module, TrainStep};
-use polygrad_tensor::{AnyBackend, Backend, Capture, Device, Tensor, no_grad};
+use polygrad_nn::{CapturedStep, Checkpoint, Module, TrainStep};
+use polygrad_tensor::{AnyBackend, Backend, Tensor};
 
 pub use config::DqnConfig;
 pub use loss::{DqnBatch, DqnLosses, DqnVariant, dqn_loss};
 
 use crate::act::spaces::check_spaces;
-use crate::agent::iteration_rng;
 use crate::experience::Experience;
-use crate::{ActionSpace, QNetwork, ReplayBuffer, VectorEnv};
-use config::wrong;
+use crate::off_policy::{Acting, Method, OffPolicy, Seen, finite, follow};
+use crate::{ActionSpace, Policy, QNetwork, VectorEnv};
 
-type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Seen> + Send>;
+type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Answer> + Send>;
 /// The loss, the errors of the transitions, and the mean value.
-type Seen = (Tensor, Tensor, Tensor);
+type Answer = (Tensor, Tensor, Tensor);
 
 /// Trains a network that says what each action is worth, by deep Q-learning: [`DqnConfig`] has its variants.
 ///
-/// Each [iteration](Dqn::iterate) does some steps in all environments, mostly the action of the greatest value and now
-/// and then one of chance, and then learns from transitions that are drawn from a [`ReplayBuffer`]. The loss and the
-/// gradients are one captured program.
-///
-/// The same seed gives the same training, bit for bit, and a training that was saved and goes on ends as one that was
-/// not, replay buffer included.
+/// It does mostly the action of the greatest value, and now and then one of chance.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -51,15 +44,14 @@ type Seen = (Tensor, Tensor, Tensor);
 /// ```
 ///
 /// Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015).
-pub struct Dqn {
+pub type Dqn = OffPolicy<QLearning>;
+
+/// How [`Dqn`] acts and learns.
+pub struct QLearning {
     config: DqnConfig,
-    device: Device,
     actions: usize,
-    experience: Experience,
     step: CapturedStep<Networks, Adam, Loss>,
-    acting: Capture,
-    iteration: u64,
-    steps: u64,
+    acting: Acting,
 }
 
 /// The network that learns, and the one that judges what is seen next, whose parameters are frozen.
@@ -67,22 +59,6 @@ pub struct Dqn {
 struct Networks<B: Backend = AnyBackend> {
     online: QNetwork<B>,
     target: QNetwork<B>,
-}
-
-/// What an iteration of [`Dqn`] gave; NaN of what it did not compute, since it did not learn yet.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct DqnIteration {
-    /// The mean loss of the steps of the optimizer.
-    pub loss: f64,
-    /// The mean value of the actions that were learnt from.
-    pub value: f64,
-    /// How often an action was one of chance, in the last step.
-    pub epsilon: f64,
-    /// The learning rate.
-    pub learning_rate: f64,
-    /// Seconds for the steps of the environments.
-    pub env_seconds: f64,
 }
 
 impl Dqn {
@@ -108,10 +84,6 @@ impl Dqn {
                     .with_hint("take PPO, which knows masks"),
             );
         }
-        let mut replay = ReplayBuffer::new(config.buffer_size, envs.observation_space().flat_len(), 1)?;
-        if let Some(priorities) = config.prioritized {
-            replay = replay.prioritized(priorities)?;
-        }
         let networks = Networks {
             online: make()?,
             target: make()?,
@@ -126,127 +98,63 @@ impl Dqn {
             .parameters()
             .iter()
             .for_each(|param| param.set_trainable(false));
-        networks.follow()?;
+        follow(&networks.target, &networks.online, 1.0)?;
         let optimizer = AdamConfig::new(config.learning_rate.at(0.0)).build(networks.online.parameters())?;
-        Ok(Self {
-            device: networks.online.advantage.weight.device(),
-            experience: Experience::new(Box::new(envs), replay, (config.n_step, config.gamma)),
+        let (pace, prioritized) = (config.pace(), config.prioritized);
+        let method = QLearning {
+            acting: Acting::new(networks.online.advantage.weight.device()),
             step: step(networks, optimizer, &config),
-            acting: Capture::new(),
             actions,
-            iteration: 0,
-            steps: 0,
             config,
+        };
+        Self::begin(method, envs, pace, |replay| match prioritized {
+            Some(priorities) => replay.prioritized(priorities),
+            None => Ok(replay),
         })
     }
 
     /// The network that learns.
     pub fn network(&self) -> &QNetwork {
+        &self.method.step.model().online
+    }
+}
+
+impl Method for QLearning {
+    const NAME: &'static str = "DQN";
+    const KEY: &'static str = "dqn";
+    const LEARNT: &'static [&'static str] = &["q_value"];
+    const TOLD: &'static [&'static str] = &["epsilon"];
+
+    fn policy(&self) -> &dyn Policy {
         &self.step.model().online
     }
 
-    /// What it learns from.
-    pub fn replay(&self) -> &ReplayBuffer {
-        &self.experience.replay
-    }
-
-    /// Steps of all environments so far.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Steps of all environments in an iteration.
-    pub fn steps_per_iteration(&self) -> u64 {
-        (self.experience.rows() * self.config.train_frequency) as u64
-    }
-
-    /// Iterations until [`DqnConfig::total_steps`], at least one; a last one that would go beyond is left out.
-    pub fn iterations(&self) -> u64 {
-        let left = self.config.total_steps.saturating_sub(self.steps) / self.steps_per_iteration();
-        (self.iteration + left).max(1)
-    }
-
-    /// Whether all iterations are done.
-    pub fn is_done(&self) -> bool {
-        self.iteration >= self.iterations()
-    }
-
-    /// The share of the steps that are done, from 0 to 1.
-    fn progress(&self) -> f64 {
-        self.steps as f64 / self.config.total_steps.max(1) as f64
-    }
-
-    /// Why the training or the choice of an action is not replayed, if that will not change.
-    pub fn refusal(&self) -> Option<&str> {
-        self.step.refusal().or_else(|| self.acting.refusal())
-    }
-
-    /// Acts, and learns from what happened so far.
-    ///
-    /// # Errors
-    /// Those of the environments and the network, and numbers that are not finite. The training can then go on from a
-    /// checkpoint alone.
-    pub fn iterate(&mut self) -> Result<DqnIteration> {
-        let mut rng = iteration_rng(self.config.seed, self.iteration);
-        self.experience.ended.clear();
-        self.experience.begin(self.config.seed)?;
-        let (before, mut epsilon) = (self.steps, 1.0);
-        for _ in 0..self.config.train_frequency {
-            epsilon = self.config.epsilon_at(self.progress());
-            let actions = self.act(epsilon, &mut rng)?;
-            self.experience.step(&actions)?;
-            self.steps += self.experience.rows() as u64;
-        }
-        let learning_rate = self.config.learning_rate.at(self.progress());
-        self.step.optimizer_mut().set_lr(learning_rate);
-        let (mut loss, mut value) = (f64::NAN, f64::NAN);
-        if self.steps > self.config.learning_starts && !self.experience.replay.is_empty() {
-            let learnt = (0..self.config.gradient_steps).map(|_| self.learn(&mut rng));
-            let learnt = learnt.collect::<Result<Vec<_>>>()?;
-            let mean = |of: fn(&(f64, f64)) -> f64| learnt.iter().map(of).sum::<f64>() / learnt.len() as f64;
-            (loss, value) = (mean(|x| x.0), mean(|x| x.1));
-        }
-        if before / self.config.target_frequency < self.steps / self.config.target_frequency {
-            self.step.model().follow()?;
-        }
-        self.iteration += 1;
-        Ok(DqnIteration {
-            loss,
-            value,
-            epsilon,
-            learning_rate,
-            env_seconds: std::mem::take(&mut self.experience.seconds),
-        })
-    }
-
-    /// An action for each row: the one of the greatest value, or with a probability of `epsilon` any.
-    fn act(&mut self, epsilon: f64, rng: &mut Rng) -> Result<Vec<f32>> {
+    /// The action of the greatest value, or with a probability of `epsilon` any.
+    fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
+        let epsilon = self.config.epsilon_at(seen.progress);
         let any = |_| rng.chance(epsilon).then(|| rng.below(self.actions) as f32);
-        let explored: Vec<Option<f32>> = (0..self.experience.rows()).map(any).collect();
+        let explored: Vec<Option<f32>> = (0..seen.rows).map(any).collect();
         if explored.iter().all(Option::is_some) {
             return Ok(explored.into_iter().flatten().collect());
         }
-        let dims = [&[explored.len()], &self.experience.shape[..]].concat();
-        let observations = Tensor::from_vec(self.experience.observations.clone(), dims, &self.device)?;
         let network = &self.step.model().online;
-        let inputs = network.parameters().into_iter().map(|param| param.tensor().detach());
-        let inputs = std::iter::once(observations.clone()).chain(inputs).collect();
-        let (values, ()) = self.acting.run(0, inputs, || {
-            let best = no_grad(|| network.values(&observations)?.argmax(1))?;
-            Ok((vec![best], ()))
-        })?;
-        let best = values.first().map_or_else(|| Ok(Vec::new()), Tensor::to_vec::<i64>)?;
-        let chosen = explored.into_iter().zip(best);
+        let best = self.acting.run(network, seen, |x| network.values(x)?.argmax(1))?;
+        let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
         Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
     }
 
-    /// One step of the optimizer, on transitions that are drawn anew; gives the loss and the mean value.
-    fn learn(&mut self, rng: &mut Rng) -> Result<(f64, f64)> {
-        let progress = self.progress();
-        let replay = &mut self.experience.replay;
+    fn anneal(&mut self, progress: f64) -> Result<f64> {
+        let rate = self.config.learning_rate.at(progress);
+        self.step.optimizer_mut().set_lr(rate);
+        Ok(rate)
+    }
+
+    fn learn(&mut self, from: &mut Experience, _update: u64, progress: f64, rng: &mut Rng) -> Result<Vec<f64>> {
+        let replay = &mut from.replay;
         let places = replay.sample(self.config.batch_size, rng)?;
-        let drawn = replay.upload(&places, &self.experience.shape, &self.device)?;
-        let weights = Tensor::from_vec(replay.weights(&places, progress), [places.len()], &self.device)?;
+        let drawn = replay.upload(&places, &from.shape, &self.acting.device)?;
+        let weights = replay.weights(&places, progress);
+        let weights = Tensor::from_vec(weights, [places.len()], &self.acting.device)?;
         let (loss, errors, value) = self.step.step(&[
             drawn.observations,
             drawn.actions,
@@ -258,20 +166,38 @@ impl Dqn {
         if self.config.prioritized.is_some() {
             replay.set_errors(&places, &errors.to_vec::<f32>()?)?;
         }
-        let loss = loss.item()?;
-        match loss.is_finite() {
-            true => Ok((loss, value.item()?)),
-            false => Err(wrong("the loss is NaN or infinite".to_owned()).with_hint("take a lower learning rate")),
+        Ok(vec![finite(&loss)?, value.item()?])
+    }
+
+    /// Where it is time, gives the target the values of the other network.
+    fn settle(&mut self, before: u64, after: u64) -> Result<()> {
+        let (networks, every) = (self.step.model(), self.config.target_frequency);
+        match before / every < after / every {
+            true => follow(&networks.target, &networks.online, 1.0),
+            false => Ok(()),
         }
+    }
+
+    fn told(&self, progress: f64) -> Result<Vec<f64>> {
+        Ok(vec![self.config.epsilon_at(progress)])
+    }
+
+    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
+        Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)
+    }
+
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let (networks, optimizer) = self.step.parts_mut();
+        checkpoint.restore(networks, optimizer).map(drop)
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        self.step.refusal().or_else(|| self.acting.refusal())
     }
 }
 
-impl Networks {
-    /// Gives the target the values of the other network.
-    fn follow(&self) -> Result<()> {
-        let mut pairs = self.target.parameters().into_iter().zip(self.online.parameters());
-        pairs.try_for_each(|(target, online)| target.set(&online.tensor().detach()))
-    }
+fn wrong(message: String) -> Error {
+    Error::invalid(message).with_op("DQN")
 }
 
 /// The captured step of the optimizer.

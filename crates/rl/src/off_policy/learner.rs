@@ -1,4 +1,5 @@
-//! DQN as something that a [`RunConfig`](polygrad_train::RunConfig) trains, and goes on with.
+//! What learns from a replay buffer as something that a [`RunConfig`](polygrad_train::RunConfig) trains, and goes on
+//! with.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,15 +10,12 @@ use polygrad_train::{Learner, Measured};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Dqn;
+use super::{Method, OffPolicy};
 use crate::agent::score;
 use crate::experience::Stand;
 use crate::{Agent, Episode, Policy};
 
-/// Under this name a checkpoint has what is beside weights, moments and transitions.
-const RECORD: &str = "dqn";
-
-/// Under this name it has the transitions.
+/// Under this name a checkpoint has the transitions.
 const REPLAY: &str = "replay";
 
 #[derive(Serialize, Deserialize)]
@@ -28,24 +26,24 @@ struct Record {
     stand: Stand,
 }
 
-fn unfit(what: impl std::fmt::Display) -> Error {
+fn unfit<M: Method>(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::StateDict,
         format!("cannot go on from this checkpoint: {what}"),
     )
-    .with_op("DQN")
+    .with_op(M::NAME)
     .with_hint("go on with the environments, the network and the options that it was made with")
 }
 
-impl Learner for Dqn {
+impl<M: Method> Learner for OffPolicy<M> {
     fn unit(&self) -> &'static str {
         "steps"
     }
 
-    /// `return` and `length` are means of the last 100 episodes of training, `q_value` is the mean value of the actions
+    /// `return` and `length` are means of the last 100 episodes of training; `q_value` is the mean value of the actions
     /// that were learnt from.
     fn metrics(&self) -> Vec<&str> {
-        vec!["return", "length", "q_value", "epsilon"]
+        [&["return", "length"], M::LEARNT, M::TOLD].concat()
     }
 
     fn steps(&self) -> u64 {
@@ -57,19 +55,7 @@ impl Learner for Dqn {
     }
 
     fn advance(&mut self) -> Result<Measured> {
-        let iteration = self.iterate()?;
-        let recent = &self.experience.recent;
-        Ok(Measured {
-            loss: iteration.loss,
-            metrics: vec![
-                recent.mean_return().unwrap_or(f64::NAN),
-                recent.mean_length().unwrap_or(f64::NAN),
-                iteration.value,
-                iteration.epsilon,
-            ],
-            learning_rate: iteration.learning_rate,
-            loading_seconds: iteration.env_seconds,
-        })
+        self.iterate()
     }
 
     fn score(&self) -> Option<f64> {
@@ -82,45 +68,44 @@ impl Learner for Dqn {
             steps: self.steps,
             stand: self.experience.state()?,
         };
-        let record = serde_json::to_value(record).map_err(unfit)?;
-        let checkpoint = Checkpoint::new(self.step.model(), self.step.optimizer(), self.iteration)?;
+        let record = serde_json::to_value(record).map_err(unfit::<M>)?;
+        let checkpoint = self.method.checkpoint(self.iteration)?;
         Ok(checkpoint
             .with_part(REPLAY, self.experience.replay.state_dict()?)
-            .with_config(json!({ RECORD: record })))
+            .with_config(json!({ M::KEY: record })))
     }
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         let record = checkpoint
             .config
-            .get(RECORD)
-            .ok_or_else(|| unfit("it is none of DQN"))?;
-        let record = Record::deserialize(record).map_err(unfit)?;
+            .get(M::KEY)
+            .ok_or_else(|| unfit::<M>(format!("it is none of {}", M::NAME)))?;
+        let record = Record::deserialize(record).map_err(unfit::<M>)?;
         if !self.experience.fits(&record.stand) {
-            return Err(unfit(
+            return Err(unfit::<M>(
                 "it is of other environments, or of transitions over other numbers of steps",
             ));
         }
         let replay = self.experience.replay.load_state_dict(checkpoint.part(REPLAY)?);
-        replay.map_err(|e| unfit(e.message()))?;
+        replay.map_err(|e| unfit::<M>(e.message()))?;
         self.experience.restore(record.stand)?;
-        let (networks, optimizer) = self.step.parts_mut();
-        checkpoint.restore(networks, optimizer)?;
+        self.method.restore(checkpoint)?;
         (self.iteration, self.steps) = (record.iteration, record.steps);
         Ok(Vec::new())
     }
 
     fn model(&self) -> Option<&dyn Module> {
-        Some(self.network())
+        Some(self.method.policy())
     }
 
     fn save_model(&self, path: &Path, metadata: &BTreeMap<String, String>) -> Result<()> {
-        self.network().state_dict()?.save_with_metadata(path, metadata)
+        self.method.policy().state_dict()?.save_with_metadata(path, metadata)
     }
 }
 
-impl Agent for Dqn {
+impl<M: Method> Agent for OffPolicy<M> {
     fn algorithm(&self) -> &'static str {
-        "DQN"
+        M::NAME
     }
 
     fn total_steps(&self) -> u64 {
@@ -132,7 +117,7 @@ impl Agent for Dqn {
     }
 
     fn num_parameters(&self) -> usize {
-        self.network().num_parameters()
+        self.method.policy().num_parameters()
     }
 
     fn mean_return(&self) -> Option<f64> {
@@ -144,6 +129,6 @@ impl Agent for Dqn {
     }
 
     fn trained_policy(&self) -> Result<Box<dyn Policy + '_>> {
-        Ok(Box::new(self.network()))
+        Ok(Box::new(self.method.policy()))
     }
 }

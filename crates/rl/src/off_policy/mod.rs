@@ -1,0 +1,138 @@
+//! What all algorithms have that learn from a replay buffer.
+
+mod learner;
+mod method;
+mod pace;
+
+use polygrad_core::Result;
+use polygrad_train::Measured;
+
+pub(crate) use method::{Acting, finite, follow};
+pub(crate) use method::{Method, Seen};
+pub(crate) use pace::{Pace, in_range, is_rate, is_share};
+
+use crate::agent::iteration_rng;
+use crate::experience::Experience;
+use crate::{ActionSpace, ReplayBuffer, VectorEnv};
+
+/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn).
+///
+/// Each [iteration](OffPolicy::iterate) does some steps in all environments, and then takes some steps of the
+/// optimizer. Losses and gradients are captured programs.
+///
+/// The same seed gives the same training, bit for bit, and a training that was saved and goes on ends as one that was
+/// not, replay buffer included.
+pub struct OffPolicy<M> {
+    pub(crate) method: M,
+    pub(crate) experience: Experience,
+    pace: Pace,
+    iteration: u64,
+    steps: u64,
+}
+
+impl<M: Method> OffPolicy<M> {
+    /// A training that has not begun. `replay` may change the buffer.
+    pub(crate) fn begin(
+        method: M,
+        envs: impl VectorEnv + 'static,
+        pace: Pace,
+        replay: impl FnOnce(ReplayBuffer) -> Result<ReplayBuffer>,
+    ) -> Result<Self> {
+        let action = ActionSpace::from(envs.action_space()).len();
+        let buffer = ReplayBuffer::new(pace.buffer_size, envs.observation_space().flat_len(), action)?;
+        Ok(Self {
+            method,
+            experience: Experience::new(Box::new(envs), replay(buffer)?, (pace.n_step, pace.gamma)),
+            pace,
+            iteration: 0,
+            steps: 0,
+        })
+    }
+
+    /// What it learns from.
+    pub fn replay(&self) -> &ReplayBuffer {
+        &self.experience.replay
+    }
+
+    /// Steps of all environments so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Steps of all environments in an iteration.
+    pub fn steps_per_iteration(&self) -> u64 {
+        self.pace.steps_per_iteration(self.experience.rows())
+    }
+
+    /// Iterations until `total_steps`, at least one; a last one that would go beyond is left out.
+    pub fn iterations(&self) -> u64 {
+        let left = self.pace.total_steps.saturating_sub(self.steps) / self.steps_per_iteration();
+        (self.iteration + left).max(1)
+    }
+
+    /// Whether all iterations are done.
+    pub fn is_done(&self) -> bool {
+        self.iteration >= self.iterations()
+    }
+
+    /// The share of the steps that are done, from 0 to 1.
+    fn progress(&self) -> f64 {
+        self.steps as f64 / self.pace.total_steps.max(1) as f64
+    }
+
+    /// Why the training or the choice of an action is not replayed, if that will not change.
+    pub fn refusal(&self) -> Option<&str> {
+        self.method.refusal()
+    }
+
+    /// Acts, and learns from what happened so far. Numbers are NaN that were not computed, since it did not learn yet.
+    ///
+    /// # Errors
+    /// Those of the environments and the networks, and numbers that are not finite. The training can then go on from a
+    /// checkpoint alone.
+    pub fn iterate(&mut self) -> Result<Measured> {
+        let mut rng = iteration_rng(self.pace.seed, self.iteration);
+        self.experience.ended.clear();
+        self.experience.begin(self.pace.seed)?;
+        let before = self.steps;
+        for _ in 0..self.pace.train_frequency {
+            let seen = Seen {
+                observations: &self.experience.observations,
+                shape: &self.experience.shape,
+                rows: self.experience.rows(),
+                progress: self.progress(),
+            };
+            let actions = self.method.act(&seen, &mut rng)?;
+            self.experience.step(&actions)?;
+            self.steps += self.experience.rows() as u64;
+        }
+        let progress = self.progress();
+        let learning_rate = self.method.anneal(progress)?;
+        let mut learnt = vec![f64::NAN; 1 + M::LEARNT.len()];
+        if self.steps > self.pace.learning_starts && !self.experience.replay.is_empty() {
+            learnt.fill(0.0);
+            let count = self.pace.gradient_steps;
+            for i in 0..count {
+                let update = self.iteration * count as u64 + i as u64;
+                let found = self.method.learn(&mut self.experience, update, progress, &mut rng)?;
+                let sums = learnt.iter_mut().zip(found);
+                sums.for_each(|(sum, x)| *sum += x / count as f64);
+            }
+        }
+        self.method.settle(before, self.steps)?;
+        self.iteration += 1;
+        let recent = &self.experience.recent;
+        let returns = [recent.mean_return(), recent.mean_length()].map(|x| x.unwrap_or(f64::NAN));
+        let told = self.method.told(progress)?;
+        Ok(Measured {
+            loss: learnt[0],
+            metrics: returns
+                .into_iter()
+                .chain(learnt[1..].iter().copied())
+                .chain(told)
+                .collect(),
+            learning_rate,
+            loading_seconds: std::mem::take(&mut self.experience.seconds),
+        })
+    }
+}

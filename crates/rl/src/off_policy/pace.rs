@@ -1,0 +1,77 @@
+//! Settings that all algorithms with a replay buffer have.
+
+use polygrad_tensor::{Error, Result};
+
+/// When something acts and when it learns, and from how much.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    pub(crate) seed: u64,
+    pub(crate) total_steps: u64,
+    pub(crate) buffer_size: usize,
+    pub(crate) batch_size: usize,
+    pub(crate) learning_starts: u64,
+    pub(crate) train_frequency: usize,
+    pub(crate) gradient_steps: usize,
+    pub(crate) n_step: usize,
+    pub(crate) gamma: f64,
+}
+
+impl Pace {
+    /// Fails unless all of it makes sense with so many rows of environments.
+    pub(crate) fn check(&self, rows: usize) -> Result<()> {
+        let counts = [
+            ("buffer_size", self.buffer_size),
+            ("batch_size", self.batch_size),
+            ("train_frequency", self.train_frequency),
+            ("gradient_steps", self.gradient_steps),
+            ("n_step", self.n_step),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(Error::invalid(format!("{name} is 0")));
+        }
+        if self.batch_size > self.buffer_size {
+            let sizes = format!(
+                "batch_size {} is more than buffer_size {}",
+                self.batch_size, self.buffer_size
+            );
+            return Err(Error::invalid(sizes).with_hint("take a smaller batch_size, or a larger buffer_size"));
+        }
+        if self.learning_starts >= self.total_steps {
+            let sizes = format!(
+                "learning_starts {} is not below total_steps {}",
+                self.learning_starts, self.total_steps
+            );
+            return Err(Error::invalid(sizes + ", so nothing would be learnt")
+                .with_hint("take more total_steps, or a smaller learning_starts"));
+        }
+        in_range(&[("gamma", is_share(self.gamma), "from 0 to 1")])?;
+        match rows.checked_mul(self.train_frequency) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(format!(
+                "{rows} times {} steps are too many",
+                self.train_frequency
+            ))),
+        }
+    }
+
+    pub(crate) fn steps_per_iteration(&self, rows: usize) -> u64 {
+        (rows * self.train_frequency) as u64
+    }
+}
+
+/// Fails at the first setting that is not in its range, in words.
+pub(crate) fn in_range(settings: &[(&str, bool, &str)]) -> Result<()> {
+    match settings.iter().find(|(_, holds, _)| !holds) {
+        Some((name, _, range)) => Err(Error::invalid(format!("{name} is not {range}"))),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn is_share(x: f64) -> bool {
+    (0.0..=1.0).contains(&x)
+}
+
+/// Whether it can be a learning rate.
+pub(crate) fn is_rate(x: f64) -> bool {
+    x.is_finite() && x >= 0.0
+}
