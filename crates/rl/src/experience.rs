@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::act::spaces::{flatten, for_environment, observation_shape};
 use crate::replay::n_step::{Begun, Happened, NStep};
 use crate::statistics::recent::Recent;
-use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, StepBuffers, VectorEnv};
+use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, Space, StepBuffers, VectorEnv};
 
 /// Environments, and all that was seen in them: what every algorithm has that learns from a replay buffer.
 pub struct Experience {
@@ -71,6 +71,10 @@ impl Experience {
 
     pub(crate) fn rows(&self) -> usize {
         self.envs.rows()
+    }
+
+    pub(crate) fn action_space(&self) -> &Space {
+        self.envs.action_space()
     }
 
     fn width(&self) -> usize {

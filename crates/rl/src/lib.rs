@@ -35,6 +35,7 @@ mod policy;
 mod ppo;
 mod render;
 mod replay;
+mod sac;
 mod space;
 mod statistics;
 mod vector;
@@ -49,11 +50,11 @@ pub use check::check_env;
 pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
-pub use off_policy::OffPolicy;
+pub use off_policy::{ActorCritics, OffPolicy};
 pub use policy::{
-    ActionDistribution, ActionParams, ActionSpace, ActorCritic, CnnEncoderConfig, ConvLayer, EncoderConfig,
-    MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig, PolicyOutput,
-    PolicyState, QNetwork,
+    ActionDistribution, ActionParams, ActionSpace, ActionValue, ActorCritic, BoundedPolicy, CnnEncoderConfig,
+    ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy,
+    PolicyConfig, PolicyOutput, PolicyState, QNetwork,
 };
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};
@@ -63,6 +64,7 @@ pub use ppo::{
 };
 pub use render::Render;
 pub use replay::{PriorityConfig, ReplayBuffer, Transition};
+pub use sac::{Sac, SacConfig, SacLosses, SacStep};
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};

@@ -9,7 +9,7 @@ use crate::{ActionSpace, Policy, PolicyState};
 pub(crate) struct Answer {
     /// Logits or means, of all rows one after another.
     pub(crate) output: Vec<f32>,
-    /// Logarithms of standard deviations, of all rows or the same for each; empty for choices.
+    /// Logarithms of standard deviations, of all rows or the same for each; empty where there are none.
     pub(crate) log_std: Vec<f32>,
     /// Empty where they are not asked for.
     pub(crate) values: Vec<f32>,
@@ -95,15 +95,14 @@ impl Actor {
             Some(compiled) => compiled.run(&inputs)?,
             None => no_grad(compute)?,
         };
+        // Of the rest, one are the logarithms of standard deviations, where something is drawn by them.
+        let draws = outputs.len() > 1 + usize::from(self.values) + state.parts().len();
         let mut outputs = outputs.into_iter();
         let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
         Ok(Answer {
             output: next()?,
             values: if self.values { next()? } else { Vec::new() },
-            log_std: match self.actions {
-                ActionSpace::Continuous(_) => next()?,
-                _ => Vec::new(),
-            },
+            log_std: if draws { next()? } else { Vec::new() },
             state: PolicyState::new(outputs.collect()),
         })
     }

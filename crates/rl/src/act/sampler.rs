@@ -8,7 +8,7 @@ use crate::ActionSpace;
 pub(crate) struct RowParams<'a> {
     /// Logits or means.
     pub(crate) output: &'a [f32],
-    /// Logarithms of standard deviations, for continuous actions.
+    /// Logarithms of standard deviations, for continuous actions; empty where these are not drawn.
     pub(crate) log_std: &'a [f32],
     pub(crate) mask: Option<&'a [bool]>,
 }
@@ -49,6 +49,11 @@ pub(crate) fn choose(
                 -softplus(if yes { -logit } else { logit })
             });
             terms.sum()
+        }
+        ActionSpace::Continuous(_) if params.log_std.is_empty() => {
+            action.copy_from_slice(params.output);
+            let finite = action.iter().all(|x| x.is_finite());
+            if finite { 0.0 } else { f64::NAN }
         }
         ActionSpace::Continuous(_) => {
             let half_log_tau = 0.5 * std::f64::consts::TAU.ln();

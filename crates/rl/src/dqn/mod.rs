@@ -138,7 +138,9 @@ impl Method for QLearning {
             return Ok(explored.into_iter().flatten().collect());
         }
         let network = &self.step.model().online;
-        let best = self.acting.run(network, seen, |x| network.values(x)?.argmax(1))?;
+        let best = self
+            .acting
+            .run(network, seen, Vec::new(), |x| network.values(&x[0])?.argmax(1))?;
         let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
         Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
     }

@@ -2,10 +2,10 @@
 
 use polygrad_core::{Error, Rng};
 use polygrad_nn::{Checkpoint, Module};
-use polygrad_tensor::{Capture, Device, Result, Tensor, no_grad};
+use polygrad_tensor::{Backend, Capture, Device, Result, Tensor, no_grad};
 
-use crate::Policy;
 use crate::experience::Experience;
+use crate::{Policy, Space};
 
 /// How actions are chosen, and how a step of the optimizer is taken.
 pub trait Method {
@@ -80,6 +80,19 @@ pub struct Seen<'a> {
     pub(crate) rows: usize,
     /// The share of the training that is done.
     pub(crate) progress: f64,
+    /// Whether what was seen is learnt from already.
+    pub(crate) learns: bool,
+    pub(crate) space: &'a Space,
+}
+
+impl Seen<'_> {
+    /// An action of chance for each row, where actions are numbers.
+    pub(crate) fn any_actions(&self, rng: &mut Rng) -> Vec<f32> {
+        let mut actions = vec![0.0; self.rows * self.space.len()];
+        let rows = actions.chunks_mut(self.space.len().max(1));
+        rows.for_each(|action| self.space.sample(rng, action));
+        actions
+    }
 }
 
 /// A network that acts, as a captured program.
@@ -96,20 +109,21 @@ impl Acting {
         }
     }
 
-    /// What `f` makes of what is seen, by the network alone.
+    /// What `f` makes of what is seen and of further inputs behind it, by these and the network alone.
     pub(crate) fn run(
         &mut self,
         network: &impl Module,
         seen: &Seen<'_>,
-        f: impl FnOnce(&Tensor) -> Result<Tensor>,
+        inputs: Vec<Tensor>,
+        f: impl FnOnce(&[Tensor]) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let dims = [&[seen.rows], seen.shape].concat();
         let observations = Tensor::from_vec(seen.observations.to_vec(), dims, &self.device)?;
-        let inputs = network.parameters().into_iter().map(|param| param.tensor().detach());
-        let inputs = std::iter::once(observations.clone()).chain(inputs).collect();
-        let (mut found, ()) = self
-            .capture
-            .run(0, inputs, || Ok((vec![no_grad(|| f(&observations))?], ())))?;
+        let own: Vec<Tensor> = std::iter::once(observations).chain(inputs).collect();
+        let weights = network.parameters().into_iter().map(|param| param.tensor().detach());
+        let all = own.iter().cloned().chain(weights).collect();
+        let run = || Ok((vec![no_grad(|| f(&own))?], ()));
+        let (mut found, ()) = self.capture.run(0, all, run)?;
         found
             .pop()
             .ok_or_else(|| Error::invalid("a network that acts gave nothing"))
@@ -121,7 +135,7 @@ impl Acting {
 }
 
 /// Brings the values of `target` nearer to those of a network like it, by this share of the way.
-pub(crate) fn follow(target: &impl Module, network: &impl Module, share: f64) -> Result<()> {
+pub(crate) fn follow<B: Backend>(target: &impl Module<B>, network: &impl Module<B>, share: f64) -> Result<()> {
     let mut pairs = target.parameters().into_iter().zip(network.parameters());
     pairs.try_for_each(|(target, other)| {
         let other = other.tensor().detach();

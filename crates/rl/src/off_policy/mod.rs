@@ -1,5 +1,6 @@
 //! What all algorithms have that learn from a replay buffer.
 
+mod actor_critics;
 mod learner;
 mod method;
 mod pace;
@@ -7,15 +8,16 @@ mod pace;
 use polygrad_core::Result;
 use polygrad_train::Measured;
 
-pub(crate) use method::{Acting, finite, follow};
-pub(crate) use method::{Method, Seen};
+pub use actor_critics::ActorCritics;
+pub(crate) use actor_critics::{Part, Trainer, bounds, normal};
+pub(crate) use method::{Acting, Method, Seen, finite, follow};
 pub(crate) use pace::{Pace, in_range, is_rate, is_share};
 
 use crate::agent::iteration_rng;
 use crate::experience::Experience;
 use crate::{ActionSpace, ReplayBuffer, VectorEnv};
 
-/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn).
+/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn) and [`Sac`](crate::Sac).
 ///
 /// Each [iteration](OffPolicy::iterate) does some steps in all environments, and then takes some steps of the
 /// optimizer. Losses and gradients are captured programs.
@@ -101,6 +103,8 @@ impl<M: Method> OffPolicy<M> {
                 shape: &self.experience.shape,
                 rows: self.experience.rows(),
                 progress: self.progress(),
+                learns: self.steps >= self.pace.learning_starts,
+                space: self.experience.action_space(),
             };
             let actions = self.method.act(&seen, &mut rng)?;
             self.experience.step(&actions)?;

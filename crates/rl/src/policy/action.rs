@@ -87,13 +87,19 @@ pub enum ActionParams<B: Backend = AnyBackend> {
         /// observation.
         log_std: Tensor<B>,
     },
+    /// Of [`ActionSpace::Continuous`] where nothing is drawn: the actions, `[N, size]`.
+    Deterministic(Tensor<B>),
 }
 
 impl<B: Backend> ActionParams<B> {
-    /// Logits or means.
+    /// Logits, means, or the actions where nothing is drawn.
     pub fn output(&self) -> &Tensor<B> {
         match self {
-            Self::Categorical(x) | Self::MultiDiscrete(x, _) | Self::Bernoulli(x) | Self::Normal { mean: x, .. } => x,
+            Self::Categorical(x)
+            | Self::MultiDiscrete(x, _)
+            | Self::Bernoulli(x)
+            | Self::Normal { mean: x, .. }
+            | Self::Deterministic(x) => x,
         }
     }
 
@@ -104,11 +110,11 @@ impl<B: Backend> ActionParams<B> {
             Self::Categorical(_) => ActionSpace::Discrete(outputs),
             Self::MultiDiscrete(_, nvec) => ActionSpace::MultiDiscrete(nvec.to_vec()),
             Self::Bernoulli(_) => ActionSpace::MultiBinary(outputs),
-            Self::Normal { .. } => ActionSpace::Continuous(outputs),
+            Self::Normal { .. } | Self::Deterministic(_) => ActionSpace::Continuous(outputs),
         }
     }
 
-    /// The logarithms of standard deviations, for continuous actions.
+    /// The logarithms of standard deviations, for continuous actions that are drawn.
     pub fn log_std(&self) -> Option<&Tensor<B>> {
         match self {
             Self::Normal { log_std, .. } => Some(log_std),
@@ -122,6 +128,7 @@ impl<B: Backend> ActionParams<B> {
             Self::Categorical(logits) => Self::Categorical(f(&logits)?),
             Self::MultiDiscrete(logits, nvec) => Self::MultiDiscrete(f(&logits)?, nvec),
             Self::Bernoulli(logits) => Self::Bernoulli(f(&logits)?),
+            Self::Deterministic(actions) => Self::Deterministic(f(&actions)?),
             Self::Normal { mean, log_std } => Self::Normal {
                 log_std: if log_std.rank() < mean.rank() {
                     log_std
@@ -143,6 +150,7 @@ impl<B: Backend> ActionParams<B> {
             Self::Categorical(_) => Self::Categorical(output),
             Self::MultiDiscrete(_, nvec) => Self::MultiDiscrete(output, nvec.clone()),
             Self::Bernoulli(_) => Self::Bernoulli(output),
+            Self::Deterministic(_) => Self::Deterministic(output),
             Self::Normal { mean, log_std } => Self::Normal {
                 log_std: if log_std.rank() < mean.rank() {
                     log_std.clone()
@@ -157,7 +165,7 @@ impl<B: Backend> ActionParams<B> {
     /// The distribution. `mask`, bool and of the logits' shape, forbids the discrete actions for which it is not true.
     ///
     /// # Errors
-    /// When the mask has another shape, or the actions are no choices.
+    /// When the mask has another shape, the actions are no choices, or the policy draws none.
     pub fn distribution(&self, mask: Option<&Tensor<B>>) -> Result<ActionDistribution<B>> {
         Ok(match (self, mask) {
             (Self::Categorical(logits), None) => ActionDistribution::Categorical(Categorical::new(logits)?),
@@ -175,6 +183,10 @@ impl<B: Backend> ActionParams<B> {
             }
             (Self::Normal { mean, log_std }, None) => {
                 ActionDistribution::Normal(Independent::new(Normal::from_log_std(mean, log_std)?, 1))
+            }
+            (Self::Deterministic(_), _) => {
+                let error = Error::invalid("the policy draws no actions, and has no probabilities").with_op("policy");
+                return Err(error.with_hint("take a policy that draws them, such as ActorCritic"));
             }
             (Self::Bernoulli(_) | Self::Normal { .. }, Some(_)) => {
                 return Err(Error::invalid("only choices among several actions have masks").with_op("policy"));

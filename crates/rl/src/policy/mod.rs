@@ -2,6 +2,7 @@
 
 mod action;
 mod actor_critic;
+mod bounded;
 mod config;
 mod memory;
 mod normalized;
@@ -14,6 +15,7 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 pub use action::{ActionDistribution, ActionParams, ActionSpace};
 pub use actor_critic::ActorCritic;
+pub use bounded::{ActionValue, BoundedPolicy};
 pub use config::{
     CnnEncoderConfig, ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, PolicyConfig,
 };

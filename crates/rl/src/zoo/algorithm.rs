@@ -8,8 +8,8 @@ use polygrad_tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActionSpace, ActorCritic, Agent, Annealed, Dqn, DqnConfig, EncoderConfig, NormalizedPolicy, Normalizer, Policy,
-    PolicyConfig, Ppo, PpoConfig, QNetwork, VectorEnv,
+    ActionSpace, ActorCritic, Agent, Annealed, BoundedPolicy, Dqn, DqnConfig, EncoderConfig, MlpEncoderConfig,
+    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, QNetwork, Sac, SacConfig, VectorEnv,
 };
 
 /// An algorithm with its settings.
@@ -20,6 +20,8 @@ pub enum Algorithm {
     Ppo(PpoConfig),
     /// [`Dqn`].
     Dqn(DqnConfig),
+    /// [`Sac`].
+    Sac(SacConfig),
 }
 
 /// Does the same with the settings of whichever algorithm it is.
@@ -28,19 +30,21 @@ macro_rules! each {
         match $self {
             Algorithm::Ppo($config) => $do,
             Algorithm::Dqn($config) => $do,
+            Algorithm::Sac($config) => $do,
         }
     };
 }
 
 impl Algorithm {
     /// What they are called on the command line.
-    pub const NAMES: [&str; 2] = ["ppo", "dqn"];
+    pub const NAMES: [&str; 3] = ["ppo", "dqn", "sac"];
 
     /// What it is called on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ppo(_) => Self::NAMES[0],
             Self::Dqn(_) => Self::NAMES[1],
+            Self::Sac(_) => Self::NAMES[2],
         }
     }
 
@@ -78,7 +82,16 @@ impl Algorithm {
     pub fn normalize_observations(&self) -> Option<f64> {
         match self {
             Self::Ppo(config) => config.normalize_observations,
-            Self::Dqn(_) => None,
+            Self::Dqn(_) | Self::Sac(_) => None,
+        }
+    }
+
+    /// Why its policies cannot be asked to draw actions by chance, if so.
+    pub fn refuses_sampling(&self) -> Option<&'static str> {
+        match self {
+            Self::Ppo(_) => None,
+            Self::Dqn(_) => Some("a network of DQN says what they are worth"),
+            Self::Sac(_) => Some("a policy of SAC draws them in training alone"),
         }
     }
 
@@ -90,6 +103,7 @@ impl Algorithm {
         match self {
             Self::Ppo(config) => config.check(rows),
             Self::Dqn(config) => q_network(policy).and_then(|_| config.check(rows)),
+            Self::Sac(config) => bounded("SAC", policy).and_then(|_| config.check(rows)),
         }
     }
 
@@ -98,9 +112,16 @@ impl Algorithm {
     /// # Errors
     /// Those of the policy; when it is none for this algorithm.
     pub fn policy(&self, policy: &PolicyConfig, device: &Device) -> Result<Box<dyn Policy>> {
-        if let Self::Dqn(config) = self {
-            let (encoder, actions) = q_network(policy)?;
-            return Ok(Box::new(QNetwork::new(encoder, actions, config.dueling, device)?));
+        match self {
+            Self::Ppo(_) => {}
+            Self::Dqn(config) => {
+                let (encoder, actions) = q_network(policy)?;
+                return Ok(Box::new(QNetwork::new(encoder, actions, config.dueling, device)?));
+            }
+            Self::Sac(_) => {
+                let (encoder, actions) = bounded("SAC", policy)?;
+                return Ok(Box::new(BoundedPolicy::new(encoder, actions, true, device)?));
+            }
         }
         let actor_critic = ActorCritic::new(policy, device)?;
         let Some(clip) = self.normalize_observations() else {
@@ -134,13 +155,17 @@ impl Algorithm {
                     None => Box::new(ppo),
                 })
             }
-            Self::Dqn(_) if group.is_some() => Err(Error::invalid("it learns in one process")
-                .with_op("DQN")
+            _ if group.is_some() => Err(Error::invalid("it learns in one process")
+                .with_op(self.name().to_uppercase())
                 .with_hint("leave the other processes out, or take PPO")),
             Self::Dqn(config) => {
                 let (encoder, actions) = q_network(policy)?;
                 let make = || QNetwork::new(encoder, actions, config.dueling, device);
                 Ok(Box::new(Dqn::new(envs, make, config.clone())?))
+            }
+            Self::Sac(config) => {
+                let (encoder, _) = bounded("SAC", policy)?;
+                Ok(Box::new(Sac::new(envs, encoder, config.clone(), device)?))
             }
         }
     }
@@ -148,19 +173,45 @@ impl Algorithm {
 
 /// The encoder of a network that DQN trains, and how many actions it chooses among.
 fn q_network(policy: &PolicyConfig) -> Result<(&EncoderConfig, usize)> {
-    let wrong = |what: String| Error::invalid(what).with_op("DQN").with_hint("take PPO");
-    if let Some(memory) = policy.memory {
-        return Err(wrong(format!(
-            "its network remembers nothing, and the policy is to have {:?}",
-            memory.kind
-        )));
-    }
-    if policy.shared || policy.state_dependent_std {
-        let what = "it has no critic and no standard deviation: shared and state_dependent_std mean nothing";
-        return Err(Error::invalid(what).with_op("DQN").with_hint("set both to false"));
-    }
+    plain("DQN", policy)?;
     match policy.action {
         ActionSpace::Discrete(actions) => Ok((&policy.encoder, actions)),
-        ref other => Err(wrong(format!("it chooses one of several actions, not of {other:?}"))),
+        ref other => Err(wrong(
+            "DQN",
+            format!("it chooses one of several actions, not of {other:?}"),
+        )),
     }
+}
+
+/// The layers of a policy of numbers within bounds, and how many numbers these are.
+fn bounded<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a MlpEncoderConfig, usize)> {
+    plain(algorithm, policy)?;
+    match (&policy.encoder, &policy.action) {
+        (EncoderConfig::Mlp(encoder), ActionSpace::Continuous(actions)) => Ok((encoder, *actions)),
+        (EncoderConfig::Cnn(_), _) => Err(wrong(algorithm, "its critics take vectors, and no images".to_owned())),
+        (_, other) => Err(wrong(
+            algorithm,
+            format!("an action is numbers within bounds, not of {other:?}"),
+        )),
+    }
+}
+
+/// Fails where a policy is to have what only PPO's have.
+fn plain(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
+    if let Some(memory) = policy.memory {
+        let text = format!(
+            "its network remembers nothing, and the policy is to have {:?}",
+            memory.kind
+        );
+        return Err(wrong(algorithm, text));
+    }
+    if policy.shared || policy.state_dependent_std {
+        let what = "shared and state_dependent_std are for PPO's actor and critic, and mean nothing here";
+        return Err(Error::invalid(what).with_op(algorithm).with_hint("set both to false"));
+    }
+    Ok(())
+}
+
+fn wrong(algorithm: &'static str, what: String) -> Error {
+    Error::invalid(what).with_op(algorithm).with_hint("take PPO")
 }

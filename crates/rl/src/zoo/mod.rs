@@ -1,7 +1,7 @@
 //! The environments that are known by name, each with settings that solve it.
 //!
-//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo) or
-//! [`Dqn`](crate::Dqn).
+//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo),
+//! [`Dqn`](crate::Dqn) or [`Sac`](crate::Sac).
 //!
 //! ```
 //! use polygrad_reference::Reference;

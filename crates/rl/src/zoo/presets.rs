@@ -1,6 +1,7 @@
 //! Settings for the environments.
 //!
-//! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml` and `dqn.yml`, for `cleanrl` CleanRL's `ppo.py` and `dqn.py`.
+//! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml`, `dqn.yml` and `sac.yml`, for `cleanrl` CleanRL's `ppo.py`,
+//! `dqn.py` and `sac_continuous_action.py`.
 //! What rl-zoo3 leaves open are Stable-Baselines3's defaults. There PPO's value loss is the whole squared error, and so
 //! its weight is twice ours; DQN's loss is Huber's, with gradients of a norm of at most 10.
 
@@ -9,7 +10,7 @@ use polygrad_nn::models::ActivationFn;
 use super::{Algorithm, GRID};
 use crate::{
     ActionSpace, Annealed, CnnEncoderConfig, ConvLayer, DqnConfig, EncoderConfig, MemoryConfig, MemoryKind,
-    MlpEncoderConfig, PolicyConfig, PpoConfig,
+    MlpEncoderConfig, PolicyConfig, PpoConfig, SacConfig,
 };
 
 /// Settings to train a policy with.
@@ -35,21 +36,21 @@ fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
     }
 }
 
-/// A network of rectified linear units over vectors, for a choice.
-fn rectified(observation: usize, actions: usize, hidden: &[usize]) -> PolicyConfig {
+/// A network of rectified linear units over vectors.
+fn rectified(observation: usize, action: ActionSpace, hidden: &[usize]) -> PolicyConfig {
     let encoder = MlpEncoderConfig {
         hidden: hidden.to_vec(),
         activation: ActivationFn::Relu,
         ..MlpEncoderConfig::new(observation)
     };
-    PolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(actions))
+    PolicyConfig::new(EncoderConfig::Mlp(encoder), action)
 }
 
 fn dqn_clean_rl(observation: usize, actions: usize) -> Preset {
     Preset {
         name: "cleanrl",
         num_envs: 1,
-        policy: rectified(observation, actions, &[120, 84]),
+        policy: rectified(observation, ActionSpace::Discrete(actions), &[120, 84]),
         algorithm: Algorithm::Dqn(DqnConfig::default()),
     }
 }
@@ -63,8 +64,30 @@ fn dqn_zoo(observation: usize, actions: usize, settings: DqnConfig) -> Preset {
     Preset {
         name: "zoo",
         num_envs: 1,
-        policy: rectified(observation, actions, &[256, 256]),
+        policy: rectified(observation, ActionSpace::Discrete(actions), &[256, 256]),
         algorithm: Algorithm::Dqn(settings),
+    }
+}
+
+/// Of one action.
+fn sac(name: &'static str, observation: usize, settings: SacConfig) -> Preset {
+    Preset {
+        name,
+        num_envs: 1,
+        policy: rectified(observation, ActionSpace::Continuous(1), &[256, 256]),
+        algorithm: Algorithm::Sac(settings),
+    }
+}
+
+/// One learning rate, the policy learns as often as the critics, and it begins early.
+fn sac_stable_baselines(total_steps: u64, learning_rate: f64) -> SacConfig {
+    SacConfig {
+        total_steps,
+        learning_rate: learning_rate.into(),
+        critic_learning_rate: learning_rate.into(),
+        learning_starts: 100,
+        policy_frequency: 1,
+        ..SacConfig::default()
     }
 }
 
@@ -221,10 +244,10 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
     }]
 }
 
-/// Without the exploration that depends on states, and with rewards that are normalized: the values' gradient is so
-/// large without it that little of the policy's is left within the norm of both.
+/// PPO's are without the exploration that depends on states, and with rewards that are normalized: the values' gradient
+/// is so large without it that little of the policy's is left within the norm of both.
 pub(super) fn pendulum() -> Vec<Preset> {
-    vec![Preset {
+    let ppo = Preset {
         name: "zoo",
         num_envs: 4,
         policy: PolicyConfig::mlp(3, ActionSpace::Continuous(1)),
@@ -238,7 +261,12 @@ pub(super) fn pendulum() -> Vec<Preset> {
             normalize_rewards: Some(10.0),
             ..stable_baselines()
         }),
-    }]
+    };
+    vec![
+        ppo,
+        sac("zoo", 3, sac_stable_baselines(20_000, 1e-3)),
+        sac("cleanrl", 3, SacConfig::default()),
+    ]
 }
 
 /// Own settings.
@@ -341,7 +369,7 @@ mod tests {
         assert_eq!(found(Some("dqn"), Some("cleanrl")), ("dqn", "cleanrl"));
         let error = find("pendulum").unwrap().preset(Some("dqn"), None).unwrap_err();
         assert_eq!(error.message(), "there are no settings of dqn for pendulum");
-        assert_eq!(error.hint(), Some("there are: ppo zoo"));
+        assert_eq!(error.hint(), Some("there are: ppo zoo, sac zoo, sac cleanrl"));
     }
 
     #[test]

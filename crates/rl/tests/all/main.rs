@@ -2,6 +2,8 @@
 
 mod common;
 
+mod actor_critic_values;
+mod actor_critics;
 mod check;
 mod dqn;
 mod dqn_values;

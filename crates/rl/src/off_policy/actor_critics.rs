@@ -1,0 +1,260 @@
+//! The networks of SAC and TD3, and what trains them.
+
+use polygrad_core::Rng;
+use polygrad_nn::optim::{Adam, AdamConfig, Optimizer};
+use polygrad_nn::{CapturedStep, Checkpoint, Module, Param, TrainStep};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
+
+use super::{Acting, Seen, finite, follow};
+use crate::act::spaces::check_spaces;
+use crate::experience::Experience;
+use crate::{ActionValue, BoundedPolicy, MlpEncoderConfig, Space, VectorEnv};
+
+/// What SAC and TD3 train: a policy, two networks that say what its actions are worth, and targets of them, which
+/// follow slowly. Of two opinions the lower one counts.
+///
+/// Source: Fujimoto et al., "Addressing function approximation error in actor-critic methods" (2018).
+#[derive(Module)]
+pub struct ActorCritics<B: Backend = AnyBackend> {
+    /// The policy.
+    pub actor: BoundedPolicy<B>,
+    /// Two of them.
+    pub critics: [ActionValue<B>; 2],
+    /// A policy that follows; of TD3.
+    pub target_actor: Option<BoundedPolicy<B>>,
+    /// What follows the critics.
+    pub target_critics: [ActionValue<B>; 2],
+    /// The logarithm of what entropy counts, `[1]`; of SAC.
+    pub log_temperature: Option<Param<B>>,
+}
+
+impl<B: Backend> ActorCritics<B> {
+    /// Fresh networks for actions from `low` to `high`: those of SAC with a temperature, those of TD3 without.
+    ///
+    /// # Errors
+    /// Those of [`BoundedPolicy`]; when the temperature is not above 0.
+    pub fn new(
+        encoder: &MlpEncoderConfig,
+        (low, high): (&[f32], &[f32]),
+        temperature: Option<f64>,
+        device: &Device<B>,
+    ) -> Result<Self> {
+        let log_temperature = match temperature.map(f64::ln) {
+            None => None,
+            Some(log) if log.is_finite() => Some(Param::new(Tensor::full([1], log as f32, device)?)?),
+            Some(_) => return Err(Error::invalid("temperature is not above 0")),
+        };
+        let policy = || {
+            let policy = BoundedPolicy::new(encoder, low.len(), temperature.is_some(), device)?;
+            policy.set_bounds(low, high).map(|()| policy)
+        };
+        let critic = || ActionValue::new(encoder, low.len(), device);
+        let networks = Self {
+            actor: policy()?,
+            critics: [critic()?, critic()?],
+            target_actor: temperature.is_none().then(policy).transpose()?,
+            target_critics: [critic()?, critic()?],
+            log_temperature,
+        };
+        networks.follow(1.0).map(|()| networks)
+    }
+
+    /// How many numbers an action has.
+    pub fn actions(&self) -> usize {
+        self.actor.scale.tensor().numel()
+    }
+
+    /// Brings the targets nearer to what they follow, by this share of the way.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn follow(&self, share: f64) -> Result<()> {
+        if let Some(target) = &self.target_actor {
+            follow(target, &self.actor, share)?;
+        }
+        let mut pairs = self.target_critics.iter().zip(&self.critics);
+        pairs.try_for_each(|(target, critic)| follow(target, critic, share))
+    }
+
+    /// The lower of both values.
+    ///
+    /// # Errors
+    /// When shapes or devices do not fit.
+    pub(crate) fn least(
+        [a, b]: &[ActionValue<B>; 2],
+        observations: &Tensor<B>,
+        actions: &Tensor<B>,
+    ) -> Result<Tensor<B>> {
+        a.values(observations, actions)?
+            .minimum(&b.values(observations, actions)?)
+    }
+
+    /// The loss of the critics, the sum of their mean squared errors, and the mean value that the first one says of
+    /// actions; `next` says from the targets what is seen next is worth.
+    ///
+    /// # Errors
+    /// Those of the networks and of `next`.
+    pub(crate) fn critic_loss(
+        &self,
+        batch: &[Tensor<B>],
+        next: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<(Tensor<B>, Tensor<B>)> {
+        let [observations, actions, rewards, discounts, next_observations] = batch else {
+            return Err(Error::invalid(format!(
+                "a batch has {} tensors instead of 5",
+                batch.len()
+            )));
+        };
+        let wanted = no_grad(|| {
+            let next = next(next_observations)?;
+            let as_computed = |x: &Tensor<B>| x.to_dtype(next.dtype());
+            next.mul(&as_computed(discounts)?)?.add(&as_computed(rewards)?)
+        })?;
+        let [a, b] = &self.critics;
+        let values = [a.values(observations, actions)?, b.values(observations, actions)?];
+        let [one, other] = [0, 1].map(|i| values[i].sub(&wanted)?.square()?.mean(()));
+        Ok((one?.add(&other?)?, values[0].detach().mean(())?))
+    }
+
+    /// Makes one part trainable; the loss of this part takes all others for constants.
+    fn train(&self, part: Part) {
+        let set = |params: Vec<Param<B>>, own: Part| {
+            params.iter().for_each(|param| param.set_trainable(own == part));
+        };
+        self.critics
+            .iter()
+            .for_each(|critic| set(critic.parameters(), Part::Critics));
+        set(self.actor.parameters(), Part::Actor);
+        set(self.log_temperature.iter().cloned().collect(), Part::Temperature);
+    }
+
+    /// The part that is trainable.
+    fn trained(&self) -> Part {
+        if self.critics[0].value.weight.is_trainable() {
+            Part::Critics
+        } else if self.actor.mean.weight.is_trainable() {
+            Part::Actor
+        } else {
+            Part::Temperature
+        }
+    }
+}
+
+/// What a loss is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Critics,
+    Actor,
+    Temperature,
+}
+
+/// The loss of a part, and numbers to tell; of a batch that depends on the part.
+type PartLoss = Box<dyn Fn(&ActorCritics, Part, &[Tensor]) -> Result<(Tensor, Tensor)> + Send>;
+type Loss = Box<dyn Fn(&ActorCritics, &[Tensor]) -> Result<(Tensor, Tensor)> + Send>;
+
+/// Trains such networks: one optimizer, and a captured program for the loss of each part.
+pub(crate) struct Trainer {
+    step: CapturedStep<ActorCritics, Adam, Loss>,
+    pub(crate) acting: Acting,
+}
+
+impl Trainer {
+    /// Of networks that have not been trained.
+    pub(crate) fn new(networks: ActorCritics, loss: PartLoss) -> Result<Self> {
+        // Names, by which the optimizer's state is known, are those within the whole.
+        let all = networks.named_parameters();
+        all.iter().for_each(|(_, param)| param.set_trainable(false));
+        let mut optimizer = AdamConfig::new(0.0).build(networks.critics.iter().flat_map(Module::parameters))?;
+        optimizer.add_group(AdamConfig::new(0.0), networks.actor.parameters())?;
+        if let Some(temperature) = &networks.log_temperature {
+            optimizer.add_group(AdamConfig::new(0.0), [temperature.clone()])?;
+        }
+        let acting = Acting::new(networks.actor.mean.weight.device());
+        let loss: Loss = Box::new(move |networks, batch| loss(networks, networks.trained(), batch));
+        Ok(Self {
+            step: TrainStep::new(networks, optimizer, loss).captured(),
+            acting,
+        })
+    }
+
+    pub(crate) fn networks(&self) -> &ActorCritics {
+        self.step.model()
+    }
+
+    /// Sets the learning rates of the actor, and of all else.
+    pub(crate) fn set_rates(&mut self, actor: f64, others: f64) -> Result<()> {
+        let optimizer = self.step.optimizer_mut();
+        let groups = optimizer.lrs().len();
+        let rates: Vec<f64> = (0..groups)
+            .map(|group| if group == 1 { actor } else { others })
+            .collect();
+        optimizer.set_lrs(&rates)
+    }
+
+    /// One step of the optimizer for a part; gives the loss and the numbers.
+    pub(crate) fn train(&mut self, part: Part, batch: &[Tensor]) -> Result<(f64, Vec<f64>)> {
+        self.step.model().train(part);
+        let (loss, told) = self.step.step(batch)?;
+        Ok((finite(&loss)?, told.to_f64_vec()?))
+    }
+
+    /// What `f` makes of the policy, and of observations before further inputs: actions of all rows.
+    pub(crate) fn act(
+        &mut self,
+        seen: &Seen<'_>,
+        inputs: Vec<Tensor>,
+        f: impl FnOnce(&BoundedPolicy, &[Tensor]) -> Result<Tensor>,
+    ) -> Result<Vec<f32>> {
+        let actor = &self.step.model().actor;
+        self.acting
+            .run(actor, seen, inputs, |inputs| f(actor, inputs))?
+            .to_vec()
+    }
+
+    /// Transitions that are drawn anew: observations, actions, rewards, discounts and next observations.
+    pub(crate) fn draw(&self, from: &Experience, count: usize, rng: &mut Rng) -> Result<[Tensor; 5]> {
+        let places = from.replay.sample(count, rng)?;
+        let drawn = from.replay.upload(&places, &from.shape, &self.acting.device)?;
+        Ok([
+            drawn.observations,
+            drawn.actions,
+            drawn.rewards,
+            drawn.discounts,
+            drawn.next_observations,
+        ])
+    }
+
+    pub(crate) fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
+        Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)
+    }
+
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let (networks, optimizer) = self.step.parts_mut();
+        checkpoint.restore(networks, optimizer).map(drop)
+    }
+
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.step.refusal().or_else(|| self.acting.refusal())
+    }
+}
+
+/// The bounds of the environments' actions.
+///
+/// # Errors
+/// When actions are no numbers, or a space makes no sense.
+pub(crate) fn bounds(envs: &impl VectorEnv) -> Result<(Vec<f32>, Vec<f32>)> {
+    check_spaces(envs.observation_space(), envs.action_space())?;
+    match envs.action_space() {
+        Space::Box { low, high, .. } => Ok((low.clone(), high.clone())),
+        other => {
+            let text = format!("an action is numbers within bounds, not one of {other:?}");
+            Err(Error::invalid(text).with_hint("take PPO or DQN"))
+        }
+    }
+}
+
+/// Numbers of the standard normal distribution.
+pub(crate) fn normal(shape: [usize; 2], rng: &mut Rng, device: &Device) -> Result<Tensor> {
+    let numbers = (0..shape[0] * shape[1]).map(|_| rng.normal() as f32).collect();
+    Tensor::from_vec(numbers, shape, device)
+}

@@ -1,0 +1,171 @@
+//! Policies whose actions are numbers within bounds, and networks that say what such actions are worth.
+
+use std::f64::consts::TAU;
+
+use polygrad_nn::{Buffer, Linear, LinearConfig, Module, watch};
+use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+
+use super::config::{EncoderConfig, MlpEncoderConfig};
+use super::trunk::{Start, Trunk};
+use super::{ActionParams, Policy, PolicyOutput, PolicyState};
+
+/// The logarithm of a standard deviation is within these bounds, which tanh keeps.
+const LOG_STD: (f64, f64) = (-5.0, 2.0);
+
+/// Keeps the logarithm finite where an action is at its bound.
+const AT_BOUND: f64 = 1e-6;
+
+/// A policy whose actions are numbers within bounds: `tanh(x) · scale + middle`, where `x` is the mean or, in training
+/// by SAC, drawn by a standard deviation that depends on the observation.
+///
+/// As a policy it does the action of the mean. Parameters are `trunk.network.0.weight`, …, `mean.weight`, and of a
+/// policy that draws `log_std.weight`; they begin as PyTorch's layers do. The bounds are buffers, `scale` and `middle`.
+///
+/// Source: Haarnoja et al., "Soft actor-critic algorithms and applications" (2018).
+#[derive(Module)]
+pub struct BoundedPolicy<B: Backend = AnyBackend> {
+    trunk: Trunk<B>,
+    /// From features to means before tanh.
+    pub mean: Linear<B>,
+    /// From features to standard deviations before tanh: their logarithms, before these are brought from −5 to 2. None
+    /// of a policy that draws nothing.
+    pub log_std: Option<Linear<B>>,
+    /// Half of what is between the bounds, `[actions]`.
+    pub scale: Buffer<B>,
+    /// The middle between them, `[actions]`.
+    pub middle: Buffer<B>,
+}
+
+impl<B: Backend> BoundedPolicy<B> {
+    /// A policy with fresh parameters for so many numbers from −1 to 1, which draws them or does not.
+    ///
+    /// # Errors
+    /// When there are no actions, a size is 0, or memory runs out.
+    pub fn new(encoder: &MlpEncoderConfig, actions: usize, draws: bool, device: &Device<B>) -> Result<Self> {
+        if actions == 0 {
+            return Err(Error::invalid("there are no actions").with_op("BoundedPolicy"));
+        }
+        let (trunk, features) = Trunk::new(&EncoderConfig::Mlp(encoder.clone()), None, Start::Default, device)?;
+        let head = || LinearConfig::new(features, actions).build(device);
+        Ok(Self {
+            trunk,
+            mean: head()?,
+            log_std: draws.then(head).transpose()?,
+            scale: Buffer::new(&Tensor::ones([actions], device)?),
+            middle: Buffer::new(&Tensor::zeros([actions], device)?),
+        })
+    }
+
+    /// Takes other bounds.
+    ///
+    /// # Errors
+    /// When there are more or fewer than actions, or one is infinite.
+    pub fn set_bounds(&self, low: &[f32], high: &[f32]) -> Result<()> {
+        let size = self.scale.tensor().numel();
+        if low.len() != size || high.len() != size {
+            let text = format!("{} and {} bounds for {size} numbers", low.len(), high.len());
+            return Err(Error::shape(text).with_op("BoundedPolicy"));
+        }
+        if !low.iter().chain(high).all(|bound| bound.is_finite()) {
+            return Err(Error::invalid("an action has no bounds")
+                .with_op("BoundedPolicy")
+                .with_hint("give the action space a finite low and high, or take PPO"));
+        }
+        for (buffer, sign) in [(&self.scale, -1.0), (&self.middle, 1.0)] {
+            let old = buffer.tensor();
+            let values = low.iter().zip(high).map(|(low, high)| 0.5 * (high + sign * low));
+            let values = Tensor::from_vec(values.collect(), [size], &old.device())?;
+            buffer.set(&values.to_dtype(old.dtype())?)?;
+        }
+        Ok(())
+    }
+
+    /// The actions of the means, `[N, actions]`.
+    ///
+    /// # Errors
+    /// When the observations' shape or device do not fit.
+    pub fn action(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
+        let (features, _) = self.trunk.forward(observations, &[], self.mean.weight.dtype())?;
+        self.within_bounds(&self.mean.forward(&features)?.tanh()?)
+    }
+
+    fn within_bounds(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.mul(&self.scale.tensor())?.add(&self.middle.tensor())
+    }
+
+    /// Actions `[N, actions]` that are drawn by `noise`, numbers of the standard normal distribution of the same shape,
+    /// and the logarithms of their probability densities `[N]`; with gradients for the parameters.
+    ///
+    /// # Errors
+    /// As [`BoundedPolicy::action`]; when the policy draws nothing.
+    pub fn draw(&self, observations: &Tensor<B>, noise: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
+        let Some(log_std) = &self.log_std else {
+            return Err(Error::invalid("this policy draws no actions").with_op("BoundedPolicy"));
+        };
+        let dtype = self.mean.weight.dtype();
+        let (features, _) = self.trunk.forward(observations, &[], dtype)?;
+        let (mean, log_std) = (self.mean.forward(&features)?, log_std.forward(&features)?.tanh()?);
+        let (low, high) = LOG_STD;
+        let log_std = log_std.mul(0.5 * (high - low))?.add(0.5 * (high + low))?;
+        let noise = noise.to_dtype(dtype)?;
+        let squashed = mean.add(&log_std.exp()?.mul(&noise)?)?.tanh()?;
+        let before = noise.square()?.mul(-0.5)?.sub(&log_std)?.sub(0.5 * TAU.ln())?;
+        let slope = squashed.square()?.neg()?.add(1.0)?.mul(&self.scale.tensor())?;
+        let log_prob = before.sub(&slope.add(AT_BOUND)?.log()?)?.sum(1)?;
+        Ok((self.within_bounds(&squashed)?, log_prob))
+    }
+}
+
+impl<B: Backend> Policy<B> for BoundedPolicy<B> {
+    fn initial_state(&self, _batch: usize) -> Result<PolicyState<B>> {
+        Ok(PolicyState::new(Vec::new()))
+    }
+
+    fn forward(&self, observations: &Tensor<B>, _state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
+        watch::layer(self, observations, || {
+            Ok(PolicyOutput {
+                action: ActionParams::Deterministic(self.action(observations)?),
+                value: None,
+                state: PolicyState::new(Vec::new()),
+            })
+        })
+    }
+}
+
+/// What an action is worth, one of a vector of numbers: from observations `[N, observation]` and actions `[N, actions]`
+/// to `[N]`. Parameters are `trunk.network.0.weight`, … and `value.weight`; they begin as PyTorch's layers do.
+#[derive(Module)]
+pub struct ActionValue<B: Backend = AnyBackend> {
+    trunk: Trunk<B>,
+    /// From features to the value.
+    pub value: Linear<B>,
+}
+
+impl<B: Backend> ActionValue<B> {
+    /// A network with fresh parameters, whose layers are as wide as a policy's.
+    ///
+    /// # Errors
+    /// When a size is 0, or memory runs out.
+    pub fn new(encoder: &MlpEncoderConfig, actions: usize, device: &Device<B>) -> Result<Self> {
+        let encoder = MlpEncoderConfig {
+            observation_size: encoder.observation_size.saturating_add(actions),
+            ..encoder.clone()
+        };
+        let (trunk, features) = Trunk::new(&EncoderConfig::Mlp(encoder), None, Start::Default, device)?;
+        Ok(Self {
+            trunk,
+            value: LinearConfig::new(features, 1).build(device)?,
+        })
+    }
+
+    /// The value of each action.
+    ///
+    /// # Errors
+    /// When shapes or devices do not fit.
+    pub fn values(&self, observations: &Tensor<B>, actions: &Tensor<B>) -> Result<Tensor<B>> {
+        let dtype = self.value.weight.dtype();
+        let both = Tensor::cat(&[observations.to_dtype(dtype)?, actions.to_dtype(dtype)?], 1)?;
+        let (features, _) = self.trunk.forward(&both, &[], dtype)?;
+        self.value.forward(&features)?.squeeze(1)
+    }
+}

@@ -1,0 +1,116 @@
+//! Options of SAC.
+
+use polygrad_tensor::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::Annealed;
+use crate::off_policy::{Pace, in_range, is_rate, is_share};
+
+/// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
+///
+/// ```
+/// use polygrad_rl::SacConfig;
+///
+/// let config = SacConfig { total_steps: 20_000, learning_rate: 1e-3.into(), ..SacConfig::default() };
+/// # assert_eq!(config.policy_frequency, 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SacConfig {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which annealing knows the end. Default: 1,000,000.
+    pub total_steps: u64,
+    /// The learning rate of the policy. Default: 3e-4.
+    pub learning_rate: Annealed,
+    /// The learning rate of the critics, and of the temperature. Default: 1e-3.
+    pub critic_learning_rate: Annealed,
+    /// The most transitions that are kept. Default: 1,000,000.
+    pub buffer_size: usize,
+    /// Transitions in a step of the optimizer. Default: 256.
+    pub batch_size: usize,
+    /// Steps of all environments together before the first step of the optimizer; actions are of chance until then.
+    /// Default: 5,000.
+    pub learning_starts: u64,
+    /// Steps of each environment between two trainings. Default: 1.
+    pub train_frequency: usize,
+    /// Steps of the critics in a training. Default: 1.
+    pub gradient_steps: usize,
+    /// Steps of the critics after which the policy takes as many at once. Default: 2.
+    pub policy_frequency: u64,
+    /// The discount of a reward one step later. Default: 0.99.
+    pub gamma: f64,
+    /// The share of the way by which the targets follow the critics after each step. Default: 0.005.
+    pub tau: f64,
+    /// What entropy counts beside rewards. Default: none, and it is learnt, from 1 on.
+    pub temperature: Option<f64>,
+    /// The entropy, in nats, that a temperature is learnt for. Default: none, and it is minus the numbers of an action.
+    pub target_entropy: Option<f64>,
+}
+
+impl Default for SacConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 1_000_000,
+            learning_rate: 3e-4.into(),
+            critic_learning_rate: 1e-3.into(),
+            buffer_size: 1_000_000,
+            batch_size: 256,
+            learning_starts: 5_000,
+            train_frequency: 1,
+            gradient_steps: 1,
+            policy_frequency: 2,
+            gamma: 0.99,
+            tau: 0.005,
+            temperature: None,
+            target_entropy: None,
+        }
+    }
+}
+
+impl SacConfig {
+    /// Fails unless all options make sense with so many rows of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let checked = self.pace().check(rows).and_then(|()| {
+            in_range(&[
+                ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+                (
+                    "critic_learning_rate",
+                    self.critic_learning_rate.all(is_rate),
+                    "at least 0",
+                ),
+                ("policy_frequency", self.policy_frequency > 0, "at least 1"),
+                ("tau", is_share(self.tau), "from 0 to 1"),
+                (
+                    "temperature",
+                    self.temperature.is_none_or(|x| x.is_finite() && x > 0.0),
+                    "above 0",
+                ),
+                (
+                    "target_entropy",
+                    self.target_entropy.is_none_or(f64::is_finite),
+                    "a number",
+                ),
+            ])
+        });
+        checked.map_err(|error| error.with_op("SAC"))
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            seed: self.seed,
+            total_steps: self.total_steps,
+            buffer_size: self.buffer_size,
+            batch_size: self.batch_size,
+            learning_starts: self.learning_starts,
+            train_frequency: self.train_frequency,
+            gradient_steps: self.gradient_steps,
+            n_step: 1,
+            gamma: self.gamma,
+        }
+    }
+}
