@@ -5,7 +5,7 @@
 
 Actions are the likeliest ones; continuous ones are clipped to the environment's bounds. The model's inputs are `observation [N, …]`, `mask
 [N, outputs]` if there is one (what Gymnasium tells as `action_mask`, or all actions), and for a policy with memory `state_0`, …, which begin as
-zeros and become `next_state_0`, …; it gives `logits` or `mean`, `[N, outputs]`. Prints the mean return and its standard error.
+zeros and become `next_state_0`, …; it gives `logits`, `mean` or `action`, `[N, outputs]`. Prints the mean return and its standard error.
 """
 
 import argparse
@@ -30,7 +30,8 @@ class Player:
         self.inputs = {x.name: x for x in self.session.get_inputs()}
         self.space = env.action_space
         given = {x.name for x in self.session.get_outputs()}
-        self.output = "mean" if isinstance(self.space, spaces.Box) else "logits"
+        continuous = "action" if "action" in given else "mean"
+        self.output = continuous if isinstance(self.space, spaces.Box) else "logits"
         self.states = [name for name in self.inputs if name.startswith("state_")]
         wanted = {self.output, *(f"next_{name}" for name in self.states)}
         if strange := set(self.inputs) - {"observation", "mask", *self.states}:

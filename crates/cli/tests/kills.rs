@@ -18,6 +18,8 @@ const QAT: &str = "train bars --qat --data data --threads 1 --model mlp --batch-
 const POLICY: &str = "train mountain-car --threads 1 --total-steps 50000 --out";
 const DQN: &str = "train cartpole --algorithm dqn --preset cleanrl --set learning_starts=500 --set n_step=3 \
                    --set prioritized={} --threads 1 --total-steps 20000 --out";
+const SAC: &str = "train pendulum --algorithm sac --set learning_starts=200 --set batch_size=32 \
+                   --set policy.encoder.mlp.hidden=[32,32] --threads 1 --total-steps 4000 --out";
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -99,7 +101,9 @@ fn so_does_every_policy_however_its_environments_step() {
 
 #[test]
 fn so_does_what_learns_from_a_replay_buffer() {
-    survives(DQN, &[""], number("POLYGRAD_KILLS", 4));
+    for start in [DQN, SAC] {
+        survives(start, &[""], number("POLYGRAD_KILLS", 4));
+    }
 }
 
 /// The tensors of a checkpoint, one after another: weights, moments, and the transitions of a replay buffer. What is

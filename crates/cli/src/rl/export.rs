@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{ActionSpace, EncoderConfig, PolicyState, Space};
+use polygrad::rl::{ActionParams, EncoderConfig, PolicyState, Space};
 use polygrad::train::RunFolder;
 use polygrad::{DType, Tensor};
 use polygrad_onnx::graph::{Dim, Graph};
@@ -56,8 +56,8 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
     ))
 }
 
-/// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits` or
-/// `mean` and `std`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask forbids are
+/// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits`,
+/// `mean` and `std` or `action`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask forbids are
 /// −∞; those of DQN are what actions are worth.
 ///
 /// # Errors
@@ -77,15 +77,16 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
         let dims: Vec<Dim> = first().chain(fixed(&[config.policy.action.outputs()])).collect();
         inputs.push(Input::new("mask", DType::Bool, dims));
     }
-    let is_continuous = matches!(config.policy.action, ActionSpace::Continuous(_));
-    let mut outputs: Vec<String> = match is_continuous {
-        true => vec!["mean".to_owned(), "std".to_owned()],
-        false => vec!["logits".to_owned()],
-    };
-    // Some policies say only what actions are worth.
+    // Some policies draw nothing, or estimate no values.
     let blank = Tensor::zeros([&[1], &observation[..]].concat(), &trained.device)?;
-    let has_value = policy.forward(&blank, &policy.initial_state(1)?)?.value.is_some();
-    outputs.extend(has_value.then(|| "value".to_owned()));
+    let answer = policy.forward(&blank, &policy.initial_state(1)?)?;
+    let named: &[&str] = match answer.action {
+        ActionParams::Normal { .. } => &["mean", "std"],
+        ActionParams::Deterministic(_) => &["action"],
+        _ => &["logits"],
+    };
+    let named = named.iter().copied().chain(answer.value.map(|_| "value"));
+    let mut outputs: Vec<String> = named.map(str::to_owned).collect();
     for (i, part) in policy.initial_state(1)?.parts().iter().enumerate() {
         let dims = part.dims();
         let dims = vec![Dim::Fixed(dims[0]), batch(dynamic), Dim::Fixed(dims[2])];

@@ -67,6 +67,12 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
         model,
         policy,
         space: &config.policy.action,
+        draws: made
+            .graph
+            .body
+            .outputs
+            .iter()
+            .any(|&id| made.graph.body.name_of(id) == "std"),
         masks,
     };
     let episodes = args.episodes.unwrap_or(100);
@@ -163,6 +169,8 @@ struct InFile<'a> {
     /// What its state is like.
     policy: &'a dyn Policy,
     space: &'a ActionSpace,
+    /// Whether continuous actions have standard deviations.
+    draws: bool,
     masks: bool,
 }
 
@@ -188,10 +196,11 @@ impl Policy for InFile<'_> {
             ActionSpace::Discrete(_) => ActionParams::Categorical(output),
             ActionSpace::MultiDiscrete(nvec) => ActionParams::MultiDiscrete(output, nvec.clone().into()),
             ActionSpace::MultiBinary(_) => ActionParams::Bernoulli(output),
-            ActionSpace::Continuous(_) => ActionParams::Normal {
+            ActionSpace::Continuous(_) if self.draws => ActionParams::Normal {
                 mean: output,
                 log_std: answer.named("std")?.log()?,
             },
+            ActionSpace::Continuous(_) => ActionParams::Deterministic(output),
         };
         let parts = 0..state.parts().len();
         let parts = parts.map(|i| answer.named(&format!("next_state_{i}")));

@@ -95,12 +95,12 @@ impl Settings {
     /// # Errors
     /// That.
     pub(super) fn check_sample(&self, sample: bool) -> Result<()> {
-        match (&self.algorithm, sample) {
-            (Algorithm::Dqn(_), true) => Err(Failure::new(
-                "--sample draws actions by their probabilities, and a network of DQN says what they are worth",
-            )
-            .fix("leave --sample out: the action of the greatest value is done")),
-            _ => Ok(()),
+        match self.algorithm.refuses_sampling().filter(|_| sample) {
+            Some(why) => Err(
+                Failure::new(format!("--sample draws actions by their probabilities, and {why}"))
+                    .fix("leave --sample out: the best action is done"),
+            ),
+            None => Ok(()),
         }
     }
 
@@ -135,7 +135,7 @@ impl RunSettings for Settings {
     type Model = Box<dyn Policy>;
 
     const KIND: Kind = Kind::Rl;
-    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "env_threads", "asynchronous"];
+    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "env_threads", "asynchronous"];
 
     fn base(&self) -> &Base {
         &self.base

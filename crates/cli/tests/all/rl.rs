@@ -120,6 +120,38 @@ fn a_network_of_dqn_is_used_as_any_policy() {
 }
 
 #[test]
+fn a_policy_within_bounds_is_used_as_any_policy() {
+    for (algorithm, parameters, settings) in [("sac", 1250, "--set temperature=0.1")] {
+        let scene = Scene::new();
+        let told = scene.ok(&format!(
+            "train pendulum --algorithm {algorithm} {settings} --set learning_starts=100 --set batch_size=32 \
+             --set policy.encoder.mlp.hidden=[32,32] --total-steps 600 --threads 1 --out run"
+        ));
+        let name = algorithm.to_uppercase();
+        let about = format!("mlp of {parameters} parameters with {name}, 1 steps an iteration");
+        assert!(told.replace(',', "").contains(&about.replace(',', "")), "{told}");
+        let text = scene.ok("eval run --episodes 4");
+        assert!((-2000.0..=0.0).contains(&number(&text, "\nmean return")), "{text}");
+        let why = format!("a policy of {name} draws them in training alone");
+        scene.fails("eval run --sample", &[&why, "leave --sample out"]);
+        assert!(scene.ok("play run").contains("\nstep 1: torque "));
+        let exported = scene.ok("export run --onnx policy.onnx");
+        assert!(exported.contains("takes observation\n  gives action\n"), "{exported}");
+        let ran = scene.ok("run policy.onnx --input observation=random --dim batch=2");
+        assert!(ran.contains("action"), "{ran}");
+        let quantized = scene.ok("quantize run --threads 1 --episodes 4 --max-drop 100 --out int8.onnx");
+        assert!(
+            quantized.contains("mean return in 4 episodes of pendulum"),
+            "{quantized}"
+        );
+        let more = scene.ok("train --resume run --total-steps 700");
+        assert!(more.contains("total steps: 700 instead of 600"), "{more}");
+        let metrics = String::from_utf8(scene.read("run/metrics.csv")).unwrap();
+        assert!(metrics.lines().next().unwrap().contains("q_value"), "{metrics}");
+    }
+}
+
+#[test]
 fn presets_and_settings_are_chosen() {
     let scene = Scene::new();
     fs::write(scene.path("own.toml"), "gamma = 0.9\nnum_steps = 16\n").unwrap();
@@ -152,7 +184,18 @@ fn presets_and_settings_are_chosen() {
     }
     scene.fails(
         "train pendulum --algorithm dqn",
-        &["there are no settings of dqn for pendulum", "there are: ppo zoo"],
+        &[
+            "there are no settings of dqn for pendulum",
+            "there are: ppo zoo, sac zoo, ",
+        ],
+    );
+    scene.fails(
+        "train pendulum --algorithm sac --policy lstm --out other",
+        &["its network remembers nothing"],
+    );
+    scene.fails(
+        "train pendulum --algorithm sac --set tau=2 --out other",
+        &["tau is not from 0 to 1"],
     );
     assert!(!scene.path("other").exists());
     let ended = scene.run("train --resume run --set gamma=0.9");
