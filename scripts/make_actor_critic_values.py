@@ -37,6 +37,10 @@ CASES = {
         "learnt": RATES | {"policy_frequency": 2, "temperature": None, "target_entropy": None},
         "fixed": RATES | {"policy_frequency": 1, "temperature": 0.25, "target_entropy": None},
     },
+    "td3": {
+        "default": {"learning_rate": 3e-4, "tau": 0.05, "policy_frequency": 2, "policy_noise": 0.2, "noise_clip": 0.5},
+        "clipped": {"learning_rate": 3e-4, "tau": 0.05, "policy_frequency": 1, "policy_noise": 1.5, "noise_clip": 0.8},
+    },
 }
 GENERATOR = torch.Generator()
 
@@ -196,7 +200,30 @@ def sac_updates(networks, settings, record):
         record.keep(**{f"after/{name}": x.clone() for name, x in networks.state_dict().items()})
 
 
-ALGORITHMS = {"sac": (sac_updates, True)}
+def td3_updates(networks, settings, record):
+    record.kept |= {f"before/{name}": x.clone() for name, x in networks.state_dict().items()}
+    actor, target = networks.actor, networks.target_actor
+    critics = torch.optim.Adam(networks.critics.parameters(), lr=settings["learning_rate"])
+    actors = torch.optim.Adam(actor.parameters(), lr=settings["learning_rate"])
+    for k in range(UPDATES):
+        record.begin(k)
+        batch = transitions()
+        record.keep(**batch)
+        with torch.no_grad():
+            most = settings["noise_clip"]
+            noise = (record.noise() * settings["policy_noise"]).clamp(-most, most) * target.scale
+            actions = (target.action(batch["next_observations"]) + noise).clamp(LOW, HIGH)
+            next_values = least(networks.target_critics, batch["next_observations"], actions)
+            wanted = batch["rewards"] + batch["discounts"] * next_values
+        critic_step(networks, critics, batch, wanted, record)
+        if k % settings["policy_frequency"] == 0:
+            loss = -networks.critics[0](batch["observations"], actor.action(batch["observations"])).mean()
+            record.keep(actor=descend(actors, loss))
+            networks.follow(settings["tau"])
+        record.keep(**{f"after/{name}": x.clone() for name, x in networks.state_dict().items()})
+
+
+ALGORITHMS = {"sac": (sac_updates, True), "td3": (td3_updates, False)}
 
 
 def main():
@@ -212,7 +239,8 @@ def main():
                 raise TypeError(f"{name}: {stray}")
             path = OUT / algorithm / f"{name}.safetensors"
             save_file(tensors, path, metadata={"settings": json.dumps(settings)})
-            print(f"{algorithm} {name}: {path.stat().st_size} bytes, losses", [f"{tensors[f'update.{k}/critics']:.4f}" for k in range(UPDATES)])
+            losses = [f"{tensors[f'update.{k}/critics']:.4f}" for k in range(UPDATES)]
+            print(f"{algorithm} {name}: {path.stat().st_size} bytes, losses", losses)
 
 
 if __name__ == "__main__":

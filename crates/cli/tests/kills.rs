@@ -20,6 +20,8 @@ const DQN: &str = "train cartpole --algorithm dqn --preset cleanrl --set learnin
                    --set prioritized={} --threads 1 --total-steps 20000 --out";
 const SAC: &str = "train pendulum --algorithm sac --set learning_starts=200 --set batch_size=32 \
                    --set policy.encoder.mlp.hidden=[32,32] --threads 1 --total-steps 4000 --out";
+const TD3: &str =
+    "train mountain-car-continuous --algorithm td3 --set batch_size=32 --threads 1 --total-steps 4000 --out";
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -101,7 +103,7 @@ fn so_does_every_policy_however_its_environments_step() {
 
 #[test]
 fn so_does_what_learns_from_a_replay_buffer() {
-    for start in [DQN, SAC] {
+    for start in [DQN, SAC, TD3] {
         survives(start, &[""], number("POLYGRAD_KILLS", 4));
     }
 }

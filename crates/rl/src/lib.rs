@@ -38,6 +38,7 @@ mod replay;
 mod sac;
 mod space;
 mod statistics;
+mod td3;
 mod vector;
 mod vectorized;
 mod wrappers;
@@ -50,7 +51,7 @@ pub use check::check_env;
 pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
 pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
-pub use off_policy::{ActorCritics, OffPolicy};
+pub use off_policy::{ActorCritics, ExplorationNoise, OffPolicy};
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActionValue, ActorCritic, BoundedPolicy, CnnEncoderConfig,
     ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy,
@@ -67,6 +68,7 @@ pub use replay::{PriorityConfig, ReplayBuffer, Transition};
 pub use sac::{Sac, SacConfig, SacLosses, SacStep};
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
+pub use td3::{Td3, Td3Config, Td3Losses, Td3Step};
 pub use vector::{StepBuffers, StepSlices, VectorEnv};
 pub use vectorized::{Vectorized, episode_rng};
 pub use wrappers::{

@@ -135,7 +135,7 @@ impl RunSettings for Settings {
     type Model = Box<dyn Policy>;
 
     const KIND: Kind = Kind::Rl;
-    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "env_threads", "asynchronous"];
+    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "td3", "env_threads", "asynchronous"];
 
     fn base(&self) -> &Base {
         &self.base

@@ -121,7 +121,17 @@ fn a_network_of_dqn_is_used_as_any_policy() {
 
 #[test]
 fn a_policy_within_bounds_is_used_as_any_policy() {
-    for (algorithm, parameters, settings) in [("sac", 1250, "--set temperature=0.1")] {
+    let drawn = "a policy of SAC draws them in training alone";
+    let cases = [
+        ("sac", 1250, "--set temperature=0.1", drawn),
+        (
+            "td3",
+            1217,
+            "--set exploration_noise={\"ornstein_uhlenbeck\":0.3}",
+            "a policy of TD3 draws nothing",
+        ),
+    ];
+    for (algorithm, parameters, settings, why) in cases {
         let scene = Scene::new();
         let told = scene.ok(&format!(
             "train pendulum --algorithm {algorithm} {settings} --set learning_starts=100 --set batch_size=32 \
@@ -132,8 +142,7 @@ fn a_policy_within_bounds_is_used_as_any_policy() {
         assert!(told.replace(',', "").contains(&about.replace(',', "")), "{told}");
         let text = scene.ok("eval run --episodes 4");
         assert!((-2000.0..=0.0).contains(&number(&text, "\nmean return")), "{text}");
-        let why = format!("a policy of {name} draws them in training alone");
-        scene.fails("eval run --sample", &[&why, "leave --sample out"]);
+        scene.fails("eval run --sample", &[why, "leave --sample out"]);
         assert!(scene.ok("play run").contains("\nstep 1: torque "));
         let exported = scene.ok("export run --onnx policy.onnx");
         assert!(exported.contains("takes observation\n  gives action\n"), "{exported}");

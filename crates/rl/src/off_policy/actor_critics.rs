@@ -5,6 +5,7 @@ use polygrad_nn::optim::{Adam, AdamConfig, Optimizer};
 use polygrad_nn::{CapturedStep, Checkpoint, Module, Param, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
 
+use super::noise::{Exploration, ExplorationNoise};
 use super::{Acting, Seen, finite, follow};
 use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
@@ -155,12 +156,13 @@ type Loss = Box<dyn Fn(&ActorCritics, &[Tensor]) -> Result<(Tensor, Tensor)> + S
 /// Trains such networks: one optimizer, and a captured program for the loss of each part.
 pub(crate) struct Trainer {
     step: CapturedStep<ActorCritics, Adam, Loss>,
-    pub(crate) acting: Acting,
+    acting: Acting,
+    exploration: Option<Exploration>,
 }
 
 impl Trainer {
     /// Of networks that have not been trained.
-    pub(crate) fn new(networks: ActorCritics, loss: PartLoss) -> Result<Self> {
+    pub(crate) fn new(networks: ActorCritics, loss: PartLoss, noise: Option<ExplorationNoise>) -> Result<Self> {
         // Names, by which the optimizer's state is known, are those within the whole.
         let all = networks.named_parameters();
         all.iter().for_each(|(_, param)| param.set_trainable(false));
@@ -174,7 +176,12 @@ impl Trainer {
         Ok(Self {
             step: TrainStep::new(networks, optimizer, loss).captured(),
             acting,
+            exploration: noise.map(Exploration::new),
         })
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.acting.device
     }
 
     pub(crate) fn networks(&self) -> &ActorCritics {
@@ -198,17 +205,33 @@ impl Trainer {
         Ok((finite(&loss)?, told.to_f64_vec()?))
     }
 
-    /// What `f` makes of the policy, and of observations before further inputs: actions of all rows.
+    /// Actions of all rows: of chance before it learns, then what `f` makes of the policy, and of observations before
+    /// further inputs, changed by noise.
     pub(crate) fn act(
         &mut self,
         seen: &Seen<'_>,
+        rng: &mut Rng,
         inputs: Vec<Tensor>,
         f: impl FnOnce(&BoundedPolicy, &[Tensor]) -> Result<Tensor>,
     ) -> Result<Vec<f32>> {
+        if !seen.learns {
+            return Ok(seen.any_actions(rng));
+        }
         let actor = &self.step.model().actor;
-        self.acting
-            .run(actor, seen, inputs, |inputs| f(actor, inputs))?
-            .to_vec()
+        let actions = self.acting.run(actor, seen, inputs, |inputs| f(actor, inputs))?;
+        let mut actions = actions.to_vec()?;
+        if let Some(exploration) = &mut self.exploration {
+            exploration.add(&mut actions, seen.space, rng);
+        }
+        Ok(actions)
+    }
+
+    /// An episode of a row has ended.
+    pub(crate) fn ended(&mut self, row: usize) {
+        let actions = self.networks().actions();
+        if let Some(exploration) = &mut self.exploration {
+            exploration.begin(row, actions);
+        }
     }
 
     /// Transitions that are drawn anew: observations, actions, rewards, discounts and next observations.
@@ -225,12 +248,20 @@ impl Trainer {
     }
 
     pub(crate) fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)
+        let checkpoint = Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)?;
+        match &self.exploration {
+            Some(exploration) => exploration.save(checkpoint),
+            None => Ok(checkpoint),
+        }
     }
 
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let (networks, optimizer) = self.step.parts_mut();
-        checkpoint.restore(networks, optimizer).map(drop)
+        checkpoint.restore(networks, optimizer)?;
+        match &mut self.exploration {
+            Some(exploration) => exploration.restore(checkpoint),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn refusal(&self) -> Option<&str> {

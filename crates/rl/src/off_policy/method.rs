@@ -15,8 +15,8 @@ pub trait Method {
     const KEY: &'static str;
     /// What [`Method::learn`] gives behind the loss.
     const LEARNT: &'static [&'static str];
-    /// What [`Method::told`] gives.
-    const TOLD: &'static [&'static str];
+    /// What [`Method::told`] gives. Default: nothing.
+    const TOLD: &'static [&'static str] = &[];
 
     /// What it learns, as it is used elsewhere.
     fn policy(&self) -> &dyn Policy;
@@ -26,6 +26,11 @@ pub trait Method {
     /// # Errors
     /// Those of the networks.
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>>;
+
+    /// An episode of a row has ended. Default: nothing changes.
+    fn ended(&mut self, row: usize) {
+        let _ = row;
+    }
 
     /// Sets learning rates to what they are after a share of the training; gives that of the policy.
     ///
@@ -53,7 +58,10 @@ pub trait Method {
     ///
     /// # Errors
     /// Those of the device.
-    fn told(&self, progress: f64) -> Result<Vec<f64>>;
+    fn told(&self, progress: f64) -> Result<Vec<f64>> {
+        let _ = progress;
+        Ok(Vec::new())
+    }
 
     /// Weights and moments after so many iterations, and what else acting and learning depend on.
     ///

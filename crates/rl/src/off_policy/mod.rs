@@ -3,6 +3,7 @@
 mod actor_critics;
 mod learner;
 mod method;
+mod noise;
 mod pace;
 
 use polygrad_core::Result;
@@ -11,13 +12,15 @@ use polygrad_train::Measured;
 pub use actor_critics::ActorCritics;
 pub(crate) use actor_critics::{Part, Trainer, bounds, normal};
 pub(crate) use method::{Acting, Method, Seen, finite, follow};
+pub use noise::ExplorationNoise;
 pub(crate) use pace::{Pace, in_range, is_rate, is_share};
 
 use crate::agent::iteration_rng;
 use crate::experience::Experience;
 use crate::{ActionSpace, ReplayBuffer, VectorEnv};
 
-/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn) and [`Sac`](crate::Sac).
+/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn),
+/// [`Sac`](crate::Sac) and [`Td3`](crate::Td3).
 ///
 /// Each [iteration](OffPolicy::iterate) does some steps in all environments, and then takes some steps of the
 /// optimizer. Losses and gradients are captured programs.
@@ -107,7 +110,10 @@ impl<M: Method> OffPolicy<M> {
                 space: self.experience.action_space(),
             };
             let actions = self.method.act(&seen, &mut rng)?;
+            let ended = self.experience.ended.len();
             self.experience.step(&actions)?;
+            let ended = &self.experience.ended[ended..];
+            ended.iter().for_each(|episode| self.method.ended(episode.row));
             self.steps += self.experience.rows() as u64;
         }
         let progress = self.progress();

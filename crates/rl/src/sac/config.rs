@@ -3,8 +3,8 @@
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::Annealed;
 use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::{Annealed, ExplorationNoise};
 
 /// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
 ///
@@ -46,6 +46,8 @@ pub struct SacConfig {
     pub temperature: Option<f64>,
     /// The entropy, in nats, that a temperature is learnt for. Default: none, and it is minus the numbers of an action.
     pub target_entropy: Option<f64>,
+    /// What changes actions in training beside that they are drawn. Default: nothing.
+    pub exploration_noise: Option<ExplorationNoise>,
 }
 
 impl Default for SacConfig {
@@ -65,6 +67,7 @@ impl Default for SacConfig {
             tau: 0.005,
             temperature: None,
             target_entropy: None,
+            exploration_noise: None,
         }
     }
 }
@@ -89,6 +92,11 @@ impl SacConfig {
                     "temperature",
                     self.temperature.is_none_or(|x| x.is_finite() && x > 0.0),
                     "above 0",
+                ),
+                (
+                    "exploration_noise",
+                    self.exploration_noise.is_none_or(ExplorationNoise::makes_sense),
+                    "at least 0",
                 ),
                 (
                     "target_entropy",

@@ -102,7 +102,7 @@ impl SacStep {
             Part::Temperature => temperature_loss(networks, batch, target_entropy),
         };
         let mut step = Self {
-            trainer: Trainer::new(networks, Box::new(loss))?,
+            trainer: Trainer::new(networks, Box::new(loss), config.exploration_noise)?,
             config,
         };
         step.anneal(0.0)?;
@@ -204,13 +204,14 @@ impl Method for SacStep {
     }
 
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
-        if !seen.learns {
-            return Ok(seen.any_actions(rng));
-        }
-        let noise = normal([seen.rows, self.networks().actions()], rng, &self.trainer.acting.device)?;
-        self.trainer.act(seen, vec![noise], |actor, inputs| {
+        let noise = normal([seen.rows, self.networks().actions()], rng, self.trainer.device())?;
+        self.trainer.act(seen, rng, vec![noise], |actor, inputs| {
             Ok(actor.draw(&inputs[0], &inputs[1])?.0)
         })
+    }
+
+    fn ended(&mut self, row: usize) {
+        self.trainer.ended(row);
     }
 
     fn anneal(&mut self, progress: f64) -> Result<f64> {
@@ -224,7 +225,7 @@ impl Method for SacStep {
         let count = self.config.batch_size;
         let batch = self.trainer.draw(from, count, rng)?;
         let shape = [count, self.networks().actions()];
-        let device = self.trainer.acting.device.clone();
+        let device = self.trainer.device().clone();
         let found = self.update(batch, update, || normal(shape, rng, &device))?;
         Ok(vec![found.critics, found.value, found.entropy])
     }

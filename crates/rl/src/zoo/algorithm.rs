@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionSpace, ActorCritic, Agent, Annealed, BoundedPolicy, Dqn, DqnConfig, EncoderConfig, MlpEncoderConfig,
-    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, QNetwork, Sac, SacConfig, VectorEnv,
+    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, QNetwork, Sac, SacConfig, Td3, Td3Config,
+    VectorEnv,
 };
 
 /// An algorithm with its settings.
@@ -22,6 +23,8 @@ pub enum Algorithm {
     Dqn(DqnConfig),
     /// [`Sac`].
     Sac(SacConfig),
+    /// [`Td3`].
+    Td3(Td3Config),
 }
 
 /// Does the same with the settings of whichever algorithm it is.
@@ -31,13 +34,14 @@ macro_rules! each {
             Algorithm::Ppo($config) => $do,
             Algorithm::Dqn($config) => $do,
             Algorithm::Sac($config) => $do,
+            Algorithm::Td3($config) => $do,
         }
     };
 }
 
 impl Algorithm {
     /// What they are called on the command line.
-    pub const NAMES: [&str; 3] = ["ppo", "dqn", "sac"];
+    pub const NAMES: [&str; 4] = ["ppo", "dqn", "sac", "td3"];
 
     /// What it is called on the command line.
     pub fn name(&self) -> &'static str {
@@ -45,6 +49,7 @@ impl Algorithm {
             Self::Ppo(_) => Self::NAMES[0],
             Self::Dqn(_) => Self::NAMES[1],
             Self::Sac(_) => Self::NAMES[2],
+            Self::Td3(_) => Self::NAMES[3],
         }
     }
 
@@ -82,7 +87,7 @@ impl Algorithm {
     pub fn normalize_observations(&self) -> Option<f64> {
         match self {
             Self::Ppo(config) => config.normalize_observations,
-            Self::Dqn(_) | Self::Sac(_) => None,
+            Self::Dqn(_) | Self::Sac(_) | Self::Td3(_) => None,
         }
     }
 
@@ -92,6 +97,7 @@ impl Algorithm {
             Self::Ppo(_) => None,
             Self::Dqn(_) => Some("a network of DQN says what they are worth"),
             Self::Sac(_) => Some("a policy of SAC draws them in training alone"),
+            Self::Td3(_) => Some("a policy of TD3 draws nothing"),
         }
     }
 
@@ -104,6 +110,7 @@ impl Algorithm {
             Self::Ppo(config) => config.check(rows),
             Self::Dqn(config) => q_network(policy).and_then(|_| config.check(rows)),
             Self::Sac(config) => bounded("SAC", policy).and_then(|_| config.check(rows)),
+            Self::Td3(config) => bounded("TD3", policy).and_then(|_| config.check(rows)),
         }
     }
 
@@ -121,6 +128,10 @@ impl Algorithm {
             Self::Sac(_) => {
                 let (encoder, actions) = bounded("SAC", policy)?;
                 return Ok(Box::new(BoundedPolicy::new(encoder, actions, true, device)?));
+            }
+            Self::Td3(_) => {
+                let (encoder, actions) = bounded("TD3", policy)?;
+                return Ok(Box::new(BoundedPolicy::new(encoder, actions, false, device)?));
             }
         }
         let actor_critic = ActorCritic::new(policy, device)?;
@@ -166,6 +177,10 @@ impl Algorithm {
             Self::Sac(config) => {
                 let (encoder, _) = bounded("SAC", policy)?;
                 Ok(Box::new(Sac::new(envs, encoder, config.clone(), device)?))
+            }
+            Self::Td3(config) => {
+                let (encoder, _) = bounded("TD3", policy)?;
+                Ok(Box::new(Td3::new(envs, encoder, config.clone(), device)?))
             }
         }
     }

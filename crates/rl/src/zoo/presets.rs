@@ -1,7 +1,7 @@
 //! Settings for the environments.
 //!
-//! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml`, `dqn.yml` and `sac.yml`, for `cleanrl` CleanRL's `ppo.py`,
-//! `dqn.py` and `sac_continuous_action.py`.
+//! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml`, `dqn.yml`, `sac.yml` and `td3.yml`, for `cleanrl` CleanRL's
+//! `ppo.py`, `dqn.py`, `sac_continuous_action.py` and `td3_continuous_action.py`.
 //! What rl-zoo3 leaves open are Stable-Baselines3's defaults. There PPO's value loss is the whole squared error, and so
 //! its weight is twice ours; DQN's loss is Huber's, with gradients of a norm of at most 10.
 
@@ -9,8 +9,8 @@ use polygrad_nn::models::ActivationFn;
 
 use super::{Algorithm, GRID};
 use crate::{
-    ActionSpace, Annealed, CnnEncoderConfig, ConvLayer, DqnConfig, EncoderConfig, MemoryConfig, MemoryKind,
-    MlpEncoderConfig, PolicyConfig, PpoConfig, SacConfig,
+    ActionSpace, Annealed, CnnEncoderConfig, ConvLayer, DqnConfig, EncoderConfig, ExplorationNoise, MemoryConfig,
+    MemoryKind, MlpEncoderConfig, PolicyConfig, PpoConfig, SacConfig, Td3Config,
 };
 
 /// Settings to train a policy with.
@@ -69,13 +69,13 @@ fn dqn_zoo(observation: usize, actions: usize, settings: DqnConfig) -> Preset {
     }
 }
 
-/// Of one action.
-fn sac(name: &'static str, observation: usize, settings: SacConfig) -> Preset {
+/// Of actions that are a number.
+fn bounded(name: &'static str, observation: usize, hidden: &[usize], algorithm: Algorithm) -> Preset {
     Preset {
         name,
         num_envs: 1,
-        policy: rectified(observation, ActionSpace::Continuous(1), &[256, 256]),
-        algorithm: Algorithm::Sac(settings),
+        policy: rectified(observation, ActionSpace::Continuous(1), hidden),
+        algorithm,
     }
 }
 
@@ -229,8 +229,11 @@ pub(super) fn mountain_car() -> Vec<Preset> {
     ]
 }
 
+/// Those of SAC and TD3 are own ones, with small networks: nothing is found there without noise that goes on for many
+/// steps.
 pub(super) fn mountain_car_continuous() -> Vec<Preset> {
-    vec![Preset {
+    let noise = ExplorationNoise::OrnsteinUhlenbeck(0.5);
+    let ppo = Preset {
         name: "zoo",
         num_envs: 16,
         policy: PolicyConfig::mlp(2, ActionSpace::Continuous(1)),
@@ -241,7 +244,32 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
             gamma: 0.9999,
             ..normalized()
         }),
-    }]
+    };
+    let sac = SacConfig {
+        buffer_size: 50_000,
+        train_frequency: 32,
+        gradient_steps: 32,
+        gamma: 0.9999,
+        tau: 0.01,
+        temperature: Some(0.1),
+        exploration_noise: Some(noise),
+        ..sac_stable_baselines(50_000, 3e-4)
+    };
+    let td3 = Td3Config {
+        total_steps: 50_000,
+        learning_rate: 1e-3.into(),
+        buffer_size: 50_000,
+        learning_starts: 100,
+        train_frequency: 32,
+        gradient_steps: 32,
+        exploration_noise: noise,
+        ..Td3Config::default()
+    };
+    vec![
+        ppo,
+        bounded("own", 2, &[64, 64], Algorithm::Sac(sac)),
+        bounded("own", 2, &[64, 64], Algorithm::Td3(td3)),
+    ]
 }
 
 /// PPO's are without the exploration that depends on states, and with rewards that are normalized: the values' gradient
@@ -264,8 +292,27 @@ pub(super) fn pendulum() -> Vec<Preset> {
     };
     vec![
         ppo,
-        sac("zoo", 3, sac_stable_baselines(20_000, 1e-3)),
-        sac("cleanrl", 3, SacConfig::default()),
+        bounded(
+            "zoo",
+            3,
+            &[256, 256],
+            Algorithm::Sac(sac_stable_baselines(20_000, 1e-3)),
+        ),
+        bounded("cleanrl", 3, &[256, 256], Algorithm::Sac(SacConfig::default())),
+        bounded(
+            "zoo",
+            3,
+            &[400, 300],
+            Algorithm::Td3(Td3Config {
+                total_steps: 20_000,
+                learning_rate: 1e-3.into(),
+                buffer_size: 200_000,
+                learning_starts: 10_000,
+                gamma: 0.98,
+                ..Td3Config::default()
+            }),
+        ),
+        bounded("cleanrl", 3, &[256, 256], Algorithm::Td3(Td3Config::default())),
     ]
 }
 
@@ -369,7 +416,10 @@ mod tests {
         assert_eq!(found(Some("dqn"), Some("cleanrl")), ("dqn", "cleanrl"));
         let error = find("pendulum").unwrap().preset(Some("dqn"), None).unwrap_err();
         assert_eq!(error.message(), "there are no settings of dqn for pendulum");
-        assert_eq!(error.hint(), Some("there are: ppo zoo, sac zoo, sac cleanrl"));
+        assert_eq!(
+            error.hint(),
+            Some("there are: ppo zoo, sac zoo, sac cleanrl, td3 zoo, td3 cleanrl")
+        );
     }
 
     #[test]

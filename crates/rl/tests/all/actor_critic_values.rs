@@ -1,5 +1,5 @@
-//! Updates of SAC beside PyTorch's: tests/data/sac, by scripts/make_actor_critic_values.py, whose head says what is
-//! there.
+//! Updates of SAC and TD3 beside PyTorch's: tests/data/sac and td3, by scripts/make_actor_critic_values.py, whose head
+//! says what is there.
 
 use std::path::PathBuf;
 
@@ -131,4 +131,43 @@ fn updates_of_sac_are_pytorchs() {
             }
         }
     }
+}
+
+#[test]
+fn updates_of_td3_are_pytorchs() {
+    for device in &devices() {
+        for name in ["td3/default", "td3/clipped"] {
+            let case = Case::load(name, device);
+            let mut step = Td3Step::new(case.networks(None), case.config()).unwrap();
+            for k in 0..UPDATES {
+                let found = step.update(case.batch(k), k, case.noise(k)().unwrap()).unwrap();
+                let told = [
+                    ("critics", Some(found.critics)),
+                    ("value", Some(found.value)),
+                    ("actor", found.actor),
+                ];
+                case.agrees(k, &told, step.networks());
+            }
+        }
+    }
+}
+
+/// Networks of one are none for the other.
+#[test]
+fn networks_of_the_other_are_told() {
+    let [device, _] = &devices();
+    let networks = |temperature| {
+        let bounds: (&[f32], &[f32]) = (&[-1.0], &[1.0]);
+        ActorCritics::new(&MlpEncoderConfig::new(3), bounds, temperature, device)
+    };
+    let error = SacStep::new(networks(None).unwrap(), SacConfig::default())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("no temperature"), "{error}");
+    let error = Td3Step::new(networks(Some(1.0)).unwrap(), Td3Config::default())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("no policy that follows"), "{error}");
+    let error = networks(Some(0.0)).err().unwrap();
+    assert!(error.to_string().contains("temperature is not above 0"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! SAC: that it learns, that nothing but the seed decides how, and that it can be stopped anywhere.
+//! SAC and TD3: that they learn, that nothing but the seed decides how, and that they can be stopped anywhere.
 
 use polygrad_nn::Checkpoint;
 use polygrad_nn::models::ActivationFn;
@@ -40,10 +40,25 @@ fn sac(change: impl FnOnce(&mut SacConfig)) -> Algorithm {
     Algorithm::Sac(config)
 }
 
+fn td3(change: impl FnOnce(&mut Td3Config)) -> Algorithm {
+    let mut config = Td3Config {
+        seed: 3,
+        total_steps: 8_000,
+        learning_rate: 2e-3.into(),
+        buffer_size: 10_000,
+        batch_size: 64,
+        learning_starts: 500,
+        gamma: 0.98,
+        ..Td3Config::default()
+    };
+    change(&mut config);
+    Algorithm::Td3(config)
+}
+
 /// By actions of chance −1,200 is reached, and −1,600 by bad policies.
 #[test]
 fn pendulums_are_swung_up() {
-    for algorithm in [sac(|_| ())] {
+    for algorithm in [sac(|_| ()), td3(|_| ())] {
         let started = std::time::Instant::now();
         let mut agent = in_pendulum(&algorithm, &[64, 64], 1).unwrap();
         while !agent.is_done() {
@@ -70,7 +85,30 @@ fn variants() -> Vec<(&'static str, Algorithm)> {
             change(config);
         })
     };
+    let short_td3 = |change: fn(&mut Td3Config)| {
+        td3(|config| {
+            (config.total_steps, config.learning_starts, config.batch_size) = (120, 20, 16);
+            change(config);
+        })
+    };
+    let walk = ExplorationNoise::OrnsteinUhlenbeck(0.5);
     vec![
+        ("td3", short_td3(|_| ())),
+        (
+            "td3 with a walk",
+            short_td3(|x| x.exploration_noise = ExplorationNoise::OrnsteinUhlenbeck(0.5)),
+        ),
+        (
+            "three steps",
+            short_td3(|x| (x.gradient_steps, x.policy_frequency) = (3, 2)),
+        ),
+        (
+            "sac with a walk",
+            sac(|x| {
+                (x.total_steps, x.learning_starts, x.batch_size) = (120, 20, 16);
+                x.exploration_noise = Some(walk);
+            }),
+        ),
         ("sac", short(|_| ())),
         ("a fixed temperature", short(|x| x.temperature = Some(0.2))),
         ("two steps", short(|x| (x.train_frequency, x.gradient_steps) = (2, 3))),
@@ -121,24 +159,79 @@ fn a_stopped_training_ends_in_the_same_bytes() {
 }
 
 #[test]
-fn every_step_is_replayed() {
-    let Algorithm::Sac(config) = sac(|config| (config.total_steps, config.learning_starts) = (60, 20)) else {
-        panic!("another algorithm");
+fn every_step_is_replayed_and_every_action_within_bounds() {
+    let (Algorithm::Sac(sac), Algorithm::Td3(td3)) = (
+        sac(|config| (config.total_steps, config.learning_starts) = (60, 20)),
+        td3(|config| (config.total_steps, config.learning_starts) = (60, 20)),
+    ) else {
+        panic!("other algorithms");
     };
     let EncoderConfig::Mlp(encoder) = policy(&[16]).encoder else {
         panic!("another encoder");
     };
-    let envs = Vectorized::new(|_| Pendulum::v1(), 1).unwrap();
-    let mut sac = Sac::new(envs, &encoder, config, &device()).unwrap();
-    while !sac.is_done() {
+    let envs = || Vectorized::new(|_| Pendulum::v1(), 1).unwrap();
+    let mut sac = Sac::new(envs(), &encoder, sac, &device()).unwrap();
+    let mut td3 = Td3::new(envs(), &encoder, td3, &device()).unwrap();
+    for _ in 0..60 {
         sac.iterate().unwrap();
+        td3.iterate().unwrap();
     }
     assert_eq!((sac.steps(), sac.refusal()), (60, None));
-    // Actions are within their bounds, and not at them alone.
-    let replay = sac.replay();
-    let actions: Vec<f32> = (0..replay.len()).map(|i| replay.get(i).unwrap().action[0]).collect();
-    assert!(actions.iter().all(|x| x.abs() <= 2.0) && actions.iter().any(|x| x.abs() < 1.0));
-    assert!(actions.iter().any(|x| x.abs() > 1.0), "{actions:?}");
+    assert_eq!((td3.steps(), td3.refusal()), (60, None));
+    for replay in [sac.replay(), td3.replay()] {
+        let actions: Vec<f32> = (0..replay.len()).map(|i| replay.get(i).unwrap().action[0]).collect();
+        assert!(actions.iter().all(|x| x.abs() <= 2.0) && actions.iter().any(|x| x.abs() < 1.0));
+        assert!(actions.iter().any(|x| x.abs() > 1.0), "{actions:?}");
+    }
+}
+
+/// Without learning, what differs from the policy's actions is the noise: independent numbers, or a walk whose steps
+/// are of 0.1 times its size, and which begins anew with an episode.
+#[test]
+fn noise_is_of_its_kind() {
+    let steps = |noise| {
+        let config = Td3Config {
+            total_steps: 2_000,
+            learning_starts: 1,
+            batch_size: 2,
+            learning_rate: 0.0.into(),
+            exploration_noise: noise,
+            ..Td3Config::default()
+        };
+        let mut td3 = Td3::new(
+            Vectorized::new(|_| Pendulum::v1(), 1).unwrap(),
+            &MlpEncoderConfig {
+                hidden: vec![4],
+                ..MlpEncoderConfig::new(3)
+            },
+            config,
+            &device(),
+        )
+        .unwrap();
+        while !td3.is_done() {
+            td3.iterate().unwrap();
+        }
+        let (replay, policy) = (td3.replay(), &td3.networks().actor);
+        let noise = |i: usize| {
+            let seen = replay.get(i).unwrap();
+            let observation = polygrad_tensor::Tensor::from_vec(seen.observation.to_vec(), [1, 3], &device()).unwrap();
+            let own = policy.action(&observation).unwrap().to_vec::<f32>().unwrap()[0];
+            f64::from(seen.action[0] - own) / 2.0
+        };
+        (1..2_000).map(noise).collect::<Vec<f64>>()
+    };
+    let std = |x: &[f64]| (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt();
+    let apart = |x: &[f64]| x.windows(2).map(|x| x[1] - x[0]).collect::<Vec<f64>>();
+    let gaussian = steps(ExplorationNoise::Gaussian(0.1));
+    assert!((std(&gaussian) - 0.1).abs() < 0.01, "{}", std(&gaussian));
+    assert!((std(&apart(&gaussian)) - 0.1 * 2.0_f64.sqrt()).abs() < 0.015);
+    let walk = steps(ExplorationNoise::OrnsteinUhlenbeck(0.1));
+    // The first steps of episodes of 200; the first episode began before there was noise.
+    let firsts: Vec<f64> = walk.iter().skip(199).step_by(200).copied().collect();
+    assert!(firsts.iter().all(|x| x.abs() < 0.04), "{firsts:?}");
+    let within: Vec<f64> = walk[199..].chunks(200).flat_map(apart).collect();
+    assert!((std(&within) - 0.01).abs() < 0.001, "{}", std(&within));
+    assert!(std(&walk) > 0.05, "{}", std(&walk));
 }
 
 #[test]
@@ -161,6 +254,26 @@ fn bad_options_and_environments_are_told() {
         "critic_learning_rate is not at least 0",
     );
     told(with(|x| x.batch_size = 0), "batch_size is 0");
+    told(
+        with(|x| x.exploration_noise = Some(ExplorationNoise::Gaussian(-1.0))),
+        "exploration_noise is not at least 0",
+    );
+    for (change, part) in [
+        (
+            (|x| x.policy_noise = -1.0) as fn(&mut Td3Config),
+            "policy_noise is not at least 0",
+        ),
+        (|x| x.noise_clip = f64::NAN, "noise_clip is not at least 0"),
+        (|x| x.policy_frequency = 0, "policy_frequency is not at least 1"),
+        (|x| x.tau = -0.1, "tau is not from 0 to 1"),
+        (
+            |x| x.exploration_noise = ExplorationNoise::Gaussian(f64::NAN),
+            "exploration_noise is not",
+        ),
+    ] {
+        let error = in_pendulum(&td3(change), &[16], 1).err().unwrap().to_string();
+        assert!(error.contains(part) && error.contains("TD3"), "{error}");
+    }
     told(with(|x| x.total_steps = 500), "nothing would be learnt");
     let cart_pole = || Box::new(Vectorized::new(|_| CartPole::v1(), 1).unwrap());
     let algorithm = sac(|_| ());

@@ -1,0 +1,108 @@
+//! Options of TD3.
+
+use polygrad_tensor::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::{Annealed, ExplorationNoise};
+
+/// Options of [`Td3`](super::Td3). The defaults are those of CleanRL's `td3_continuous_action.py`.
+///
+/// ```
+/// use polygrad_rl::{ExplorationNoise, Td3Config};
+///
+/// let config = Td3Config {
+///     exploration_noise: ExplorationNoise::OrnsteinUhlenbeck(0.5),
+///     ..Td3Config::default()
+/// };
+/// # assert_eq!(config.policy_frequency, 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Td3Config {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which annealing knows the end. Default: 1,000,000.
+    pub total_steps: u64,
+    /// The learning rate. Default: 3e-4.
+    pub learning_rate: Annealed,
+    /// The most transitions that are kept. Default: 1,000,000.
+    pub buffer_size: usize,
+    /// Transitions in a step of the optimizer. Default: 256.
+    pub batch_size: usize,
+    /// Steps of all environments together before the first step of the optimizer; actions are of chance until then.
+    /// Default: 25,000.
+    pub learning_starts: u64,
+    /// Steps of each environment between two trainings. Default: 1.
+    pub train_frequency: usize,
+    /// Steps of the critics in a training. Default: 1.
+    pub gradient_steps: usize,
+    /// Steps of the critics for one of the policy, after which the targets follow. Default: 2.
+    pub policy_frequency: u64,
+    /// The discount of a reward one step later. Default: 0.99.
+    pub gamma: f64,
+    /// The share of the way by which the targets follow. Default: 0.005.
+    pub tau: f64,
+    /// What changes actions in training. Default: normal numbers with a standard deviation of 0.1.
+    pub exploration_noise: ExplorationNoise,
+    /// The standard deviation of what changes the actions that are judged next, in halves of an action's range.
+    /// Default: 0.2.
+    pub policy_noise: f64,
+    /// The most by which it does. Default: 0.5.
+    pub noise_clip: f64,
+}
+
+impl Default for Td3Config {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 1_000_000,
+            learning_rate: 3e-4.into(),
+            buffer_size: 1_000_000,
+            batch_size: 256,
+            learning_starts: 25_000,
+            train_frequency: 1,
+            gradient_steps: 1,
+            policy_frequency: 2,
+            gamma: 0.99,
+            tau: 0.005,
+            exploration_noise: ExplorationNoise::Gaussian(0.1),
+            policy_noise: 0.2,
+            noise_clip: 0.5,
+        }
+    }
+}
+
+impl Td3Config {
+    /// Fails unless all options make sense with so many rows of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let checked = self.pace().check(rows).and_then(|()| {
+            in_range(&[
+                ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+                ("policy_frequency", self.policy_frequency > 0, "at least 1"),
+                ("tau", is_share(self.tau), "from 0 to 1"),
+                ("exploration_noise", self.exploration_noise.makes_sense(), "at least 0"),
+                ("policy_noise", is_rate(self.policy_noise), "at least 0"),
+                ("noise_clip", is_rate(self.noise_clip), "at least 0"),
+            ])
+        });
+        checked.map_err(|error| error.with_op("TD3"))
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            seed: self.seed,
+            total_steps: self.total_steps,
+            buffer_size: self.buffer_size,
+            batch_size: self.batch_size,
+            learning_starts: self.learning_starts,
+            train_frequency: self.train_frequency,
+            gradient_steps: self.gradient_steps,
+            n_step: 1,
+            gamma: self.gamma,
+        }
+    }
+}
