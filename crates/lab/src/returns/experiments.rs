@@ -89,6 +89,15 @@ fn dqn_clean_rl(known: &EnvSpec) -> polygrad::Result<Preset> {
     known.preset(Some("dqn"), Some("cleanrl"))
 }
 
+/// The first settings of an algorithm.
+fn sac(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("sac"), None)
+}
+
+fn td3(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("td3"), None)
+}
+
 fn without_memory(known: &EnvSpec) -> polygrad::Result<Preset> {
     let mut settings = own(known)?;
     settings.policy.memory = None;
@@ -136,7 +145,7 @@ const fn turns_right(least: f64, most: f64) -> Figure {
 
 /// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md` and `dqn.md`, returns of training, three seeds;
 /// rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
-pub(super) static EXPERIMENTS: [Experiment; 14] = [
+pub(super) static EXPERIMENTS: [Experiment; 18] = [
     Experiment {
         name: "cartpole/cleanrl",
         settings: clean_rl,
@@ -214,6 +223,26 @@ pub(super) static EXPERIMENTS: [Experiment; 14] = [
         name: "pendulum/zoo",
         settings: own,
         figures: &[greedy(-200.0, "−172.2 ± 104.0")],
+    },
+    Experiment {
+        name: "pendulum/sac",
+        settings: sac,
+        figures: &[greedy(-175.0, "−157.0 ± 88.7")],
+    },
+    Experiment {
+        name: "pendulum/td3",
+        settings: td3,
+        figures: &[greedy(-170.0, "−151.9 ± 90.0")],
+    },
+    Experiment {
+        name: "mountain-car-continuous/sac",
+        settings: sac,
+        figures: &[greedy(92.5, "94.7 ± 1.1")],
+    },
+    Experiment {
+        name: "mountain-car-continuous/td3",
+        settings: td3,
+        figures: &[greedy(93.0, "93.5 ± 0.1")],
     },
     Experiment {
         name: "t-maze/lstm",

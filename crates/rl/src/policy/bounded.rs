@@ -90,7 +90,7 @@ impl<B: Backend> BoundedPolicy<B> {
     }
 
     fn within_bounds(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.mul(&self.scale.tensor())?.add(&self.middle.tensor())
+        x.mul(self.scale.tensor())?.add(self.middle.tensor())
     }
 
     /// Actions `[N, actions]` that are drawn by `noise`, numbers of the standard normal distribution of the same shape,
@@ -110,7 +110,7 @@ impl<B: Backend> BoundedPolicy<B> {
         let noise = noise.to_dtype(dtype)?;
         let squashed = mean.add(&log_std.exp()?.mul(&noise)?)?.tanh()?;
         let before = noise.square()?.mul(-0.5)?.sub(&log_std)?.sub(0.5 * TAU.ln())?;
-        let slope = squashed.square()?.neg()?.add(1.0)?.mul(&self.scale.tensor())?;
+        let slope = squashed.square()?.neg()?.add(1.0)?.mul(self.scale.tensor())?;
         let log_prob = before.sub(&slope.add(AT_BOUND)?.log()?)?.sum(1)?;
         Ok((self.within_bounds(&squashed)?, log_prob))
     }

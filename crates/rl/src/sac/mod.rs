@@ -129,7 +129,7 @@ impl SacStep {
         let (critics, told) = self.trainer.train(Part::Critics, &[a, b, c, d, e, noise()?])?;
         let (mut actor, mut temperature) = (None, None);
         let every = self.config.policy_frequency;
-        if update % every == 0 {
+        if update.is_multiple_of(every) {
             for _ in 0..every {
                 let batch = [observations.clone(), noise()?];
                 actor = Some(self.trainer.train(Part::Actor, &batch)?.0);

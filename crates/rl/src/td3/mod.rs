@@ -115,7 +115,7 @@ impl Td3Step {
         let [a, b, c, d, e] = batch;
         let (critics, told) = self.trainer.train(Part::Critics, &[a, b, c, d, e, noise])?;
         let mut actor = None;
-        if update % self.config.policy_frequency == 0 {
+        if update.is_multiple_of(self.config.policy_frequency) {
             actor = Some(self.trainer.train(Part::Actor, &[observations])?.0);
             self.networks().follow(self.config.tau)?;
         }
