@@ -57,8 +57,8 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
 }
 
 /// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits`,
-/// `mean` and `std` or `action`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask forbids are
-/// −∞; those of DQN are what actions are worth.
+/// `mean` and `std` or `action`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask
+/// forbids are −∞; those of DQN are what actions are worth.
 ///
 /// # Errors
 /// Those of the export.
