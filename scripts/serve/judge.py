@@ -5,8 +5,8 @@
 
 In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
 'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by schemathesis, which sends
-what its OpenAPI file allows and what it does not, and looks for answers of 500, by promtool, which reads its metrics, and, with a model that
-writes, by OpenAI's client (openai_client.py). Fails if one of them finds something.
+what its OpenAPI file allows and what it does not, and looks for answers of 500, by promtool, which reads its metrics, and, with models that
+write and read, by OpenAI's client (openai_client.py). Fails if one of them finds something.
 """
 
 import os

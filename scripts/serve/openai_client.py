@@ -3,8 +3,8 @@
     python3 scripts/serve/openai_client.py HOST:PORT
     python3 scripts/serve/openai_client.py --write FOLDER
 
-The server has to have the model `writer` that the second line lays out as FOLDER/writer/1: a small GPT-2 with random weights, whose tokens are
-words, and a template of chats.
+The server has to have the models that the second line lays out: FOLDER/writer/1, a small GPT-2 with random weights, whose tokens are words, and
+a template of chats; and FOLDER/reader/1, a small BERT with files of sentence-transformers.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ WIDTH, LAYERS, POSITIONS = 16, 2, 256
 TEMPLATE = "{% for m in messages %}{{ m.role }} : {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant :{% endif %}"
 MODEL = "writer"
 GREEDY = {"model": MODEL, "temperature": 0}
+READER = "reader"
 
 
 def weights():
@@ -38,29 +39,65 @@ def weights():
     return found
 
 
+def reader_weights():
+    """In BERT's names."""
+    draw = np.random.default_rng(4)
+    shapes = {"embeddings.word_embeddings": [len(WORDS), WIDTH], "embeddings.position_embeddings": [32, WIDTH]}
+    shapes |= {"embeddings.token_type_embeddings": [2, WIDTH], "pooler.dense": [WIDTH, WIDTH]}
+    for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+        shapes[f"encoder.layer.0.{part}"] = [WIDTH, WIDTH]
+    shapes |= {"encoder.layer.0.intermediate.dense": [2 * WIDTH, WIDTH], "encoder.layer.0.output.dense": [WIDTH, 2 * WIDTH]}
+    found = {f"{name}.weight": draw.normal(0, 0.6, shape).astype(np.float32) for name, shape in shapes.items()}
+    found |= {f"{name}.bias": np.zeros(shape[0], np.float32) for name, shape in shapes.items() if "embeddings" not in name}
+    for norm in ("embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"):
+        found |= {f"{norm}.LayerNorm.weight": np.ones(WIDTH, np.float32), f"{norm}.LayerNorm.bias": np.zeros(WIDTH, np.float32)}
+    return found
+
+
+def write_reader(folder):
+    home = pathlib.Path(folder) / READER / "1"
+    (home / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    config = {"model_type": "bert", "vocab_size": len(WORDS), "hidden_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config |= {"intermediate_size": 2 * WIDTH, "max_position_embeddings": 32, "architectures": ["BertModel"]}
+    (home / "config.json").write_text(json.dumps(config))
+    parts = [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": "1_Pooling"}, {"type": "Normalize", "path": "2_Normalize"}]
+    (home / "modules.json").write_text(json.dumps(parts))
+    (home / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    (home / "tokenizer.json").write_text(json.dumps(tokenizer()))
+    save(home / "model.safetensors", reader_weights())
+
+
 def write(folder):
-    """The model as the Hub has such folders, as its version 1."""
+    """The models as the Hub has such folders, as their versions 1."""
+    write_reader(folder)
     home = pathlib.Path(folder) / MODEL / "1"
     home.mkdir(parents=True, exist_ok=True)
     config = {"model_type": "gpt2", "vocab_size": len(WORDS), "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": 2}
     (home / "config.json").write_text(json.dumps({**config, "bos_token_id": 3, "eos_token_id": 1000}))
-    vocabulary = {word: i for i, word in enumerate(WORDS)}
-    tokenizer = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}
-    tokenizer |= {"post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "zero"}}
-    (home / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (home / "tokenizer.json").write_text(json.dumps(tokenizer()))
     (home / "chat_template.jinja").write_text(TEMPLATE)
+    save(home / "model.safetensors", weights())
+
+
+def tokenizer():
+    vocabulary = {word: i for i, word in enumerate(WORDS)}
+    whole = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    return whole | {"post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "zero"}}
+
+
+def save(path, tensors):
     header, data = {}, b""
-    for name, array in weights().items():
+    for name, array in tensors.items():
         part = array.tobytes()
         header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(part)]}
         data += part
     head = json.dumps(header).encode()
-    (home / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)
+    path.write_bytes(struct.pack("<Q", len(head)) + head + data)
 
 
 def lists_models(client):
     names = [model.id for model in client.models.list()]
-    assert names == [MODEL], names
+    assert names == [READER, MODEL], names
     found = client.models.retrieve(MODEL)
     assert (found.id, found.object, found.owned_by) == (MODEL, "model", "polygrad"), found
 
@@ -133,6 +170,39 @@ def draws(client):
     assert text(top_p=1e-9) == text(temperature=0) == text(extra_body={"top_k": 1}) == text(extra_body={"min_p": 1})
 
 
+def embeds(client):
+    """The client asks for Base64 by itself, and decodes it."""
+    texts = ["one two", "five", "one two three four"]
+    found = client.embeddings.create(model=READER, input=texts)
+    assert (found.object, found.model, [v.index for v in found.data]) == ("list", READER, [0, 1, 2]), found
+    assert (found.usage.prompt_tokens, found.usage.total_tokens) == (7, 7), found.usage
+    vectors = np.array([v.embedding for v in found.data])
+    assert vectors.shape == (3, WIDTH) and np.allclose((vectors**2).sum(1), 1, atol=1e-5), vectors
+    floats = client.embeddings.create(model=READER, input=texts, encoding_format="float")
+    assert np.array_equal(np.float32([v.embedding for v in floats.data]), np.float32(vectors))
+    for text, vector in zip(texts, vectors):
+        alone = client.embeddings.create(model=READER, input=text).data[0].embedding
+        assert np.abs(alone - vector).max() < 1e-5
+
+
+def refuses_vectors(client):
+    import openai
+
+    for param, asked in [("input", {"input": []}), ("input", {"input": [[1, 2]]}), ("dimensions", {"dimensions": 3})]:
+        try:
+            client.embeddings.create(**{"model": READER, "input": "one", **asked})
+        except openai.BadRequestError as error:
+            assert error.param == param, error
+        else:
+            raise AssertionError(f"accepted: {asked}")
+    try:
+        client.embeddings.create(model=MODEL, input="one")
+    except openai.NotFoundError as error:
+        assert "gives no vectors" in error.message, error
+    else:
+        raise AssertionError("a model that writes gave vectors")
+
+
 def refuses(client):
     import openai
 
@@ -178,7 +248,7 @@ def waits(client):
     assert together == alone
 
 
-CALLS = [lists_models, completes, streams_completions, chats, streams_chats, stops, draws, refuses, goes_away, waits]
+CALLS = [lists_models, embeds, refuses_vectors, completes, streams_completions, chats, streams_chats, stops, draws, refuses, goes_away, waits]
 
 
 def main(url):

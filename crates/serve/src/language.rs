@@ -1,4 +1,4 @@
-//! Models that write texts, piece by piece.
+//! Models that write texts, piece by piece, and models that read them.
 
 use polygrad_core::Result;
 use serde_json::Value;
@@ -21,6 +21,16 @@ pub trait Language: Send + Sync {
     /// Options out of range; those of the device.
     fn write(&self, prompt: &[i64], count: usize, style: &Style, piece: &mut dyn FnMut(&str) -> bool)
     -> Result<Finish>;
+}
+
+/// A model that gives a vector for each text, for `/v1/embeddings`: its one input that cannot be left out is `text`
+/// `[batch]`, and its first output has the vectors, `[batch, width]`.
+pub trait Encoder: Send + Sync {
+    /// How many tokens of a text it reads, special ones included.
+    ///
+    /// # Errors
+    /// A text that it cannot take.
+    fn count(&self, text: &str) -> Result<usize>;
 }
 
 /// What a model is to go on with.

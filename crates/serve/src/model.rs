@@ -6,7 +6,7 @@ use polygrad_core::{Error, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType};
 
 use crate::value::shown;
-use crate::{Language, Value};
+use crate::{Encoder, Language, Value};
 
 /// Anything with named arrays as inputs and outputs. All threads share one.
 pub trait Model: Send + Sync + 'static {
@@ -36,6 +36,11 @@ pub trait Model: Send + Sync + 'static {
 
     /// The model as one that writes texts, if it is one.
     fn language(&self) -> Option<&dyn Language> {
+        None
+    }
+
+    /// The model as one that gives a vector for each text, if it is one.
+    fn encoder(&self) -> Option<&dyn Encoder> {
         None
     }
 

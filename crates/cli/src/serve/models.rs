@@ -170,6 +170,10 @@ impl Model for Served {
         self.0.language()
     }
 
+    fn encoder(&self) -> Option<&dyn polygrad_serve::Encoder> {
+        self.0.encoder()
+    }
+
     fn apart(&self) -> Option<&str> {
         self.0.apart()
     }

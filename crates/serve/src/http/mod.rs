@@ -44,7 +44,7 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
 }
 
 /// Every address, as `openapi.json` describes them.
-fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 23] {
+fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 24] {
     // Without axum's extractors, which would take each request apart and put it together again.
     let inference = || {
         let shared = Arc::clone(shared);
@@ -60,6 +60,7 @@ fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 23
         ("/v1/models/{model}", get(openai::model)),
         ("/v1/completions", post(openai::completions)),
         ("/v1/chat/completions", post(openai::chat)),
+        ("/v1/embeddings", post(openai::embeddings)),
         ("/v2", get(info::server)),
         ("/v2/health/live", get(info::live)),
         ("/v2/health/ready", get(info::ready)),

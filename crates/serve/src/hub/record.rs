@@ -23,6 +23,9 @@ const ENDLESS: usize = 1 << 20;
 /// Which of two texts each token belongs to; the first, if a request does not say.
 pub(super) const TYPES: &str = "token_type_ids";
 
+/// A vector for each text.
+pub(super) const VECTORS: &str = "sentence_embedding";
+
 pub(super) struct Recorded {
     pub(super) graph: Graph,
     /// How texts become its inputs, where they can.
@@ -148,9 +151,7 @@ impl<'a> Folder<'a> {
         let graph = match Pooling::of(self.path)? {
             Some(pooling) => {
                 texts.most = pooling.most.unwrap_or(most).min(most);
-                recorded(&model, export.outputs(["sentence_embedding"]), |x| {
-                    pooling.pool(&forward(x)?, &x[1])
-                })?
+                recorded(&model, export.outputs([VECTORS]), |x| pooling.pool(&forward(x)?, &x[1]))?
             }
             None => recorded(&model, export.outputs(["last_hidden_state", "pooler_output"]), |x| {
                 let hidden = forward(x)?;

@@ -4,7 +4,8 @@ use polygrad_core::{Error, HostTensor, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType};
 use polygrad_text::Tokenizer;
 
-use crate::{Model, OnnxService, Signature, TensorSpec, Value};
+use super::record::VECTORS;
+use crate::{Encoder, Model, OnnxService, Signature, TensorSpec, Value};
 
 /// How texts become the inputs of a model.
 pub(super) struct Texts {
@@ -107,11 +108,22 @@ impl Model for TextService {
         self.inner.run(&inputs.into_iter().flatten().collect::<Vec<_>>())
     }
 
+    /// For a folder that says how its vectors become one of a text.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        (self.signature.outputs.first()?.name == VECTORS).then_some(self)
+    }
+
     fn apart(&self) -> Option<&str> {
         self.apart.as_deref()
     }
 
     fn platform(&self) -> &str {
         self.inner.platform()
+    }
+}
+
+impl Encoder for TextService {
+    fn count(&self, text: &str) -> Result<usize> {
+        Ok(self.ids(text.as_bytes())?.len())
     }
 }

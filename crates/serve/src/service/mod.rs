@@ -20,7 +20,7 @@ use writing::Desk;
 pub(crate) use writing::{Event, Order};
 
 use crate::statistics::{Statistics, nanoseconds};
-use crate::{Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
+use crate::{Encoder, Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
 
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +138,11 @@ impl Service {
 
     pub(crate) fn metadata(&self) -> &[(String, String)] {
         self.model.metadata()
+    }
+
+    /// The model as one that gives vectors of texts.
+    pub(crate) fn encoder(&self) -> Option<&dyn Encoder> {
+        self.model.encoder()
     }
 
     /// How many rows may be computed at once.

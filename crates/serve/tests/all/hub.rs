@@ -295,6 +295,27 @@ fn texts_are_tokenized() -> Result<()> {
     let own = no_grad(|| model.forward(BertInput::new(&tokens)))?;
     close(&served.run(&[texts(&[long])])?[0], &own);
 
+    // A classifier gives no vectors; with the files of sentence-transformers, the model below the head does.
+    assert!(served.encoder().is_none());
+    let model = Bert::new(&bert(), &device())?;
+    let sentences = tempfile::tempdir().unwrap();
+    save(sentences.path(), "bert", "BertModel", &bert(), &model);
+    write(sentences.path(), "tokenizer.json", &tokenizer());
+    assert!(load(sentences.path()).encoder().is_none());
+    let part = |kind: &str, path: &str| json!({ "type": kind, "path": path });
+    let parts = json!([part("Transformer", ""), part("Pooling", "1_Pooling")]);
+    write(sentences.path(), "modules.json", &parts);
+    let mean = json!({ "pooling_mode_mean_tokens": true });
+    write(sentences.path(), "1_Pooling/config.json", &mean);
+    write(
+        sentences.path(),
+        "sentence_bert_config.json",
+        &json!({ "max_seq_length": 6 }),
+    );
+    let encoder = load(sentences.path());
+    let count = |text: &str| encoder.encoder().unwrap().count(text).unwrap();
+    assert_eq!([count("the cat sat"), count(""), count(long)], [5, 2, 6]);
+
     let bytes = Strings::new(Shape::new(&[1])?, vec![Bytes::from_static(b"\xff")])?;
     let error = served.run(&[Value::Strings(bytes)]).unwrap_err().to_string();
     assert!(error.contains("not UTF-8"), "{error}");

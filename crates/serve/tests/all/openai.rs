@@ -9,20 +9,21 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{Request, StatusCode};
-use polygrad_core::{Error, Result};
+use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_onnx::graph::ElementType;
 use polygrad_serve::{
-    Finish, Language, Model, Prompt, Server, ServerOptions, Settings, Signature, Style, Tokens, Value,
+    Encoder, Finish, Language, Model, Prompt, Server, ServerOptions, Settings, Signature, Style, Tokens, Value,
 };
 use serde_json::{Value as Json, json};
 use tower::ServiceExt;
 
 use crate::common::{Asked, body, text};
 use crate::running::{Running, repository, to_end};
-use crate::support::identity;
+use crate::support::{identity, signature, spec};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
+const EMBEDDINGS: &str = "/v1/embeddings";
 
 /// Writes `w0 w1 …`, a word for each token, and counts them all.
 #[derive(Default)]
@@ -96,6 +97,46 @@ impl Language for Talker {
     }
 }
 
+/// Gives each text its length and the third of it; a token is a byte.
+struct Reader(Signature);
+
+impl Model for Reader {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&self, inputs: &[Value]) -> Result<Vec<Value>> {
+        let [Value::Strings(texts)] = inputs else {
+            return Err(Error::dtype("texts are wanted"));
+        };
+        if texts.strings().iter().any(|text| text == "bad") {
+            return Err(Error::invalid("a bad text"));
+        }
+        let lengths = texts.strings().iter().map(|text| text.len() as f32);
+        let rows = lengths.flat_map(|length| [length, length / 3.0]).collect();
+        let shape = Shape::new(&[texts.strings().len(), 2])?;
+        Ok(vec![HostTensor::new::<f32>(shape, rows)?.into()])
+    }
+
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        Some(self)
+    }
+}
+
+impl Encoder for Reader {
+    fn count(&self, text: &str) -> Result<usize> {
+        Ok(text.len())
+    }
+}
+
+fn reader() -> Arc<dyn Model> {
+    let signature = signature(
+        vec![spec("text", ElementType::String, &["batch"])],
+        vec![spec("vectors", ElementType::from(DType::F32), &["batch", "2"])],
+    );
+    Arc::new(Reader(signature))
+}
+
 fn talker(pause: u64) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
     let written = Arc::new(AtomicUsize::new(0));
     let talker = Talker {
@@ -108,8 +149,11 @@ fn talker(pause: u64) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
 
 fn router_with(pause: u64, settings: &Settings) -> (Router, Arc<AtomicUsize>) {
     let (model, written) = talker(pause);
-    let number = identity(ElementType::from(polygrad_core::DType::F32));
-    let models = repository(vec![("talker", model), ("number", number)], settings);
+    let number = identity(ElementType::from(DType::F32));
+    let models = repository(
+        vec![("talker", model), ("number", number), ("reader", reader())],
+        settings,
+    );
     (Server::new(models, ServerOptions::default()).router(), written)
 }
 
@@ -138,15 +182,18 @@ fn events(body: &[u8]) -> (Vec<Json>, bool) {
 }
 
 #[tokio::test]
-async fn models_that_write_are_listed() {
+async fn models_that_write_or_read_are_listed() {
     let router = router();
     let all = Asked::get("/v1/models").json(&router).await;
     assert_eq!(all["object"], "list");
-    let own = &all["data"][0];
-    assert_eq!(
-        (all["data"].as_array().unwrap().len(), &own["id"]),
-        (1, &json!("talker"))
-    );
+    let names: Vec<&Json> = all["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| &model["id"])
+        .collect();
+    assert_eq!(names, ["reader", "talker"]);
+    let own = &all["data"][1];
     assert_eq!(
         (&own["object"], &own["owned_by"]),
         (&json!("model"), &json!("polygrad"))
@@ -166,8 +213,8 @@ async fn models_that_write_are_listed() {
         );
         assert!(error["message"].as_str().unwrap().contains(name), "{error}");
     }
-    let error = refused(Asked::get("/v1/embeddings"), &router, StatusCode::NOT_FOUND).await;
-    assert!(error["message"].as_str().unwrap().contains("/v1/embeddings"), "{error}");
+    let error = refused(Asked::get("/v1/images"), &router, StatusCode::NOT_FOUND).await;
+    assert!(error["message"].as_str().unwrap().contains("/v1/images"), "{error}");
 }
 
 #[tokio::test]
@@ -211,6 +258,87 @@ async fn texts_are_answered_whole() {
     assert_eq!(ask(json!({"prompt": [[7], [8, 9]]})).await["usage"]["prompt_tokens"], 3);
     assert_eq!(ask(json!({"max_tokens": null})).await["usage"]["completion_tokens"], 16);
     assert_eq!(ask(json!({"max_tokens": 0})).await["choices"][0]["text"], "");
+}
+
+#[tokio::test]
+async fn texts_get_vectors() {
+    let router = router();
+    let ask = async |more: Json| {
+        let mut asked = json!({"model": "reader", "input": "abc", "user": "me"});
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Asked::post(EMBEDDINGS, &asked).json(&router).await
+    };
+    let vector = |index: usize, embedding: Json| json!({"object": "embedding", "index": index, "embedding": embedding});
+    let whole = |data: Json, tokens: usize| {
+        let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+        json!({"object": "list", "data": data, "model": "reader", "usage": usage})
+    };
+    let one = json!([vector(0, json!([3.0, 1.0]))]);
+    assert_eq!(ask(json!({})).await, whole(one.clone(), 3));
+    assert_eq!(
+        ask(json!({"encoding_format": "float", "dimensions": 2})).await,
+        whole(one, 3)
+    );
+    // The bytes of 3 and 1.
+    let bytes = json!([vector(0, json!("AABAQAAAgD8="))]);
+    assert_eq!(ask(json!({"encoding_format": "base64"})).await, whole(bytes, 3));
+    // More than are computed at once, in their order, and an empty one.
+    let texts: Vec<String> = (0..70).map(|length| "x".repeat(length)).collect();
+    let answer = ask(json!({"input": texts})).await;
+    assert_eq!(answer["usage"]["total_tokens"], 69 * 70 / 2);
+    for (index, found) in answer["data"].as_array().unwrap().iter().enumerate() {
+        // In the fewest digits that are this number.
+        let third: f64 = (index as f32 / 3.0).to_string().parse().unwrap();
+        assert_eq!(found, &vector(index, json!([index as f64, third])));
+    }
+}
+
+#[tokio::test]
+async fn vectors_that_make_no_sense_are_refused_by_their_field() {
+    let router = router();
+    for (field, value, words) in [
+        ("model", json!(null), "model is missing"),
+        ("input", json!(null), "input is missing"),
+        ("input", json!([]), "input is empty"),
+        ("input", json!(3), "give a text or a list of texts"),
+        ("input", json!(["a", 3]), "what is no text"),
+        ("input", json!([3, 4]), "tokens"),
+        ("input", json!([[3, 4], [5]]), "tokens"),
+        ("input", json!(vec!["a"; 2049]), "more than 2048 texts"),
+        ("encoding_format", json!("int8"), "neither \"float\" nor \"base64\""),
+        ("encoding_format", json!(8), "no text"),
+        ("dimensions", json!(1), "vectors of this model have 2"),
+        ("dimensions", json!("two"), "no whole number"),
+    ] {
+        let mut asked = json!({"model": "reader", "input": "a"});
+        asked[field] = value.clone();
+        let error = refused(Asked::post(EMBEDDINGS, &asked), &router, StatusCode::BAD_REQUEST).await;
+        assert_eq!(error["param"], field, "{value}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+    for (model, words) in [
+        ("nobody", "nobody"),
+        ("talker", "gives no vectors"),
+        ("number", "modules.json"),
+    ] {
+        let asked = Asked::post(EMBEDDINGS, &json!({"model": model, "input": "a"}));
+        let error = refused(asked, &router, StatusCode::NOT_FOUND).await;
+        assert_eq!(error["code"], "model_not_found");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+    for (asked, words) in [
+        (json!({"model": "reader", "input": ["a", "bad"]}), "a bad text"),
+        (json!({"model": "reader", "input": "a", "colour": "red"}), "colour"),
+    ] {
+        let error = refused(Asked::post(EMBEDDINGS, &asked), &router, StatusCode::BAD_REQUEST).await;
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+    let asked = Asked::post(COMPLETIONS, &json!({"model": "reader", "prompt": "a"}));
+    let error = refused(asked, &router, StatusCode::NOT_FOUND).await;
+    assert!(
+        error["message"].as_str().unwrap().contains("writes no texts"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

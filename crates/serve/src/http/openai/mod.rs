@@ -1,7 +1,9 @@
-//! Texts in the form of OpenAI's API: `/v1/models`, `/v1/completions` and `/v1/chat/completions`.
+//! Texts in the form of OpenAI's API: `/v1/models`, `/v1/completions`,
+//! `/v1/chat/completions` and `/v1/embeddings`.
 
 mod answer;
 mod request;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -14,10 +16,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{body, json as of_json};
 use crate::server::Shared;
-use crate::service::Event;
+use crate::service::{Event, Service};
 use crate::{Failure, ModelInfo, Reason};
 use answer::{Events, Whole, Wording};
-use request::Asked;
+pub(super) use vectors::embeddings;
 
 type Answer = Result<Response, Refused>;
 
@@ -80,33 +82,38 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Response {
     names.dedup();
     let all: Vec<Json> = names
         .iter()
-        .filter_map(|name| Some(about(name, &found(&shared, name).ok()?)))
+        .filter_map(|name| Some(about(name, &listed(&shared, name).ok()?)))
         .collect();
     of_json(&json!({"object": "list", "data": all}))
 }
 
 pub(super) async fn model(State(shared): State<Arc<Shared>>, uri: Uri) -> Answer {
     let name = uri.path().strip_prefix("/v1/models/").unwrap_or_default();
-    Ok(of_json(&about(name, &found(&shared, name)?)))
+    Ok(of_json(&about(name, &listed(&shared, name)?)))
 }
 
 fn about(name: &str, info: &ModelInfo) -> Json {
     json!({"id": name, "object": "model", "created": answer::seconds(info.service().since()), "owned_by": "polygrad"})
 }
 
-/// A model that writes.
-fn found(shared: &Shared, name: &str) -> Result<ModelInfo, Refused> {
+fn listed(shared: &Shared, name: &str) -> Result<ModelInfo, Refused> {
+    let fits = |service: &Service| service.language().is_some() || service.encoder().is_some();
+    found(shared, name, fits, "neither writes texts nor gives vectors of them")
+}
+
+/// A model that `fits`; of others it is said that they do what is `lacking`.
+fn found(shared: &Shared, name: &str, fits: impl Fn(&Service) -> bool, lacking: &str) -> Result<ModelInfo, Refused> {
     let refused = |failure: Failure| Refused {
         code: (failure.reason == Reason::NotFound).then_some("model_not_found"),
         field: Some("model"),
         failure,
     };
     let info = shared.repository.get(name, None).map_err(refused)?;
-    match info.service().language() {
-        Some(_) => Ok(info),
-        None => Err(refused(Failure::new(
+    match fits(info.service()) {
+        true => Ok(info),
+        false => Err(refused(Failure::new(
             Reason::NotFound,
-            format!("model {name:?} writes no texts: ask it at /v2/models/{name}/infer"),
+            format!("model {name:?} {lacking}: ask it at /v2/models/{name}/infer"),
         ))),
     }
 }
@@ -121,8 +128,13 @@ pub(super) async fn chat(State(shared): State<Arc<Shared>>, request: Request) ->
 
 async fn write(shared: &Shared, request: Request, wording: Wording) -> Answer {
     let (Parts { headers, .. }, body) = request.into_parts();
-    let asked = read(&headers, body, shared, wording).await?;
-    let info = found(shared, &asked.model)?;
+    let asked = read(&headers, body, shared, move |body| request::writing(body, wording)).await?;
+    let info = found(
+        shared,
+        &asked.model,
+        |service| service.language().is_some(),
+        "writes no texts",
+    )?;
     let count = asked.order.prompts.len();
     let mut events = info.service().write(asked.order).await?;
     let prompt_tokens = match next(&mut events).await? {
@@ -140,17 +152,17 @@ async fn write(shared: &Shared, request: Request, wording: Wording) -> Answer {
     Ok(of_json(&whole.answer()))
 }
 
-async fn read(
+async fn read<T: Send + 'static>(
     headers: &HeaderMap,
     body: axum::body::Body,
     shared: &Shared,
-    wording: Wording,
-) -> Result<Asked, Refused> {
+    parse: impl FnOnce(&[u8]) -> Result<T, Refused> + Send + 'static,
+) -> Result<T, Refused> {
     let body = body::read(headers, body, 0, shared.options.max_body_bytes).await?;
     if body.len() <= body::LONG {
-        return request::read(&body, wording);
+        return parse(&body);
     }
-    body::offload(move || Ok(request::read(&body, wording))).await?
+    body::offload(move || Ok(parse(&body))).await?
 }
 
 async fn next(events: &mut UnboundedReceiver<Event>) -> Result<Event, Refused> {

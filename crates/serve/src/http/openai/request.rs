@@ -17,7 +17,18 @@ pub(super) struct Asked {
     pub(super) with_usage: bool,
 }
 
-/// Fields that change nothing of what is written here.
+/// Texts whose vectors are asked for.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) model: String,
+    pub(super) texts: Vec<String>,
+    /// Whether numbers are bytes, little-endian, in Base64.
+    pub(super) is_base64: bool,
+    /// How many numbers a vector is to have.
+    pub(super) dimensions: Option<usize>,
+}
+
+/// Fields that change nothing of what is answered here.
 const NOTES: [&str; 9] = [
     "user",
     "metadata",
@@ -56,22 +67,18 @@ const MOST_STOPS: usize = 4;
 /// The most prompts of one request.
 const MOST_PROMPTS: usize = 64;
 
+/// The most texts of one request whose vectors are asked for, as OpenAI has it.
+const MOST_TEXTS: usize = 2048;
+
 /// The tokens of a completion that says no number.
 const COMPLETION: usize = 16;
 
 /// The fields of a request, which are taken out as they are read.
 struct Fields(Map<String, Json>);
 
-pub(super) fn read(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
-    let json: Json = serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the body is no JSON: {e}")))?;
-    let Json::Object(fields) = json else {
-        return Err(Failure::invalid("the body is no JSON object").into());
-    };
-    // What is null is left out.
-    let mut fields = Fields(fields.into_iter().filter(|(_, value)| !value.is_null()).collect());
-    let model = fields
-        .text("model")?
-        .ok_or_else(|| Refused::field("model", "model is missing"))?;
+/// Reads what is to be written.
+pub(super) fn writing(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
+    let (model, mut fields) = Fields::read(body)?;
     let prompts = match wording {
         Wording::Chat => vec![chat(&mut fields)?],
         Wording::Text => prompts(&mut fields)?,
@@ -99,6 +106,51 @@ pub(super) fn read(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
         stream,
         with_usage,
     })
+}
+
+/// Reads what vectors are asked for.
+pub(super) fn reading(body: &[u8]) -> Result<Reading, Refused> {
+    let (model, mut fields) = Fields::read(body)?;
+    let texts = texts(fields.0.remove("input"))?;
+    let is_base64 = match fields.text("encoding_format")?.as_deref() {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(_) => {
+            let message = "encoding_format is neither \"float\" nor \"base64\"";
+            return Err(Refused::field("encoding_format", message));
+        }
+    };
+    let dimensions = fields.count("dimensions")?;
+    fields.finish()?;
+    Ok(Reading {
+        model,
+        texts,
+        is_base64,
+        dimensions,
+    })
+}
+
+/// A text or a list of texts.
+fn texts(input: Option<Json>) -> Result<Vec<String>, Refused> {
+    let wrong = |what: &str| Refused::field("input", format!("input {what}: give a text or a list of texts"));
+    let is_tokens = |value: &Json| value.is_number() || value.is_array();
+    match input {
+        None => Err(wrong("is missing")),
+        Some(Json::String(text)) => Ok(vec![text]),
+        Some(Json::Array(all)) if all.is_empty() => Err(wrong("is empty")),
+        Some(Json::Array(all)) if all.len() > MOST_TEXTS => Err(wrong(&format!("has more than {MOST_TEXTS} texts"))),
+        // Clients make them with OpenAI's tokenizers, and would get the vectors of other texts.
+        Some(Json::Array(all)) if all.iter().all(is_tokens) => Err(wrong("has tokens, which other tokenizers make")),
+        Some(Json::Array(all)) => {
+            let text = |value| match value {
+                Json::String(text) => Some(text),
+                _ => None,
+            };
+            let texts = all.into_iter().map(text).collect::<Option<_>>();
+            texts.ok_or_else(|| wrong("has what is no text"))
+        }
+        Some(_) => Err(wrong("is neither")),
+    }
 }
 
 fn style(fields: &mut Fields) -> Result<Style, Refused> {
@@ -201,6 +253,20 @@ fn text_of(content: Option<&Json>) -> Option<String> {
 }
 
 impl Fields {
+    /// The model of a request, and the other fields.
+    fn read(body: &[u8]) -> Result<(String, Self), Refused> {
+        let json: Json =
+            serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the body is no JSON: {e}")))?;
+        let Json::Object(fields) = json else {
+            return Err(Failure::invalid("the body is no JSON object").into());
+        };
+        // What is null is left out.
+        let mut fields = Self(fields.into_iter().filter(|(_, value)| !value.is_null()).collect());
+        let model = fields.text("model")?;
+        let model = model.ok_or_else(|| Refused::field("model", "model is missing"))?;
+        Ok((model, fields))
+    }
+
     fn text(&mut self, name: &'static str) -> Result<Option<String>, Refused> {
         match self.0.remove(name) {
             None => Ok(None),
