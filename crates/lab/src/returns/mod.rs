@@ -168,7 +168,14 @@ mod tests {
         };
         assert_eq!(
             names(&["pendulum", "mountain-car", "t-maze/mlp"]),
-            ["mountain-car/cleanrl", "mountain-car/zoo", "pendulum/zoo", "t-maze/mlp"]
+            [
+                "mountain-car/cleanrl",
+                "mountain-car/zoo",
+                "pendulum/zoo",
+                "pendulum/sac",
+                "pendulum/td3",
+                "t-maze/mlp"
+            ]
         );
         assert_eq!(names(&[]).len(), EXPERIMENTS.len());
         let error = chosen(&["cart".to_owned()]).err().unwrap().to_string();
