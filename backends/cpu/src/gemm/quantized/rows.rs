@@ -221,6 +221,7 @@ impl<const BITS: usize, const M: usize> Kernel for Rows<BITS, M> {
                 let fours = count - count % 4;
                 for row in (0..fours).step_by(4) {
                     let sums = self.some::<S, 4>(s, start + row, at(row));
+                    #[expect(clippy::needless_range_loop, reason = "a column of the sums")]
                     for m in 0..M {
                         let to = self.c.add(m * self.weight.n + start + row);
                         to.cast::<[f32; 4]>()
