@@ -142,10 +142,7 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
         let Self { k, a, b, c, update, .. } = *self;
         let zero = l.splat(T::ZERO);
         let mut acc = [[zero; 2]; COLUMNS];
-        let mut columns = [b.at(0, j); COLUMNS];
-        for (i, column) in columns.iter_mut().enumerate() {
-            *column = b.at(0, j + i);
-        }
+        let columns: [*const T; COLUMNS] = std::array::from_fn(|i| b.at(0, j + i));
         // SAFETY: offsets stay below `k`.
         unsafe {
             let mut p = 0;
@@ -257,12 +254,8 @@ impl<T: Real> Sums<T> {
         let Self { a, b, c, update, .. } = *self;
         // SAFETY: by the caller.
         unsafe {
-            let mut x = [l.splat(T::ZERO); ROWS];
-            let mut rows = [b.at(p, 0); ROWS];
-            for i in 0..ROWS {
-                x[i] = l.splat(update.alpha.times(a.at(0, p + i).read()));
-                rows[i] = b.at(p + i, 0);
-            }
+            let x: [L::V; ROWS] = std::array::from_fn(|i| l.splat(update.alpha.times(a.at(0, p + i).read())));
+            let rows: [*const T; ROWS] = std::array::from_fn(|i| b.at(p + i, 0));
             let mut j = left;
             while j + L::N <= left + n {
                 let mut y = l.load(c.add(j));
