@@ -128,7 +128,6 @@ impl CpuTensor {
 
     /// Whether the elements lie in this buffer.
     #[cfg(feature = "driver")]
-    #[inline]
     pub(crate) fn is_in(&self, buffer: &Buffer) -> bool {
         self.buffer.as_ptr() == buffer.as_ptr()
     }
@@ -178,7 +177,6 @@ impl CpuTensor {
     ///
     /// # Errors
     /// When the dtype is another or the tensor is not contiguous.
-    #[inline]
     pub(crate) fn slice<T: Element>(&self) -> Result<&[T]> {
         let ptr = self.typed::<T>()?;
         if !self.is_contiguous() {
@@ -201,7 +199,6 @@ impl CpuTensor {
     }
 
     /// Makes the tensor one that may be overwritten in place, copying it if need be.
-    #[inline]
     pub(crate) fn make_writable(&mut self) -> Result<()> {
         if !self.is_writable() {
             copied_to_update(self.numel() * self.dtype.size());

@@ -161,7 +161,6 @@ pub trait Element:
     fn to_scalar(self) -> Scalar;
 
     /// From a [`Scalar`].
-    #[inline]
     fn from_scalar(scalar: Scalar) -> Self {
         match scalar {
             Scalar::Bool(value) => Self::from_i64(value.into()),

@@ -92,7 +92,7 @@ impl Default for DqnConfig {
 }
 
 impl DqnConfig {
-    /// Fails unless all options make sense with so many rows of environments.
+    /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
     /// The first option that does not.

@@ -45,7 +45,7 @@ pub trait Method {
     /// Those of the networks, and numbers that are not finite.
     fn learn(&mut self, from: &mut Experience, update: u64, progress: f64, rng: &mut Rng) -> Result<Vec<f64>>;
 
-    /// What follows an iteration that began and ended after so many steps. Default: nothing.
+    /// Called after each iteration with the number of steps before and after it. Default: does nothing.
     ///
     /// # Errors
     /// Those of the device.
@@ -63,7 +63,7 @@ pub trait Method {
         Ok(Vec::new())
     }
 
-    /// Weights and moments after so many iterations, and what else acting and learning depend on.
+    /// Weights, moments and all other state of acting and learning; `iteration` is the number of iterations done.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,6 +1,6 @@
 //! Noise that is added to actions, so that others are tried.
 
-use polygrad_core::{HostTensor, Result, Rng};
+use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng};
 use polygrad_nn::{Checkpoint, StateDict};
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ impl Exploration {
         }
     }
 
-    /// The walk of a row begins anew with the next episode, where each row has so many numbers.
+    /// Sets the walk of a row to 0 at the end of its episode; `actions` is the number of walks in a row.
     pub(crate) fn begin(&mut self, row: usize, actions: usize) {
         let own = self.walks.iter_mut().skip(row * actions).take(actions);
         own.for_each(|walk| *walk = 0.0);
@@ -82,7 +82,8 @@ impl Exploration {
 
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let walks = checkpoint.part(PART)?.get("walks");
-        self.walks = walks.map(HostTensor::to_f64_vec).unwrap_or_default();
+        let missing = || Error::new(ErrorKind::StateDict, format!("{PART} has no tensor walks"));
+        self.walks = walks.ok_or_else(missing)?.to_f64_vec();
         Ok(())
     }
 }

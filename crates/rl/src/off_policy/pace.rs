@@ -17,7 +17,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Fails unless all of it makes sense with so many rows of environments.
+    /// Fails if a setting is out of range for `rows`, the number of environments.
     pub(crate) fn check(&self, rows: usize) -> Result<()> {
         let counts = [
             ("buffer_size", self.buffer_size),

@@ -37,7 +37,8 @@ pub struct BoundedPolicy<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> BoundedPolicy<B> {
-    /// A policy with fresh parameters for so many numbers from −1 to 1, which draws them or does not.
+    /// A policy with fresh parameters whose actions are `actions` numbers from −1 to 1; with `draws` it can sample
+    /// them.
     ///
     /// # Errors
     /// When there are no actions, a size is 0, or memory runs out.

@@ -73,7 +73,7 @@ impl Default for SacConfig {
 }
 
 impl SacConfig {
-    /// Fails unless all options make sense with so many rows of environments.
+    /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
     /// The first option that does not.

@@ -187,21 +187,15 @@ impl Dot for Portable {
 
     #[inline(always)]
     fn dot(self, sum: [i32; 4], unsigned: [i32; 4], signed: [i32; 4]) -> [i32; 4] {
-        let mut sum = sum;
-        for i in 0..4 {
+        std::array::from_fn(|i| {
             let ([a, b], [x, y]) = (pair(unsigned[i]), pair(signed[i]));
-            sum[i] = sum[i].wrapping_add(a * x + b * y);
-        }
-        sum
+            sum[i].wrapping_add(a * x + b * y)
+        })
     }
 
     #[inline(always)]
     fn mul_add(self, a: [i32; 4], b: [i32; 4], c: [i32; 4]) -> [i32; 4] {
-        let mut sum = c;
-        for i in 0..4 {
-            sum[i] = a[i].wrapping_mul(b[i]).wrapping_add(sum[i]);
-        }
-        sum
+        std::array::from_fn(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i]))
     }
 }
 

@@ -115,8 +115,8 @@ fn add(out: &mut [i32], factors: [i16; TERMS], terms: usize, row: impl Fn(usize)
     for (i, &factor) in factors.iter().enumerate().take(terms) {
         // SAFETY: as above.
         let row = unsafe { std::slice::from_raw_parts(row(i), count) };
-        for column in 0..count {
-            out[column] = out[column].wrapping_add(i32::from(factor) * i32::from(row[column]));
+        for (sum, &x) in out.iter_mut().zip(row) {
+            *sum = sum.wrapping_add(i32::from(factor) * i32::from(x));
         }
     }
 }
