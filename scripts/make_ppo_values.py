@@ -23,9 +23,6 @@ reward of a row that is truncated and not terminated gets γ times the value of 
 where both are true, and 0 elsewhere) before advantages are estimated; then the episode ends. `starts` is whether an observation is the first of
 its episode; the state is zeros there, in the first step too.
 
-`v_trace` has the targets and advantages of Espeholt et al., "IMPALA" (2018), equation 1, with ρ̄ = c̄ = 1, for λ = 1 and, as in its remark 2,
-for another; `log_probs` are the behaviour policy's, `target_log_probs` those of the policy that learns.
-
 Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
 
@@ -273,39 +270,6 @@ def update(case):
     return kept, settings
 
 
-def v_trace(log_ratio, rollout, gamma, lam):
-    """Targets and advantages, in both forms of the paper: the sum of equation 1 and the recursion behind it."""
-    values, after = rollout["values"], torch.cat([rollout["values"][1:], rollout["last_values"][None]])
-    discounts = gamma * (1 - rollout["terminated"].double())
-    rho = log_ratio.exp().clamp(max=1)
-    c = lam * rho
-    delta = rho * (rollout["rewards"] + discounts * after - values)
-    targets, ahead = torch.zeros_like(values), torch.zeros(ENVS).double()
-    for t in reversed(range(STEPS)):
-        ahead = delta[t] + discounts[t] * c[t] * ahead
-        targets[t] = values[t] + ahead
-    for s in range(STEPS):
-        total = values[s].clone()
-        for t in range(s, STEPS):
-            total += (discounts[s:t] * c[s:t]).prod(0) * delta[t]
-        torch.testing.assert_close(total, targets[s], rtol=1e-13, atol=1e-13)
-    targets_after = torch.cat([targets[1:], rollout["last_values"][None]])
-    return targets, rho * (rollout["rewards"] + discounts * targets_after - values)
-
-
-def v_trace_case():
-    rollout = {"values": randn(STEPS, ENVS), "rewards": randn(STEPS, ENVS), "terminated": chance(STEPS, ENVS, p=0.15)}
-    # On a grid, so that f32 has their difference too.
-    grid = lambda x: (x * 4096).round() / 4096
-    rollout |= {"last_values": randn(ENVS), "log_probs": grid(-randn(STEPS, ENVS).abs())}
-    rollout["target_log_probs"] = rollout["log_probs"] + grid(randn(STEPS, ENVS, scale=0.4))
-    log_ratio = rollout["target_log_probs"] - rollout["log_probs"]
-    kept = {f"rollout/{k}": v for k, v in rollout.items()}
-    for name, lam in (("lambda_1", 1.0), ("lambda_0.95", 0.95)):
-        kept[f"{name}/targets"], kept[f"{name}/advantages"] = v_trace(log_ratio, rollout, SETTINGS["gamma"], lam)
-    return kept, {"gamma": SETTINGS["gamma"], "rho_clip": 1.0, "c_clip": 1.0}
-
-
 CASES = {
     "mlp": {"discrete": [3], "shared": False},
     "lstm": {"discrete": [2], "shared": True, "memory": "lstm"},
@@ -339,7 +303,6 @@ def main():
         tensors, settings = update(case)
         policy = {k: v for k, v in case.items() if k != "settings"}
         save(name, tensors, settings | {"policy": policy})
-    save("v_trace", *v_trace_case())
 
 
 if __name__ == "__main__":

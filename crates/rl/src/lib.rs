@@ -59,10 +59,7 @@ pub use policy::{
 };
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};
-pub use ppo::{
-    AdvantageNorm, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoOptimizer, PpoWeights, VTraceConfig,
-    gae, ppo_loss, v_trace,
-};
+pub use ppo::{AdvantageNorm, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoWeights, gae, ppo_loss};
 pub use render::Render;
 pub use replay::{PriorityConfig, ReplayBuffer, Transition};
 pub use sac::{Sac, SacConfig, SacLosses, SacStep};

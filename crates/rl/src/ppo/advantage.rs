@@ -2,7 +2,7 @@
 
 use polygrad_tensor::Result;
 
-use super::config::{VTraceConfig, wrong};
+use super::config::wrong;
 
 /// A rollout of `T` steps in `N` rows, as slices of `T * N` numbers, step by step.
 #[derive(Clone, Copy, Debug)]
@@ -73,41 +73,4 @@ pub fn gae(outcomes: Outcomes<'_>, gamma: f64, lambda: f64) -> Result<(Vec<f32>,
         advantage
     });
     Ok((advantages, returns))
-}
-
-/// Advantages and targets of values by V-trace, for steps of another policy than the one that is trained; `log_ratios`
-/// are the logarithms of how much likelier the latter makes each action.
-///
-/// With `ρ = min(ρ̄, ratio)` and `c = λ min(c̄, ratio)`: `v_t − V_t = ρ_t (r_t + γ V_{t+1} − V_t) + γ c_t (v_{t+1} −
-/// V_{t+1})`, and the advantage is `ρ_t (r_t + γ v_{t+1} − V_t)`.
-///
-/// Source: Espeholt et al., "IMPALA" (2018), remark 2 for `λ`.
-///
-/// # Errors
-/// When the lengths of the slices do not fit.
-pub fn v_trace(
-    outcomes: Outcomes<'_>,
-    log_ratios: &[f32],
-    gamma: f64,
-    lambda: f64,
-    config: VTraceConfig,
-) -> Result<(Vec<f32>, Vec<f32>)> {
-    outcomes.check()?;
-    if log_ratios.len() != outcomes.rewards.len() {
-        let (ratios, steps) = (log_ratios.len(), outcomes.rewards.len());
-        return Err(wrong(format!("{ratios} ratios for {steps} steps")));
-    }
-    let mut advantages = vec![0.0; outcomes.rewards.len()];
-    let mut targets = advantages.clone();
-    outcomes.backwards(|at, next, after: Option<f64>| {
-        let (value, reward) = (f64::from(outcomes.values[at]), f64::from(outcomes.rewards[at]));
-        let ratio = f64::from(log_ratios[at]).exp();
-        let (rho, c) = (ratio.min(config.rho_bar), lambda * ratio.min(config.c_bar));
-        let after = after.unwrap_or(0.0);
-        let change = rho * (reward + gamma * next - value) + gamma * c * after;
-        targets[at] = (value + change) as f32;
-        advantages[at] = (rho * (reward + gamma * (next + after) - value)) as f32;
-        change
-    });
-    Ok((advantages, targets))
 }

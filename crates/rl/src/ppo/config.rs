@@ -1,7 +1,9 @@
 //! Options of PPO.
 
 use polygrad_tensor::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::Annealed;
 
@@ -16,40 +18,6 @@ pub enum AdvantageNorm {
     Minibatch,
     /// Over those of a rollout.
     Batch,
-}
-
-/// How the weights are updated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PpoOptimizer {
-    /// Adam with `eps` 1e-5.
-    #[default]
-    Adam,
-    /// Muon, without weight decay and with this learning rate at first, for the weights of hidden layers, and Adam for
-    /// all else. Its rate is annealed as Adam's.
-    Muon(f64),
-}
-
-/// Bounds of the importance weights of V-trace.
-///
-/// Source: Espeholt et al., "IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures"
-/// (2018).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VTraceConfig {
-    /// The greatest weight of a temporal difference, `ρ̄`. 1 in the paper.
-    pub rho_bar: f64,
-    /// The greatest trace, `c̄`. 1 in the paper.
-    pub c_bar: f64,
-}
-
-impl Default for VTraceConfig {
-    fn default() -> Self {
-        Self {
-            rho_bar: 1.0,
-            c_bar: 1.0,
-        }
-    }
 }
 
 /// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, but that an episode that a time limit
@@ -67,7 +35,7 @@ impl Default for VTraceConfig {
 /// # assert!(config.clip.at(0.5) == 0.1);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct PpoConfig {
     /// Where the random numbers start; the same seed gives the same training. Default: 0.
     pub seed: u64,
@@ -112,13 +80,29 @@ pub struct PpoConfig {
     ///
     /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
     pub bootstrap_truncated: bool,
-    /// Whether targets and advantages are computed anew before each epoch, by the policy as it is then. Default: no.
-    ///
-    /// The old policy in the ratio of probabilities is then the one at the beginning of the epoch, and V-trace corrects
-    /// for that of the rollout.
-    pub v_trace: Option<VTraceConfig>,
-    /// How the weights are updated. Default: by Adam.
-    pub optimizer: PpoOptimizer,
+}
+
+impl Serialize for PpoConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PpoConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let mut all = Value::deserialize(deserializer)?;
+        if let Some(all) = all.as_object_mut() {
+            // Runs of before 2026-11-30 name two settings that are gone, as a rule with the values that changed nothing.
+            for (name, neutral) in [("v_trace", Value::Null), ("optimizer", json!("adam"))] {
+                if all.remove(name).is_some_and(|value| value != neutral) {
+                    return Err(D::Error::custom(format!(
+                        "{name} is a setting that was removed: see decision 168"
+                    )));
+                }
+            }
+        }
+        Self::deserialize(all).map_err(D::Error::custom)
+    }
 }
 
 impl Default for PpoConfig {
@@ -143,8 +127,6 @@ impl Default for PpoConfig {
             normalize_observations: None,
             normalize_rewards: None,
             bootstrap_truncated: true,
-            v_trace: None,
-            optimizer: PpoOptimizer::Adam,
         }
     }
 }
@@ -176,7 +158,6 @@ impl PpoConfig {
         let is_size = |x: f64| x.is_finite() && x >= 0.0;
         let is_bound = |x: f64| x.is_finite() && x > 0.0;
         let some_bound = |x: Option<f64>| x.is_none_or(is_bound);
-        let trace = self.v_trace.unwrap_or_default();
         let numbers = [
             ("gamma", is_share(self.gamma), "from 0 to 1"),
             ("gae_lambda", is_share(self.gae_lambda), "from 0 to 1"),
@@ -196,7 +177,6 @@ impl PpoConfig {
                 "above 0",
             ),
             ("normalize_rewards", some_bound(self.normalize_rewards), "above 0"),
-            ("v_trace", is_bound(trace.rho_bar) && is_bound(trace.c_bar), "above 0"),
         ];
         if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
             return Err(wrong(format!("{name} is not {range}")));
@@ -217,4 +197,39 @@ impl PpoConfig {
 
 pub(super) fn wrong(message: String) -> Error {
     Error::invalid(message).with_op("PPO")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_were_removed_are_read_where_they_changed_nothing() {
+        let read = |extra: &str| {
+            let text = format!("{{\"gamma\": 0.5, {extra}}}");
+            serde_json::from_str::<PpoConfig>(&text).map_err(|error| error.to_string())
+        };
+        let config = read("\"v_trace\": null, \"optimizer\": \"adam\"").unwrap();
+        assert_eq!(
+            config,
+            PpoConfig {
+                gamma: 0.5,
+                ..PpoConfig::default()
+            }
+        );
+        assert_eq!(serde_json::from_value(json!(config)).ok(), Some(config));
+        for (extra, name) in [
+            (
+                "\"v_trace\": {\"rho_bar\": 1.0, \"c_bar\": 1.0}",
+                "v_trace is a setting that was removed",
+            ),
+            (
+                "\"optimizer\": {\"muon\": 0.02}",
+                "optimizer is a setting that was removed",
+            ),
+            ("\"gama\": 0.5", "gama"),
+        ] {
+            assert!(read(extra).unwrap_err().contains(name), "{extra}");
+        }
+    }
 }

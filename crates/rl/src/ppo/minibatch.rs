@@ -1,20 +1,18 @@
 //! From a rollout on a device to what one step of the optimizer sees.
 
-use polygrad_nn::distributions::Distribution;
-use polygrad_nn::optim::Optimizer;
+use polygrad_nn::optim::Adam;
 use polygrad_nn::{CapturedStep, TrainStep};
-use polygrad_tensor::{Device, Result, Tensor, no_grad};
+use polygrad_tensor::{Device, Result, Tensor};
 
 use super::config::{PpoConfig, wrong};
 use super::loss::{PpoBatch, PpoWeights, ppo_loss};
 use super::rollout::Uploaded;
 use crate::{Policy, PolicyState};
 
-pub(super) type BoxedOptimizer = Box<dyn Optimizer + Send>;
 type Loss<P> = Box<dyn Fn(&P, &[Tensor]) -> Result<Seen> + Send>;
 /// The loss, and of the policy, of the values, the entropy, the divergence and the share of what was clipped.
 pub(super) type Seen = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
-pub(super) type Step<P> = CapturedStep<P, BoxedOptimizer, Loss<P>>;
+pub(super) type Step<P> = CapturedStep<P, Adam, Loss<P>>;
 
 /// How a rollout is cut into minibatches.
 #[derive(Clone, Copy)]
@@ -37,15 +35,6 @@ impl Layout {
         (0..self.segment).flat_map(move |step| segments.iter().map(move |segment| first(*segment) + step * rows))
     }
 
-    /// Where each step of minibatches of `len` segments each, taken in this order, stands in a rollout.
-    pub(super) fn order(&self, segments: &[usize], len: usize, rows: usize) -> Vec<i64> {
-        let parts = segments.chunks(len);
-        parts
-            .flat_map(|part| self.places(part, rows))
-            .map(|at| at as i64)
-            .collect()
-    }
-
     /// The inputs of steps on minibatches of `len` segments each, taken in this order, all but the weights.
     pub(super) fn minibatches(
         &self,
@@ -55,7 +44,11 @@ impl Layout {
         rows: usize,
         device: &Device,
     ) -> Result<Vec<Vec<Tensor>>> {
-        let order = self.order(segments, len, rows);
+        let parts = segments.chunks(len);
+        let order: Vec<i64> = parts
+            .flat_map(|part| self.places(part, rows))
+            .map(|at| at as i64)
+            .collect();
         let count = order.len();
         let order = Tensor::from_vec(order, [count], device)?;
         let remembers = self.state_len > 0;
@@ -126,7 +119,7 @@ impl Layout {
     }
 
     /// The step of the optimizer.
-    pub(super) fn step<P: Policy>(self, policy: P, optimizer: BoxedOptimizer, config: &PpoConfig) -> Step<P> {
+    pub(super) fn step<P: Policy>(self, policy: P, optimizer: Adam, config: &PpoConfig) -> Step<P> {
         let loss: Loss<P> = Box::new(move |policy, inputs| {
             let (batch, weights) = self.unpack(inputs)?;
             let [clip, entropy] = weights else {
@@ -152,20 +145,5 @@ impl Layout {
         TrainStep::new(policy, optimizer, loss)
             .clip_grad_norm(config.max_grad_norm)
             .captured()
-    }
-
-    /// The logarithms of the probabilities of a minibatch's actions, and its values, by the policy as it is: `[steps]`
-    /// each.
-    pub(super) fn evaluate<P: Policy>(&self, policy: &P, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        no_grad(|| {
-            let (batch, _) = self.unpack(inputs)?;
-            let output = batch.answer(policy)?;
-            let distribution = output.action.distribution(batch.masks.as_ref())?;
-            let flat = |x: Tensor| x.reshape([-1]);
-            Ok(vec![
-                flat(distribution.log_prob(&batch.actions)?)?,
-                flat(output.value()?.clone())?,
-            ])
-        })
     }
 }

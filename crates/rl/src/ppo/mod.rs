@@ -7,7 +7,6 @@ mod learner;
 mod learnt;
 mod loss;
 mod minibatch;
-mod optimizer;
 mod ranks;
 mod rollout;
 mod state;
@@ -17,12 +16,12 @@ use std::time::Instant;
 
 use polygrad_core::communicator::Communicator;
 use polygrad_core::{Result, Rng};
-use polygrad_nn::optim::Optimizer;
-use polygrad_tensor::{Capture, Device, Tensor};
+use polygrad_nn::optim::{AdamConfig, Optimizer};
+use polygrad_tensor::{Device, Tensor};
 use polygrad_train::DataParallel;
 
-pub use advantage::{Outcomes, gae, v_trace};
-pub use config::{AdvantageNorm, PpoConfig, PpoOptimizer, VTraceConfig};
+pub use advantage::{Outcomes, gae};
+pub use config::{AdvantageNorm, PpoConfig};
 pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 
 use crate::agent::iteration_rng;
@@ -33,7 +32,9 @@ use config::wrong;
 use learnt::{Learnt, normalize};
 use minibatch::{Layout, Step};
 use ranks::{Ranks, other_seed};
-use rollout::Uploaded;
+
+/// CleanRL's.
+const ADAM_EPS: f64 = 1e-5;
 
 /// Trains a policy in environments, by proximal policy optimization.
 ///
@@ -69,7 +70,6 @@ pub struct Ppo<P: Policy = ActorCritic> {
     collector: Collector,
     layout: Layout,
     step: Step<P>,
-    evaluation: Capture,
     recent: Recent,
     /// The episodes that ended in the last [`Learner::advance`](polygrad_train::Learner::advance).
     ended: Vec<Episode>,
@@ -146,13 +146,14 @@ impl<P: Policy> Ppo<P> {
             ))
             .with_hint("change num_steps, num_minibatches or the number of environments"));
         }
-        let optimizer = optimizer::build(&policy, &config)?;
+        let optimizer = AdamConfig::new(config.learning_rate.at(0.0))
+            .eps(ADAM_EPS)
+            .build(policy.parameters())?;
         Ok(Self {
             step: layout.step(policy, optimizer, &config),
             collector,
             layout,
             device,
-            evaluation: Capture::new(),
             recent: Recent::default(),
             ended: Vec::new(),
             ranks: Ranks::default(),
@@ -307,7 +308,8 @@ impl<P: Policy> Ppo<P> {
             self.begun = true;
         }
         let progress = self.progress();
-        let learning_rate = self.set_learning_rate(progress)?;
+        let learning_rate = self.config.learning_rate.at(progress);
+        self.step.optimizer_mut().set_lr(learning_rate);
         let mut rng = iteration_rng(seed, self.iteration);
         let began = Instant::now();
         let collected = self.collector.collect(self.step.model(), &mut rng, &self.ranks)?;
@@ -335,22 +337,6 @@ impl<P: Policy> Ppo<P> {
         })
     }
 
-    fn set_learning_rate(&mut self, progress: f64) -> Result<f64> {
-        let (first, now) = (
-            self.config.learning_rate.at(0.0),
-            self.config.learning_rate.at(progress),
-        );
-        let optimizer = self.step.optimizer_mut();
-        match self.config.optimizer {
-            PpoOptimizer::Adam => optimizer.set_lr(now),
-            PpoOptimizer::Muon(rate) => {
-                let share = if first > 0.0 { now / first } else { 1.0 };
-                optimizer.set_lrs(&[rate * share, now])?;
-            }
-        }
-        Ok(now)
-    }
-
     fn learn(&mut self, progress: f64, rng: &mut Rng) -> Result<Learnt> {
         let (mut advantages, returns) = gae(
             self.collector.rollout.outcomes(),
@@ -369,15 +355,12 @@ impl<P: Policy> Ppo<P> {
         let mut order: Vec<usize> = (0..rows * self.config.num_steps / self.layout.segment).collect();
         let len = order.len() / self.config.num_minibatches;
         let collector = &self.collector;
-        let mut uploaded = collector
+        let uploaded = collector
             .rollout
             .upload(&collector.shape, advantages, returns.clone(), &self.device)?;
         let mut seen = Vec::new();
         let mut epochs = 0;
         while epochs < self.config.update_epochs {
-            if let Some(trace) = self.config.v_trace {
-                self.correct(&mut uploaded, trace)?;
-            }
             for i in (1..order.len()).rev() {
                 order.swap(i, rng.below(i + 1));
             }
@@ -395,62 +378,5 @@ impl<P: Policy> Ppo<P> {
         }
         let values = &self.collector.rollout.values;
         Learnt::new(&seen, (values, &returns), epochs, &self.ranks)
-    }
-
-    /// Replaces targets and advantages by those of V-trace, for the policy as it is.
-    fn correct(&mut self, rollout: &mut Uploaded, trace: VTraceConfig) -> Result<()> {
-        let memory = &self.collector.rollout;
-        let (rows, count) = (memory.rows, memory.rewards.len());
-        let segments: Vec<usize> = (0..count / self.layout.segment).collect();
-        let len = segments.len() / self.config.num_minibatches;
-        let (layout, policy) = (self.layout, self.step.model());
-        let params: Vec<Tensor> = policy
-            .parameters()
-            .iter()
-            .map(|param| param.tensor().detach())
-            .collect();
-        let mut found = [Vec::with_capacity(count), Vec::with_capacity(count)];
-        for batch in layout.minibatches(rollout, &segments, len, rows, &self.device)? {
-            let inputs = batch.iter().chain(&params).cloned().collect();
-            let (outputs, ()) = self
-                .evaluation
-                .run(0, inputs, || Ok((layout.evaluate(policy, &batch)?, ())))?;
-            for (all, x) in found.iter_mut().zip(&outputs) {
-                all.extend(x.to_vec::<f32>()?);
-            }
-        }
-        let order = layout.order(&segments, len, rows);
-        let [log_probs, values] = found.map(|found| {
-            let mut all = vec![0.0; count];
-            order.iter().zip(found).for_each(|(at, x)| all[*at as usize] = x);
-            all
-        });
-        self.collector.actor.forget();
-        let last_values = self.collector.values(self.step.model())?;
-        let memory = &self.collector.rollout;
-        let log_ratios: Vec<f32> = log_probs
-            .iter()
-            .zip(&memory.log_probs)
-            .map(|(new, old)| new - old)
-            .collect();
-        let outcomes = Outcomes {
-            values: &values,
-            last_values: &last_values,
-            ..memory.outcomes()
-        };
-        let (mut advantages, targets) =
-            v_trace(outcomes, &log_ratios, self.config.gamma, self.config.gae_lambda, trace)?;
-        if self.config.normalize_advantages == AdvantageNorm::Batch {
-            normalize(&mut advantages);
-        }
-        for (values, column) in [
-            (log_probs, &mut rollout.log_probs),
-            (values, &mut rollout.values),
-            (advantages, &mut rollout.advantages),
-            (targets, &mut rollout.returns),
-        ] {
-            *column = Tensor::from_vec(values, [count], &self.device)?;
-        }
-        Ok(())
     }
 }

@@ -102,11 +102,7 @@ fn training(case: &str, mode: Mode) -> Result<Ppo> {
         "mlp" => Ppo::new(
             vectorized(CartPole::v1, 16, mode)?,
             policy(4, ActionSpace::Discrete(2))?,
-            PpoConfig {
-                v_trace: Some(VTraceConfig::default()),
-                optimizer: PpoOptimizer::Muon(0.02),
-                ..config
-            },
+            config,
         ),
         "lstm" => maze(MemoryKind::Lstm, None),
         "gru" => maze(MemoryKind::Gru, Some(4)),

@@ -205,27 +205,6 @@ fn advantages_are_pytorchs() {
     }
 }
 
-#[test]
-fn v_trace_is_that_of_the_paper() {
-    let case = Case::load("v_trace");
-    let pairs = case
-        .values("rollout/target_log_probs")
-        .into_iter()
-        .zip(case.values("rollout/log_probs"));
-    let log_ratios: Vec<f32> = pairs.map(|(new, old)| (new - old) as f32).collect();
-    let config = VTraceConfig {
-        rho_bar: case.number("rho_clip"),
-        c_bar: case.number("c_clip"),
-    };
-    for (name, lambda) in [("lambda_1", 1.0), ("lambda_0.95", 0.95)] {
-        let (advantages, targets) = case
-            .with_outcomes(|outcomes| v_trace(outcomes, &log_ratios, case.number("gamma"), lambda, config))
-            .unwrap();
-        case.is_near(&format!("{name}/advantages"), &as_f64(&advantages), ROUNDED);
-        case.is_near(&format!("{name}/targets"), &as_f64(&targets), ROUNDED);
-    }
-}
-
 /// Losses, gradients, and weights after each of two steps of the optimizer.
 fn updates_are_pytorchs<B: Backend>(device: &Device<B>) {
     for case in CASES.map(Case::load) {

@@ -54,11 +54,7 @@ fn training(case: &str, size: usize) -> Ppo {
     let poles = || Vectorized::new(|_| CartPole::v1(), ROWS).unwrap();
     let policy = |config: &PolicyConfig| ActorCritic::new(config, &device).unwrap();
     let made = match case {
-        "mlp" => {
-            let v_trace = Some(VTraceConfig::default());
-            let config = PpoConfig { v_trace, ..config };
-            Ppo::new(poles(), policy(&PolicyConfig::mlp(4, ActionSpace::Discrete(2))), config)
-        }
+        "mlp" => Ppo::new(poles(), policy(&PolicyConfig::mlp(4, ActionSpace::Discrete(2))), config),
         "target_kl" => {
             let config = PpoConfig {
                 update_epochs: 8,
