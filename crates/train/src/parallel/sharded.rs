@@ -164,7 +164,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
 
     /// The tensors of all ranks, one rank behind the other.
     fn gathered(&self, dtype: DType, own: &[HostTensor]) -> Result<HostTensor> {
-        let bytes: Vec<u8> = own.iter().flat_map(|host| host.bytes()).copied().collect();
+        let bytes = own.iter().map(HostTensor::bytes).collect::<Vec<_>>().concat();
         let own = HostBuffer::copied(&bytes)?;
         let mut all = HostBuffer::new(bytes.len() * self.communicator.size())?;
         self.communicator.all_gather(
