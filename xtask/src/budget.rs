@@ -33,7 +33,8 @@ pub(crate) fn run(record: bool) -> Result<(), String> {
             .unwrap_or_default()
     };
     let host = line("host: ").to_owned();
-    let counts = [vec![packages()?], lines(&host)?].concat();
+    let packages = cargo::packages("crates/cli", &["--edges", "normal,build"])?.len() as f64;
+    let counts = [vec![("packages".to_owned(), packages)], lines(&host)?].concat();
     for (what, count) in &counts {
         println!("{what:<20} {count:>10.1}");
     }
@@ -45,21 +46,6 @@ fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|e| format!("{program} cannot be started: {e}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// How many packages the default command is made of.
-fn packages() -> Result<(String, f64), String> {
-    let line = "tree -p polygrad-cli -e normal,build --prefix none --no-dedupe";
-    let output = cargo::command(&line.split(' ').collect::<Vec<_>>(), &[]).output();
-    let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
-    let tree = String::from_utf8_lossy(&output.stdout);
-    let mut names: Vec<&str> = tree.lines().filter_map(|line| line.split(" (").next()).collect();
-    names.sort_unstable();
-    names.dedup();
-    match output.status.success() {
-        true => Ok(("packages".to_owned(), names.len() as f64)),
-        false => Err(format!("cargo {line} ended with {}", output.status)),
-    }
 }
 
 /// Lines of LLVM's code of each of our crates, and of all others.

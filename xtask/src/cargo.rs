@@ -51,3 +51,26 @@ pub(crate) fn program(line: &str, name: &str, environment: &[(String, String)]) 
         .find_map(|message| message["executable"].as_str().map(PathBuf::from));
     program.ok_or_else(|| "cargo did not say where the program is".to_owned())
 }
+
+/// The packages that the member in a folder is built of, itself too: each as `NAME vVERSION`, in alphabetical order.
+/// Further arguments are those of `cargo tree`.
+///
+/// # Errors
+/// When cargo cannot be started, or fails.
+pub(crate) fn packages(folder: &str, further: &[&str]) -> Result<Vec<String>, String> {
+    let manifest = checkout().join(folder).join("Cargo.toml");
+    let manifest = manifest.display().to_string();
+    let line = [&["tree", "--manifest-path", &manifest, "--prefix", "none"], further].concat();
+    let output = command(&line, &[]).output();
+    let output = output.map_err(|error| format!("cargo could not be started: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo {} ended with {}\n{said}", line.join(" "), output.status));
+    }
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let names = tree.lines().filter_map(|line| line.split(" (").next());
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}

@@ -1,5 +1,6 @@
 //! Which parts passed their suites with the inputs that they have now: the part's folder, the seam (`crates/core`), the
-//! suite (`conformance`) and the lock file. Such a part need not be built and tested again.
+//! suite (`conformance`) and the packages of the lock file that it is built of. Such a part need not be built and tested
+//! again.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +16,7 @@ const HEAD: &str = "\
 ";
 
 /// What every part is built of.
-const SHARED: [&str; 4] = ["crates/core", "conformance", "Cargo.lock", "xtask/src/tests.rs"];
+const SHARED: [&str; 3] = ["crates/core", "conformance", "xtask/src/tests.rs"];
 
 /// Part, hash, day and compiler.
 type Row = [String; 4];
@@ -79,10 +80,10 @@ fn rows(text: &str) -> Result<Vec<Row>, String> {
         .collect()
 }
 
-/// A hash of what git has of a part's inputs.
+/// A hash of what git has of a part's inputs, and of the packages that it is built of.
 ///
 /// # Errors
-/// Without git, or when something in them is not committed.
+/// Without git or cargo, or when something in the inputs is not committed.
 fn inputs(folder: &str) -> Result<String, String> {
     let paths = [&[folder], &SHARED[..]].concat();
     let git = |arguments: &[&str]| {
@@ -95,7 +96,8 @@ fn inputs(folder: &str) -> Result<String, String> {
         return Err(format!("not committed:\n{open}"));
     }
     let files = said(git(&["ls-files", "--stage", "--"]).args(&paths), "")?;
-    said(&mut git(&["hash-object", "--stdin"]), &files)
+    let packages = cargo::packages(folder, &["--all-features"])?.join("\n");
+    said(&mut git(&["hash-object", "--stdin"]), &format!("{files}\n{packages}"))
 }
 
 /// What a program says that is given this text.
