@@ -1,6 +1,6 @@
 //! Which parts passed their suites with the inputs that they have now: the part's folder, the seam (`crates/core`), the
-//! suite (`conformance`) and the packages of the lock file that it is built of. Such a part need not be built and tested
-//! again.
+//! suite (`conformance`) and the packages of the lock file that it is built of. Such a part need not be built and
+//! tested again.
 
 use std::fs;
 use std::io::Write;

@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for PpoConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let mut all = Value::deserialize(deserializer)?;
         if let Some(all) = all.as_object_mut() {
-            // Runs of before 2026-11-30 name two settings that are gone, as a rule with the values that changed nothing.
+            // Runs of before 2026-11-30 name two settings that are gone, mostly with the values that changed nothing.
             for (name, neutral) in [("v_trace", Value::Null), ("optimizer", json!("adam"))] {
                 if all.remove(name).is_some_and(|value| value != neutral) {
                     return Err(D::Error::custom(format!(
