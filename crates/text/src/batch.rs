@@ -149,6 +149,22 @@ impl Tokenizer {
         })
     }
 
+    /// A text, or a pair of them, cut as `config` says, with its special tokens if it says so: the tokens, to which of
+    /// the two texts each belongs, as 0 or 1, and whether anything was cut off. It is not filled up.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::batch`].
+    pub fn encode_input<'a>(
+        &self,
+        text: impl Into<TextInput<'a>>,
+        config: &BatchConfig,
+    ) -> Result<(Vec<i64>, Vec<i64>, bool)> {
+        let row = self.row(text.into(), config)?;
+        let wide = |values: &[u32]| values.iter().map(|&value| i64::from(value)).collect();
+        let is_cut = !row.get_overflowing().is_empty();
+        Ok((wide(row.get_ids()), wide(row.get_type_ids()), is_cut))
+    }
+
     /// A text, cut, with its special tokens; what was cut off is its overflow.
     fn row(&self, text: TextInput<'_>, config: &BatchConfig) -> Result<Encoding> {
         let (mut first, mut second) = match text {

@@ -86,7 +86,7 @@ impl TextFormat {
 }
 
 /// JSON, or nothing where there is no such file.
-fn read(path: &Path) -> Result<Value> {
+pub(crate) fn read(path: &Path) -> Result<Value> {
     if !path.is_file() {
         return Ok(Value::Null);
     }

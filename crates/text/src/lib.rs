@@ -1,4 +1,4 @@
-//! Tokenizers, the templates of chats, and text that language models write.
+//! Tokenizers, the templates of chats, text that language models write, and vectors of texts.
 //!
 //! ```
 //! use polygrad_nn::Module;
@@ -32,6 +32,7 @@ mod chat;
 mod decode;
 mod format;
 mod gguf;
+mod pooling;
 mod tokenizer;
 mod writer;
 
@@ -40,5 +41,6 @@ pub use batch_config::{BatchConfig, Padding, Side, Truncation};
 pub use chat::ChatTemplate;
 pub use decode::DecodeStream;
 pub use format::TextFormat;
+pub use pooling::Pooling;
 pub use tokenizer::Tokenizer;
 pub use writer::{End, Writer, Written};

@@ -3,8 +3,8 @@
 use polygrad_cpu::Cpu;
 use polygrad_nn::Module;
 use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config};
-use polygrad_tensor::{Device, manual_seed};
-use polygrad_text::{BatchConfig, Padding, Side, TextInput, Tokenizer, Truncation, Writer};
+use polygrad_tensor::{Device, Tensor, manual_seed};
+use polygrad_text::{BatchConfig, Padding, Pooling, Side, TextInput, Tokenizer, Truncation, Writer};
 use serde_json::Value;
 
 const TEXTS: [&str; 3] = [
@@ -201,7 +201,7 @@ fn batches_are_those_of_hugging_face() {
         };
         let batch = batch.unwrap_or_else(|error| panic!("{error}: {case}"));
         let length = batch.ids.dims()[1];
-        let of = |tensor: &polygrad_tensor::Tensor<Cpu>, row: usize| {
+        let of = |tensor: &Tensor<Cpu>, row: usize| {
             tensor.to_vec::<i64>().unwrap()[row * length..(row + 1) * length].to_vec()
         };
         assert_eq!(batch.samples.len(), wanted.len(), "{case}");
@@ -382,4 +382,65 @@ fn a_writer_ends_before_a_stop_string_and_streams_what_it_writes() {
     let unknown = Writer::new(&model, &tokenizer).write(&["x"], 1, &sample).unwrap_err();
     assert!(unknown.to_string().contains("'x'"), "{unknown}");
     assert_eq!(model.vocab_size(), tokenizer.vocab_size());
+}
+
+#[test]
+fn texts_are_cut_and_said_to_be() {
+    let tokenizer = Tokenizer::bytes();
+    let config = BatchConfig::default().max_length(4);
+    let (ids, types, is_cut) = tokenizer.encode_input("abc", &config).unwrap();
+    assert_eq!((ids, types, is_cut), (vec![97, 98, 99], vec![0; 3], false));
+    let (ids, types, is_cut) = tokenizer.encode_input(("abc", "def"), &config).unwrap();
+    assert_eq!((ids, types, is_cut), (vec![97, 98, 100, 101], vec![0, 0, 1, 1], true));
+}
+
+#[test]
+fn poolings_of_old_and_new_folders_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    assert!(Pooling::from_folder(path).unwrap().is_none());
+    std::fs::create_dir(path.join("1_Pooling")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
+    write(
+        "modules.json",
+        r#"[{"type": "a.Transformer"}, {"type": "b.Pooling", "path": "1_Pooling"}, {"type": "c.Normalize"}]"#,
+    );
+    write("tokenizer_config.json", r#"{"model_max_length": 7}"#);
+    let device = Device::<Cpu>::default();
+    let tokens = Tensor::new([[[3.0f32, 0.0], [0.0, 1.0], [9.0, 9.0]]], &device).unwrap();
+    let mask = Tensor::new([[1i64, 1, 0]], &device).unwrap();
+    let (mean, first) = ([0.948_683, 0.316_228], [1.0, 0.0]);
+    for (config, wanted) in [
+        (
+            r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}"#,
+            Some(mean),
+        ),
+        (r#"{"pooling_mode": "mean", "include_prompt": true}"#, Some(mean)),
+        (r#"{"pooling_mode_cls_token": true}"#, Some(first)),
+        (r#"{"pooling_mode": ["cls"]}"#, Some(first)),
+        (r#"{"pooling_mode": ["cls", "mean"]}"#, None),
+        (r#"{"pooling_mode": "lasttoken"}"#, None),
+        (r#"{"pooling_mode_mean_sqrt_len_tokens": true}"#, None),
+    ] {
+        write("1_Pooling/config.json", config);
+        let found = Pooling::from_folder(path);
+        let Some(wanted) = wanted else {
+            let error = found.unwrap_err().to_string();
+            assert!(
+                error.contains("config.json asks for a pooling that is not there"),
+                "{error}"
+            );
+            continue;
+        };
+        let pooling = found.unwrap().unwrap();
+        assert_eq!(pooling.max_length(), Some(7));
+        let vectors = pooling.pool(&tokens, &mask).unwrap().to_f64_vec().unwrap();
+        assert!(
+            vectors.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-5),
+            "{config}: {vectors:?}"
+        );
+    }
+    write("sentence_bert_config.json", r#"{"max_seq_length": 5}"#);
+    write("1_Pooling/config.json", r#"{"pooling_mode": "mean"}"#);
+    assert_eq!(Pooling::from_folder(path).unwrap().unwrap().max_length(), Some(5));
 }

@@ -1,7 +1,6 @@
 //! Models in folders as the Hub has them: `config.json`, weights, and for texts `tokenizer.json`.
 
 mod generate;
-mod pooling;
 mod record;
 mod text;
 

@@ -12,9 +12,9 @@ use polygrad_nn::{Module, StateDict, skip_init};
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Export, ExportOnnx, ForwardOutputs, Input};
 use polygrad_tensor::{Device, Tensor};
+use polygrad_text::Pooling;
 use serde_json::Value;
 
-use super::pooling::Pooling;
 use super::text::Texts;
 
 /// The most tokens of a model whose positions have no end.
@@ -148,9 +148,9 @@ impl<'a> Folder<'a> {
         }
         let model = self.filled("bert.", |device| Bert::new(&config, device))?;
         let forward = |x: &[Tensor]| model.forward(bert_input(x));
-        let graph = match Pooling::of(self.path)? {
+        let graph = match Pooling::from_folder(self.path)? {
             Some(pooling) => {
-                texts.most = pooling.most.unwrap_or(most).min(most);
+                texts.most = pooling.max_length().unwrap_or(most).min(most);
                 recorded(&model, export.outputs([VECTORS]), |x| pooling.pool(&forward(x)?, &x[1]))?
             }
             None => recorded(&model, export.outputs(["last_hidden_state", "pooler_output"]), |x| {
