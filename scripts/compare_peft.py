@@ -1,9 +1,9 @@
-"""Loads the adapter of a `polygrad finetune` run with PEFT, strictly, and compares logits with those of what
-`polygrad merge` made of the run. Both are computed in f64, so that only the rounding of the merged weights counts.
+"""Loads the adapter of a `polygrad finetune` run with PEFT, strictly, and compares what the model says, of texts that it writes, classifies or makes
+vectors of, with what `polygrad merge` made of the run. Both are computed in f64, so that only the rounding of the merged weights counts.
 
     pip install torch transformers==5.24.0 peft==0.21.2 safetensors
-    polygrad merge RUN --out MERGED.safetensors
-    python3 scripts/compare_peft.py RUN MERGED.safetensors
+    polygrad merge RUN --out MERGED
+    python3 scripts/compare_peft.py RUN MERGED
 """
 
 import json
@@ -13,16 +13,29 @@ from pathlib import Path
 import torch
 from peft import PeftConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 MOST = 1e-5
 
 
+def said(output):
+    return output.logits if "logits" in output else output.last_hidden_state
+
+
+def kind(merged):
+    """The class for the merged folder, and what its base is built with."""
+    config = json.loads((merged / "config.json").read_text())
+    if config["architectures"] == ["BertForSequenceClassification"]:
+        return AutoModelForSequenceClassification, {"num_labels": len(config["id2label"])}
+    return (AutoModel if (merged / "modules.json").exists() else AutoModelForCausalLM), {}
+
+
 def main():
-    run, merged = Path(sys.argv[1]), sys.argv[2]
+    run, merged = Path(sys.argv[1]), Path(sys.argv[2])
     adapter = run / "adapter"
     base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
-    load = lambda: AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64).eval()
+    auto, options = kind(merged)
+    load = lambda: auto.from_pretrained(base, dtype=torch.float64, ignore_mismatched_sizes=True, **options).eval()
     # Names and shapes one by one: from_pretrained alone says nothing of what it misses.
     tensors = load_file(adapter / "adapter_model.safetensors")
     wanted = get_peft_model_state_dict(get_peft_model(load(), PeftConfig.from_pretrained(adapter)))
@@ -31,13 +44,11 @@ def main():
     assert all(own[name].shape == value.shape for name, value in tensors.items())
 
     ours = PeftModel.from_pretrained(load(), adapter).eval()
-    whole = load()
-    result = whole.load_state_dict(load_file(merged), strict=False)
-    assert not result.unexpected_keys, result
+    whole = auto.from_pretrained(merged, dtype=torch.float64).eval()
     torch.manual_seed(0)
     ids = torch.randint(0, whole.config.vocab_size, (4, 12))
     with torch.no_grad():
-        found, expected, before = (model(ids).logits for model in (ours, whole, load()))
+        found, expected, before = (said(model(ids)) for model in (ours, whole, load()))
     error = ((found - expected).abs() / (1 + expected.abs())).max().item()
     changed = (expected - before).abs().max().item()
     print(f"{len(tensors)} tensors; logits differ by {error:.1e} from the merged model's, by {changed:.1e} from the base's")

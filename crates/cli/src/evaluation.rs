@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use polygrad::data::DataLoader;
-use polygrad::nn::{Module, Sequential, loss::cross_entropy};
-use polygrad::no_grad;
+use polygrad::nn::{Module, loss::cross_entropy};
+use polygrad::{Tensor, no_grad};
 
 use crate::failure::Result;
 use crate::progress::{grouped, say};
@@ -48,18 +48,24 @@ impl Evaluation {
     }
 }
 
-/// Runs `model` in evaluation mode over all batches of `loader`, whose labels are below `classes`.
+/// Takes the `logits` `[N, classes]` of `model` in evaluation mode for all batches of `loader`, whose labels are below
+/// `classes`.
 ///
 /// # Errors
 /// Those of the device.
-pub(crate) fn evaluate(model: &Sequential, loader: &DataLoader<Batch>, classes: usize) -> Result<Evaluation> {
+pub(crate) fn evaluate<M: Module>(
+    model: &M,
+    logits: impl Fn(&M, &Tensor) -> polygrad::Result<Tensor>,
+    loader: &DataLoader<Batch>,
+    classes: usize,
+) -> Result<Evaluation> {
     model.eval();
     let mut loss = 0.0;
     let mut confusion = vec![vec![0; classes]; classes];
     for batch in loader {
-        let (images, labels) = batch?;
+        let (inputs, labels) = batch?;
         let (mean, answers) = no_grad(|| -> Result<_> {
-            let logits = model.forward(&images)?;
+            let logits = logits(model, &inputs)?;
             let mean = cross_entropy(&logits, &labels)?.item()?;
             Ok((mean, logits.argmax(1)?.to_vec::<i64>()?))
         })?;

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Table,
     /// An environment, for a policy to act in.
     Rl,
-    /// Prompts and completions, for a language model that others trained.
+    /// Lines of texts, for a model that others trained.
     Finetune,
 }
 
@@ -97,7 +97,7 @@ impl Kind {
             Chargpt => "`polygrad generate RUN` lets it write",
             Table => "`polygrad eval RUN` and `polygrad predict RUN FILE.csv` take it",
             Rl => "`polygrad play RUN` and `polygrad eval RUN` take it",
-            Finetune => "`polygrad generate RUN`, `polygrad serve RUN` and `polygrad merge RUN` take it",
+            Finetune => "`polygrad eval RUN` and `polygrad merge RUN` take it, and if it writes `generate` and `serve`",
         }
     }
 
@@ -127,7 +127,7 @@ impl Kind {
     pub(crate) fn must_evaluate(self, args: &Eval) -> Result<()> {
         let options: [(&str, bool, &[Self]); 5] = [
             ("--full", args.data.full, &[Images]),
-            ("--data", args.data.folder.is_some(), &[Images, Table]),
+            ("--data", args.data.folder.is_some(), &[Images, Table, Finetune]),
             ("--episodes", args.episodes.is_some(), &[Rl]),
             ("--sample", args.sample, &[Rl]),
             ("--seed", args.seed.is_some(), &[Rl]),

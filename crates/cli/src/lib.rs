@@ -153,7 +153,9 @@ fn eval(args: &Eval) -> Result<Outcome> {
         Kind::Table => table::eval::command(args),
         #[cfg(feature = "rl")]
         Kind::Rl => rl::eval::command(args),
-        kind => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl])),
+        #[cfg(feature = "text")]
+        Kind::Finetune => finetune::eval::command(args),
+        kind => Err(kind.unfit(&args.run, &[Kind::Images, Kind::Table, Kind::Rl, Kind::Finetune])),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::goal::Named;
 use crate::args::{Every, Examples, count};
 use crate::train::line::RunArgs;
 
@@ -13,12 +14,19 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
 
-    /// The folder of a Llama or a GPT-2 as the Hub has it: config.json, tokenizer.json and safetensors
+    /// The folder of a Llama or a GPT-2 as the Hub has it: config.json, tokenizer.json and safetensors; to classify and
+    /// to embed that of a BERT
     #[arg(value_name = "MODEL_DIR")]
     pub(crate) base: Option<PathBuf>,
 
-    /// What to learn from: a line of JSON for each example, {"prompt": "…", "completion": "…"}, of which the
-    /// completion is learnt, or {"messages": [{"role": "user", "content": "…"}, …]}, of which the assistant's are
+    /// What to learn [default: text]
+    #[arg(long, value_enum)]
+    pub(crate) task: Option<Named>,
+
+    /// What to learn from: a line of JSON for each example. For text {"prompt": "…", "completion": "…"}, of which the
+    /// completion is learnt, or {"messages": [{"role": "user", "content": "…"}, …]}, of which the assistant's are; to
+    /// classify {"text": "…", "label": "…"}, perhaps with "text_pair"; to embed {"anchor": "…", "positive": "…"},
+    /// perhaps with "negative"
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: Option<PathBuf>,
 
@@ -27,7 +35,8 @@ pub(crate) struct TrainArgs {
     pub(crate) validation: Option<PathBuf>,
 
     /// Train an adapter in place of all weights, such as r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj with dora=true
-    /// or rslora=true [default of each: r=8, alpha=8, no dropout, the queries and values]
+    /// or rslora=true; what classifies is trained beside it [default of each: r=8, alpha=8, no dropout, the queries and
+    /// values]
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "r=8", value_parser = lora)]
     pub(crate) lora: Option<Lora>,
 
@@ -40,7 +49,7 @@ pub(crate) struct TrainArgs {
 }
 
 impl RunArgs for TrainArgs {
-    const ABOUT: &'static str = "Go on training a language model that others trained, or an adapter for it";
+    const ABOUT: &'static str = "Go on training a model of texts that others trained, or an adapter for it";
     const USAGE: &'static str = "polygrad finetune MODEL_DIR --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 

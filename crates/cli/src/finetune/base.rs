@@ -4,78 +4,22 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hmac_sha256::Hash;
+use polygrad::Device;
 use polygrad::formats::TensorFile;
-use polygrad::nn::models::{CausalLm, CausalLmCache, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
-use polygrad::nn::{Module, StateDict, open_file, skip_init};
-use polygrad::{AnyBackend, Device, Tensor};
+use polygrad::nn::models::{Bert, BertClassifier, BertConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
+use polygrad::nn::{Init, LinearConfig, Module, StateDict, open_file, skip_init};
+use polygrad::text::Pooling;
 use serde_json::Value;
 
+use super::goal::Goal;
+use super::model::{Encoder, Lm, Tuned};
 use crate::failure::{Failure, Result, Shown};
 
 /// A longer config is none.
 const LONGEST: u64 = 1 << 24;
 
-/// A language model of one of the kinds that can be trained further.
-#[derive(Debug, Module)]
-pub(crate) enum Lm {
-    Llama(Box<Llama>),
-    Gpt2(Box<Gpt2>),
-}
-
-impl Lm {
-    /// Logits `[N, S, vocabulary]` of tokens `[N, S]`.
-    pub(super) fn forward(&self, ids: &Tensor) -> polygrad::Result<Tensor> {
-        match self {
-            Self::Llama(model) => model.forward(ids),
-            Self::Gpt2(model) => model.forward(ids),
-        }
-    }
-}
-
-impl CausalLm<AnyBackend> for Lm {
-    fn name(&self) -> &'static str {
-        self.as_causal().0
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.as_causal().1
-    }
-
-    fn num_positions(&self) -> usize {
-        self.as_causal().2
-    }
-
-    fn new_cache(&self) -> CausalLmCache<AnyBackend> {
-        match self {
-            Self::Llama(model) => model.new_cache(),
-            Self::Gpt2(model) => model.new_cache(),
-        }
-    }
-
-    fn forward_cached(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
-        match self {
-            Self::Llama(model) => model.forward_cached(ids, cache),
-            Self::Gpt2(model) => model.forward_cached(ids, cache),
-        }
-    }
-}
-
-impl Lm {
-    fn as_causal(&self) -> (&'static str, usize, usize) {
-        match self {
-            Self::Llama(model) => (
-                CausalLm::name(&**model),
-                CausalLm::vocab_size(&**model),
-                CausalLm::num_positions(&**model),
-            ),
-            Self::Gpt2(model) => (
-                CausalLm::name(&**model),
-                CausalLm::vocab_size(&**model),
-                CausalLm::num_positions(&**model),
-            ),
-        }
-    }
-}
+/// What classifies, in the names of parameters.
+pub(super) const HEAD: &str = "classifier";
 
 /// What a folder says of its model.
 pub(super) struct Base {
@@ -83,47 +27,65 @@ pub(super) struct Base {
     kind: Kind,
     /// The token behind the end of a text.
     pub(super) end: Option<i64>,
+    /// The file `config.json`.
+    pub(super) config: Value,
 }
 
 enum Kind {
     Llama(Box<LlamaConfig>),
     Gpt2(Gpt2Config),
+    Bert(Box<BertConfig>, Option<Pooling>),
 }
 
 impl Base {
-    /// Reads the config.
+    /// Reads the config of a model that is to learn something.
     ///
     /// # Errors
-    /// A folder without one, or a model of a kind that is not there.
-    pub(super) fn open(folder: &Path) -> Result<Self> {
+    /// A folder without one, or a model of a kind that is not there or cannot learn that.
+    pub(super) fn open(folder: &Path, goal: &Goal) -> Result<Self> {
         let path = folder.join("config.json");
         let mut text = String::new();
         let file = open_file(&path)?.0;
         file.take(LONGEST)
             .read_to_string(&mut text)
             .map_err(|e| Failure::io("read", &path, &e))?;
-        let bad = |what: &str| {
-            Failure::new(format!("{}: {what}", path.shown()))
-                .fix("give the folder of a Llama, Mistral, Qwen2 or GPT-2 model as the Hub has it")
-        };
+        let bad = |what: &str| Failure::new(format!("{}: {what}", path.shown())).fix(goal.models());
         let json: Value = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
-        let kind = match json["model_type"].as_str() {
-            Some("llama" | "mistral" | "qwen2") => {
+        let kind = match (json["model_type"].as_str(), goal) {
+            (Some("llama" | "mistral" | "qwen2"), Goal::Text) => {
                 LlamaConfig::from_json(&text).map(|config| Kind::Llama(Box::new(config)))
             }
-            Some("gpt2") => Gpt2Config::from_json(&text).map(Kind::Gpt2),
-            Some(other) => {
+            (Some("gpt2"), Goal::Text) => Gpt2Config::from_json(&text).map(Kind::Gpt2),
+            (Some("bert"), Goal::Classify(_)) => {
+                BertConfig::from_json(&text).map(|config| Kind::Bert(Box::new(config), None))
+            }
+            (Some("bert"), Goal::Embed) => {
+                let Some(pooling) = Pooling::from_folder(folder)? else {
+                    let what = "has no modules.json, which says how vectors of tokens become one of a text";
+                    return Err(Failure::new(format!("{} {what}", folder.shown())).fix(goal.models()));
+                };
+                BertConfig::from_json(&text).map(|config| Kind::Bert(Box::new(config), Some(pooling)))
+            }
+            (Some(kind @ ("llama" | "mistral" | "qwen2" | "gpt2" | "bert")), _) => {
+                return Err(bad(&format!(
+                    "a model of the kind {kind:?} is not for --task {}",
+                    goal.name()
+                )));
+            }
+            (Some(other), _) => {
                 return Err(bad(&format!(
                     "a model of the kind {other:?} cannot be trained further here"
                 )));
             }
-            None => return Err(bad("it has no model_type")),
+            (None, _) => return Err(bad("it has no model_type")),
         };
         let ends = [&json["eos_token_id"], &json["eos_token_id"][0]];
+        let end = ends.into_iter().find_map(Value::as_i64);
         Ok(Self {
             folder: folder.to_owned(),
             kind: kind.map_err(|e| bad(e.message()))?,
-            end: ends.into_iter().find_map(Value::as_i64),
+            end,
+            config: json,
         })
     }
 
@@ -132,6 +94,13 @@ impl Base {
         match &self.kind {
             Kind::Llama(config) => (config.max_position_embeddings, config.vocab_size),
             Kind::Gpt2(config) => (config.n_positions, config.vocab_size),
+            Kind::Bert(config, pooling) => {
+                let (places, most) = (
+                    config.max_position_embeddings,
+                    pooling.as_ref().and_then(Pooling::max_length),
+                );
+                (most.unwrap_or(places).min(places), config.vocab_size)
+            }
         }
     }
 
@@ -140,7 +109,30 @@ impl Base {
         match self.kind {
             Kind::Llama(_) => &["q_proj", "v_proj"],
             Kind::Gpt2(_) => &["c_attn"],
+            Kind::Bert(..) => &["query", "value"],
         }
+    }
+
+    /// What the classes of its head are called, by their numbers; none without a head.
+    pub(super) fn labels(&self) -> Vec<String> {
+        let Kind::Bert(config, _) = &self.kind else {
+            return Vec::new();
+        };
+        let is_classifier = |name: &Value| {
+            name.as_str()
+                .is_some_and(|name| name.ends_with("ForSequenceClassification"))
+        };
+        if !self.config["architectures"]
+            .as_array()
+            .is_some_and(|names| names.iter().any(is_classifier))
+        {
+            return Vec::new();
+        }
+        // Two classes that have no names are left out of the file.
+        let name = |class: usize| config.id2label.get(&class.to_string()).cloned();
+        (0..config.labels())
+            .map(|class| name(class).unwrap_or_else(|| format!("LABEL_{class}")))
+            .collect()
     }
 
     /// The files with the weights: one, or those of an index.
@@ -163,41 +155,113 @@ impl Base {
     ///
     /// # Errors
     /// A config that contradicts itself; those of the device.
-    pub(super) fn shell(&self, device: &Device) -> Result<Lm> {
-        let model = skip_init(|| match &self.kind {
-            Kind::Llama(config) => Llama::new(config, device).map(|model| Lm::Llama(Box::new(model))),
-            Kind::Gpt2(config) => Gpt2::new(config, device).map(|model| Lm::Gpt2(Box::new(model))),
+    pub(super) fn shell(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
+        let model = skip_init(|| match (&self.kind, goal) {
+            (Kind::Llama(config), _) => Llama::new(config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model)))),
+            (Kind::Gpt2(config), _) => Gpt2::new(config, device).map(|model| Tuned::Lm(Lm::Gpt2(Box::new(model)))),
+            (Kind::Bert(config, Some(pooling)), _) => Bert::new(config, device).map(|bert| {
+                let pooling = pooling.clone();
+                Tuned::Encoder(Box::new(Encoder { bert, pooling }))
+            }),
+            (Kind::Bert(config, None), goal) => {
+                let classes = match goal {
+                    Goal::Classify(labels) => labels.len(),
+                    Goal::Text | Goal::Embed => 0,
+                };
+                let config = BertConfig {
+                    num_labels: Some(classes.max(1)),
+                    ..(**config).clone()
+                };
+                BertClassifier::new(&config, device).map(|model| Tuned::Classifier(Box::new(model)))
+            }
         });
         Ok(model?)
     }
 
-    /// The model with its weights.
+    /// The model with its weights, all of which can be trained but those that nothing is learnt by. A head that the
+    /// folder does not have begins with weights from this thread's generator.
     ///
     /// # Errors
     /// Files that cannot be read or do not fit; those of the device.
-    pub(super) fn model(&self, device: &Device) -> Result<Lm> {
+    pub(super) fn model(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         let path = self.weights()?;
         let state = TensorFile::open(&path)?.state_dict()?;
-        let model = self.shell(device)?;
-        // Files of GPT-2 may be of the model below the head.
-        let below = matches!(self.kind, Kind::Gpt2(_)) && state.keys().all(|name| !name.starts_with("transformer."));
-        let state: StateDict = match below {
-            true => state
-                .iter()
-                .map(|(name, value)| (format!("transformer.{name}"), value.clone()))
-                .collect(),
-            false => state,
-        };
-        model.load_state_dict(&state, true).map_err(|e| {
+        let mut model = self.shell(device, goal)?;
+        let has_head = *goal == Goal::Classify(self.labels());
+        let state = self.named(state, has_head);
+        let misfit = |what: &str| {
             Failure::new(format!(
-                "{} does not fit {}: {}",
+                "{} does not fit {}: {what}",
                 path.shown(),
                 self.folder.join("config.json").shown(),
-                e.message()
             ))
             .fix("take config.json and the weights from the same model")
-        })?;
+        };
+        match &mut model {
+            Tuned::Classifier(model) if !has_head => {
+                let report = model.load_state_dict(&state, false).map_err(|e| misfit(e.message()))?;
+                let lacks = report.missing.iter().find(|name| !name.starts_with(HEAD));
+                if let Some(name) = lacks {
+                    return Err(misfit(&format!("it has no {name}")));
+                }
+                if let Some(name) = report.unexpected.first() {
+                    return Err(misfit(&format!("{name} is no part of the model")));
+                }
+                let std = model.config().initializer_range;
+                let (width, classes) = (model.config().hidden_size, model.config().labels());
+                let head = LinearConfig::new(width, classes)
+                    .init(Init::Normal { mean: 0.0, std })
+                    .bias_init(Init::ZEROS);
+                model.classifier = head.build(device)?.into();
+            }
+            model => {
+                model.load_state_dict(&state, true).map_err(|e| misfit(e.message()))?;
+            }
+        }
+        if let Tuned::Encoder(model) = &model {
+            // Vectors of texts do not come from it.
+            model.freeze(["pooler"])?;
+        }
         Ok(model)
+    }
+
+    /// The weights of a file under the names of the model, without those of other heads.
+    fn named(&self, state: StateDict, has_head: bool) -> StateDict {
+        let is_whole = |prefix: &str| state.keys().any(|name| name.starts_with(prefix));
+        let pooled = match &self.kind {
+            Kind::Llama(_) => return state,
+            // Files of GPT-2 may be of the model below the head.
+            Kind::Gpt2(_) if is_whole("transformer.") => return state,
+            Kind::Gpt2(_) => {
+                let all = state.iter();
+                return all
+                    .map(|(name, value)| (format!("transformer.{name}"), value.clone()))
+                    .collect();
+            }
+            Kind::Bert(_, pooling) => pooling.is_some(),
+        };
+        let is_whole = is_whole("bert.");
+        let own = |name: &str| {
+            // As the first files of BERT call them.
+            let name = name
+                .replace("LayerNorm.gamma", "LayerNorm.weight")
+                .replace("LayerNorm.beta", "LayerNorm.bias");
+            if name.starts_with(HEAD) {
+                return has_head.then_some(name);
+            }
+            let below = match is_whole {
+                true => name.strip_prefix("bert.")?,
+                false => &name,
+            };
+            Some(if pooled {
+                below.to_owned()
+            } else {
+                format!("bert.{below}")
+            })
+        };
+        let all = state.iter();
+        all.filter_map(|(name, value)| Some((own(name)?, value.clone())))
+            .collect()
     }
 
     /// What tells the model from another one: a digest of the files with values, its settings and its tokenizer.
@@ -211,8 +275,22 @@ impl Base {
             .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
             .collect();
         files.extend(["config.json", "tokenizer.json"].map(|name| self.folder.join(name)));
+        if let Kind::Bert(_, Some(_)) = self.kind {
+            let pooled = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
+            files.extend(
+                pooled
+                    .map(|name| self.folder.join(name))
+                    .into_iter()
+                    .filter(|path| path.is_file()),
+            );
+        }
         files.sort();
         digest(&files)
+    }
+
+    /// Where it is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Whether a file would lie among those of the base.

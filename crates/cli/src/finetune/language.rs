@@ -8,8 +8,10 @@ use polygrad::nn::{Module, lora, skip_init};
 use polygrad::text::{ChatTemplate, TextFormat, Tokenizer};
 use polygrad::{Device, Error};
 
+use super::Settings;
 use super::base::Base;
-use super::{Lm, Settings};
+use super::goal::Goal;
+use super::model::{Lm, Tuned};
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::run;
@@ -32,7 +34,8 @@ impl Language {
         let language = if path.is_file() {
             of_gguf(path, &device()?)?
         } else if run::is_of_others(path) {
-            let model = Base::open(path)?.model(&device()?)?;
+            let base = Base::open(path, &Goal::Text)?;
+            let model = writer(base.model(&device()?, &Goal::Text)?, path, &Goal::Text)?;
             let format = TextFormat::from_folder(path)?;
             Self { model, format }
         } else {
@@ -52,7 +55,21 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
     format.ends.extend(end);
     let model = model.into_inner();
     lora::merge_and_unload(&model)?;
+    let model = writer(model, path, &config.goal)?;
     Ok(Language { model, format })
+}
+
+/// A model that writes.
+fn writer(model: Tuned, path: &Path, goal: &Goal) -> Result<Lm> {
+    match model {
+        Tuned::Lm(model) => Ok(model),
+        Tuned::Classifier(_) | Tuned::Encoder(_) => Err(Failure::new(format!(
+            "{} is for --task {}, and does not write",
+            path.shown(),
+            goal.name()
+        ))
+        .fix("`polygrad eval RUN` judges it; `polygrad merge RUN --out FOLDER` writes what `polygrad serve FOLDER` takes")),
+    }
 }
 
 /// A Llama whose quantized weights stay packed.

@@ -1,40 +1,24 @@
 //! Examples in lines of JSON, as tokens.
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use polygrad::Device;
-use polygrad::Error;
+use polygrad::backend::HostTensor;
 use polygrad::data::{DataLoader, DataLoaderConfig};
-use polygrad::nn::open_file;
-use polygrad::text::{TextFormat, Tokenizer};
-use serde::Deserialize;
-use serde_json::Value;
+use polygrad::text::TextFormat;
 
-use super::Settings;
+use super::base::Base;
+use super::goal::Goal;
+use super::prompts::{self, Completion};
+use super::texts::{Encode, Texts};
+use super::{Settings, jsonl};
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
 
-/// What targets are that nothing is learnt from.
-const MASKED: i64 = -100;
-
-/// A longer line is none.
-const LONGEST: usize = 1 << 24;
-
-/// What a line with a prompt has.
-#[derive(Deserialize)]
-struct Line {
-    prompt: String,
-    completion: String,
-}
-
-/// Tokens, and which of them are learnt.
-#[derive(Clone)]
-struct Example {
-    tokens: Vec<i64>,
-    learnt: Vec<bool>,
-}
+/// Among how many texts at most the one is looked for that belongs to an anchor.
+const CANDIDATES: usize = 4096;
 
 /// The examples of a run.
 pub(crate) struct Lines {
@@ -46,54 +30,88 @@ pub(crate) struct Lines {
     pub(super) cuts: Vec<String>,
     /// Whether there are any by the model's template.
     pub(super) has_chats: bool,
+    /// What the classes are called, by their numbers.
+    pub(super) labels: Vec<String>,
+}
+
+#[derive(Clone)]
+enum Example {
+    Completion(Completion),
+    Texts(Texts),
 }
 
 impl Lines {
-    /// Reads the files of a run; examples have at most `context` tokens, and end with `end`.
+    /// Reads the files of a run whose model begins as `base`.
     ///
     /// # Errors
-    /// A file that cannot be read, a line that is no example, by its number; too few examples; a tokenizer with more
-    /// tokens than the model's `vocabulary`.
-    pub(super) fn load(
-        settings: &Settings,
-        format: &TextFormat,
-        (context, vocabulary, end): (usize, usize, Option<i64>),
-    ) -> Result<Self> {
-        let (mut cuts, mut has_chats) = (Vec::new(), false);
-        let mut read = |path: &Path| -> Result<Vec<Example>> {
-            let found = examples(path, format, context, end)?;
-            has_chats |= found.has_chats;
-            cuts.extend(found.cuts(path, context));
-            found.must_be_of(path, vocabulary)?;
-            Ok(found.examples)
-        };
+    /// A file that cannot be read, a line that is no example, by its number; too few examples, or of one class alone;
+    /// a tokenizer with more tokens than the model.
+    pub(super) fn load(settings: &Settings, base: &Base) -> Result<Self> {
+        let (format, goal) = (settings.format()?, &settings.goal);
         let data = settings.data()?;
+        let read = |path| Found::read(path, settings, &format, base);
         let mut train = read(data)?;
-        let validation = match &settings.validation {
+        let mut validation = match &settings.validation {
             Some(path) => read(path)?,
-            None => train.split_off(train.len().saturating_sub((train.len() / 10).max(1))),
+            None => train.split_off(),
         };
-        if train.is_empty() || validation.is_empty() {
+        train.must_be_alike(&validation, goal)?;
+        let least = if *goal == Goal::Embed { 2 } else { 1 };
+        if train.examples.len() < least || validation.examples.len() < least {
             let mut said = format!("{} has too few examples to learn from and to judge by", data.shown());
-            for cut in cuts {
+            for cut in train.cuts(settings.context) {
                 said += &format!("; {cut}");
             }
-            return Err(
-                Failure::new(said).fix("give at least two lines with a completion, or more of them with --validation")
-            );
+            let fix = match goal {
+                Goal::Text => "give at least two lines with a completion, or more of them with --validation",
+                Goal::Classify(_) | Goal::Embed => "give more lines, or others to judge by with --validation",
+            };
+            return Err(Failure::new(said).fix(fix));
         }
-        let width = train
-            .iter()
-            .chain(&validation)
-            .map(|example| example.tokens.len() - 1)
-            .max();
-        Ok(Self {
-            train: Arc::new(train),
-            validation: Arc::new(validation),
-            width: width.unwrap_or(1),
+        let labels = match goal {
+            Goal::Classify(_) => train.classes(&base.labels())?,
+            Goal::Text | Goal::Embed => Vec::new(),
+        };
+        for found in [&mut train, &mut validation] {
+            found.number(&labels, goal)?;
+        }
+        Ok(Self::of(train, validation, labels, settings))
+    }
+
+    /// The lines of another file, all of them to judge the model of a run by.
+    ///
+    /// # Errors
+    /// As [`Lines::load`]; a label that the model does not know.
+    pub(super) fn judging(path: &Path, settings: &Settings) -> Result<Self> {
+        let (base, goal) = (Settings::base(settings)?, &settings.goal);
+        let mut found = Found::read(path, settings, &settings.format()?, &base)?;
+        if found.examples.is_empty() {
+            return Err(Failure::new(format!("{} has no examples", path.shown())).fix(goal.form()));
+        }
+        let labels = match goal {
+            Goal::Classify(labels) => labels.clone(),
+            Goal::Text | Goal::Embed => Vec::new(),
+        };
+        found.number(&labels, goal)?;
+        found.must_be_alike(&found, goal)?;
+        let none = found.part(Vec::new());
+        Ok(Self::of(none, found, labels, settings))
+    }
+
+    fn of(train: Found<'_>, validation: Found<'_>, labels: Vec<String>, settings: &Settings) -> Self {
+        let all = train.examples.iter().chain(&validation.examples);
+        let mut cuts = train.cuts(settings.context);
+        if validation.path != train.path {
+            cuts.extend(validation.cuts(settings.context));
+        }
+        Self {
+            width: all.map(Example::width).max().unwrap_or(1),
             cuts,
-            has_chats,
-        })
+            has_chats: train.has_chats || validation.has_chats,
+            labels,
+            train: Arc::new(train.examples),
+            validation: Arc::new(validation.examples),
+        }
     }
 
     /// How many examples there are to learn from, and to judge by.
@@ -101,56 +119,143 @@ impl Lines {
         [self.train.len(), self.validation.len()]
     }
 
-    /// Batches of tokens and of those that follow them, filled up to one width.
+    /// Batches of what is seen and of what is to be said of it, filled up to one width.
     pub(super) fn loaders(
         &self,
         settings: &Settings,
         device: &Device,
     ) -> Result<(DataLoader<Batch>, DataLoader<Batch>)> {
-        let config = |examples: &Arc<Vec<Example>>| {
+        let size = settings.training.batch_size;
+        let all = self.validation.len().min(CANDIDATES);
+        let judged = if settings.goal == Goal::Embed { all } else { size };
+        let config = |examples: &Arc<Vec<Example>>, size: usize| {
             let (width, all) = (self.width, Arc::clone(examples));
-            let rows = move |at: usize| all[at].rows(width);
             DataLoaderConfig::new((0..examples.len()).collect::<Vec<usize>>())
-                .batch_size(settings.training.batch_size)
-                .transform(move |at, _| Ok(rows(at)))
+                .batch_size(size)
+                .transform(move |at, _| all[at].rows(width))
         };
-        let train = config(&self.train).shuffle(settings.training.seed).build(device)?;
-        Ok((train, config(&self.validation).build(device)?))
+        let train = config(&self.train, size).shuffle(settings.training.seed);
+        Ok((train.build(device)?, config(&self.validation, judged).build(device)?))
+    }
+
+    /// Batches to judge by.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn validation(&self, settings: &Settings, device: &Device) -> Result<DataLoader<Batch>> {
+        self.loaders(settings, device).map(|(_, validation)| validation)
     }
 }
 
 impl Example {
-    /// What is seen, and what is to follow each token.
-    fn rows(&self, width: usize) -> (Vec<i64>, Vec<i64>) {
-        let count = self.tokens.len() - 1;
-        let mut seen = self.tokens[..count].to_vec();
-        let next = |at: usize| {
-            if self.learnt[at + 1] {
-                self.tokens[at + 1]
-            } else {
-                MASKED
-            }
+    fn width(&self) -> usize {
+        match self {
+            Self::Completion(example) => example.tokens.len() - 1,
+            Self::Texts(texts) => texts.width(),
+        }
+    }
+
+    fn largest(&self) -> i64 {
+        let largest = match self {
+            Self::Completion(example) => example.tokens.iter().max(),
+            Self::Texts(texts) => texts.ids().max(),
         };
-        let mut next: Vec<i64> = (0..count).map(next).collect();
-        seen.resize(width, 0);
-        next.resize(width, MASKED);
-        (seen, next)
+        largest.copied().unwrap_or(0)
+    }
+
+    fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
+        match self {
+            Self::Completion(example) => example.rows(width),
+            Self::Texts(texts) => texts.rows(width),
+        }
+    }
+}
+
+/// How many lines, and the first of them.
+#[derive(Clone, Copy, Default)]
+struct Lost {
+    count: usize,
+    first: usize,
+}
+
+impl Lost {
+    fn note(&mut self, line: usize) {
+        if self.count == 0 {
+            self.first = line;
+        }
+        self.count += 1;
     }
 }
 
 /// The examples of a file.
-struct Found {
+struct Found<'a> {
+    path: &'a Path,
     examples: Vec<Example>,
-    /// The lines that lost their end, and those of which nothing was left to learn: how many, and the first.
-    cut: (usize, usize),
-    lost: (usize, usize),
+    /// The lines that lost their end.
+    cut: Lost,
+    /// Those of which nothing was left to learn.
+    lost: Lost,
     has_chats: bool,
 }
 
-impl Found {
-    fn cuts(&self, path: &Path, context: usize) -> Vec<String> {
-        let say = |(count, first): (usize, usize), what: &str| {
-            (count > 0).then(|| format!("{}: lines {what}: {count}, from line {first} on", path.shown()))
+impl<'a> Found<'a> {
+    fn read(path: &'a Path, settings: &Settings, format: &TextFormat, base: &Base) -> Result<Self> {
+        let mut found = Self {
+            path,
+            examples: Vec::new(),
+            cut: Lost::default(),
+            lost: Lost::default(),
+            has_chats: false,
+        };
+        let encode = Encode::new(&format.tokenizer, settings.context);
+        jsonl::each(path, settings.goal.form(), |line, text| {
+            let (texts, is_cut) = match settings.goal {
+                Goal::Text => {
+                    let (example, is_chat) = prompts::example(text, format, base.end)?;
+                    found.has_chats |= is_chat;
+                    found.add(example, line, settings.context);
+                    return Ok(());
+                }
+                Goal::Classify(_) => Texts::labelled((line, text), &encode)?,
+                Goal::Embed => Texts::group((line, text), &encode)?,
+            };
+            if is_cut {
+                found.cut.note(line);
+            }
+            found.examples.push(Example::Texts(texts));
+            Ok(())
+        })?;
+        found.must_be_of(base.sizes().1)?;
+        Ok(found)
+    }
+
+    /// Takes an example, cut to its first `context` tokens.
+    fn add(&mut self, mut example: Completion, line: usize, context: usize) {
+        let (is_cut, has_rest) = example.cut(context);
+        match (is_cut, has_rest) {
+            (true, true) => self.cut.note(line),
+            (true, false) => self.lost.note(line),
+            (false, _) => {}
+        }
+        if has_rest {
+            self.examples.push(Example::Completion(example));
+        }
+    }
+
+    fn part(&self, examples: Vec<Example>) -> Self {
+        Self { examples, ..*self }
+    }
+
+    /// Leaves all but the last tenth of the examples, and gives those.
+    fn split_off(&mut self) -> Self {
+        let count = self.examples.len();
+        let last = self.examples.split_off(count.saturating_sub((count / 10).max(1)));
+        self.part(last)
+    }
+
+    fn cuts(&self, context: usize) -> Vec<String> {
+        let say = |Lost { count, first }: Lost, what: &str| {
+            (count > 0).then(|| format!("{}: lines {what}: {count}, from line {first} on", self.path.shown()))
         };
         let cut = say(self.cut, &format!("that lost what is behind their {context} tokens"));
         let lost = say(
@@ -161,131 +266,86 @@ impl Found {
     }
 
     /// Fails where a token is unknown to the model.
-    fn must_be_of(&self, path: &Path, vocabulary: usize) -> Result<()> {
-        let largest = self
-            .examples
-            .iter()
-            .flat_map(|example| &example.tokens)
-            .max()
-            .copied()
-            .unwrap_or(0);
+    fn must_be_of(&self, vocabulary: usize) -> Result<()> {
+        let largest = self.examples.iter().map(Example::largest).max().unwrap_or(0);
         match usize::try_from(largest).is_ok_and(|largest| largest < vocabulary) {
             true => Ok(()),
             false => Err(Failure::new(format!(
                 "tokenizer.json makes token {largest} of {}, and the model has {vocabulary} tokens",
-                path.shown()
+                self.path.shown()
             ))
             .fix("take tokenizer.json and config.json from the same model")),
         }
     }
-}
 
-fn examples(path: &Path, format: &TextFormat, context: usize, end: Option<i64>) -> Result<Found> {
-    let mut found = Found {
-        examples: Vec::new(),
-        cut: (0, 0),
-        lost: (0, 0),
-        has_chats: false,
-    };
-    let mut file = BufReader::new(open_file(path)?.0);
-    let mut bytes = Vec::new();
-    for line in 1.. {
-        bytes.clear();
-        let read = file.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut bytes);
-        if read.map_err(|e| Failure::io("read", path, &e))? == 0 {
-            break;
+    fn texts(&self) -> impl Iterator<Item = &Texts> {
+        self.examples.iter().filter_map(|example| match example {
+            Example::Texts(texts) => Some(texts),
+            Example::Completion(_) => None,
+        })
+    }
+
+    /// What the classes are called: as in the base, if it knows all labels that are here, else these in order.
+    fn classes(&self, known: &[String]) -> Result<Vec<String>> {
+        let own: BTreeSet<&String> = self.texts().map(|texts| &texts.label).collect();
+        if let (1, Some(only)) = (own.len(), own.first()) {
+            return Err(Failure::new(format!(
+                "all lines of {} that are learnt from have the label {only:?}, so that there is nothing to tell apart",
+                self.path.shown()
+            ))
+            .fix(
+                "give lines of at least two classes; mix them if they lie in order, or name a file with --validation",
+            ));
         }
-        let bad = |what: &str| {
-            Failure::new(format!("{}, line {line}: {what}", path.shown())).fix(
-                r#"write each line as {"prompt": "…", "completion": "…"} or {"messages": [{"role": "user", …}, …]}"#,
-            )
+        match own.iter().all(|label| known.contains(label)) {
+            true => Ok(known.to_vec()),
+            false => Ok(own.into_iter().cloned().collect()),
+        }
+    }
+
+    /// Gives texts the numbers of their classes.
+    fn number(&mut self, labels: &[String], goal: &Goal) -> Result<()> {
+        let Goal::Classify(_) = goal else {
+            return Ok(());
         };
-        if bytes.len() > LONGEST {
-            return Err(bad("it is too long"));
+        for example in &mut self.examples {
+            let Example::Texts(texts) = example else {
+                continue;
+            };
+            let class = labels.iter().position(|label| *label == texts.label);
+            texts.class = class.ok_or_else(|| {
+                let what = format!(
+                    "the label {:?} is none that is learnt, which are {}",
+                    texts.label,
+                    labels.join(", ")
+                );
+                let fix = "correct the label, or give lines with it to learn from; mix lines that lie in order";
+                jsonl::bad(self.path, texts.line, &what, fix)
+            })?;
         }
-        let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
-        let text = text.trim_end_matches(['\n', '\r']);
-        if text.trim().is_empty() {
-            continue;
-        }
-        let (example, is_chat) = example(text, format, end).map_err(|what| bad(&what))?;
-        found.has_chats |= is_chat;
-        found.add(example, line, context);
+        Ok(())
     }
-    Ok(found)
-}
 
-/// What a line says, and whether it is a chat.
-fn example(text: &str, format: &TextFormat, end: Option<i64>) -> std::result::Result<(Example, bool), String> {
-    // It counts the lines of this text alone.
-    let json = |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
-    let fields: Value = serde_json::from_str(text).map_err(json)?;
-    match fields.get("messages") {
-        None => {
-            let line: Line = serde_json::from_str(text).map_err(json)?;
-            let example = completion(&line, &format.tokenizer, end)?;
-            Ok((example, false))
-        }
-        Some(_) if fields.get("prompt").is_some() || fields.get("completion").is_some() => {
-            Err("it has messages and a prompt or completion".to_owned())
-        }
-        Some(messages) => {
-            let messages = messages.as_array().ok_or("its messages are no list")?;
-            let example = chat(messages, format)?;
-            Ok((example, true))
-        }
-    }
-}
-
-fn completion(line: &Line, tokenizer: &Tokenizer, end: Option<i64>) -> std::result::Result<Example, String> {
-    if line.completion.is_empty() {
-        return Err("the completion is empty, so that there is nothing to learn".to_owned());
-    }
-    let encoded = |text: &str, special: bool| tokenizer.encode(text, special).map_err(|e| e.message().to_owned());
-    let mut tokens = encoded(&line.prompt, true)?;
-    let from = tokens.len();
-    tokens.extend(encoded(&line.completion, false)?);
-    tokens.extend(end);
-    let learnt = (0..tokens.len()).map(|at| at >= from).collect();
-    Ok(Example { tokens, learnt })
-}
-
-fn chat(messages: &[Value], format: &TextFormat) -> std::result::Result<Example, String> {
-    let said = |error: Error| match error.hint() {
-        Some(hint) => format!("{}: {hint}", error.message()),
-        None => error.message().to_owned(),
-    };
-    let Some(template) = &format.template else {
-        return Err(
-            "it is a chat, and the model's folder has no template of chats, such as chat_template.jinja".to_owned(),
-        );
-    };
-    let (text, spans) = template.render_spans(messages).map_err(said)?;
-    let (tokens, learnt) = format.tokenizer.encode_spans(&text, &spans).map_err(said)?;
-    match learnt.iter().skip(1).any(|&is_learnt| is_learnt) {
-        true => Ok(Example { tokens, learnt }),
-        false => Err("the assistant says nothing, so that there is nothing to learn".to_owned()),
-    }
-}
-
-impl Found {
-    /// Takes an example, cut to its first `context` tokens.
-    fn add(&mut self, Example { mut tokens, mut learnt }: Example, line: usize, context: usize) {
-        let note = |(count, first): &mut (usize, usize)| {
-            (*count, *first) = (*count + 1, if *count == 0 { line } else { *first })
+    /// Fails unless either all lines have a text that does not belong to the others, or none has.
+    fn must_be_alike(&self, other: &Self, goal: &Goal) -> Result<()> {
+        let Some(first) = self.texts().next() else {
+            return Ok(());
         };
-        let is_cut = tokens.len() > context;
-        tokens.truncate(context);
-        learnt.truncate(context);
-        // The first token follows none.
-        let has_rest = learnt.iter().skip(1).any(|&is_learnt| is_learnt);
-        match (is_cut, has_rest) {
-            (true, true) => note(&mut self.cut),
-            (true, false) => note(&mut self.lost),
-            (false, _) => {}
+        for found in [self, other] {
+            if let Some(odd) = found.texts().find(|texts| texts.count() != first.count()) {
+                let (has, others) = if odd.count() > first.count() {
+                    ("a", "none")
+                } else {
+                    ("no", "one")
+                };
+                let what = format!(
+                    "it has {has} negative, and line {} of {} has {others}",
+                    first.line,
+                    self.path.shown()
+                );
+                return Err(jsonl::bad(found.path, odd.line, &what, goal.form()));
+            }
         }
-        if has_rest {
-            self.examples.push(Example { tokens, learnt });
-        }
+        Ok(())
     }
 }

@@ -1,23 +1,28 @@
-//! `polygrad finetune`: a language model that others trained, or an adapter for it, learns from prompts and
-//! completions, or from chats.
+//! `polygrad finetune`: a model that others trained, or an adapter for it, learns to write from prompts and completions
+//! or from chats, to tell texts apart, or to make vectors of them.
 
 mod args;
 mod base;
+pub(crate) mod eval;
 pub(crate) mod generate;
+mod goal;
+mod jsonl;
 pub(crate) mod language;
 mod lines;
 pub(crate) mod merge;
+mod model;
+mod prompts;
+mod texts;
 
 use std::path::{Path, PathBuf};
 
-use polygrad::Device;
 use polygrad::data::DataLoader;
 use polygrad::nn::lora::{self, LoraConfig};
-use polygrad::nn::loss::cross_entropy;
 use polygrad::nn::{Module, Trained as OnlyTrained};
 use polygrad::optim::AdamConfig;
 use polygrad::text::{ChatTemplate, TextFormat};
-use polygrad::train::{Ended, Perplexity, Row, Step, Trainer, TrainerConfig};
+use polygrad::train::{Accuracy, Ended, Perplexity, Row, Trainer, TrainerConfig};
+use polygrad::{Device, Error};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Examples;
@@ -35,8 +40,10 @@ use crate::trained;
 
 use args::Lora;
 pub(crate) use args::TrainArgs;
-use base::{Base, Lm};
+use base::{Base, HEAD};
+use goal::{Goal, Named};
 use lines::Lines;
+use model::Tuned;
 
 /// What an adapter is called in the model; files do not say it.
 const ADAPTER: &str = "default";
@@ -59,12 +66,29 @@ pub(crate) struct Settings {
     /// The most tokens of an example.
     context: usize,
     lora: Option<Lora>,
+    /// What is learnt.
+    #[serde(default, skip_serializing_if = "Goal::is_text")]
+    goal: Goal,
 }
 
 impl Settings {
     fn base(&self) -> Result<Base> {
         let folder = self.base.as_deref();
-        Base::open(folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder of one"))?)
+        let folder = folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder of one"))?;
+        Base::open(folder, &self.goal)
+    }
+
+    /// The adapter's layers, put into a model; and what is trained beside it.
+    fn attach(&self, model: &Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
+        let layers = lora::attach(model, ADAPTER, adapter)?;
+        if let Tuned::Classifier(_) = model {
+            if layers.iter().any(|layer| layer == HEAD) {
+                let error = Error::unsupported(format!("{HEAD} is trained as a whole, and cannot have an adapter"));
+                return Err(error.with_op("lora"));
+            }
+            model.unfreeze([HEAD])?;
+        }
+        Ok(())
     }
 
     fn data(&self) -> Result<&Path> {
@@ -102,7 +126,7 @@ impl Settings {
 }
 
 impl RunSettings for Settings {
-    type Model = OnlyTrained<Lm>;
+    type Model = OnlyTrained<Tuned>;
 
     const KIND: Kind = Kind::Finetune;
     const MAY_CHANGE: &'static [&'static str] = &["epochs", "base", "data", "validation"];
@@ -117,8 +141,13 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
-        match self.context {
-            0 | 1 => Err("context: an example has at least 2 tokens".to_owned()),
+        if self.context < 2 {
+            return Err("context: an example has at least 2 tokens".to_owned());
+        }
+        match (&self.goal, self.training.batch_size) {
+            (Goal::Embed, 1) => {
+                Err("batch_size: an anchor is told from the others of its batch, at least 2".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -129,9 +158,9 @@ impl RunSettings for Settings {
         if base.digest()? != self.base_digest {
             return Err(self.other_base("this run"));
         }
-        let model = base.model(device)?;
+        let model = base.model(device, &self.goal)?;
         if let Some(lora) = &self.lora {
-            lora::attach(&model, ADAPTER, &self.adapter(lora, &base))?;
+            self.attach(&model, &self.adapter(lora, &base))?;
         }
         Ok(OnlyTrained::new(model))
     }
@@ -145,9 +174,10 @@ impl Task for Settings {
 
     fn new(args: &TrainArgs) -> Result<Self> {
         let place = |path: &Option<PathBuf>| path.as_deref().map(crate::train::absolute).transpose();
-        let rate = if args.lora.is_some() { 2e-4 } else { 2e-5 };
+        let goal = Goal::from(args.task.unwrap_or(Named::Text));
+        let defaults = goal.defaults(args.lora.is_some());
         let mut settings = Self {
-            training: Training::new(Self::KIND, &args.every, &args.examples, (3, 8, rate)),
+            training: Training::new(Self::KIND, &args.every, &args.examples, defaults),
             base: place(&args.base)?,
             base_digest: String::new(),
             data: place(&args.data)?,
@@ -155,6 +185,7 @@ impl Task for Settings {
             data_digest: String::new(),
             context: 0,
             lora: args.lora.clone(),
+            goal,
         };
         let positions = Self::base(&settings)?.sizes().0;
         settings.context = args.context.unwrap_or(positions.min(512));
@@ -189,17 +220,20 @@ impl Task for Settings {
             // What the layers are called is known without their weights.
             let device = backend::open(&self.training.base.backend, self.training.base.threads)?;
             let names = self.adapter(lora, &base).dora(false);
-            let model = base.shell(&device)?;
-            lora::attach(&model, ADAPTER, &names).map_err(|e| {
+            let model = base.shell(&device, &self.goal)?;
+            self.attach(&model, &names).map_err(|e| {
                 let own = base.targets().join(",");
                 Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
             })?;
         }
-        Lines::load(self, &self.format()?, (self.context, base.sizes().1, base.end))
+        Lines::load(self, &base)
     }
 
     fn describe(&mut self, data: &Lines) -> Result<()> {
         self.base_digest = Self::base(self)?.digest()?;
+        if let Goal::Classify(labels) = &mut self.goal {
+            labels.clone_from(&data.labels);
+        }
         let mut files: Vec<PathBuf> = self.data.iter().chain(&self.validation).cloned().collect();
         if let Some(base) = self.base.as_deref().filter(|_| data.has_chats) {
             // What chats are written by.
@@ -234,10 +268,11 @@ impl Task for Settings {
     }
 
     fn next(&self, path: &str) -> Vec<String> {
-        vec![
-            format!("polygrad generate {path} --prompt \"To be\""),
-            format!("polygrad merge {path} --out model.safetensors"),
-        ]
+        let first = match self.goal {
+            Goal::Text => format!("polygrad generate {path} --prompt \"To be\""),
+            Goal::Classify(_) | Goal::Embed => format!("polygrad eval {path}"),
+        };
+        vec![first, format!("polygrad merge {path} --out FOLDER")]
     }
 }
 
@@ -258,6 +293,11 @@ impl Batches for Settings {
         moved(&mut self.base, &args.base)?;
         moved(&mut self.data, &args.data)?;
         moved(&mut self.validation, &args.validation)?;
+        fixed.option(
+            "--task",
+            args.task.map(|task| Goal::from(task).name()),
+            self.goal.name(),
+        );
         fixed.option("--context", args.context, self.context);
         let shown = |lora: &Option<Lora>| lora.as_ref().map_or("not there".to_owned(), ToString::to_string);
         fixed.option("--lora", args.lora.as_ref().map(ToString::to_string), shown(&self.lora));
@@ -295,7 +335,10 @@ impl Batches for Settings {
             grouped(trained as u64),
             grouped(all as u64),
         );
-        std::iter::once(line).chain(data.cuts.iter().cloned()).collect()
+        std::iter::once(line)
+            .chain(self.classes())
+            .chain(data.cuts.iter().cloned())
+            .collect()
     }
 
     fn trainer(
@@ -305,24 +348,51 @@ impl Batches for Settings {
         options: TrainerConfig,
         team: &Team,
     ) -> Result<Trainer<Self::Model, Batch>> {
-        let options = options
-            .schedule(schedule(steps))
-            .clip_grad_norm(1.0)
-            .metric(Perplexity::new());
+        let options = options.schedule(schedule(steps)).clip_grad_norm(1.0);
+        let options = match self.goal {
+            Goal::Text => options.metric(Perplexity::new()),
+            // Of vectors: how often the nearest of the texts is the one that belongs to an anchor.
+            Goal::Classify(_) | Goal::Embed => options.metric(Accuracy::new()),
+        };
         let adam = AdamConfig::adamw(self.training.lr).weight_decay(0.0);
         let optimizer = team.optimizer(Module::parameters(&model), move |params| adam.build(params))?;
-        let loss = |model: &OnlyTrained<Lm>, (x, y): &Batch| {
-            let logits = model.forward(x)?.flatten(0, 1)?;
-            let targets = y.flatten(0, 1)?;
-            Ok(Step::new(cross_entropy(&logits, &targets)?).outputs(logits, &targets))
-        };
+        let rows = self.rows();
+        let loss = move |model: &OnlyTrained<Tuned>, batch: &Batch| model.step(batch, rows);
         Ok(options.build_captured(model, optimizer, loss)?)
     }
 
     fn result(&self, last: &Row) -> String {
-        // Of all tokens alike: the mean of the losses is one of batches.
-        let loss = last.metrics.first().map_or(last.loss, |perplexity| perplexity.ln());
-        let loss = short((loss * 1e4).round() / 1e4);
-        format!("validation loss {loss} nats a token of the completions")
+        format!("validation {}", self.figure(last.loss, &last.metrics))
+    }
+}
+
+impl Settings {
+    /// How many texts become vectors at a time, at most: those of a batch of anchors, each with two more.
+    fn rows(&self) -> usize {
+        3 * self.training.batch_size
+    }
+
+    /// What is said of an evaluation.
+    fn figure(&self, loss: f64, metrics: &[f64]) -> String {
+        let metric = metrics.first().copied().unwrap_or(f64::NAN);
+        match self.goal {
+            Goal::Text => {
+                // Of all tokens alike: the mean of the losses is one of batches.
+                let loss = short((metric.ln() * 1e4).round() / 1e4);
+                format!("loss {loss} nats a token of the completions")
+            }
+            Goal::Classify(_) => format!("accuracy {:.2} %, loss {loss:.4}", 100.0 * metric),
+            Goal::Embed => format!("recall@1 {:.2} %, loss {loss:.4}", 100.0 * metric),
+        }
+    }
+
+    /// Says which classes there are, and whose head tells them apart.
+    fn classes(&self) -> Option<String> {
+        let Goal::Classify(labels) = &self.goal else {
+            return None;
+        };
+        let is_own = Self::base(self).is_ok_and(|base| base.labels() == *labels);
+        let head = if is_own { "the head of the base" } else { "a new head" };
+        Some(format!("{head} for {} classes: {}", labels.len(), labels.join(", ")))
     }
 }

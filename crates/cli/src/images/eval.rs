@@ -1,6 +1,7 @@
 //! `polygrad eval` of runs on images: how well the model does on its test images.
 
 use polygrad::backend::printable;
+use polygrad::nn::Sequential;
 
 use super::config::Config;
 use super::loaders;
@@ -47,7 +48,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         .fix("give the data set that the model was trained on"));
     }
     let loader = loaders::evaluation(&split, input, &trained.device)?;
-    let result = evaluate(&trained.model, &loader, classes)?;
+    let result = evaluate(&trained.model, Sequential::forward, &loader, classes)?;
     say(&format!(
         "{}: {} on {} test images of {}, on {}",
         args.run.shown(),

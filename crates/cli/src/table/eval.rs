@@ -1,5 +1,6 @@
 //! `polygrad eval` of runs on tables: how well the model does on rows that it was not trained on.
 
+use polygrad::nn::Sequential;
 use polygrad::no_grad;
 use polygrad::train::{MeanAbsoluteError, Metric, R2Score, RootMeanSquaredError};
 
@@ -48,7 +49,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         let Goal::Classify { classes } = &config.goal else {
             return Ok(Outcome::Done);
         };
-        let evaluation = evaluate(model, &loader, classes.len())?;
+        let evaluation = evaluate(model, Sequential::forward, &loader, classes.len())?;
         if !evaluation.loss.is_finite() {
             return Err(no_numbers(&args.run));
         }

@@ -110,6 +110,11 @@ fn an_adapter_is_trained_and_merged() {
         12
     );
 
+    let judged = scene.ok("eval run");
+    assert!(
+        judged.contains(&format!("\nloss {} nats a token", validation_loss(&out))),
+        "{judged}"
+    );
     let written = scene.ok("generate run --temperature 0 --tokens 5 --prompt blue");
     assert!(written.starts_with("blue"), "{written}");
     // The adapter in its files, and in the weights.
@@ -130,6 +135,12 @@ fn an_adapter_is_trained_and_merged() {
     let (adapted, merged) = (logits(&base), logits(&merged));
     let far = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(far(&adapted, &merged) < 1e-4 && far(&adapted, &own) > 0.1);
+    scene.ok("merge run --out whole");
+    assert!(scene.read("whole/model.safetensors") == scene.read("merged.safetensors"));
+    assert_eq!(
+        scene.ok("generate whole --temperature 0 --tokens 5 --prompt blue"),
+        written
+    );
     scene.fails(
         "merge run --out run/model.safetensors",
         &["would lie among the files of the run"],
@@ -272,6 +283,6 @@ fn bad_input_is_named_before_anything_is_written() {
         "train --resume run --epochs 2",
         &["lines.jsonl are not the examples that run began with"],
     );
-    scene.fails("eval run", &["is a run of finetune"]);
+    scene.fails("eval run", &["lines.jsonl are not the examples that run began with"]);
     scene.fails("export run --onnx x.onnx", &["is a run of finetune"]);
 }

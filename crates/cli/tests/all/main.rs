@@ -30,4 +30,6 @@ mod serve_spans;
 #[cfg(feature = "serve")]
 mod serve_tls;
 mod table;
+#[cfg(feature = "text")]
+mod texts;
 mod tui;

@@ -1,0 +1,85 @@
+//! What a model is to learn.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What `--task` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Named {
+    /// Write completions, or what the assistant says in chats
+    Text,
+    /// Tell texts of several classes apart
+    Classify,
+    /// Give texts that belong together vectors that are close
+    Embed,
+}
+
+/// The same, as settings have it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Goal {
+    /// To write.
+    #[default]
+    Text,
+    /// To tell classes apart, which are called so, by their numbers; none until the data are read.
+    Classify(Vec<String>),
+    /// To make vectors.
+    Embed,
+}
+
+impl From<Named> for Goal {
+    fn from(named: Named) -> Self {
+        match named {
+            Named::Text => Self::Text,
+            Named::Classify => Self::Classify(Vec::new()),
+            Named::Embed => Self::Embed,
+        }
+    }
+}
+
+impl Goal {
+    /// For `skip_serializing_if`: settings of runs that write do not say it.
+    pub(super) fn is_text(&self) -> bool {
+        *self == Self::Text
+    }
+
+    /// What it is called on the command line.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Classify(_) => "classify",
+            Self::Embed => "embed",
+        }
+    }
+
+    /// Epochs, examples per step and learning rate where the command line does not say.
+    pub(super) fn defaults(&self, has_adapter: bool) -> (usize, usize, f64) {
+        let batch_size = match self {
+            Self::Text => 8,
+            Self::Classify(_) => 16,
+            // More texts in a batch are more to tell apart.
+            Self::Embed => 32,
+        };
+        (3, batch_size, if has_adapter { 2e-4 } else { 2e-5 })
+    }
+
+    /// How a line of the examples looks.
+    pub(super) fn form(&self) -> &'static str {
+        match self {
+            Self::Text => {
+                r#"write each line as {"prompt": "…", "completion": "…"} or {"messages": [{"role": "user", …}, …]}"#
+            }
+            Self::Classify(_) => r#"write each line as {"text": "…", "label": "…"}, perhaps with "text_pair": "…""#,
+            Self::Embed => r#"write each line as {"anchor": "…", "positive": "…"}, perhaps with "negative": "…""#,
+        }
+    }
+
+    /// Which models can learn it.
+    pub(super) fn models(&self) -> &'static str {
+        match self {
+            Self::Text => "give the folder of a Llama, Mistral, Qwen2 or GPT-2 model as the Hub has it",
+            Self::Classify(_) => "give the folder of a BERT as the Hub has it",
+            Self::Embed => "give the folder of a BERT as sentence-transformers has it",
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Files with a line of JSON for each example.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use polygrad::Error;
+use polygrad::nn::open_file;
+
+use crate::failure::{Failure, Result, Shown};
+
+/// A longer line is none.
+const LONGEST: usize = 1 << 24;
+
+/// A line of a file that is no example, and how one looks.
+pub(super) fn bad(path: &Path, line: usize, what: &str, form: &str) -> Failure {
+    Failure::new(format!("{}, line {line}: {what}", path.shown())).fix(form)
+}
+
+/// Takes each line that is not empty, with its number, from 1; `form` says how one looks.
+///
+/// # Errors
+/// A file that cannot be read; a line that is too long, is no UTF-8, or that `take` says is wrong, by its number.
+pub(super) fn each(
+    path: &Path,
+    form: &str,
+    mut take: impl FnMut(usize, &str) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let mut file = BufReader::new(open_file(path)?.0);
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let read = file.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut bytes);
+        if read.map_err(|e| Failure::io("read", path, &e))? == 0 {
+            break;
+        }
+        let bad = |what: &str| bad(path, line, what, form);
+        if bytes.len() > LONGEST {
+            return Err(bad("it is too long"));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
+        let text = text.trim_end_matches(['\n', '\r']);
+        if !text.trim().is_empty() {
+            take(line, text).map_err(|what| bad(&what))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the JSON of a line.
+pub(super) fn json(error: serde_json::Error) -> String {
+    // It counts the lines of this text alone.
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
+/// What an error says, with its way out.
+pub(super) fn said(error: Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{}: {hint}", error.message()),
+        None => error.message().to_owned(),
+    }
+}

@@ -1,0 +1,184 @@
+//! What is trained: a language model, a classifier of texts, or what makes vectors of them.
+
+use polygrad::nn::loss::cross_entropy;
+use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm, CausalLmCache, Gpt2, Llama};
+use polygrad::nn::{Module, Visit, Visitor};
+use polygrad::text::Pooling;
+use polygrad::train::Step;
+use polygrad::{AnyBackend, Error, Tensor};
+
+use crate::task::Batch;
+
+/// What similarities are multiplied by before the softmax, as in sentence-transformers.
+const SCALE: f64 = 20.0;
+
+/// A model of others of one of the kinds that can be trained further.
+#[derive(Debug, Module)]
+pub(crate) enum Tuned {
+    Lm(Lm),
+    Classifier(Box<BertClassifier>),
+    Encoder(Box<Encoder>),
+}
+
+impl Tuned {
+    /// The loss of a batch, and what metrics compare. At most `rows` texts become vectors at a time.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn step(&self, batch: &Batch, rows: usize) -> polygrad::Result<Step> {
+        let (loss, predictions, targets) = self.judged(batch, rows)?;
+        Ok(Step::new(loss).outputs(predictions, &targets))
+    }
+
+    /// The same as loss, predictions and targets.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn judged(&self, (x, y): &Batch, rows: usize) -> polygrad::Result<(Tensor, Tensor, Tensor)> {
+        let (predictions, targets) = match self {
+            Self::Lm(model) => (model.forward(x)?.flatten(0, 1)?, y.flatten(0, 1)?),
+            Self::Classifier(_) => (self.logits(x)?, y.clone()),
+            Self::Encoder(model) => {
+                let scores = model.scores(x, rows)?;
+                // The text that belongs to an anchor has its place.
+                let own = Tensor::arange(0i64, x.dims()[0] as i64, 1, &x.device())?;
+                (scores, own)
+            }
+        };
+        Ok((cross_entropy(&predictions, &targets)?, predictions, targets))
+    }
+
+    /// The logits `[N, classes]` of a batch of texts.
+    ///
+    /// # Errors
+    /// A model of another kind; those of the device.
+    pub(super) fn logits(&self, x: &Tensor) -> polygrad::Result<Tensor> {
+        let Self::Classifier(model) = self else {
+            return Err(Error::unsupported("the model tells no classes apart"));
+        };
+        let [ids, mask, types] = columns(&x.select(1, 0)?)?;
+        model.forward(input(&[&ids, &mask, &types], model.config().type_vocab_size))
+    }
+}
+
+/// A BERT whose vectors of tokens become one of a text. Its parameters keep their names.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    pub(super) bert: Bert,
+    pub(super) pooling: Pooling,
+}
+
+impl Visit<AnyBackend> for Encoder {
+    fn visit(&self, visitor: &mut Visitor<'_, AnyBackend>) {
+        self.bert.visit(visitor);
+    }
+}
+
+impl Module<AnyBackend> for Encoder {}
+
+impl Encoder {
+    /// How close `N` anchors are to all other texts of their batch `[N, texts of an example, 3, S]`, first to those
+    /// that belong to an anchor, in their order: `[N, N · (texts of an example - 1)]`.
+    ///
+    /// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines
+    /// as in sentence-transformers.
+    fn scores(&self, x: &Tensor, rows: usize) -> polygrad::Result<Tensor> {
+        let dims = x.dims();
+        let (count, each) = (dims[0], dims[1]);
+        let all = count * each;
+        // All anchors come first.
+        let texts = x.transpose(0, 1)?.reshape([all, dims[2], dims[3]])?;
+        let parts = (0..all).step_by(rows.max(1));
+        let vectors = parts.map(|from| self.vectors(&texts.narrow(0, from, rows.min(all - from))?));
+        let vectors = vectors.collect::<polygrad::Result<Vec<_>>>()?;
+        let vectors = match &vectors[..] {
+            [only] => only.clone(),
+            parts => Tensor::cat(parts, 0)?,
+        };
+        let vectors = Pooling::normalized(&vectors)?;
+        let others = vectors.narrow(0, count, all - count)?;
+        vectors.narrow(0, 0, count)?.matmul(&others.t()?)? * SCALE
+    }
+
+    /// Texts `[N, 3, S]` to vectors `[N, width]`.
+    fn vectors(&self, texts: &Tensor) -> polygrad::Result<Tensor> {
+        let [ids, mask, types] = columns(texts)?;
+        let input = input(&[&ids, &mask, &types], self.bert.config().type_vocab_size);
+        self.pooling.pool(&self.bert.forward(input)?, &mask)
+    }
+}
+
+/// The tokens, the mask and the types of texts `[N, 3, S]`, each `[N, S]`.
+fn columns(texts: &Tensor) -> polygrad::Result<[Tensor; 3]> {
+    Ok([texts.select(1, 0)?, texts.select(1, 1)?, texts.select(1, 2)?])
+}
+
+fn input<'a>([ids, mask, types]: &[&'a Tensor; 3], kinds: usize) -> BertInput<'a> {
+    let input = BertInput::new(ids).attention_mask(mask);
+    match kinds {
+        0 | 1 => input,
+        _ => input.token_type_ids(types),
+    }
+}
+
+/// A language model of one of the kinds that can be trained further.
+#[derive(Debug, Module)]
+pub(crate) enum Lm {
+    Llama(Box<Llama>),
+    Gpt2(Box<Gpt2>),
+}
+
+impl Lm {
+    /// Logits `[N, S, vocabulary]` of tokens `[N, S]`.
+    pub(super) fn forward(&self, ids: &Tensor) -> polygrad::Result<Tensor> {
+        match self {
+            Self::Llama(model) => model.forward(ids),
+            Self::Gpt2(model) => model.forward(ids),
+        }
+    }
+}
+
+impl CausalLm<AnyBackend> for Lm {
+    fn name(&self) -> &'static str {
+        self.as_causal().0
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.as_causal().1
+    }
+
+    fn num_positions(&self) -> usize {
+        self.as_causal().2
+    }
+
+    fn new_cache(&self) -> CausalLmCache<AnyBackend> {
+        match self {
+            Self::Llama(model) => model.new_cache(),
+            Self::Gpt2(model) => model.new_cache(),
+        }
+    }
+
+    fn forward_cached(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
+        match self {
+            Self::Llama(model) => model.forward_cached(ids, cache),
+            Self::Gpt2(model) => model.forward_cached(ids, cache),
+        }
+    }
+}
+
+impl Lm {
+    fn as_causal(&self) -> (&'static str, usize, usize) {
+        match self {
+            Self::Llama(model) => (
+                CausalLm::name(&**model),
+                CausalLm::vocab_size(&**model),
+                CausalLm::num_positions(&**model),
+            ),
+            Self::Gpt2(model) => (
+                CausalLm::name(&**model),
+                CausalLm::vocab_size(&**model),
+                CausalLm::num_positions(&**model),
+            ),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A BERT that others trained learns to tell texts apart, and to make vectors of them.
+
+use std::fs;
+use std::time::Duration;
+
+use polygrad::nn::models::{Bert, BertClassifier, BertConfig, BertInput, ModelConfig};
+use polygrad::nn::{Module, StateDict, lora};
+use polygrad::text::{Pooling, TextInput, Tokenizer};
+use polygrad::{Device, Tensor, no_grad};
+use serde_json::{Value, json};
+
+use crate::common::Scene;
+
+/// The folders `classifier` and `sentences` with small models as the Hub and sentence-transformers have them, and their
+/// examples; `cases.json` has what became of them in PyTorch, by scripts/make_finetune_cases.py.
+fn scene() -> Scene {
+    let scene = Scene::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        let from = format!("{}/tests/data/finetune{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            if entry.path().is_dir() {
+                fs::create_dir(scene.path(&name[1..])).unwrap();
+                folders.push(name);
+            } else {
+                fs::copy(entry.path(), scene.path(&name[1..])).unwrap();
+            }
+        }
+    }
+    scene
+}
+
+fn json_of(scene: &Scene, name: &str) -> Value {
+    serde_json::from_slice(&scene.read(name)).unwrap()
+}
+
+fn rows(scene: &Scene, name: &str) -> Vec<Value> {
+    let text = String::from_utf8(scene.read(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    match value.as_array() {
+        Some(values) => values.iter().flat_map(numbers).collect(),
+        None => vec![value.as_f64().unwrap()],
+    }
+}
+
+fn must_be_close(found: &[f64], wanted: &[f64], most: f64, what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (a, b) in found.iter().zip(wanted) {
+        assert!((a - b).abs() <= most * b.abs().max(1.0), "{what}: {a} {b}");
+    }
+}
+
+/// The logits of a folder's classifier for the examples to judge by.
+fn logits(scene: &Scene, folder: &str) -> Vec<f64> {
+    let device = Device::new("cpu").unwrap();
+    let path = scene.path(folder);
+    let model = BertClassifier::new(&BertConfig::load(path.join("config.json")).unwrap(), &device).unwrap();
+    model.load(path.join("model.safetensors")).unwrap();
+    model.eval();
+    let tokenizer = Tokenizer::from_file(path.join("tokenizer.json")).unwrap();
+    let rows = rows(scene, "labels-judged.jsonl");
+    let texts = rows.iter().map(|row| match row["text_pair"].as_str() {
+        Some(second) => TextInput::Pair(row["text"].as_str().unwrap(), second),
+        None => TextInput::Single(row["text"].as_str().unwrap()),
+    });
+    let batch = tokenizer.batch(texts, &tokenizer.batch_config(), &device).unwrap();
+    let input = BertInput::new(&batch.ids).attention_mask(&batch.attention_mask);
+    no_grad(|| model.forward(input.token_type_ids(&batch.token_type_ids)))
+        .unwrap()
+        .to_f64_vec()
+        .unwrap()
+}
+
+/// The vectors of a folder's model for anchors to judge by.
+fn vectors(scene: &Scene, folder: &str, examples: &str) -> Vec<f64> {
+    let device = Device::new("cpu").unwrap();
+    let path = scene.path(folder);
+    let model = Bert::new(&BertConfig::load(path.join("config.json")).unwrap(), &device).unwrap();
+    model.load(path.join("model.safetensors")).unwrap();
+    model.eval();
+    let pooling = Pooling::from_folder(&path).unwrap().unwrap();
+    assert_eq!(pooling.max_length(), Some(20));
+    let tokenizer = Tokenizer::from_file(path.join("tokenizer.json")).unwrap();
+    let rows = rows(scene, examples);
+    let texts = rows.iter().map(|row| row["anchor"].as_str().unwrap());
+    let batch = tokenizer.batch(texts, &tokenizer.batch_config(), &device).unwrap();
+    let pooled = no_grad(|| -> polygrad::Result<Tensor> {
+        let input = BertInput::new(&batch.ids).attention_mask(&batch.attention_mask);
+        pooling.pool(&model.forward(input)?, &batch.attention_mask)
+    });
+    pooled.unwrap().to_f64_vec().unwrap()
+}
+
+/// Fails unless the losses and figures of all epochs are those that were recorded.
+fn must_have_rows(scene: &Scene, run: &str, case: &Value) {
+    let metrics = scene.metrics(run);
+    let wanted = case["rows"].as_array().unwrap();
+    assert_eq!(metrics.len(), 1 + 2 * wanted.len());
+    for (at, wanted) in wanted.iter().enumerate() {
+        let figure =
+            |line: usize, column: usize| -> f64 { metrics[line].split(',').nth(column).unwrap().parse().unwrap() };
+        let (train, judged) = (2 * at + 1, 2 * at + 2);
+        let found = [figure(train, 3), figure(judged, 3), figure(judged, 4)];
+        must_be_close(&found, &numbers(wanted), 1e-4, &format!("{run}, epoch {}", at + 1));
+    }
+}
+
+#[test]
+fn runs_are_those_of_transformers_peft_and_sentence_transformers() {
+    let scene = scene();
+    let cases = json_of(&scene, "cases.json");
+    let options = format!(
+        "--batch-size 64 --lr {} --epochs {} --threads 1",
+        cases["lr"], cases["epochs"]
+    );
+    let lora = "--lora r=4,alpha=8,targets=query,value";
+    let labels = "finetune classifier --task classify --data labels.jsonl --validation labels-judged.jsonl";
+    for (kind, adapter) in [("full", ""), ("lora", lora)] {
+        let out = scene.ok(&format!("{labels} {options} {adapter} --out {kind}"));
+        assert!(
+            out.contains("the head of the base for 3 classes: number, colour, animal"),
+            "{out}"
+        );
+        let case = &cases["classify"][kind];
+        must_have_rows(&scene, kind, case);
+        scene.ok(&format!("merge {kind} --out merged-{kind}"));
+        let found = logits(&scene, &format!("merged-{kind}"));
+        must_be_close(&found, &numbers(&case["logits"]), 1e-3, kind);
+        let said = out
+            .split("validation accuracy ")
+            .nth(1)
+            .unwrap()
+            .split(" %")
+            .next()
+            .unwrap();
+        let judged = scene.ok(&format!("eval {kind}"));
+        assert!(judged.contains(&format!("accuracy {said} %")), "{judged}");
+    }
+    for (data, kind, adapter) in [("pairs", "full", ""), ("triplets", "full", ""), ("pairs", "lora", lora)] {
+        let (name, judged) = (format!("{data}_{kind}"), format!("{data}-judged.jsonl"));
+        let line = format!("finetune sentences --task embed --data {data}.jsonl --validation {judged}");
+        let out = scene.ok(&format!("{line} {options} {adapter} --out {name}"));
+        let case = &cases["embed"][&name];
+        must_have_rows(&scene, &name, case);
+        scene.ok(&format!("merge {name} --out merged-{name}"));
+        let found = vectors(&scene, &format!("merged-{name}"), &judged);
+        must_be_close(&found, &numbers(&case["vectors"]), 1e-3, &name);
+        let (_, said) = out.rsplit_once("validation recall@1 ").unwrap();
+        let judged = scene.ok(&format!("eval {name}"));
+        assert!(
+            judged.contains(&format!("recall@1 {}", said.split(" after").next().unwrap())),
+            "{judged}"
+        );
+    }
+}
+
+#[test]
+fn a_new_head_is_trained_beside_an_adapter_and_leaves_with_its_labels() {
+    let scene = scene();
+    let held = scene.read("sentences/model.safetensors");
+    // A BERT without a head.
+    let line = "finetune sentences --task classify --data labels.jsonl --lora r=2 --lr 0.02 --epochs 40 --threads 1";
+    let out = scene.ok(&format!("{line} --validation labels.jsonl --batch-size 4 --out run"));
+    assert!(
+        out.contains("a new head for 3 classes: animal, colour, number"),
+        "{out}"
+    );
+    assert!(out.contains("12 examples to learn from, 12 to judge by"), "{out}");
+    let accuracy = out.rsplit_once("validation accuracy ").unwrap().1;
+    assert!(accuracy.starts_with("100.00 %"), "{out}");
+    assert!(
+        scene.read("sentences/model.safetensors") == held,
+        "a base is never written"
+    );
+    let model = StateDict::load(scene.path("run/model.safetensors")).unwrap();
+    assert!(
+        model
+            .keys()
+            .all(|name| name.contains(".lora_") || name.starts_with("classifier."))
+    );
+    assert_eq!(model.len(), 8 + 2);
+    assert_eq!(
+        json_of(&scene, "run/config.json")["goal"]["classify"],
+        json!(["animal", "colour", "number"])
+    );
+    let adapter = json_of(&scene, "run/adapter/adapter_config.json");
+    assert_eq!(adapter["modules_to_save"], json!(["classifier"]));
+
+    scene.ok("merge run --out whole");
+    let config = json_of(&scene, "whole/config.json");
+    assert_eq!(config["id2label"], json!({"0": "animal", "1": "colour", "2": "number"}));
+    assert_eq!(config["label2id"]["number"], 2);
+    assert_eq!(config["architectures"], json!(["BertForSequenceClassification"]));
+    assert!(scene.path("whole/tokenizer.json").exists());
+    // The adapter's folder is the same model.
+    let device = Device::new("cpu").unwrap();
+    let load = |path: &str| {
+        let model = BertClassifier::new(&BertConfig::load(scene.path("whole/config.json")).unwrap(), &device).unwrap();
+        let state = StateDict::load(scene.path(path)).unwrap();
+        let named = |(name, value): (&str, &polygrad::backend::HostTensor)| match path.starts_with("whole") {
+            true => (name.to_owned(), value.clone()),
+            false => (format!("bert.{name}"), value.clone()),
+        };
+        model
+            .load_state_dict(&state.iter().map(named).collect(), false)
+            .unwrap();
+        model.eval();
+        model
+    };
+    let (whole, base) = (load("whole/model.safetensors"), load("sentences/model.safetensors"));
+    lora::load(&base, "mine", scene.path("run/adapter")).unwrap();
+    let ids = Tensor::new([[2i64, 10, 20, 11, 3]], &device).unwrap();
+    let logits = |model: &BertClassifier| model.forward(BertInput::new(&ids)).unwrap().to_f64_vec().unwrap();
+    must_be_close(&logits(&base), &logits(&whole), 1e-4, "the adapter");
+
+    // What the whole model knows is where the next training begins.
+    let again =
+        scene.ok("finetune whole --task classify --data labels.jsonl --lr 1e-9 --epochs 1 --out again --threads 1");
+    assert!(
+        again.contains("the head of the base for 3 classes: animal, colour, number"),
+        "{again}"
+    );
+    scene.fails("merge run --out whole", &["whole is there already"]);
+    scene.fails(
+        "merge run --out run.safetensors",
+        &["does not have the classes of the run"],
+    );
+    for command in ["generate run", "generate whole"] {
+        scene.fails(command, &["--task"]);
+    }
+    scene.write(
+        "strange.jsonl",
+        b"{\"text\": \"a cat\", \"label\": \"animal\"}\n{\"text\": \"a car\", \"label\": \"thing\"}\n",
+    );
+    scene.fails(
+        "eval run --data strange.jsonl",
+        &["strange.jsonl, line 2: the label \"thing\" is none that is learnt, which are animal, colour, number"],
+    );
+    scene.write("cats.jsonl", b"{\"text\": \"the cat is it\", \"label\": \"animal\"}\n");
+    let judged = scene.ok("eval run --data cats.jsonl");
+    assert!(
+        judged.contains("1 examples of ") && judged.contains("accuracy 100.00 %"),
+        "{judged}"
+    );
+}
+
+#[test]
+fn killed_runs_end_in_the_same_bytes() {
+    let scene = scene();
+    // With dropout, so that every random number counts.
+    for folder in ["classifier", "sentences"] {
+        let mut config = json_of(&scene, &format!("{folder}/config.json"));
+        config["hidden_dropout_prob"] = json!(0.1);
+        config["attention_probs_dropout_prob"] = json!(0.1);
+        scene.write(&format!("{folder}/config.json"), config.to_string().as_bytes());
+    }
+    for (name, line) in [
+        (
+            "head",
+            "finetune sentences --task classify --data labels.jsonl --lora r=2,dropout=0.1",
+        ),
+        ("vectors", "finetune sentences --task embed --data triplets.jsonl"),
+    ] {
+        let line = format!("{line} --validation {}", line.split(' ').nth(5).unwrap());
+        let line = format!("{line} --batch-size 4 --lr 0.003 --epochs 12 --threads 1");
+        scene.ok(&format!("{line} --out {name}"));
+        let mut early = scene.command(&format!("{line} --out killed")).spawn().unwrap();
+        while !scene.path("killed/checkpoint.safetensors").exists() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        early.kill().unwrap();
+        early.wait().unwrap();
+        scene.ok("train --resume killed");
+        scene.same("killed", name);
+        fs::remove_dir_all(scene.path("killed")).unwrap();
+    }
+    scene.fails(
+        "train --resume head --task embed",
+        &["--task is classify there, not embed"],
+    );
+}
+
+#[test]
+fn bad_input_is_named_before_anything_is_written() {
+    let scene = scene();
+    let good = String::from_utf8(scene.read("labels.jsonl")).unwrap();
+    for (line, words) in [
+        (r#"{"text": "a cat"}"#, "missing field `label`"),
+        (r#"{"label": "animal"}"#, "missing field `text`"),
+        (
+            r#"{"text": "a cat", "label": 1}"#,
+            "invalid type: integer `1`, expected a string",
+        ),
+        (r#"{"text": " ", "label": "animal"}"#, "the text is empty"),
+        (r#"{"text": "a cat", "label": ""}"#, "the label is empty"),
+    ] {
+        scene.write("bad.jsonl", format!("{good}{line}\n").as_bytes());
+        let text = scene.fails(
+            "finetune classifier --task classify --data bad.jsonl --out none",
+            &["bad.jsonl, line 13: ", words],
+        );
+        assert!(
+            text.contains(r#"write each line as {"text": "…", "label": "…"}"#),
+            "{text}"
+        );
+    }
+    let pairs = String::from_utf8(scene.read("pairs.jsonl")).unwrap();
+    for (line, words) in [
+        (r#"{"anchor": "a cat"}"#, "missing field `positive`"),
+        (r#"{"anchor": "", "positive": "a cat"}"#, "the anchor is empty"),
+        (
+            r#"{"anchor": "a", "positive": "b", "negative": "c"}"#,
+            "it has a negative, and line 1 of ",
+        ),
+    ] {
+        scene.write("bad.jsonl", format!("{pairs}{line}\n").as_bytes());
+        scene.fails(
+            "finetune sentences --task embed --data bad.jsonl --out none",
+            &["bad.jsonl, line 13: ", words],
+        );
+    }
+    scene.write("strange.jsonl", b"{\"text\": \"a car\", \"label\": \"thing\"}\n");
+    scene.fails(
+        "finetune classifier --task classify --data labels.jsonl --validation strange.jsonl --out none",
+        &["strange.jsonl, line 1: the label \"thing\" is none that is learnt"],
+    );
+    let one = "{\"text\": \"a cat\", \"label\": \"animal\"}\n";
+    scene.write("one.jsonl", one.repeat(4).as_bytes());
+    scene.fails(
+        "finetune classifier --task classify --data one.jsonl --out none",
+        &[
+            "one.jsonl that are learnt from have the label \"animal\"",
+            "at least two classes",
+        ],
+    );
+    scene.write("single.jsonl", one.as_bytes());
+    scene.fails(
+        "finetune classifier --task classify --data single.jsonl --out none",
+        &["single.jsonl has too few examples"],
+    );
+    scene.fails(
+        "finetune sentences --task embed --data pairs.jsonl --batch-size 1 --out none",
+        &["batch_size: an anchor is told from the others of its batch"],
+    );
+    scene.fails(
+        "finetune sentences --task embed --data pairs.jsonl --context 21 --out none",
+        &["--context 21 is more than the 20 tokens of the model"],
+    );
+    scene.fails(
+        "finetune classifier --task embed --data pairs.jsonl --out none",
+        &["classifier has no modules.json", "sentence-transformers"],
+    );
+    scene.fails(
+        "finetune classifier --data labels.jsonl --out none",
+        &["config.json: a model of the kind \"bert\" is not for --task text"],
+    );
+    scene.fails(
+        "finetune classifier --task classify --data labels.jsonl --lora targets=classifier --out none",
+        &["classifier is trained as a whole"],
+    );
+    fs::create_dir(scene.path("llama")).unwrap();
+    scene.write("llama/config.json", br#"{"model_type": "llama"}"#);
+    scene.fails(
+        "finetune llama --task classify --data labels.jsonl --out none",
+        &[
+            "config.json: a model of the kind \"llama\" is not for --task classify",
+            "the folder of a BERT",
+        ],
+    );
+    // Weights of another model.
+    let state = StateDict::load(scene.path("sentences/model.safetensors")).unwrap();
+    let rest = state
+        .iter()
+        .filter(|(name, _)| *name != "encoder.layer.1.output.dense.bias");
+    let rest: StateDict = rest.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    rest.save(scene.path("sentences/model.safetensors")).unwrap();
+    scene.fails(
+        "finetune sentences --task classify --data labels.jsonl --out broken",
+        &["does not fit", "it has no bert.encoder.layer.1.output.dense.bias"],
+    );
+    assert!(!scene.path("none").exists());
+}
