@@ -141,6 +141,37 @@ impl Canvas {
         self.polygon(&[a, (b.0, a.1), b, (a.0, b.1)], colour);
     }
 
+    /// Draws a picture, whose pixels are as large as the unit, from the point (0, 0) on: each pixel here is the mean of
+    /// those that it covers.
+    pub fn image(&mut self, width: usize, pixels: &[Colour]) {
+        let height = pixels.len() / width.max(1);
+        let covered = |at: usize, origin: f32, scale: f32, extent: usize| {
+            let [from, to] = [at as f32, at as f32 + 1.0].map(|x| ((x - origin) / scale).max(0.0) as usize);
+            from.min(extent)..to.max(from + 1).min(extent)
+        };
+        for y in self.clip.clone() {
+            let rows = covered(y, self.origin.1, self.scale, height);
+            for x in 0..self.width {
+                let columns = covered(x, self.origin.0, self.scale, width);
+                let inside = x as f32 >= self.origin.0.floor() && y as f32 >= self.origin.1.floor();
+                let count = (rows.len() * columns.len()) as u32;
+                if !inside || count == 0 {
+                    continue;
+                }
+                let mut sum = [0; 3];
+                for pixel in rows
+                    .clone()
+                    .flat_map(|row| &pixels[row * width + columns.start..row * width + columns.end])
+                {
+                    sum.iter_mut()
+                        .zip(pixel)
+                        .for_each(|(sum, part)| *sum += u32::from(*part));
+                }
+                self.pixels[y * self.width + x] = sum.map(|sum| ((sum + count / 2) / count) as u8);
+            }
+        }
+    }
+
     /// Where a point is among the pixels.
     fn place(&self, (x, y): Point) -> Point {
         (self.origin.0 + x * self.scale, self.origin.1 + y * self.scale)
@@ -241,6 +272,31 @@ mod tests {
         assert_eq!(canvas.pixels[2 * 8 + 3], BLACK);
         assert_eq!(canvas.pixels[2 * 8 + 7], WHITE);
         assert_eq!(canvas.pixels[3], WHITE);
+    }
+
+    #[test]
+    fn pictures_are_drawn_in_any_size() {
+        let picture = [[0; 3], [90; 3], [30; 3], [60; 3]];
+        let mut canvas = Canvas::new(4, 6, WHITE);
+        canvas.view(2.0, 2.0);
+        canvas.image(2, &picture);
+        let rows: Vec<Vec<u8>> = canvas
+            .pixels
+            .chunks(4)
+            .map(|row| row.iter().map(|pixel| pixel[0]).collect())
+            .collect();
+        let (upper, lower) = (vec![0, 0, 90, 90], vec![30, 30, 60, 60]);
+        let ground = vec![255; 4];
+        assert_eq!(
+            rows,
+            [ground.clone(), upper.clone(), upper, lower.clone(), lower, ground]
+        );
+        let mut canvas = Canvas::new(1, 1, WHITE);
+        canvas.view(2.0, 2.0);
+        canvas.image(2, &picture);
+        assert_eq!(canvas.pixels, [[45; 3]]);
+        canvas.image(0, &[]);
+        canvas.image(3, &picture[..2]);
     }
 
     #[test]
