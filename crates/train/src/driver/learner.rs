@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use polygrad_core::Result;
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
+use polygrad_core::{Error, Result};
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::Gradients;
 
@@ -54,6 +54,18 @@ pub trait Learner {
     /// # Errors
     /// When it does not fit.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
+
+    /// What the user should know since this was asked last; asked after each [`Learner::advance`]. Default: nothing.
+    fn take_notices(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether [`Learner::advance`], which failed with this error, has left a state that is worth a checkpoint, where
+    /// it learns alone. Default: no.
+    fn survives(&self, error: &Error) -> bool {
+        let _ = error;
+        false
+    }
 
     /// Writes the model, for use, with [texts by name](crate::RunConfig::model_metadata) in the file's header.
     ///

@@ -255,7 +255,15 @@ impl Driver {
 
     fn advance(&mut self, learner: &mut dyn Learner) -> Result<Due> {
         let (before, begun) = (learner.steps(), Instant::now());
-        let measured = learner.advance()?;
+        let measured = learner.advance();
+        let notices = learner.take_notices();
+        self.notify(learner, &notices)?;
+        let measured = measured.inspect_err(|error| {
+            if learner.communicator().is_none() && learner.survives(error) {
+                // The error that ended training is the one to report.
+                let _ = self.save(learner);
+            }
+        })?;
         self.training += begun.elapsed();
         self.loading += measured.loading_seconds;
         self.learning_rate = measured.learning_rate;
