@@ -155,7 +155,10 @@ fn learning_rate(text: &str) -> Result<f64, String> {
 }
 
 fn dataset_name(text: &str) -> Result<String, String> {
-    config::dataset(text)?;
+    // Gymnasium's may have folders and colons in them.
+    if !text.starts_with("gym:") {
+        config::dataset(text)?;
+    }
     Ok(text.to_owned())
 }
 

@@ -44,7 +44,7 @@ impl Kind {
     pub(crate) fn of_dataset(name: &str) -> Self {
         match [Chargpt, Table, Finetune].into_iter().find(|kind| kind.name() == name) {
             Some(kind) => kind,
-            None if ENVIRONMENTS.contains(&name) => Rl,
+            None if ENVIRONMENTS.contains(&name) || name.starts_with("gym:") => Rl,
             None => Images,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use polygrad_core::Result;
+use polygrad_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,9 +12,21 @@ use crate::replay::n_step::{Begun, Happened, NStep};
 use crate::statistics::recent::Recent;
 use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, Space, StepBuffers, VectorEnv};
 
+/// What is told where a training goes on and its environments do not.
+pub(crate) fn begun_anew(begun: bool, envs: &dyn VectorEnv) -> Option<String> {
+    let text = "where the environments stood cannot be saved: they begin their next episodes, and so the run does not \
+                go on bit for bit as it would have";
+    (begun && envs.begins_anew()).then(|| text.to_owned())
+}
+
+/// Whether a training is as whole after an error in `advance` as before: environments of another program have failed.
+pub(crate) fn survives(error: &Error, envs: &dyn VectorEnv) -> bool {
+    envs.begins_anew() && error.kind() == ErrorKind::Io
+}
+
 /// Environments, and all that was seen in them: what every algorithm has that learns from a replay buffer.
 pub struct Experience {
-    envs: Box<dyn VectorEnv>,
+    pub(crate) envs: Box<dyn VectorEnv>,
     buffers: StepBuffers,
     /// Of an observation, as a network sees it.
     pub(crate) shape: Vec<usize>,
@@ -75,6 +87,11 @@ impl Experience {
 
     pub(crate) fn action_space(&self) -> &Space {
         self.envs.action_space()
+    }
+
+    /// What is told where the environments have begun anew.
+    pub(crate) fn begun_anew(&self) -> Option<String> {
+        begun_anew(self.begun, &*self.envs)
     }
 
     fn width(&self) -> usize {
@@ -169,6 +186,10 @@ impl Experience {
         }
         self.begun = stand.environments.is_some();
         (self.statistics, self.recent) = (stand.statistics, stand.recent);
+        if self.envs.begins_anew() {
+            self.statistics.reset();
+            self.n_step.rows.iter_mut().for_each(VecDeque::clear);
+        }
         self.ended.clear();
         Ok(())
     }

@@ -28,6 +28,8 @@ mod env;
 mod envs;
 mod experience;
 mod fault;
+#[cfg(feature = "gym")]
+pub mod gym;
 mod hash;
 mod mask;
 mod off_policy;

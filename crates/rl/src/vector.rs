@@ -106,6 +106,18 @@ pub trait VectorEnv {
         let _ = (state, observations);
         Err(no_state())
     }
+
+    /// Whether [`restore`](Self::restore) begins the next episodes, since where the running ones stand cannot be had,
+    /// as with environments of other programs. Their [`state`](Self::state) is then to be had after a step that failed,
+    /// too. Default: no.
+    fn begins_anew(&self) -> bool {
+        false
+    }
+
+    /// What the user should know since this was asked last, such as that a process was started anew. Default: nothing.
+    fn take_notices(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
@@ -159,6 +171,14 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
 
     fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
         (**self).restore(state, observations)
+    }
+
+    fn begins_anew(&self) -> bool {
+        (**self).begins_anew()
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        (**self).take_notices()
     }
 }
 

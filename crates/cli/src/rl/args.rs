@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use polygrad::rl::gym::{self, GymConfig};
 use polygrad::rl::zoo::Algorithm;
 
 use super::PolicyKind;
 use crate::args::{Every, count, positive, seed};
+use crate::failure::{Failure, Result};
 use crate::train::line::RunArgs;
 
 #[derive(Debug, Args)]
@@ -42,13 +44,79 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 48))]
     pub(crate) total_steps: Option<u64>,
 
-    /// Threads that step them [default: 1]
+    /// Threads that step them; of environments of Gymnasium, processes [default: 1]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) env_threads: Option<usize>,
 
-    /// Let them step in threads of their own while the policy computes
+    /// Let them step in threads or processes of their own while the policy computes
     #[arg(long = "async")]
     pub(crate) asynchronous: bool,
+
+    #[command(flatten)]
+    pub(crate) gym: Gym,
+}
+
+/// What environments of Gymnasium are told.
+#[derive(Debug, Args)]
+pub(crate) struct Gym {
+    /// The Python with gymnasium, for environments gym:ID, gym:MODULE:ID and gym:FILE.py:CLASS [default: what
+    /// POLYGRAD_PYTHON names, else python3]
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) python: Option<PathBuf>,
+
+    /// What such an environment is made with, such as continuous=true or max_episode_steps=200; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    pub(crate) env_arg: Vec<String>,
+
+    /// Seconds after which a Python process that does not answer is started anew [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) env_timeout: Option<f64>,
+
+    /// Which failure of a process ends the run, if none of its episodes ends by itself in between [default: 3]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) env_failures: Option<usize>,
+}
+
+impl Gym {
+    /// The first of the options that is given.
+    fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--python", self.python.is_some()),
+            ("--env-arg", !self.env_arg.is_empty()),
+            ("--env-timeout", self.env_timeout.is_some()),
+            ("--env-failures", self.env_failures.is_some()),
+        ];
+        options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// The settings that a run had, or new ones, with what is given here; none of an environment that is not
+    /// Gymnasium's.
+    ///
+    /// # Errors
+    /// Options that mean nothing there; a text without a value, a setting that makes no sense.
+    pub(crate) fn settings(&self, environment: &str, before: Option<&GymConfig>) -> Result<Option<GymConfig>> {
+        if !environment.starts_with(gym::PREFIX) {
+            return match self.given() {
+                Some(option) => Err(Failure::new(format!(
+                    "{option} is for environments of Gymnasium, and {environment} is none"
+                ))
+                .fix("leave it out, or name one, such as gym:CartPole-v1")),
+                None => Ok(None),
+            };
+        }
+        let mut settings = before.cloned().unwrap_or_default();
+        if self.python.is_some() {
+            settings.python.clone_from(&self.python);
+        }
+        for text in &self.env_arg {
+            let (key, value) = super::set::pair("--env-arg", "continuous=true", text)?;
+            settings.args.insert(key, value);
+        }
+        settings.timeout = self.env_timeout.unwrap_or(settings.timeout);
+        settings.max_failures = self.env_failures.unwrap_or(settings.max_failures);
+        settings.check()?;
+        Ok(Some(settings))
+    }
 }
 
 #[derive(Debug, Args)]

@@ -19,7 +19,8 @@ const ENVIRONMENTS: usize = 10;
 /// A run that is missing or damaged, or a policy that computes no numbers; those of the device.
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
-    let Trained { config, device, model } = &trained;
+    let Trained { config, device, model } = trained;
+    let config = config.strictly();
     config.check_sample(args.sample)?;
     let spec = config.spec()?;
     let options = EvaluateConfig {
@@ -43,7 +44,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
             "the likeliest actions"
         },
     ));
-    let found = evaluate(&**model, &mut envs, &options)?;
+    let found = evaluate(&*model, &mut envs, &options)?;
     let (mean, solved) = (found.mean(), spec.reward_threshold);
     let of = if envs.agents() > 1 { " of the first player" } else { "" };
     let spread = match options.episodes {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{ActionParams, EncoderConfig, PolicyState, Space};
+use polygrad::rl::{ActionParams, PolicyState, Space};
 use polygrad::train::RunFolder;
 use polygrad::{DType, Tensor};
 use polygrad_onnx::graph::{Dim, Graph};
@@ -11,6 +11,7 @@ use polygrad_onnx::{Export, ExportOnnx as _, Input, Opset};
 use serde_json::{Value, json};
 
 use super::Settings;
+use super::settings::observation;
 use crate::failure::{Result, Shown};
 use crate::onnx::args::ExportRun;
 use crate::onnx::export::batch;
@@ -67,10 +68,7 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
     let masked = config.spec()?.make(1, Stepping::Serial)?.action_masks().is_some();
     let first = || std::iter::once(batch(dynamic));
     let fixed = |extents: &[usize]| extents.iter().copied().map(Dim::Fixed).collect::<Vec<_>>();
-    let observation = match &config.policy.encoder {
-        EncoderConfig::Mlp(config) => vec![config.observation_size],
-        EncoderConfig::Cnn(config) => config.observation_shape.to_vec(),
-    };
+    let observation = observation(&config.policy);
     let dims: Vec<Dim> = first().chain(fixed(&observation)).collect();
     let mut inputs = vec![Input::new("observation", DType::F32, dims)];
     if masked {
@@ -135,8 +133,11 @@ pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, Str
         ),
         ("action_names", spec.actions.join("\n")),
         ("action_space", space(envs.action_space()).to_string()),
-        ("max_episode_steps", spec.max_episode_steps.to_string()),
     ];
+    metadata.extend(
+        spec.max_episode_steps
+            .map(|steps| ("max_episode_steps", steps.to_string())),
+    );
     if let Some(clip) = config.algorithm.normalize_observations() {
         metadata.push(("normalizer", format!("in the graph, clipped at {clip}")));
     }

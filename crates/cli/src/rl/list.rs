@@ -17,6 +17,7 @@ pub(crate) fn command() -> Result<Outcome> {
         describe(spec)?;
     }
     say("algorithms and presets: polygrad train NAME --algorithm ALGORITHM --preset PRESET");
+    say("environments of Gymnasium in Python: polygrad train gym:ID, gym:MODULE:ID or gym:FILE.py:CLASS");
     say("policies: mlp, lstm, gru, mingru (polygrad train NAME --policy KIND)");
     Ok(Outcome::Done)
 }
@@ -46,7 +47,7 @@ fn describe(spec: &EnvSpec) -> Result<()> {
     ));
     say(&format!(
         "  episode      {players}at most {} steps{solved}",
-        spec.max_episode_steps
+        spec.max_episode_steps.unwrap_or_default()
     ));
     for preset in spec.presets() {
         say(&format!(

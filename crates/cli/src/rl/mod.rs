@@ -14,7 +14,6 @@ mod settings;
 
 use std::path::Path;
 
-use polygrad::rl::zoo;
 use polygrad::rl::{Annealed, MemoryConfig};
 use polygrad::train::RunConfig;
 use polygrad::{Device, ErrorKind, manual_seed};
@@ -39,7 +38,9 @@ impl Task for Settings {
     const LEARNS: &'static str = "policy";
 
     fn new(args: &TrainArgs) -> Result<Self> {
-        let spec = zoo::find(args.every.dataset.as_deref().unwrap_or_default())?;
+        let environment = args.every.dataset.as_deref().unwrap_or_default();
+        let gym = args.gym.settings(environment, None)?;
+        let spec = settings::open(environment, gym.as_ref())?;
         let mut known = spec.preset(args.algorithm.as_deref(), args.preset.as_deref())?;
         set::apply(&mut known, args.settings.as_deref(), &args.set)?;
         if let Some(kind) = args.policy {
@@ -61,6 +62,7 @@ impl Task for Settings {
         let settings = Self {
             base: Base::new(Kind::Rl, &args.every),
             environment: spec.name.to_owned(),
+            gym,
             envs: args.envs.unwrap_or(known.num_envs),
             env_threads: args.env_threads.unwrap_or(1),
             asynchronous: args.asynchronous,
@@ -92,6 +94,7 @@ impl Task for Settings {
         *settings.algorithm.total_steps_mut() = args.total_steps.unwrap_or(algorithm.total_steps());
         settings.env_threads = args.env_threads.unwrap_or(self.env_threads);
         settings.asynchronous |= args.asynchronous;
+        settings.gym = args.gym.settings(&self.environment, self.gym.as_ref())?;
         Ok(settings)
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
     ));
     match &args.apng {
         Some(file) => show.film(file)?,
-        None if std::io::stdout().is_terminal() => show.pictures()?,
+        None if std::io::stdout().is_terminal() && show.begin()?.drawable().is_ok() => show.pictures()?,
         None => show.words()?,
     }
     Ok(Outcome::Done)
@@ -118,6 +118,7 @@ impl<'a> Show<'a> {
 
     /// The file must know how many pictures there are before the first: all is played twice.
     fn film(&self, file: &Path) -> Result<()> {
+        self.begin()?.drawable()?;
         let mut count = 0u32;
         self.run(|_, _| {
             count += 1;

@@ -17,12 +17,7 @@ pub(super) fn apply(preset: &mut Preset, file: Option<&Path>, texts: &[String]) 
         given.extend(read(file)?);
     }
     for text in texts {
-        let (key, value) = text.split_once('=').ok_or_else(|| {
-            Failure::new(format!("--set {text} says no value")).fix("write KEY=VALUE, such as --set gamma=0.98")
-        })?;
-        // What is no JSON is a word.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-        given.push((key.to_owned(), value));
+        given.push(pair("--set", "gamma=0.98", text)?);
     }
     for (key, value) in given {
         let mut all = settings(preset)?;
@@ -32,6 +27,20 @@ pub(super) fn apply(preset: &mut Preset, file: Option<&Path>, texts: &[String]) 
         })?;
     }
     Ok(())
+}
+
+/// What a text `key=value` of an option says.
+///
+/// # Errors
+/// A text without a value.
+pub(super) fn pair(option: &str, example: &str, text: &str) -> Result<(String, Value)> {
+    let (key, value) = text.split_once('=').ok_or_else(|| {
+        Failure::new(format!("{option} {text} says no value"))
+            .fix(format!("write KEY=VALUE, such as {option} {example}"))
+    })?;
+    // What is no JSON is a word.
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((key.to_owned(), value))
 }
 
 /// The settings of a file, at its highest level.

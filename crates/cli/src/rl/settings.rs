@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use polygrad::Device;
+use polygrad::rl::gym::{self, GymConfig};
 use polygrad::rl::zoo::{self, Algorithm, EnvSpec, Stepping};
 use polygrad::rl::{EncoderConfig, MemoryKind, Policy, PolicyConfig};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,9 @@ pub(crate) struct Settings {
     pub(super) base: Base,
     /// Its name.
     pub(super) environment: String,
+    /// How it is made in Python, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gym: Option<GymConfig>,
     /// How many there are.
     pub(super) envs: usize,
     /// In how many threads they step.
@@ -76,9 +80,26 @@ impl Settings {
     /// The environment.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When there is none of this name, or the policy is for other observations or actions; without its Python.
     pub(crate) fn spec(&self) -> Result<&'static EnvSpec> {
-        Ok(zoo::find(&self.environment)?)
+        let spec = open(&self.environment, self.gym.as_ref())?;
+        let policy = spec.preset(None, None)?.policy;
+        if self.policy.action != policy.action {
+            return Err(Failure::new("its policy does not have the actions of its environment"));
+        }
+        if observation(&self.policy) != observation(&policy) {
+            return Err(Failure::new("its policy does not see what its environment shows")
+                .fix("take the environment as it was when it was trained, or train a new policy"));
+        }
+        Ok(spec)
+    }
+
+    /// For an evaluation: a process that fails is not started anew, since its episodes would not count.
+    pub(super) fn strictly(mut self) -> Self {
+        if let Some(gym) = &mut self.gym {
+            gym.max_failures = 1;
+        }
+        self
     }
 
     /// Where its environments step.
@@ -110,6 +131,25 @@ impl Settings {
     }
 }
 
+/// The environment of a name, made so.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn open(environment: &str, gym: Option<&GymConfig>) -> Result<&'static EnvSpec> {
+    Ok(match (environment.strip_prefix(gym::PREFIX), gym) {
+        (Some(name), Some(config)) => gym::find(name, config)?,
+        _ => zoo::find(environment)?,
+    })
+}
+
+/// The shape of an observation as a policy sees it.
+pub(super) fn observation(policy: &PolicyConfig) -> Vec<usize> {
+    match &policy.encoder {
+        EncoderConfig::Mlp(config) => vec![config.observation_size],
+        EncoderConfig::Cnn(config) => config.observation_shape.to_vec(),
+    }
+}
+
 /// The number of environments, in words.
 pub(super) fn environments(count: usize) -> String {
     match count {
@@ -135,7 +175,7 @@ impl RunSettings for Settings {
     type Model = Box<dyn Policy>;
 
     const KIND: Kind = Kind::Rl;
-    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "td3", "env_threads", "asynchronous"];
+    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "td3", "env_threads", "asynchronous", "gym"];
 
     fn base(&self) -> &Base {
         &self.base
@@ -147,12 +187,13 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         counts(&[("envs", self.envs), ("env_threads", self.env_threads)])?;
-        let text = |error: polygrad::Error| error.message().to_owned();
-        let spec = zoo::find(&self.environment).map_err(text)?;
-        if self.policy.action != spec.preset(None, None).map_err(text)?.policy.action {
-            return Err("its policy does not have the actions of its environment".to_owned());
+        // Python is asked by those who need the environment alone.
+        if !self.environment.starts_with(gym::PREFIX) {
+            self.spec()
+                .map_err(|failure| polygrad::Error::from(failure).message().to_owned())?;
         }
-        self.algorithm.check(&self.policy, self.envs).map_err(text)
+        let checked = self.algorithm.check(&self.policy, self.envs);
+        checked.map_err(|error| error.message().to_owned())
     }
 
     /// As it is used: with what normalizes its observations.

@@ -96,7 +96,9 @@ fn start<T: Task>(args: &T::Args, show: Box<dyn Callback>, team: &Team) -> Resul
     }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
-    let run = create(args.every(), &config.title().join("-"), team)?;
+    // Names of environments may have colons and folders in them.
+    let name = config.title().join("-").replace([':', '/', '\\'], "-");
+    let run = create(args.every(), &name, team)?;
     session::run(&config, run, &data, &device, show, Vec::new(), team)
 }
 

@@ -11,6 +11,8 @@ mod commands;
 mod convert;
 #[cfg(feature = "text")]
 mod finetune;
+#[cfg(unix)]
+mod gym;
 mod images;
 #[cfg(feature = "text")]
 mod language;

@@ -9,4 +9,6 @@ pub(crate) mod spaces;
 
 pub use evaluate::{EvaluateConfig, Evaluation, evaluate};
 pub use play::Play;
+#[cfg(all(feature = "gym", unix))]
+pub(crate) use play::Scene;
 pub use player::Player;

@@ -55,19 +55,38 @@ impl<'p> Play<'p> {
         seed: u64,
     ) -> Result<Self> {
         let (observation, action) = (env.observation_space(), env.action_space());
-        let masked = env.has_action_mask();
+        let scene = Staged::<E, A> {
+            env,
+            action: action.clone(),
+        };
+        Self::of(Box::new(scene), policy, seed, (&observation, &action))
+    }
+
+    /// In a scene of these spaces, of observations and of actions.
+    pub(crate) fn of(
+        scene: Box<dyn Scene>,
+        policy: &'p dyn Policy,
+        seed: u64,
+        (observation, action): (&Space, &Space),
+    ) -> Result<Self> {
+        let agents = scene.agents();
+        let masks = if scene.is_masked() {
+            agents * action.flat_len()
+        } else {
+            0
+        };
         Ok(Self {
-            player: Player::new(policy, &observation, &action, A)?,
+            player: Player::new(policy, observation, action, agents)?,
             seed: evaluation_seed(seed),
             episode: 0,
             rng: Rng::new(0),
-            observations: vec![0.0; A * observation.len()],
-            actions: vec![0.0; A * action.len()],
-            masks: vec![true; if masked { A * action.flat_len() } else { 0 }],
-            returns: vec![0.0; A],
+            observations: vec![0.0; agents * observation.len()],
+            actions: vec![0.0; agents * action.len()],
+            masks: vec![true; masks],
+            returns: vec![0.0; agents],
             steps: 0,
             running: false,
-            scene: Box::new(Staged::<E, A> { env, action }),
+            scene,
         })
     }
 
@@ -81,13 +100,14 @@ impl<'p> Play<'p> {
     /// Begins the next episode.
     ///
     /// # Errors
-    /// When an observation or a mask makes no sense.
+    /// When an observation or a mask makes no sense; where the environment is another program, its failures.
     pub fn reset(&mut self) -> Result<()> {
         self.rng = episode_rng(self.seed, 0, self.episode);
         self.episode += 1;
         self.returns.fill(0.0);
         self.steps = 0;
-        self.scene.reset(&mut self.rng, &mut self.observations);
+        let reset = self.scene.reset(&mut self.rng, &mut self.observations);
+        reset.map_err(|what| self.fault(&what))?;
         self.player.begin(&vec![true; self.returns.len()])?;
         self.running = true;
         self.look()
@@ -96,17 +116,17 @@ impl<'p> Play<'p> {
     /// Does a step, and says whether the episode ended by it.
     ///
     /// # Errors
-    /// Where no episode goes on; those of the policy; when an observation or a mask makes no sense.
+    /// Where no episode goes on; those of the policy, and as [`reset`](Self::reset).
     pub fn step(&mut self) -> Result<bool> {
         if !self.running {
             return Err(Error::invalid("there is no episode to go on with").with_hint("call `reset` first"));
         }
         let masks = (!self.masks.is_empty()).then_some(&self.masks[..]);
         self.player.act(&self.observations, masks, &mut self.actions)?;
-        let ended = self
-            .scene
-            .step(&self.actions, &mut self.rng, &mut self.observations, &mut self.returns);
+        let (observations, returns) = (&mut self.observations, &mut self.returns);
+        let stepped = self.scene.step(&self.actions, &mut self.rng, observations, returns);
         self.steps += 1;
+        let ended = stepped.map_err(|what| self.fault(&what))?;
         self.running = !ended;
         self.look()?;
         Ok(ended)
@@ -121,7 +141,25 @@ impl<'p> Play<'p> {
         } else {
             Ok(())
         };
-        fault.map_err(|what| Error::invalid(format!("the environment {what} (step {})", self.steps)))
+        fault.map_err(|what| self.fault(&what))
+    }
+
+    fn fault(&self, what: &str) -> Error {
+        Error::invalid(format!("the environment {what} (step {})", self.steps))
+    }
+
+    /// Whether there are pictures.
+    ///
+    /// # Errors
+    /// Why there are none, where the environment is another program.
+    pub fn drawable(&self) -> Result<()> {
+        match self.scene.undrawable() {
+            Some(why) => {
+                let message = format!("the environment cannot be drawn: {why}");
+                Err(Error::unsupported(message).with_hint("look at its steps in words"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// What one agent does.
@@ -165,12 +203,31 @@ impl<'p> Play<'p> {
     }
 }
 
-/// An environment of any number of agents.
-trait Scene {
-    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]);
+/// An environment of any number of agents, which may say what is wrong with it.
+pub(crate) trait Scene {
+    fn agents(&self) -> usize {
+        1
+    }
+    fn is_masked(&self) -> bool {
+        false
+    }
+    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) -> Result<(), String>;
     /// Adds the rewards to `returns`, and says whether the episode has ended.
-    fn step(&mut self, actions: &[f32], rng: &mut Rng, observations: &mut [f32], returns: &mut [f64]) -> bool;
-    fn ask_masks(&self, masks: &mut [bool]) -> std::result::Result<(), String>;
+    fn step(
+        &mut self,
+        actions: &[f32],
+        rng: &mut Rng,
+        observations: &mut [f32],
+        returns: &mut [f64],
+    ) -> Result<bool, String>;
+    fn ask_masks(&self, masks: &mut [bool]) -> Result<(), String> {
+        let _ = masks;
+        Ok(())
+    }
+    /// Why it cannot be drawn, if so.
+    fn undrawable(&self) -> Option<&str> {
+        None
+    }
     fn render(&self) -> &dyn Render;
 }
 
@@ -180,20 +237,33 @@ struct Staged<E, const A: usize> {
 }
 
 impl<E: Env<A> + Render, const A: usize> Scene for Staged<E, A> {
-    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) {
+    fn agents(&self) -> usize {
+        A
+    }
+
+    fn is_masked(&self) -> bool {
+        self.env.has_action_mask()
+    }
+
+    fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) -> Result<(), String> {
         self.env.reset(rng, observations);
+        Ok(())
     }
 
-    fn step(&mut self, actions: &[f32], rng: &mut Rng, observations: &mut [f32], returns: &mut [f64]) -> bool {
+    fn step(
+        &mut self,
+        actions: &[f32],
+        rng: &mut Rng,
+        observations: &mut [f32],
+        returns: &mut [f64],
+    ) -> Result<bool, String> {
         let step: Step<A> = self.env.step(actions, rng, observations);
-        returns
-            .iter_mut()
-            .zip(step.rewards)
-            .for_each(|(sum, reward)| *sum += reward);
-        step.ended()
+        let rewards = returns.iter_mut().zip(step.rewards);
+        rewards.for_each(|(sum, reward)| *sum += reward);
+        Ok(step.ended())
     }
 
-    fn ask_masks(&self, masks: &mut [bool]) -> std::result::Result<(), String> {
+    fn ask_masks(&self, masks: &mut [bool]) -> Result<(), String> {
         masks.fill(true);
         self.env.action_mask(masks);
         self.action.check_masks(masks)

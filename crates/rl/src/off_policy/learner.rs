@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Method, OffPolicy};
 use crate::agent::score;
-use crate::experience::Stand;
+use crate::experience::{Stand, survives};
 use crate::{Agent, Episode, Policy};
 
 /// Under this name a checkpoint has the transitions.
@@ -91,7 +91,19 @@ impl<M: Method> Learner for OffPolicy<M> {
         self.experience.restore(record.stand)?;
         self.method.restore(checkpoint)?;
         (self.iteration, self.steps) = (record.iteration, record.steps);
-        Ok(Vec::new())
+        let anew = self.experience.begun_anew();
+        if anew.is_some() {
+            (0..self.experience.rows()).for_each(|row| self.method.ended(row));
+        }
+        Ok(Vec::from_iter(anew))
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        self.experience.envs.take_notices()
+    }
+
+    fn survives(&self, error: &Error) -> bool {
+        survives(error, &*self.experience.envs)
     }
 
     fn model(&self) -> Option<&dyn Module> {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use polygrad_core::communicator::Communicator;
 use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
-use polygrad_tensor::Result;
+use polygrad_tensor::{Error, Result};
 use polygrad_train::{Learner, Measured};
 
 use super::Ppo;
 use crate::agent::score;
+use crate::experience::survives;
 use crate::{Agent, Episode, Policy};
 
 const METRICS: [&str; 6] = [
@@ -72,6 +73,14 @@ impl<P: Policy> Learner for Ppo<P> {
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         self.restored(checkpoint)
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        self.collector.envs.take_notices()
+    }
+
+    fn survives(&self, error: &Error) -> bool {
+        survives(error, &*self.collector.envs)
     }
 
     fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<bool> {

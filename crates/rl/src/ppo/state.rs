@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Ppo;
 use crate::act::spaces::flatten;
+use crate::experience::begun_anew;
 use crate::statistics::recent::Recent;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
@@ -189,8 +190,10 @@ impl<P: Policy> Ppo<P> {
         let steps_of_one = self.iteration * self.steps_per_iteration() / self.ranks.size() as u64;
         self.steps = record.steps.unwrap_or(steps_of_one);
         self.check_ranks()?;
-        Ok(Vec::from_iter(notice(known, self.ranks.size())))
+        let anew = begun_anew(self.begun, &*self.collector.envs);
+        Ok(anew.into_iter().chain(notice(known, self.ranks.size())).collect())
     }
+
     /// Brings this rank's environments to where they stood.
     fn take(&mut self, stand: Stand, memory: Option<&StateDict>) -> Result<()> {
         let collector = &mut self.collector;
@@ -221,6 +224,11 @@ impl<P: Policy> Ppo<P> {
         collector.starts = stand.starts.iter().map(|start| f32::from(*start)).collect();
         collector.statistics = stand.statistics;
         collector.reward_normalizer = stand.reward_normalizer;
+        if collector.envs.begins_anew() {
+            collector.starts.fill(1.0);
+            collector.statistics.reset();
+            collector.reward_normalizer.iter_mut().for_each(RewardNormalizer::reset);
+        }
         // Of a rollout that was given up.
         collector.finished.clear();
         self.begun = stand.environments.is_some();

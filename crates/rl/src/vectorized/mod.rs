@@ -364,8 +364,18 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
 
 const STATE: &str = "the environments";
 
+/// Fails unless the actions of the rows from `first` on, of one agent each, are in their space.
+#[cfg(all(feature = "gym", unix))]
+pub(crate) fn check_actions(space: &Space, first: usize, actions: &[f32]) -> Result<()> {
+    let mut rows = (first..).zip(actions.chunks_exact(space.len().max(1)));
+    match rows.find(|(_, action)| !is_in(space, action)) {
+        Some((row, action)) => Err(not_allowed::<1>(space, action, row)),
+        None => Ok(()),
+    }
+}
+
 /// How many rows a group has at least. The CPU backend multiplies fewer in another order.
-const LEAST_ROWS: usize = 4;
+pub(crate) const LEAST_ROWS: usize = 4;
 
 fn still_stepping(group: usize) -> Error {
     Error::invalid(format!("group {group} is still stepping")).with_hint("call `finish_step` first")

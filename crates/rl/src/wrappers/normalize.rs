@@ -99,7 +99,7 @@ impl<V: VectorEnv> NormalizeObservation<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
-    as_inside!(num_envs -> usize, agents -> usize, action_space -> &Space, action_masks -> Option<&[bool]>);
+    as_inside!(num_envs -> usize, agents -> usize, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool);
 
     fn observation_space(&self) -> &Space {
         &self.space
@@ -119,6 +119,10 @@ impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
                 .normalize(&mut out.final_observations[row * width..(row + 1) * width])?;
         }
         Ok(())
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        self.env.take_notices()
     }
 
     fn state(&self) -> Result<Value> {
@@ -208,7 +212,7 @@ impl<V: VectorEnv> NormalizeReward<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.normalizer.reset();
@@ -219,6 +223,11 @@ impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
         self.env.step(actions, out)?;
         self.normalizer.apply(out.rewards, out.terminated, out.truncated)
     }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        self.env.take_notices()
+    }
+
     fn state(&self) -> Result<Value> {
         nested(REWARD, &self.normalizer, &self.env)
     }
@@ -228,6 +237,9 @@ impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
         self.check(&normalizer)?;
         self.env.restore(inside, observations)?;
         self.normalizer = normalizer;
+        if self.env.begins_anew() {
+            self.normalizer.reset();
+        }
         Ok(())
     }
 }

@@ -44,7 +44,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>,
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool,
         groups -> usize);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
@@ -76,6 +76,10 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
             .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
     }
 
+    fn take_notices(&mut self) -> Vec<String> {
+        self.env.take_notices()
+    }
+
     fn state(&self) -> Result<Value> {
         nested(NAME, &self.statistics, &self.env)
     }
@@ -90,6 +94,9 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
         }
         self.env.restore(inside, observations)?;
         self.statistics = statistics;
+        if self.env.begins_anew() {
+            self.statistics.reset();
+        }
         self.finished.clear();
         Ok(())
     }

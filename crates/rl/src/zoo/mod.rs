@@ -31,6 +31,8 @@ use crate::{
 };
 pub use algorithm::Algorithm;
 pub use presets::Preset;
+#[cfg(feature = "gym")]
+pub(crate) use presets::presets_like;
 
 /// An environment that is known by name.
 pub struct EnvSpec {
@@ -38,16 +40,15 @@ pub struct EnvSpec {
     pub name: &'static str,
     /// What there is to do, in a line.
     pub description: &'static str,
-    /// How many steps an episode has at most.
-    pub max_episode_steps: usize,
+    /// How many steps an episode has at most, if that is limited.
+    pub max_episode_steps: Option<usize>,
     /// The mean return from which on it counts as solved, where Gymnasium says.
     pub reward_threshold: Option<f64>,
     /// What each number of an observation is; of images, what each channel is.
     pub observations: &'static [&'static str],
     /// What each choice is, or each number of an action.
     pub actions: &'static [&'static str],
-    factory: &'static dyn Factory,
-    presets: fn() -> Vec<Preset>,
+    pub(crate) factory: &'static dyn Factory,
 }
 
 /// Where environments step.
@@ -81,7 +82,7 @@ impl EnvSpec {
 
     /// Settings to train a policy with; at least one.
     pub fn presets(&self) -> Vec<Preset> {
-        (self.presets)()
+        self.factory.presets()
     }
 
     /// The first settings of an algorithm and of a name, each of which may be any.
@@ -108,14 +109,19 @@ impl EnvSpec {
 }
 
 /// Makes environments of one kind.
-trait Factory: Sync {
+pub(crate) trait Factory: Send + Sync {
+    fn presets(&self) -> Vec<Preset>;
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
     fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>>;
 }
 
-struct Of<E, const A: usize>(fn() -> Result<E>);
+struct Of<E, const A: usize>(fn() -> Result<E>, fn() -> Vec<Preset>);
 
 impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of<E, A> {
+    fn presets(&self) -> Vec<Preset> {
+        (self.1)()
+    }
+
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
         let env = (self.0)()?;
         let make = |_| env.clone();
@@ -136,11 +142,18 @@ pub fn all() -> &'static [EnvSpec] {
     &ENVS
 }
 
-/// The environment of a name.
+/// The environment of a name; with the feature `gym` those of Gymnasium, too, behind
+#[cfg_attr(feature = "gym", doc = "[`gym:`](crate::gym::find),")]
+#[cfg_attr(not(feature = "gym"), doc = "`gym:`,")]
+/// as they are made without further settings.
 ///
 /// # Errors
 /// When there is none; the error names those that there are.
 pub fn find(name: &str) -> Result<&'static EnvSpec> {
+    #[cfg(feature = "gym")]
+    if let Some(name) = name.strip_prefix(crate::gym::PREFIX) {
+        return crate::gym::find(name, &crate::gym::GymConfig::default());
+    }
     ENVS.iter().find(|spec| spec.name == name).ok_or_else(|| {
         let names: Vec<&str> = ENVS.iter().map(|spec| spec.name).collect();
         Error::invalid(format!("there is no environment {name:?}")).with_hint(format!("there are {}", names.join(", ")))
@@ -158,17 +171,16 @@ static ENVS: [EnvSpec; 8] = [
     EnvSpec {
         name: "cartpole",
         description: "balance a pole on a cart",
-        max_episode_steps: 500,
+        max_episode_steps: Some(500),
         reward_threshold: Some(475.0),
         observations: &["cart position", "cart velocity", "pole angle", "pole angular velocity"],
         actions: &["push left", "push right"],
-        factory: &Of::<_, 1>(|| Ok(CartPole::v1())),
-        presets: presets::cart_pole,
+        factory: &Of::<_, 1>(|| Ok(CartPole::v1()), presets::cart_pole),
     },
     EnvSpec {
         name: "acrobot",
         description: "swing two links up by a motor between them",
-        max_episode_steps: 500,
+        max_episode_steps: Some(500),
         reward_threshold: Some(-100.0),
         observations: &[
             "cosine of angle 1",
@@ -179,69 +191,65 @@ static ENVS: [EnvSpec; 8] = [
             "angular velocity 2",
         ],
         actions: &["torque -1", "torque 0", "torque 1"],
-        factory: &Of::<_, 1>(|| Ok(Acrobot::v1())),
-        presets: presets::acrobot,
+        factory: &Of::<_, 1>(|| Ok(Acrobot::v1()), presets::acrobot),
     },
     EnvSpec {
         name: "mountain-car",
         description: "drive out of a valley with a motor too weak to climb at once",
-        max_episode_steps: 200,
+        max_episode_steps: Some(200),
         reward_threshold: Some(-110.0),
         observations: &["position", "velocity"],
         actions: &["push left", "coast", "push right"],
-        factory: &Of::<_, 1>(|| Ok(MountainCar::v0())),
-        presets: presets::mountain_car,
+        factory: &Of::<_, 1>(|| Ok(MountainCar::v0()), presets::mountain_car),
     },
     EnvSpec {
         name: "mountain-car-continuous",
         description: "the same with a force of any size, which costs",
-        max_episode_steps: 999,
+        max_episode_steps: Some(999),
         reward_threshold: Some(90.0),
         observations: &["position", "velocity"],
         actions: &["force"],
-        factory: &Of::<_, 1>(|| Ok(MountainCarContinuous::v0())),
-        presets: presets::mountain_car_continuous,
+        factory: &Of::<_, 1>(|| Ok(MountainCarContinuous::v0()), presets::mountain_car_continuous),
     },
     EnvSpec {
         name: "pendulum",
         description: "swing a pendulum up and keep it there",
-        max_episode_steps: 200,
+        max_episode_steps: Some(200),
         reward_threshold: None,
         observations: &["cosine of angle", "sine of angle", "angular velocity"],
         actions: &["torque"],
-        factory: &Of::<_, 1>(|| Ok(Pendulum::v1())),
-        presets: presets::pendulum,
+        factory: &Of::<_, 1>(|| Ok(Pendulum::v1()), presets::pendulum),
     },
     EnvSpec {
         name: "t-maze",
         description: "remember a sign until the end of a corridor",
-        max_episode_steps: MAZE_STEPS,
+        max_episode_steps: Some(MAZE_STEPS),
         reward_threshold: None,
         observations: &["bit 1", "bit 2", "bit 3"],
         actions: &["north", "east", "south", "west"],
-        factory: &Of::<_, 1>(|| TimeLimit::new(TMaze::new(CORRIDOR)?, MAZE_STEPS)),
-        presets: presets::t_maze,
+        factory: &Of::<_, 1>(|| TimeLimit::new(TMaze::new(CORRIDOR)?, MAZE_STEPS), presets::t_maze),
     },
     EnvSpec {
         name: "grid-world",
         description: "walk to a target on a square of fields",
-        max_episode_steps: GRID_STEPS,
+        max_episode_steps: Some(GRID_STEPS),
         reward_threshold: None,
         observations: &["agent column", "agent row", "target column", "target row"],
         actions: &["right", "up", "left", "down"],
-        factory: &Of::<_, 1>(|| TimeLimit::new(GridWorld::new(GRID)?, GRID_STEPS)),
-        presets: presets::grid_world,
+        factory: &Of::<_, 1>(
+            || TimeLimit::new(GridWorld::new(GRID)?, GRID_STEPS),
+            presets::grid_world,
+        ),
     },
     EnvSpec {
         name: "connect-four",
         description: "bring four discs into a line before the other player does",
-        max_episode_steps: 42,
+        max_episode_steps: Some(42),
         reward_threshold: None,
         observations: &["own discs", "other discs", "own turn"],
         actions: &[
             "column 1", "column 2", "column 3", "column 4", "column 5", "column 6", "column 7",
         ],
-        factory: &Of::<_, 2>(|| Ok(ConnectFour::new())),
-        presets: presets::connect_four,
+        factory: &Of::<_, 2>(|| Ok(ConnectFour::new()), presets::connect_four),
     },
 ];

@@ -26,6 +26,19 @@ pub struct Preset {
     pub algorithm: Algorithm,
 }
 
+/// Those of our environment that is Gymnasium's of this name, if there is one.
+#[cfg(feature = "gym")]
+pub(crate) fn presets_like(gymnasium: &str) -> Option<Vec<Preset>> {
+    Some(match gymnasium {
+        "CartPole-v1" => cart_pole(),
+        "Acrobot-v1" => acrobot(),
+        "MountainCar-v0" => mountain_car(),
+        "MountainCarContinuous-v0" => mountain_car_continuous(),
+        "Pendulum-v1" => pendulum(),
+        _ => return None,
+    })
+}
+
 /// CleanRL's, of a policy as PPO has it there.
 fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
     Preset {

@@ -9,6 +9,8 @@ mod dqn;
 mod dqn_values;
 mod evaluate;
 mod groups;
+#[cfg(unix)]
+mod gym;
 mod gymnasium;
 mod lost_ranks;
 mod masks;
