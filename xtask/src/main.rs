@@ -1,6 +1,6 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask environment`,
 //! `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`,
-//! `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`,
+//! `cargo xtask setup gymnasium`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`,
 //! `cargo xtask instructions`, `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`,
 //! `cargo xtask gpu-bundle`, `cargo xtask check-apple`, `cargo xtask check-wasm`, `cargo xtask book`,
 //! `cargo xtask every-backend`.
@@ -17,6 +17,7 @@ mod debian;
 mod every_backend;
 mod gpu_bundle;
 mod green;
+mod gymnasium;
 mod instructions;
 #[cfg(test)]
 mod modules;
@@ -37,7 +38,7 @@ mod width;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | environment | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup pytorch | setup peers | setup judges | bench | instructions | budget | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
+const USAGE: &str = "usage: cargo xtask test | environment | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup gymnasium | setup pytorch | setup peers | setup judges | bench | instructions | budget | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure. Engines whose suites passed with the inputs that
@@ -52,6 +53,9 @@ setup onnxruntime
              one; prints what to export
 setup mpi    Open MPI 5 and MPICH 5, which `polygrad-mpi` is tested under besides Debian's Open MPI 4, in the cache folder; prints what to
              export
+setup gymnasium
+             a Python with Gymnasium, in which environments of the tests step, in the cache folder, unless POLYGRAD_PYTHON names one; prints
+             what to export
 setup pytorch
              Python packages for `onnx-judges` (PyTorch for the CPU, ONNX, ONNX Runtime and what they need) for Python 3.11, in the cache
              folder, unless PYTHON names a Python; prints what to export
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         ["setup", "nvrtc"] => nvrtc::command(),
         ["setup", "onnxruntime"] => onnxruntime::command(),
         ["setup", "mpi"] => mpi::command(),
+        ["setup", "gymnasium"] => gymnasium::command(),
         ["setup", "pytorch"] => pytorch::command(),
         ["setup", "judges"] => serve_judges::command(),
         ["setup", "peers", names @ ..] => bench::setup(names).map(drop),

@@ -1,7 +1,7 @@
 //! All tests, in one build with every feature that can be set up: those of the README's command, those of the members
 //! that are not default ones, and those that features change.
 
-use crate::{blas, cargo, chromium, green, mpi, nvrtc, onnxruntime, torch, vulkan};
+use crate::{blas, cargo, chromium, green, gymnasium, mpi, nvrtc, onnxruntime, torch, vulkan};
 
 /// What is tested, always.
 const FEATURES: &[&str] = &[
@@ -14,7 +14,7 @@ const FEATURES: &[&str] = &[
     "polygrad/parquet",
     "polygrad/nccl",
     "polygrad/hub",
-    "polygrad/rl",
+    "polygrad/gym",
     "polygrad/tar",
     "polygrad/text",
     "polygrad-cli/mpi",
@@ -35,7 +35,7 @@ struct Part {
 
 type Environment = Vec<(String, String)>;
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     Part {
         name: "blas",
         packages: &[],
@@ -112,6 +112,13 @@ const PARTS: [Part; 12] = [
         features: &[],
         folder: "",
         prepare: mpi::of_system,
+    },
+    Part {
+        name: "gymnasium",
+        packages: &[],
+        features: &[],
+        folder: "",
+        prepare: gymnasium::environment,
     },
     Part {
         name: "chromium",
