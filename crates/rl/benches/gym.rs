@@ -8,8 +8,8 @@ use polygrad_rl::zoo::{self, Stepping};
 use polygrad_rl::{Rng, Space, StepBuffers, VectorEnv};
 
 const ENVS: usize = 8;
-const TURNS: usize = 7;
-const SECONDS: f64 = 2.0;
+const TURNS: usize = 5;
+const SECONDS: f64 = 1.0;
 
 /// Prints the steps of all environments in a second.
 const THEIRS: &str = "

@@ -235,11 +235,18 @@ class Worker:
             self.picture[0] = self.numpy.asarray(self.envs[0].render(), dtype=self.numpy.uint8)[..., :3].ravel()
 
 
+def write(file, rest):
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    except BrokenPipeError:
+        # Nobody is there to hear it.
+        sys.exit(0)
+
+
 def answer(file, kind, value):
     text = json.dumps(value).encode()
-    rest = kind + struct.pack("<I", len(text)) + text
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    write(file, kind + struct.pack("<I", len(text)) + text)
 
 
 def line(file):
@@ -275,11 +282,11 @@ def main():
         worker = Worker(line(requests))
         answer(answers, b"j", worker.made)
         worker.share(line(requests))
-        os.write(answers, b".")
+        write(answers, b".")
         work = {b"r": worker.reset_all, b"s": worker.step_all}
         while request := os.read(requests, 1):
             work[request]()
-            os.write(answers, b".")
+            write(answers, b".")
         for env in worker.envs:
             env.close()
     except BaseException as error:
