@@ -83,15 +83,19 @@ class Observer:
                 self.described[name] = self.numpy.reshape(bound, self.shape).transpose(self.axes).ravel().tolist()
         return [self.shape[axis] for axis in self.axes or (0, 1, 2)]
 
-    def row(self, observation):
+    def place(self, row):
+        """A row of numbers, laid out as an observation is."""
+        if self.axes is None:
+            return row.reshape(self.shape)
+        return row.reshape(self.described["shape"]).transpose(self.numpy.argsort(self.axes))
+
+    def write(self, place, observation):
         if self.flatten is not None:
             observation = self.flatten(observation)
-        observation = self.numpy.asarray(observation)
-        if observation.shape != self.shape:
-            raise ValueError(f"an observation has the shape {observation.shape}, not that of its space, {self.shape}")
-        if self.axes is not None:
-            observation = observation.transpose(self.axes)
-        return observation.ravel()
+        shape = self.numpy.shape(observation)
+        if shape != self.shape:
+            raise ValueError(f"an observation has the shape {shape}, not that of its space, {self.shape}")
+        place[...] = observation
 
 
 class Actor:
@@ -195,22 +199,21 @@ class Worker:
             memory = mmap.mmap(file.fileno(), request["size"])
         numpy, count = self.numpy, len(self.envs)
 
-        def part(name, dtype, width):
-            flat = numpy.frombuffer(memory, dtype, count * width, request[name])
-            return flat.reshape(count, width)
+        def part(name, dtype, *shape):
+            return numpy.frombuffer(memory, dtype, int(numpy.prod(shape)), request[name]).reshape(shape)
 
-        width = request["observation_len"]
-        self.actions = part("actions", numpy.float32, request["action_len"])
-        self.seeds = part("seeds", numpy.int64, 1)
-        self.rewards = part("rewards", numpy.float64, 1)
-        self.flags = part("flags", numpy.uint8, 1)
-        self.observations = part("observations", numpy.float32, width)
-        self.finals = part("finals", numpy.float32, width)
+        width, place = request["observation_len"], self.observer.place
+        self.actions = part("actions", numpy.float32, count, request["action_len"])
+        self.seeds = part("seeds", numpy.int64, count)
+        self.rewards = part("rewards", numpy.float64, count)
+        self.flags = part("flags", numpy.uint8, count)
+        self.observations = [place(row) for row in part("observations", numpy.float32, count, width)]
+        self.finals = [place(row) for row in part("finals", numpy.float32, count, width)]
         self.picture = part("picture", numpy.uint8, request["picture_len"])
 
     def reset(self, index):
-        observation, _ = self.envs[index].reset(seed=int(self.seeds[index, 0]))
-        self.observations[index] = self.observer.row(observation)
+        observation, _ = self.envs[index].reset(seed=int(self.seeds[index]))
+        self.observer.write(self.observations[index], observation)
 
     def reset_all(self):
         for index in range(len(self.envs)):
@@ -218,21 +221,22 @@ class Worker:
         self.draw()
 
     def step_all(self):
-        row = self.observer.row
+        write, rewards, flags = self.observer.write, [], []
         for index, (env, action) in enumerate(zip(self.envs, self.actor.read(self.actions))):
             observation, reward, terminated, truncated, _ = env.step(action)
-            self.rewards[index, 0] = reward
-            self.flags[index, 0] = bool(terminated) | bool(truncated) << 1
-            if (terminated or truncated) and not self.plays:
-                self.finals[index] = row(observation)
+            rewards.append(float(reward))
+            flags.append(bool(terminated) | bool(truncated) << 1)
+            if flags[-1] and not self.plays:
+                write(self.finals[index], observation)
                 self.reset(index)
             else:
-                self.observations[index] = row(observation)
+                write(self.observations[index], observation)
+        self.rewards[:], self.flags[:] = rewards, flags
         self.draw()
 
     def draw(self):
         if self.plays and self.picture.size:
-            self.picture[0] = self.numpy.asarray(self.envs[0].render(), dtype=self.numpy.uint8)[..., :3].ravel()
+            self.picture[:] = self.numpy.asarray(self.envs[0].render(), dtype=self.numpy.uint8)[..., :3].ravel()
 
 
 def write(file, rest):
