@@ -344,8 +344,7 @@ fn a_training_that_ends_so_leaves_a_checkpoint() -> Result<()> {
         let options = RunConfig::steps(6400).run(run).checkpoint_every(6400).callback(tell);
         let error = options.train(&mut *agent()).unwrap_err();
         assert!(error.message().contains("the tower fell"), "{error}");
-        let notices = notices.lock().unwrap().clone();
-        notices
+        notices.lock().unwrap().clone()
     };
     let notices = train(Run::create(&path)?);
     assert!(
