@@ -126,6 +126,7 @@ impl Experience {
         let rows = 0..terminated.len();
         self.statistics
             .add(rows, rewards, terminated, truncated, &mut self.ended)?;
+        self.statistics.begin(self.envs.begun());
         self.recent.add(&self.ended[before..]);
         self.keep(actions)
     }
@@ -140,7 +141,8 @@ impl Experience {
         if (0..self.envs.rows()).any(ends) {
             flatten(space, &buffers.final_observations, &mut self.finals)?;
         }
-        for row in 0..self.envs.rows() {
+        let begun = self.envs.begun();
+        for row in (0..self.envs.rows()).filter(|row| begun.is_none_or(|begun| !begun[*row])) {
             let own = row * width..(row + 1) * width;
             let next = if ends(row) { &self.finals } else { &seen };
             let happened = Happened {

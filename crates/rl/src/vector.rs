@@ -54,6 +54,15 @@ pub trait VectorEnv {
         None
     }
 
+    /// Rows in which the last step did nothing but begin an episode, whatever the action was, `[rows]`: of environments
+    /// that do not begin one in the step that ends another, as with Gymnasium's `AutoresetMode.NEXT_STEP`. Between the
+    /// two steps such a row shows the last observation of the old episode, also as one of
+    /// [`StepSlices::final_observations`]; nothing is learnt from the step that begins one. `None` where that never
+    /// is, as by default.
+    fn begun(&self) -> Option<&[bool]> {
+        None
+    }
+
     /// How many groups of environments can step each by itself, while the caller does something else. Each has at least
     /// one row, and all rows are in one. With 1, as by default, there is only [`step`](Self::step), which always works,
     /// too.
@@ -147,6 +156,10 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
 
     fn action_masks(&self) -> Option<&[bool]> {
         (**self).action_masks()
+    }
+
+    fn begun(&self) -> Option<&[bool]> {
+        (**self).begun()
     }
 
     fn groups(&self) -> usize {

@@ -134,9 +134,10 @@ pub fn evaluate<V: VectorEnv + ?Sized>(
         envs.step(&actions, &mut buffers.as_mut())?;
         let (terminated, truncated) = (&buffers.terminated, &buffers.truncated);
         let ended: Vec<bool> = terminated.iter().zip(truncated).map(|(a, b)| *a || *b).collect();
-        player.begin(&ended)?;
+        player.begin(envs.begun().unwrap_or(&ended))?;
         finished.clear();
         statistics.add(0..rows, &buffers.rewards, terminated, truncated, &mut finished)?;
+        statistics.begin(envs.begun());
         for episode in finished.iter().filter(|episode| episode.row % agents == 0) {
             let env = episode.row / agents;
             if played[env].len() < quota(env) {

@@ -311,6 +311,9 @@ impl Collector {
         rollout.rewards[at.clone()].copy_from_slice(&buffers.rewards);
         rollout.terminated[at.clone()].copy_from_slice(&buffers.terminated);
         rollout.truncated[at.clone()].copy_from_slice(&buffers.truncated);
+        if let Some(begun) = self.envs.begun() {
+            rollout.begun[at.clone()].copy_from_slice(&begun[rows.clone()]);
+        }
         let (terminated, truncated) = (&buffers.terminated, &buffers.truncated);
         self.statistics.add(
             rows.clone(),
@@ -319,6 +322,7 @@ impl Collector {
             truncated,
             &mut self.finished,
         )?;
+        self.statistics.begin(self.envs.begun());
         for (i, (terminated, truncated)) in terminated.iter().zip(truncated).enumerate() {
             let ended = *terminated || *truncated;
             rollout.ended[at.start + i] = ended;

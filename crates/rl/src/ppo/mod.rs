@@ -135,6 +135,13 @@ impl<P: Policy> Ppo<P> {
             value_coefficient: config.value_coefficient,
             normalize_advantages: matches!(config.normalize_advantages, AdvantageNorm::Minibatch),
         };
+        if collector.envs.begun().is_some() && state_len > 0 {
+            let message = "steps that only begin an episode cannot be left out of a memory's segments";
+            return Err(wrong(message.to_owned()).with_hint(
+                "take environments that begin an episode in the step that ends another (Gymnasium's SAME_STEP), or a \
+                 policy without memory",
+            ));
+        }
         let segments = rows * config.num_steps / layout.segment;
         if !segments.is_multiple_of(config.num_minibatches) {
             let (parts, what) = (
@@ -338,7 +345,7 @@ impl<P: Policy> Ppo<P> {
     }
 
     fn learn(&mut self, progress: f64, rng: &mut Rng) -> Result<Learnt> {
-        let (mut advantages, returns) = gae(
+        let (mut advantages, mut returns) = gae(
             self.collector.rollout.outcomes(),
             self.config.gamma,
             self.config.gae_lambda,
@@ -348,6 +355,8 @@ impl<P: Policy> Ppo<P> {
             number(self.config.clip.at(progress))?,
             number(self.config.entropy_coefficient.at(progress))?,
         ];
+        let rollout = &mut self.collector.rollout;
+        rollout.replace_begun(&mut advantages, &mut returns, rng)?;
         if self.config.normalize_advantages == AdvantageNorm::Batch {
             normalize(&mut advantages);
         }

@@ -1,8 +1,10 @@
 //! What happened in some steps of all environments.
 
+use polygrad_core::Rng;
 use polygrad_tensor::{Device, Result, Tensor};
 
 use super::advantage::Outcomes;
+use super::config::wrong;
 use crate::{ActionSpace, PolicyState};
 
 /// Memory for `T` steps of `N` rows, step by step: everything that a policy is trained on.
@@ -22,6 +24,8 @@ pub(super) struct Rollout {
     pub(super) truncated: Vec<bool>,
     /// Either of both.
     pub(super) ended: Vec<bool>,
+    /// Whether the step did nothing but [begin](crate::VectorEnv::begun) an episode.
+    pub(super) begun: Vec<bool>,
     /// 0 but where an episode was cut short.
     pub(super) final_values: Vec<f32>,
     pub(super) last_values: Vec<f32>,
@@ -58,6 +62,7 @@ impl Rollout {
             terminated: vec![false; len],
             truncated: vec![false; len],
             ended: vec![false; len],
+            begun: vec![false; len],
             final_values: vec![0.0; len],
             last_values: vec![0.0; rows],
             states: Vec::new(),
@@ -72,6 +77,41 @@ impl Rollout {
             final_values: &self.final_values,
             last_values: &self.last_values,
         }
+    }
+
+    /// Puts steps of chance in the places of those that have only begun an episode, so that there still are as many.
+    ///
+    /// # Errors
+    /// When there are no others.
+    pub(super) fn replace_begun(&mut self, advantages: &mut [f32], returns: &mut [f32], rng: &mut Rng) -> Result<()> {
+        if !self.begun.contains(&true) {
+            return Ok(());
+        }
+        let others: Vec<usize> = (0..self.begun.len()).filter(|at| !self.begun[*at]).collect();
+        if others.is_empty() {
+            return Err(
+                wrong("in all steps of the rollout episodes only began".to_owned()).with_hint("take more num_steps")
+            );
+        }
+        let Widths {
+            observation,
+            action,
+            mask,
+        } = self.widths;
+        for to in (0..self.begun.len()).filter(|at| self.begun[*at]) {
+            let from = others[rng.below(others.len())];
+            let wide = |width: usize| (from * width..(from + 1) * width, to * width);
+            let (own, at) = wide(observation);
+            self.observations.copy_within(own, at);
+            let (own, at) = wide(action);
+            self.actions.copy_within(own, at);
+            let (own, at) = wide(mask);
+            self.masks.copy_within(own, at);
+            for column in [&mut self.log_probs[..], &mut self.values, advantages, returns] {
+                column[to] = column[from];
+            }
+        }
+        Ok(())
     }
 
     /// All of it on a device, row after row: `[T * N, …]`.
@@ -119,4 +159,35 @@ pub(super) struct Uploaded {
     pub(super) returns: Tensor,
     /// `[layers, segments, hidden_size]` each.
     pub(super) states: Vec<Tensor>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_only_begin_an_episode_become_others() {
+        let numbers = |width: usize| (0..4 * width).map(|i| (i / width) as f32).collect::<Vec<f32>>();
+        let mut rollout = Rollout::new(2, 2, 3, &ActionSpace::Discrete(2), true);
+        rollout.observations = numbers(3);
+        rollout.actions = numbers(1);
+        (rollout.log_probs, rollout.values) = (numbers(1), numbers(1));
+        rollout.masks = [false, true, true, true, true, false, true, true].to_vec();
+        rollout.begun = [false, true, false, true].to_vec();
+        let (mut advantages, mut returns) = (numbers(1), numbers(1));
+        let mut rng = Rng::new(0);
+        rollout.replace_begun(&mut advantages, &mut returns, &mut rng).unwrap();
+        let from: Vec<usize> = advantages.iter().map(|x| *x as usize).collect();
+        assert!(
+            from[0] == 0 && from[2] == 2 && from.iter().all(|from| from % 2 == 0),
+            "{from:?}"
+        );
+        for (to, &from) in from.iter().enumerate() {
+            let expected = from as f32;
+            let columns = [&rollout.actions, &rollout.log_probs, &rollout.values, &returns];
+            assert!(columns.iter().all(|column| column[to] == expected));
+            assert_eq!(rollout.observations[3 * to..3 * to + 3], [expected; 3]);
+            assert_eq!(rollout.masks[2 * to..2 * to + 2], [from != 0, from != 2]);
+        }
+    }
 }

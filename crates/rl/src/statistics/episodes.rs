@@ -76,6 +76,14 @@ impl EpisodeStatistics {
         self.lengths.fill(0);
     }
 
+    /// Forgets the step of rows in which it has only [begun](crate::VectorEnv::begun) an episode.
+    pub(crate) fn begin(&mut self, begun: Option<&[bool]>) {
+        let rows = self.totals.iter_mut().zip(&mut self.lengths);
+        for ((total, length), _) in rows.zip(begun.into_iter().flatten()).filter(|(_, begun)| **begun) {
+            (*total, *length) = (0.0, 0);
+        }
+    }
+
     /// Adds a step of some rows, and appends the episodes that it ended to `finished`, by row. The slices have an entry
     /// for each of these rows, `[rows.len()]`.
     ///

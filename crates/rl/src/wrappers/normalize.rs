@@ -99,7 +99,8 @@ impl<V: VectorEnv> NormalizeObservation<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
-    as_inside!(num_envs -> usize, agents -> usize, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool);
+    as_inside!(num_envs -> usize, agents -> usize, action_space -> &Space, action_masks -> Option<&[bool]>,
+        begun -> Option<&[bool]>, begins_anew -> bool);
 
     fn observation_space(&self) -> &Space {
         &self.space
@@ -212,7 +213,8 @@ impl<V: VectorEnv> NormalizeReward<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for NormalizeReward<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>,
+        begun -> Option<&[bool]>, begins_anew -> bool);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.normalizer.reset();

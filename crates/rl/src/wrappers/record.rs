@@ -44,8 +44,8 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
-    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>, begins_anew -> bool,
-        groups -> usize);
+    as_inside!(num_envs -> usize, agents -> usize, observation_space -> &Space, action_space -> &Space, action_masks -> Option<&[bool]>,
+        begun -> Option<&[bool]>, begins_anew -> bool, groups -> usize);
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
         self.statistics.reset();
@@ -58,7 +58,9 @@ impl<V: VectorEnv> VectorEnv for RecordEpisodeStatistics<V> {
         self.env.step(actions, out)?;
         let rows = 0..self.statistics.rows();
         self.statistics
-            .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)
+            .add(rows, out.rewards, out.terminated, out.truncated, &mut self.finished)?;
+        self.statistics.begin(self.env.begun());
+        Ok(())
     }
     fn group_rows(&self, group: usize) -> Range<usize> {
         self.env.group_rows(group)

@@ -4,6 +4,7 @@ mod common;
 
 mod actor_critic_values;
 mod actor_critics;
+mod begun;
 mod check;
 mod dqn;
 mod dqn_values;
