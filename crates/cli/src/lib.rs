@@ -130,6 +130,16 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// The model of the run in a folder that `train` left, as a graph for [`OnnxModel`](polygrad_onnx::OnnxModel), in which
+/// the first extent of inputs is `batch`.
+///
+/// # Errors
+/// No run, or one of a kind that cannot be exported; files that are damaged or do not fit together.
+#[cfg(feature = "onnx")]
+pub fn run_graph(folder: &std::path::Path) -> polygrad::Result<polygrad_onnx::graph::Graph> {
+    Ok(onnx::export::recorded(folder)?)
+}
+
 /// Says what a command line lacks, or the help that it asks for.
 fn refused(error: &clap::Error) -> ExitCode {
     let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));

@@ -35,6 +35,8 @@ mod mask;
 mod off_policy;
 mod policy;
 mod ppo;
+#[cfg(feature = "onnx")]
+mod record;
 mod render;
 mod replay;
 mod sac;
@@ -62,6 +64,8 @@ pub use policy::{
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};
 pub use ppo::{AdvantageNorm, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoWeights, gae, ppo_loss};
+#[cfg(feature = "onnx")]
+pub use record::record_policy;
 pub use render::Render;
 pub use replay::{PriorityConfig, ReplayBuffer, Transition};
 pub use sac::{Sac, SacConfig, SacLosses, SacStep};

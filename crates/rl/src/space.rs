@@ -1,6 +1,8 @@
 //! What actions and observations can be.
 
-use polygrad_core::{DType, Error, Result, Rng};
+use polygrad_core::{DType, Error, ErrorKind, Result, Rng};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A set of values, with Gymnasium's names and meanings. A value is a slice of [`len`](Self::len) numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +35,30 @@ pub enum Space {
     /// `n` numbers that are 0 or 1.
     MultiBinary {
         /// How many.
+        n: usize,
+    },
+}
+
+/// A space as JSON has it, with Gymnasium's words.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+enum Written {
+    Discrete {
+        n: usize,
+        start: i64,
+    },
+    /// Bounds that are infinite are null.
+    Box {
+        low: Vec<Option<f32>>,
+        high: Vec<Option<f32>>,
+        shape: Vec<usize>,
+        dtype: String,
+    },
+    MultiDiscrete {
+        nvec: Vec<usize>,
+        start: Vec<i64>,
+    },
+    MultiBinary {
         n: usize,
     },
 }
@@ -101,6 +127,59 @@ impl Space {
     /// `n` numbers that are 0 or 1.
     pub fn multi_binary(n: usize) -> Self {
         Self::MultiBinary { n }
+    }
+
+    /// The space as JSON, with Gymnasium's words: `{"type": "Discrete", "n": 2, "start": 0}`. Bounds that are infinite
+    /// are null.
+    pub fn to_json(&self) -> Value {
+        let finite = |bounds: &[f32]| bounds.iter().map(|x| Some(*x).filter(|x| x.is_finite())).collect();
+        let written = match self.clone() {
+            Self::Discrete { n, start } => Written::Discrete { n, start },
+            Self::MultiDiscrete { nvec, start } => Written::MultiDiscrete { nvec, start },
+            Self::MultiBinary { n } => Written::MultiBinary { n },
+            Self::Box {
+                low,
+                high,
+                shape,
+                dtype,
+            } => Written::Box {
+                low: finite(&low),
+                high: finite(&high),
+                shape,
+                dtype: dtype.name().to_owned(),
+            },
+        };
+        serde_json::to_value(written).unwrap_or_default()
+    }
+
+    /// The space that [`to_json`](Self::to_json) has written.
+    ///
+    /// # Errors
+    /// When it is none, or [makes no sense](Self::check).
+    pub fn from_json(json: &Value) -> Result<Self> {
+        let wrong = |what: String| Error::new(ErrorKind::Format, format!("this is no space: {what}"));
+        let bounds = |bounds: Vec<Option<f32>>, none: f32| bounds.into_iter().map(|x| x.unwrap_or(none)).collect();
+        let space = match Written::deserialize(json).map_err(|error| wrong(error.to_string()))? {
+            Written::Discrete { n, start } => Self::Discrete { n, start },
+            Written::MultiDiscrete { nvec, start } => Self::MultiDiscrete { nvec, start },
+            Written::MultiBinary { n } => Self::MultiBinary { n },
+            Written::Box {
+                low,
+                high,
+                shape,
+                dtype,
+            } => Self::Box {
+                low: bounds(low, f32::NEG_INFINITY),
+                high: bounds(high, f32::INFINITY),
+                shape,
+                dtype: DType::ALL
+                    .into_iter()
+                    .find(|known| known.name() == dtype)
+                    .ok_or_else(|| wrong(format!("there is no dtype {dtype:?}")))?,
+            },
+        };
+        space.check()?;
+        Ok(space)
     }
 
     /// How many numbers a value has.
@@ -319,6 +398,24 @@ mod tests {
                 _ => 2..=2,
             };
             assert!(expected.contains(&seen.len()), "{space:?}: {}", seen.len());
+        }
+    }
+
+    #[test]
+    fn a_space_comes_back_from_json() {
+        for space in every() {
+            assert_eq!(Space::from_json(&space.to_json()).unwrap(), space);
+        }
+        for (text, message) in [
+            (r#"{"type": "Sphere"}"#, "unknown variant `Sphere`"),
+            (r#"{"type": "Discrete", "n": 0, "start": 0}"#, "n is 0"),
+            (
+                r#"{"type": "Box", "low": [], "high": [], "shape": [0], "dtype": "f8"}"#,
+                "there is no dtype \"f8\"",
+            ),
+        ] {
+            let error = Space::from_json(&serde_json::from_str(text).unwrap()).unwrap_err();
+            assert!(error.message().contains(message), "{error}");
         }
     }
 

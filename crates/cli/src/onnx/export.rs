@@ -1,5 +1,7 @@
 //! `polygrad export`: a trained model as an ONNX file.
 
+use std::path::Path;
+
 use polygrad_onnx::graph::{Dim, Graph};
 use polygrad_onnx::{ExportOnnx, Opset, Quantize};
 
@@ -33,6 +35,31 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
         #[cfg(feature = "rl")]
         Kind::Rl => rl::export::command(args),
         kind => Err(kind.unfit(&args.run, &EXPORTED)),
+    }
+}
+
+/// The graph of a run's model, for batches of any size.
+///
+/// # Errors
+/// As of [`command`].
+pub(crate) fn recorded(folder: &Path) -> Result<Graph> {
+    fn of<T: Exported>(folder: &Path) -> Result<Graph> {
+        record(
+            &trained::load::<T>(folder, Some("cpu"), Some(1))?,
+            Opset::default(),
+            true,
+        )
+    }
+    match run::kind(folder)? {
+        Kind::Images => of::<images::config::Config>(folder),
+        Kind::Table => of::<table::Settings>(folder),
+        Kind::Chargpt => of::<chargpt::Settings>(folder),
+        #[cfg(feature = "rl")]
+        Kind::Rl => {
+            let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
+            rl::export::record(&trained, Opset::default(), true)
+        }
+        kind => Err(kind.unfit(folder, &EXPORTED)),
     }
 }
 

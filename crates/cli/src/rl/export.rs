@@ -3,15 +3,12 @@
 use std::path::Path;
 
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{ActionParams, PolicyState, Space};
+use polygrad::rl::{Space, record_policy};
 use polygrad::train::RunFolder;
-use polygrad::{DType, Tensor};
-use polygrad_onnx::graph::{Dim, Graph};
-use polygrad_onnx::{Export, ExportOnnx as _, Input, Opset};
-use serde_json::{Value, json};
+use polygrad_onnx::Opset;
+use polygrad_onnx::graph::Graph;
 
 use super::Settings;
-use super::settings::observation;
 use crate::failure::{Result, Shown};
 use crate::onnx::args::ExportRun;
 use crate::onnx::export::batch;
@@ -57,60 +54,25 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
     ))
 }
 
-/// The policy's graph: `observation`, where not all actions are always allowed `mask`, and `state_0`, … to `logits`,
-/// `mean` and `std` or `action`, `value` if the policy has one, and `next_state_0`, …. Logits of actions that the mask
-/// forbids are −∞; those of DQN are what actions are worth.
+/// The policy's graph, as [`record_policy`] has it.
 ///
 /// # Errors
 /// Those of the export.
 pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -> Result<Graph> {
-    let (config, policy) = (&trained.config, &*trained.model);
-    let masked = config.spec()?.make(1, Stepping::Serial)?.action_masks().is_some();
-    let first = || std::iter::once(batch(dynamic));
-    let fixed = |extents: &[usize]| extents.iter().copied().map(Dim::Fixed).collect::<Vec<_>>();
-    let observation = observation(&config.policy);
-    let dims: Vec<Dim> = first().chain(fixed(&observation)).collect();
-    let mut inputs = vec![Input::new("observation", DType::F32, dims)];
-    if masked {
-        let dims: Vec<Dim> = first().chain(fixed(&[config.policy.action.outputs()])).collect();
-        inputs.push(Input::new("mask", DType::Bool, dims));
-    }
-    // Some policies draw nothing, or estimate no values.
-    let blank = Tensor::zeros([&[1], &observation[..]].concat(), &trained.device)?;
-    let answer = policy.forward(&blank, &policy.initial_state(1)?)?;
-    let named: &[&str] = match answer.action {
-        ActionParams::Normal { .. } => &["mean", "std"],
-        ActionParams::Deterministic(_) => &["action"],
-        _ => &["logits"],
-    };
-    let named = named.iter().copied().chain(answer.value.map(|_| "value"));
-    let mut outputs: Vec<String> = named.map(str::to_owned).collect();
-    for (i, part) in policy.initial_state(1)?.parts().iter().enumerate() {
-        let dims = part.dims();
-        let dims = vec![Dim::Fixed(dims[0]), batch(dynamic), Dim::Fixed(dims[2])];
-        inputs.push(Input::new(&format!("state_{i}"), DType::F32, dims));
-        outputs.push(format!("next_state_{i}"));
-    }
-    let export = Export::new(inputs)
-        .outputs(outputs.iter().map(String::as_str))
-        .opset(opset);
-    Ok(policy.record_onnx(&export, |inputs| {
-        let (mask, state) = inputs[1..].split_at(usize::from(masked));
-        let answer = policy.forward(&inputs[0], &PolicyState::new(state.to_vec()))?;
-        let output = answer.action.output();
-        let output = match mask {
-            [mask] => output.masked_fill(&mask.logical_not()?, f64::NEG_INFINITY)?,
-            _ => output.clone(),
-        };
-        let std = answer.action.log_std().map(Tensor::exp).transpose()?;
-        let numbers = [Some(&output), std.as_ref(), answer.value.as_ref()];
-        Ok(numbers
-            .into_iter()
-            .flatten()
-            .chain(answer.state.parts())
-            .cloned()
-            .collect::<Vec<Tensor>>())
-    })?)
+    let masked = trained
+        .config
+        .spec()?
+        .make(1, Stepping::Serial)?
+        .action_masks()
+        .is_some();
+    let first = batch(dynamic);
+    Ok(record_policy(
+        &*trained.model,
+        &trained.config.policy,
+        masked,
+        first,
+        opset,
+    )?)
 }
 
 /// What whoever runs the file must know; names are in lines, spaces in JSON.
@@ -125,14 +87,14 @@ pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, Str
         ("policy", config.network()),
         ("polygrad_version", env!("CARGO_PKG_VERSION").to_owned()),
         ("observation_names", spec.observations.join("\n")),
-        ("observation_space", space(observation).to_string()),
+        ("observation_space", observation.to_json().to_string()),
         // Where whole numbers are to be one-hot vectors, one after another.
         (
             "observation_encoding",
             if one_hot { "one-hot" } else { "identity" }.to_owned(),
         ),
         ("action_names", spec.actions.join("\n")),
-        ("action_space", space(envs.action_space()).to_string()),
+        ("action_space", envs.action_space().to_json().to_string()),
     ];
     metadata.extend(
         spec.max_episode_steps
@@ -162,25 +124,4 @@ fn last_return(run: &Path) -> Option<(String, String)> {
         last.get(at).map(|cell| (*cell).to_owned())
     };
     cell("step").zip(cell("return").filter(|mean| mean.parse().is_ok_and(f64::is_finite)))
-}
-
-/// A space as JSON, with Gymnasium's words. Bounds that are infinite are null.
-fn space(space: &Space) -> Value {
-    match space {
-        Space::Discrete { n, start } => json!({ "type": "Discrete", "n": n, "start": start }),
-        Space::MultiDiscrete { nvec, start } => json!({ "type": "MultiDiscrete", "nvec": nvec, "start": start }),
-        Space::MultiBinary { n } => json!({ "type": "MultiBinary", "n": n }),
-        Space::Box {
-            low,
-            high,
-            shape,
-            dtype,
-        } => {
-            let bounds = |bounds: &[f32]| -> Vec<Option<f32>> {
-                bounds.iter().map(|x| Some(*x).filter(|x| x.is_finite())).collect()
-            };
-            let (low, high) = (bounds(low), bounds(high));
-            json!({ "type": "Box", "low": low, "high": high, "shape": shape, "dtype": dtype.name() })
-        }
-    }
 }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use polygrad::Device;
-use polygrad_onnx::graph::Graph;
-use polygrad_onnx::{Engine, OnnxModel, Opset, Options};
+use polygrad_onnx::{Engine, OnnxModel, Options};
 use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Signature, Source, hub};
 use serde_json::Value;
 
@@ -16,9 +15,8 @@ use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::finetune::language::Language;
 use crate::kind::Kind;
-use crate::onnx::{EXPORTED, export};
-use crate::rl;
-use crate::{chargpt, images, run, table, trained};
+use crate::onnx::export;
+use crate::run;
 
 /// What `polygrad serve` takes, for messages.
 const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad train` or `finetune` left, or one with \
@@ -128,7 +126,11 @@ impl Loading {
             Found::Onnx(file) => served(OnnxModel::load_with(file, &self.device, self.options)?),
             Found::Gguf(path) => self.language(path).map_err(polygrad::Error::from),
             Found::Run(path) if run::kind(path)? == Kind::Finetune => Ok(self.language(path)?),
-            Found::Run(folder) => served(OnnxModel::from_graph(&recorded(folder)?, &self.device, self.options)?),
+            Found::Run(folder) => served(OnnxModel::from_graph(
+                &export::recorded(folder)?,
+                &self.device,
+                self.options,
+            )?),
             Found::Hub(folder) => hub::load(folder, &self.device, self.options, self.as_ids),
         };
         let model: Arc<dyn Model> = Arc::new(Served(model?));
@@ -192,27 +194,6 @@ impl Model for Served {
 
     fn metadata(&self) -> &[(String, String)] {
         self.0.metadata()
-    }
-}
-
-/// The graph of a run's model.
-fn recorded(folder: &Path) -> Result<Graph> {
-    fn of<T: crate::onnx::Exported>(folder: &Path) -> Result<Graph> {
-        export::record(
-            &trained::load::<T>(folder, Some("cpu"), Some(1))?,
-            Opset::default(),
-            true,
-        )
-    }
-    match run::kind(folder)? {
-        Kind::Images => of::<images::config::Config>(folder),
-        Kind::Table => of::<table::Settings>(folder),
-        Kind::Chargpt => of::<chargpt::Settings>(folder),
-        Kind::Rl => {
-            let trained = trained::load::<rl::Settings>(folder, Some("cpu"), Some(1))?;
-            rl::export::record(&trained, Opset::default(), true)
-        }
-        kind => Err(kind.unfit(folder, &EXPORTED)),
     }
 }
 
