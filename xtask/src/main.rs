@@ -1,9 +1,9 @@
 //! Set-up, the long test runs and the benchmarks: `cargo xtask test`, `cargo xtask environment`,
 //! `cargo xtask setup torch`, `cargo xtask setup nvrtc`, `cargo xtask setup onnxruntime`, `cargo xtask setup mpi`,
-//! `cargo xtask setup gymnasium`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`, `cargo xtask bench`,
-//! `cargo xtask instructions`, `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`, `cargo xtask onnx-judges`,
-//! `cargo xtask gpu-bundle`, `cargo xtask check-apple`, `cargo xtask check-wasm`, `cargo xtask book`,
-//! `cargo xtask every-backend`.
+//! `cargo xtask setup gymnasium`, `cargo xtask setup pytorch`, `cargo xtask setup peers`, `cargo xtask setup judges`,
+//! `cargo xtask bench`, `cargo xtask instructions`, `cargo xtask budget`, `cargo xtask ulp`, `cargo xtask cross`,
+//! `cargo xtask onnx-judges`, `cargo xtask gpu-bundle`, `cargo xtask check-apple`, `cargo xtask check-wasm`,
+//! `cargo xtask book`, `cargo xtask every-backend`, `cargo xtask wheel`.
 
 mod bench;
 mod blas;
@@ -33,12 +33,13 @@ mod targets;
 mod tests;
 mod torch;
 mod vulkan;
+mod wheel;
 #[cfg(test)]
 mod width;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask test | environment | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup gymnasium | setup pytorch | setup peers | setup judges | bench | instructions | budget | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend
+const USAGE: &str = "usage: cargo xtask test | environment | setup torch | setup nvrtc | setup onnxruntime | setup mpi | setup gymnasium | setup pytorch | setup peers | setup judges | bench | instructions | budget | ulp | cross | onnx-judges | gpu-bundle | check-apple | check-wasm | book | every-backend | wheel
 
 test         everything in one build: the default members, the other engines, and what needs more than a Rust toolchain. What cannot
              be set up here is skipped by name and counted; with CI=true it is a failure. Engines whose suites passed with the inputs that
@@ -82,7 +83,8 @@ check-wasm   builds for wasm32-unknown-unknown and trains an MLP under Node; bot
              compiler, fetched once into the cache folder
 book         target/book/html: the book of docs/, by mdBook, which is installed once into the cache folder from crates.io
 every-backend
-             docs/every-backend.png: the losses of examples/every_backend.rs on every engine that can be built here";
+             docs/every-backend.png: the losses of examples/every_backend.rs on every engine that can be built here
+wheel        the Python package: builds target/wheels, and tests the wheel in a new environment; what that needs is fetched from PyPI once";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         ["check-wasm"] => targets::check_wasm(),
         ["book"] => book::run(),
         ["every-backend"] => every_backend::run(),
+        ["wheel"] => wheel::run(),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -1,0 +1,24 @@
+"""What the package raises of its own."""
+
+
+class Error(RuntimeError):
+    """What went wrong, where, and what to do about it.
+
+    ``kind`` says it in a word or two, as to branch on: ``"shape mismatch"``, ``"unsupported"``, ``"malformed data"``.
+    """
+
+    kind: str
+
+    def __init__(self, message: str, kind: str = "invalid argument") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type["Error"], tuple[str, str]]:
+        return type(self), (str(self), self.kind)
+
+
+class ArgumentError(Error, ValueError):
+    """An :class:`Error` about a value, a shape, a dtype or a file that was given."""
+
+
+Error.__module__ = ArgumentError.__module__ = "polygrad"

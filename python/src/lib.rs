@@ -1,0 +1,18 @@
+//! The Python package `polygrad`: tensors by DLPack, models that answer, and policies that learn in Gymnasium's
+//! environments.
+
+mod dlpack;
+mod errors;
+mod model;
+mod rl;
+mod tensor;
+
+#[pyo3::pymodule]
+mod _polygrad {
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::rl::{Policy, train};
+    #[pymodule_export]
+    use crate::tensor::{PyTensor, from_dlpack};
+}

@@ -1,0 +1,251 @@
+//! Gymnasium's vector environments as ours.
+
+use polygrad::rl::{Rng, Space, StepSlices, VectorEnv};
+use polygrad::{Error, ErrorKind, Result};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::spaces::{actions, read, space_of};
+use crate::dlpack::numpy;
+
+/// When an environment whose episode has ended begins the next one: `gymnasium.vector.AutoresetMode`.
+#[derive(Clone, Copy, PartialEq)]
+enum Autoreset {
+    NextStep,
+    SameStep,
+    /// It is told to.
+    Disabled,
+}
+
+/// An object of `gymnasium.vector.VectorEnv`.
+pub(super) struct Gymnasium {
+    envs: Py<PyAny>,
+    num_envs: usize,
+    observation: Space,
+    action: Space,
+    autoreset: Autoreset,
+    /// Whether the last step of a row has ended its episode.
+    ended: Vec<bool>,
+    /// Whether it has only begun one.
+    begun: Vec<bool>,
+    /// A column as it was read.
+    column: Vec<f32>,
+    /// Of the first reset, and how many there were.
+    resets: Resets,
+    failure: Failure,
+}
+
+/// What a checkpoint has of the environments, which cannot be saved themselves.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resets {
+    seed: u64,
+    count: u64,
+}
+
+impl Gymnasium {
+    pub(super) fn new(envs: &Bound<'_, PyAny>, failure: Failure) -> PyResult<Self> {
+        if !envs.hasattr("single_observation_space")? || !envs.hasattr("num_envs")? {
+            return Err(PyTypeError::new_err(format!(
+                "{} is no vector environment; take gymnasium.make_vec(\"…\", num_envs=8), or gymnasium.vector.SyncVectorEnv",
+                envs.get_type().name()?
+            )));
+        }
+        let num_envs = envs.getattr("num_envs")?.extract()?;
+        let mode = envs.getattr("metadata")?.call_method1("get", ("autoreset_mode",))?;
+        let mode = match mode.is_none() {
+            true => "nothing".to_owned(),
+            false => mode.getattr("name")?.extract()?,
+        };
+        let autoreset = match mode.as_str() {
+            "NEXT_STEP" => Autoreset::NextStep,
+            "SAME_STEP" => Autoreset::SameStep,
+            "DISABLED" => Autoreset::Disabled,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "metadata[\"autoreset_mode\"] of the environments is {other}; it has to be one of \
+                     gymnasium.vector.AutoresetMode (Gymnasium 1.1 or newer)"
+                )));
+            }
+        };
+        Ok(Self {
+            observation: space_of(&envs.getattr("single_observation_space")?, "observation space")?,
+            action: space_of(&envs.getattr("single_action_space")?, "action space")?,
+            envs: envs.clone().unbind(),
+            num_envs,
+            autoreset,
+            ended: vec![false; num_envs],
+            begun: vec![false; num_envs],
+            column: vec![0.0; num_envs],
+            resets: Resets::default(),
+            failure,
+        })
+    }
+
+    pub(super) fn spaces(&self) -> (&Space, &Space) {
+        (&self.observation, &self.action)
+    }
+
+    /// Does something with the environments; an exception ends the training.
+    fn with<T>(&mut self, act: impl FnOnce(&mut Self, &Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
+        let done = Python::attach(|py| {
+            let envs = self.envs.clone_ref(py).into_bound(py);
+            act(self, &envs)
+        });
+        done.map_err(|error| self.failure.of(error))
+    }
+
+    fn begin(&mut self, observations: &mut [f32]) -> Result<()> {
+        let Resets { seed, count } = self.resets;
+        let seed = match count {
+            0 => seed,
+            // As many bits as every environment takes.
+            count => Rng::at(seed, count).next_u64() >> 33,
+        };
+        self.resets.count += 1;
+        self.ended.fill(false);
+        self.begun.fill(false);
+        self.with(|_, envs| {
+            let settings = [("seed", seed)].into_py_dict(envs.py())?;
+            let (seen, _): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                envs.call_method("reset", (), Some(&settings))?.extract()?;
+            read(&seen, "the observations of reset", observations)
+        })?;
+        self.check("observation", observations)
+    }
+
+    /// A column of flags.
+    fn flags(&mut self, object: &Bound<'_, PyAny>, what: &str, out: &mut [bool]) -> PyResult<()> {
+        read(object, what, &mut self.column)?;
+        for (out, x) in out.iter_mut().zip(&self.column) {
+            *out = *x != 0.0;
+        }
+        Ok(())
+    }
+
+    /// Puts the last observations of episodes that have ended where they belong, and has the next ones begin.
+    fn finish(&mut self, envs: &Bound<'_, PyAny>, infos: &Bound<'_, PyAny>, out: &mut StepSlices<'_>) -> PyResult<()> {
+        let (py, width) = (envs.py(), self.observation.len());
+        let rows = || {
+            self.ended
+                .iter()
+                .enumerate()
+                .filter(|(_, ended)| **ended)
+                .map(|(row, _)| row)
+        };
+        let own = |row: usize| row * width..(row + 1) * width;
+        if self.autoreset != Autoreset::SameStep {
+            rows().for_each(|row| out.final_observations[own(row)].copy_from_slice(&out.observations[own(row)]));
+        }
+        match self.autoreset {
+            Autoreset::NextStep => Ok(()),
+            Autoreset::SameStep => {
+                let finals = infos.cast::<PyDict>()?.get_item("final_obs")?.ok_or_else(|| {
+                    PyValueError::new_err("the infos of a step that has ended an episode have no \"final_obs\"")
+                })?;
+                rows().try_for_each(|row| {
+                    let last = finals.get_item(row)?;
+                    read(&last, "infos[\"final_obs\"]", &mut out.final_observations[own(row)])
+                })
+            }
+            Autoreset::Disabled => {
+                let settings = [("dtype", "bool")].into_py_dict(py)?;
+                let mask = numpy(py)?.call_method("array", (self.ended.clone(),), Some(&settings))?;
+                let options = [("options", [("reset_mask", mask)].into_py_dict(py)?)].into_py_dict(py)?;
+                let begun = envs.call_method("reset", (), Some(&options))?.get_item(0)?;
+                read(&begun, "the observations of reset", out.observations)
+            }
+        }
+    }
+
+    /// Fails at the first number that is not finite.
+    fn check(&self, what: &str, numbers: &[f32]) -> Result<()> {
+        let Some(at) = numbers.iter().position(|x| !x.is_finite()) else {
+            return Ok(());
+        };
+        let width = numbers.len() / self.num_envs;
+        Err(Error::invalid(format!(
+            "environment {} gave {what} {}, at {}",
+            at / width,
+            numbers[at],
+            at % width
+        ))
+        .with_hint("training needs finite numbers"))
+    }
+}
+
+impl VectorEnv for Gymnasium {
+    fn num_envs(&self) -> usize {
+        self.num_envs
+    }
+
+    fn observation_space(&self) -> &Space {
+        &self.observation
+    }
+
+    fn action_space(&self) -> &Space {
+        &self.action
+    }
+
+    fn begun(&self) -> Option<&[bool]> {
+        (self.autoreset == Autoreset::NextStep).then_some(&self.begun)
+    }
+
+    fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
+        self.resets = Resets { seed, count: 0 };
+        self.begin(observations)
+    }
+
+    fn step(&mut self, chosen: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
+        out.check(self)?;
+        std::mem::swap(&mut self.ended, &mut self.begun);
+        self.with(|own, envs| {
+            let actions = actions(envs.py(), &own.action, &[own.num_envs], chosen)?;
+            type Given<'py> = (
+                Bound<'py, PyAny>,
+                Bound<'py, PyAny>,
+                Bound<'py, PyAny>,
+                Bound<'py, PyAny>,
+                Bound<'py, PyAny>,
+            );
+            let (seen, rewards, terminated, truncated, infos): Given<'_> =
+                envs.call_method1("step", (actions,))?.extract()?;
+            read(&seen, "the observations of step", out.observations)?;
+            read(&rewards, "the rewards of step", out.rewards)?;
+            own.flags(&terminated, "the terminations of step", out.terminated)?;
+            own.flags(&truncated, "the truncations of step", out.truncated)?;
+            let flags = out.terminated.iter().zip(out.truncated.iter());
+            own.ended
+                .iter_mut()
+                .zip(flags)
+                .for_each(|(ended, (a, b))| *ended = *a || *b);
+            if own.autoreset != Autoreset::NextStep {
+                own.begun.fill(false);
+            }
+            match own.ended.contains(&true) {
+                true => own.finish(envs, &infos, out),
+                false => Ok(()),
+            }
+        })?;
+        self.check("observation", out.observations)?;
+        self.check("reward", out.rewards)
+    }
+
+    /// How often episodes were begun, since environments of Python cannot be saved.
+    fn state(&self) -> Result<Value> {
+        Ok(json!(self.resets))
+    }
+
+    /// Begins other episodes than before.
+    fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
+        self.resets = Resets::deserialize(state).map_err(|error| {
+            let message = format!("the checkpoint is not of environments of Python: {error}");
+            Error::new(ErrorKind::StateDict, message)
+        })?;
+        self.begin(observations)
+    }
+}

@@ -1,0 +1,25 @@
+//! Exceptions of Python on their way through Rust.
+
+use std::sync::{Arc, Mutex};
+
+use polygrad::{Error, ErrorKind};
+use pyo3::PyErr;
+
+/// The first exception that was raised inside of a training, which its caller gets as it is.
+#[derive(Clone, Default)]
+pub(super) struct Failure(Arc<Mutex<Option<PyErr>>>);
+
+impl Failure {
+    /// Keeps an exception, and gives an error that ends the training.
+    pub(super) fn of(&self, exception: PyErr) -> Error {
+        if let Ok(mut first) = self.0.lock() {
+            first.get_or_insert(exception);
+        }
+        Error::new(ErrorKind::Interrupted, "Python raised an exception")
+    }
+
+    /// The exception, if there was one.
+    pub(super) fn take(&self) -> Option<PyErr> {
+        self.0.lock().ok()?.take()
+    }
+}

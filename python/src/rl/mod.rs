@@ -1,0 +1,210 @@
+//! Policies that learn in Gymnasium's environments.
+
+mod envs;
+mod failure;
+mod policy;
+mod spaces;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use polygrad::nn::models::ActivationFn;
+use polygrad::rl::zoo::Algorithm;
+use polygrad::rl::{
+    ActionSpace, CnnEncoderConfig, EncoderConfig, MlpEncoderConfig, PolicyConfig, Space, VectorEnv as _,
+};
+use polygrad::train::{Control, Ended, Event, Progress, Run, RunConfig, RunFolder};
+use polygrad::{Device, Error, ErrorKind, Result, manual_seed};
+use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::errors::raised;
+use crate::tensor::cpu;
+use envs::Gymnasium;
+use failure::Failure;
+pub(crate) use policy::Policy;
+use policy::{Described, KEY};
+
+/// What the `task` of a run's settings is.
+const TASK: &str = "gymnasium";
+
+/// The networks' part of the settings.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Network {
+    hidden: Option<Vec<usize>>,
+    activation: Option<ActivationFn>,
+}
+
+/// How training is to go, as `polygrad.rl` has it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Order {
+    algorithm: String,
+    total_steps: Option<u64>,
+    seed: u64,
+    out: Option<PathBuf>,
+    resume: bool,
+    /// JSON.
+    network: String,
+    /// JSON.
+    settings: String,
+}
+
+/// Trains a policy; gives it, and whether training was stopped before its end. `told` is called with what is known after
+/// each step of the training, and stops it by giving true.
+#[pyfunction]
+pub(crate) fn train(
+    py: Python<'_>,
+    envs: &Bound<'_, PyAny>,
+    order: Order,
+    told: Py<PyAny>,
+) -> PyResult<(Policy, bool)> {
+    let failure = Failure::default();
+    let envs = Gymnasium::new(envs, failure.clone())?;
+    let device = cpu()?;
+    let trained = py.detach(|| order.train(envs, told, &device, &failure));
+    trained.map_err(|error| failure.take().unwrap_or_else(|| raised(error)))
+}
+
+impl Order {
+    fn train(&self, envs: Gymnasium, told: Py<PyAny>, device: &Device, failure: &Failure) -> Result<(Policy, bool)> {
+        let described = self.described(&envs)?;
+        let algorithm = &described.algorithm;
+        manual_seed(algorithm.seed());
+        let mut agent = algorithm.agent(Box::new(envs), &described.policy, device, None)?;
+        let total = agent.total_steps();
+        let failure = failure.clone();
+        let callback = move |event: Event<'_>, progress: &Progress<'_>| match event {
+            Event::Step => tell(&told, progress).map_err(|error| failure.of(error)),
+            _ => Ok(Control::Continue),
+        };
+        let metadata = BTreeMap::from([(KEY.to_owned(), described.to_json()?.to_string())]);
+        let mut options = RunConfig::steps(total).callback(callback).model_metadata(metadata);
+        if let Some(out) = &self.out {
+            let run = if self.resume {
+                Run::resume(out)?
+            } else {
+                Run::create(out)?
+            };
+            let mut settings = described.to_json()?;
+            settings["task"] = TASK.into();
+            options = options.run(run).settings(&settings)?;
+        }
+        let summary = options.train(&mut *agent)?;
+        let own = algorithm.policy(&described.policy, device)?;
+        own.load_state_dict(&agent.trained_policy()?.state_dict()?, true)?;
+        Ok((
+            Policy::new(own, described, agent.mean_return()),
+            summary.ended == Ended::Stopped,
+        ))
+    }
+
+    fn described(&self, envs: &Gymnasium) -> Result<Described> {
+        let mut settings: Value = read("the settings", &self.settings)?;
+        settings["seed"] = self.seed.into();
+        if let Some(steps) = self.total_steps {
+            settings["total_steps"] = steps.into();
+        }
+        if !Algorithm::NAMES.contains(&self.algorithm.as_str()) {
+            return Err(Error::invalid(format!("there is no algorithm {:?}", self.algorithm))
+                .with_hint(format!("there are {}", Algorithm::NAMES.join(", "))));
+        }
+        let algorithm = json!({ self.algorithm.as_str(): settings });
+        let algorithm = Algorithm::deserialize(algorithm).map_err(|error| {
+            let message = format!("a setting of {} is wrong: {error}", self.algorithm);
+            Error::invalid(message).with_hint("settings have the names and forms of `polygrad train --set`")
+        })?;
+        let (observation, action) = envs.spaces();
+        let network = read("the network", &self.network)?;
+        let policy = policy_config(&algorithm, observation, action, network)?;
+        algorithm.check(&policy, envs.rows())?;
+        Ok(Described {
+            algorithm,
+            policy,
+            observation: observation.clone(),
+            action: action.clone(),
+        })
+    }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(what: &str, json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| Error::invalid(format!("{what}: {error}")))
+}
+
+/// The network that an algorithm has for such spaces: CleanRL's sizes, unless others are asked for.
+fn policy_config(
+    algorithm: &Algorithm,
+    observation: &Space,
+    action: &Space,
+    Network { hidden, activation }: Network,
+) -> Result<PolicyConfig> {
+    let actions = ActionSpace::from(action);
+    let shape = match observation {
+        Space::Box { shape, .. } => shape.clone(),
+        _ => vec![observation.flat_len()],
+    };
+    match shape[..] {
+        [size] => {
+            let known = match algorithm {
+                Algorithm::Ppo(_) => (vec![64, 64], ActivationFn::Tanh),
+                Algorithm::Dqn(_) => (vec![120, 84], ActivationFn::Relu),
+                Algorithm::Sac(_) | Algorithm::Td3(_) => (vec![256, 256], ActivationFn::Relu),
+            };
+            let encoder = MlpEncoderConfig {
+                hidden: hidden.unwrap_or(known.0),
+                activation: activation.unwrap_or(known.1),
+                ..MlpEncoderConfig::new(size)
+            };
+            Ok(PolicyConfig::new(EncoderConfig::Mlp(encoder), actions))
+        }
+        [channels, height, width] => {
+            let known = CnnEncoderConfig::new([channels, height, width]);
+            let encoder = CnnEncoderConfig {
+                hidden: hidden.unwrap_or_else(|| known.hidden.clone()),
+                activation: activation.unwrap_or(known.activation),
+                ..known
+            };
+            let config = PolicyConfig::new(EncoderConfig::Cnn(encoder), actions);
+            let shared = matches!(algorithm, Algorithm::Ppo(_));
+            Ok(PolicyConfig { shared, ..config })
+        }
+        _ => Err(Error::shape(format!(
+            "observations of shape {shape:?} are neither vectors nor images"
+        ))
+        .with_hint(
+            "flatten them, as by gymnasium.wrappers.vector.FlattenObservation; images are [channels, height, width]",
+        )),
+    }
+}
+
+/// Tells Python where training stands, after whatever signals have come.
+fn tell(told: &Py<PyAny>, progress: &Progress<'_>) -> PyResult<Control> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        let known = [("steps", progress.step), ("total_steps", progress.steps.unwrap_or(0))].into_py_dict(py)?;
+        known.set_item("seconds", progress.seconds)?;
+        known.set_item("loss", progress.loss())?;
+        for (name, value) in progress.metrics.iter().zip(progress.values()) {
+            known.set_item(name, value)?;
+        }
+        let stop: bool = told.call1(py, (known,))?.extract(py)?;
+        Ok(if stop { Control::Stop } else { Control::Continue })
+    })
+}
+
+/// Fails for a folder that `train` has left: what is in it is a policy.
+pub(crate) fn refuse_run(path: &Path) -> Result<()> {
+    let folder = RunFolder::new(path);
+    let is_ours = folder.config().is_file() && folder.settings()?.get("task").is_some_and(|task| task == TASK);
+    match is_ours {
+        false => Ok(()),
+        true => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{} is a run of polygrad.rl.train", path.display()),
+        )
+        .with_hint("load its policy by polygrad.rl.Policy.load, which also exports it to ONNX")),
+    }
+}

@@ -1,0 +1,238 @@
+//! Policies that act.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use polygrad::nn::{StateDict, skip_init};
+use polygrad::onnx::Opset;
+use polygrad::onnx::graph::Dim;
+use polygrad::rl::zoo::Algorithm;
+use polygrad::rl::{Player, PolicyConfig, Rng, Space, record_policy};
+use polygrad::train::RunFolder;
+use polygrad::{Device, Error, ErrorKind, Result};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::spaces::{actions, array};
+use crate::errors::raised;
+use crate::tensor::cpu;
+
+/// Under this name the header of a file says what policy it has.
+pub(super) const KEY: &str = "polygrad.policy";
+
+/// What has to be known of a policy beside its weights.
+pub(super) struct Described {
+    pub(super) algorithm: Algorithm,
+    pub(super) policy: PolicyConfig,
+    pub(super) observation: Space,
+    pub(super) action: Space,
+}
+
+/// The same as JSON has it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    algorithm: Algorithm,
+    policy: PolicyConfig,
+    observation_space: Value,
+    action_space: Value,
+}
+
+fn malformed(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Format,
+        format!("what is said of the policy is damaged: {what}"),
+    )
+}
+
+impl Described {
+    pub(super) fn to_json(&self) -> Result<Value> {
+        let written = Written {
+            algorithm: self.algorithm.clone(),
+            policy: self.policy.clone(),
+            observation_space: self.observation.to_json(),
+            action_space: self.action.to_json(),
+        };
+        serde_json::to_value(written).map_err(malformed)
+    }
+
+    fn from_json(text: &str) -> Result<Self> {
+        let written: Written = serde_json::from_str(text).map_err(malformed)?;
+        Ok(Self {
+            algorithm: written.algorithm,
+            policy: written.policy,
+            observation: Space::from_json(&written.observation_space)?,
+            action: Space::from_json(&written.action_space)?,
+        })
+    }
+}
+
+/// What has learnt to act. `polygrad.rl.train` gives one, `Policy.load` reads one that was saved.
+#[pyclass(module = "polygrad.rl", frozen)]
+pub(crate) struct Policy {
+    policy: Box<dyn polygrad::rl::Policy>,
+    described: Described,
+    mean_return: Option<f64>,
+    /// How often actions were drawn by chance.
+    draws: AtomicU64,
+}
+
+impl Policy {
+    pub(super) fn new(policy: Box<dyn polygrad::rl::Policy>, described: Described, mean_return: Option<f64>) -> Self {
+        policy.eval();
+        Self {
+            policy,
+            described,
+            mean_return,
+            draws: AtomicU64::new(0),
+        }
+    }
+
+    fn read(path: PathBuf, device: &Device) -> Result<Self> {
+        let path = if path.is_dir() {
+            RunFolder::new(path).model()
+        } else {
+            path
+        };
+        let (weights, texts) = StateDict::load_with_metadata(&path)?;
+        let text = texts.get(KEY).ok_or_else(|| {
+            let message = format!("{} has no policy of polygrad.rl", path.display());
+            Error::new(ErrorKind::Format, message)
+                .with_hint("give what Policy.save or train(out=…) has left; polygrad.Model.load takes other runs")
+        })?;
+        let described = Described::from_json(text).map_err(|error| error.in_module(path.display().to_string()))?;
+        let policy = skip_init(|| described.algorithm.policy(&described.policy, device))?;
+        policy.load_state_dict(&weights, true)?;
+        Ok(Self::new(policy, described, None))
+    }
+
+    fn act(&self, rows: usize, seen: &[f32], deterministic: bool) -> Result<Vec<f32>> {
+        let Described {
+            algorithm,
+            observation,
+            action,
+            ..
+        } = &self.described;
+        let mut player = Player::new(&*self.policy, observation, action, rows)?;
+        if !deterministic {
+            if let Some(why) = algorithm.refuses_sampling() {
+                let message = format!("deterministic=False draws actions by their probabilities, and {why}");
+                return Err(Error::invalid(message).with_hint("leave it out: the best action is done"));
+            }
+            let draw = self.draws.fetch_add(1, Ordering::Relaxed);
+            player = player.sampled(Rng::new(Rng::at(algorithm.seed(), draw).next_u64()));
+        }
+        let mut chosen = vec![0.0; rows * action.len()];
+        player.act(seen, None, &mut chosen)?;
+        Ok(chosen)
+    }
+}
+
+/// The shape of a value.
+fn shape_of(space: &Space) -> Vec<usize> {
+    match space {
+        Space::Discrete { .. } => Vec::new(),
+        Space::Box { shape, .. } => shape.clone(),
+        Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => vec![space.len()],
+    }
+}
+
+#[pymethods]
+impl Policy {
+    /// Loads what `save` has written, or the folder that `train(out=…)` has left.
+    #[staticmethod]
+    #[pyo3(signature = (path, /))]
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let device = cpu()?;
+        py.detach(|| Self::read(path, &device)).map_err(raised)
+    }
+
+    /// Writes the policy to a safetensors file, whose header says what it is.
+    #[pyo3(signature = (path, /))]
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let save = || {
+            let texts = BTreeMap::from([(KEY.to_owned(), self.described.to_json()?.to_string())]);
+            self.policy.state_dict()?.save_with_metadata(&path, &texts)
+        };
+        py.detach(save).map_err(raised)
+    }
+
+    /// Writes an ONNX file that takes `observation`, `[batch, …]` in float32, whole numbers as one-hot vectors, and gives
+    /// `logits`, `mean` and `std`, or `action`; of PPO also `value`. What normalizes observations is in it.
+    #[pyo3(signature = (path, /, *, opset = 20))]
+    fn export_onnx(&self, py: Python<'_>, path: PathBuf, opset: i64) -> PyResult<()> {
+        let export = || {
+            let batch = Dim::Named("batch".to_owned());
+            let opset = Opset::from_version(opset)?;
+            let Described {
+                policy,
+                observation,
+                action,
+                ..
+            } = &self.described;
+            let mut graph = record_policy(&*self.policy, policy, false, batch, opset)?;
+            let texts = [("observation_space", observation), ("action_space", action)];
+            let texts = texts.map(|(name, space)| (name.to_owned(), space.to_json().to_string()));
+            graph.header.metadata.extend(texts);
+            graph.save(&path)
+        };
+        py.detach(export).map_err(raised)
+    }
+
+    /// The actions for observations, and None, as Stable-Baselines3 has it: of one observation, or of several at once,
+    /// `[n, …]`. Actions are as the environments take them: within the bounds of their Box, from the start of their
+    /// Discrete on. `deterministic=False` draws them by their probabilities.
+    #[pyo3(signature = (observation, *, deterministic = true))]
+    fn predict<'py>(
+        &self,
+        py: Python<'py>,
+        observation: &Bound<'py, PyAny>,
+        deterministic: bool,
+    ) -> PyResult<(Bound<'py, PyAny>, Option<bool>)> {
+        let view = array(observation)?;
+        let own = shape_of(&self.described.observation);
+        let rows: Vec<usize> = match view.shape().strip_suffix(&own[..]) {
+            Some([]) => Vec::new(),
+            Some([rows]) => vec![*rows],
+            _ => {
+                let text = format!(
+                    "the observation has the shape {:?}, and {own:?} or [n, …] of it is expected",
+                    view.shape()
+                );
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let count = rows.iter().product();
+        let mut seen = vec![0.0; count * self.described.observation.len()];
+        view.write_f32(&mut seen);
+        drop(view);
+        let chosen = match count {
+            0 => Vec::new(),
+            _ => py.detach(|| self.act(count, &seen, deterministic)).map_err(raised)?,
+        };
+        Ok((actions(py, &self.described.action, &rows, &chosen)?, None))
+    }
+
+    /// The algorithm that it has learnt by, such as "ppo".
+    #[getter]
+    fn algorithm(&self) -> &'static str {
+        self.described.algorithm.name()
+    }
+
+    /// The mean return of the last 100 episodes of its training; None of a policy that was loaded.
+    #[getter]
+    fn mean_return(&self) -> Option<f64> {
+        self.mean_return
+    }
+
+    fn __repr__(&self) -> String {
+        let count = self.policy.num_parameters();
+        format!(
+            "polygrad.rl.Policy({}, {count} parameters)",
+            self.described.algorithm.name()
+        )
+    }
+}

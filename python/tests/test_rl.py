@@ -1,0 +1,227 @@
+"""Policies that learn in Gymnasium's environments."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import polygrad
+from polygrad.rl import Policy, train
+
+# rl-zoo3's settings of PPO for CartPole.
+CARTPOLE = dict(
+    num_steps=32, num_minibatches=1, update_epochs=20, learning_rate=[1e-3, 0], gamma=0.98, gae_lambda=0.8,
+    clip=[0.2, 0], clip_value=False, entropy_coefficient=0, value_coefficient=1,
+)  # fmt: skip
+
+
+def evaluated(policy, name, episodes=20):
+    env, returns = gymnasium.make(name), []
+    for seed in range(episodes):
+        (observation, _), total, over = env.reset(seed=seed), 0.0, False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(policy.predict(observation)[0])
+            total, over = total + reward, terminated or truncated
+        returns.append(total)
+    return np.mean(returns)
+
+
+def test_cartpole_is_solved():
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=8)
+    policy = train(envs, total_steps=100_000, seed=1, **CARTPOLE)
+    assert evaluated(policy, "CartPole-v1") >= 475
+    assert policy.algorithm == "ppo" and policy.mean_return > 200
+
+
+class Counting(gymnasium.Env):
+    """Observes the number of the step; an episode of `length` steps is worth `length`, and is cut short or ends."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2, start=3)
+
+    def __init__(self, length, cut=False):
+        self.length, self.cut = length, cut
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        over = self.steps == self.length
+        return np.full(1, float(self.steps)), 1.0, over and not self.cut, over and self.cut, {}
+
+
+def counting(mode, cut=False):
+    return SyncVectorEnv([lambda length=length: Counting(length, cut) for length in (3, 5)], autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_every_autoreset_mode_gives_the_same_episodes(mode, cut, algorithm):
+    settings = {"ppo": {"num_steps": 16}, "dqn": {"learning_starts": 64}}[algorithm]
+    seen = []
+    train(counting(mode, cut), algorithm, total_steps=640, callback=lambda known: seen.append(known) and None, **settings)
+    # In as many steps there are fewer episodes where a step goes into each reset.
+    assert 3 < seen[-1]["length"] < 5 and seen[-1]["length"] == seen[-1]["return"]
+    assert seen[-1]["steps"] == seen[-1]["total_steps"] == 640
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "td3"])
+def test_actions_that_are_numbers(algorithm, tmp_path):
+    envs = gymnasium.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
+    settings = {} if algorithm == "ppo" else {"learning_starts": 100}
+    policy = train(envs, algorithm, total_steps=600, hidden=[16], activation="relu", **settings)
+    one, _ = policy.predict(np.zeros(3, "float32"))
+    assert one.shape == (1,) and one.dtype == np.float32
+    many, state = policy.predict(np.random.default_rng(0).normal(size=(50, 3)) * 100)
+    assert many.shape == (50, 1) and state is None
+    assert (np.abs(many) <= 2).all()
+
+
+def test_saved_policies_act_the_same(tmp_path):
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=4)
+    policy = train(envs, total_steps=2048, normalize_observations=10.0, out=tmp_path / "run")
+    x = np.random.default_rng(0).normal(size=(100, 4)).astype("float32")
+    policy.save(tmp_path / "policy.safetensors")
+    actions, _ = policy.predict(x)
+    assert actions.shape == (100,) and actions.dtype == np.int64 and set(actions) <= {0, 1}
+    for path in ["policy.safetensors", "run"]:
+        loaded = Policy.load(tmp_path / path)
+        np.testing.assert_array_equal(loaded.predict(x)[0], actions)
+        assert loaded.mean_return is None and "ppo" in repr(loaded)
+    policy.export_onnx(tmp_path / "policy.onnx")
+    logits = polygrad.Model.load(tmp_path / "policy.onnx").run(x)["logits"]
+    np.testing.assert_array_equal(logits.argmax(1), actions)
+
+
+def test_predictions_by_chance():
+    policy = train(gymnasium.make_vec("CartPole-v1", num_envs=4), total_steps=512)
+    x = np.zeros(4, "float32")
+    assert {int(policy.predict(x, deterministic=False)[0]) for _ in range(100)} == {0, 1}
+    assert len({int(policy.predict(x)[0]) for _ in range(10)}) == 1
+    q = train(gymnasium.make_vec("CartPole-v1", num_envs=1), "dqn", total_steps=200, learning_starts=100)
+    with pytest.raises(polygrad.Error, match="what they are worth"):
+        q.predict(x, deterministic=False)
+
+
+def test_spaces_begin_where_they_begin():
+    policy = train(counting(AutoresetMode.SAME_STEP), total_steps=64, num_steps=8)
+    action, _ = policy.predict(np.zeros(1))
+    assert action.shape == () and Counting.action_space.contains(action[()])
+
+
+def test_the_same_seed_gives_the_same_policy():
+    def policy(seed):
+        return train(gymnasium.make_vec("CartPole-v1", num_envs=4), total_steps=2048, seed=seed)
+
+    x = np.random.default_rng(0).normal(size=(1, 4)).astype("float32")
+    first, again, other = (policy(seed) for seed in (1, 1, 2))
+    assert first.mean_return == again.mean_return != other.mean_return
+    np.testing.assert_array_equal(first.predict(x)[0], again.predict(x)[0])
+
+
+class Failing(Counting):
+    def step(self, action):
+        if self.steps == 2:
+            raise LookupError("the tower fell")
+        return super().step(action)
+
+
+def test_exceptions_arrive_as_they_are():
+    with pytest.raises(LookupError, match="the tower fell"):
+        train(SyncVectorEnv([lambda: Failing(5)]), total_steps=1000)
+
+    def callback(known):
+        raise ZeroDivisionError("in the callback")
+
+    with pytest.raises(ZeroDivisionError, match="in the callback"):
+        train(counting(AutoresetMode.SAME_STEP), total_steps=1000, callback=callback)
+
+
+def test_a_callback_stops_training():
+    seen = []
+    envs = counting(AutoresetMode.SAME_STEP)
+    train(envs, total_steps=1000, num_steps=8, callback=lambda known: seen.append(known["steps"]) or len(seen) < 3)
+    assert seen == [16, 32, 48]
+
+
+def test_a_run_goes_on(tmp_path):
+    settings = dict(total_steps=2048, out=tmp_path / "run", num_steps=64)
+    seen = []
+
+    def envs():
+        return gymnasium.make_vec("CartPole-v1", num_envs=4)
+
+    train(envs(), callback=lambda known: seen.append(known["steps"]) or len(seen) < 3, **settings)
+    assert seen[-1] == 768
+    with pytest.raises(polygrad.Error, match="holds a run already"):
+        train(envs(), **settings)
+    train(envs(), resume=True, callback=lambda known: seen.append(known["steps"]) and None, **settings)
+    assert seen[3:] == list(range(1024, 2049, 256))
+
+
+def test_ctrl_c_leaves_a_checkpoint(tmp_path):
+    code = textwrap.dedent(f"""
+        import gymnasium, polygrad
+        envs = gymnasium.make_vec("CartPole-v1", num_envs=4)
+        try:
+            polygrad.rl.train(envs, total_steps=10**9, out={str(tmp_path / "run")!r},
+                              callback=lambda known: print(known["steps"], flush=True))
+        except KeyboardInterrupt as stopped:
+            print("stopped:", stopped)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert "stopped: training was stopped, with a checkpoint in" in text and process.returncode == 0
+    assert Policy.load(tmp_path / "run").predict(np.zeros(4, "float32"))[0] in (0, 1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are Unix's")
+def test_ctrl_c_is_pythons_own_afterwards():
+    train(counting(AutoresetMode.SAME_STEP), total_steps=64, num_steps=8)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+
+class NotFinite(Counting):
+    def step(self, action):
+        return (np.full(1, np.nan), *super().step(action)[1:])
+
+
+def test_what_cannot_be_trained_is_told(tmp_path):
+    envs = counting(AutoresetMode.SAME_STEP)
+    for make, settings, error, text in [
+        (lambda: gymnasium.make("CartPole-v1"), {}, TypeError, "no vector environment.*make_vec"),
+        (lambda: envs, {"algorithm": "a2c"}, ValueError, "no algorithm.*ppo, dqn, sac, td3"),
+        (lambda: envs, {"gama": 0.9}, ValueError, "unknown field `gama`, expected one of.*`gamma`"),
+        (lambda: envs, {"gamma": 2}, ValueError, "gamma is not from 0 to 1"),
+        (lambda: envs, {"activation": "step"}, ValueError, "unknown variant `step`.*`tanh`"),
+        (lambda: envs, {"algorithm": "sac"}, ValueError, "numbers within bounds"),
+        (lambda: envs, {"resume": True}, ValueError, "give the folder"),
+        (lambda: envs, {"out": tmp_path, "resume": True}, polygrad.Error, "run"),
+        (lambda: gymnasium.make_vec("Blackjack-v1", num_envs=2), {}, TypeError, "is a Tuple"),
+        (lambda: counting(AutoresetMode.NEXT_STEP), {"v_trace": {"rho_bar": 1, "c_bar": 1}}, ValueError, "SAME_STEP"),
+        (lambda: SyncVectorEnv([lambda: NotFinite(5)]), {}, ValueError, "environment 0 gave observation NaN"),
+    ]:
+        with pytest.raises(error, match=text):
+            train(make(), **{"total_steps": 1000, **settings})
+    with pytest.raises(ValueError, match=r"shape \[3\], and \[1\] or \[n, …\]"):
+        train(envs, total_steps=64, num_steps=8).predict(np.zeros(3))
+    with pytest.raises(polygrad.Error, match="no policy of polygrad.rl|not"):
+        (tmp_path / "other.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+        Policy.load(tmp_path / "other.safetensors")
