@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from os import PathLike
-from typing import Any
-
 from ._polygrad import Policy
 from ._polygrad import train as _train
+
+# `typing` takes as long to import as all else, and type checkers know the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+    from types import FrameType, TracebackType
+    from typing import Any
 
 __all__ = ["Policy", "train"]
 
@@ -55,6 +55,10 @@ def train(
             second Ctrl-C ends at once.
         Exception: Whatever the environments or the callback raise, as it is.
     """
+    import json
+
+    if resume and out is None:
+        raise ValueError("resume=True goes on from the checkpoint in out: give the folder")
     order = {
         "algorithm": algorithm,
         "total_steps": total_steps,
@@ -64,37 +68,44 @@ def train(
         "network": json.dumps({"hidden": None if hidden is None else list(hidden), "activation": activation}),
         "settings": json.dumps(settings, default=float),
     }
-    if resume and out is None:
-        raise ValueError("resume=True goes on from the checkpoint in out: give the folder")
-    with _interruptible() as asked:
+    with _Interruptible() as interrupt:
 
         def told(known: dict[str, float]) -> bool:
-            return asked.is_set() or (callback is not None and callback(known) is False)
+            return interrupt.asked or (callback is not None and callback(known) is False)
 
         policy, _ = _train(envs, order, told)
-        if asked.is_set():
+        if interrupt.asked:
             where = "" if out is None else f", with a checkpoint in {out}"
             raise KeyboardInterrupt(f"training was stopped{where}")
     return policy
 
 
-@contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+class _Interruptible:
     """Ctrl-C is noted the first time, and raises ``KeyboardInterrupt`` the second. Where signals are another thread's,
-    or nobody's of Python, they stay as they are."""
-    asked = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield asked
-        return
+    or are not Python's own, they stay as they are."""
 
-    def handler(number: int, frame: Any) -> None:
-        if asked.is_set():
-            signal.default_int_handler(number, frame)
-        asked.set()
+    asked = False
+    listens = False
 
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+    def __enter__(self) -> _Interruptible:
+        import signal
+        import threading
+
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.handle)
+            self.listens = True
+        return self
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import signal
+
+        if self.listens:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,7 @@
 """Models, with polygrad's own policies as ONNX files; onnx and onnxruntime judge where they are there."""
 
+import os
+import re
 import threading
 
 import gymnasium
@@ -71,6 +73,18 @@ def test_files_that_are_no_models_are_told(tmp_path):
         polygrad.Model.load(tmp_path / "nowhere.onnx")
     with pytest.raises(polygrad.Error, match="run"):
         polygrad.Model.load(tmp_path)
+
+
+@pytest.mark.skipif("POLYGRAD_RUN" not in os.environ, reason="POLYGRAD_RUN names no folder of `polygrad train`")
+def test_a_run_of_the_command_answers():
+    model = polygrad.Model.load(os.environ["POLYGRAD_RUN"])
+    extents = re.search(r": float\[batch, ([\d, ]+)\] -> ", repr(model))[1].split(", ")
+    x = np.random.default_rng(0).normal(size=(3, *map(int, extents))).astype("float32")
+    several, alone = model.run(x), model.run(x[1:2])
+    assert several.keys() == alone.keys() and len(several) > 0
+    for name, output in several.items():
+        assert len(output) == 3 and np.isfinite(output).all() and output.std() > 0
+        np.testing.assert_allclose(output[1:2], alone[name], rtol=1e-4, atol=1e-5)
 
 
 def test_a_policy_of_python_is_not_a_model_of_the_command(tmp_path):

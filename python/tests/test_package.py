@@ -10,10 +10,10 @@ import polygrad
 
 
 def test_importing_it_is_quick_and_brings_nothing_along():
-    code = "import sys, time; t = time.perf_counter(); import polygrad; print(time.perf_counter() - t, *sys.modules)"
+    code = "import sys, time; t = time.process_time(); import polygrad; print(time.process_time() - t, *sys.modules)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     assert min(float(run.stdout.split()[0]) for run in runs) < 0.05
-    assert not {"numpy", "gymnasium"} & set(runs[0].stdout.split())
+    assert not {"numpy", "gymnasium", "typing", "json"} & set(runs[0].stdout.split())
 
 
 def test_errors_survive_pickle():

@@ -215,7 +215,7 @@ def test_what_cannot_be_trained_is_told(tmp_path):
         (lambda: envs, {"resume": True}, ValueError, "give the folder"),
         (lambda: envs, {"out": tmp_path, "resume": True}, polygrad.Error, "run"),
         (lambda: gymnasium.make_vec("Blackjack-v1", num_envs=2), {}, TypeError, "is a Tuple"),
-        (lambda: counting(AutoresetMode.NEXT_STEP), {"v_trace": {"rho_bar": 1, "c_bar": 1}}, ValueError, "SAME_STEP"),
+        (lambda: envs, {"v_trace": {"rho_bar": 1, "c_bar": 1}}, ValueError, "v_trace is a setting that was removed"),
         (lambda: SyncVectorEnv([lambda: NotFinite(5)]), {}, ValueError, "environment 0 gave observation NaN"),
     ]:
         with pytest.raises(error, match=text):

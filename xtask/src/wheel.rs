@@ -62,20 +62,20 @@ pub(crate) fn run() -> Result<(), String> {
         ));
     }
     done(install().arg(&wheel))?;
-    let tests = |files: &str| {
+    let tests = |files: &[&str]| {
         let mut command = python();
         // Away from the sources, so that it is the wheel that is imported.
         command
             .current_dir(&target)
             .args(["pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
-        command.arg(checkout.join("python/tests").join(files));
+        command.args(files.iter().map(|file| checkout.join("python/tests").join(file)));
         command
     };
-    done(&mut tests(""))?;
+    done(&mut tests(&[""]))?;
     for judge in JUDGES {
         let folder = cache::folder()?.join(judge);
         match folder.exists() {
-            true => done(tests("test_tensor.py").env("PYTHONPATH", &folder))?,
+            true => done(tests(&["test_tensor.py", "test_model.py"]).env("PYTHONPATH", &folder))?,
             false => println!("skipped: {judge} is not in the cache folder, and does not judge the tensors"),
         }
     }

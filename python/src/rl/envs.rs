@@ -235,6 +235,10 @@ impl VectorEnv for Gymnasium {
         self.check("reward", out.rewards)
     }
 
+    fn begins_anew(&self) -> bool {
+        true
+    }
+
     /// How often episodes were begun, since environments of Python cannot be saved.
     fn state(&self) -> Result<Value> {
         Ok(json!(self.resets))
