@@ -1,10 +1,10 @@
 //! What a kind of run has of its own; all else is the same for every run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use polygrad::data::DataLoader;
 use polygrad::nn::Module;
-use polygrad::train::{Row, Trainer, TrainerConfig};
+use polygrad::train::{Row, RunFolder, Trainer, TrainerConfig};
 use polygrad::{Device, Tensor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,6 +42,11 @@ pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
     /// # Errors
     /// The first such setting, with its bounds.
     fn check(&self) -> std::result::Result<(), String>;
+
+    /// Which of the models in the folder of a run is the one that it has learnt. Default: the last one.
+    fn file(&self, folder: &RunFolder) -> PathBuf {
+        folder.model()
+    }
 
     /// A new model with weights from this thread's generator.
     ///

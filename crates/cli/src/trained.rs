@@ -35,14 +35,13 @@ pub(crate) fn load<T: RunSettings>(path: &Path, device: Option<&str>, threads: O
         Some(device) => backend::open(device, threads)?,
         None => backend::open(&base.backend, threads.or(base.threads))?,
     };
-    let file = folder.model();
+    let file = config.file(&folder);
     if !file.exists() {
-        return Err(
-            Failure::new(format!("{} has no model.safetensors yet", path.shown())).fix(format!(
-                "train it, at least to the end of an epoch: {}",
-                resume_command(&folder)
-            )),
-        );
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        return Err(Failure::new(format!("{} has no {name} yet", path.shown())).fix(format!(
+            "train it, at least to the end of an epoch: {}",
+            resume_command(&folder)
+        )));
     }
     let (bytes, length) = open_file(&file)?;
     let header = SafetensorsHeader::read(bytes, length).map_err(|e| in_file(e, "read", &file))?;

@@ -21,7 +21,7 @@ use polygrad::nn::lora::{self, LoraConfig};
 use polygrad::nn::{Module, Trained as OnlyTrained};
 use polygrad::optim::AdamConfig;
 use polygrad::text::{ChatTemplate, TextFormat};
-use polygrad::train::{Accuracy, Ended, Perplexity, Row, Trainer, TrainerConfig};
+use polygrad::train::{Accuracy, Ended, Perplexity, Row, RunFolder, Trainer, TrainerConfig};
 use polygrad::{Device, Error};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ pub(crate) struct Settings {
     /// What is learnt.
     #[serde(default, skip_serializing_if = "Goal::is_text")]
     goal: Goal,
+    /// How many evaluations in a row that are no better end the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    patience: Option<usize>,
 }
 
 impl Settings {
@@ -152,6 +155,13 @@ impl RunSettings for Settings {
         }
     }
 
+    fn file(&self, folder: &RunFolder) -> PathBuf {
+        match self.patience {
+            Some(_) => folder.best(),
+            None => folder.model(),
+        }
+    }
+
     /// The base with an adapter that changes nothing as yet; or all of it, to be trained.
     fn model(&self, device: &Device) -> Result<Self::Model> {
         let base = Self::base(self)?;
@@ -186,6 +196,7 @@ impl Task for Settings {
             context: 0,
             lora: args.lora.clone(),
             goal,
+            patience: args.patience,
         };
         let positions = Self::base(&settings)?.sizes().0;
         settings.context = args.context.unwrap_or(positions.min(512));
@@ -259,6 +270,14 @@ impl Task for Settings {
     fn train(&self, data: &Lines, device: &Device, session: Session<'_>) -> Result<Trained> {
         let (path, first) = (session.folder.path().to_owned(), session.team.rank() == 0);
         let trained = session.fit(self, data, device)?;
+        if first
+            && self.patience.is_some()
+            && let Some(best) = trained.summary.best
+        {
+            say(&format!(
+                "the model of the run is the one whose validation loss was best, {best:.4}"
+            ));
+        }
         if first && self.lora.is_some() && trained.summary.ended != Ended::Stopped {
             let model = trained::load::<Self>(&path, None, None)?.model;
             lora::save(&*model, ADAPTER, path.join("adapter"))?;
@@ -299,6 +318,8 @@ impl Batches for Settings {
             self.goal.name(),
         );
         fixed.option("--context", args.context, self.context);
+        let patience = self.patience.map_or("not there".to_owned(), |count| count.to_string());
+        fixed.option("--patience", args.patience.map(|count| count.to_string()), patience);
         let shown = |lora: &Option<Lora>| lora.as_ref().map_or("not there".to_owned(), ToString::to_string);
         fixed.option("--lora", args.lora.as_ref().map(ToString::to_string), shown(&self.lora));
         Ok(())
@@ -353,6 +374,10 @@ impl Batches for Settings {
             Goal::Text => options.metric(Perplexity::new()),
             // Of vectors: how often the nearest of the texts is the one that belongs to an anchor.
             Goal::Classify(_) | Goal::Embed => options.metric(Accuracy::new()),
+        };
+        let options = match self.patience {
+            Some(count) => options.early_stopping(count as u64),
+            None => options,
         };
         let adam = AdamConfig::adamw(self.training.lr).weight_decay(0.0);
         let optimizer = team.optimizer(Module::parameters(&model), move |params| adam.build(params))?;

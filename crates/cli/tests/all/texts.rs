@@ -250,6 +250,25 @@ fn a_new_head_is_trained_beside_an_adapter_and_leaves_with_its_labels() {
 }
 
 #[test]
+fn a_run_that_gets_no_better_ends_with_its_best_model() {
+    let scene = scene();
+    let cases = json_of(&scene, "cases.json");
+    let losses: Vec<f64> = (cases["classify"]["full"]["rows"].as_array().unwrap().iter())
+        .map(|row| row[1].as_f64().unwrap())
+        .collect();
+    let best = losses.iter().take(5).copied().fold(f64::INFINITY, f64::min);
+    assert!(losses[2] == best && losses[1] > best);
+    let line = "finetune classifier --task classify --data labels.jsonl --validation labels-judged.jsonl";
+    let line = format!("{line} --batch-size 64 --lr 0.01 --epochs 12 --threads 1 --patience 2 --out run");
+    let out = scene.ok(&line);
+    assert!(out.contains(&format!("validation loss was best, {best:.4}")), "{out}");
+    assert_eq!(scene.metrics("run").len(), 1 + 2 * 5);
+    let judged = scene.ok("eval run");
+    assert!(judged.contains(&format!("loss {best:.4}  accuracy")), "{judged}");
+    scene.fails("train --resume run --patience 3", &["--patience is 2 there, not 3"]);
+}
+
+#[test]
 fn killed_runs_end_in_the_same_bytes() {
     let scene = scene();
     // With dropout, so that every random number counts.
@@ -344,7 +363,7 @@ fn bad_input_is_named_before_anything_is_written() {
         &["single.jsonl has too few examples"],
     );
     scene.fails(
-        "finetune sentences --task embed --data pairs.jsonl --batch-size 1 --out none",
+        "finetune sentences --task embed --data pairs.jsonl --validation pairs.jsonl --batch-size 1 --out none",
         &["batch_size: an anchor is told from the others of its batch"],
     );
     scene.fails(
