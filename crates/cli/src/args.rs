@@ -67,8 +67,9 @@ pub(crate) struct Examples {
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file; for an
-    /// ONNX file also a folder of images, a CSV file, or an .npz file of its inputs and `labels` or `targets`
+    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file; of
+    /// finetune a file of lines; for an ONNX file also a folder of images, a CSV file, or an .npz file of its inputs
+    /// and `labels` or `targets`
     #[arg(long = "data", value_name = "PATH")]
     pub(crate) folder: Option<PathBuf>,
 
