@@ -325,6 +325,25 @@ fn texts_are_tokenized() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn folders_of_sentence_transformers_6_give_its_vectors() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/finetune/sentences");
+    let served = load(&folder);
+    let found = served.run(&[texts(&["what is one", "a red cat and a dog"])])?;
+    let vectors = found[0].tensor()?.host().to_vec::<f32>()?;
+    // Of `SentenceTransformer(folder).encode`, the first numbers of each.
+    let wanted = [
+        [0.145_259, 0.062_840, -0.168_254, 0.239_068],
+        [-0.063_380, 0.138_932, -0.002_575, 0.103_380],
+    ];
+    for (row, wanted) in vectors.chunks(16).zip(wanted) {
+        assert!(row.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-5), "{row:?}");
+    }
+    assert_eq!(served.encoder().unwrap().count("what is one")?, 5);
+    assert_eq!(served.encoder().unwrap().count(&"a ".repeat(30))?, 20);
+    Ok(())
+}
+
 /// The answer to a request for a model.
 async fn asked<const N: usize>(model: Arc<dyn Model>, inputs: [(&str, Value); N]) -> Result<Value, Failure> {
     let repository = Repository::new(Pool::new(1).unwrap());

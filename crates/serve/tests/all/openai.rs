@@ -316,6 +316,10 @@ async fn vectors_that_make_no_sense_are_refused_by_their_field() {
         assert_eq!(error["param"], field, "{value}");
         assert!(error["message"].as_str().unwrap().contains(words), "{error}");
     }
+    // Before anything is computed, which would find the text.
+    let asked = Asked::post(EMBEDDINGS, &json!({"model": "reader", "input": "bad", "dimensions": 1}));
+    let error = refused(asked, &router, StatusCode::BAD_REQUEST).await;
+    assert_eq!(error["param"], "dimensions", "{error}");
     for (model, words) in [
         ("nobody", "nobody"),
         ("talker", "gives no vectors"),

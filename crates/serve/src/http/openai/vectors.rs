@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use polygrad_core::{DType, HostTensor, Result as Computed, Shape};
+use polygrad_onnx::graph::Dim;
 use serde::Serialize;
 
 use super::request::{self, Reading};
@@ -49,6 +50,11 @@ pub(in super::super) async fn embeddings(State(shared): State<Arc<Shared>>, requ
     let lacking =
         "gives no vectors of texts, as folders with tokenizer.json and sentence-transformers' modules.json do";
     let info = found(&shared, &asked.model, |service| service.encoder().is_some(), lacking)?;
+    // Before anything is computed, if the model says it.
+    let dims = info.signature().outputs.first().map(|spec| &spec.dims[..]);
+    if let Some(&[.., Dim::Fixed(width)]) = dims {
+        must_have(asked.dimensions, width)?;
+    }
     let mut parts = Vec::new();
     // Each can be computed with the texts of other requests.
     for texts in asked.texts.chunks(info.max_batch_size()) {
@@ -56,6 +62,17 @@ pub(in super::super) async fn embeddings(State(shared): State<Arc<Shared>>, requ
     }
     let answered = body::offload(move || Ok(answer(&asked, &info, &parts)));
     answered.await?
+}
+
+/// Fails if a request asks for vectors of another width than those of the model.
+fn must_have(dimensions: Option<usize>, width: usize) -> Result<(), Refused> {
+    match dimensions.filter(|&dimensions| dimensions != width) {
+        None => Ok(()),
+        Some(dimensions) => {
+            let message = format!("dimensions is {dimensions}, and vectors of this model have {width}: leave it out");
+            Err(Refused::field("dimensions", message))
+        }
+    }
 }
 
 /// The vectors of texts, one after the other.
@@ -85,10 +102,7 @@ async fn vectors(info: &ModelInfo, texts: &[String]) -> Result<HostTensor, Failu
 
 fn answer(asked: &Reading, info: &ModelInfo, parts: &[HostTensor]) -> Answer {
     let width = parts.first().map_or(0, |part| part.shape()[1]);
-    if let Some(dimensions) = asked.dimensions.filter(|&dimensions| dimensions != width) {
-        let message = format!("dimensions is {dimensions}, and vectors of this model have {width}: leave it out");
-        return Err(Refused::field("dimensions", message));
-    }
+    must_have(asked.dimensions, width)?;
     let of_run = |error: polygrad_core::Error| Failure::of_run(&error);
     let encoder = info.service().encoder();
     let counts = asked.texts.iter().filter_map(|text| Some(encoder?.count(text)));
