@@ -341,8 +341,8 @@ impl View {
         let mut index = vec![0_usize; self.shape.len()];
         let mut offset = 0_isize;
         for _ in 0..count {
-            // SAFETY: `index` is inside of the shape, and so the element at its strides inside of the exporter's tensor,
-            // which lives as long as `foreign`.
+            // SAFETY: `index` is inside of the shape, and so the element at its strides inside of the exporter's
+            // tensor, which lives as long as `foreign`.
             visit(unsafe {
                 let at = self.foreign.data.as_ptr().offset(offset * size.cast_signed());
                 std::slice::from_raw_parts(at, size)

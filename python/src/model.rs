@@ -81,10 +81,10 @@ impl Model {
 
     /// Runs the model, and gives arrays of NumPy by the names of the outputs.
     ///
-    /// `inputs` are arrays by name, or a tuple or list of them in the order of `input_names`, or for a model of one input
-    /// the array. An array is whatever has `__dlpack__` in the memory of the CPU, or NumPy makes one of; it is read where
-    /// it lies, while other threads of Python go on, and must not be written to meanwhile. Its dtype is that which the
-    /// model says.
+    /// `inputs` are arrays by name, or a tuple or list of them in the order of `input_names`, or for a model of one
+    /// input the array. An array is whatever has `__dlpack__` in the memory of the CPU, or NumPy makes one of; it is
+    /// read where it lies, while other threads of Python go on, and must not be written to meanwhile. Its dtype is that
+    /// which the model says.
     #[pyo3(signature = (inputs, /))]
     fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let given = self.given(inputs)?;

@@ -11,8 +11,8 @@ use crate::errors::raised;
 
 /// An array of up to eight dimensions in the memory of the CPU. Its values do not change.
 ///
-/// `polygrad.from_dlpack` makes one; NumPy, PyTorch, JAX and whatever else knows DLPack take it, and see the same memory.
-/// What knows DLPack 1.0 or newer is told that it is read-only; nobody may write to it.
+/// `polygrad.from_dlpack` makes one; NumPy, PyTorch, JAX and whatever else knows DLPack take it, and see the same
+/// memory. What knows DLPack 1.0 or newer is told that it is read-only; nobody may write to it.
 #[pyclass(name = "Tensor", module = "polygrad", frozen)]
 pub(crate) struct PyTensor(pub(crate) Tensor);
 
@@ -58,9 +58,9 @@ pub(crate) fn tensor_of(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResu
 /// A tensor of an object that has `__dlpack__` and is in the memory of the CPU: an array of NumPy or JAX, a tensor of
 /// PyTorch, and so on.
 ///
-/// It has the same memory, which must not be written to as long as the tensor is there. What does not lie row by row, or
-/// is not aligned for its dtype, is copied; with `copy=True` everything is, with `copy=False` nothing, and what would have
-/// to be is an error.
+/// It has the same memory, which must not be written to as long as the tensor is there. What does not lie row by row,
+/// or is not aligned for its dtype, is copied; with `copy=True` everything is, with `copy=False` nothing, and what
+/// would have to be is an error.
 ///
 /// Dtypes: bool, uint8, int32, int64, float16, bfloat16, float32, float64. Others are an error, and so is a tensor on a
 /// GPU.

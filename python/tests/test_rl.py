@@ -173,7 +173,9 @@ def test_a_run_goes_on(tmp_path):
 
 def test_ctrl_c_leaves_a_checkpoint(tmp_path):
     code = textwrap.dedent(f"""
-        import gymnasium, polygrad
+        import gymnasium, polygrad, signal
+        # Where the tests run in the background it is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         envs = gymnasium.make_vec("CartPole-v1", num_envs=4)
         try:
             polygrad.rl.train(envs, total_steps=10**9, out={str(tmp_path / "run")!r},
@@ -182,15 +184,18 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path):
             print("stopped:", stopped)
     """)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    text, _ = process.communicate(timeout=60)
+    try:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "stopped: training was stopped, with a checkpoint in" in text and process.returncode == 0
     assert Policy.load(tmp_path / "run").predict(np.zeros(4, "float32"))[0] in (0, 1)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are Unix's")
 def test_ctrl_c_is_pythons_own_afterwards():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     train(counting(AutoresetMode.SAME_STEP), total_steps=64, num_steps=8)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):

@@ -53,8 +53,8 @@ pub(crate) struct Order {
     settings: String,
 }
 
-/// Trains a policy; gives it, and whether training was stopped before its end. `told` is called with what is known after
-/// each step of the training, and stops it by giving true.
+/// Trains a policy; gives it, and whether training was stopped before its end. `told` is called with what is known
+/// after each step of the training, and stops it by giving true.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,

@@ -160,8 +160,8 @@ impl Policy {
         py.detach(save).map_err(raised)
     }
 
-    /// Writes an ONNX file that takes `observation`, `[batch, …]` in float32, whole numbers as one-hot vectors, and gives
-    /// `logits`, `mean` and `std`, or `action`; of PPO also `value`. What normalizes observations is in it.
+    /// Writes an ONNX file that takes `observation`, `[batch, …]` in float32, whole numbers as one-hot vectors, and
+    /// gives `logits`, `mean` and `std`, or `action`; of PPO also `value`. What normalizes observations is in it.
     #[pyo3(signature = (path, /, *, opset = 20))]
     fn export_onnx(&self, py: Python<'_>, path: PathBuf, opset: i64) -> PyResult<()> {
         let export = || {
