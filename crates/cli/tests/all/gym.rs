@@ -90,8 +90,10 @@ fn an_environment_in_a_file_is_used_as_any() {
     for part in [&b"gym:lander.py:Lander"[..], b"height\nspeed"] {
         assert!(file.windows(part.len()).any(|window| window == part));
     }
-    let text = scene.ok(&format!("train --resume {run} --total-steps 2048 --env-failures 2"));
-    assert!(text.contains("where the environments stood cannot be saved"), "{text}");
+    let ended = scene.run(&format!("train --resume {run} --total-steps 2048 --env-failures 2"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let told = "where the environments stood cannot be saved";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
     scene.fails(
         &format!("train --resume {run} --python nowhere"),
         &["nowhere cannot be started"],
