@@ -33,8 +33,12 @@ impl Source {
         let fail = |failure: Failure| failure.into_error(&format!("{PREFIX}{name}"), config);
         let mut process = Process::start(config, &request(name, config, 1, false)).map_err(fail)?;
         let hello = Hello::hear(&mut process).map_err(fail)?;
-        let (observation, action) = (hello.observation(), hello.action());
-        check_spaces(&observation, &action).map_err(|error| error.with_op(format!("{PREFIX}{name}")))?;
+        let spaces = || -> Result<_> {
+            let (observation, action) = (hello.observation()?, hello.action()?);
+            check_spaces(&observation, &action)?;
+            Ok((observation, action))
+        };
+        let (observation, action) = spaces().map_err(|error| error.with_op(format!("{PREFIX}{name}")))?;
         Ok(Self {
             name: name.to_owned(),
             config: config.clone(),

@@ -1,8 +1,9 @@
 //! What a Python process says of the environments that it has made.
 
-use polygrad_core::DType;
+use polygrad_core::Result;
 use polygrad_nn::models::ActivationFn;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::zoo::{Algorithm, Preset, presets_like};
 use crate::{
@@ -15,8 +16,9 @@ pub(super) struct Hello {
     pub(super) gymnasium: String,
     pub(super) numpy: String,
     pub(super) python: String,
-    observation: SpaceOf,
-    action: SpaceOf,
+    /// Spaces as [`Space::to_json`] writes them.
+    observation: Value,
+    action: Value,
     /// What the numbers of a flattened observation are called; none where it was not flattened.
     pub(super) names: Vec<String>,
     pub(super) max_episode_steps: Option<usize>,
@@ -34,66 +36,17 @@ pub(super) enum Picture {
     None(String),
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum SpaceOf {
-    Discrete {
-        n: usize,
-        start: i64,
-    },
-    MultiDiscrete {
-        nvec: Vec<usize>,
-        start: Vec<i64>,
-    },
-    MultiBinary {
-        n: usize,
-    },
-    /// Bounds that are not there are infinite.
-    Box {
-        low: Vec<Option<f32>>,
-        high: Vec<Option<f32>>,
-        shape: Vec<usize>,
-        dtype: String,
-    },
-}
-
-impl From<&SpaceOf> for Space {
-    fn from(space: &SpaceOf) -> Self {
-        let bounds = |bounds: &[Option<f32>], none: f32| bounds.iter().map(|x| x.unwrap_or(none)).collect();
-        match space {
-            SpaceOf::Discrete { n, start } => Self::Discrete { n: *n, start: *start },
-            SpaceOf::MultiDiscrete { nvec, start } => Self::MultiDiscrete {
-                nvec: nvec.clone(),
-                start: start.clone(),
-            },
-            SpaceOf::MultiBinary { n } => Self::MultiBinary { n: *n },
-            SpaceOf::Box {
-                low,
-                high,
-                shape,
-                dtype,
-            } => Self::Box {
-                low: bounds(low, f32::NEG_INFINITY),
-                high: bounds(high, f32::INFINITY),
-                shape: shape.clone(),
-                dtype: match dtype.as_str() {
-                    "uint8" => DType::U8,
-                    "float64" => DType::F64,
-                    name if name.starts_with("int") || name.starts_with("uint") => DType::I64,
-                    _ => DType::F32,
-                },
-            },
-        }
-    }
-}
-
 impl Hello {
-    pub(super) fn observation(&self) -> Space {
-        Space::from(&self.observation)
+    /// # Errors
+    /// A space that makes no sense.
+    pub(super) fn observation(&self) -> Result<Space> {
+        Space::from_json(&self.observation)
     }
 
-    pub(super) fn action(&self) -> Space {
-        Space::from(&self.action)
+    /// # Errors
+    /// A space that makes no sense.
+    pub(super) fn action(&self) -> Result<Space> {
+        Space::from_json(&self.action)
     }
 }
 

@@ -15,7 +15,7 @@ use super::GymConfig;
 
 const PROGRAM: &str = include_str!("worker.py");
 
-/// Ends with whoever has it.
+/// A running Python process. Dropping this ends it.
 pub(super) struct Process {
     child: Child,
     /// None once it is to end.

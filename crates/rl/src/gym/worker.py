@@ -23,17 +23,18 @@ class Unfit(Exception):
 def describe(space, spaces, numpy, where):
     """A space that is understood, as JSON."""
     if isinstance(space, spaces.Discrete):
-        return {"kind": "discrete", "n": int(space.n), "start": int(space.start)}
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
         start = getattr(space, "start", numpy.zeros_like(space.nvec))
-        return {"kind": "multi_discrete", "nvec": space.nvec.ravel().tolist(), "start": numpy.ravel(start).tolist()}
+        return {"type": "MultiDiscrete", "nvec": space.nvec.ravel().tolist(), "start": numpy.ravel(start).tolist()}
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "multi_binary", "n": int(numpy.prod(space.shape))}
+        return {"type": "MultiBinary", "n": int(numpy.prod(space.shape))}
     if isinstance(space, spaces.Box):
         with numpy.errstate(over="ignore"):
             bounds = [numpy.asarray(bound, dtype=numpy.float32) for bound in (space.low, space.high)]
         low, high = ([x if numpy.isfinite(x) else None for x in bound.ravel().tolist()] for bound in bounds)
-        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": space.dtype.name}
+        kind = {"uint8": "u8", "float64": "f64"}.get(space.dtype.name, "i64" if space.dtype.kind in "iu" else "f32")
+        return {"type": "Box", "low": low, "high": high, "shape": list(space.shape), "dtype": kind}
     raise Unfit(f"{where} is {type(space).__name__}, which cannot be used: {space}")
 
 

@@ -25,7 +25,8 @@ impl Link {
     /// With a process that was started: waits until its environments are there.
     pub(super) fn new(mut process: Process, source: &Source, envs: usize) -> Result<Self, Failure> {
         let hello = Hello::hear(&mut process)?;
-        let (observation, action) = (hello.observation(), hello.action());
+        let garbled = |error: Error| Failure::Garbled(error.message().to_owned());
+        let (observation, action) = (hello.observation().map_err(garbled)?, hello.action().map_err(garbled)?);
         if (&observation, &action) != (&source.observation, &source.action) {
             return Err(Failure::Garbled("its spaces are not what they were before".to_owned()));
         }
