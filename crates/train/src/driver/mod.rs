@@ -257,13 +257,14 @@ impl Driver {
         let (before, begun) = (learner.steps(), Instant::now());
         let measured = learner.advance();
         let notices = learner.take_notices();
-        self.notify(learner, &notices)?;
+        let told = self.notify(learner, &notices);
         let measured = measured.inspect_err(|error| {
             if learner.communicator().is_none() && learner.survives(error) {
                 // The error that ended training is the one to report.
                 let _ = self.save(learner);
             }
         })?;
+        told?;
         self.training += begun.elapsed();
         self.loading += measured.loading_seconds;
         self.learning_rate = measured.learning_rate;
