@@ -22,7 +22,7 @@ const VERSION: Version = Version { major: 1, minor: 1 };
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 
-/// Names of capsules that nobody has taken over, and of those that somebody has.
+/// The name of a capsule before a consumer takes its tensor, and the name it gets then.
 const VERSIONED: [&CStr; 2] = [c"dltensor_versioned", c"used_dltensor_versioned"];
 const LEGACY: [&CStr; 2] = [c"dltensor", c"used_dltensor"];
 
@@ -171,8 +171,8 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let device: (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
     if device.0 != CPU {
         return Err(PyBufferError::new_err(format!(
-            "the tensor is on the device {device:?} of DLPack, and only memory of the CPU can be shared; move it there first, \
-             as by .cpu()"
+            "the tensor is on the device {device:?} of DLPack, and only memory of the CPU can be shared; move it there \
+             first, as by .cpu()"
         )));
     }
     let versions = [("max_version", (VERSION.major, VERSION.minor))].into_py_dict(py)?;

@@ -12,7 +12,7 @@ use crate::replay::n_step::{Begun, Happened, NStep};
 use crate::statistics::recent::Recent;
 use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, Space, StepBuffers, VectorEnv};
 
-/// What is told where a training goes on and its environments do not.
+/// The notice for a resumed training whose environments could not be restored, if that is so.
 pub(crate) fn begun_anew(begun: bool, envs: &dyn VectorEnv) -> Option<String> {
     let text = "where the environments stood cannot be saved: they begin their next episodes, and so the run does not \
                 go on bit for bit as it would have";
@@ -89,7 +89,7 @@ impl Experience {
         self.envs.action_space()
     }
 
-    /// What is told where the environments have begun anew.
+    /// The notice that the environments could not be restored, if that is so.
     pub(crate) fn begun_anew(&self) -> Option<String> {
         begun_anew(self.begun, &*self.envs)
     }

@@ -44,7 +44,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
 
-    /// End the training once the validation loss was no better so many epochs in a row, and take the best model
+    /// Stop when the validation loss has not improved for this many epochs, and take the best model
     /// [default: train all epochs, and take the last one]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) patience: Option<usize>,

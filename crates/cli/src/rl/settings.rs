@@ -85,7 +85,8 @@ impl Settings {
         let spec = open(&self.environment, self.gym.as_ref())?;
         let policy = spec.preset(None, None)?.policy;
         if self.policy.action != policy.action {
-            return Err(Failure::new("its policy does not have the actions of its environment"));
+            return Err(Failure::new("its policy does not have the actions of its environment")
+                .fix("take the environment as it was when it was trained, or train a new policy"));
         }
         if observation(&self.policy) != observation(&policy) {
             return Err(Failure::new("its policy does not see what its environment shows")
@@ -187,7 +188,7 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         counts(&[("envs", self.envs), ("env_threads", self.env_threads)])?;
-        // Python is asked by those who need the environment alone.
+        // Starting Python takes a second: only commands that need the environment do it.
         if !self.environment.starts_with(gym::PREFIX) {
             self.spec()
                 .map_err(|failure| polygrad::Error::from(failure).message().to_owned())?;

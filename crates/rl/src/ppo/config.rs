@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for PpoConfig {
             for (name, neutral) in [("v_trace", Value::Null), ("optimizer", json!("adam"))] {
                 if all.remove(name).is_some_and(|value| value != neutral) {
                     return Err(D::Error::custom(format!(
-                        "{name} is a setting that was removed: see decision 168"
+                        "{name} is a setting that was removed: leave it out (decision 168)"
                     )));
                 }
             }
