@@ -128,6 +128,6 @@ fn main() -> ExitCode {
 }
 
 fn ulp() -> Result<(), String> {
-    let line = "test --release -p polygrad-cpu --lib -- --ignored --nocapture every_number";
+    let line = "test --release -p polygrad-cpu-kernels --lib -- --ignored --nocapture every_number";
     cargo::run(&line.split(' ').collect::<Vec<_>>(), &[])
 }

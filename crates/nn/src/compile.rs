@@ -79,7 +79,7 @@ impl CompiledModel {
     /// the input requires a gradient; when the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         for (name, target, identity) in &self.parts {
-            if !identity.is_of(target.value().inner()) {
+            if !target.with(|value| identity.is_of(value.inner())) {
                 return Err(
                     Error::invalid(format!("{name} has changed since the model was compiled"))
                         .with_hint("compile it again"),

@@ -9,7 +9,7 @@ use crate::cargo;
 use toolchain::Toolchain;
 
 /// What is checked for Apple's machines: everything but the engines of others.
-const APPLE: [&str; 16] = [
+const APPLE: [&str; 17] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -20,6 +20,7 @@ const APPLE: [&str; 16] = [
     "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
+    "polygrad-cpu-kernels",
     "polygrad-compute",
     "polygrad-wgpu",
     "polygrad-conformance",
@@ -28,7 +29,7 @@ const APPLE: [&str; 16] = [
     "polygrad-cli",
 ];
 /// What is checked for WebAssembly.
-const WASM: [&str; 12] = [
+const WASM: [&str; 13] = [
     "polygrad-core",
     "polygrad-tensor",
     "polygrad-nn",
@@ -39,6 +40,7 @@ const WASM: [&str; 12] = [
     "polygrad-plot",
     "polygrad-rl",
     "polygrad-cpu",
+    "polygrad-cpu-kernels",
     "polygrad-compute",
     "polygrad-wgpu",
 ];

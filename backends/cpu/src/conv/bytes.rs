@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use polygrad_core::{ConvParams, DType, Result};
 
-use super::geometry::Geometry;
 use super::output_shape;
-use super::region::{AT_ONCE, Region};
+use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::Mat;
 use crate::gemm::bytes::{Left, Signed, Strip, Tiles, Way, Zeros};
-use crate::loops::Pointer;
 use crate::ops::matmul::many;
 use crate::ops::quantized::{numbers_for, operand};
 use crate::ops::rescale;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
+use polygrad_cpu_kernels::conv::geometry::Geometry;
+use polygrad_cpu_kernels::conv::region::{AT_ONCE, Region};
 
 /// Bytes of a strip's columns, about.
 const STRIP: usize = 96 << 10;

@@ -1,7 +1,7 @@
 //! Images as matrices of columns: a row for each channel and tap of the window, a column for each output position.
 
-use super::geometry::Geometry;
 use crate::gemm::Real;
+use polygrad_cpu_kernels::conv::geometry::Geometry;
 
 /// Along the last axis: the output positions at which a tap lies inside the input, first and one past the last.
 fn inside(g: &Geometry, tap: usize) -> (usize, usize) {

@@ -1,7 +1,7 @@
 //! The largest of each window of a plane, for windows without border whose steps along a row are 1 or 2.
 
-use super::geometry::{Extents, Geometry};
 use crate::simd::{Kernel, Simd};
+use polygrad_cpu_kernels::conv::geometry::{Extents, Geometry};
 
 /// One plane of f32.
 pub(super) struct MaxRows<'a> {

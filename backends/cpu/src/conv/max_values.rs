@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::geometry::Geometry;
 use crate::CpuTensor;
+use crate::Pointer;
 use crate::buffers::Buffer;
-use crate::loops::Pointer;
 use crate::simd::{Kernel, Level, Simd};
+use polygrad_cpu_kernels::conv::geometry::Geometry;
 
 /// What is pooled.
 pub(super) trait Number: Copy {

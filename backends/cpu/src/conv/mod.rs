@@ -2,31 +2,23 @@
 
 mod bytes;
 mod columns;
-mod direct;
-mod epilogue;
-mod few;
-mod filters;
-mod geometry;
 mod max_rows;
 mod max_values;
 mod pool;
 mod product;
-mod region;
-mod winograd;
 
 pub(crate) use bytes::{conv_requantize_u8, conv_u8, prepack_u8};
-pub(crate) use epilogue::Epilogue;
-pub(crate) use filters::Filters;
 pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{Activation, ConvParams, DType, Error, Result, Scalar, Shape, decompose};
+use polygrad_cpu_kernels::conv::geometry::Geometry;
+use polygrad_cpu_kernels::conv::{Epilogue, Filters, direct, few, filters, winograd};
 
 use crate::fused::vectors;
 use crate::math::Pointwise;
 use crate::ops::half::Half;
 use crate::ops::{convert, create, floats, same_dtype};
 use crate::{Cpu, CpuDevice, CpuTensor, Kernels};
-use geometry::Geometry;
 
 /// Calls a function of the module `product` for the dtype.
 macro_rules! for_real {

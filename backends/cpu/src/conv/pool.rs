@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 
 use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 
-use super::geometry::Geometry;
 use super::max_rows::MaxRows;
 use super::max_values::max_values;
 use super::wide;
 use crate::CpuTensor;
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::ops::half::Half;
 use crate::ops::{convert, floats, numbers};
+use polygrad_cpu_kernels::conv::geometry::Geometry;
 
 fn sees_nothing(op: &'static str, x: &CpuTensor) -> Error {
     Error::invalid("a window lies wholly in the border")

@@ -3,41 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 
 use polygrad_core::{Element, Result};
+use polygrad_cpu_kernels::conv::Epilogue;
+use polygrad_cpu_kernels::conv::geometry::Geometry;
 
-use super::Epilogue;
 use super::columns::{fold, unfold};
-use super::geometry::Geometry;
+use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::{Dims, Mat, MatMut, Real, Update, cost, gemm};
-use crate::loops::Pointer;
 use crate::{CpuDevice, CpuTensor};
 
 /// In how many parts the weight's gradient is summed up: the same for any number of threads, so that the result is.
 const PARTS: usize = 8;
-
-impl Geometry {
-    /// Rows of the columns: channels and taps of a group.
-    fn rows(&self) -> usize {
-        self.inputs * self.taps()
-    }
-
-    fn image(&self, image: usize, group: usize) -> usize {
-        (image * self.groups + group) * self.inputs * self.plane()
-    }
-
-    fn out_image(&self, image: usize, group: usize) -> usize {
-        (image * self.groups + group) * self.outputs * self.out_plane()
-    }
-
-    fn filters(&self, group: usize) -> usize {
-        group * self.outputs * self.rows()
-    }
-
-    /// Whether an image is its own columns.
-    fn is_pointwise(&self) -> bool {
-        self.taps() == 1 && self.padding == [0; 3] && self.stride == [1; 3]
-    }
-}
 
 /// Output positions from which on an image that is its own columns is better multiplied as it lies: rows of B are long,
 /// and the product need not be turned.

@@ -5,8 +5,8 @@ use polygrad_core::{DType, Element, Layout, Result, Shape};
 
 use super::claims::Claims;
 use super::memory::Place;
+use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
-use crate::loops::Pointer;
 use crate::ops::{convert, matmul};
 use crate::{CpuDevice, CpuTensor};
 

@@ -4,7 +4,7 @@ use polygrad_core::{DType, Error, Result, Shape, decompose};
 
 use super::rows::{each_in_row, sum_row};
 use super::vectors;
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 

@@ -2,7 +2,7 @@
 
 use polygrad_core::{DType, Error, Result, Shape, decompose};
 
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::ops::floats;
 use crate::{Cpu, CpuTensor};
 

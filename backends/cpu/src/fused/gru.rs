@@ -4,8 +4,8 @@
 use polygrad_core::{BinaryOp, Result, Shape, decompose};
 
 use super::{state_after, vectors};
+use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Update};
-use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::ops::{binary, matmul};
 use crate::simd::{Kernel, Simd};

@@ -2,8 +2,8 @@
 
 use polygrad_core::{Backend, DType, Element, Error, Result, Shape, decompose};
 
+use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
-use crate::loops::Pointer;
 use crate::ops::half::Half;
 use crate::ops::{floats, same_dtype};
 use crate::simd::{Kernel, Simd};

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use polygrad_core::{DType, Error, Result, Shape, decompose};
 
+use crate::Pointer;
 use crate::gemm::{Dims, Mat, MatMut, Prepacked, Update, cost, gemm};
-use crate::loops::Pointer;
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuDevice, CpuTensor};

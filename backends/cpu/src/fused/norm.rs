@@ -4,8 +4,8 @@ use polygrad_core::{DType, Error, Result, Shape, decompose};
 
 use super::rows::{each_in_row, sum_row};
 use super::vectors;
+use crate::Pointer;
 use crate::buffers::Buffer;
-use crate::loops::Pointer;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuDevice, CpuTensor};
 

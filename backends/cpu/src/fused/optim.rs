@@ -5,7 +5,7 @@
 use polygrad_core::{AdamParams, Error, Result, SgdParams, decompose};
 
 use super::vectors;
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuTensor};
 

@@ -6,7 +6,7 @@ use polygrad_core::{Error, Result, decompose};
 
 use super::rows::{each_in_row, max_row, sum_row};
 use super::{back_from_rows, rows_along, vectors};
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::math::{exp, exp_nonpositive};
 use crate::ops::axis_in;
 use crate::simd::{Kernel, Simd, StorePolicy};

@@ -2,8 +2,9 @@
 
 use polygrad_core::Layout;
 
-use super::{Nest, Operand, Pointer, map};
+use super::{Nest, Operand, map};
 use crate::CpuTensor;
+use crate::Pointer;
 
 /// Side of the squares in which two axes are exchanged: two of them fit the first-level cache.
 const SQUARE: usize = 32;

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 
 use polygrad_core::Shape;
 
-use crate::CpuDevice;
+use crate::{CpuDevice, Pointer};
 use tile::{TILE, Tile};
 
 /// A kernel: reads `n` elements of each input and writes `n` outputs, all one after another. What the pointers point to
@@ -92,23 +92,6 @@ pub(crate) unsafe fn map<const N: usize>(
             run(from, out.at(first * out_size), n);
         }
     });
-}
-
-/// A pointer that tasks on several threads write through, each to a part of its own.
-#[derive(Clone, Copy)]
-pub(crate) struct Pointer<T>(pub(crate) *mut T);
-
-// SAFETY: whoever makes one sees to it that threads keep to their parts.
-unsafe impl<T> Send for Pointer<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Pointer<T> {}
-
-impl<T> Pointer<T> {
-    /// The address `n` elements on.
-    #[inline(always)]
-    pub(crate) fn at(&self, n: usize) -> *mut T {
-        self.0.wrapping_add(n)
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
 use super::half::Half;
 use super::{same_dtype, unary};
-use crate::loops::{Each, Fill, Operand, Pointer, map};
+use crate::Pointer;
+use crate::loops::{Each, Fill, Operand, map};
 use crate::math::{
     self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
     SoftplusSlope, TanhSlope,

@@ -4,7 +4,7 @@ use polygrad_core::{
     DType, Distribution, Element, RandomKey, Result, Scalar, Shape, bf16, check_distribution, dispatch_dtype, draw, f16,
 };
 
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::{CpuDevice, CpuTensor};
 
 /// See [`polygrad_core::Backend::full`].

@@ -4,7 +4,8 @@ use polygrad_core::{DType, Error, Layout, Result, Shape, bf16, dispatch_dtype, f
 
 use super::{axis_in, numbers, same_dtype};
 use crate::CpuTensor;
-use crate::loops::{Lines, Pointer};
+use crate::Pointer;
+use crate::loops::Lines;
 
 /// An index that points outside its axis; or an op that was given a wrong index tensor.
 #[cold]

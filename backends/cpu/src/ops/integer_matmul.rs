@@ -4,8 +4,8 @@ use polygrad_core::{Element, Result, Shape};
 
 use super::matmul::Stack;
 use crate::CpuTensor;
+use crate::Pointer;
 use crate::gemm::Dims;
-use crate::loops::Pointer;
 
 /// Columns and terms of the right-hand side that stay in the cache while rows go by.
 const COLUMNS: usize = 512;

@@ -5,8 +5,8 @@ use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape, bf
 
 use super::half::Half;
 use super::{activation, convert, floats, integer_matmul, mismatch, numbers, same_dtype};
+use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
-use crate::loops::Pointer;
 use crate::math::Pointwise;
 use crate::{CpuDevice, CpuTensor, Level};
 
@@ -303,6 +303,7 @@ struct Linear<'a, T> {
 }
 
 impl<'a, T: Real + Element> Linear<'a, T> {
+    #[inline]
     fn new(
         x: &CpuTensor,
         weight: &CpuTensor,

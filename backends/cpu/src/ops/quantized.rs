@@ -4,9 +4,9 @@ use polygrad_core::{DType, Error, Result, Shape};
 
 use super::matmul::{Stack, many};
 use crate::CpuTensor;
+use crate::Pointer;
 use crate::gemm::bytes::{Panels, Product, Zeros};
 use crate::gemm::{Dims, Mat};
-use crate::loops::Pointer;
 
 /// A tensor of `expected` dtype, whose elements follow each other.
 pub(crate) fn operand(op: &'static str, x: &CpuTensor, expected: DType) -> Result<CpuTensor> {

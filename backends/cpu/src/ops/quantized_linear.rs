@@ -37,7 +37,7 @@ pub(crate) fn quantized_linear(
     }
     let (x, weight) = (x.contiguous()?, aligned(weight)?);
     let (scales, zeros) = (scales.contiguous()?, zeros.contiguous()?);
-    let kinds = (Factors::new(&scales), Factors::new(&zeros));
+    let kinds = (factors(&scales), factors(&zeros));
     let (Some(level), DType::F32, (Some(kept_scales), Some(kept_zeros))) = (x.device().vectors(), x.dtype(), kinds)
     else {
         return decompose::quantized_linear::<Cpu>(&x, &weight, &scales, &zeros, scheme, transposed);
@@ -57,6 +57,11 @@ pub(crate) fn quantized_linear(
         of.product(x.device(), level, (rows, transposed), x.typed()?, out.ptr_mut().cast())?;
     }
     Ok(out)
+}
+
+/// A contiguous tensor of numbers for blocks, or of one number for all.
+fn factors(x: &CpuTensor) -> Option<Factors> {
+    Factors::new(x.dtype(), x.ptr(), x.shape().rank() == 1)
 }
 
 /// The bytes one after another, from a place on where words of 32 bits may begin.

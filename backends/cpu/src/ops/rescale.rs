@@ -6,7 +6,7 @@ use polygrad_core::{DType, Element, Result};
 
 use super::quantized::{numbers_for, operand};
 use super::{axis_in, convert};
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
 

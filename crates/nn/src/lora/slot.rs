@@ -92,8 +92,13 @@ impl<B: Backend> AdapterSlot<B> {
         result
     }
 
-    /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes.
+    /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes. A layer without
+    /// any adds nothing, since compiled models ask in each call.
+    #[inline]
     pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
+        if !self.0.used.load(Ordering::Acquire) {
+            return;
+        }
         for adapter in self.active().iter().flat_map(|active| active.iter()) {
             adapter.id().hash(hasher);
         }

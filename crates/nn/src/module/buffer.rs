@@ -1,7 +1,7 @@
 //! Buffers.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
@@ -19,7 +19,11 @@ impl<B: Backend> Buffer<B> {
 
     /// The values: a constant in the gradient graph.
     pub fn tensor(&self) -> Tensor<B> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.read().clone()
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives it new values.

@@ -60,6 +60,15 @@ impl<B: Backend> Target<B> {
         }
     }
 
+    /// Calls a function with what it holds, which is not cloned for that.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
+        match self {
+            Self::Param(param) => f(&param.read()),
+            Self::Buffer(buffer) => f(&buffer.read()),
+        }
+    }
+
     pub(crate) fn set(&self, value: &Tensor<B>) -> Result<()> {
         match self {
             Self::Param(param) => param.set(value),

@@ -157,7 +157,7 @@ impl<B: Backend> Param<B> {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
         self.0.leaf.read().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,9 +4,9 @@ use polygrad_core::{Axes, DType, Layout, Result, Shape};
 
 use super::super::vectors;
 use super::weights::{Mask, Softmax};
+use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::{self, Dims, Mat, MatMut, Update};
-use crate::loops::Pointer;
 use crate::ops::matmul::{Stack, many};
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};

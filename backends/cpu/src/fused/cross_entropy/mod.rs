@@ -6,7 +6,7 @@ use polygrad_core::{CrossEntropyParams, DType, Error, Result, Scalar, Shape, dec
 
 use super::rows::{each_in_row, max_row, sum_row};
 use super::vectors;
-use crate::loops::Pointer;
+use crate::Pointer;
 use crate::math::exp_nonpositive;
 use crate::ops::create;
 use crate::simd::{Kernel, Simd};

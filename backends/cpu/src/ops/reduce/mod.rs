@@ -12,7 +12,8 @@ use std::ops::Range;
 use polygrad_core::{Axes, DType, Error, Layout, MAX_RANK, ReduceOp, Result, Shape};
 
 use super::{convert, refused};
-use crate::loops::{Nest, Operand, Pointer};
+use crate::Pointer;
+use crate::loops::{Nest, Operand};
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};
 use fold::{Fold, with_fold};

@@ -1,0 +1,424 @@
+//! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
+//!
+//! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
+//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the next
+//! request takes the one freed last. A thread has stacks of its own, without a lock, for blocks that it took itself, up
+//! to 16 MiB; all others are on stacks that all threads share. Contents are never cleared.
+
+mod cache;
+mod sentinel;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use cache::{LIVE, LOCAL, Local, PEAK, RETIRED, SHARED, SLOTS, count_live, lock, taken};
+use polygrad_core::{Error, ErrorKind, HostBytes, Result, Shape};
+
+pub use sentinel::verdict;
+pub use timing::{PoolTime, time_pool};
+
+/// Alignment of header and data: a cache line, and the widest vector register.
+const ALIGN: usize = 64;
+
+/// The size of the pages that large blocks are made of where the system has such.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes from which on a block asks for them.
+const LARGE: usize = 2 * HUGE_PAGE;
+
+/// Size classes that a thread keeps stacks of its own for: up to 1 MiB.
+const LOCAL_CLASSES: usize = 52;
+
+const CLASSES: usize = 4 * 58;
+
+/// Stands for a class in a buffer over foreign memory.
+const FOREIGN: u8 = u8::MAX;
+
+/// The counters of the buffer pool, for the whole process. Bytes are those of size classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Bytes in use.
+    pub live_bytes: usize,
+    /// The most bytes that were in use at once since the start or [`reset_peak`]; too low by at most 64 KiB a thread.
+    pub peak_bytes: usize,
+    /// Bytes that are kept for reuse.
+    pub cached_bytes: usize,
+    /// Blocks handed out since the start.
+    pub allocations: u64,
+    /// How many of these were taken from the cache.
+    pub reuses: u64,
+}
+
+/// Reads the counters.
+pub fn stats() -> MemoryStats {
+    let slots = lock(&SLOTS);
+    let mut live = LIVE.load(Ordering::Relaxed);
+    let mut cached = lock(&SHARED).bytes;
+    let mut reuses = RETIRED.reuses.load(Ordering::Relaxed);
+    let mut fresh = RETIRED.fresh.load(Ordering::Relaxed);
+    for slot in slots.iter() {
+        live += slot.unreported.load(Ordering::Relaxed);
+        cached += slot.cached.load(Ordering::Relaxed);
+        reuses += slot.reuses.load(Ordering::Relaxed);
+        fresh += slot.fresh.load(Ordering::Relaxed);
+    }
+    let live_bytes = live.max(0).cast_unsigned();
+    MemoryStats {
+        live_bytes,
+        peak_bytes: PEAK.load(Ordering::Relaxed).max(live).max(0).cast_unsigned(),
+        cached_bytes: cached,
+        allocations: reuses + fresh,
+        reuses,
+    }
+}
+
+/// Lets the peak start again from the bytes in use now.
+pub fn reset_peak() {
+    let live = stats().live_bytes;
+    PEAK.store(live.cast_signed(), Ordering::Relaxed);
+}
+
+/// Gives the cached blocks of the calling thread and those shared by all threads back to the system. Other threads keep
+/// theirs, at most 16 MiB each.
+pub fn flush() {
+    let _ = LOCAL.try_with(Local::flush);
+    lock(&SHARED).flush();
+}
+
+/// Bounds the bytes that are kept for reuse by all threads together, beyond the 16 MiB of each
+/// thread; 1 GiB by default.
+pub fn set_limit(bytes: usize) {
+    let mut shared = lock(&SHARED);
+    shared.limit = bytes;
+    if shared.bytes > bytes {
+        shared.flush();
+    }
+}
+
+/// A block of memory, reference-counted. The last clone gives it back to the pool.
+///
+/// The bytes are uninitialized at first. A writer must hold the only handle ([`Buffer::is_unique`]) or exclude readers
+/// by other means; therefore access is by raw pointers.
+pub struct Buffer(NonNull<Header>);
+
+#[repr(C, align(64))]
+struct Header {
+    refs: AtomicUsize,
+    class: u8,
+    /// The thread that took the block last.
+    taker: Cell<u32>,
+    /// The first byte: right behind the header, or in memory that `owner` holds.
+    data: *mut u8,
+    /// The block below on the stack, while the block is free.
+    next: Cell<*mut Header>,
+    /// Foreign memory that the buffer shares, and its size; the block itself is empty then.
+    owner: Option<(Arc<dyn HostBytes>, usize)>,
+    /// The shape of the tensor that the block was handed out for; written before anybody else has a handle.
+    shape: UnsafeCell<Shape>,
+}
+
+const _: () = assert!(size_of::<Header>() <= 2 * ALIGN);
+const _: () = assert!(CLASSES <= FOREIGN as usize);
+
+// SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is
+// written only by the first holder before there is another, and the bytes are reached by raw pointers alone, whose
+// users answer for races.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A block of at least `bytes` bytes, uninitialized, 64-byte aligned.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when the system has no such block even after the cache was flushed.
+    #[inline]
+    pub fn alloc(bytes: usize) -> Result<Self> {
+        let buffer = Self::block(bytes.saturating_add(2 * sentinel::ROOM))?;
+        if cfg!(feature = "sentinels") {
+            // SAFETY: the block is new, and large enough for both fences.
+            unsafe { sentinel::raise(buffer.as_ptr(), bytes) };
+        }
+        Ok(buffer)
+    }
+
+    #[inline]
+    fn block(bytes: usize) -> Result<Self> {
+        let class = class_of(bytes);
+        if !timing::is_on()
+            && let Some(block) = Self::of_thread(class)
+        {
+            return Ok(block);
+        }
+        Self::alloc_slow(bytes, class)
+    }
+
+    /// A block that this thread keeps.
+    #[inline]
+    fn of_thread(class: usize) -> Option<Self> {
+        if class >= LOCAL_CLASSES {
+            return None;
+        }
+        let header = LOCAL.try_with(|local| local.pop(class)).ok()??;
+        // SAFETY: a free block that was just popped has no other user.
+        unsafe { header.as_ref() }.refs.store(1, Ordering::Relaxed);
+        Some(Self(header))
+    }
+
+    /// [`Buffer::alloc`] for the elements of a tensor, whose shape the buffer keeps.
+    ///
+    /// # Errors
+    /// As for [`Buffer::alloc`].
+    #[inline]
+    pub fn alloc_for(shape: Shape, bytes: usize) -> Result<Self> {
+        Self::alloc(bytes).map(|buffer| buffer.with_shape(shape))
+    }
+
+    #[inline]
+    fn with_shape(self, shape: Shape) -> Self {
+        // SAFETY: the handle was just made and is the only one.
+        unsafe { *self.header().shape.get() = shape };
+        self
+    }
+
+    /// The shape that the buffer was allocated for; for a buffer of no tensor it means nothing.
+    #[inline]
+    pub fn shape(&self) -> &Shape {
+        // SAFETY: written only before there was a second handle.
+        unsafe { &*self.header().shape.get() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(bytes: usize, class: usize) -> Result<Self> {
+        if !timing::is_on() {
+            return Self::of_all(bytes, class);
+        }
+        timing::alloc(class, || {
+            Self::of_thread(class).map_or_else(|| Self::of_all(bytes, class), Ok)
+        })
+    }
+
+    /// A block that all threads share, or a new one.
+    fn of_all(bytes: usize, class: usize) -> Result<Self> {
+        // Above this the size of the class would not fit a usize.
+        if bytes > isize::MAX.cast_unsigned() {
+            return Err(out_of_memory(bytes));
+        }
+        let reused = lock(&SHARED).pop(class);
+        let header = match reused {
+            Some(header) => header,
+            None => system_alloc(class)
+                .or_else(|| {
+                    flush();
+                    system_alloc(class)
+                })
+                .ok_or_else(|| out_of_memory(bytes))?,
+        };
+        // SAFETY: a block that was just popped or allocated has no other user, and its header is initialized.
+        let block = unsafe { header.as_ref() };
+        block.refs.store(1, Ordering::Relaxed);
+        taken(block, class, reused.is_some());
+        Ok(Self(header))
+    }
+
+    /// The first byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.header().data
+    }
+
+    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never
+    /// unique, since it is read-only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn share(shape: Shape, owner: Arc<dyn HostBytes>) -> Result<Self> {
+        let header = system_alloc(0).ok_or_else(|| out_of_memory(0))?;
+        let bytes = owner.bytes();
+        let (data, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+        // SAFETY: the header was just allocated and has no other user.
+        unsafe {
+            let header = &mut *header.as_ptr();
+            header.class = FOREIGN;
+            header.data = data;
+            header.owner = Some((owner, len));
+        }
+        Ok(Self(header).with_shape(shape))
+    }
+
+    /// Bytes that the buffer holds, at least as many as were asked for.
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        let header = self.header();
+        match &header.owner {
+            Some((_, bytes)) => *bytes,
+            None => class_bytes(header.class.into()) - 2 * sentinel::ROOM,
+        }
+    }
+
+    /// Whether this is the only handle, so that its holder may write; what others did with theirs is visible then.
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        let header = self.header();
+        header.refs.load(Ordering::Acquire) == 1 && header.class != FOREIGN
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the header lives as long as any handle.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for Buffer {
+    #[inline]
+    fn clone(&self) -> Self {
+        // A count can only overflow with more handles than fit in memory: they are one pointer each, unless leaked on
+        // purpose, which would take centuries.
+        self.header().refs.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        let header = self.header();
+        // With a single handle nobody else can be counting, and a plain load is cheaper than a locked subtraction.
+        if header.refs.load(Ordering::Acquire) != 1 {
+            if header.refs.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            fence(Ordering::Acquire);
+        }
+        let class = header.class;
+        if cfg!(feature = "sentinels") && class != FOREIGN {
+            // SAFETY: the last handle goes, and `alloc` put up the fences.
+            unsafe { sentinel::inspect(header.data) };
+        }
+        if timing::is_on() || !keep(self.0, class.into()) {
+            free_slow(self.0, class);
+        }
+    }
+}
+
+/// Whether this thread has kept the block, which has no user left.
+#[inline]
+fn keep(header: NonNull<Header>, class: usize) -> bool {
+    class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(header, class)).unwrap_or(false)
+}
+
+#[cold]
+#[inline(never)]
+fn free_slow(header: NonNull<Header>, class: u8) {
+    if class == FOREIGN {
+        // SAFETY: the last handle is gone; the header was allocated as an empty block of class 0.
+        unsafe {
+            drop((*header.as_ptr()).owner.take());
+            (*header.as_ptr()).class = 0;
+            system_free(header);
+        }
+        return;
+    }
+    let class = class.into();
+    let share = || {
+        count_live(-class_bytes(class).cast_signed());
+        lock(&SHARED).push(header, class);
+    };
+    if !timing::is_on() {
+        return share();
+    }
+    timing::free(|| {
+        if !keep(header, class) {
+            share();
+        }
+    });
+}
+
+/// The class whose blocks are the smallest that hold `bytes`.
+#[inline]
+fn class_of(bytes: usize) -> usize {
+    let units = bytes.saturating_sub(1) / ALIGN;
+    if units < 4 {
+        return units;
+    }
+    let log = units.ilog2() as usize;
+    4 * (log - 1) + ((units >> (log - 2)) & 3)
+}
+
+/// Bytes in a block of a class: 64, 128, 192, 256, 320, 384, 448, 512, 640 …
+#[inline]
+fn class_bytes(class: usize) -> usize {
+    if class < 4 {
+        return (class + 1) * ALIGN;
+    }
+    ((class & 3) + 5) << (class / 4 - 1) << ALIGN.trailing_zeros()
+}
+
+fn system_layout(class: usize) -> Option<Layout> {
+    let bytes = class_bytes(class).checked_add(size_of::<Header>())?;
+    let align = if bytes < LARGE { ALIGN } else { HUGE_PAGE };
+    Layout::from_size_align(bytes, align).ok()
+}
+
+fn system_alloc(class: usize) -> Option<NonNull<Header>> {
+    let layout = system_layout(class)?;
+    // SAFETY: the layout has a size above zero.
+    let header = NonNull::new(unsafe { alloc(layout) }.cast::<Header>())?;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    if layout.size() >= LARGE {
+        // Whole pages alone: what they hold is needed anyway. It is advice, which a system may not take.
+        // SAFETY: the pages are part of the block, and their contents stay.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                header.as_ptr().cast(),
+                layout.size() / HUGE_PAGE * HUGE_PAGE,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+    }
+    // SAFETY: the memory is ours, aligned and large enough for a header.
+    unsafe {
+        header.write(Header {
+            refs: AtomicUsize::new(1),
+            class: class as u8,
+            taker: Cell::new(0),
+            data: header.add(1).as_ptr().cast::<u8>().add(sentinel::ROOM),
+            next: Cell::new(null_mut()),
+            owner: None,
+            shape: UnsafeCell::new(Shape::SCALAR),
+        });
+    }
+    Some(header)
+}
+
+/// # Safety
+/// The block must come from [`system_alloc`] and have no user left.
+unsafe fn system_free(header: NonNull<Header>) {
+    // SAFETY: the caller owns the block, so its header may be read.
+    let class = unsafe { header.as_ref() }.class.into();
+    if let Some(layout) = system_layout(class) {
+        // SAFETY: allocated by `system_alloc` with this same layout.
+        unsafe { dealloc(header.as_ptr().cast(), layout) };
+    }
+}
+
+#[cold]
+fn out_of_memory(bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!(
+            "the system has no {bytes} bytes ({:.1} GiB) of memory left",
+            bytes as f64 / (1u64 << 30) as f64
+        ),
+    )
+    .with_hint("use a smaller batch, or drop tensors that are not needed any more")
+}

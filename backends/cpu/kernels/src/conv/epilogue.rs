@@ -1,0 +1,95 @@
+//! What follows a convolution, in place.
+
+use std::ops::Range;
+
+use polygrad_core::Activation;
+
+use crate::CpuDevice;
+use crate::Pointer;
+use crate::math::Pointwise;
+use crate::simd::{Level, Simd};
+
+/// Nanoseconds an element, about.
+const NS: f32 = 0.3;
+
+/// A bias for each channel, a residual and an activation: `f(y + bias + residual)`.
+pub struct Epilogue<'a> {
+    pub level: Level,
+    /// A number for each channel of the output.
+    pub bias: &'a [f32],
+    /// As many elements as the output has.
+    pub residual: Option<&'a [f32]>,
+    /// One that [`Pointwise`] knows.
+    pub activation: Option<Activation>,
+}
+
+impl Epilogue<'_> {
+    /// Does it to `n` elements of the planes of some channels: the first begin `place` elements after the output's
+    /// first, `y`, and those of the next channel `step` further on.
+    ///
+    /// # Safety
+    /// They must be inside the output, and the caller's to write.
+    pub unsafe fn run_planes(
+        &self,
+        device: CpuDevice,
+        channels: Range<usize>,
+        y: *mut f32,
+        (place, step): (usize, usize),
+        n: usize,
+    ) {
+        let (y, first) = (Pointer(y), channels.start);
+        device.each(channels.len(), NS * n as f32, |i| {
+            // SAFETY: by the caller; each task has a plane of its own.
+            unsafe { self.run(self.bias[first + i], y.at(0), place + i * step, n) };
+        });
+    }
+
+    /// Whether [`Epilogue::run_rows`] does all of it.
+    pub fn ends_in_rows(&self) -> bool {
+        self.residual.is_none() && matches!(self.activation, None | Some(Activation::Relu))
+    }
+
+    /// Adds the biases of some channels to rows of `width` channels, and ends there where nothing but ReLU follows.
+    ///
+    /// # Safety
+    /// There must be `rows` of them, which are the caller's to write; there are no more biases than channels.
+    #[inline(always)]
+    pub unsafe fn run_rows<S: Simd>(&self, s: S, bias: &[f32], y: *mut f32, (rows, width): (usize, usize)) {
+        let relu = self.ends_in_rows() && self.activation.is_some();
+        let zero = s.splat(0.0);
+        for column in (0..bias.len()).step_by(S::N) {
+            let n = S::N.min(bias.len() - column);
+            // SAFETY: by the caller.
+            unsafe {
+                let add = s.load_part(bias.as_ptr().add(column), n);
+                for row in 0..rows {
+                    let at = y.add(row * width + column);
+                    let mut v = s.add(s.load_part(at, n), add);
+                    if relu {
+                        // A NaN is not below 0, and stays.
+                        v = s.select(s.lt(v, zero), zero, v);
+                    }
+                    s.store_part(at, n, v);
+                }
+            }
+        }
+    }
+
+    /// Does it to `n` elements, with their channel's bias or what is left of it, which begin `place` elements after the
+    /// output's first, `y`.
+    ///
+    /// # Safety
+    /// They must be inside the output, and the caller's to write.
+    pub unsafe fn run(&self, bias: f32, y: *mut f32, place: usize, n: usize) {
+        let pointwise = Pointwise {
+            bias,
+            residual: match self.residual {
+                Some(residual) => residual[place..place + n].as_ptr(),
+                None => std::ptr::null(),
+            },
+            activation: self.activation,
+        };
+        // SAFETY: by the caller; the residual has as many elements.
+        unsafe { pointwise.run(self.level, y.add(place), n) };
+    }
+}

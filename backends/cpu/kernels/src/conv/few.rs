@@ -1,0 +1,317 @@
+//! Convolution to few channels of each group, above all to one from one: sums of shifted lines.
+//!
+//! A task copies what the windows of some output lines meet, border included, and sorts the places of a line by what is
+//! left of them by the stride: so each tap finds what it needs of an output line in one piece, whatever the stride.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use polygrad_core::Result;
+
+use super::Epilogue;
+use super::geometry::Geometry;
+use crate::CpuDevice;
+use crate::Pointer;
+use crate::buffers::Buffer;
+use crate::gemm::{Dims, cost};
+use crate::simd::{Kernel, Simd};
+
+/// Bytes of a task's copy, about: it stays in the first levels of the cache.
+const COPY: usize = 96 << 10;
+
+/// Registers of sums that are on their way at a time.
+const AT_ONCE: usize = 8;
+
+/// Places of a window whose products are added up in a row, at most.
+const MAX_ROWS: usize = 320;
+
+/// Elements of a register, at most.
+const MAX_LANES: usize = 16;
+
+/// Convolves images, `g.outputs` channels of each group, and does to the results what follows.
+///
+/// # Safety
+/// `x` and `weight` hold the input and the filters of `g`, contiguous; `to` has room for its output.
+pub unsafe fn forward(
+    device: CpuDevice,
+    g: &Geometry,
+    x: *const f32,
+    weight: *const f32,
+    epilogue: Option<&Epilogue<'_>>,
+    to: *mut f32,
+) -> Result<()> {
+    let lines = Lines::new(g)?;
+    let height = lines.height;
+    let strips = g.output[1].div_ceil(height);
+    let planes = g.batch * g.groups;
+    let dims = Dims {
+        m: g.outputs,
+        n: height * g.output[2],
+        k: lines.count,
+    };
+    let (x, weight, to) = (Pointer(x.cast_mut()), Pointer(weight.cast_mut()), Pointer(to));
+    let failed = OnceLock::new();
+    device.each(
+        planes * g.output[0] * strips,
+        2.0 * cost(dims, device.level()),
+        |task| {
+            let (plane, depth, strip) = (
+                task / (g.output[0] * strips),
+                task / strips % g.output[0],
+                task % strips,
+            );
+            let rows = strip * height..g.output[1].min((strip + 1) * height);
+            let room = match Buffer::alloc(lines.room(g) * size_of::<f32>()) {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    let _ = failed.set(error);
+                    return;
+                }
+            };
+            let filters = plane % g.groups * g.outputs;
+            device.level().run(Strip {
+                g,
+                lines: &lines,
+                depth,
+                rows,
+                from: x.at(plane * g.inputs * g.plane()).cast_const(),
+                room: room.as_ptr().cast(),
+                weight: weight.at(filters * lines.count).cast_const(),
+                first: filters,
+                epilogue,
+                to: to.at(0),
+                place: plane * g.outputs * g.out_plane(),
+            });
+        },
+    );
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// How the copy of a strip is laid out.
+struct Lines {
+    /// Elements of a line of the image: one stretch for each remainder by the stride.
+    line: usize,
+    stretch: usize,
+    /// Output lines of a task, at most, and the lines of the image that these meet.
+    height: usize,
+    met: usize,
+    /// [`Lines::inside`] and [`Lines::places`], in memory of the pool.
+    table: Buffer,
+    phases: usize,
+    count: usize,
+}
+
+/// For a remainder the first place of its stretch that is inside of the image, one past the last, and where the first
+/// is in the line of the image.
+type Inside = [usize; 3];
+
+impl Lines {
+    fn new(g: &Geometry) -> Result<Self> {
+        let [_, high, wide] = g.kernel;
+        let (stride, dilation) = (g.stride[2], g.dilation[2]);
+        let stretch = g.output[2].next_multiple_of(MAX_LANES) + (wide - 1) * dilation / stride + 1;
+        let line = stretch * stride;
+        let reach = (high - 1) * g.dilation[1] + 1;
+        let fit = COPY / (g.inputs * g.kernel[0] * line * size_of::<f32>());
+        let height = (fit.saturating_sub(reach) / g.stride[1] + 1).min(g.output[1]);
+        let met = (height - 1) * g.stride[1] + reach;
+        let place = |place: usize| {
+            let (plane, tap) = (place / (high * wide), [place / wide % high, place % wide]);
+            let column = tap[1] * dilation;
+            (plane * met + tap[0] * g.dilation[1]) * line + column % stride * stretch + column / stride
+        };
+        let inside = |phase: usize| {
+            let ahead = |places: usize| places.saturating_sub(phase).div_ceil(stride).min(stretch);
+            let (low, high) = (ahead(g.padding[2]), ahead(g.input[2] + g.padding[2]));
+            [low, high, (low * stride + phase).saturating_sub(g.padding[2])]
+        };
+        let count = g.inputs * g.taps();
+        let table = Buffer::alloc(stride * size_of::<Inside>() + count * size_of::<usize>())?;
+        // SAFETY: the buffer has room for both, one after the other, and is aligned for them.
+        unsafe {
+            let to = table.as_ptr().cast::<Inside>();
+            (0..stride).for_each(|phase| to.add(phase).write(inside(phase)));
+            let to = to.add(stride).cast::<usize>();
+            (0..count).for_each(|i| to.add(i).write(place(i)));
+        }
+        Ok(Self {
+            line,
+            stretch,
+            height,
+            met,
+            table,
+            phases: stride,
+            count,
+        })
+    }
+
+    /// For each remainder what of its stretch is inside of the image.
+    fn inside(&self) -> &[Inside] {
+        // SAFETY: `new` wrote them.
+        unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast(), self.phases) }
+    }
+
+    /// How far each channel, depth, line and column of a window is from the first.
+    fn places(&self) -> &[usize] {
+        // SAFETY: `new` wrote them behind the others.
+        unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast::<Inside>().add(self.phases).cast(), self.count) }
+    }
+
+    /// Elements of a task's copy.
+    fn room(&self, g: &Geometry) -> usize {
+        g.inputs * g.kernel[0] * self.met * self.line
+    }
+
+    /// Copies a line of the image into its stretches.
+    ///
+    /// # Safety
+    /// The line has `width` elements, and `to` room for the stretches.
+    #[inline(always)]
+    unsafe fn sort<S: Simd>(&self, s: S, from: *const f32, width: usize, to: *mut f32) {
+        let stride = self.phases;
+        for (phase, &[low, high, first]) in self.inside().iter().enumerate() {
+            let (mut i, mut at) = (low, first);
+            while i < high {
+                let n = S::N.min(high - i);
+                // SAFETY: these places are inside of the line, and of the stretch.
+                unsafe {
+                    let (from, to) = (from.add(at), to.add(phase * self.stretch + i));
+                    match stride {
+                        1 => s.store_part(to, n, s.load_part(from, n)),
+                        2 => {
+                            let left = width - at;
+                            let near = s.load_part(from, S::N.min(left));
+                            let far = s.load_part(from.wrapping_add(S::N), S::N.min(left.saturating_sub(S::N)));
+                            s.store_part(to, n, s.evens(near, far));
+                        }
+                        _ => (0..n).for_each(|i| to.add(i).write(from.add(i * stride).read())),
+                    }
+                }
+                (i, at) = (i + n, at + n * stride);
+            }
+        }
+    }
+}
+
+/// Some output lines of a plane, of all channels of a group.
+struct Strip<'a> {
+    g: &'a Geometry,
+    lines: &'a Lines,
+    depth: usize,
+    rows: Range<usize>,
+    /// The group's channels in the image.
+    from: *const f32,
+    /// Has room for the copy.
+    room: *mut f32,
+    /// The group's filters, and the first one's channel.
+    weight: *const f32,
+    first: usize,
+    epilogue: Option<&'a Epilogue<'a>>,
+    /// The whole output, and where the group's first plane begins.
+    to: *mut f32,
+    place: usize,
+}
+
+impl Kernel for Strip<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { g, lines, .. } = self;
+        // SAFETY: the room is that of these lines; the caller of `forward` answers for the rest.
+        unsafe {
+            self.copy(s);
+            for output in 0..g.outputs {
+                let place =
+                    self.place + output * g.out_plane() + (self.depth * g.output[1] + self.rows.start) * g.output[2];
+                let weight = self.weight.add(output * lines.count);
+                self.sums(s, weight, self.to.add(place));
+                if let Some(epilogue) = self.epilogue {
+                    let bias = epilogue.bias[self.first + output];
+                    epilogue.run(bias, self.to, place, self.rows.len() * g.output[2]);
+                }
+            }
+        }
+    }
+}
+
+impl Strip<'_> {
+    /// Brings the lines that the windows meet into the room; what lies outside of the image is 0.
+    ///
+    /// # Safety
+    /// `room` has place for them, `from` the group's channels.
+    #[inline(always)]
+    unsafe fn copy<S: Simd>(&self, s: S) {
+        let Self { g, lines, .. } = self;
+        let (planes, size) = (g.inputs * g.kernel[0], lines.met * lines.line);
+        // SAFETY: the room has place for as many; all bits zero are the number 0.
+        unsafe { std::ptr::write_bytes(self.room, 0, planes * size) };
+        for plane in 0..planes {
+            let (channel, depth) = (plane / g.kernel[0], plane % g.kernel[0]);
+            let deep = (self.depth * g.stride[0] + depth * g.dilation[0]).wrapping_sub(g.padding[0]);
+            let met = (self.rows.len() - 1) * g.stride[1] + lines.met - (lines.height - 1) * g.stride[1];
+            for line in 0..met {
+                let high = (self.rows.start * g.stride[1] + line).wrapping_sub(g.padding[1]);
+                if deep < g.input[0] && high < g.input[1] {
+                    let from = (channel * g.input[0] + deep) * g.input[1] + high;
+                    // SAFETY: the line is inside the image, and the room has place for it.
+                    unsafe {
+                        let to = self.room.add(plane * size + line * lines.line);
+                        lines.sort(s, self.from.add(from * g.input[2]), g.input[2], to);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sums of one output channel.
+    ///
+    /// # Safety
+    /// The room is filled, `weight` has a number for each place, and `to` room for the lines.
+    #[inline(always)]
+    unsafe fn sums<S: Simd>(&self, s: S, weight: *const f32, to: *mut f32) {
+        let Self { g, lines, .. } = self;
+        let (width, places) = (g.output[2], lines.places());
+        let (count, step) = (self.rows.len() * width.div_ceil(S::N), g.stride[1] * lines.line);
+        let (mut row, mut column) = (0, 0);
+        for first in (0..count).step_by(AT_ONCE) {
+            // Where each register's elements are met, where they go to, and how many they are; beyond the last the last
+            // again.
+            let mut from = [self.room.cast_const(); AT_ONCE];
+            let mut out = [(0, 0); AT_ONCE];
+            for i in 0..AT_ONCE {
+                if first + i == count {
+                    let last = from[i - 1];
+                    from[i..].fill(last);
+                    break;
+                }
+                from[i] = self.room.wrapping_add(row * step + column);
+                out[i] = (row * width + column, S::N.min(width - column));
+                column += S::N;
+                if column >= width {
+                    (row, column) = (row + 1, 0);
+                }
+            }
+            let zero = s.splat(0.0);
+            let mut all = [zero; AT_ONCE];
+            // SAFETY: all places are inside the room, and those of the output by the caller.
+            unsafe {
+                for top in (0..places.len()).step_by(MAX_ROWS) {
+                    let mut sums = [zero; AT_ONCE];
+                    for place in top..places.len().min(top + MAX_ROWS) {
+                        let (w, at) = (s.splat(weight.add(place).read()), *places.get_unchecked(place));
+                        for i in 0..AT_ONCE {
+                            sums[i] = s.mul_add(w, s.load(from[i].add(at)), sums[i]);
+                        }
+                    }
+                    for i in 0..AT_ONCE {
+                        all[i] = s.add(all[i], sums[i]);
+                    }
+                }
+                for (&sum, (place, n)) in all.iter().zip(out).take(count - first) {
+                    s.store_part(to.add(place), n, sum);
+                }
+            }
+        }
+    }
+}

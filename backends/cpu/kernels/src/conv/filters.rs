@@ -1,0 +1,36 @@
+//! Filters that are made ready once and used many times.
+
+use std::sync::OnceLock;
+
+use polygrad_core::Result;
+
+use super::{direct, winograd};
+
+/// A weight's filters in each form that a convolution has asked for, which depends on the images.
+#[derive(Default)]
+pub struct Filters {
+    pub direct: OnceLock<direct::Filters>,
+    pub winograd: OnceLock<winograd::Filters>,
+}
+
+/// Calls `run` with the filters that were kept, if they are the right ones, or with new ones, which are then kept.
+///
+/// # Errors
+/// Those of `make` and `run`.
+pub fn with<T>(
+    kept: Option<&OnceLock<T>>,
+    right: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> Result<T>,
+    run: impl FnOnce(&T) -> Result<()>,
+) -> Result<()> {
+    if let Some(filters) = kept.and_then(OnceLock::get).filter(|filters| right(filters)) {
+        return run(filters);
+    }
+    let made = make()?;
+    let result = run(&made);
+    if let Some(kept) = kept {
+        // Filters of other groups may be there already; those stay.
+        let _ = kept.set(made);
+    }
+    result
+}

@@ -1,0 +1,341 @@
+//! Instructions that multiply bytes: sums of four products of bytes, or of two products of numbers of 16 bits, for each
+//! lane of 32 bits. None of them saturates.
+
+use crate::{CpuDevice, Level};
+
+/// Registers of i32, and the words of 32 bits that are multiplied into them. A word holds [`Dot::GROUP`] numbers that
+/// follow each other along `k`: unsigned in one operand, signed in the other.
+pub(super) trait Dot: Copy {
+    /// A register of i32, or of words.
+    type V: Copy;
+    /// Words in a register.
+    const LANES: usize;
+    /// Rows of a tile: with [`NV`] registers each, and those for the operands, as many as there are registers.
+    const ROWS: usize;
+    /// Numbers in a word.
+    const GROUP: usize;
+
+    fn splat(self, word: u32) -> Self::V;
+
+    /// # Safety
+    /// [`Dot::LANES`] words must be readable at `from`.
+    unsafe fn load(self, from: *const u32) -> Self::V;
+
+    /// # Safety
+    /// `n` words must be writable at `to`; `n` is at most [`Dot::LANES`].
+    unsafe fn store_part(self, to: *mut i32, n: usize, v: Self::V);
+
+    /// `sum` plus the products of unsigned and signed numbers of each lane; wraps.
+    fn dot(self, sum: Self::V, unsigned: Self::V, signed: Self::V) -> Self::V;
+
+    /// `a b + c` in each lane; wraps.
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+}
+
+/// Registers in a row of a tile.
+pub(super) const NV: usize = 2;
+
+/// Which instructions a device uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Whatever the compiler makes of loops.
+    Portable,
+    /// Products of pairs of 16 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Products of four bytes, in registers of 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// The same in registers of 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+}
+
+/// What is compiled once for each [`Way`]. `run` must be `#[inline(always)]`.
+pub(super) trait Work {
+    type Out;
+
+    fn run<D: Dot>(self, d: D) -> Self::Out;
+}
+
+impl Way {
+    pub fn of(device: CpuDevice) -> Self {
+        match device.vectors() {
+            #[cfg(target_arch = "x86_64")]
+            Some(Level::Avx512) if is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bw") => {
+                Self::Avx512Vnni
+            }
+            #[cfg(target_arch = "x86_64")]
+            Some(Level::Avx2 | Level::Avx512) if is_x86_feature_detected!("avxvnni") => Self::AvxVnni,
+            #[cfg(target_arch = "x86_64")]
+            Some(Level::Avx2 | Level::Avx512) => Self::Avx2,
+            _ => Self::Portable,
+        }
+    }
+
+    /// All that this machine has.
+    #[cfg(test)]
+    pub(super) fn available(device: CpuDevice) -> Vec<Self> {
+        let best = Self::of(device);
+        let mut ways = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if best != Self::Portable {
+            ways.push(Self::Avx2);
+            if is_x86_feature_detected!("avxvnni") {
+                ways.push(Self::AvxVnni);
+            }
+        }
+        if !ways.contains(&best) {
+            ways.push(best);
+        }
+        ways
+    }
+
+    #[inline(always)]
+    pub(super) fn run<W: Work>(self, work: W) -> W::Out {
+        match self {
+            Self::Portable => work.run(Portable),
+            // SAFETY: the way says that the CPU has the instructions.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::run_avx2(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => unsafe { x86::run_avx_vnni(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => unsafe { x86::run_avx512_vnni(work) },
+        }
+    }
+
+    /// Words in a row of a tile.
+    pub fn columns(self) -> usize {
+        match self {
+            Self::Portable => NV * Portable::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni => NV * 8,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => NV * 16,
+        }
+    }
+
+    /// Rows of a tile.
+    pub(super) fn rows(self) -> usize {
+        match self {
+            Self::Portable => Portable::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni => 6,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => 12,
+        }
+    }
+
+    /// Numbers in a word.
+    pub(super) fn group(self) -> usize {
+        match self {
+            Self::Portable => Portable::GROUP,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => 2,
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni | Self::Avx512Vnni => 4,
+        }
+    }
+
+    /// Nanoseconds that a multiplication and addition take, about.
+    pub fn cost(self) -> f32 {
+        match (self, self.group()) {
+            (Self::Portable, _) => 0.1,
+            (_, 2) => 0.012,
+            _ => 0.004,
+        }
+    }
+}
+
+/// Loops over short arrays.
+#[derive(Clone, Copy)]
+struct Portable;
+
+/// The two numbers of a word.
+#[inline(always)]
+fn pair(word: i32) -> [i32; 2] {
+    [i32::from(word as i16), word >> 16]
+}
+
+impl Dot for Portable {
+    type V = [i32; 4];
+    const LANES: usize = 4;
+    const ROWS: usize = 4;
+    const GROUP: usize = 2;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> [i32; 4] {
+        [word.cast_signed(); 4]
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const u32) -> [i32; 4] {
+        // SAFETY: by the caller; an array of i32 needs no more than the alignment of one.
+        unsafe { from.cast::<[i32; 4]>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut i32, n: usize, v: [i32; 4]) {
+        for (i, x) in v.into_iter().enumerate().take(n) {
+            // SAFETY: by the caller.
+            unsafe { to.add(i).write(x) };
+        }
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: [i32; 4], unsigned: [i32; 4], signed: [i32; 4]) -> [i32; 4] {
+        std::array::from_fn(|i| {
+            let ([a, b], [x, y]) = (pair(unsigned[i]), pair(signed[i]));
+            sum[i].wrapping_add(a * x + b * y)
+        })
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: [i32; 4], b: [i32; 4], c: [i32; 4]) -> [i32; 4] {
+        std::array::from_fn(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i]))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Dot, Work};
+
+    // SAFETY of every intrinsic below: a token exists only inside the function that makes it, whose contract is that
+    // the CPU has the instructions.
+
+    #[derive(Clone, Copy)]
+    struct Avx2;
+
+    #[derive(Clone, Copy)]
+    struct AvxVnni;
+
+    #[derive(Clone, Copy)]
+    struct Avx512Vnni;
+
+    /// # Safety
+    /// The CPU must have AVX2.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn run_avx2<W: Work>(work: W) -> W::Out {
+        work.run(Avx2)
+    }
+
+    /// # Safety
+    /// The CPU must have AVX2 and AVX-VNNI.
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) unsafe fn run_avx_vnni<W: Work>(work: W) -> W::Out {
+        work.run(AvxVnni)
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512F, BW and VNNI.
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vnni")]
+    pub(super) unsafe fn run_avx512_vnni<W: Work>(work: W) -> W::Out {
+        work.run(Avx512Vnni)
+    }
+
+    /// The methods of registers of 256 bits.
+    macro_rules! of_256_bits {
+        () => {
+            type V = __m256i;
+            const LANES: usize = 8;
+            const ROWS: usize = 6;
+
+            #[inline(always)]
+            fn splat(self, word: u32) -> __m256i {
+                // SAFETY: see above.
+                unsafe { _mm256_set1_epi32(word.cast_signed()) }
+            }
+
+            #[inline(always)]
+            unsafe fn load(self, from: *const u32) -> __m256i {
+                // SAFETY: see above; the address by the caller.
+                unsafe { _mm256_loadu_si256(from.cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_part(self, to: *mut i32, n: usize, v: __m256i) {
+                // SAFETY: see above; lanes from `n` on are not written.
+                unsafe {
+                    if n == 8 {
+                        _mm256_storeu_si256(to.cast(), v);
+                    } else {
+                        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                        let mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lanes);
+                        _mm256_maskstore_epi32(to, mask, v);
+                    }
+                }
+            }
+
+            #[inline(always)]
+            fn mul_add(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+                // SAFETY: see above.
+                unsafe { _mm256_add_epi32(_mm256_mullo_epi32(a, b), c) }
+            }
+        };
+    }
+
+    impl Dot for Avx2 {
+        of_256_bits! {}
+        const GROUP: usize = 2;
+
+        #[inline(always)]
+        fn dot(self, sum: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(unsigned, signed)) }
+        }
+    }
+
+    impl Dot for AvxVnni {
+        of_256_bits! {}
+        const GROUP: usize = 4;
+
+        #[inline(always)]
+        fn dot(self, sum: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_dpbusd_avx_epi32(sum, unsigned, signed) }
+        }
+    }
+
+    impl Dot for Avx512Vnni {
+        type V = __m512i;
+        const LANES: usize = 16;
+        const ROWS: usize = 12;
+        const GROUP: usize = 4;
+
+        #[inline(always)]
+        fn splat(self, word: u32) -> __m512i {
+            // SAFETY: see above.
+            unsafe { _mm512_set1_epi32(word.cast_signed()) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(self, from: *const u32) -> __m512i {
+            // SAFETY: see above; the address by the caller.
+            unsafe { _mm512_loadu_si512(from.cast()) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_part(self, to: *mut i32, n: usize, v: __m512i) {
+            let mask = ((1u32 << n) - 1) as u16;
+            // SAFETY: see above; lanes from `n` on are not written.
+            unsafe { _mm512_mask_storeu_epi32(to, mask, v) };
+        }
+
+        #[inline(always)]
+        fn dot(self, sum: __m512i, unsigned: __m512i, signed: __m512i) -> __m512i {
+            // SAFETY: see above.
+            unsafe { _mm512_dpbusd_epi32(sum, unsigned, signed) }
+        }
+
+        #[inline(always)]
+        fn mul_add(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+            // SAFETY: see above.
+            unsafe { _mm512_add_epi32(_mm512_mullo_epi32(a, b), c) }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Products of matrices of bytes, exactly.
+//!
+//! `C = (A - zero points of its rows) (B - zero points of its columns)` in i32, which wraps. The instructions multiply
+//! unsigned bytes with signed ones, so that 128 is taken off one operand. With `a' = a`, `b' = b - 128` and the zero
+//! points `x` and `y` of a row and a column
+//!
+//! ```text
+//! Σ (a - x) (b - y) = Σ a' b' + (Σ a' - k x) (128 - y) - x Σ b'
+//! ```
+//!
+//! and likewise the other way round: the sum of products that the processor gives, and two products of a number for
+//! the row and one for the column. All of it wraps, so the order of additions does not matter, and results are the
+//! same for any number of threads, and for any of the ways in [`dot`].
+
+mod dot;
+mod few;
+mod most;
+mod pack;
+mod tile;
+
+use std::sync::Arc;
+
+use polygrad_core::Result;
+
+pub use self::dot::Way;
+pub use self::most::multiplied;
+use self::pack::{Bytes, PackPanels, PackTile, row_sum};
+use self::tile::{Rows, Terms};
+use super::{Dims, Mat};
+use crate::CpuDevice;
+use crate::Pointer;
+use crate::buffers::Buffer;
+
+/// Panels that are packed at a time.
+const AT_ONCE: usize = 8;
+
+/// Rows of a task, at most.
+const BAND: usize = 96;
+
+/// Zero points: one for all rows or columns, or one for each.
+#[derive(Clone, Copy)]
+pub struct Zeros<'a>(pub &'a [u8]);
+
+impl Zeros<'_> {
+    #[inline]
+    pub fn get(self, i: usize) -> i32 {
+        i32::from(if self.0.len() == 1 { self.0[0] } else { self.0[i] })
+    }
+
+    /// Whether all of them are a number.
+    fn are(self, x: u8) -> bool {
+        self.0.iter().all(|&zero| zero == x)
+    }
+}
+
+/// i32 that live as long as a product.
+struct Numbers(Buffer);
+
+impl Numbers {
+    fn new(count: usize, value: impl Fn(usize) -> i32) -> Result<Self> {
+        let buffer = Buffer::alloc((count * size_of::<i32>()).max(1))?;
+        for i in 0..count {
+            // SAFETY: the buffer has room for `count`.
+            unsafe { buffer.as_ptr().cast::<i32>().add(i).write(value(i)) };
+        }
+        Ok(Self(buffer))
+    }
+
+    fn as_ptr(&self) -> *const i32 {
+        self.0.as_ptr().cast_const().cast()
+    }
+
+    /// One of them, of which there must be more than `i`.
+    fn get(&self, i: usize) -> i32 {
+        // SAFETY: all are written when they are made.
+        unsafe { self.as_ptr().add(i).read() }
+    }
+}
+
+/// A as words, in tiles of rows.
+pub struct Tiles {
+    way: Way,
+    words: Buffer,
+    /// Tiles do not reach from one part into the next.
+    parts: usize,
+    /// Rows of each part.
+    rows: usize,
+    k: usize,
+    /// Words from group to group of a tile.
+    step: usize,
+    signed: Signed,
+    /// The sum of each row's packed numbers, if wanted.
+    sums: Option<Numbers>,
+}
+
+/// A, and what its rows bring to the [terms](Terms).
+pub struct Left {
+    tiles: Arc<Tiles>,
+    terms: [Option<Numbers>; 2],
+}
+
+/// Which operand the instructions take as signed. The other one's zero points cost nothing where those of this one are
+/// 128, as they are of i8 that is symmetric about 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signed {
+    A,
+    B,
+}
+
+impl Signed {
+    fn bytes(self) -> (Bytes, Bytes) {
+        match self {
+            Self::A => (Bytes::Signed, Bytes::Unsigned),
+            Self::B => (Bytes::Unsigned, Bytes::Signed),
+        }
+    }
+
+    /// Whether the first and the second of the terms are other than 0.
+    fn needs(self, a: Zeros<'_>, b: Zeros<'_>) -> [bool; 2] {
+        match self {
+            Self::A => [!a.are(128), !b.are(0)],
+            Self::B => [!b.are(128), !a.are(0)],
+        }
+    }
+}
+
+impl Tiles {
+    /// Packs A, `parts` times `rows` rows of `k`.
+    ///
+    /// # Safety
+    /// A must be readable.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn new(
+        device: CpuDevice,
+        way: Way,
+        (parts, rows, k): (usize, usize, usize),
+        a: Mat<u8>,
+        signed: Signed,
+        summed: bool,
+    ) -> Result<Self> {
+        let (bytes, _) = signed.bytes();
+        let (groups, step) = (k.div_ceil(way.group()), way.rows().min(rows));
+        let tiles = rows.div_ceil(way.rows());
+        let words = Buffer::alloc((parts * tiles * step * groups * 4).max(1))?;
+        let to = Pointer(words.as_ptr().cast::<u32>());
+        device.each(parts * tiles, (k * step) as f32 * 0.1, |tile| {
+            let first = tile % tiles * way.rows();
+            way.run(PackTile {
+                from: a,
+                k,
+                rows: (tile / tiles * rows + first, way.rows().min(rows - first)),
+                step,
+                bytes,
+                to: to.at(tile * step * groups),
+            });
+        });
+        let sums = || Numbers::new(parts * rows, |row| row_sum(a, row, k, bytes));
+        let sums = summed.then(sums).transpose()?;
+        Ok(Self {
+            way,
+            words,
+            parts,
+            rows,
+            k,
+            step,
+            signed,
+            sums,
+        })
+    }
+
+    /// Whether these are tiles as [`Tiles::new`] makes them of such a matrix.
+    pub fn are(&self, way: Way, rows: (usize, usize, usize), signed: Signed) -> bool {
+        (self.way, (self.parts, self.rows, self.k), self.signed) == (way, rows, signed)
+    }
+}
+
+impl Left {
+    /// The tiles of A, with zero points for its rows, for products with a B whose zero points are `other`.
+    ///
+    /// # Safety
+    /// A must be readable.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn new(tiles: Arc<Tiles>, a: Mat<u8>, zeros: Zeros<'_>, other: Zeros<'_>) -> Result<Self> {
+        let Tiles { parts, rows, k, .. } = *tiles;
+        let (bytes, _) = tiles.signed.bytes();
+        let sum = |row: usize| match &tiles.sums {
+            Some(sums) => sums.get(row),
+            None => row_sum(a, row, k, bytes),
+        };
+        let [first, second] = tiles.signed.needs(zeros, other);
+        let term =
+            |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(parts * rows, value)).transpose();
+        let terms = match tiles.signed {
+            Signed::A => [term(first, &|i| 128 - zeros.get(i))?, term(second, &sum)?],
+            Signed::B => [
+                term(first, &|i| sum(i).wrapping_sub((k as i32).wrapping_mul(zeros.get(i))))?,
+                term(second, &|i| zeros.get(i))?,
+            ],
+        };
+        Ok(Self { tiles, terms })
+    }
+
+    fn terms(&self) -> [*const i32; 2] {
+        [0, 1].map(|i| self.terms[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr))
+    }
+}
+
+/// The panels of a matrix B, `k` rows of `n`, as [`Signed::B`] wants them, with the sums of its columns.
+pub struct Panels {
+    way: Way,
+    n: usize,
+    k: usize,
+    words: Buffer,
+    sums: Buffer,
+}
+
+impl Panels {
+    /// Packs B.
+    ///
+    /// # Safety
+    /// B must be readable.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn new(device: CpuDevice, n: usize, k: usize, b: Mat<u8>) -> Result<Self> {
+        // SAFETY: passed on.
+        unsafe { Self::packed(device, Way::of(device), (n, k), b, Bytes::Signed, true) }
+    }
+
+    unsafe fn packed(
+        device: CpuDevice,
+        way: Way,
+        (n, k): (usize, usize),
+        b: Mat<u8>,
+        bytes: Bytes,
+        summed: bool,
+    ) -> Result<Self> {
+        let (width, groups) = (way.columns(), k.div_ceil(way.group()));
+        let panels = n.div_ceil(width);
+        let words = Buffer::alloc((panels * width * groups * 4).max(1))?;
+        let sums = Buffer::alloc((panels * width * 4).max(1))?;
+        let (to, to_sums) = (
+            Pointer(words.as_ptr().cast::<u32>()),
+            Pointer(sums.as_ptr().cast::<i32>()),
+        );
+        device.each(panels.div_ceil(AT_ONCE), (k * width * AT_ONCE) as f32 * 0.1, |block| {
+            let left = block * AT_ONCE * width;
+            way.run(PackPanels {
+                from: b,
+                k,
+                columns: (left, (AT_ONCE * width).min(n - left)),
+                bytes,
+                to: to.at(left * groups),
+                sums: if summed { to_sums.at(left) } else { std::ptr::null_mut() },
+            });
+        });
+        Ok(Self { way, n, k, words, sums })
+    }
+
+    /// The sum of a column's packed numbers.
+    fn sum(&self, column: usize) -> i32 {
+        // SAFETY: there is a sum for each column.
+        unsafe { self.sums.as_ptr().cast::<i32>().add(column).read() }
+    }
+
+    /// What its columns bring to the [terms](Terms), as many for each panel as it has columns.
+    fn terms(&self, signed: Signed, needs: [bool; 2], zeros: Zeros<'_>) -> Result<[Option<Numbers>; 2]> {
+        let (n, k) = (self.n, self.k as i32);
+        let room = n.next_multiple_of(self.way.columns());
+        let term = |needed: bool, value: &dyn Fn(usize) -> i32| {
+            let value = |i: usize| if i < n { value(i) } else { 0 };
+            needed.then(|| Numbers::new(room, value)).transpose()
+        };
+        let [first, second] = needs;
+        Ok(match signed {
+            Signed::A => [
+                term(first, &|i| self.sum(i).wrapping_sub(k.wrapping_mul(zeros.get(i))))?,
+                term(second, &|i| -zeros.get(i))?,
+            ],
+            Signed::B => [
+                term(first, &|i| 128 - zeros.get(i))?,
+                term(second, &|i| self.sum(i).wrapping_neg())?,
+            ],
+        })
+    }
+}
+
+/// A product's operands.
+#[derive(Clone, Copy)]
+pub struct Product<'a> {
+    pub dims: Dims,
+    pub a: Mat<u8>,
+    pub b: Mat<u8>,
+    /// One for all rows of A, or one for each.
+    pub zero_a: Zeros<'a>,
+    /// One for all columns of B, or one for each.
+    pub zero_b: Zeros<'a>,
+    /// The panels of B, if it was packed before.
+    pub panels: Option<&'a Panels>,
+}
+
+impl Product<'_> {
+    /// Writes the product to `c`, row by row.
+    ///
+    /// # Safety
+    /// A and B must be readable, `c` have room for the result, apart from them.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn run(&self, device: CpuDevice, c: *mut i32) -> Result<()> {
+        // SAFETY: passed on.
+        unsafe { self.run_by(device, Way::of(device), c) }
+    }
+
+    /// Nanoseconds that it takes, about.
+    pub fn cost(&self, device: CpuDevice) -> f32 {
+        let Dims { m, n, k } = self.dims;
+        (m * n * k) as f32 * Way::of(device).cost()
+    }
+
+    unsafe fn run_by(&self, device: CpuDevice, way: Way, c: *mut i32) -> Result<()> {
+        let Dims { m, n, k } = self.dims;
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        let kept = self
+            .panels
+            .filter(|panels| (panels.way, panels.n, panels.k) == (way, n, k));
+        if kept.is_none() && few::fits(self) {
+            // SAFETY: passed on.
+            unsafe { few::run(self, device, c) };
+            return Ok(());
+        }
+        let needs = Signed::B.needs(self.zero_a, self.zero_b);
+        let packed;
+        // SAFETY: the operands by the caller.
+        let (left, panels) = unsafe {
+            let tiles = Tiles::new(device, way, (1, m, k), self.a, Signed::B, false)?;
+            let left = Left::new(Arc::new(tiles), self.a, self.zero_a, self.zero_b)?;
+            let panels = match kept {
+                Some(panels) => panels,
+                None => {
+                    packed = Panels::packed(device, way, (n, k), self.b, Bytes::Signed, needs[1])?;
+                    &packed
+                }
+            };
+            (left, panels)
+        };
+        let columns = panels.terms(Signed::B, needs, self.zero_b)?;
+        let terms = Terms {
+            rows: left.terms(),
+            columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
+        };
+        let threads = device.threads();
+        let (tiles, width) = (m.div_ceil(way.rows()), way.columns());
+        let bands = m.div_ceil(BAND);
+        let count = n.div_ceil(width);
+        let wanted = if threads == 1 { 1 } else { 2 * threads };
+        let parts = wanted.div_ceil(bands).min(count);
+        let each = count.div_ceil(parts);
+        let to = Pointer(c);
+        let ns = (m * n * k) as f32 * way.cost() / (bands * parts) as f32;
+        device.each(bands * parts, ns, |task| {
+            let (band, part) = (task / parts, task % parts);
+            let tiles = (band * tiles / bands, (band + 1) * tiles / bands);
+            for panel in (part * each)..((part + 1) * each).min(count) {
+                let column = panel * width;
+                let columns = (column, width.min(n - column));
+                left.times(0, tiles, panels, columns, terms, (to.at(column), n));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Columns that a part of a [`Left`] is multiplied with, once.
+pub struct Strip<'a> {
+    pub part: usize,
+    /// Rows and columns of B.
+    pub columns: (usize, usize),
+    pub b: Mat<u8>,
+    pub zeros: Zeros<'a>,
+}
+
+impl Left {
+    /// The product with a strip, whose rows are written `to_row` apart; the zero points are those this was made for.
+    ///
+    /// # Safety
+    /// B must be readable, and `to` have room, apart from it.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn strip(&self, device: CpuDevice, strip: &Strip<'_>, to: *mut i32, to_row: usize) -> Result<()> {
+        let (k, n) = strip.columns;
+        let Tiles { way, rows, signed, .. } = *self.tiles;
+        let (_, bytes) = signed.bytes();
+        let needs = [0, 1].map(|i| self.terms[i].is_some());
+        // SAFETY: passed on.
+        let panels = unsafe { Panels::packed(device, way, (n, k), strip.b, bytes, needs[0])? };
+        let columns = panels.terms(signed, needs, strip.zeros)?;
+        let terms = Terms {
+            rows: self.terms(),
+            columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
+        };
+        let (width, tiles) = (way.columns(), rows.div_ceil(way.rows()));
+        for column in (0..n).step_by(width) {
+            let columns = (column, width.min(n - column));
+            self.times(
+                strip.part,
+                (0, tiles),
+                &panels,
+                columns,
+                terms,
+                (to.wrapping_add(column), to_row),
+            );
+        }
+        Ok(())
+    }
+
+    /// Some tiles of a part times some columns, which begin with a panel and are at most one; `to` is where the part's
+    /// first row is written, whose rows are `to_row` apart.
+    fn times(
+        &self,
+        part: usize,
+        (first, end): (usize, usize),
+        panels: &Panels,
+        (column, n): (usize, usize),
+        terms: Terms,
+        (to, to_row): (*mut i32, usize),
+    ) {
+        let tiles = &*self.tiles;
+        let way = tiles.way;
+        let groups = panels.k.div_ceil(way.group());
+        let tile = part * tiles.rows.div_ceil(way.rows()) + first;
+        let row = first * way.rows();
+        let words = |buffer: &Buffer| buffer.as_ptr().cast_const().cast::<u32>();
+        way.run(Rows {
+            rows: (end * way.rows()).min(tiles.rows) - row,
+            groups,
+            a: words(&tiles.words).wrapping_add(tile * tiles.step * groups),
+            step: tiles.step,
+            signed_rows: tiles.signed == Signed::A,
+            b: words(&panels.words).wrapping_add(column * groups),
+            to: to.wrapping_add(row * to_row),
+            to_row,
+            n,
+            terms: terms.at(part * tiles.rows + row, column),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Scales and zero points.
+
+use polygrad_core::DType;
+
+/// Numbers for the blocks of a weight, one after another, or one for all.
+#[derive(Clone, Copy)]
+pub struct Factors {
+    ptr: *const u8,
+    kind: Kind,
+    one: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    U8,
+    F16,
+    Bf16,
+    F32,
+}
+
+impl Factors {
+    /// Those of a dtype that begin at an address, or `one` for all; none for dtypes that f32 does not hold.
+    pub fn new(dtype: DType, ptr: *const u8, one: bool) -> Option<Self> {
+        let kind = match dtype {
+            DType::U8 => Kind::U8,
+            DType::F16 => Kind::F16,
+            DType::BF16 => Kind::Bf16,
+            DType::F32 => Kind::F32,
+            _ => return None,
+        };
+        Some(Self { ptr, kind, one })
+    }
+
+    /// The number of all blocks, if there is one.
+    ///
+    /// # Safety
+    /// It must be readable.
+    #[inline(always)]
+    pub(super) unsafe fn single(self) -> Option<f32> {
+        // SAFETY: by the caller.
+        self.one.then(|| unsafe { self.get(0) })
+    }
+
+    /// That of block number `i`.
+    ///
+    /// # Safety
+    /// It must be readable.
+    #[inline(always)]
+    pub(super) unsafe fn get(self, i: usize) -> f32 {
+        let (mut to, i) = (0.0, if self.one { 0 } else { i });
+        // SAFETY: by the caller.
+        unsafe { self.read(i, 1, &raw mut to) };
+        to
+    }
+
+    /// Those of `n` blocks from `start` on, of which each must have its own.
+    ///
+    /// # Safety
+    /// They must be readable, and `to` have room for them.
+    #[inline(always)]
+    pub(super) unsafe fn read(self, start: usize, n: usize, to: *mut f32) {
+        // SAFETY: all places are below `n`.
+        unsafe {
+            match self.kind {
+                Kind::U8 => {
+                    let from = self.ptr.add(start);
+                    (0..n).for_each(|i| to.add(i).write(f32::from(from.add(i).read())));
+                }
+                Kind::F16 => {
+                    let from = self.ptr.cast::<u16>().add(start);
+                    (0..n).for_each(|i| to.add(i).write(of_f16(from.add(i).read())));
+                }
+                Kind::Bf16 => {
+                    let from = self.ptr.cast::<u16>().add(start);
+                    (0..n).for_each(|i| to.add(i).write(f32::from_bits(u32::from(from.add(i).read()) << 16)));
+                }
+                Kind::F32 => to.copy_from_nonoverlapping(self.ptr.cast::<f32>().add(start), n),
+            }
+        }
+    }
+}
+
+/// The number that these bits are as f16, without a branch, so that loops of it become vector instructions.
+#[inline(always)]
+fn of_f16(bits: u16) -> f32 {
+    // The exponent's bias is 112 less than that of f32; so numbers that are denormal come out right, too.
+    const BIAS: f32 = f32::from_bits((127 + 112) << 23);
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let finite = (f32::from_bits(magnitude) * BIAS).to_bits();
+    let is_special = bits & 0x7c00 == 0x7c00;
+    let magnitude = if is_special { magnitude | 0x7f80_0000 } else { finite };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad_core::f16;
+
+    #[test]
+    fn every_f16_is_the_number_that_it_is() {
+        for bits in 0..=u16::MAX {
+            let (found, wanted) = (super::of_f16(bits), f16::from_bits(bits).to_f32());
+            assert!(
+                found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan(),
+                "{bits:#x}"
+            );
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Products with weights of few bits in blocks, which stay packed in memory.
+//!
+//! For a few rows, numbers become floats in registers, so that the weight's bytes are all that is read ([`rows`]). For
+//! more, they become the panels of a product of floats ([`unpack`]), which costs little beside the product. Both
+//! compute with the weight's exact values, and add up in f32.
+
+mod factors;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+use polygrad_core::{BlockScheme, Result};
+
+pub use self::factors::Factors;
+use self::unpack::{Columns, Unpacked};
+use super::packed::{Source, product};
+use super::{Dims, Mat, MatMut, Update};
+use crate::{CpuDevice, Level};
+
+/// A weight `[n, k]`.
+#[derive(Clone, Copy)]
+pub struct Weight {
+    /// Row after row; words of 32 bits are aligned.
+    pub bytes: *const u8,
+    pub n: usize,
+    pub k: usize,
+    pub scheme: BlockScheme,
+    pub scales: Factors,
+    pub zeros: Factors,
+}
+
+// SAFETY: the pointers are only read, and whoever makes a weight keeps what they point at alive.
+unsafe impl Sync for Weight {}
+
+impl Weight {
+    fn blocks(&self) -> usize {
+        self.k / self.scheme.size()
+    }
+
+    /// `C = X Wᵀ` for `m` rows of `X`, or `C = X W` if `transposed`; rows of both matrices lie one after another.
+    ///
+    /// # Safety
+    /// The weight and X must be readable, and `c` have room for the result, apart from them.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub unsafe fn product(
+        &self,
+        device: CpuDevice,
+        level: Level,
+        (m, transposed): (usize, bool),
+        x: *const f32,
+        c: *mut f32,
+    ) -> Result<()> {
+        let (n, k) = if transposed { (self.k, self.n) } else { (self.n, self.k) };
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        let columns = match transposed {
+            false if m <= rows::FEW => {
+                // SAFETY: passed on.
+                return unsafe { rows::run(self, device, level, m, x, c) };
+            }
+            false => Columns::Rows,
+            true => Columns::Numbers,
+        };
+        let source = Unpacked { weight: *self, columns };
+        let (a, c) = (Mat::new(x, k.cast_signed(), 1), MatMut::new(c, n.cast_signed(), 1));
+        // SAFETY: passed on.
+        unsafe {
+            product(
+                device,
+                level,
+                Dims { m, n, k },
+                a,
+                Source::Pack(&source, None),
+                c,
+                Update::set(),
+            )
+        }
+    }
+}

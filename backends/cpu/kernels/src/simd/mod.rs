@@ -1,0 +1,341 @@
+//! A thin layer over vector registers: kernels are written once, generic over [`Lanes`] or [`Simd`], and compiled for
+//! each instruction set by [`Level::run`].
+//!
+//! The tokens (`Avx2`, `Avx512`, …) can only be made where the instructions were found, which is what makes their
+//! methods safe to call. Everything is `#[inline(always)]`, so that it ends up inside the one function that enables
+//! the target features; plain Rust loops in a [`Kernel`] are vectorized by the compiler for the same reason.
+#![allow(
+    clippy::wrong_self_convention,
+    reason = "the self of every op is the instruction set"
+)]
+
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod policy;
+
+pub use policy::StorePolicy;
+
+/// The instruction set that vector kernels use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// No particular instructions: what the compiler may assume of any machine of this architecture.
+    Portable,
+    /// x86-64 with AVX2 and FMA: eight f32 at a time.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// x86-64 with AVX-512F: sixteen f32 at a time.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// AArch64: four f32 at a time.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Level {
+    /// The best that this machine has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            if avx2 && is_x86_feature_detected!("avx512f") {
+                return Self::Avx512;
+            }
+            if avx2 {
+                return Self::Avx2;
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            return Self::Neon;
+        }
+        Self::Portable
+    }
+
+    /// Every level that this machine has, the plainest first.
+    pub fn available() -> Vec<Self> {
+        let best = Self::detect();
+        let mut levels = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if best == Self::Avx512 {
+            levels.push(Self::Avx2);
+        }
+        if best != Self::Portable {
+            levels.push(best);
+        }
+        levels
+    }
+
+    /// A short name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+        }
+    }
+
+    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level for no instruction set in
+    /// particular. Wider registers than those of AVX2 bring such loops nothing but more code.
+    #[inline(always)]
+    pub fn run_loops<K: Kernel>(level: Option<Self>, kernel: K) -> K::Out {
+        match level {
+            None | Some(Self::Portable) => portable::run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level says that the CPU has the instructions; those with AVX-512 have AVX2.
+            Some(Self::Avx2 | Self::Avx512) => unsafe { avx2::run(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the level says that the CPU has the instructions.
+            Some(Self::Neon) => unsafe { neon::run(kernel) },
+        }
+    }
+
+    /// Runs a kernel compiled for this level, which must be one that the machine has: it comes from [`Level::detect`]
+    /// or [`Level::available`].
+    #[inline(always)]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        match self {
+            Self::Portable => portable::run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level says that the CPU has the instructions.
+            Self::Avx2 => unsafe { avx2::run(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Self::Avx512 => unsafe { avx512::run(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Self::Neon => unsafe { neon::run(kernel) },
+        }
+    }
+}
+
+/// A piece of work that is compiled once for each [`Level`].
+pub trait Kernel {
+    type Out;
+
+    /// Must be `#[inline(always)]`, and so must everything in it that is to be compiled for the level.
+    fn run<S: Simd>(self, simd: S) -> Self::Out;
+}
+
+/// Registers of one element type.
+pub trait Lanes: Copy + Send + Sync + 'static {
+    /// The element: f32 or f64.
+    type T: Copy;
+    /// A register.
+    type V: Copy;
+    /// Elements in a register, at most 16.
+    const N: usize;
+    /// Registers that a kernel can keep its numbers in.
+    const REGISTERS: usize;
+
+    fn splat(self, x: Self::T) -> Self::V;
+
+    /// # Safety
+    /// `N` elements must be readable at `from`.
+    unsafe fn load(self, from: *const Self::T) -> Self::V;
+
+    /// # Safety
+    /// `N` elements must be writable at `to`.
+    unsafe fn store(self, to: *mut Self::T, v: Self::V);
+
+    /// Stores a result that the kernel does not read again: past the caches if it [runs so](StorePolicy).
+    ///
+    /// # Safety
+    /// `N` elements must be writable at `to`.
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut Self::T, v: Self::V) {
+        // SAFETY: passed on.
+        unsafe { self.store(to, v) };
+    }
+
+    /// The first `n` lanes from memory, zero in the others.
+    ///
+    /// # Safety
+    /// `n <= N` elements must be readable at `from`.
+    unsafe fn load_part(self, from: *const Self::T, n: usize) -> Self::V;
+
+    /// # Safety
+    /// `n <= N` elements must be writable at `to`.
+    unsafe fn store_part(self, to: *mut Self::T, n: usize, v: Self::V);
+
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// `a b + c`, rounded once.
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    /// The larger. If one is NaN the result is NaN or `b`, so a NaN in `b` always stays.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// The smaller. If one is NaN the result is NaN or `b`, so a NaN in `b` always stays.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// All lanes added up, halves first.
+    fn sum(self, v: Self::V) -> Self::T;
+
+    /// [`Lanes::sum`] of each.
+    #[inline(always)]
+    fn sums(self, v: [Self::V; 4]) -> [Self::T; 4] {
+        let [a, b, c, d] = v;
+        [self.sum(a), self.sum(b), self.sum(c), self.sum(d)]
+    }
+
+    /// Transposes a square of `N` rows and columns. Rows are `from_step` elements apart in the source,
+    /// `to_step` in the target.
+    ///
+    /// # Safety
+    /// The squares must be readable and writable, and apart.
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const Self::T, from_step: isize, to: *mut Self::T, to_step: usize) {
+        for i in 0..Self::N {
+            for j in 0..Self::N {
+                // SAFETY: by the caller.
+                unsafe {
+                    to.add(j * to_step + i)
+                        .write(from.offset(i.cast_signed() * from_step).add(j).read())
+                };
+            }
+        }
+    }
+}
+
+/// Registers of f32 with what vector maths needs.
+pub trait Simd: Lanes<T = f32> {
+    /// A register of as many i32.
+    type I: Copy;
+    /// A truth value for each lane.
+    type M: Copy;
+    /// The same instruction set's registers of f64.
+    type Double: Lanes<T = f64>;
+
+    fn double(self) -> Self::Double;
+
+    /// Whether [`Lanes::stream`] may go past the caches.
+    #[inline(always)]
+    fn past(self) -> bool {
+        false
+    }
+
+    fn sqrt(self, v: Self::V) -> Self::V;
+
+    /// To the nearest integer, halves to even.
+    fn round(self, v: Self::V) -> Self::V;
+
+    /// To the nearest integer; the value must fit.
+    fn to_int(self, v: Self::V) -> Self::I;
+    fn from_int(self, i: Self::I) -> Self::V;
+    fn bits(self, v: Self::V) -> Self::I;
+    fn from_bits(self, i: Self::I) -> Self::V;
+    fn splat_int(self, i: i32) -> Self::I;
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor_int(self, a: Self::I, b: Self::I) -> Self::I;
+
+    /// Shifted to the left by `BY` bits.
+    fn shl<const BY: i32>(self, i: Self::I) -> Self::I;
+
+    /// Shifted to the right by `BY` bits, the sign kept.
+    fn shr<const BY: i32>(self, i: Self::I) -> Self::I;
+
+    /// Whether [`Simd::pick`] is one instruction.
+    const PICKS: bool = false;
+
+    /// For each lane the number at the place that the lowest five bits of `at` name.
+    #[inline(always)]
+    fn pick(self, from: &[f32; 32], at: Self::I) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: no register is longer than 16 elements.
+        unsafe {
+            self.store(lanes.as_mut_ptr(), self.from_bits(at));
+            for lane in &mut lanes[..Self::N] {
+                *lane = from[lane.to_bits() as usize & 31];
+            }
+            self.load(lanes.as_ptr())
+        }
+    }
+
+    /// Asks for the cache line with this byte, which need not be readable.
+    #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
+
+    /// Lane `i` is the number at `from[i >> shift]`.
+    ///
+    /// # Safety
+    /// [`Lanes::N`] elements must be readable at `from`.
+    #[inline(always)]
+    unsafe fn spread(self, from: *const f32, shift: u32) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: no place is larger than the lane's own, and no register longer than 16 elements.
+        unsafe {
+            for (i, lane) in lanes[..Self::N].iter_mut().enumerate() {
+                *lane = from.add(i >> shift).read();
+            }
+            self.load(lanes.as_ptr())
+        }
+    }
+
+    /// The lanes of `a` with an even number, then those of `b`; a lone lane is even.
+    fn evens(self, a: Self::V, b: Self::V) -> Self::V;
+
+    /// `a < b`, false for NaN.
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M;
+
+    /// `a == b`, false for NaN.
+    fn eq(self, a: Self::V, b: Self::V) -> Self::M;
+    fn eq_int(self, a: Self::I, b: Self::I) -> Self::M;
+
+    /// `a` where the mask is set, else `b`.
+    fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V;
+    fn any(self, mask: Self::M) -> bool;
+
+    /// The largest lane. NaN may get lost.
+    fn max_lane(self, v: Self::V) -> f32;
+
+    #[inline(always)]
+    fn abs(self, v: Self::V) -> Self::V {
+        self.from_bits(self.and_int(self.bits(v), self.splat_int(0x7fff_ffff)))
+    }
+
+    #[inline(always)]
+    fn neg(self, v: Self::V) -> Self::V {
+        self.from_bits(self.xor_int(self.bits(v), self.splat_int(i32::MIN)))
+    }
+
+    /// The sign bit alone.
+    #[inline(always)]
+    fn sign_bit(self, v: Self::V) -> Self::I {
+        self.and_int(self.bits(v), self.splat_int(i32::MIN))
+    }
+
+    /// The sign of `v` flipped where `sign` has its sign bit set; the other bits of `sign` must be 0.
+    #[inline(always)]
+    fn xor_sign(self, v: Self::V, sign: Self::I) -> Self::V {
+        self.from_bits(self.xor_int(self.bits(v), sign))
+    }
+
+    /// A polynomial by Horner's rule, the coefficient of the highest power first.
+    #[inline(always)]
+    fn poly<const TERMS: usize>(self, x: Self::V, coefficients: [f32; TERMS]) -> Self::V {
+        let mut sum = self.splat(coefficients[0]);
+        for &c in &coefficients[1..] {
+            sum = self.mul_add(sum, x, self.splat(c));
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests;
