@@ -8,14 +8,14 @@ use super::{Dims, Gemm, Mat, MatMut, Packed, Real, Update};
 use crate::CpuDevice;
 
 /// Products by the linked library, on as many threads as that chooses: its own environment variables rule them.
-pub struct Blas;
+pub(super) struct Blas;
 
 const ROW_MAJOR: c_int = 101;
 const PLAIN: c_int = 111;
 const TRANSPOSED: c_int = 112;
 
 /// The signature of `cblas_sgemm` and `cblas_dgemm`.
-pub type Product<T> = unsafe extern "C" fn(
+pub(super) type Product<T> = unsafe extern "C" fn(
     c_int,
     c_int,
     c_int,
