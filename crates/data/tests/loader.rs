@@ -236,3 +236,44 @@ fn options_that_make_no_sense_are_refused() {
     assert!(none.iter().next().is_none());
     assert_eq!(none.state().epoch, 1);
 }
+
+/// Batches of 3, 1 and 4 numbers.
+struct Uneven;
+
+impl Stream for Uneven {
+    type Item = Vec<usize>;
+
+    fn examples(&self, epoch: u64) -> Result<Box<dyn Iterator<Item = Result<Vec<usize>>> + Send>> {
+        let first = 10 * epoch as usize;
+        let sizes = [0..3, 3..4, 4..8];
+        Ok(Box::new(
+            sizes
+                .into_iter()
+                .map(move |range| Ok(range.map(|i| first + i).collect())),
+        ))
+    }
+}
+
+#[test]
+fn batches_of_a_stream_keep_their_sizes() {
+    let loader = |workers| {
+        let config = DataLoaderConfig::from_batches(Uneven, Vec::len).workers(workers);
+        config.build_with(|batches| Ok(batches.concat())).unwrap()
+    };
+    for workers in [0, 2] {
+        let whole = loader(workers);
+        let first: Vec<Vec<usize>> = whole.iter().map(Result::unwrap).collect();
+        assert_eq!(first, [vec![0, 1, 2], vec![3], vec![4, 5, 6, 7]]);
+        assert_eq!(whole.iter().take(2).last().unwrap().unwrap(), [13]);
+        let state = whole.state();
+        assert_eq!((state.epoch, state.position), (1, 4));
+        let later = loader(workers);
+        later.set_state(state);
+        let rest: Vec<Vec<usize>> = later.iter().map(Result::unwrap).collect();
+        assert_eq!(rest, [vec![14, 15, 16, 17]]);
+    }
+    let shared = loader(0);
+    shared.set_shard(0, 2, true).unwrap();
+    let error = shared.iter().next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("cannot be divided among processes"), "{error}");
+}

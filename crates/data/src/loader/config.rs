@@ -68,6 +68,17 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         Self::with_source(Arc::new(source), None, Arc::new(|| None))
     }
 
+    /// Batches as a stream gives them, each with so many examples as `examples` says: the batch size, shuffling and the
+    /// last batch are the stream's own affair. They cannot be divided among processes.
+    pub fn from_batches(
+        stream: impl Stream<Item = T> + 'static,
+        examples: impl Fn(&T) -> usize + Send + Sync + 'static,
+    ) -> Self {
+        let examples = Arc::new(examples);
+        let source = move |plan: &Plan, state| plan.of_batches(&stream, state, &examples);
+        Self::with_source(Arc::new(source), None, Arc::new(|| None))
+    }
+
     fn with_source(source: Source<Vec<Example<T>>>, length: Option<usize>, fingerprint: Fingerprint) -> Self {
         Self {
             source,

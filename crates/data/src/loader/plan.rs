@@ -1,6 +1,8 @@
 //! Which examples are in which batch.
 
-use polygrad_core::{Result, Rng};
+use std::sync::Arc;
+
+use polygrad_core::{Error, Result, Rng};
 
 use super::LoaderState;
 use crate::dataset::Dataset;
@@ -81,10 +83,10 @@ impl Plan {
     /// The batches of a dataset from a state on.
     pub(super) fn of_dataset<D: Dataset + 'static>(
         &self,
-        dataset: &std::sync::Arc<D>,
+        dataset: &Arc<D>,
         LoaderState { seed, epoch, position }: LoaderState,
     ) -> Batches<Vec<Example<D::Item>>> {
-        let (plan, dataset) = (self.clone(), std::sync::Arc::clone(dataset));
+        let (plan, dataset) = (self.clone(), Arc::clone(dataset));
         let length = dataset.len();
         let order = plan.shuffle.map(|_| shuffled(seed, epoch, length));
         let mut begin = usize::try_from(position).unwrap_or(usize::MAX).min(length);
@@ -100,7 +102,7 @@ impl Plan {
                 None => places.collect(),
             };
             begin += count;
-            let dataset = std::sync::Arc::clone(&dataset);
+            let dataset = Arc::clone(&dataset);
             let example = move |index| {
                 Ok(Example {
                     value: dataset.example(index)?,
@@ -112,6 +114,42 @@ impl Plan {
                 position: begin as u64,
             }))
         }))
+    }
+
+    /// The batches of a stream of batches from a state on, each with so many examples.
+    ///
+    /// # Errors
+    /// Those of the stream; several ranks.
+    pub(super) fn of_batches<S: Stream + ?Sized>(
+        &self,
+        stream: &S,
+        LoaderState { seed, epoch, position }: LoaderState,
+        examples: &Arc<impl Fn(&S::Item) -> usize + Send + Sync + 'static>,
+    ) -> Result<Batches<Vec<Example<S::Item>>>> {
+        if self.shard.ranks > 1 {
+            return Err(
+                Error::unsupported("batches that a stream gives cannot be divided among processes")
+                    .with_op("DataLoader")
+                    .with_hint("give a stream of examples, from which the loader makes batches"),
+            );
+        }
+        let (mut batches, examples) = (stream.examples(epoch)?, Arc::clone(examples));
+        let mut begin = 0;
+        while begin < position {
+            match batches.next().transpose()? {
+                Some(batch) => begin += examples(&batch) as u64,
+                None => break,
+            }
+        }
+        Ok(Box::new(batches.map(move |batch| {
+            let value = batch?;
+            let rng = rng_of_example(seed, epoch, begin);
+            begin += examples(&value) as u64;
+            Ok(Batch {
+                make: Box::new(move || Ok(vec![Example { value, rng }])),
+                position: begin,
+            })
+        })))
     }
 
     /// The batches of a stream from a state on.
