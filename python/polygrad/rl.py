@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._interrupt import Interruptible
 from ._polygrad import Policy
 from ._polygrad import train as _train
 
@@ -10,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
-    from types import FrameType, TracebackType
     from typing import Any
 
 __all__ = ["Policy", "train"]
@@ -68,44 +68,12 @@ def train(
         "network": json.dumps({"hidden": None if hidden is None else list(hidden), "activation": activation}),
         "settings": json.dumps(settings, default=float),
     }
-    with _Interruptible() as interrupt:
+    with Interruptible() as interrupt:
 
         def told(known: dict[str, float]) -> bool:
             return interrupt.asked or (callback is not None and callback(known) is False)
 
         policy, _ = _train(envs, order, told)
-        if interrupt.asked:
-            where = "" if out is None else f", with a checkpoint in {out}"
-            raise KeyboardInterrupt(f"training was stopped{where}")
+        interrupt.stopped(out)
     return policy
 
-
-class _Interruptible:
-    """Ctrl-C is noted the first time, and raises ``KeyboardInterrupt`` the second. Where signals are another thread's,
-    or are not Python's own, they stay as they are."""
-
-    asked = False
-    listens = False
-
-    def __enter__(self) -> _Interruptible:
-        import signal
-        import threading
-
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self.handle)
-            self.listens = True
-        return self
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import signal
-
-        if self.listens:
-            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,11 +1,14 @@
-//! The Python package `polygrad`: tensors by DLPack, models that answer, and policies that learn in Gymnasium's
-//! environments.
+//! The Python package `polygrad`: tensors by DLPack, models that learn and answer, and policies that learn in
+//! Gymnasium's environments.
 
 mod dlpack;
 mod errors;
+mod failure;
 mod model;
+mod network;
 mod rl;
 mod tensor;
+mod training;
 
 #[pyo3::pymodule]
 mod _polygrad {

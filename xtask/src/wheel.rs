@@ -9,7 +9,8 @@ use crate::{cache, cargo};
 /// What the tests need, and maturin, each of one version.
 const REQUIREMENTS: &str = "python/tests/requirements.txt";
 
-/// Fetched by `setup pytorch` and `setup peers`: who judges tensors that are shared, where they are there.
+/// Fetched by `setup pytorch` and `setup peers`: who judges tensors that are shared, and gives batches, where they are
+/// there.
 const JUDGES: [&str; 2] = ["pytorch-1", "jax-0.10.2"];
 
 /// The most that a wheel may have, in bytes.
@@ -75,7 +76,7 @@ pub(crate) fn run() -> Result<(), String> {
     for judge in JUDGES {
         let folder = cache::folder()?.join(judge);
         match folder.exists() {
-            true => done(tests(&["test_tensor.py", "test_model.py"]).env("PYTHONPATH", &folder))?,
+            true => done(tests(&["test_tensor.py", "test_model.py", "test_fit.py"]).env("PYTHONPATH", &folder))?,
             false => println!("skipped: {judge} is not in the cache folder, and does not judge the tensors"),
         }
     }

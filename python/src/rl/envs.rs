@@ -8,9 +8,9 @@ use pyo3::types::{IntoPyDict, PyDict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::spaces::{actions, read, space_of};
 use crate::dlpack::numpy;
+use crate::failure::Failure;
 
 /// When an environment whose episode has ended begins the next one: `gymnasium.vector.AutoresetMode`.
 #[derive(Clone, Copy, PartialEq)]

@@ -1,7 +1,6 @@
 //! Policies that learn in Gymnasium's environments.
 
 mod envs;
-mod failure;
 mod policy;
 mod spaces;
 
@@ -21,14 +20,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::errors::raised;
+use crate::failure::Failure;
 use crate::tensor::cpu;
 use envs::Gymnasium;
-use failure::Failure;
 pub(crate) use policy::Policy;
 use policy::{Described, KEY};
 
 /// What the `task` of a run's settings is.
-const TASK: &str = "gymnasium";
+pub(crate) const TASK: &str = "gymnasium";
 
 /// The networks' part of the settings.
 #[derive(Deserialize)]
@@ -195,16 +194,19 @@ fn tell(told: &Py<PyAny>, progress: &Progress<'_>) -> PyResult<Control> {
     })
 }
 
-/// Fails for a folder that `train` has left: what is in it is a policy.
-pub(crate) fn refuse_run(path: &Path) -> Result<()> {
+/// What the settings of the run in a folder say that it is, if they say it.
+pub(crate) fn task(path: &Path) -> Result<Option<String>> {
     let folder = RunFolder::new(path);
-    let is_ours = folder.config().is_file() && folder.settings()?.get("task").is_some_and(|task| task == TASK);
-    match is_ours {
-        false => Ok(()),
-        true => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{} is a run of polygrad.rl.train", path.display()),
-        )
-        .with_hint("load its policy by polygrad.rl.Policy.load, which also exports it to ONNX")),
+    if !folder.config().is_file() || !folder.checkpoint().is_file() {
+        return Ok(None);
     }
+    let settings = folder.settings()?;
+    Ok(settings.get("task").and_then(Value::as_str).map(str::to_owned))
+}
+
+/// A run that is no model: what is in it is a policy.
+pub(crate) fn refused(path: &Path) -> Error {
+    let message = format!("{} is a run of polygrad.rl.train", path.display());
+    Error::new(ErrorKind::InvalidArgument, message)
+        .with_hint("load its policy by polygrad.rl.Policy.load, which also exports it to ONNX")
 }

@@ -7,11 +7,11 @@ use pyo3::PyErr;
 
 /// The first exception that was raised inside of a training, which its caller gets as it is.
 #[derive(Clone, Default)]
-pub(super) struct Failure(Arc<Mutex<Option<PyErr>>>);
+pub(crate) struct Failure(Arc<Mutex<Option<PyErr>>>);
 
 impl Failure {
     /// Keeps an exception, and gives an error that ends the training.
-    pub(super) fn of(&self, exception: PyErr) -> Error {
+    pub(crate) fn of(&self, exception: PyErr) -> Error {
         if let Ok(mut first) = self.0.lock() {
             first.get_or_insert(exception);
         }
@@ -19,7 +19,7 @@ impl Failure {
     }
 
     /// The exception, if there was one.
-    pub(super) fn take(&self) -> Option<PyErr> {
+    pub(crate) fn take(&self) -> Option<PyErr> {
         self.0.lock().ok()?.take()
     }
 }

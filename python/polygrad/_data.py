@@ -1,0 +1,106 @@
+"""What is learnt from, as lists of arrays: the inputs in order, and behind them the target."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+
+def given(x: Any, y: Any, names: Sequence[str]) -> list[Any] | Batches:
+    """Arrays whose rows are examples, or batches of such."""
+    if y is None:
+        return Batches(x, lambda batch: pair(batch, names))
+    if isinstance(y, str):
+        return columns(x, y) if column_names(x) else Batches(x, lambda table: columns(table, y))
+    return [*inputs(x, names), y]
+
+
+def inputs(x: Any, names: Sequence[str]) -> list[Any]:
+    if isinstance(x, dict):
+        if set(x) != set(names):
+            raise ValueError(f"the inputs are {', '.join(map(str, x))}, and the model takes {', '.join(names)}")
+        return [x[name] for name in names]
+    if len(names) > 1 and isinstance(x, (list, tuple)):
+        return list(x)
+    return [numbers(x) if column_names(x) else x]
+
+
+def pair(batch: Any, names: Sequence[str]) -> list[Any]:
+    if not isinstance(batch, (list, tuple)) or len(batch) != 2:
+        kind = type(batch).__name__
+        raise TypeError(f"a batch is a tuple of inputs and targets, and this is a {kind}; of tables, give y=\"column\"")
+    return [*inputs(batch[0], names), batch[1]]
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Of a table of pandas or Arrow."""
+    if hasattr(table, "column_names"):
+        return list(table.column_names)
+    if hasattr(table, "columns") and (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__dataframe__")):
+        return list(table.columns)
+    return None
+
+
+def columns(table: Any, target: str) -> list[Any]:
+    """All columns but one as a matrix, and that one."""
+    names = column_names(table)
+    if names is None:
+        kind = type(table).__name__
+        raise TypeError(f"y={target!r} names a column, and a {kind} has none: give a table of pandas or Arrow")
+    if target not in names:
+        raise ValueError(f"there is no column {target!r}, but {', '.join(map(str, names))}")
+    return [numbers(table, target), column(table, target)]
+
+
+def numbers(table: Any, without: str | None = None) -> Any:
+    import numpy as np
+
+    found = [column(table, name) for name in column_names(table) or () if name != without]
+    if not found:
+        raise ValueError("the table has no columns to learn from")
+    return np.stack(found, axis=1, dtype=np.float32, casting="unsafe")
+
+
+def column(table: Any, name: str) -> Any:
+    import numpy as np
+
+    found = np.asarray(table[name])
+    if found.dtype.kind not in "biuf":
+        raise ValueError(
+            f"the column {name!r} is {found.dtype}, and a network takes numbers: make some of it, as by "
+            "pandas.get_dummies or pandas.factorize"
+        )
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise ValueError(f"the column {name!r} has missing or infinite values: fill them, or leave these rows out")
+    return found
+
+
+class Batches:
+    """What gives batches each time that it is iterated over."""
+
+    def __init__(self, source: Any, made: Callable[[Any], list[Any]]) -> None:
+        self.source, self.made, self.used = source, made, False
+        if not hasattr(source, "__iter__"):
+            kind = type(source).__name__
+            raise TypeError(f"a {kind} gives no batches; give inputs and targets, fit(x, y), or an iterable of (x, y)")
+
+    def length(self) -> int | None:
+        return len(self.source) if hasattr(self.source, "__len__") else None
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        batches = iter(self.source)
+        if batches is self.source:
+            if self.used:
+                raise ValueError(
+                    "the batches can be iterated over once, and are needed again: give a list of them, or a class "
+                    "whose __iter__ begins anew"
+                )
+            self.used = True
+        is_empty = True
+        for batch in batches:
+            is_empty = False
+            yield self.made(batch)
+        if is_empty:
+            raise ValueError("the iterable has given no batch")

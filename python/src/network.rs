@@ -1,0 +1,227 @@
+//! What a model is made of, and what learns.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use polygrad::nn::models::{LeNet, LeNetConfig, Mlp, MlpConfig, ResNet, ResNetConfig, VisionTransformer, VitConfig};
+use polygrad::nn::{Forward, Module, Param, StateDict, Visit, Visitor, skip_init};
+use polygrad::onnx::graph::{Body, Dim, Graph, Literal, TensorType};
+use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
+use polygrad::{AnyBackend, DType, Device, Error, Result, Tensor, no_grad};
+use serde::{Deserialize, Serialize};
+
+/// A network that Rust has, by its sizes.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum NetworkConfig {
+    Mlp(MlpConfig),
+    LeNet(LeNetConfig),
+    ResNet {
+        config: ResNetConfig,
+        /// Height and width of the images.
+        image_size: [usize; 2],
+    },
+    Vit(VitConfig),
+}
+
+impl NetworkConfig {
+    /// With new weights from this thread's generator.
+    fn build(&self, device: &Device) -> Result<Box<dyn Forward>> {
+        Ok(match self {
+            Self::Mlp(config) => Box::new(Mlp::new(config, device)?),
+            Self::LeNet(config) => Box::new(LeNet::new(config, device)?),
+            Self::ResNet { config, .. } => Box::new(ResNet::new(config, device)?),
+            Self::Vit(config) => Box::new(VisionTransformer::new(config, device)?),
+        })
+    }
+
+    /// The extents of an input after the first.
+    fn input(&self) -> Vec<usize> {
+        match self {
+            Self::Mlp(config) => config.sizes.iter().take(1).copied().collect(),
+            Self::LeNet(config) => vec![config.in_channels, config.image_size[0], config.image_size[1]],
+            Self::ResNet { config, image_size } => vec![config.in_channels, image_size[0], image_size[1]],
+            Self::Vit(config) => vec![config.in_channels, config.image_size, config.image_size],
+        }
+    }
+
+    fn record(&self, network: &dyn Forward) -> Result<Graph> {
+        let batch = Dim::Named("batch".to_owned());
+        let dims = [batch].into_iter().chain(self.input().into_iter().map(Dim::Fixed));
+        let input = Input::new("input", DType::F32, dims.collect::<Vec<_>>());
+        let export = Export::new([input]).outputs(["output"]);
+        network.record_onnx(&export, |x| network.forward(&x[0]))
+    }
+}
+
+/// Where a model's graph comes from.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// It is recorded of a network with these parameters and buffers.
+    Network(NetworkConfig, StateDict),
+    /// It is all that there is.
+    Graph,
+}
+
+/// A model that learns: from inputs in order to the output that is learnt.
+pub(crate) enum Network {
+    Built(NetworkConfig, Box<dyn Forward>),
+    Graph(Box<GraphNetwork>),
+    /// A model that answers and does not learn.
+    Running(Arc<OnnxModel>),
+}
+
+impl Network {
+    /// A network with new weights.
+    pub(crate) fn new(config: NetworkConfig, device: &Device) -> Result<Self> {
+        let built = config.build(device)?;
+        Ok(Self::Built(config, built))
+    }
+
+    /// The same with the weights that a model has.
+    pub(crate) fn of(origin: &Origin, graph: &Graph, device: &Device) -> Result<Self> {
+        match origin {
+            Origin::Network(config, weights) => {
+                let network = skip_init(|| Self::new(config.clone(), device))?;
+                network.load_state_dict(weights, true)?;
+                Ok(network)
+            }
+            Origin::Graph => GraphNetwork::new(graph, device).map(|network| Self::Graph(Box::new(network))),
+        }
+    }
+
+    pub(crate) fn forward(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        match (self, inputs) {
+            (Self::Built(_, network), [x]) => network.forward(x),
+            (Self::Built(..), _) => Err(Error::invalid(format!(
+                "a batch has {} inputs, and the network takes 1",
+                inputs.len()
+            ))),
+            (Self::Graph(network), _) => network.forward(inputs),
+            (Self::Running(model), _) => model.forward(inputs)?.tensor(0),
+        }
+    }
+
+    /// As a graph that runs: `before` with what was learnt.
+    pub(crate) fn finished(&self, before: &Graph) -> Result<(Origin, Graph)> {
+        self.eval();
+        match self {
+            Self::Built(config, network) => {
+                let weights = network.state_dict()?;
+                Ok((Origin::Network(config.clone(), weights), config.record(&**network)?))
+            }
+            Self::Graph(network) => Ok((Origin::Graph, network.written(before)?)),
+            Self::Running(_) => Ok((Origin::Graph, before.clone())),
+        }
+    }
+}
+
+impl Visit<AnyBackend> for Network {
+    fn visit(&self, visitor: &mut Visitor<'_, AnyBackend>) {
+        match self {
+            Self::Built(_, network) => network.visit(visitor),
+            Self::Graph(network) => network.visit(visitor),
+            Self::Running(_) => {}
+        }
+    }
+}
+
+impl Module for Network {}
+
+/// The weights of a graph, by their names in it, and what computes with them.
+pub(crate) struct GraphNetwork {
+    model: Mutex<OnnxModel>,
+    params: Vec<(String, Param)>,
+}
+
+impl GraphNetwork {
+    fn new(graph: &Graph, device: &Device) -> Result<Self> {
+        let mut model = OnnxModel::from_graph(graph, device, Options::default())?;
+        let weights = weights(&graph.body);
+        let chosen = model
+            .parameters()?
+            .into_iter()
+            .filter(|(name, _)| weights.contains(&name.as_str()));
+        let params = chosen.map(|(name, tensor)| Ok((name, Param::new(tensor)?)));
+        let params = params.collect::<Result<Vec<_>>>()?;
+        if params.is_empty() {
+            return Err(Error::invalid(
+                "the model has no weights to be trained: no float initializers of rank 1 or more",
+            )
+            .with_hint("a file in 8 bits is not trained: train the one that it was made of, and quantize it again"));
+        }
+        model.train(|name| weights.contains(&name))?;
+        let model = Mutex::new(model);
+        Ok(Self { model, params })
+    }
+
+    fn forward(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        model.set(self.params.iter().map(|(name, param)| (name.clone(), param.tensor())))?;
+        model.forward(inputs)?.tensor(0)
+    }
+
+    /// The graph with the present weights.
+    fn written(&self, graph: &Graph) -> Result<Graph> {
+        let mut graph = graph.clone();
+        for (name, param) in &self.params {
+            let body = &graph.body;
+            let place = body
+                .initializers
+                .iter()
+                .position(|known| body.name_of(known.value) == name);
+            let Some(place) = place else {
+                return Err(Error::invalid(format!("the graph has no weight {name:?}")));
+            };
+            let host = no_grad(|| param.tensor().to_host())?;
+            let element = graph.body.initializers[place].tensor.element();
+            graph.body.initializers[place].tensor = Literal::new(element, host)?;
+        }
+        Ok(graph)
+    }
+}
+
+impl Visit<AnyBackend> for GraphNetwork {
+    fn visit(&self, visitor: &mut Visitor<'_, AnyBackend>) {
+        visitor.module(self);
+        for (name, param) in &self.params {
+            visitor.field(name, param);
+        }
+    }
+}
+
+/// Names of the initializers that a training changes: those of floats, apart from numbers alone, the statistics of
+/// batch normalization, and what says how images are resized or numbers are rounded.
+fn weights(body: &Body) -> Vec<&str> {
+    let is_fixed = |value| {
+        body.nodes.iter().any(|node| {
+            let inputs = node.inputs.iter().enumerate();
+            let mut places = inputs
+                .filter(|(_, input)| **input == Some(value))
+                .map(|(place, _)| place);
+            match node.op_type.as_str() {
+                "BatchNormalization" => places.any(|place| place >= 3),
+                "Resize" | "Upsample" | "Clip" | "Pad" | "QuantizeLinear" | "DequantizeLinear" => {
+                    places.next().is_some()
+                }
+                _ => false,
+            }
+        })
+    };
+    let initializers = body.initializers.iter();
+    let floats =
+        initializers.filter(|known| known.tensor.host().dtype().is_float() && known.tensor.host().shape().rank() > 0);
+    floats
+        .filter(|known| !is_fixed(known.value))
+        .map(|known| body.name_of(known.value))
+        .collect()
+}
+
+/// The dtypes of a model's inputs, in order.
+pub(crate) fn input_dtypes(model: &OnnxModel) -> Result<Vec<DType>> {
+    let dtype = |(name, ty): (&str, Option<&polygrad::onnx::graph::ValueType>)| {
+        let ty: Option<&TensorType> = ty.and_then(|ty| ty.as_tensor());
+        let ty = ty.ok_or_else(|| Error::invalid(format!("the file does not say the type of the input {name:?}")))?;
+        ty.element.dtype()
+    };
+    model.inputs().map(dtype).collect()
+}
