@@ -140,6 +140,17 @@ pub fn run_graph(folder: &std::path::Path) -> polygrad::Result<polygrad_onnx::gr
     Ok(onnx::export::recorded(folder)?)
 }
 
+/// Writes the whole model of the run of `finetune` in a folder: to a new folder, as the Hub has it, or the weights alone
+/// to a file that ends in `.safetensors`.
+///
+/// # Errors
+/// No such run, or one that is damaged; a base that has changed; a place that is taken or cannot be written.
+#[cfg(feature = "text")]
+pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<()> {
+    finetune::merge::merge(run, out)?;
+    Ok(())
+}
+
 /// Says what a command line lacks, or the help that it asks for.
 fn refused(error: &clap::Error) -> ExitCode {
     let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));

@@ -134,7 +134,7 @@ impl Signature {
     ///
     /// # Errors
     /// When there is no memory for them.
-    pub(crate) fn fill(&self, inputs: &mut [Option<Value>]) -> Result<()> {
+    pub fn fill(&self, inputs: &mut [Option<Value>]) -> Result<()> {
         for (place, spec) in self.inputs.iter().enumerate() {
             let number = match (&spec.default, &inputs[place]) {
                 (Some(InputDefault::Number(number)), None) => *number,

@@ -54,21 +54,29 @@ pub(crate) struct Merge {
 /// the base or the run; a folder that has files; a file for a model whose base's config does not fit it; weights that
 /// cannot be merged; those of the device and the disk.
 pub(crate) fn command(args: &Merge) -> Result<Outcome> {
-    let is_file = args.out.extension().is_some_and(|end| end == "safetensors");
-    if is_in(&args.out, &args.run) {
+    say(&merge(&args.run, &args.out)?);
+    Ok(Outcome::Done)
+}
+
+/// What [`command`] does; gives what to say of it.
+///
+/// # Errors
+/// As of [`command`].
+pub(crate) fn merge(run: &Path, out: &Path) -> Result<String> {
+    let is_file = out.extension().is_some_and(|end| end == "safetensors");
+    if is_in(out, run) {
         return Err(
-            Failure::new(format!("{} would lie among the files of the run", args.out.shown()))
-                .fix("choose another folder"),
+            Failure::new(format!("{} would lie among the files of the run", out.shown())).fix("choose another folder"),
         );
     }
     if !is_file {
-        must_be_free(&args.out)?;
+        must_be_free(out)?;
     }
-    let Trained { config, model, .. } = trained::load::<Settings>(&args.run, None, None)?;
+    let Trained { config, model, .. } = trained::load::<Settings>(run, None, None)?;
     let base = Settings::base(&config)?;
-    if base.holds(&args.out) {
+    if base.holds(out) {
         return Err(
-            Failure::new(format!("{} would lie among the files of the base", args.out.shown()))
+            Failure::new(format!("{} would lie among the files of the base", out.shown()))
                 .fix("choose another folder: a base is never written"),
         );
     }
@@ -83,20 +91,16 @@ pub(crate) fn command(args: &Merge) -> Result<Outcome> {
     }
     let model = model.into_inner();
     lora::merge_and_unload(&model)?;
-    if is_file {
-        save(&model, &args.out)?;
-        say(&format!(
+    Ok(if is_file {
+        save(&model, out)?;
+        format!(
             "{} holds the whole model; its config.json and tokenizer.json are those of the base",
-            args.out.shown()
-        ));
+            out.shown()
+        )
     } else {
-        folder(&model, &config.goal, &base, &args.out)?;
-        say(&format!(
-            "{} holds the whole model with its config and tokenizer",
-            args.out.shown()
-        ));
-    }
-    Ok(Outcome::Done)
+        folder(&model, &config.goal, &base, out)?;
+        format!("{} holds the whole model with its config and tokenizer", out.shown())
+    })
 }
 
 fn must_be_free(out: &Path) -> Result<()> {
