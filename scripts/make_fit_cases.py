@@ -2,9 +2,10 @@
 
     python3 scripts/make_fit_cases.py
 
-Writes python/tests/cases/fit.npz. `cases` is JSON: a list of {"name", "network": [constructor, arguments], "settings": of `fit`}, and
-arrays by "name/what": `x`, `y`, the first weights "name/weights/…" (or for an ONNX file its bytes, "name/onnx"), `losses`, one for each
-step, and `outputs`, what the trained model gives for `x`. Batches are rows in order, the last one of an epoch is smaller.
+Writes python/tests/cases/fit.npz. `cases` is JSON: a list of {"name", "network": [constructor, arguments], "settings":
+of `fit`}, and arrays by "name/what": `x`, `y`, the first weights "name/weights/…" (or for an ONNX file its bytes,
+"name/onnx"), `losses`, one for each step, and `outputs`, what the trained model gives for `x`. Batches are rows in
+order, the last one of an epoch is smaller.
 
 Made with PyTorch 2.13.0, onnx 1.23.2, onnxscript 0.7.2, NumPy 2.4.6 and Python 3.11, in f32 on one thread.
 """
@@ -115,21 +116,25 @@ def exported(model, x):
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    wide = lambda outputs, activation="relu": ["mlp", {"inputs": 5, "outputs": outputs, "hidden": [8, 7], "activation": activation}]
+    sizes = {"inputs": 5, "hidden": [8, 7]}
+    wide = lambda outputs, activation="relu": ["mlp", {**sizes, "outputs": outputs, "activation": activation}]
     cases = [
-        ("classes", mlp([5, 8, 7, 3], nn.ReLU), (5,), wide(3), dict(loss="cross_entropy", optimizer="adamw", learning_rate=0.02)),
+        ("classes", mlp([5, 8, 7, 3], nn.ReLU), (5,), wide(3),
+         dict(loss="cross_entropy", optimizer="adamw", learning_rate=0.02)),
         ("numbers", mlp([5, 8, 7, 1], nn.Tanh), (5,), wide(1, "tanh"),
          dict(loss="mse", optimizer="sgd", learning_rate=0.05, momentum=0.9, weight_decay=0.01, schedule="linear")),
         ("bits", mlp([5, 8, 7, 1], nn.GELU), (5,), wide(1, "gelu"),
          dict(loss="bce_with_logits", optimizer="rmsprop", learning_rate=0.01, clip_grad_norm=0.3)),
         ("robust", mlp([5, 8, 7, 1], nn.SiLU), (5,), wide(1, "silu"),
          dict(loss="huber", optimizer="adam", learning_rate=0.02, schedule="cosine")),
-        ("absolute", mlp([5, 8, 7, 1], nn.ReLU), (5,), wide(1), dict(loss="l1", optimizer="adagrad", learning_rate=0.05)),
+        ("absolute", mlp([5, 8, 7, 1], nn.ReLU), (5,), wide(1),
+         dict(loss="l1", optimizer="adagrad", learning_rate=0.05)),
         ("smooth", mlp([5, 8, 7, 1], nn.ReLU), (5,), wide(1),
          dict(loss="smooth_l1", optimizer="adamw", learning_rate=0.02, weight_decay=0.2)),
         ("images", LeNet(), (1, 16, 16), ["lenet", {"outputs": 4, "image_size": [16, 16]}],
          dict(loss="cross_entropy", optimizer="adam", learning_rate=0.005)),
-        ("file", Normalized().eval(), (2, 4, 4), None, dict(loss="mse", optimizer="sgd", learning_rate=0.05, momentum=0.8)),
+        ("file", Normalized().eval(), (2, 4, 4), None,
+         dict(loss="mse", optimizer="sgd", learning_rate=0.05, momentum=0.8)),
     ]  # fmt: skip
     arrays, listed = {}, []
     for name, model, shape, network, settings in cases:
@@ -140,7 +145,8 @@ def main():
             for key, value in model.state_dict().items():
                 arrays[f"{name}/weights/{key}"] = value.numpy().copy()
         losses, outputs = trained(model, x, y, settings)
-        arrays |= {f"{name}/x": x.numpy(), f"{name}/y": y.numpy(), f"{name}/losses": losses, f"{name}/outputs": outputs.numpy()}
+        arrays |= {f"{name}/x": x.numpy(), f"{name}/y": y.numpy()}
+        arrays |= {f"{name}/losses": losses, f"{name}/outputs": outputs.numpy()}
         settings |= {"batch_size": BATCH, "epochs": EPOCHS}
         listed.append({"name": name, "network": network, "settings": settings})
     path = pathlib.Path(__file__).resolve().parent.parent / "python/tests/cases/fit.npz"

@@ -30,7 +30,7 @@ def inputs(x: Any, names: Sequence[str]) -> list[Any]:
 def pair(batch: Any, names: Sequence[str]) -> list[Any]:
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:
         kind = type(batch).__name__
-        raise TypeError(f"a batch is a tuple of inputs and targets, and this is a {kind}; of tables, give y=\"column\"")
+        raise TypeError(f'a batch is a tuple of inputs and targets, and this is a {kind}; of tables, give y="column"')
     return [*inputs(batch[0], names), batch[1]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import _data
 from ._interrupt import Interruptible
 from ._polygrad import Model as _Core
+from ._polygrad import Server
 
 # `typing` takes as long to import as all else, and type checkers know the name.
 TYPE_CHECKING = False
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     import numpy as np
+
+    from ._polygrad import Communicator
 
 
 def _plain(value: Any) -> Any:
@@ -46,6 +49,24 @@ class History:
         return f"polygrad.History({self.ended} after {self.steps} steps, {self.seconds:.1f} s)"
 
 
+class Quantized:
+    """What :meth:`Model.quantize` gives.
+
+    Attributes:
+        model: The model in 8 bits.
+        layers: The layers that can be quantized, in order: ``name`` and ``op`` of the node, ``snr``, the
+            signal-to-noise ratio of its result in decibels (20 is an error of a tenth, 40 of a hundredth), and
+            ``left_out``, why it stayed in float32, or None.
+    """
+
+    def __init__(self, model: Model, layers: list[dict[str, Any]]) -> None:
+        self.model, self.layers = model, layers
+
+    def __repr__(self) -> str:
+        count = [layer["left_out"] for layer in self.layers].count(None)
+        return f"polygrad.Quantized({count} of {len(self.layers)} layers, {self.model!r})"
+
+
 class Model:
     """A model that learns and answers.
 
@@ -73,9 +94,12 @@ class Model:
 
     @staticmethod
     def load(path: str | PathLike[str], /) -> Model:
-        """Loads an ONNX file, or the folder that ``fit(out=…)`` or the command ``polygrad train`` has left.
+        """Loads an ONNX file, the folder that ``fit(out=…)`` or the command ``polygrad train`` has left, or a folder as
+        the Hub has it, with ``config.json``, weights and for texts ``tokenizer.json``.
 
-        What a policy of ``polygrad.rl.train`` has left is loaded by ``polygrad.rl.Policy.load``.
+        Of the Hub there may be BERT (with ``1_Pooling``, as sentence-transformers has it, :meth:`embed` is for it),
+        GPT-2, Llama, Mistral and Qwen2 (:meth:`generate` is for them), T5, and torchvision's ResNet and ViT. These
+        answer, and do not learn here. What ``polygrad.rl.train`` has left is loaded by ``polygrad.rl.Policy.load``.
         """
         return Model._of(_Core.load(path))
 
@@ -197,9 +221,122 @@ class Model:
         ``inputs`` are arrays by name, or a tuple or list of them in the order of ``input_names``, or for a model of one
         input the array. An array is whatever has ``__dlpack__`` in the memory of the CPU, or NumPy makes one of; it is
         read where it lies, while other threads of Python go on, and must not be written to meanwhile. Its dtype is that
-        which the model says.
+        which the model says. A model of texts takes and gives lists of ``str``.
         """
         return self._core.run(inputs)
+
+    def embed(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
+        """A vector for each text, ``[n, width]``, float32, of a model as sentence-transformers has it."""
+        if isinstance(texts, str):
+            raise TypeError("embed takes a list of texts, and this is one: give [text]")
+        return self._core.embed(list(texts), batch_size)
+
+    def generate(
+        self,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int | None = None,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        stream: Callable[[str], Any] | None = None,
+    ) -> str:
+        """What a language model writes behind a text, or as its answer in a chat.
+
+        Args:
+            prompt: The text, or the messages of a chat, each with ``role`` and ``content``.
+            max_tokens: The most tokens that are written.
+            temperature: What logits are divided by; 0 takes the likeliest token each time.
+            top_p: Draws from the likeliest tokens whose probabilities add up to this.
+            top_k: Draws from this many of the likeliest tokens. Default: all.
+            min_p: Draws from tokens whose probability is at least this share of the highest one.
+            repetition_penalty: Above 1, tokens that are there already become rarer.
+            seed: Where chance begins. Default: anew each time.
+            stop: The text ends before any of these.
+            stream: Is called with each piece of the text as it is written; ``False`` ends the text.
+        """
+        import json
+
+        order = {
+            "prompt": prompt if isinstance(prompt, str) else json.dumps([dict(message) for message in prompt]),
+            "is_chat": not isinstance(prompt, str),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+            "stop": [stop] if isinstance(stop, str) else list(stop),
+            "piece": stream,
+        }
+        text, _ = self._core.generate(order)
+        return text
+
+    def export(self, path: str | PathLike[str], /) -> None:
+        """Writes an ONNX file, or to a file that ends in ``.safetensors`` what :meth:`state_dict` gives."""
+        self._core.export(path)
+
+    def quantize(
+        self,
+        x: Any = None,
+        *,
+        int8: str = "static",
+        calibration: str = "minmax",
+        percentile: float | None = None,
+        per_channel: bool = False,
+        skip: Sequence[str] = (),
+        min_snr: float | None = None,
+        batch_size: int = 64,
+    ) -> Quantized:
+        """The model with its products on integers of 8 bits, and what each layer lost.
+
+        Args:
+            x: Some hundred rows of inputs, as :meth:`fit` takes them: ranges follow from them, and the losses.
+            int8: ``"static"``, with ranges from ``x``, or ``"dynamic"``, with ranges that are found in each run.
+            calibration: How static ranges follow from what was seen: ``"minmax"``, ``"percentile"`` or ``"mse"``.
+            percentile: How much of it, of ``"percentile"``. Default: 99.99.
+            per_channel: Whether weights have a scale for each output channel.
+            skip: Layers that stay in float32: names of nodes, with ``*`` for any text.
+            min_snr: Layers stay in float32, too, whose result has a signal-to-noise ratio below this, in decibels.
+            batch_size: Rows that are computed at once.
+        """
+        import json
+
+        settings = {
+            "int8": int8,
+            "calibration": calibration,
+            "percentile": percentile,
+            "per_channel": per_channel,
+            "skip": list(skip),
+            "min_snr": min_snr,
+            "batch_size": batch_size,
+        }
+        inputs = [] if x is None else _data.inputs(x, self.input_names)
+        core, layers = self._core.quantize(json.dumps(settings, default=_plain), inputs)
+        return Quantized(Model._of(core), layers)
+
+    def serve(
+        self, *, name: str = "model", host: str = "127.0.0.1", port: int = 0, threads: int | None = None
+    ) -> Server:
+        """Answers over HTTP and gRPC in threads of this process, by the Open Inference Protocol and, of texts, for
+        clients of OpenAI's API, with the weights that the model has now.
+
+        It ends by ``stop()`` of what is returned, or at the end of a ``with`` block, and with the process.
+
+        Args:
+            name: What the model is called in requests: ``POST {url}/v2/models/{name}/infer``.
+            host: An IP address of this machine. Default: requests come from this machine alone.
+            port: Default: one that is free.
+            threads: Requests that are computed at the same time. Default: one for each core.
+        """
+        import os
+
+        return self._core.serve(name, host, port, threads or os.cpu_count() or 1)
 
     def fit(
         self,
@@ -228,6 +365,7 @@ class Model:
         progress: bool = False,
         out: str | PathLike[str] | None = None,
         resume: bool = False,
+        communicator: Communicator | None = None,
     ) -> History:
         """Trains the model, and gives how that went. Steps are taken in Rust, while other threads of Python go on.
 
@@ -271,10 +409,13 @@ class Model:
             out: A folder for the model, a checkpoint and all measurements, which must not hold a run yet;
                 :meth:`load` reads it. Default: nothing is written.
             resume: Go on from the checkpoint in ``out``, with the same data and settings: as if it had never stopped.
+            communicator: That of processes that train together, as of ``polygrad.communicator.mpi()``: each of them
+                gives the same model, arrays and settings, and takes a part of every batch, so that a step sees
+                ``batch_size`` examples of each. The first one keeps ``out`` and prints.
 
         Raises:
-            polygrad.Error: Data or settings that do not fit, a loss that is not finite, a folder that cannot be written.
-                The model then is as before.
+            polygrad.Error: Data or settings that do not fit, a loss that is not finite, a folder that cannot be
+                written. The model then is as before.
             KeyboardInterrupt: After Ctrl-C, once the running step is over; the model has learnt so far, and with
                 ``out`` there is a checkpoint. A second Ctrl-C ends at once.
             Exception: Whatever callbacks and iterables raise, as it is.
@@ -321,6 +462,7 @@ class Model:
                 "out": out,
                 "resume": resume,
                 "progress": progress,
+                "communicator": communicator,
                 "told": told,
             }
             history = History(seen, self._core.fit(order))

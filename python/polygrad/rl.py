@@ -76,4 +76,3 @@ def train(
         policy, _ = _train(envs, order, told)
         interrupt.stopped(out)
     return policy
-

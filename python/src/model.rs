@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use polygrad::nn::{Module, StateDict};
 use polygrad::onnx::graph::{Graph, ValueType};
 use polygrad::onnx::{OnnxModel, Options, Value};
+use polygrad::serve::{Model as Service, OnnxService, hub};
 use polygrad::{Device, Error, Result, Tensor, manual_seed};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,15 +14,23 @@ use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
 
 use crate::dlpack::owned_array;
 use crate::errors::raised;
-use crate::network::{Network, NetworkConfig, Origin};
+use crate::network::{Network, NetworkConfig, Origin, input_dtypes};
+use crate::serving::Server;
 use crate::tensor::{copied, cpu, tensor_of};
-use crate::training;
+use crate::{quantize, texts, training};
 
 /// A model: what `polygrad.Model` is made of.
 #[pyclass(module = "polygrad", frozen)]
-pub(crate) struct Model(RwLock<Arc<State>>);
+pub(crate) struct Model(RwLock<Held>);
 
-/// A model as it is between two trainings.
+#[derive(Clone)]
+enum Held {
+    Graph(Arc<State>),
+    /// Of a folder as the Hub has it.
+    Service(Arc<dyn Service>),
+}
+
+/// A graph as it is between two trainings.
 struct State {
     running: Arc<OnnxModel>,
     /// What runs, as a file would have it.
@@ -38,37 +47,70 @@ impl State {
         })
     }
 
-    fn load(path: &Path, device: &Device) -> Result<Self> {
-        if !path.is_dir() {
-            let graph = Graph::load(path)?;
-            let loaded = Self::new(Origin::Graph, graph, device);
-            return loaded.map_err(|error| error.in_module(path.display().to_string()));
-        }
-        let (origin, graph) = match crate::rl::task(path)?.as_deref() {
-            Some(training::TASK) => training::load(path, device)?,
-            Some(crate::rl::TASK) => return Err(crate::rl::refused(path)),
-            _ => (Origin::Graph, polygrad_cli::run_graph(path)?),
-        };
-        Self::new(origin, graph, device)
-    }
-
     /// The model as what learns, to read or to change its weights.
     fn network(&self, device: &Device) -> Result<Network> {
         Network::of(&self.origin, &self.graph, device)
     }
 }
 
-impl Model {
-    fn made(state: State) -> Self {
-        Self(RwLock::new(Arc::new(state)))
+impl Held {
+    fn load(path: &Path, device: &Device) -> Result<Self> {
+        if !path.is_dir() {
+            let graph = Graph::load(path)?;
+            let loaded = State::new(Origin::Graph, graph, device);
+            return loaded
+                .map(Self::of)
+                .map_err(|error| error.in_module(path.display().to_string()));
+        }
+        let (origin, graph) = match crate::rl::task(path)?.as_deref() {
+            Some(training::TASK) => training::load(path, device)?,
+            Some(crate::rl::TASK) => return Err(crate::rl::refused(path)),
+            None if texts::is_folder(path) => {
+                return hub::load(path, device, Options::default(), false).map(Self::Service);
+            }
+            _ => (Origin::Graph, polygrad_cli::run_graph(path)?),
+        };
+        State::new(origin, graph, device).map(Self::of)
     }
 
-    fn state(&self) -> Arc<State> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    fn of(state: State) -> Self {
+        Self::Graph(Arc::new(state))
+    }
+}
+
+impl Model {
+    fn made(held: Held) -> Self {
+        Self(RwLock::new(held))
+    }
+
+    fn held(&self) -> Held {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The graph of a model that is one.
+    fn state(&self) -> PyResult<Arc<State>> {
+        match self.held() {
+            Held::Graph(state) => Ok(state),
+            Held::Service(_) => Err(raised(
+                Error::unsupported("the model is that of a folder of the Hub, which answers, and does not learn here")
+                    .with_hint("run, embed, generate and serve are for it; `polygrad finetune` trains it"),
+            )),
+        }
+    }
+
+    /// The folder's model, which `what` is for.
+    fn service(&self, what: &str) -> PyResult<Arc<dyn Service>> {
+        match self.held() {
+            Held::Service(service) => Ok(service),
+            Held::Graph(_) => Err(raised(
+                Error::unsupported(format!("{what} is for models of texts, and this takes numbers"))
+                    .with_hint("load a folder of the Hub with config.json, tokenizer.json and weights"),
+            )),
+        }
     }
 
     fn replace(&self, state: State) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Held::of(state);
     }
 }
 
@@ -78,9 +120,7 @@ impl Model {
     #[pyo3(signature = (path, /))]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let device = cpu()?;
-        py.detach(|| State::load(&path, &device))
-            .map(Self::made)
-            .map_err(raised)
+        py.detach(|| Held::load(&path, &device)).map(Self::made).map_err(raised)
     }
 
     /// A network with new weights; `config` is JSON.
@@ -93,7 +133,7 @@ impl Model {
                 .map_err(|error| Error::invalid(format!("a size or an option of the network is wrong: {error}")))?;
             manual_seed(seed);
             let (origin, graph) = Network::new(config, &device)?.finished(&Graph::default())?;
-            State::new(origin, graph, &device)
+            State::new(origin, graph, &device).map(Held::of)
         };
         py.detach(build).map(Self::made).map_err(raised)
     }
@@ -101,7 +141,7 @@ impl Model {
     /// Trains it; gives how that went.
     #[pyo3(signature = (order, /))]
     fn fit<'py>(&self, py: Python<'py>, order: training::Order<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = self.state();
+        let state = self.state()?;
         let fitted = training::fit(py, order, &state.running, &state.origin, &state.graph)?;
         let told = fitted.told(py)?;
         let device = cpu()?;
@@ -114,11 +154,11 @@ impl Model {
 
     #[pyo3(signature = (settings, data, /))]
     fn evaluate<'py>(&self, py: Python<'py>, settings: &str, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        training::evaluate(py, settings, data, &self.state().running)
+        training::evaluate(py, settings, data, &self.state()?.running)
     }
 
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (state, device) = (self.state(), cpu()?);
+        let (state, device) = (self.state()?, cpu()?);
         let weights = py.detach(|| state.network(&device)?.state_dict()).map_err(raised)?;
         let found = PyDict::new(py);
         for (name, memory) in weights.iter() {
@@ -135,7 +175,7 @@ impl Model {
             let tensor = tensor_of(&value, None).map_err(|error| noted(py, error, &name))?;
             given.insert(name, tensor.to_host().map_err(raised)?);
         }
-        let (state, device) = (self.state(), cpu()?);
+        let (state, device) = (self.state()?, cpu()?);
         let load = || {
             let network = state.network(&device)?;
             network.load_state_dict(&given, true)?;
@@ -146,48 +186,72 @@ impl Model {
         Ok(())
     }
 
-    /// Names of the inputs that `run` needs, in order.
     #[getter]
     fn input_names(&self) -> Vec<String> {
-        let state = self.state();
-        state.running.inputs().map(|(name, _)| name.to_owned()).collect()
+        let (own, needed) = (ToOwned::to_owned, |name: &str| name.to_owned());
+        match self.held() {
+            Held::Graph(state) => state.running.inputs().map(|(name, _)| needed(name)).collect(),
+            Held::Service(service) => {
+                let specs = service.signature().inputs.iter();
+                specs
+                    .filter(|spec| spec.default.is_none())
+                    .map(|spec| &spec.name)
+                    .map(own)
+                    .collect()
+            }
+        }
     }
 
-    /// Names of the inputs that may be left out.
     #[getter]
     fn optional_input_names(&self) -> Vec<String> {
-        let state = self.state();
-        state
-            .running
-            .optional_inputs()
-            .map(|(name, ..)| name.to_owned())
-            .collect()
+        match self.held() {
+            Held::Graph(state) => {
+                let optional = state.running.optional_inputs();
+                optional.map(|(name, ..)| name.to_owned()).collect()
+            }
+            Held::Service(service) => {
+                let specs = service.signature().inputs.iter();
+                specs
+                    .filter(|spec| spec.default.is_some())
+                    .map(|spec| spec.name.clone())
+                    .collect()
+            }
+        }
     }
 
-    /// Names of the outputs, in order.
     #[getter]
     fn output_names(&self) -> Vec<String> {
-        let state = self.state();
-        state.running.outputs().map(|(name, _)| name.to_owned()).collect()
+        match self.held() {
+            Held::Graph(state) => state.running.outputs().map(|(name, _)| name.to_owned()).collect(),
+            Held::Service(service) => service
+                .signature()
+                .outputs
+                .iter()
+                .map(|spec| spec.name.clone())
+                .collect(),
+        }
     }
 
-    /// What the file says of itself, texts by name.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
-        let state = self.state();
-        let mut metadata = state.running.header().metadata.iter();
-        metadata.try_for_each(|(key, value)| found.set_item(key, value))?;
+        match self.held() {
+            Held::Graph(state) => set_all(&found, &state.running.header().metadata)?,
+            Held::Service(service) => set_all(&found, service.metadata())?,
+        }
         Ok(found)
     }
 
     fn __repr__(&self) -> String {
-        let state = self.state();
+        let all = |values: Vec<String>| values.join(", ");
+        let Held::Graph(state) = self.held() else {
+            let (inputs, outputs) = (all(self.input_names()), all(self.output_names()));
+            return format!("polygrad.Model({inputs} -> {outputs})");
+        };
         let typed = |(name, ty): (&str, Option<&ValueType>)| match ty.and_then(ValueType::as_tensor) {
             Some(ty) => format!("{name}: {ty}"),
             None => name.to_owned(),
         };
-        let all = |values: Vec<String>| values.join(", ");
         let (inputs, outputs) = (
             all(state.running.inputs().map(typed).collect()),
             all(state.running.outputs().map(typed).collect()),
@@ -195,16 +259,77 @@ impl Model {
         format!("polygrad.Model({inputs} -> {outputs})")
     }
 
-    /// Runs the model, and gives arrays of NumPy by the names of the outputs.
-    ///
-    /// `inputs` are arrays by name, or a tuple or list of them in the order of `input_names`, or for a model of one
-    /// input the array. An array is whatever has `__dlpack__` in the memory of the CPU, or NumPy makes one of; it is
-    /// read where it lies, while other threads of Python go on, and must not be written to meanwhile. Its dtype is that
-    /// which the model says.
+    /// Writes an ONNX file, or one of safetensors, as the ending says.
+    #[pyo3(signature = (path, /))]
+    fn export(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let (state, device) = (self.state()?, cpu()?);
+        let export = || match path.extension().and_then(|end| end.to_str()) {
+            Some("onnx") => state.graph.save(&path),
+            Some("safetensors") => state.network(&device)?.state_dict()?.save(&path),
+            _ => Err(Error::invalid(format!("{} says no form by its ending", path.display()))
+                .with_hint("end it in .onnx, or in .safetensors for the weights alone")),
+        };
+        py.detach(export).map_err(raised)
+    }
+
+    /// The model in 8 bits, and what its layers lost; `order` is JSON.
+    #[pyo3(signature = (order, inputs, /))]
+    fn quantize<'py>(
+        &self,
+        py: Python<'py>,
+        order: &str,
+        inputs: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<(Self, Vec<Bound<'py, PyDict>>)> {
+        let (state, device) = (self.state()?, cpu()?);
+        let order = quantize::Order::read(order).map_err(raised)?;
+        let inputs = inputs
+            .iter()
+            .map(|input| tensor_of(input, None)?.to_host().map_err(raised));
+        let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+        let made = py.detach(|| {
+            let quantized = order.run(&state.graph, &input_dtypes(&state.running)?, &inputs, &device)?;
+            let state = State::new(Origin::Graph, quantized.graph.clone(), &device)?;
+            Ok((Self::made(Held::of(state)), quantized))
+        });
+        let (model, quantized) = made.map_err(raised)?;
+        Ok((model, quantize::report(py, &quantized)?))
+    }
+
+    #[pyo3(signature = (texts, batch_size, /))]
+    fn embed<'py>(&self, py: Python<'py>, texts: Vec<String>, batch_size: usize) -> PyResult<Bound<'py, PyAny>> {
+        texts::embed(py, &self.service("embed")?, texts, batch_size)
+    }
+
+    #[pyo3(signature = (order, /))]
+    fn generate<'py>(&self, py: Python<'py>, order: texts::Writing) -> PyResult<Bound<'py, PyTuple>> {
+        texts::generate(py, &self.service("generate")?, order)
+    }
+
+    /// Begins to answer over HTTP.
+    #[pyo3(signature = (name, host, port, threads, /))]
+    fn serve(&self, py: Python<'_>, name: &str, host: &str, port: u16, threads: usize) -> PyResult<Server> {
+        let held = self.held();
+        let serve = || {
+            let service = match held {
+                Held::Service(service) => service,
+                Held::Graph(state) => {
+                    // Requests are computed side by side: more threads of a device would wait for each other.
+                    let device = Device::new("cpu:threads=1")?;
+                    let model = OnnxModel::from_graph(&state.graph, &device, Options::default())?;
+                    Arc::new(OnnxService::new(model)?)
+                }
+            };
+            Server::start(service, name, host, port, threads)
+        };
+        py.detach(serve).map_err(raised)
+    }
+
     #[pyo3(signature = (inputs, /))]
     fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        let given = self.given(inputs)?;
-        let state = self.state();
+        if let Held::Service(service) = self.held() {
+            return texts::run(py, &service, inputs);
+        }
+        let (given, state) = (self.given(inputs)?, self.state()?);
         let run = || {
             let outputs = state
                 .running
@@ -224,6 +349,18 @@ impl Model {
         }
         Ok(found)
     }
+}
+
+/// Writes the model of a run of `polygrad finetune` with what was learnt in its weights: to a new folder as the Hub has
+/// it, which `Model.load` takes, or the weights alone to a file that ends in `.safetensors`.
+#[pyfunction]
+#[pyo3(signature = (run, out, /))]
+pub(crate) fn merge(py: Python<'_>, run: PathBuf, out: PathBuf) -> PyResult<()> {
+    py.detach(|| polygrad_cli::merge(&run, &out)).map_err(raised)
+}
+
+fn set_all(dict: &Bound<'_, PyDict>, texts: &[(String, String)]) -> PyResult<()> {
+    texts.iter().try_for_each(|(key, value)| dict.set_item(key, value))
 }
 
 impl Model {

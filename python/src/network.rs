@@ -127,6 +127,17 @@ impl Visit<AnyBackend> for Network {
 
 impl Module for Network {}
 
+/// Ops of graphs in 8 bits.
+const ROUNDING: [&str; 7] = [
+    "ConvInteger",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+];
+
 /// The weights of a graph, by their names in it, and what computes with them.
 pub(crate) struct GraphNetwork {
     model: Mutex<OnnxModel>,
@@ -135,6 +146,18 @@ pub(crate) struct GraphNetwork {
 
 impl GraphNetwork {
     fn new(graph: &Graph, device: &Device) -> Result<Self> {
+        if let Some(node) = graph
+            .body
+            .nodes
+            .iter()
+            .find(|node| ROUNDING.contains(&node.op_type.as_str()))
+        {
+            return Err(
+                Error::unsupported(format!("the model is in 8 bits, by its node {}", node.op_type)).with_hint(
+                    "whole numbers do not learn: train the model that it was made of, and quantize it again",
+                ),
+            );
+        }
         let mut model = OnnxModel::from_graph(graph, device, Options::default())?;
         let weights = weights(&graph.body);
         let chosen = model
@@ -146,8 +169,7 @@ impl GraphNetwork {
         if params.is_empty() {
             return Err(Error::invalid(
                 "the model has no weights to be trained: no float initializers of rank 1 or more",
-            )
-            .with_hint("a file in 8 bits is not trained: train the one that it was made of, and quantize it again"));
+            ));
         }
         model.train(|name| weights.contains(&name))?;
         let model = Mutex::new(model);
@@ -190,7 +212,7 @@ impl Visit<AnyBackend> for GraphNetwork {
 }
 
 /// Names of the initializers that a training changes: those of floats, apart from numbers alone, the statistics of
-/// batch normalization, and what says how images are resized or numbers are rounded.
+/// batch normalization, and what says how images are resized.
 fn weights(body: &Body) -> Vec<&str> {
     let is_fixed = |value| {
         body.nodes.iter().any(|node| {
@@ -200,9 +222,7 @@ fn weights(body: &Body) -> Vec<&str> {
                 .map(|(place, _)| place);
             match node.op_type.as_str() {
                 "BatchNormalization" => places.any(|place| place >= 3),
-                "Resize" | "Upsample" | "Clip" | "Pad" | "QuantizeLinear" | "DequantizeLinear" => {
-                    places.next().is_some()
-                }
+                "Resize" | "Upsample" | "Clip" | "Pad" => places.next().is_some(),
                 _ => false,
             }
         })

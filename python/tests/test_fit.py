@@ -239,7 +239,8 @@ def test_ctrl_c_leaves_a_checkpoint(tmp_path):
         before = model.state_dict()["0.weight"]
         x, y = numpy.random.default_rng(0).normal(size=(100, 2)), numpy.arange(100) % 2
         try:
-            model.fit(x, y, epochs=10**9, out={str(tmp_path / "run")!r}, callbacks=[lambda known: print("told", flush=True)])
+            model.fit(x, y, epochs=10**9, out={str(tmp_path / "run")!r},
+                      callbacks=[lambda known: print("told", flush=True)])
         except KeyboardInterrupt as stopped:
             print("stopped:", stopped, (model.state_dict()["0.weight"] != before).any())
     """)

@@ -76,7 +76,16 @@ pub(crate) fn run() -> Result<(), String> {
     for judge in JUDGES {
         let folder = cache::folder()?.join(judge);
         match folder.exists() {
-            true => done(tests(&["test_tensor.py", "test_model.py", "test_fit.py"]).env("PYTHONPATH", &folder))?,
+            true => done(
+                tests(&[
+                    "test_tensor.py",
+                    "test_model.py",
+                    "test_fit.py",
+                    "test_use.py",
+                    "test_texts.py",
+                ])
+                .env("PYTHONPATH", &folder),
+            )?,
             false => println!("skipped: {judge} is not in the cache folder, and does not judge the tensors"),
         }
     }

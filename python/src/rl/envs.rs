@@ -8,7 +8,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::spaces::{actions, read, space_of};
+use super::spaces::{read, space_of, values};
 use crate::dlpack::numpy;
 use crate::failure::Failure;
 
@@ -204,7 +204,7 @@ impl VectorEnv for Gymnasium {
         out.check(self)?;
         std::mem::swap(&mut self.ended, &mut self.begun);
         self.with(|own, envs| {
-            let actions = actions(envs.py(), &own.action, &[own.num_envs], chosen)?;
+            let actions = values(envs.py(), &own.action, &[own.num_envs], chosen)?;
             type Given<'py> = (
                 Bound<'py, PyAny>,
                 Bound<'py, PyAny>,

@@ -1,6 +1,7 @@
 //! Policies that learn in Gymnasium's environments.
 
 mod envs;
+mod own;
 mod policy;
 mod spaces;
 
@@ -23,6 +24,7 @@ use crate::errors::raised;
 use crate::failure::Failure;
 use crate::tensor::cpu;
 use envs::Gymnasium;
+pub(crate) use own::Environments;
 pub(crate) use policy::Policy;
 use policy::{Described, KEY};
 

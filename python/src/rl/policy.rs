@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::spaces::{actions, array};
+use super::spaces::{array, values};
 use crate::errors::raised;
 use crate::tensor::cpu;
 
@@ -213,7 +213,7 @@ impl Policy {
             0 => Vec::new(),
             _ => py.detach(|| self.act(count, &seen, deterministic)).map_err(raised)?,
         };
-        Ok((actions(py, &self.described.action, &rows, &chosen)?, None))
+        Ok((values(py, &self.described.action, &rows, &chosen)?, None))
     }
 
     /// The algorithm that it has learnt by, such as "ppo".

@@ -81,8 +81,8 @@ pub(super) fn read(object: &Bound<'_, PyAny>, what: &str, out: &mut [f32]) -> Py
     Ok(())
 }
 
-/// Actions as an array: of shape `rows` and that of an action, in the dtype of the space.
-pub(super) fn actions<'py>(
+/// Values of a space as an array: of shape `rows` and that of a value, in the dtype of the space.
+pub(super) fn values<'py>(
     py: Python<'py>,
     space: &Space,
     rows: &[usize],

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use polygrad::communicator::Communicator as Group;
 use polygrad::data::DataLoader;
 use polygrad::nn::{Module, Param};
 use polygrad::onnx::OnnxModel;
@@ -21,6 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList};
 use serde::{Deserialize, Serialize};
 
+use crate::communicator::Communicator;
 use crate::failure::Failure;
 use crate::network::{Network, NetworkConfig, Origin, input_dtypes};
 use data::{Batch, Batches, Form};
@@ -58,6 +60,8 @@ pub(crate) struct Order<'py> {
     out: Option<PathBuf>,
     resume: bool,
     progress: bool,
+    /// That of processes that train together, of which the first keeps the folder and prints.
+    communicator: Option<Bound<'py, Communicator>>,
     /// Is called with what is known after each epoch, and with nothing now and then; stops by giving true.
     told: Py<PyAny>,
 }
@@ -138,6 +142,7 @@ pub(crate) fn fit(
         out: order.out,
         resume: order.resume,
         progress: order.progress,
+        group: order.communicator.map(|communicator| Arc::clone(&communicator.get().0)),
     };
     let (told, failed) = (order.told, failure.clone());
     let fitted = py.detach(|| session.fit((origin, graph), (&train, validation.as_ref()), &device, told, failed));
@@ -150,6 +155,7 @@ struct Session<'a> {
     out: Option<PathBuf>,
     resume: bool,
     progress: bool,
+    group: Option<Arc<dyn Group>>,
 }
 
 impl Session<'_> {
@@ -170,10 +176,14 @@ impl Session<'_> {
         let batches = train.batches().map(|batches| batches as u64).or(self.batches);
         let steps = batches.map(|batches| batches.div_ceil(settings.accumulate.max(1)) * settings.epochs);
         let mut options = settings.options(steps)?.callback(telling(told, failure));
-        if self.progress {
+        let is_first = self.group.as_ref().is_none_or(|group| group.rank() == 0);
+        if let Some(group) = &self.group {
+            options = options.parallel(Arc::clone(group));
+        }
+        if self.progress && is_first {
             options = options.callback(ProgressBar::printing(print));
         }
-        if let Some(out) = &self.out {
+        if let Some(out) = self.out.as_ref().filter(|_| is_first) {
             options = options
                 .run(self.run(out, graph, origin)?)
                 .settings(&written(settings, origin)?)?;
