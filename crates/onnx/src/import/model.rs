@@ -342,7 +342,9 @@ impl OnnxModel {
         }
         if same_plan {
             for (slot, value) in &mut current.constants {
-                if let Some(tensor) = parameters.get(&self.body.values[*slot].name) {
+                // The planner's own values come after those of the body.
+                let info = self.body.values.get(*slot);
+                if let Some(tensor) = info.and_then(|info| parameters.get(&info.name)) {
                     *value = tensor.clone().into();
                 }
             }
