@@ -1,4 +1,4 @@
-"""A policy for MuJoCo: `pip install "gymnasium[mujoco]==1.4.0"`, then `python mujoco.py [ENVIRONMENT] [STEPS]`.
+"""A policy for MuJoCo: `pip install "gymnasium[mujoco]==1.4.0"`, then `python mujoco_policy.py [ENVIRONMENT] [STEPS]`.
 
 PPO as CleanRL has it for continuous actions. Prints the mean return as it learns.
 """
