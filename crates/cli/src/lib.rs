@@ -140,8 +140,8 @@ pub fn run_graph(folder: &std::path::Path) -> polygrad::Result<polygrad_onnx::gr
     Ok(onnx::export::recorded(folder)?)
 }
 
-/// Writes the whole model of the run of `finetune` in a folder: to a new folder, as the Hub has it, or the weights alone
-/// to a file that ends in `.safetensors`.
+/// Writes the whole model of a run of `finetune`: to a new folder, as the Hub has it, or the weights alone to a file
+/// that ends in `.safetensors`.
 ///
 /// # Errors
 /// No such run, or one that is damaged; a base that has changed; a place that is taken or cannot be written.
