@@ -32,7 +32,7 @@ def environments(kind, count):
     if kind == "one array":
         return gymnasium.make_vec("CartPole-v1", num_envs=count)
     if kind == "in Rust":
-        import polygrad  # noqa: F401: it registers them
+        import polygrad.envs  # noqa: F401: it registers them
 
         return gymnasium.make_vec("polygrad/CartPole-v0", num_envs=count)
     return gymnasium.make_vec("CartPole-v1", num_envs=count, vectorization_mode="sync")
