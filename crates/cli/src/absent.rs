@@ -7,13 +7,14 @@ use std::fmt::Write as _;
 use crate::failure::Failure;
 
 /// Commands that a feature brings.
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 16] = [
     ("run", "onnx"),
     ("show", "onnx"),
     ("export", "onnx"),
     ("quantize", "onnx"),
     ("play", "rl"),
     ("list", "rl"),
+    ("sweep", "sweep"),
     ("convert", "formats"),
     ("finetune", "text"),
     ("merge", "text"),
@@ -34,7 +35,7 @@ macro_rules! features {
 /// This crate's features, and whether this build has them.
 const FEATURES: &[(&str, bool)] = features!(
     "blas" "burn" "burn-wgpu" "candle" "candle-cuda" "compute" "cpu" "cuda" "formats" "gloo" "jpeg" "lab" "luminal" "mpi"
-    "nccl" "onnx" "ort" "otel" "rl" "rten" "serve" "text" "tls" "torch" "tui" "wgpu"
+    "nccl" "onnx" "ort" "otel" "rl" "rten" "serve" "sweep" "text" "tls" "torch" "tui" "wgpu"
 );
 
 /// Whether this build lacks a feature.

@@ -40,6 +40,10 @@ pub(crate) struct Every {
     #[arg(long)]
     pub(crate) tui: bool,
 
+    /// Stop with a checkpoint, as Ctrl-C does, once this file is there; `polygrad sweep` stops its runs so
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) stop_file: Option<PathBuf>,
+
     /// The folder for what the run leaves [default: a new one under runs/]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,

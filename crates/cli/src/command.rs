@@ -19,6 +19,8 @@ use crate::onnx::{
 use crate::rl::Play;
 #[cfg(feature = "serve")]
 use crate::serve::Serve;
+#[cfg(feature = "sweep")]
+use crate::sweep::Sweep;
 use crate::{absent, train};
 
 /// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
@@ -49,6 +51,9 @@ pub(crate) enum Command {
     /// Write a model that `finetune` trained with its adapter in its weights
     #[cfg(feature = "text")]
     Merge(Merge),
+    /// Search for settings: train again and again, each time with others, and say which were the best
+    #[cfg(feature = "sweep")]
+    Sweep(Sweep),
     /// Measure a trained model on data that it was not trained on, or in episodes of its environment
     Eval(Eval),
     /// Show how a trained policy plays, in the terminal or as a film

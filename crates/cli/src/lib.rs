@@ -47,6 +47,8 @@ mod rl;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "sweep")]
+mod sweep;
 mod table;
 mod task;
 mod train;
@@ -69,8 +71,8 @@ use outcome::{Outcome, end};
 /// Does what this process's arguments say with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error:
 /// `train`, `eval`, `predict`, `generate` or `devices`; with the feature `onnx` `run`, `show`, `export` or `quantize`,
-/// with `rl` `play` or `list`, with `formats` `convert`, with `text` `finetune` or `merge`, with `serve` `serve`, with
-/// `lab` `check`, `bench`, `profile`, `plan` or `returns`.
+/// with `rl` `play` or `list`, with `sweep` `sweep`, with `formats` `convert`, with `text` `finetune` or `merge`, with
+/// `serve` `serve`, with `lab` `check`, `bench`, `profile`, `plan` or `returns`.
 ///
 /// Where cargo runs it, a command that is not in the build is built and run.
 ///
@@ -105,6 +107,8 @@ pub fn main() -> ExitCode {
         },
         #[cfg(feature = "text")]
         Command::Merge(args) => finetune::merge::command(&args),
+        #[cfg(feature = "sweep")]
+        Command::Sweep(args) => sweep::command(&args),
         Command::Eval(args) => eval(&args),
         #[cfg(feature = "rl")]
         Command::Play(args) => rl::play::command(&args),

@@ -105,6 +105,17 @@ pub(crate) trait Task: RunSettings {
     /// then still is there.
     fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained>;
 
+    /// What is measured beside the loss, as `metrics.csv` calls it.
+    ///
+    /// # Errors
+    /// What keeps it from being known; those of the device.
+    #[cfg_attr(not(feature = "sweep"), expect(dead_code))]
+    fn metrics(&self, device: &Device) -> Result<Vec<String>>;
+
+    /// How long it trains, as the column `epoch` of `metrics.csv` counts.
+    #[cfg_attr(not(feature = "sweep"), expect(dead_code))]
+    fn length(&self) -> f64;
+
     /// The commands to try on the run in `path`.
     fn next(&self, path: &str) -> Vec<String>;
 }

@@ -21,7 +21,7 @@ pub use driver::{
     Summary,
 };
 #[cfg(feature = "ctrlc")]
-pub use interrupt::{end_on_signals, stop_status};
+pub use interrupt::{end_on_signals, flag_of_signals, stop_status};
 pub use metric::{
     Accuracy, Auroc, Average, CloneMetric, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity,
     Precision, R2Score, Recall, RootMeanSquaredError,

@@ -129,6 +129,14 @@ impl Task for Settings {
         session.fit(self, data, device)
     }
 
+    fn metrics(&self, _device: &Device) -> Result<Vec<String>> {
+        Ok(vec!["perplexity".to_owned()])
+    }
+
+    fn length(&self) -> f64 {
+        self.training.epochs as f64
+    }
+
     fn next(&self, path: &str) -> Vec<String> {
         vec![format!("polygrad generate {path} --prompt \"To be\"")]
     }

@@ -286,6 +286,18 @@ impl Task for Settings {
         Ok(trained)
     }
 
+    fn metrics(&self, _device: &Device) -> Result<Vec<String>> {
+        let name = match self.goal {
+            Goal::Text => "perplexity",
+            Goal::Classify(_) | Goal::Embed => "accuracy",
+        };
+        Ok(vec![name.to_owned()])
+    }
+
+    fn length(&self) -> f64 {
+        self.training.epochs as f64
+    }
+
     fn next(&self, path: &str) -> Vec<String> {
         let first = match self.goal {
             Goal::Text => format!("polygrad generate {path} --prompt \"To be\""),

@@ -122,6 +122,14 @@ impl Task for Config {
         session.fit(self, data, device)
     }
 
+    fn metrics(&self, _device: &Device) -> Result<Vec<String>> {
+        Ok(vec!["accuracy".to_owned()])
+    }
+
+    fn length(&self) -> f64 {
+        self.training.epochs as f64
+    }
+
     fn next(&self, path: &str) -> Vec<String> {
         vec![
             format!("polygrad eval {path}"),

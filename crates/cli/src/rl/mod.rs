@@ -14,6 +14,7 @@ mod settings;
 
 use std::path::Path;
 
+use polygrad::rl::zoo::Stepping;
 use polygrad::rl::{Annealed, MemoryConfig};
 use polygrad::train::RunConfig;
 use polygrad::{Device, ErrorKind, manual_seed};
@@ -163,6 +164,16 @@ impl Task for Settings {
             format!("mean return of the last episodes {mean:.1}{solved},")
         });
         Ok(Trained { summary, result })
+    }
+
+    fn metrics(&self, device: &Device) -> Result<Vec<String>> {
+        let envs = self.spec()?.make(self.envs, Stepping::Serial)?;
+        let agent = self.algorithm.agent(envs, &self.policy, device, None)?;
+        Ok(agent.metrics().into_iter().map(str::to_owned).collect())
+    }
+
+    fn length(&self) -> f64 {
+        self.algorithm.total_steps() as f64
     }
 
     fn next(&self, path: &str) -> Vec<String> {

@@ -141,6 +141,18 @@ impl Task for Settings {
         session.fit(self, data, device)
     }
 
+    fn metrics(&self, _device: &Device) -> Result<Vec<String>> {
+        let names: &[&str] = match self.goal {
+            Goal::Regress { .. } => &["mae", "rmse"],
+            Goal::Either | Goal::Classify { .. } => &["accuracy"],
+        };
+        Ok(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn length(&self) -> f64 {
+        self.training.epochs as f64
+    }
+
     fn next(&self, path: &str) -> Vec<String> {
         vec![
             format!("polygrad eval {path}"),

@@ -59,6 +59,11 @@ impl Line {
         }
     }
 
+    #[cfg(feature = "sweep")]
+    pub(super) fn new(words: Vec<OsString>) -> Self {
+        Self { words }
+    }
+
     /// The same behind another word.
     #[cfg(feature = "text")]
     pub(crate) fn after(mut self, word: &str) -> Self {
@@ -199,6 +204,12 @@ impl Options {
 }
 
 impl Scanned {
+    /// Whether an option was given.
+    #[cfg(feature = "sweep")]
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|name| name == option)
+    }
+
     /// Fails where there is an option that only other kinds of runs have.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! `polygrad train`: from options and data to a run, of whatever kind.
 
+#[cfg(feature = "sweep")]
+pub(crate) mod job;
 pub(crate) mod line;
 pub(crate) mod optimizer;
 pub(crate) mod qat;
@@ -67,16 +69,48 @@ pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
         })
     })?;
     scanned.must_fit(kind.must_be_built()?)?;
-    match kind {
-        Kind::Images => train::<images::config::Config>(line, team),
-        Kind::Chargpt => train::<chargpt::Settings>(line, team),
-        Kind::Table => train::<table::Settings>(line, team),
+    by_kind(kind, Training { line, team })?
+}
+
+/// What can be done with each kind of run.
+pub(crate) trait ForKind {
+    type Output;
+
+    /// Does it with the kind whose settings are `T`.
+    fn with<T: Task>(self) -> Self::Output;
+}
+
+/// Does something with a kind of run.
+///
+/// # Errors
+/// A kind that is not in this build.
+pub(crate) fn by_kind<F: ForKind>(kind: Kind, work: F) -> Result<F::Output> {
+    Ok(match kind {
+        Kind::Images => work.with::<images::config::Config>(),
+        Kind::Chargpt => work.with::<chargpt::Settings>(),
+        Kind::Table => work.with::<table::Settings>(),
         #[cfg(feature = "rl")]
-        Kind::Rl => train::<rl::Settings>(line, team),
+        Kind::Rl => work.with::<rl::Settings>(),
         #[cfg(feature = "text")]
-        Kind::Finetune => train::<finetune::Settings>(line, team),
+        Kind::Finetune => work.with::<finetune::Settings>(),
         #[cfg(not(all(feature = "rl", feature = "text")))]
-        kind => Err(Failure::new(format!("runs of {} are not in this build", kind.name())).into()),
+        kind => {
+            return Err(Failure::new(format!("runs of {} are not in this build", kind.name())));
+        }
+    })
+}
+
+/// Trains a new model, or goes on with a run.
+struct Training<'a> {
+    line: &'a Line,
+    team: Team,
+}
+
+impl ForKind for Training<'_> {
+    type Output = std::result::Result<Outcome, Refused>;
+
+    fn with<T: Task>(self) -> Self::Output {
+        train::<T>(self.line, self.team)
     }
 }
 

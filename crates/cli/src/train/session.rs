@@ -157,9 +157,29 @@ impl Session<'_> {
 /// # Errors
 /// A dashboard that is not in this build.
 pub(super) fn show(args: &Every) -> Result<Box<dyn Callback>> {
-    match args.tui {
-        true => dashboard::callback(),
-        false => Ok(Box::new(ProgressBar::printing(say))),
+    let show: Box<dyn Callback> = match args.tui {
+        true => dashboard::callback()?,
+        false => Box::new(ProgressBar::printing(say)),
+    };
+    Ok(match args.stop_file.clone() {
+        Some(file) => Box::new(until(file, show)),
+        None => show,
+    })
+}
+
+/// Between two looks for the file that stops a run.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// Stops training once there is a file at `path`.
+fn until(path: PathBuf, mut show: Box<dyn Callback>) -> impl Callback {
+    let mut looked = Instant::now();
+    move |event: Event<'_>, progress: &Progress<'_>| {
+        let control = show.on_event(event, progress)?;
+        if looked.elapsed() < LOOKS {
+            return Ok(control);
+        }
+        looked = Instant::now();
+        Ok(if path.exists() { Control::Stop } else { control })
     }
 }
 

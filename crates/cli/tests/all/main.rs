@@ -31,6 +31,8 @@ mod serve_engines;
 mod serve_spans;
 #[cfg(feature = "serve")]
 mod serve_tls;
+#[cfg(feature = "sweep")]
+mod sweep;
 mod table;
 #[cfg(feature = "text")]
 mod texts;

@@ -95,6 +95,16 @@ pub fn end_on_signals(last: impl FnMut() + Send + 'static) -> Result<()> {
     listen()
 }
 
+/// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process, as
+/// [`stop_on_ctrl_c`](RunConfig::stop_on_ctrl_c) does, and gives the flag that the first of them sets.
+///
+/// # Errors
+/// The system refuses.
+pub fn flag_of_signals() -> Result<Arc<AtomicBool>> {
+    listen()?;
+    Ok(Arc::clone(lock(&STOP).get_or_insert_default()))
+}
+
 impl<O> RunConfig<O> {
     /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process: the first stops training after the running
     /// step, with a checkpoint, as a [stop flag](RunConfig::stop_flag) does, and every trainer that is built so from
@@ -107,8 +117,6 @@ impl<O> RunConfig<O> {
     /// # Errors
     /// The system refuses.
     pub fn stop_on_ctrl_c(self) -> Result<Self> {
-        listen()?;
-        let flag = Arc::clone(lock(&STOP).get_or_insert_default());
-        Ok(self.stop_flag(flag))
+        Ok(self.stop_flag(flag_of_signals()?))
     }
 }

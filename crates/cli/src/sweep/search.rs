@@ -1,0 +1,335 @@
+//! Which values are tried next, and which trials are ended early.
+
+use std::collections::HashMap;
+
+use optimizer::Direction;
+use optimizer::distribution::{Distribution, FloatDistribution};
+use optimizer::param::ParamValue;
+use optimizer::parameter::ParamId;
+use optimizer::pruner::{HyperbandPruner, MedianPruner, Pruner as _, SuccessiveHalvingPruner};
+use optimizer::sampler::CompletedTrial;
+use optimizer::storage::MemoryStorage;
+use optimizer::{Study, TrialState};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
+
+use super::config::{Config, Pruner, Sampler};
+use super::journal::{State, Trial};
+use super::process::Process;
+use super::space::{Setting, Values};
+
+/// Trials with random values before a model of what is good is asked.
+const STARTUP: usize = 10;
+
+/// Points among which a Gaussian process looks for the best.
+const CANDIDATES: usize = 2000;
+
+/// The points at which trials are compared while they run, spread evenly: so many that they can be divided by three
+/// three times.
+pub(super) const RUNGS: u64 = 27;
+
+/// At the first points the median ends nothing, nor where it is that of fewer trials.
+const MEDIAN_FROM: (u64, usize) = (4, 5);
+
+/// The values of the next trial.
+pub(super) fn suggest(config: &Config, trials: &[Trial], number: usize) -> Vec<Value> {
+    let mut rng = StdRng::seed_from_u64(
+        config
+            .seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(number as u64),
+    );
+    let seen = observations(config, trials);
+    let model = match config.sampler {
+        _ if trials.len() < STARTUP || seen.len() < 2 => None,
+        Sampler::Random => None,
+        Sampler::Gp => by_process(config, &seen, &mut rng),
+        Sampler::Tpe => by_estimators(config, &seen, &mut rng),
+    };
+    let places = model.unwrap_or_else(|| config.space.iter().map(|_| rng.random()).collect());
+    config
+        .space
+        .iter()
+        .zip(places)
+        .map(|(setting, place)| setting.at(place))
+        .collect()
+}
+
+/// What was tried, as places between 0 and 1, and what it costs. A trial that failed costs as much as the worst, one
+/// that was ended early what it cost then, and one that runs as much as the median, so that no other tries the same.
+fn observations(config: &Config, trials: &[Trial]) -> Vec<(Vec<f64>, f64)> {
+    let known = |trial: &Trial| match &trial.state {
+        State::Done { value, .. } => Some(config.cost(*value)),
+        State::Pruned { curve, .. } => curve.last().map(|last| config.cost(last.1)),
+        State::Running | State::Failed { .. } => None,
+    };
+    let mut costs: Vec<f64> = trials.iter().filter_map(known).collect();
+    costs.sort_by(f64::total_cmp);
+    let (Some(worst), Some(median)) = (costs.last(), costs.get(costs.len() / 2)) else {
+        return Vec::new();
+    };
+    let observed = |trial: &Trial| {
+        let places = config.space.iter().zip(&trial.values);
+        let places = places
+            .map(|(setting, value)| setting.place(value))
+            .collect::<Option<Vec<f64>>>()?;
+        let cost = known(trial).unwrap_or(match trial.state {
+            State::Running => *median,
+            _ => *worst,
+        });
+        Some((places, cost))
+    };
+    trials.iter().filter_map(observed).collect()
+}
+
+/// What a setting's place is to the crate.
+fn unit() -> Distribution {
+    Distribution::Float(FloatDistribution {
+        low: 0.0,
+        high: 1.0,
+        log_scale: false,
+        step: None,
+    })
+}
+
+/// The place with the greatest expected improvement, among many by chance and some beside the best one so far.
+fn by_process(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) -> Option<Vec<f64>> {
+    let is_choice = |setting: &Setting| matches!(setting.values(), Values::Choice(_));
+    let choices: Vec<bool> = config.space.iter().map(is_choice).collect();
+    let process = Process::fit(seen, &choices)?;
+    let best = seen.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let places = |i: usize, rng: &mut StdRng| -> Vec<f64> {
+        let is_near = i.is_multiple_of(4);
+        let near = |at: usize, rng: &mut StdRng| match (is_near, is_choice(&config.space[at])) {
+            (true, false) => (best.0[at] + 0.1 * (rng.random::<f64>() - rng.random::<f64>())).clamp(0.0, 1.0),
+            (true, true) if rng.random::<f64>() < 0.7 => best.0[at],
+            _ => rng.random(),
+        };
+        let places = (0..config.space.len()).map(|at| near(at, rng));
+        // As it is once it is a value.
+        let places = places
+            .zip(&config.space)
+            .map(|(place, setting)| setting.place(&setting.at(place)).unwrap_or(place));
+        places.collect()
+    };
+    let candidates = (0..CANDIDATES).map(|i| {
+        let places = places(i, rng);
+        (process.improvement(&places), places)
+    });
+    candidates
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|candidate| candidate.1)
+}
+
+fn observation(id: u64, ids: &[ParamId], (places, cost): &(Vec<f64>, f64)) -> CompletedTrial {
+    let params = ids
+        .iter()
+        .zip(places)
+        .map(|(id, place)| (*id, ParamValue::Float(*place)));
+    let distributions = ids.iter().map(|id| (*id, unit()));
+    CompletedTrial::new(id, params.collect(), distributions.collect(), HashMap::new(), *cost)
+}
+
+/// None where an estimator refuses what it was told.
+fn by_estimators(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) -> Option<Vec<f64>> {
+    let place = |(at, setting): (usize, &Setting)| {
+        // A choice has no order.
+        let count = match setting.values() {
+            Values::Choice(values) => values.len(),
+            _ => 0,
+        };
+        let (estimator, range) = match count {
+            0 => (tpe::parzen_estimator(), tpe::range(0.0, 1.0)),
+            count => (tpe::histogram_estimator(), tpe::categorical_range(count)),
+        };
+        let mut estimator = tpe::TpeOptimizer::new(estimator, range.ok()?);
+        for (places, cost) in seen {
+            let place = match count {
+                0 => places[at].min(1.0 - f64::EPSILON),
+                count => (places[at] * count as f64).floor(),
+            };
+            estimator.tell(place, *cost).ok()?;
+        }
+        let place = estimator.ask(rng).ok()?;
+        Some(match count {
+            0 => place,
+            count => (place + 0.5) / count as f64,
+        })
+    };
+    config.space.iter().enumerate().map(place).collect()
+}
+
+/// Whether a trial that has come so far, by its values at the points passed, is ended early.
+pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curve: &[(u64, f64)]) -> bool {
+    let Some(&(rung, _)) = curve.last().filter(|last| last.0 < RUNGS) else {
+        return false;
+    };
+    let costs = |curve: &[(u64, f64)]| {
+        curve
+            .iter()
+            .map(|&(at, value)| (at, config.cost(value)))
+            .collect::<Vec<_>>()
+    };
+    let ended = |trial: &Trial| {
+        let (state, curve) = match &trial.state {
+            State::Done { curve, .. } => (TrialState::Complete, curve),
+            State::Pruned { curve, .. } => (TrialState::Pruned, curve),
+            State::Running | State::Failed { .. } => return None,
+        };
+        let mut ended = observation(trial.number as u64, &[], &(Vec::new(), 0.0));
+        (ended.state, ended.intermediate_values) = (state, costs(curve));
+        Some(ended)
+    };
+    let ended: Vec<CompletedTrial> = trials.iter().filter_map(ended).collect();
+    let (id, own) = (number as u64, costs(curve));
+    match config.pruner {
+        Pruner::None => false,
+        Pruner::Median => MedianPruner::new(Direction::Minimize)
+            .n_warmup_steps(MEDIAN_FROM.0)
+            .n_min_trials(MEDIAN_FROM.1)
+            .should_prune(id, rung, &own, &ended),
+        Pruner::Halving => SuccessiveHalvingPruner::new()
+            .max_resource(RUNGS)
+            .reduction_factor(3)
+            .should_prune(id, rung, &own, &ended),
+        Pruner::Hyperband => {
+            let bands = HyperbandPruner::new().max_resource(RUNGS).reduction_factor(3);
+            // Which bracket a trial is in depends on how many it was asked about before: here on its number alone.
+            for id in 1..=trials.len().max(number) {
+                bands.should_prune(id as u64, 0, &[], &[]);
+            }
+            bands.should_prune(id, rung, &own, &ended)
+        }
+    }
+}
+
+/// How much of the differences between trials each setting explains, the greatest share first; nothing where there are
+/// too few.
+pub(super) fn importance(config: &Config, trials: &[Trial]) -> Vec<(String, f64)> {
+    let ids: Vec<ParamId> = config.space.iter().map(|_| ParamId::new()).collect();
+    let done: Vec<Trial> = trials.iter().filter(|trial| trial.value().is_some()).cloned().collect();
+    if done.len() < STARTUP {
+        return Vec::new();
+    }
+    let labels: HashMap<ParamId, String> = ids
+        .iter()
+        .zip(&config.space)
+        .map(|(id, setting)| (*id, setting.name()))
+        .collect();
+    let told = |(id, seen): (u64, &(Vec<f64>, f64))| {
+        let mut trial = observation(id, &ids, seen);
+        trial.param_labels.clone_from(&labels);
+        trial
+    };
+    let history = (0..).zip(&observations(config, &done)).map(told).collect();
+    let study = Study::builder()
+        .minimize()
+        .storage(MemoryStorage::with_trials(history))
+        .build();
+    study.fanova().map_or_else(|_| Vec::new(), |found| found.main_effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::tests::config;
+    use super::super::journal::tests::done;
+    use super::*;
+
+    fn searched(sampler: &str) -> Config {
+        config(&format!(
+            "train = [\"x\"]\nmaximize = \"return\"\ntrials = 40\nsampler = \"{sampler}\"\n[space]\n\
+             lr = {{ log = [1e-5, 1e-1] }}\nsize = {{ log_int = [16, 512] }}\n\
+             kind = {{ choice = [\"a\", \"b\", \"c\"] }}\n\
+             dull = {{ uniform = [0, 1] }}\n"
+        ))
+        .unwrap()
+    }
+
+    /// Highest, 0, at lr 1e-3, size 128 and kind b; in the order of names.
+    fn measured(values: &[Value]) -> f64 {
+        let [_, kind, lr, size] = values else {
+            panic!("{values:?}")
+        };
+        let off =
+            |value: &Value, best: f64, width: f64| ((value.as_f64().unwrap() / best).ln() / width).powi(2).min(9.0);
+        let kind = if kind == "b" { 0.0 } else { 2.0 };
+        -(off(lr, 1e-3, 1.0) + off(size, 128.0, 0.7) + kind)
+    }
+
+    fn search(sampler: &str, seed: u64) -> (Config, Vec<Trial>) {
+        let mut config = searched(sampler);
+        config.seed = seed;
+        let mut trials = Vec::new();
+        for number in 1..=40 {
+            let values = suggest(&config, &trials, number);
+            let value = measured(&values);
+            trials.push(done(number, values, value));
+        }
+        (config, trials)
+    }
+
+    /// The mean over five searches of the best that was found.
+    fn found(sampler: &str) -> f64 {
+        let best = |seed| {
+            let (config, trials) = search(sampler, seed);
+            Trial::best(&config, &trials).unwrap().value().unwrap()
+        };
+        (0..5).map(best).sum::<f64>() / 5.0
+    }
+
+    #[test]
+    fn models_find_more_than_chance() {
+        let [process, estimators, chance] = ["gp", "tpe", "random"].map(found);
+        assert!(
+            process > chance / 3.0 && estimators > chance / 1.5,
+            "{process} {estimators} {chance}"
+        );
+    }
+
+    #[test]
+    fn the_same_seed_tries_the_same() {
+        for sampler in ["gp", "tpe", "random"] {
+            assert_eq!(search(sampler, 3).1, search(sampler, 3).1);
+        }
+    }
+
+    #[test]
+    fn what_matters_is_told_from_what_does_not() {
+        let (config, trials) = search("random", 1);
+        let found = importance(&config, &trials);
+        assert_eq!(found.len(), 4);
+        assert!(found[0].0 == "lr" && found[3].0 == "dull", "{found:?}");
+        assert!(importance(&config, &trials[..5]).is_empty());
+    }
+
+    #[test]
+    fn the_worse_trials_are_ended_early() {
+        let mut config = searched("gp");
+        let curve = |level: f64| (1..=RUNGS).map(|rung| (rung, level * rung as f64)).collect::<Vec<_>>();
+        let trials: Vec<Trial> = (1..=12)
+            .map(|number| {
+                let mut trial = done(number, Vec::new(), 0.0);
+                trial.state = State::Done {
+                    value: 0.0,
+                    seconds: 1.0,
+                    curve: curve(number as f64),
+                };
+                trial
+            })
+            .collect();
+        for (pruner, low, high, early) in [
+            (Pruner::Median, 6.0, 7.0, 3),
+            (Pruner::Halving, 7.0, 13.0, 0),
+            // The thirteenth is in the first bracket, with the first, the fifth and the ninth.
+            (Pruner::Hyperband, 4.0, 9.5, 0),
+        ] {
+            config.pruner = pruner;
+            let ends = |level, rung| is_hopeless(&config, &trials, 13, &curve(level)[..rung]);
+            assert!(ends(low, 9) && !ends(high, 9), "{pruner:?}");
+            assert!(!ends(low, RUNGS as usize) && !ends(low, early), "{pruner:?}");
+        }
+        config.pruner = Pruner::None;
+        assert!(!is_hopeless(&config, &trials, 13, &curve(0.0)[..9]));
+    }
+}
