@@ -119,10 +119,23 @@ impl Gym {
     }
 }
 
+/// What means nothing where no policy acts.
+const OF_POLICIES: [&str; 7] = ["run", "episodes", "record", "sample", "seed", "backend", "threads"];
+
 #[derive(Debug, Args)]
 pub(crate) struct Play {
     /// The folder that `train` left
-    pub(crate) run: PathBuf,
+    #[arg(required_unless_present = "replay")]
+    pub(crate) run: Option<PathBuf>,
+
+    /// Show the episodes of a file that `--record` wrote, without their policy, and fail where the environment gives
+    /// anything else than it did then
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_POLICIES)]
+    pub(crate) replay: Option<PathBuf>,
+
+    /// Write the seed and the actions to this file, for `--replay`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 
     /// How many episodes to play
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]

@@ -8,6 +8,7 @@ pub(crate) mod list;
 pub(crate) mod play;
 #[cfg(feature = "onnx")]
 pub(crate) mod quantize;
+mod replay;
 mod screen;
 mod set;
 mod settings;

@@ -1,11 +1,13 @@
 //! `polygrad play`: how a policy does, to look at.
 
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::path::Path;
 
 use polygrad::rl::zoo::EnvSpec;
 use polygrad::rl::{Play, Policy, Space};
 
+use super::replay::Replay;
 use super::screen::Screen;
 use super::{Settings, args};
 use crate::failure::{Failure, Result, Shown};
@@ -17,61 +19,132 @@ use crate::trained::{self, Trained};
 /// Milliseconds that the last picture of an episode stays.
 const PAUSE: u16 = 1000;
 
-/// Plays episodes with a run's policy: on a terminal as pictures, elsewhere in words, and with `--apng` as a film.
+/// Plays episodes with a run's policy, or those of a file: on a terminal as pictures, elsewhere in words, and with
+/// `--apng` as a film.
 ///
 /// # Errors
-/// A run that is missing or damaged, a policy that computes no numbers, or a file that cannot be written; those of the
-/// device.
+/// A run that is missing or damaged, a policy that computes no numbers, an environment that does not repeat what was
+/// recorded, or a file that cannot be written; those of the device.
 pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
-    let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
+    if let Some(file) = &args.replay {
+        let replay = Replay::load(file)?;
+        let spec = replay.spec()?;
+        say(&format!(
+            "{}: {} of {}",
+            file.shown(),
+            episodes(replay.episodes.len()),
+            spec.name
+        ));
+        let source = Source::Replay(&replay);
+        Show { spec, source }.show(args.apng.as_deref())?;
+        return Ok(Outcome::Done);
+    }
+    let run = args.run.as_deref().unwrap_or_else(|| Path::new("."));
+    let trained = trained::load::<Settings>(run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;
     config.check_sample(args.sample)?;
     let spec = config.spec()?;
-    let show = Show {
-        args,
-        spec,
-        model: &**model,
-    };
     say(&format!(
         "{}: {} in {}, on {device}",
-        args.run.shown(),
+        run.shown(),
         config.network(),
         spec.name
     ));
-    match &args.apng {
-        Some(file) => show.film(file)?,
-        None if std::io::stdout().is_terminal() && show.begin()?.drawable().is_ok() => show.pictures()?,
-        None => show.words()?,
+    let record = RefCell::new(Replay::new(&config.environment, config.gym.as_ref(), args.seed));
+    let source = Source::Policy {
+        args,
+        model: &**model,
+        record: &record,
+    };
+    Show { spec, source }.show(args.apng.as_deref())?;
+    if let Some(file) = &args.record {
+        record.borrow().save(file)?;
+        say(&format!("recorded: {}", file.shown()));
     }
     Ok(Outcome::Done)
 }
 
+fn episodes(count: usize) -> String {
+    match count {
+        1 => "an episode".to_owned(),
+        count => format!("{count} episodes"),
+    }
+}
+
+/// What acts.
+enum Source<'a> {
+    Policy {
+        args: &'a args::Play,
+        model: &'a dyn Policy,
+        /// What was played last.
+        record: &'a RefCell<Replay>,
+    },
+    Replay(&'a Replay),
+}
+
 struct Show<'a> {
-    args: &'a args::Play,
     spec: &'a EnvSpec,
-    model: &'a dyn Policy,
+    source: Source<'a>,
 }
 
 impl<'a> Show<'a> {
+    fn show(&self, film: Option<&Path>) -> Result<()> {
+        match film {
+            Some(file) => self.film(file),
+            None if std::io::stdout().is_terminal() && self.begin()?.drawable().is_ok() => self.pictures(),
+            None => self.words(),
+        }
+    }
+
     /// From the first episode on; the same whenever it begins.
     fn begin(&self) -> Result<Play<'a>> {
-        let play = self.spec.play(self.model, self.args.seed)?;
-        Ok(if self.args.sample { play.sampled() } else { play })
+        Ok(match &self.source {
+            Source::Policy { args, model, .. } => {
+                let play = self.spec.play(*model, args.seed)?;
+                if args.sample { play.sampled() } else { play }
+            }
+            Source::Replay(replay) => self.spec.replay(replay.seed)?,
+        })
     }
 
     /// Plays all episodes. `see` is told of every state, and whether it is the last of its episode.
     fn run(&self, mut see: impl FnMut(&Play<'_>, bool) -> Result<()>) -> Result<()> {
         let mut play = self.begin()?;
-        for _ in 0..self.args.episodes {
+        let episodes = match &self.source {
+            Source::Policy { args, record, .. } => {
+                record.borrow_mut().episodes.clear();
+                args.episodes
+            }
+            Source::Replay(replay) => replay.episodes.len(),
+        };
+        for episode in 0..episodes {
             play.reset()?;
-            see(&play, false)?;
             let mut ended = false;
+            self.check(episode, &play, ended)?;
+            see(&play, ended)?;
             while !ended {
-                ended = play.step()?;
+                ended = match &self.source {
+                    Source::Policy { .. } => play.step()?,
+                    Source::Replay(replay) => play.step_by(&replay.episodes[episode].actions[play.steps()])?,
+                };
+                self.check(episode, &play, ended)?;
                 see(&play, ended)?;
             }
         }
         Ok(())
+    }
+
+    /// Takes a state down, or compares it with what was taken down.
+    fn check(&self, episode: usize, play: &Play<'_>, ended: bool) -> Result<()> {
+        match &self.source {
+            Source::Policy { args, record, .. } => {
+                if args.record.is_some() {
+                    record.borrow_mut().take(play);
+                }
+                Ok(())
+            }
+            Source::Replay(replay) => replay.check(episode, play, ended),
+        }
     }
 
     fn pictures(&self) -> Result<()> {

@@ -75,7 +75,15 @@ fn an_environment_in_a_file_is_used_as_any() {
         text.contains("4 episodes of gym:lander.py:Lander") && text.contains("mean return "),
         "{text}"
     );
-    let text = scene.ok(&format!("play {run}"));
+    let text = scene.ok(&format!("play {run} --record episode.json"));
+    let replayed = scene.ok("play --replay episode.json");
+    assert_eq!(
+        text.lines()
+            .skip(1)
+            .filter(|line| !line.starts_with("recorded"))
+            .collect::<Vec<_>>(),
+        replayed.lines().skip(1).collect::<Vec<_>>()
+    );
     assert!(text.contains("episode 1; height 3."), "{text}");
     assert!(
         text.contains("; height ") && text.contains(", speed 0.0000\n"),

@@ -336,3 +336,90 @@ fn what_is_for_other_runs_is_refused() {
     fs::remove_file(scene.path("run/model.safetensors")).unwrap();
     scene.fails("play run", &["has no model.safetensors yet"]);
 }
+
+/// What `play` says of episodes.
+fn told(text: &str) -> Vec<&str> {
+    let lines = text.lines().skip(1);
+    lines.filter(|line| !line.starts_with("recorded: ")).collect()
+}
+
+#[test]
+fn every_environment_repeats_what_was_recorded() {
+    for environment in [
+        "cartpole",
+        "acrobot",
+        "mountain-car",
+        "mountain-car-continuous",
+        "pendulum",
+        "t-maze",
+        "grid-world",
+        "connect-four",
+    ] {
+        let scene = trained(environment, "--total-steps 1");
+        let played = scene.ok("play run --sample --seed 7 --episodes 2 --record two.json");
+        assert!(played.ends_with("recorded: two.json\n"), "{played}");
+        let shown = scene.ok("play --replay two.json");
+        assert_eq!(told(&shown), told(&played), "{environment}");
+        assert!(
+            shown.starts_with(&format!("two.json: 2 episodes of {environment}\n")),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_told_by_its_step() {
+    let scene = trained("cartpole", "--total-steps 1");
+    scene.ok("play run --record one.json");
+    let whole = String::from_utf8(scene.read("one.json")).unwrap();
+    let film = scene.ok("play --replay one.json --apng film.png");
+    assert!(film.contains("film.png: ") && scene.path("film.png").exists(), "{film}");
+    let mut other: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let action = other["episodes"][0]["actions"][3][0].as_f64().unwrap();
+    other["episodes"][0]["actions"][3][0] = (1.0 - action).into();
+    scene.write("action.json", other.to_string().as_bytes());
+    scene.fails(
+        "play --replay action.json",
+        &["episode 1, step 4: observations or rewards are others", "Polygrad "],
+    );
+    other["episodes"][0]["actions"][3][0] = 2.0.into();
+    scene.write("action.json", other.to_string().as_bytes());
+    let ended = scene.run("play --replay action.json");
+    assert!(
+        ended.code == Some(1) && ended.stderr.contains("the action [2.0] is not allowed (step 4)"),
+        "{}",
+        ended.stderr
+    );
+    let mut cut: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    for name in ["actions", "seen"] {
+        cut["episodes"][0][name].as_array_mut().unwrap().pop();
+    }
+    scene.write("cut.json", cut.to_string().as_bytes());
+    scene.fails("play --replay cut.json", &["the episode ends elsewhere"]);
+    scene.write("seed.json", whole.replace("\"seed\":0", "\"seed\":1").as_bytes());
+    scene.fails(
+        "play --replay seed.json",
+        &["episode 1, step 0: observations or rewards are others"],
+    );
+    scene.write("format.json", whole.replace("\"format\":1", "\"format\":2").as_bytes());
+    scene.fails("play --replay format.json", &["is no replay file: its format is 2"]);
+    scene.write("name.json", whole.replace("\"cartpole\"", "\"cart\"").as_bytes());
+    scene.fails("play --replay name.json", &["cart"]);
+    for (bytes, what) in [
+        (&b"{}"[..], "missing field"),
+        (b"x", "expected value"),
+        (b"\xff", "is no replay file"),
+    ] {
+        scene.write("bad.json", bytes);
+        scene.fails("play --replay bad.json", &["bad.json is no replay file: ", what]);
+    }
+    scene.fails("play --replay none.json", &["none.json"]);
+    for line in [
+        "play",
+        "play run --replay one.json",
+        "play --replay one.json --seed 3",
+        "play --replay one.json --record x",
+    ] {
+        assert_eq!(scene.run(line).code, Some(2), "{line}");
+    }
+}

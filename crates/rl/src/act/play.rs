@@ -4,6 +4,8 @@ use polygrad_core::{Error, Result, Rng};
 
 use super::evaluate::evaluation_seed;
 use crate::fault::not_finite;
+use crate::hash::Hash;
+use crate::vector::check_len;
 use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
 
 /// A policy that plays episode after episode in one environment, which can be looked at after each step.
@@ -29,7 +31,9 @@ use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
 /// ```
 pub struct Play<'p> {
     scene: Box<dyn Scene>,
-    player: Player<'p>,
+    /// None where actions are given.
+    player: Option<Player<'p>>,
+    action_space: Space,
     seed: u64,
     episode: u64,
     rng: Rng,
@@ -54,6 +58,14 @@ impl<'p> Play<'p> {
         policy: &'p dyn Policy,
         seed: u64,
     ) -> Result<Self> {
+        Self::staged(env, Some(policy), seed)
+    }
+
+    pub(crate) fn staged<E: Env<A> + Render + 'static, const A: usize>(
+        env: E,
+        policy: Option<&'p dyn Policy>,
+        seed: u64,
+    ) -> Result<Self> {
         let (observation, action) = (env.observation_space(), env.action_space());
         let scene = Staged::<E, A> {
             env,
@@ -62,10 +74,11 @@ impl<'p> Play<'p> {
         Self::of(Box::new(scene), policy, seed, (&observation, &action))
     }
 
-    /// In a scene of these spaces, of observations and of actions.
+    /// In a scene of these spaces, of observations and of actions; without a policy for actions that are
+    /// [given](Self::step_by).
     pub(crate) fn of(
         scene: Box<dyn Scene>,
-        policy: &'p dyn Policy,
+        policy: Option<&'p dyn Policy>,
         seed: u64,
         (observation, action): (&Space, &Space),
     ) -> Result<Self> {
@@ -76,7 +89,10 @@ impl<'p> Play<'p> {
             0
         };
         Ok(Self {
-            player: Player::new(policy, observation, action, agents)?,
+            player: policy
+                .map(|policy| Player::new(policy, observation, action, agents))
+                .transpose()?,
+            action_space: action.clone(),
             seed: evaluation_seed(seed),
             episode: 0,
             rng: Rng::new(0),
@@ -93,7 +109,7 @@ impl<'p> Play<'p> {
     /// Draws actions by chance, as in training.
     #[must_use]
     pub fn sampled(mut self) -> Self {
-        self.player = self.player.sampled(Rng::new(self.seed));
+        self.player = self.player.map(|player| player.sampled(Rng::new(self.seed)));
         self
     }
 
@@ -108,7 +124,9 @@ impl<'p> Play<'p> {
         self.steps = 0;
         let reset = self.scene.reset(&mut self.rng, &mut self.observations);
         reset.map_err(|what| self.fault(&what))?;
-        self.player.begin(&vec![true; self.returns.len()])?;
+        if let Some(player) = &mut self.player {
+            player.begin(&vec![true; self.returns.len()])?;
+        }
         self.running = true;
         self.look()
     }
@@ -118,11 +136,44 @@ impl<'p> Play<'p> {
     /// # Errors
     /// Where no episode goes on; those of the policy, and as [`reset`](Self::reset).
     pub fn step(&mut self) -> Result<bool> {
-        if !self.running {
-            return Err(Error::invalid("there is no episode to go on with").with_hint("call `reset` first"));
-        }
+        self.must_run()?;
         let masks = (!self.masks.is_empty()).then_some(&self.masks[..]);
-        self.player.act(&self.observations, masks, &mut self.actions)?;
+        let Some(player) = &mut self.player else {
+            return Err(Error::invalid("there is no policy that acts").with_hint("give the actions, by `step_by`"));
+        };
+        player.act(&self.observations, masks, &mut self.actions)?;
+        self.advance()
+    }
+
+    /// Does a step with these actions in the place of the policy's, as [`actions`](Self::actions) gave them when they
+    /// were done before, and says whether the episode ended by it.
+    ///
+    /// # Errors
+    /// Where no episode goes on, for actions that cannot be done, and as [`reset`](Self::reset).
+    pub fn step_by(&mut self, actions: &[f32]) -> Result<bool> {
+        self.must_run()?;
+        check_len("actions", actions.len(), self.actions.len())?;
+        let (width, entries) = (self.action_space.len(), self.action_space.flat_len());
+        for (at, own) in actions.chunks(width).enumerate() {
+            let masks = self.masks.get(at * entries..(at + 1) * entries);
+            let is_allowed = masks.is_none_or(|masks| self.action_space.allows(masks, own));
+            if !self.action_space.contains(own) || !is_allowed {
+                let message = format!("the action {own:?} is not allowed (step {})", self.steps + 1);
+                return Err(Error::invalid(message));
+            }
+        }
+        self.actions.copy_from_slice(actions);
+        self.advance()
+    }
+
+    fn must_run(&self) -> Result<()> {
+        match self.running {
+            true => Ok(()),
+            false => Err(Error::invalid("there is no episode to go on with").with_hint("call `reset` first")),
+        }
+    }
+
+    fn advance(&mut self) -> Result<bool> {
         let (observations, returns) = (&mut self.observations, &mut self.returns);
         let stepped = self.scene.step(&self.actions, &mut self.rng, observations, returns);
         self.steps += 1;
@@ -164,7 +215,7 @@ impl<'p> Play<'p> {
 
     /// What one agent does.
     pub fn action_space(&self) -> &Space {
-        self.player.action_space()
+        &self.action_space
     }
 
     /// The last actions, as the environment was given them, agents one after another.
@@ -175,6 +226,12 @@ impl<'p> Play<'p> {
     /// What is observed, agents one after another.
     pub fn observations(&self) -> &[f32] {
         &self.observations
+    }
+
+    /// A fingerprint of what is observed and of the returns so far, to the last bit; the same in every build.
+    pub fn fingerprint(&self) -> u64 {
+        let returns = self.returns.iter().map(|sum| sum.to_bits());
+        Hash::new().numbers(&self.observations).add_all(returns).value()
     }
 
     /// The return of the episode so far, of each agent.

@@ -99,7 +99,7 @@ impl Factory for Made {
         Ok(Box::new(GymEnvs::new(&self.0, num_envs, stepping)?))
     }
 
-    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
+    fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>> {
         let source = &self.0;
         let process = Process::start(&source.config, &source.request(1, true));
         let link = process.and_then(|process| Link::new(process, source, 1));

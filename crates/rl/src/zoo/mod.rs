@@ -77,7 +77,15 @@ impl EnvSpec {
     /// # Errors
     /// Those of [`Play::new`].
     pub fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
-        self.factory.play(policy, seed)
+        self.factory.play(Some(policy), seed)
+    }
+
+    /// One of them in which actions are [given](Play::step_by), as those of a policy that played with this seed.
+    ///
+    /// # Errors
+    /// When memory runs out; where the environment is another program, its failures.
+    pub fn replay(&self, seed: u64) -> Result<Play<'static>> {
+        self.factory.play(None, seed)
     }
 
     /// Settings to train a policy with; at least one.
@@ -112,7 +120,7 @@ impl EnvSpec {
 pub(crate) trait Factory: Send + Sync {
     fn presets(&self) -> Vec<Preset>;
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
-    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>>;
+    fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>>;
 }
 
 struct Of<E, const A: usize>(fn() -> Result<E>, fn() -> Vec<Preset>);
@@ -132,8 +140,8 @@ impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of
         }))
     }
 
-    fn play<'p>(&self, policy: &'p dyn Policy, seed: u64) -> Result<Play<'p>> {
-        Play::new((self.0)()?, policy, seed)
+    fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>> {
+        Play::staged((self.0)()?, policy, seed)
     }
 }
 

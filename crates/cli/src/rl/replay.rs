@@ -1,0 +1,146 @@
+//! Replay files: episodes as a seed and actions, and what was seen of them.
+
+use std::path::Path;
+
+use polygrad::rl::Play;
+use polygrad::rl::gym::GymConfig;
+use polygrad::rl::zoo::EnvSpec;
+use serde::{Deserialize, Serialize};
+
+use super::settings;
+use crate::failure::{Failure, Result, Shown};
+use crate::run::atomic::AtomicFile;
+
+/// Raised when an older program could no longer read the file.
+const FORMAT: u32 = 1;
+
+/// Episodes of an environment, from the first on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Replay {
+    format: u32,
+    /// The Polygrad that wrote it.
+    polygrad: String,
+    environment: String,
+    /// How it is made in Python, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gym: Option<GymConfig>,
+    pub(super) seed: u64,
+    pub(super) episodes: Vec<Episode>,
+}
+
+/// What was done, and what was seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Episode {
+    /// Of each step, agents one after another.
+    pub(super) actions: Vec<Vec<f32>>,
+    /// Fingerprints of observations and returns, in hexadecimal digits: of the beginning and after each step.
+    seen: Vec<String>,
+    /// In the end, of each agent.
+    returns: Vec<f64>,
+}
+
+impl Replay {
+    /// Of what is played in an environment with this seed.
+    pub(super) fn new(environment: &str, gym: Option<&GymConfig>, seed: u64) -> Self {
+        Self {
+            format: FORMAT,
+            polygrad: env!("CARGO_PKG_VERSION").to_owned(),
+            environment: environment.to_owned(),
+            gym: gym.cloned(),
+            seed,
+            episodes: Vec::new(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// One that cannot be read, or that is none of ours.
+    pub(super) fn load(path: &Path) -> Result<Self> {
+        let bad = |what: String| {
+            Failure::new(format!("{} is no replay file: {what}", path.shown()))
+                .fix("give one that `polygrad play RUN --record FILE` wrote")
+        };
+        let text = std::fs::read(path).map_err(|e| Failure::io("read", path, &e))?;
+        let replay: Self = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        if replay.format != FORMAT {
+            let version = env!("CARGO_PKG_VERSION");
+            return Err(bad(format!(
+                "its format is {}, Polygrad {version} reads {FORMAT}",
+                replay.format
+            )));
+        }
+        match replay
+            .episodes
+            .iter()
+            .all(|episode| episode.seen.len() == episode.actions.len() + 1)
+        {
+            true => Ok(replay),
+            false => Err(bad("it lacks what was seen of some steps".to_owned())),
+        }
+    }
+
+    /// Writes it, as a whole or not at all.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string(self)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.shown())))?;
+        let mut file = AtomicFile::create(path)?;
+        file.append(text.as_bytes())?;
+        file.append(b"\n")?;
+        file.commit()
+    }
+
+    /// Its environment.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub(super) fn spec(&self) -> Result<&'static EnvSpec> {
+        settings::open(&self.environment, self.gym.as_ref())
+    }
+
+    /// Takes down a state of the last episode, the first of which begins another one.
+    pub(super) fn take(&mut self, play: &Play<'_>) {
+        match play.steps() {
+            0 => self.episodes.push(Episode::default()),
+            _ => {
+                let episode = self.episodes.last_mut();
+                episode
+                    .into_iter()
+                    .for_each(|episode| episode.actions.push(play.actions().to_vec()));
+            }
+        }
+        if let Some(episode) = self.episodes.last_mut() {
+            episode.seen.push(mark(play));
+            episode.returns = play.returns().to_vec();
+        }
+    }
+
+    /// Fails unless a state of an episode is the one that was taken down, and the last one if that was the last.
+    ///
+    /// # Errors
+    /// The environment gives something else.
+    pub(super) fn check(&self, episode: usize, play: &Play<'_>, ended: bool) -> Result<()> {
+        let step = play.steps();
+        let known = &self.episodes[episode];
+        let what = if known.seen.get(step) != Some(&mark(play)) {
+            "observations or rewards are others"
+        } else if ended != (step == known.actions.len()) {
+            "the episode ends elsewhere"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(format!(
+            "episode {}, step {step}: {what} than when Polygrad {} recorded it",
+            episode + 1,
+            self.polygrad
+        ))
+        .fix("replay it on the system, and with the environment, with which it was recorded"))
+    }
+}
+
+fn mark(play: &Play<'_>) -> String {
+    format!("{:016x}", play.fingerprint())
+}
