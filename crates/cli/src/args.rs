@@ -99,6 +99,10 @@ pub(crate) struct Eval {
     #[arg(long)]
     pub(crate) sample: bool,
 
+    /// Of a run in a game for two: play against random, greedy, solver or the policy of another run
+    #[arg(long, value_name = "random|greedy|solver|RUN")]
+    pub(crate) opponent: Option<PathBuf>,
+
     /// Of a run in an environment: where the random numbers start [default: 0]
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,

@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 use Kind::{Chargpt, Finetune, Images, Rl, Table};
 
 /// What environments are called, also in a build without them.
-const ENVIRONMENTS: [&str; 8] = [
+const ENVIRONMENTS: [&str; 9] = [
     "cartpole",
     "acrobot",
     "mountain-car",
@@ -37,6 +37,7 @@ const ENVIRONMENTS: [&str; 8] = [
     "t-maze",
     "grid-world",
     "connect-four",
+    "tic-tac-toe",
 ];
 
 impl Kind {
@@ -125,11 +126,12 @@ impl Kind {
     /// # Errors
     /// The first such option.
     pub(crate) fn must_evaluate(self, args: &Eval) -> Result<()> {
-        let options: [(&str, bool, &[Self]); 5] = [
+        let options: [(&str, bool, &[Self]); 6] = [
             ("--full", args.data.full, &[Images]),
             ("--data", args.data.folder.is_some(), &[Images, Table, Finetune]),
             ("--episodes", args.episodes.is_some(), &[Rl]),
             ("--sample", args.sample, &[Rl]),
+            ("--opponent", args.opponent.is_some(), &[Rl]),
             ("--seed", args.seed.is_some(), &[Rl]),
         ];
         let mut foreign = options

@@ -22,6 +22,10 @@ const SAC: &str = "train pendulum --algorithm sac --set learning_starts=200 --se
                    --set policy.encoder.mlp.hidden=[32,32] --threads 1 --total-steps 4000 --out";
 const TD3: &str =
     "train mountain-car-continuous --algorithm td3 --set batch_size=32 --threads 1 --total-steps 4000 --out";
+const PQN: &str = "train cartpole --algorithm pqn --threads 1 --total-steps 20480 --out";
+const SELF_PLAY: &str = "train tic-tac-toe --threads 1 --envs 8 --total-steps 30000 --set num_steps=32 \
+                         --set policy.encoder.mlp.hidden=[16] --set self_play.snapshots=2 \
+                         --set self_play.snapshot_every=4000 --out";
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -103,9 +107,14 @@ fn so_does_every_policy_however_its_environments_step() {
 
 #[test]
 fn so_does_what_learns_from_a_replay_buffer() {
-    for start in [DQN, SAC, TD3] {
+    for start in [DQN, PQN, SAC, TD3] {
         survives(start, &[""], number("POLYGRAD_KILLS", 4));
     }
+}
+
+#[test]
+fn so_does_what_plays_against_its_own_snapshots() {
+    survives(SELF_PLAY, &[""], number("POLYGRAD_KILLS", 6));
 }
 
 /// The tensors of a checkpoint, one after another: weights, moments, and the transitions of a replay buffer. What is

@@ -4,7 +4,7 @@ use polygrad_core::{Result, Rng};
 use polygrad_train::Learner;
 
 use crate::statistics::recent::Recent;
-use crate::{Episode, Policy};
+use crate::{Episode, Policy, Standing};
 
 /// The mean return says how good a policy is once it is that of so many episodes.
 const JUDGED_BY: usize = 20;
@@ -34,6 +34,11 @@ pub trait Agent: Learner {
     /// # Errors
     /// When memory runs out.
     fn trained_policy(&self) -> Result<Box<dyn Policy + '_>>;
+
+    /// How strong it and its opponents are, where it has some. Default: it has none.
+    fn standings(&self) -> Vec<Standing> {
+        Vec::new()
+    }
 }
 
 /// By which the best policy is kept.

@@ -88,6 +88,14 @@ pub trait Env<const A: usize = 1> {
     /// Gymnasium. What a step after the end of an episode gives means nothing, but it does not panic.
     fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A>;
 
+    /// Whether an agent has nothing to choose in the next step, as a player while it is the other's turn. Its action
+    /// does nothing then, but is one that the mask allows. Asked after each reset and each step, though not at the end
+    /// of an episode. Default: never.
+    fn waits(&self, agent: usize) -> bool {
+        let _ = agent;
+        false
+    }
+
     /// Whether there are actions that are not allowed in every state; the same whenever it is asked.
     fn has_action_mask(&self) -> bool {
         false

@@ -35,11 +35,13 @@ mod mask;
 mod off_policy;
 mod policy;
 mod ppo;
+mod pqn;
 #[cfg(feature = "onnx")]
 mod record;
 mod render;
 mod replay;
 mod sac;
+mod self_play;
 mod space;
 mod statistics;
 mod td3;
@@ -54,7 +56,9 @@ pub use annealed::Annealed;
 pub use check::check_env;
 pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
-pub use envs::{Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze};
+pub use envs::{
+    Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze, TicTacToe,
+};
 pub use off_policy::{ActorCritics, ExplorationNoise, OffPolicy};
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActionValue, ActorCritic, BoundedPolicy, CnnEncoderConfig,
@@ -64,11 +68,15 @@ pub use policy::{
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};
 pub use ppo::{AdvantageNorm, Iteration, Outcomes, Ppo, PpoBatch, PpoConfig, PpoLosses, PpoWeights, gae, ppo_loss};
+pub use pqn::{ParallelQLearning, Pqn, PqnConfig, pqn_loss, q_lambda};
 #[cfg(feature = "onnx")]
 pub use record::record_policy;
 pub use render::Render;
 pub use replay::{PriorityConfig, ReplayBuffer, Transition};
 pub use sac::{Sac, SacConfig, SacLosses, SacStep};
+pub use self_play::{
+    Contest, Game, Outcome, Rival, Scripted, SelfPlay, SelfPlayConfig, Standing, contest, contest_in_full,
+};
 pub use space::Space;
 pub use statistics::{Episode, EpisodeStatistics, ObservationNormalizer, RewardNormalizer, RunningMeanStd};
 pub use td3::{Td3, Td3Config, Td3Losses, Td3Step};

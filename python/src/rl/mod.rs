@@ -151,12 +151,13 @@ fn policy_config(
         [size] => {
             let known = match algorithm {
                 Algorithm::Ppo(_) => (vec![64, 64], ActivationFn::Tanh),
-                Algorithm::Dqn(_) => (vec![120, 84], ActivationFn::Relu),
+                Algorithm::Dqn(_) | Algorithm::Pqn(_) => (vec![120, 84], ActivationFn::Relu),
                 Algorithm::Sac(_) | Algorithm::Td3(_) => (vec![256, 256], ActivationFn::Relu),
             };
             let encoder = MlpEncoderConfig {
                 hidden: hidden.unwrap_or(known.0),
                 activation: activation.unwrap_or(known.1),
+                layer_norm: matches!(algorithm, Algorithm::Pqn(_)),
                 ..MlpEncoderConfig::new(size)
             };
             Ok(PolicyConfig::new(EncoderConfig::Mlp(encoder), actions))

@@ -51,11 +51,12 @@ fn describe(spec: &EnvSpec) -> Result<()> {
     ));
     for preset in spec.presets() {
         say(&format!(
-            "  training     {} {}: {}, {}, {} steps",
+            "  training     {} {}: {}, {}{}, {} steps",
             preset.algorithm.name(),
             preset.name,
             environments(preset.num_envs),
             network(&preset.policy),
+            if preset.self_play.is_some() { ", self-play" } else { "" },
             grouped(preset.algorithm.total_steps())
         ));
     }

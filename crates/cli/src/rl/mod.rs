@@ -14,15 +14,17 @@ mod set;
 mod settings;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{Annealed, MemoryConfig};
+use polygrad::communicator::Communicator;
+use polygrad::rl::zoo::{EnvSpec, Stepping};
+use polygrad::rl::{Agent, Annealed, MemoryConfig, Standing};
 use polygrad::train::RunConfig;
 use polygrad::{Device, ErrorKind, manual_seed};
 
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
-use crate::progress::{grouped, short};
+use crate::progress::{grouped, say, short};
 use crate::run::config::Base;
 use crate::run::resume_command;
 use crate::task::Task;
@@ -32,6 +34,49 @@ use settings::{MEMORY_SIZE, environments};
 
 pub(crate) use args::{Play, TrainArgs};
 pub(crate) use settings::{PolicyKind, Settings};
+
+impl Settings {
+    /// Fails where self-play is asked for and there is no game for it.
+    fn check_self_play(&self, spec: &EnvSpec) -> polygrad::Result<()> {
+        let Some(config) = &self.self_play else { return Ok(()) };
+        config.check()?;
+        spec.game()?;
+        if self.policy.memory.is_some() {
+            return Err(
+                polygrad::Error::unsupported("a policy with memory cannot be an opponent")
+                    .with_hint("leave --policy out, or let it learn as both players: --set self_play=null"),
+            );
+        }
+        match (self.env_threads, self.asynchronous) {
+            (1, false) => Ok(()),
+            _ => Err(
+                polygrad::Error::unsupported("games of self-play step in one thread").with_hint(
+                    "leave --env-threads and --async out, or let it learn as both players: --set self_play=null",
+                ),
+            ),
+        }
+    }
+
+    /// What learns.
+    fn agent(
+        &self,
+        spec: &EnvSpec,
+        device: &Device,
+        group: Option<&Arc<dyn Communicator>>,
+    ) -> polygrad::Result<Box<dyn Agent>> {
+        let Some(config) = &self.self_play else {
+            let envs = spec.make(self.envs, self.stepping())?;
+            return self.algorithm.agent(envs, &self.policy, device, group);
+        };
+        self.check_self_play(spec)?;
+        if group.is_some() {
+            return Err(polygrad::Error::unsupported("self-play learns in one process")
+                .with_hint("leave --parallel out, or let it learn as both players: --set self_play=null"));
+        }
+        let learns = (&self.algorithm, &self.policy);
+        Ok(Box::new(spec.self_play(self.envs, config, learns, device)?))
+    }
+}
 
 impl Task for Settings {
     type Args = TrainArgs;
@@ -69,9 +114,11 @@ impl Task for Settings {
             env_threads: args.env_threads.unwrap_or(1),
             asynchronous: args.asynchronous,
             policy: known.policy,
+            self_play: known.self_play,
             algorithm: known.algorithm,
         };
         let checked = settings.algorithm.check(&settings.policy, settings.envs);
+        let checked = checked.and_then(|()| settings.check_self_play(spec));
         checked.map_err(|error| match error.hint() {
             Some(_) => Failure::from(error),
             None => Failure::from(error).fix("give it another value, by --set, --settings or the option of its own"),
@@ -125,8 +172,7 @@ impl Task for Settings {
     fn train(&self, (): &(), device: &Device, session: Session<'_>) -> Result<Trained> {
         manual_seed(self.algorithm.seed());
         let spec = self.spec()?;
-        let envs = spec.make(self.envs, self.stepping())?;
-        let mut agent = self.algorithm.agent(envs, &self.policy, device, session.team.group())?;
+        let mut agent = self.agent(spec, device, session.team.group())?;
         let total = agent.total_steps();
         let about = [
             format!(
@@ -154,6 +200,9 @@ impl Task for Settings {
             }
             _ => error.into(),
         })?;
+        for Standing { name, rating, games } in agent.standings() {
+            say(&format!("  Elo {rating:6.0}  {name}, {} games", grouped(games)));
+        }
         let result = agent.mean_return().map(|mean| {
             let solved = match spec.reward_threshold {
                 Some(threshold) if mean >= threshold => {

@@ -55,24 +55,26 @@ fn read(file: &Path) -> Result<Vec<(String, Value)>> {
     Ok(table.into_iter().collect())
 }
 
-/// All that can be set: the algorithm's settings, and beside them `envs` and `policy`.
+/// All that can be set: the algorithm's settings, and beside them `envs`, `policy` and `self_play`.
 fn settings(preset: &Preset) -> Result<Value> {
     let fail = |error| Failure::new(format!("cannot write settings: {error}"));
     let mut all = serde_json::to_value(&preset.algorithm).map_err(fail)?[preset.algorithm.name()].take();
     all["envs"] = preset.num_envs.into();
     all["policy"] = serde_json::to_value(&preset.policy).map_err(fail)?;
+    all["self_play"] = serde_json::to_value(&preset.self_play).map_err(fail)?;
     Ok(all)
 }
 
 /// The reverse.
 fn changed(preset: &Preset, mut all: Value) -> serde_json::Result<Preset> {
     let mut take = |key: &str| all.as_object_mut().and_then(|all| all.remove(key)).unwrap_or_default();
-    let (envs, policy) = (take("envs"), take("policy"));
+    let (envs, policy, self_play) = (take("envs"), take("policy"), take("self_play"));
     let algorithm: Algorithm = serde_json::from_value(json!({ preset.algorithm.name(): all }))?;
     Ok(Preset {
         name: preset.name,
         num_envs: serde_json::from_value(envs)?,
         policy: serde_json::from_value(policy)?,
+        self_play: serde_json::from_value(self_play)?,
         algorithm,
     })
 }

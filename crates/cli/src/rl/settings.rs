@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use polygrad::Device;
 use polygrad::rl::gym::{self, GymConfig};
 use polygrad::rl::zoo::{self, Algorithm, EnvSpec, Stepping};
-use polygrad::rl::{EncoderConfig, MemoryKind, Policy, PolicyConfig};
+use polygrad::rl::{EncoderConfig, MemoryKind, Policy, PolicyConfig, SelfPlayConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
@@ -71,6 +71,9 @@ pub(crate) struct Settings {
     /// Whether these are others than the one that computes.
     pub(super) asynchronous: bool,
     pub(super) policy: PolicyConfig,
+    /// Whom it plays against, in a game for two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) self_play: Option<SelfPlayConfig>,
     /// Under its name.
     #[serde(flatten)]
     pub(super) algorithm: Algorithm,
@@ -176,7 +179,8 @@ impl RunSettings for Settings {
     type Model = Box<dyn Policy>;
 
     const KIND: Kind = Kind::Rl;
-    const MAY_CHANGE: &'static [&'static str] = &["ppo", "dqn", "sac", "td3", "env_threads", "asynchronous", "gym"];
+    const MAY_CHANGE: &'static [&'static str] =
+        &["ppo", "dqn", "sac", "td3", "pqn", "env_threads", "asynchronous", "gym"];
 
     fn base(&self) -> &Base {
         &self.base
@@ -194,6 +198,7 @@ impl RunSettings for Settings {
                 .map_err(|failure| polygrad::Error::from(failure).message().to_owned())?;
         }
         let checked = self.algorithm.check(&self.policy, self.envs);
+        let checked = checked.and_then(|()| self.self_play.as_ref().map_or(Ok(()), SelfPlayConfig::check));
         checked.map_err(|error| error.message().to_owned())
     }
 

@@ -31,6 +31,7 @@ fn environments_are_listed() {
         "pendulum",
         "t-maze",
         "connect-four",
+        "tic-tac-toe",
     ] {
         assert!(text.contains(&format!("{name}: ")), "{text}");
     }
@@ -183,7 +184,7 @@ fn presets_and_settings_are_chosen() {
             "--preset fast",
             &[
                 "there are no settings called \"fast\" for cartpole",
-                "ppo zoo, ppo cleanrl, dqn zoo, dqn cleanrl",
+                "ppo zoo, ppo cleanrl, dqn zoo, dqn cleanrl, pqn cleanrl",
             ],
         ),
         ("--algorithm dqn --policy lstm", &["its network remembers nothing"]),
@@ -259,7 +260,7 @@ fn a_policy_plays_in_words_and_as_a_film() {
 
 #[test]
 fn two_players_play() {
-    let scene = trained("connect-four", "--total-steps 2048 --envs 4");
+    let scene = trained("connect-four", "--total-steps 2048 --envs 4 --set self_play=null");
     let text = scene.ok("play run --sample");
     assert!(
         text.contains("step 1: player 1 column ") && text.contains("return 0 and 0"),
@@ -272,6 +273,106 @@ fn two_players_play() {
         exported.contains("takes observation, mask\n  gives logits, value\n"),
         "{exported}"
     );
+}
+
+#[test]
+fn a_game_is_learnt_against_a_pool() {
+    let scene = Scene::new();
+    let told = scene.ok(
+        "train tic-tac-toe --threads 1 --total-steps 4096 --envs 8 --set num_steps=32 --set self_play.snapshots=2 \
+         --set self_play.snapshot_every=1000 --set policy.encoder.mlp.hidden=[16] --out run",
+    );
+    for part in [
+        "  policy, ",
+        "  random, ",
+        "  greedy, ",
+        "  snapshot of step 3072, ",
+        "  snapshot of step 4096, ",
+    ] {
+        assert!(told.contains("  Elo ") && told.contains(part), "{told}");
+    }
+    let metrics = String::from_utf8(scene.read("run/metrics.csv")).unwrap();
+    let names = ",elo,score,elo_random,elo_greedy,elo_snapshot_1,elo_snapshot_2";
+    assert!(metrics.lines().next().unwrap().contains(names), "{metrics}");
+    let text = scene.ok("eval run --opponent random --episodes 20");
+    assert!(text.contains("mlp in tic-tac-toe against random, 20 games"), "{text}");
+    assert!(text.contains("as the first player 10 games: "), "{text}");
+    assert!((0.0..=1.0).contains(&number(&text, "\nscore")), "{text}");
+    assert_eq!(text, scene.ok("eval run --opponent random --episodes 20"));
+    let text = scene.ok("eval run --opponent solver");
+    assert!(text.contains("against solver, every game that it may play"), "{text}");
+    // The solver never loses.
+    assert_eq!(text.matches(" games: 0 won, ").count(), 2, "{text}");
+    let text = scene.ok("eval run --opponent run --episodes 4 --sample");
+    assert!(text.contains("against run, 4 games"), "{text}");
+    scene.ok("play run");
+    scene.ok("export run --onnx policy.onnx");
+    for (line, parts) in [
+        (
+            "eval run --opponent solver --sample",
+            &["--sample means nothing against solver"][..],
+        ),
+        ("eval run --opponent nobody", &["nobody is no folder"]),
+        (
+            "train cartpole --set self_play={} --out other",
+            &["cartpole is no game for two"],
+        ),
+        (
+            "train tic-tac-toe --set self_play.elo_k=-1 --out other",
+            &["elo_k is not at least 0"],
+        ),
+        (
+            "train tic-tac-toe --set self_play.elo=1 --out other",
+            &["there is no setting self_play.elo"],
+        ),
+        (
+            "train tic-tac-toe --async --out other",
+            &["games of self-play step in one thread"],
+        ),
+        (
+            "train tic-tac-toe --policy gru --out other",
+            &["a policy with memory cannot be an opponent"],
+        ),
+        (
+            "train connect-four --set self_play.scripted=[\"solver\"] --out other",
+            &["too large to be solved"],
+        ),
+    ] {
+        scene.fails(line, parts);
+    }
+    let scene = trained("cartpole", "--algorithm pqn --total-steps 2048");
+    scene.fails("eval run --opponent greedy", &["cartpole is no game for two"]);
+}
+
+#[test]
+fn a_network_of_pqn_is_used_as_any_policy() {
+    let scene = Scene::new();
+    let told = scene.ok("train acrobot --algorithm pqn --set q_lambda=0.5 --total-steps 2048 --threads 1 --out run");
+    assert!(
+        told.contains("mlp of 11,667 parameters with PQN, 512 steps an iteration"),
+        "{told}"
+    );
+    let text = scene.ok("eval run --episodes 2");
+    assert!(
+        text.contains("mlp in 2 episodes of acrobot, the likeliest actions"),
+        "{text}"
+    );
+    scene.fails(
+        "eval run --sample",
+        &["a network of PQN says what they are worth", "leave --sample out"],
+    );
+    scene.ok("play run");
+    let exported = scene.ok("export run --onnx policy.onnx");
+    assert!(exported.contains("takes observation\n  gives logits\n"), "{exported}");
+    scene.ok("quantize run --out policy8.onnx --episodes 2 --max-drop 100");
+    scene.ok("train --resume run --total-steps 4096");
+    for (line, parts) in [
+        ("--set q_lambda=2", &["q_lambda is not from 0 to 1"][..]),
+        ("--set num_minibatches=7", &["cannot be cut into 7 equal minibatches"]),
+        ("--policy lstm", &["its network remembers nothing"]),
+    ] {
+        scene.fails(&format!("train acrobot --algorithm pqn --out other {line}"), parts);
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) enum Measure {
     Greedy(usize),
     /// The share of so many episodes, with the likeliest actions, that ended above a return of 0; in percent.
     Won(usize),
+    /// Of all games that the solver may play against the likeliest actions, as both players, how many it wins.
+    Lost,
 }
 
 /// Of which numbers it is demanded that they are as they should be.
@@ -68,6 +70,7 @@ impl Measure {
             Self::First(steps) => format!("episodes of the first {steps} steps"),
             Self::Last => "the last 100 episodes".to_owned(),
             Self::Greedy(episodes) => format!("{episodes} episodes, greedily"),
+            Self::Lost => "games lost to the solver".to_owned(),
             Self::Won(episodes) => format!("{episodes} episodes, greedily: right, %"),
         }
     }
@@ -87,6 +90,10 @@ fn dqn_zoo(known: &EnvSpec) -> polygrad::Result<Preset> {
 
 fn dqn_clean_rl(known: &EnvSpec) -> polygrad::Result<Preset> {
     known.preset(Some("dqn"), Some("cleanrl"))
+}
+
+fn pqn(known: &EnvSpec) -> polygrad::Result<Preset> {
+    known.preset(Some("pqn"), None)
 }
 
 /// The first settings of an algorithm.
@@ -143,9 +150,9 @@ const fn turns_right(least: f64, most: f64) -> Figure {
     }
 }
 
-/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md` and `dqn.md`, returns of training, three seeds;
+/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training, three seeds;
 /// rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
-pub(super) static EXPERIMENTS: [Experiment; 18] = [
+pub(super) static EXPERIMENTS: [Experiment; 21] = [
     Experiment {
         name: "cartpole/cleanrl",
         settings: clean_rl,
@@ -180,6 +187,11 @@ pub(super) static EXPERIMENTS: [Experiment; 18] = [
         figures: &[greedy(490.0, "500.0 ± 0.0")],
     },
     Experiment {
+        name: "cartpole/pqn",
+        settings: pqn,
+        figures: &[last(495.13, 6.89, "495.1 ± 6.9")],
+    },
+    Experiment {
         name: "acrobot/cleanrl",
         settings: clean_rl,
         figures: &[Figure {
@@ -203,6 +215,11 @@ pub(super) static EXPERIMENTS: [Experiment; 18] = [
         name: "acrobot/dqn-zoo",
         settings: dqn_zoo,
         figures: &[greedy(-85.0, "−76.6 ± 11.8")],
+    },
+    Experiment {
+        name: "acrobot/pqn",
+        settings: pqn,
+        figures: &[last(-95.63, 5.73, "−95.6 ± 5.7")],
     },
     Experiment {
         name: "mountain-car/cleanrl",
@@ -258,5 +275,15 @@ pub(super) static EXPERIMENTS: [Experiment; 18] = [
         name: "t-maze/mlp",
         settings: without_memory,
         figures: &[turns_right(45.0, 55.0)],
+    },
+    Experiment {
+        name: "tic-tac-toe/own",
+        settings: own,
+        figures: &[Figure {
+            measure: Measure::Lost,
+            wanted: (0.0, 0.0),
+            judged: Judged::Mean,
+            published: "",
+        }],
     },
 ];

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use polygrad::rl::zoo::Stepping;
-use polygrad::rl::{EvaluateConfig, Evaluation, evaluate};
+use polygrad::rl::{Agent, EvaluateConfig, Evaluation, Scripted, contest_in_full, evaluate};
 use polygrad::{Device, Result, manual_seed};
 
 use super::experiments::{Experiment, Measure};
@@ -49,8 +49,16 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
     let mut settings = experiment.settings(known)?;
     *settings.algorithm.seed_mut() = seed;
     manual_seed(seed);
-    let envs = known.make(settings.num_envs, Stepping::Serial)?;
-    let mut agent = settings.algorithm.agent(envs, &settings.policy, device, None)?;
+    let mut agent: Box<dyn Agent> = match &settings.self_play {
+        None => {
+            let envs = known.make(settings.num_envs, Stepping::Serial)?;
+            settings.algorithm.agent(envs, &settings.policy, device, None)?
+        }
+        Some(config) => {
+            let learns = (&settings.algorithm, &settings.policy);
+            Box::new(known.self_play(settings.num_envs, config, learns, device)?)
+        }
+    };
     let mut ended: Vec<(u64, f64)> = Vec::new();
     let begun = Instant::now();
     while !agent.is_done() {
@@ -75,6 +83,10 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
             Measure::First(first) => mean(ended.iter().filter(|(steps, _)| *steps <= first).map(|(_, x)| *x)),
             Measure::Last => mean(ended.iter().rev().take(100).map(|(_, x)| *x)),
             Measure::Greedy(episodes) => play(episodes)?.mean(),
+            Measure::Lost => {
+                let found = contest_in_full(&*policy, &*known.game()?, Scripted::Solver)?;
+                found.sides.iter().map(|side| side.lost as f64).sum()
+            }
             Measure::Won(episodes) => {
                 let won = play(episodes)?.returns.into_iter().map(|x| f64::from(x > 0.0));
                 100.0 * mean(won)

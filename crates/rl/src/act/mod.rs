@@ -1,7 +1,7 @@
 //! Policies that act: in rollouts, in evaluations, before somebody who watches.
 
 pub(crate) mod actor;
-mod evaluate;
+pub(crate) mod evaluate;
 mod play;
 mod player;
 pub(crate) mod sampler;

@@ -131,12 +131,4 @@ impl DqnConfig {
             gamma: self.gamma,
         }
     }
-
-    /// How often an action is one of chance after a share of the training.
-    pub(super) fn epsilon_at(&self, progress: f64) -> f64 {
-        match self.exploration_fraction > 0.0 {
-            true => self.epsilon.at(progress / self.exploration_fraction),
-            false => self.epsilon.at(1.0),
-        }
-    }
 }

@@ -14,7 +14,7 @@ pub use loss::{DqnBatch, DqnLosses, DqnVariant, dqn_loss};
 use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
 use crate::off_policy::{Acting, Method, OffPolicy, Seen, finite, follow};
-use crate::{ActionSpace, Policy, QNetwork, VectorEnv};
+use crate::{ActionSpace, Annealed, Policy, QNetwork, VectorEnv};
 
 type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Answer> + Send>;
 /// The loss, the errors of the transitions, and the mean value.
@@ -70,29 +70,11 @@ impl Dqn {
     /// that are not always allowed, or memory runs out.
     pub fn new(envs: impl VectorEnv + 'static, make: impl Fn() -> Result<QNetwork>, config: DqnConfig) -> Result<Self> {
         config.check(envs.rows())?;
-        check_spaces(envs.observation_space(), envs.action_space())?;
-        let ActionSpace::Discrete(actions) = ActionSpace::from(envs.action_space()) else {
-            return Err(wrong(format!(
-                "it chooses one of several actions, not of {:?}",
-                envs.action_space()
-            ))
-            .with_hint("take PPO"));
-        };
-        if envs.action_masks().is_some() {
-            return Err(
-                wrong("not all actions are always allowed in these environments".to_owned())
-                    .with_hint("take PPO, which knows masks"),
-            );
-        }
         let networks = Networks {
             online: make()?,
             target: make()?,
         };
-        let outputs = networks.online.advantage.weight.shape()[0];
-        if outputs != actions {
-            let counts = format!("the network chooses among {outputs} actions, the environments have {actions}");
-            return Err(wrong(counts).with_hint("make the network for the environments' action space"));
-        }
+        let actions = discrete_actions(&envs, &networks.online).map_err(|error| error.with_op("DQN"))?;
         networks
             .target
             .parameters()
@@ -131,18 +113,9 @@ impl Method for QLearning {
 
     /// The action of the greatest value, or with a probability of `epsilon` any.
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
-        let epsilon = self.config.epsilon_at(seen.progress);
-        let any = |_| rng.chance(epsilon).then(|| rng.below(self.actions) as f32);
-        let explored: Vec<Option<f32>> = (0..seen.rows).map(any).collect();
-        if explored.iter().all(Option::is_some) {
-            return Ok(explored.into_iter().flatten().collect());
-        }
+        let epsilon = epsilon_at(self.config.epsilon, self.config.exploration_fraction, seen.progress);
         let network = &self.step.model().online;
-        let best = self
-            .acting
-            .run(network, seen, Vec::new(), |x| network.values(&x[0])?.argmax(1))?;
-        let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
-        Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
+        epsilon_greedy(&mut self.acting, network, seen, (self.actions, epsilon), rng)
     }
 
     fn anneal(&mut self, progress: f64) -> Result<f64> {
@@ -181,7 +154,11 @@ impl Method for QLearning {
     }
 
     fn told(&self, progress: f64) -> Result<Vec<f64>> {
-        Ok(vec![self.config.epsilon_at(progress)])
+        Ok(vec![epsilon_at(
+            self.config.epsilon,
+            self.config.exploration_fraction,
+            progress,
+        )])
     }
 
     fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
@@ -196,6 +173,55 @@ impl Method for QLearning {
     fn refusal(&self) -> Option<&str> {
         self.step.refusal().or_else(|| self.acting.refusal())
     }
+}
+
+/// How many actions there are in environments that a network is for.
+///
+/// # Errors
+/// When an action is not one of several, not all are always allowed, or the network is for others.
+pub(crate) fn discrete_actions(envs: &impl VectorEnv, network: &QNetwork) -> Result<usize> {
+    check_spaces(envs.observation_space(), envs.action_space())?;
+    let ActionSpace::Discrete(actions) = ActionSpace::from(envs.action_space()) else {
+        let what = format!("it chooses one of several actions, not of {:?}", envs.action_space());
+        return Err(Error::invalid(what).with_hint("take PPO"));
+    };
+    if envs.action_masks().is_some() {
+        let what = "not all actions are always allowed in these environments";
+        return Err(Error::invalid(what).with_hint("take PPO, which knows masks"));
+    }
+    match network.advantage.weight.shape()[0] {
+        outputs if outputs == actions => Ok(actions),
+        outputs => {
+            let what = format!("the network chooses among {outputs} actions, the environments have {actions}");
+            Err(Error::invalid(what).with_hint("make the network for the environments' action space"))
+        }
+    }
+}
+
+/// How often an action is one of chance after a share of the training, if that changes in its first `fraction`.
+pub(crate) fn epsilon_at(epsilon: Annealed, fraction: f64, progress: f64) -> f64 {
+    match fraction > 0.0 {
+        true => epsilon.at(progress / fraction),
+        false => epsilon.at(1.0),
+    }
+}
+
+/// The action of the greatest value for each row, or with a probability of `epsilon` any of so many.
+pub(crate) fn epsilon_greedy(
+    acting: &mut Acting,
+    network: &QNetwork,
+    seen: &Seen<'_>,
+    (actions, epsilon): (usize, f64),
+    rng: &mut Rng,
+) -> Result<Vec<f32>> {
+    let any = |_| rng.chance(epsilon).then(|| rng.below(actions) as f32);
+    let explored: Vec<Option<f32>> = (0..seen.rows).map(any).collect();
+    if explored.iter().all(Option::is_some) {
+        return Ok(explored.into_iter().flatten().collect());
+    }
+    let best = acting.run(network, seen, Vec::new(), |x| network.values(&x[0])?.argmax(1))?;
+    let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
+    Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
 }
 
 fn wrong(message: String) -> Error {

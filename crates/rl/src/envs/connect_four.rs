@@ -113,6 +113,10 @@ impl Env<2> for ConnectFour {
         }
     }
 
+    fn waits(&self, agent: usize) -> bool {
+        agent != self.mover()
+    }
+
     fn has_action_mask(&self) -> bool {
         true
     }

@@ -8,6 +8,7 @@ mod mountain_car;
 mod mountain_car_continuous;
 mod pendulum;
 mod t_maze;
+mod tic_tac_toe;
 mod valley;
 
 pub use acrobot::Acrobot;
@@ -18,6 +19,7 @@ pub use mountain_car::MountainCar;
 pub use mountain_car_continuous::MountainCarContinuous;
 pub use pendulum::Pendulum;
 pub use t_maze::TMaze;
+pub use tic_tac_toe::TicTacToe;
 
 use polygrad_core::Rng;
 

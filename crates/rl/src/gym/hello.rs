@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::zoo::{Algorithm, Preset, presets_like};
 use crate::{
-    ActionSpace, CnnEncoderConfig, DqnConfig, EncoderConfig, MlpEncoderConfig, PolicyConfig, PpoConfig, SacConfig,
-    Space, Td3Config,
+    ActionSpace, CnnEncoderConfig, DqnConfig, EncoderConfig, MlpEncoderConfig, PolicyConfig, PpoConfig, PqnConfig,
+    SacConfig, Space, Td3Config,
 };
 
 #[derive(Clone, Debug, Deserialize)]
@@ -73,9 +73,17 @@ pub(super) fn presets(name: &str, observation: &Space, action: &Space) -> Vec<Pr
         num_envs,
         policy: PolicyConfig::new(encoder, ActionSpace::from(action)),
         algorithm,
+        self_play: None,
     };
     let vector = || encoder(&[64, 64], ActivationFn::Tanh);
     let wide = |hidden: &[usize]| encoder(hidden, ActivationFn::Relu);
+    let normalized = |encoder| match encoder {
+        EncoderConfig::Mlp(config) => EncoderConfig::Mlp(MlpEncoderConfig {
+            layer_norm: true,
+            ..config
+        }),
+        images @ EncoderConfig::Cnn(_) => images,
+    };
     let image = matches!(vector(), EncoderConfig::Cnn(_));
     match action {
         Space::Box { .. } => {
@@ -103,6 +111,7 @@ pub(super) fn presets(name: &str, observation: &Space, action: &Space) -> Vec<Pr
         Space::Discrete { .. } => vec![
             preset(4, vector(), Algorithm::Ppo(PpoConfig::cleanrl())),
             preset(1, wide(&[120, 84]), Algorithm::Dqn(DqnConfig::default())),
+            preset(4, normalized(wide(&[120, 84])), Algorithm::Pqn(PqnConfig::default())),
         ],
         _ => vec![preset(4, vector(), Algorithm::Ppo(PpoConfig::cleanrl()))],
     }

@@ -17,6 +17,9 @@ pub struct MlpEncoderConfig {
     /// Behind each layer. Default: tanh.
     #[serde(default = "tanh")]
     pub activation: ActivationFn,
+    /// Whether features are normalized before each activation, by a [`LayerNorm`](polygrad_nn::LayerNorm). Default: no.
+    #[serde(default)]
+    pub layer_norm: bool,
 }
 
 impl MlpEncoderConfig {
@@ -26,6 +29,7 @@ impl MlpEncoderConfig {
             observation_size,
             hidden: two_layers(),
             activation: tanh(),
+            layer_norm: false,
         }
     }
 }

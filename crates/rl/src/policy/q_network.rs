@@ -1,14 +1,15 @@
 //! Networks that say what each action is worth.
 
-use polygrad_nn::{Linear, LinearConfig, Module, watch};
+use polygrad_nn::{Init, Linear, LinearConfig, Module, watch};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::config::EncoderConfig;
-use super::trunk::{Start, Trunk};
+use super::trunk::{HIDDEN_GAIN, Start, Trunk};
 use super::{ActionParams, Policy, PolicyOutput, PolicyState};
 
 /// The value of each action: from observations `[N, …]` to `[N, actions]`. Parameters are `trunk.network.0.weight`, …,
-/// `advantage.weight` and in a dueling network `value.weight`. They begin as PyTorch's layers do.
+/// `advantage.weight` and in a dueling network `value.weight`. They begin as PyTorch's
+/// layers do.
 ///
 /// A dueling network computes `value + advantage − mean(advantage)`.
 ///
@@ -32,11 +33,38 @@ impl<B: Backend> QNetwork<B> {
     /// # Errors
     /// When there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
     pub fn new(encoder: &EncoderConfig, actions: usize, dueling: bool, device: &Device<B>) -> Result<Self> {
+        Self::started(encoder, actions, dueling, Start::Default, device)
+    }
+
+    /// The same, not dueling, as CleanRL's `pqn.py` has it: weights begin as orthogonal ones, biases as 0.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn orthogonal(encoder: &EncoderConfig, actions: usize, device: &Device<B>) -> Result<Self> {
+        Self::started(encoder, actions, false, Start::Orthogonal, device)
+    }
+
+    fn started(
+        encoder: &EncoderConfig,
+        actions: usize,
+        dueling: bool,
+        start: Start,
+        device: &Device<B>,
+    ) -> Result<Self> {
         if actions == 0 {
             return Err(Error::invalid("there are no actions").with_op("QNetwork"));
         }
-        let (trunk, features) = Trunk::new(encoder, None, Start::Default, device)?;
-        let head = |outputs: usize| LinearConfig::new(features, outputs).build(device);
+        let (trunk, features) = Trunk::new(encoder, None, start, device)?;
+        let head = |outputs: usize| {
+            let layer = LinearConfig::new(features, outputs);
+            match start {
+                Start::Default => layer.build(device),
+                Start::Orthogonal => layer
+                    .init(Init::orthogonal(HIDDEN_GAIN))
+                    .bias_init(Init::ZEROS)
+                    .build(device),
+            }
+        };
         Ok(Self {
             trunk,
             advantage: head(actions)?,

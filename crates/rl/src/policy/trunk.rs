@@ -1,7 +1,7 @@
 //! From observations to features.
 
 use polygrad_nn::models::ActivationFn;
-use polygrad_nn::{Conv2dConfig, Flatten, Init, LinearConfig, Module, Sequential};
+use polygrad_nn::{Conv2dConfig, Flatten, Init, LayerNorm, LinearConfig, Module, Sequential};
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
 
 use super::PolicyState;
@@ -9,7 +9,7 @@ use super::config::{CnnEncoderConfig, EncoderConfig, MemoryConfig, MlpEncoderCon
 use super::memory::Memory;
 
 /// The gain of hidden layers, as in CleanRL.
-const HIDDEN_GAIN: f64 = std::f64::consts::SQRT_2;
+pub(super) const HIDDEN_GAIN: f64 = std::f64::consts::SQRT_2;
 
 /// All layers but the last.
 #[derive(Module)]
@@ -40,13 +40,18 @@ struct Layers<'a, B: Backend> {
 }
 
 impl<B: Backend> Layers<'_, B> {
-    fn linear(mut self, sizes: &[usize], activation: ActivationFn) -> Result<Self> {
+    /// Layers of these sizes, normalized before each activation if `normalized`.
+    fn linear(mut self, sizes: &[usize], normalized: bool, activation: ActivationFn) -> Result<Self> {
         for &size in sizes {
             let mut layer = LinearConfig::new(self.features, size);
             if let Start::Orthogonal = self.start {
                 layer = layer.init(Init::orthogonal(HIDDEN_GAIN)).bias_init(Init::ZEROS);
             }
-            self.network = activation.push_to(self.network.push(layer.build(self.device)?));
+            self.network = self.network.push(layer.build(self.device)?);
+            if normalized {
+                self.network = self.network.push(LayerNorm::new([size], self.device)?);
+            }
+            self.network = activation.push_to(self.network);
             self.features = size;
         }
         Ok(self)
@@ -161,7 +166,7 @@ fn mlp<'a, B: Backend>(config: &MlpEncoderConfig, start: Start, device: &'a Devi
         start,
         device,
     };
-    layers.linear(&config.hidden, config.activation)
+    layers.linear(&config.hidden, config.layer_norm, config.activation)
 }
 
 fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, start: Start, device: &'a Device<B>) -> Result<Layers<'a, B>> {
@@ -192,5 +197,5 @@ fn cnn<'a, B: Backend>(config: &CnnEncoderConfig, start: Start, device: &'a Devi
         start,
         device,
     };
-    layers.linear(&config.hidden, config.activation)
+    layers.linear(&config.hidden, false, config.activation)
 }

@@ -21,7 +21,7 @@ pub struct Outcomes<'a> {
 }
 
 impl Outcomes<'_> {
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let (len, rows) = (self.rewards.len(), self.last_values.len());
         let lens = [self.values.len(), self.ended.len(), self.final_values.len()];
         match rows > 0 && len.is_multiple_of(rows) && lens.iter().all(|other| *other == len) {
@@ -36,7 +36,7 @@ impl Outcomes<'_> {
     /// Goes through the rows from their last steps to their first. `f` is given the index of a step, the value after
     /// it, already 0 or the final value where the episode ended, and what it gave for the step after it in the same
     /// episode, if there is one.
-    fn backwards<S: Copy>(&self, mut f: impl FnMut(usize, f64, Option<S>) -> S) {
+    pub(crate) fn backwards<S: Copy>(&self, mut f: impl FnMut(usize, f64, Option<S>) -> S) {
         let rows = self.last_values.len();
         for row in 0..rows {
             let mut after = None;

@@ -81,6 +81,11 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
         }
         total
     }
+
+    fn waits(&self, agent: usize) -> bool {
+        self.env.waits(agent)
+    }
+
     fn has_action_mask(&self) -> bool {
         self.env.has_action_mask()
     }

@@ -97,6 +97,11 @@ impl<E: Env<A>, const A: usize> Env<A> for FrameStack<E> {
         self.push(1, A, observation);
         step
     }
+
+    fn waits(&self, agent: usize) -> bool {
+        self.env.waits(agent)
+    }
+
     fn has_action_mask(&self) -> bool {
         self.env.has_action_mask()
     }

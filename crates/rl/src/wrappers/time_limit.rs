@@ -68,6 +68,11 @@ impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
         step.truncated |= self.steps >= self.limit;
         step
     }
+
+    fn waits(&self, agent: usize) -> bool {
+        self.env.waits(agent)
+    }
+
     fn has_action_mask(&self) -> bool {
         self.env.has_action_mask()
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionSpace, ActorCritic, Agent, Annealed, BoundedPolicy, Dqn, DqnConfig, EncoderConfig, MlpEncoderConfig,
-    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, QNetwork, Sac, SacConfig, Td3, Td3Config,
-    VectorEnv,
+    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, Pqn, PqnConfig, QNetwork, Sac, SacConfig, Td3,
+    Td3Config, VectorEnv,
 };
 
 /// An algorithm with its settings.
@@ -25,6 +25,8 @@ pub enum Algorithm {
     Sac(SacConfig),
     /// [`Td3`].
     Td3(Td3Config),
+    /// [`Pqn`].
+    Pqn(PqnConfig),
 }
 
 /// Does the same with the settings of whichever algorithm it is.
@@ -35,13 +37,14 @@ macro_rules! each {
             Algorithm::Dqn($config) => $do,
             Algorithm::Sac($config) => $do,
             Algorithm::Td3($config) => $do,
+            Algorithm::Pqn($config) => $do,
         }
     };
 }
 
 impl Algorithm {
     /// What they are called on the command line.
-    pub const NAMES: [&str; 4] = ["ppo", "dqn", "sac", "td3"];
+    pub const NAMES: [&str; 5] = ["ppo", "dqn", "sac", "td3", "pqn"];
 
     /// What it is called on the command line.
     pub fn name(&self) -> &'static str {
@@ -50,6 +53,7 @@ impl Algorithm {
             Self::Dqn(_) => Self::NAMES[1],
             Self::Sac(_) => Self::NAMES[2],
             Self::Td3(_) => Self::NAMES[3],
+            Self::Pqn(_) => Self::NAMES[4],
         }
     }
 
@@ -87,7 +91,7 @@ impl Algorithm {
     pub fn normalize_observations(&self) -> Option<f64> {
         match self {
             Self::Ppo(config) => config.normalize_observations,
-            Self::Dqn(_) | Self::Sac(_) | Self::Td3(_) => None,
+            Self::Dqn(_) | Self::Sac(_) | Self::Td3(_) | Self::Pqn(_) => None,
         }
     }
 
@@ -96,6 +100,7 @@ impl Algorithm {
         match self {
             Self::Ppo(_) => None,
             Self::Dqn(_) => Some("a network of DQN says what they are worth"),
+            Self::Pqn(_) => Some("a network of PQN says what they are worth"),
             Self::Sac(_) => Some("a policy of SAC draws them in training alone"),
             Self::Td3(_) => Some("a policy of TD3 draws nothing"),
         }
@@ -108,7 +113,8 @@ impl Algorithm {
     pub fn check(&self, policy: &PolicyConfig, rows: usize) -> Result<()> {
         match self {
             Self::Ppo(config) => config.check(rows),
-            Self::Dqn(config) => q_network(policy).and_then(|_| config.check(rows)),
+            Self::Dqn(config) => q_network("DQN", policy).and_then(|_| config.check(rows)),
+            Self::Pqn(config) => q_network("PQN", policy).and_then(|_| config.check(rows)),
             Self::Sac(config) => bounded("SAC", policy).and_then(|_| config.check(rows)),
             Self::Td3(config) => bounded("TD3", policy).and_then(|_| config.check(rows)),
         }
@@ -122,8 +128,12 @@ impl Algorithm {
         match self {
             Self::Ppo(_) => {}
             Self::Dqn(config) => {
-                let (encoder, actions) = q_network(policy)?;
+                let (encoder, actions) = q_network("DQN", policy)?;
                 return Ok(Box::new(QNetwork::new(encoder, actions, config.dueling, device)?));
+            }
+            Self::Pqn(_) => {
+                let (encoder, actions) = q_network("PQN", policy)?;
+                return Ok(Box::new(QNetwork::orthogonal(encoder, actions, device)?));
             }
             Self::Sac(_) => {
                 let (encoder, actions) = bounded("SAC", policy)?;
@@ -170,9 +180,14 @@ impl Algorithm {
                 .with_op(self.name().to_uppercase())
                 .with_hint("leave the other processes out, or take PPO")),
             Self::Dqn(config) => {
-                let (encoder, actions) = q_network(policy)?;
+                let (encoder, actions) = q_network("DQN", policy)?;
                 let make = || QNetwork::new(encoder, actions, config.dueling, device);
                 Ok(Box::new(Dqn::new(envs, make, config.clone())?))
+            }
+            Self::Pqn(config) => {
+                let (encoder, actions) = q_network("PQN", policy)?;
+                let network = QNetwork::orthogonal(encoder, actions, device)?;
+                Ok(Box::new(Pqn::new(envs, network, config.clone())?))
             }
             Self::Sac(config) => {
                 let (encoder, _) = bounded("SAC", policy)?;
@@ -186,13 +201,13 @@ impl Algorithm {
     }
 }
 
-/// The encoder of a network that DQN trains, and how many actions it chooses among.
-fn q_network(policy: &PolicyConfig) -> Result<(&EncoderConfig, usize)> {
-    plain("DQN", policy)?;
+/// The encoder of a network that says what actions are worth, and how many it chooses among.
+fn q_network<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a EncoderConfig, usize)> {
+    plain(algorithm, policy)?;
     match policy.action {
         ActionSpace::Discrete(actions) => Ok((&policy.encoder, actions)),
         ref other => Err(wrong(
-            "DQN",
+            algorithm,
             format!("it chooses one of several actions, not of {other:?}"),
         )),
     }

@@ -24,10 +24,11 @@ mod algorithm;
 mod presets;
 
 use polygrad_core::{Error, Result};
+use polygrad_tensor::Device;
 
 use crate::{
-    Acrobot, CartPole, ConnectFour, Env, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy, Render,
-    TMaze, TimeLimit, VectorEnv, Vectorized,
+    Acrobot, CartPole, ConnectFour, Env, Game, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy,
+    PolicyConfig, Render, SelfPlay, SelfPlayConfig, TMaze, TicTacToe, TimeLimit, VectorEnv, Vectorized,
 };
 pub use algorithm::Algorithm;
 pub use presets::Preset;
@@ -88,6 +89,34 @@ impl EnvSpec {
         self.factory.play(None, seed)
     }
 
+    /// The game that it is, for two players.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn game(&self) -> Result<Box<dyn Game>> {
+        self.factory.game().unwrap_or_else(|| {
+            Err(Error::invalid(format!("{} is no game for two", self.name))
+                .with_hint("tic-tac-toe and connect-four are"))
+        })
+    }
+
+    /// A training of a new policy in the game for two that it is, against a pool of opponents.
+    ///
+    /// # Errors
+    /// When it is no game; those of [`SelfPlay::new`].
+    pub fn self_play(
+        &self,
+        num_envs: usize,
+        config: &SelfPlayConfig,
+        (algorithm, policy): (&Algorithm, &PolicyConfig),
+        device: &Device,
+    ) -> Result<SelfPlay> {
+        let (by, of, on) = (algorithm.clone(), policy.clone(), device.clone());
+        let make = move || by.policy(&of, &on);
+        let learn = |games| algorithm.agent(games, policy, device, None);
+        SelfPlay::new(&*self.game()?, num_envs, config.clone(), make, learn)
+    }
+
     /// Settings to train a policy with; at least one.
     pub fn presets(&self) -> Vec<Preset> {
         self.factory.presets()
@@ -121,6 +150,10 @@ pub(crate) trait Factory: Send + Sync {
     fn presets(&self) -> Vec<Preset>;
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
     fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>>;
+    /// Where two play.
+    fn game(&self) -> Option<Result<Box<dyn Game>>> {
+        None
+    }
 }
 
 struct Of<E, const A: usize>(fn() -> Result<E>, fn() -> Vec<Preset>);
@@ -142,6 +175,27 @@ impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of
 
     fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>> {
         Play::staged((self.0)()?, policy, seed)
+    }
+}
+
+/// Two play.
+struct Duel<E>(Of<E, 2>);
+
+impl<E: Env<2> + Render + Clone + Send + 'static> Factory for Duel<E> {
+    fn presets(&self) -> Vec<Preset> {
+        self.0.presets()
+    }
+
+    fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
+        self.0.vectorize(num_envs, stepping)
+    }
+
+    fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>> {
+        self.0.play(policy, seed)
+    }
+
+    fn game(&self) -> Option<Result<Box<dyn Game>>> {
+        Some((self.0.0)().map(|game| Box::new(game) as Box<dyn Game>))
     }
 }
 
@@ -175,7 +229,7 @@ const MAZE_STEPS: usize = 100;
 const GRID: usize = 8;
 const GRID_STEPS: usize = 100;
 
-static ENVS: [EnvSpec; 8] = [
+static ENVS: [EnvSpec; 9] = [
     EnvSpec {
         name: "cartpole",
         description: "balance a pole on a cart",
@@ -258,6 +312,25 @@ static ENVS: [EnvSpec; 8] = [
         actions: &[
             "column 1", "column 2", "column 3", "column 4", "column 5", "column 6", "column 7",
         ],
-        factory: &Of::<_, 2>(|| Ok(ConnectFour::new()), presets::connect_four),
+        factory: &Duel(Of(|| Ok(ConnectFour::new()), presets::connect_four)),
+    },
+    EnvSpec {
+        name: "tic-tac-toe",
+        description: "bring three marks into a line before the other player does",
+        max_episode_steps: Some(9),
+        reward_threshold: None,
+        observations: &["own marks", "other marks", "own turn"],
+        actions: &[
+            "top left",
+            "top",
+            "top right",
+            "left",
+            "middle",
+            "right",
+            "bottom left",
+            "bottom",
+            "bottom right",
+        ],
+        factory: &Duel(Of(|| Ok(TicTacToe::new()), presets::tic_tac_toe)),
     },
 ];

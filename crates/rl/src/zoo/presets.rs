@@ -1,7 +1,7 @@
 //! Settings for the environments.
 //!
 //! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml`, `dqn.yml`, `sac.yml` and `td3.yml`, for `cleanrl` CleanRL's
-//! `ppo.py`, `dqn.py`, `sac_continuous_action.py` and `td3_continuous_action.py`.
+//! `ppo.py`, `dqn.py`, `pqn.py`, `sac_continuous_action.py` and `td3_continuous_action.py`.
 //! What rl-zoo3 leaves open are Stable-Baselines3's defaults. There PPO's value loss is the whole squared error, and so
 //! its weight is twice ours; DQN's loss is Huber's, with gradients of a norm of at most 10.
 
@@ -10,7 +10,7 @@ use polygrad_nn::models::ActivationFn;
 use super::{Algorithm, GRID};
 use crate::{
     ActionSpace, Annealed, CnnEncoderConfig, ConvLayer, DqnConfig, EncoderConfig, ExplorationNoise, MemoryConfig,
-    MemoryKind, MlpEncoderConfig, PolicyConfig, PpoConfig, SacConfig, Td3Config,
+    MemoryKind, MlpEncoderConfig, PolicyConfig, PpoConfig, PqnConfig, SacConfig, SelfPlayConfig, Td3Config,
 };
 
 /// Settings to train a policy with.
@@ -24,6 +24,8 @@ pub struct Preset {
     pub policy: PolicyConfig,
     /// How it learns, and how long.
     pub algorithm: Algorithm,
+    /// Whom it plays against, in a game for two. Without it, it learns as both players at once.
+    pub self_play: Option<SelfPlayConfig>,
 }
 
 /// Those of our environment that is Gymnasium's of this name, if there is one.
@@ -46,6 +48,7 @@ fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
         num_envs: 4,
         policy: policy.clone(),
         algorithm: Algorithm::Ppo(PpoConfig::cleanrl()),
+        self_play: None,
     }
 }
 
@@ -65,6 +68,23 @@ fn dqn_clean_rl(observation: usize, actions: usize) -> Preset {
         num_envs: 1,
         policy: rectified(observation, ActionSpace::Discrete(actions), &[120, 84]),
         algorithm: Algorithm::Dqn(DqnConfig::default()),
+        self_play: None,
+    }
+}
+
+fn pqn_clean_rl(observation: usize, actions: usize) -> Preset {
+    let encoder = MlpEncoderConfig {
+        hidden: vec![120, 84],
+        activation: ActivationFn::Relu,
+        layer_norm: true,
+        ..MlpEncoderConfig::new(observation)
+    };
+    Preset {
+        name: "cleanrl",
+        num_envs: 4,
+        policy: PolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(actions)),
+        algorithm: Algorithm::Pqn(PqnConfig::default()),
+        self_play: None,
     }
 }
 
@@ -79,6 +99,7 @@ fn dqn_zoo(observation: usize, actions: usize, settings: DqnConfig) -> Preset {
         num_envs: 1,
         policy: rectified(observation, ActionSpace::Discrete(actions), &[256, 256]),
         algorithm: Algorithm::Dqn(settings),
+        self_play: None,
     }
 }
 
@@ -89,6 +110,7 @@ fn bounded(name: &'static str, observation: usize, hidden: &[usize], algorithm: 
         num_envs: 1,
         policy: rectified(observation, ActionSpace::Continuous(1), hidden),
         algorithm,
+        self_play: None,
     }
 }
 
@@ -139,6 +161,7 @@ pub(super) fn cart_pole() -> Vec<Preset> {
             clip: Annealed::Linear(0.2, 0.0),
             ..stable_baselines()
         }),
+        self_play: None,
     };
     let clean_rl = ppo_clean_rl(&zoo.policy);
     vec![
@@ -162,6 +185,7 @@ pub(super) fn cart_pole() -> Vec<Preset> {
             },
         ),
         dqn_clean_rl(4, 2),
+        pqn_clean_rl(4, 2),
     ]
 }
 
@@ -177,6 +201,7 @@ pub(super) fn acrobot() -> Vec<Preset> {
             gae_lambda: 0.94,
             ..normalized()
         }),
+        self_play: None,
     };
     let clean_rl = ppo_clean_rl(&zoo.policy);
     vec![
@@ -200,6 +225,7 @@ pub(super) fn acrobot() -> Vec<Preset> {
             },
         ),
         dqn_clean_rl(6, 3),
+        pqn_clean_rl(6, 3),
     ]
 }
 
@@ -215,6 +241,7 @@ pub(super) fn mountain_car() -> Vec<Preset> {
             gae_lambda: 0.98,
             ..normalized()
         }),
+        self_play: None,
     };
     let clean_rl = ppo_clean_rl(&zoo.policy);
     vec![
@@ -239,6 +266,7 @@ pub(super) fn mountain_car() -> Vec<Preset> {
             },
         ),
         dqn_clean_rl(2, 3),
+        pqn_clean_rl(2, 3),
     ]
 }
 
@@ -257,6 +285,7 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
             gamma: 0.9999,
             ..normalized()
         }),
+        self_play: None,
     };
     let sac = SacConfig {
         buffer_size: 50_000,
@@ -302,6 +331,7 @@ pub(super) fn pendulum() -> Vec<Preset> {
             normalize_rewards: Some(10.0),
             ..stable_baselines()
         }),
+        self_play: None,
     };
     vec![
         ppo,
@@ -345,6 +375,7 @@ pub(super) fn t_maze() -> Vec<Preset> {
             learning_rate: Annealed::Linear(2e-3, 0.0),
             ..PpoConfig::default()
         }),
+        self_play: None,
     }]
 }
 
@@ -360,10 +391,37 @@ pub(super) fn grid_world() -> Vec<Preset> {
             learning_rate: Annealed::Linear(1e-3, 0.0),
             ..PpoConfig::default()
         }),
+        self_play: None,
     }]
 }
 
-/// Own settings: both players are the same policy.
+/// Own settings.
+pub(super) fn tic_tac_toe() -> Vec<Preset> {
+    let encoder = MlpEncoderConfig {
+        hidden: vec![128; 2],
+        ..MlpEncoderConfig::new(19)
+    };
+    vec![Preset {
+        name: "own",
+        num_envs: 32,
+        policy: PolicyConfig::new(EncoderConfig::Mlp(encoder), ActionSpace::Discrete(9)),
+        algorithm: Algorithm::Ppo(PpoConfig {
+            total_steps: 1_000_000,
+            num_steps: 64,
+            gamma: 1.0,
+            learning_rate: Annealed::Linear(2e-3, 0.0),
+            entropy_coefficient: 0.02.into(),
+            ..PpoConfig::default()
+        }),
+        self_play: Some(SelfPlayConfig {
+            snapshots: 4,
+            opening: 4,
+            ..SelfPlayConfig::default()
+        }),
+    }]
+}
+
+/// Own settings.
 pub(super) fn connect_four() -> Vec<Preset> {
     let convolution = ConvLayer {
         channels: 32,
@@ -389,6 +447,7 @@ pub(super) fn connect_four() -> Vec<Preset> {
             learning_rate: Annealed::Linear(1e-3, 0.0),
             ..PpoConfig::default()
         }),
+        self_play: Some(SelfPlayConfig::default()),
     }]
 }
 

@@ -4,7 +4,7 @@ use crate::common::{Cards, Guess, MaskFlaw, choose, play_on};
 use polygrad_rl::{
     Acrobot, ActionRepeat, CartPole, ConnectFour, Env, FrameStack, GridWorld, MountainCar, MountainCarContinuous,
     NormalizeObservation, NormalizeReward, Pendulum, RecordEpisodeStatistics, Rng, Space, Step, StepBuffers,
-    StepSlices, TMaze, TimeLimit, VectorEnv, Vectorized,
+    StepSlices, TMaze, TicTacToe, TimeLimit, VectorEnv, Vectorized,
 };
 use serde_json::{Value, json};
 
@@ -85,6 +85,7 @@ fn every_environment_goes_on_bit_for_bit() {
     );
     each("Guess", Guess::default, 33);
     each("ConnectFour", ConnectFour::new, 51);
+    each("TicTacToe", TicTacToe::new, 51);
     each("Cards", || Cards::new(MaskFlaw::None), 11);
     let wrapped = || FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap();
     each("wrapped", wrapped, 77);
