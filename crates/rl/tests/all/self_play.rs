@@ -14,7 +14,7 @@ fn device() -> Device {
 fn last_field() -> ActorCritic {
     let policy = ActorCritic::new(&PolicyConfig::mlp(19, ActionSpace::Discrete(9)), &device()).unwrap();
     for (name, param) in policy.named_parameters() {
-        let shape = param.shape().clone();
+        let shape = param.shape();
         let values: Vec<f32> = match (name.starts_with("actor"), shape.numel()) {
             (true, 9) => (0..9).map(|field| field as f32).collect(),
             (_, numel) => vec![0.0; numel],
