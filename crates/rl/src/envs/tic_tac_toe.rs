@@ -3,12 +3,13 @@ use polygrad_core::Rng;
 use super::WHITE;
 use crate::{Canvas, Env, Render, Space, Step};
 
-/// Put marks on a board of 3 by 3 fields, by turns, until three of one's own are in a line: across, upright or diagonal.
+/// Put marks on a board of 3 by 3 fields, by turns, until three of one's own are in a line: across, upright or
+/// diagonal.
 ///
-/// Agent 0 begins. Observation `[19]` of each agent, from its own side, rows from the top: its marks, the other's, and 1
-/// if it is to move. Actions 0 to 8: the field. The mask of the agent who is to move allows the free fields, that of the
-/// other one 0 alone, which means to wait, and does nothing. The rewards of the last move are 1 for the winner and −1
-/// for the other, or 0 for both when the board is full; it terminates. All others are 0.
+/// Agent 0 begins. Observation `[19]` of each agent, from its own side, rows from the top: its marks, the other's, and
+/// 1 if it is to move. Actions 0 to 8: the field. The mask of the agent who is to move allows the free fields, that of
+/// the other one 0 alone, which means to wait, and does nothing. The rewards of the last move are 1 for the winner and
+/// −1 for the other, or 0 for both when the board is full; it terminates. All others are 0.
 #[derive(Clone, Debug, Default)]
 pub struct TicTacToe {
     /// Of each agent, a bit for each mark.

@@ -33,9 +33,9 @@ type Make = Box<dyn Fn() -> Result<Box<dyn Policy>>>;
 /// Has an [`Agent`] learn a game for two: it plays one side, in turn, and on the other are opponents of a pool, which
 /// are scripts, snapshots of its own policy, and the policy as it is.
 ///
-/// Each game is against one of them, which draw their moves. Elo ratings of all are kept from the games of the training.
-/// Games, opponents, ratings and snapshots are in the checkpoint, and a training that goes on ends as one that was never
-/// stopped, bit for bit.
+/// Each game is against one of them, which draw their moves. Elo ratings of all are kept from the games of the
+/// training. Games, opponents, ratings and snapshots are in the checkpoint, and a training that goes on ends as one
+/// that was never stopped, bit for bit.
 ///
 /// ```
 /// use polygrad_reference::Reference;
