@@ -37,7 +37,7 @@ pub use adaptive::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d,
 };
-pub(crate) use attention::{Attend, all_or_nothing, merge_heads, split_heads};
+pub(crate) use attention::{Attend, Caches, all_or_nothing, merge_heads, split_heads};
 pub use attention::{KvCache, Masks, MultiheadAttention, MultiheadAttentionConfig};
 pub use batch_norm::{
     BatchNorm, BatchNorm1d, BatchNorm1dConfig, BatchNorm2d, BatchNorm2dConfig, BatchNorm3d, BatchNorm3dConfig,

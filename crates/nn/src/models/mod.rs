@@ -16,7 +16,7 @@ pub mod vit;
 
 pub use activation::ActivationFn;
 pub use bert::{Bert, BertClassifier, BertConfig, BertInput};
-pub use causal::{CausalLm, CausalLmCache, GenerateConfig, Generation};
+pub use causal::{CausalLm, CausalLmCache, ContinuousBatch, GenerateConfig, Generation, NextToken};
 pub use config::ModelConfig;
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Model};
 pub use lenet::{LeNet, LeNetConfig};

@@ -1,7 +1,9 @@
 //! Generation: what Hugging Face's models write, batches of prompts of different lengths, how
 //! sequences end, and the cache.
 
-use polygrad_nn::models::{CausalLm, CausalLmCache, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
+use polygrad_nn::models::{
+    CausalLm, CausalLmCache, ContinuousBatch, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig,
+};
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, Device, Tensor, manual_seed, no_grad};
 use serde_json::Value;
@@ -17,6 +19,8 @@ on_backends!(
     gradients_flow_through_a_cache_with_room,
     a_clone_of_a_cache_keeps_what_it_saw,
     what_cannot_be_generated_is_said,
+    sequences_join_and_leave_a_batch,
+    a_batch_refuses_what_does_not_fit,
 );
 
 fn gpt<B: Backend>(device: &Device<B>) -> Gpt2<B> {
@@ -334,4 +338,193 @@ fn what_cannot_be_generated_is_said<B: Backend>(device: &Device<B>) {
         error.to_string().contains("a cache of 3 layers for a model of 2"),
         "{error}"
     );
+}
+
+fn llama<B: Backend>(device: &Device<B>) -> Llama<B> {
+    manual_seed(2);
+    let config = LlamaConfig {
+        vocab_size: 17,
+        hidden_size: 16,
+        intermediate_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        max_position_embeddings: 32,
+        initializer_range: 0.4,
+        ..LlamaConfig::default()
+    };
+    let model = Llama::new(&config, device).unwrap();
+    model.eval();
+    model
+}
+
+/// A model of one's own, which has no batches of different lengths.
+#[derive(Debug, Module)]
+struct Plain<B: Backend>(Gpt2<B>);
+
+impl<B: Backend> CausalLm<B> for Plain<B> {
+    fn name(&self) -> &'static str {
+        "Plain"
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    fn num_positions(&self) -> usize {
+        self.0.num_positions()
+    }
+
+    fn new_cache(&self) -> CausalLmCache<B> {
+        self.0.new_cache()
+    }
+
+    fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> polygrad_tensor::Result<Tensor<B>> {
+        self.0.forward_cached(ids, cache)
+    }
+}
+
+/// What each of the sequences gets that join at these steps, where so many tokens of prompts are read in a step.
+fn joined<B: Backend>(
+    model: &impl CausalLm<B>,
+    asked: &[(usize, Vec<i64>, usize, GenerateConfig)],
+    part: usize,
+) -> Vec<Vec<i64>> {
+    let mut batch = ContinuousBatch::new(model).unwrap();
+    let mut rows = vec![Vec::new(); asked.len()];
+    let mut step = 0;
+    while step < 8 || !batch.is_empty() {
+        for (at, prompt, count, config) in asked {
+            if *at == step {
+                batch.join(prompt, *count, config, 5).unwrap();
+            }
+        }
+        let before = batch.len();
+        let mut ended = 0;
+        for (sequence, next) in batch.step(part).unwrap() {
+            let next = next.unwrap();
+            rows[sequence].push(next.token);
+            let is_full = rows[sequence].len() == asked[sequence].2;
+            assert_eq!(next.is_last, is_full || next.is_end);
+            ended += usize::from(next.is_last);
+        }
+        assert_eq!(batch.len(), before - ended);
+        step += 1;
+    }
+    rows
+}
+
+fn sequences_join_and_leave_a_batch<B: Backend>(device: &Device<B>) {
+    let greedy = GenerateConfig::greedy();
+    let sample = GenerateConfig::sample().temperature(2.0);
+    fn follows<B: Backend>(model: &impl CausalLm<B>, greedy: &GenerateConfig, sample: &GenerateConfig) {
+        let asked = [
+            (0, vec![3, 1, 4, 1, 5, 9], 6, greedy.clone()),
+            (0, vec![2], 9, greedy.clone().repetition_penalty(1.5)),
+            (1, vec![2, 7, 1, 8], 8, sample.clone()),
+            (2, vec![6, 5, 3], 1, greedy.clone()),
+            (4, vec![3, 1, 4, 1, 5, 9, 2, 6], 8, greedy.clone()),
+            (7, vec![2, 7, 1, 8], 8, sample.clone()),
+        ];
+        // Prompts are read at once, or in parts.
+        let found = joined(model, &asked, 100);
+        assert_eq!(joined(model, &asked, 3), found);
+        for ((_, prompt, count, config), row) in asked.iter().zip(&found) {
+            if config != sample {
+                let alone = model
+                    .generate_batch(std::slice::from_ref(prompt), *count, config)
+                    .unwrap();
+                assert_eq!(alone[0][prompt.len()..], row[..]);
+            }
+            // Random ones, too, do not depend on others.
+            assert_eq!(
+                joined(model, &[(0, prompt.clone(), *count, config.clone())], 100),
+                [row.clone()]
+            );
+        }
+        assert_eq!(found[2], found[5]);
+        // A sequence ends with a token, or when it is told to.
+        let end = found[0][2];
+        let first = found[0].iter().position(|&token| token == end).unwrap();
+        let config = greedy.clone().eos_token_id(end);
+        assert_eq!(
+            joined(model, &[(0, asked[0].1.clone(), 6, config)], 100),
+            [&found[0][..=first]]
+        );
+        let mut batch = ContinuousBatch::new(model).unwrap();
+        let [one, other] = [0, 1].map(|i| batch.join(&asked[i].1, 6, greedy, 0).unwrap());
+        assert_eq!(batch.step(100).unwrap().len(), 2);
+        batch.leave(one);
+        let step = batch.step(100).unwrap();
+        assert_eq!((step.len(), step[0].0, batch.len()), (1, other, 1));
+        batch.leave(one);
+        batch.leave(other);
+        assert!(batch.is_empty() && batch.step(100).unwrap().is_empty());
+    }
+    follows(&gpt(device), &greedy, &sample);
+    follows(&llama(device), &greedy, &sample);
+    follows(&Plain(gpt(device)), &greedy, &sample);
+}
+
+fn a_batch_refuses_what_does_not_fit<B: Backend>(device: &Device<B>) {
+    let model = gpt(device);
+    let mut batch = ContinuousBatch::new(&model).unwrap();
+    let greedy = GenerateConfig::greedy();
+    let mut says = |prompt: &[i64], count: usize, config: &GenerateConfig, part: &str| {
+        let error = batch.join(prompt, count, config, 0).unwrap_err().to_string();
+        assert!(error.contains(part), "{part:?} is not in {error}");
+    };
+    says(&[], 1, &greedy, "no prompt");
+    says(&[17], 1, &greedy, "token 17 is outside the vocabulary of 17");
+    says(&[1; 10], 7, &greedy, "10 tokens and 7 more, but there are 16 positions");
+    says(&[1], 0, &greedy, "no tokens");
+    says(&[1], 1, &GenerateConfig::sample().min_p(2.0), "min_p");
+    // The caches of a step.
+    let ids = Tensor::new([[1i64, 2, 3]], device).unwrap();
+    let (mut one, mut two) = (model.new_cache(), model.new_cache());
+    for (lengths, part) in [
+        (vec![3], "2 caches for sequences of [3] tokens"),
+        (vec![1, 1], "2 caches for sequences of [1, 1] tokens"),
+        (vec![3, 0], "each of which is at least 1"),
+    ] {
+        let error = model
+            .next_logits_each(&ids, &lengths, &mut [&mut one, &mut two])
+            .unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let mut padded = model.new_cache().with_left_padding(&[1], device).unwrap();
+    let error = model.next_logits_each(&ids, &[3], &mut [&mut padded]).unwrap_err();
+    assert!(error.to_string().contains("a cache with padding"), "{error}");
+    let error = model
+        .next_logits_each(&ids, &[3], &mut [&mut CausalLmCache::new(3)])
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("a cache of 3 layers for a model of 2"),
+        "{error}"
+    );
+    let long = Tensor::new([[1i64; 18]], device).unwrap();
+    let error = model
+        .next_logits_each(&long, &[1, 17], &mut [&mut one, &mut two])
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("17 tokens, but there are 16 positions"),
+        "{error}"
+    );
+    // Where it fails, all are as they were.
+    no_grad(|| model.next_logits_each(&ids, &[1, 2], &mut [&mut one, &mut two])).unwrap();
+    let unknown = Tensor::new([[1i64, 99]], device).unwrap();
+    assert!(
+        model
+            .next_logits_each(&unknown, &[1, 1], &mut [&mut one, &mut two])
+            .is_err()
+    );
+    assert_eq!([one.len(), two.len()], [1, 2]);
+    let plain = Plain(gpt(device));
+    assert!(
+        plain
+            .next_logits_each(&unknown, &[1, 1], &mut [&mut one, &mut two])
+            .is_err()
+    );
+    assert!(plain.next_logits_each(&ids, &[3], &mut [&mut one, &mut two]).is_err());
+    assert_eq!([one.len(), two.len()], [1, 2]);
 }

@@ -187,6 +187,12 @@ impl<B: Backend> Caches<B> for KvCache<B> {
     }
 }
 
+impl<B: Backend, C: Caches<B>> Caches<B> for &mut C {
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
+        (**self).each(f);
+    }
+}
+
 impl<B: Backend, C: Caches<B>> Caches<B> for [C] {
     fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
         self.iter_mut().for_each(|caches| caches.each(f));

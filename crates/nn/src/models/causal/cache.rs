@@ -2,8 +2,9 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
+use super::{Past, fits, sized};
 use crate::KvCache;
-use crate::layers::all_or_nothing;
+use crate::layers::{Caches, all_or_nothing};
 
 /// What a [`CausalLm`](super::CausalLm) has seen of a batch of sequences: the keys and values of each layer.
 #[derive(Debug)]
@@ -78,13 +79,87 @@ impl<B: Backend> CausalLmCache<B> {
         device: &Device<B>,
         forward: impl FnOnce(&mut [KvCache<B>], Places<B>) -> Result<T>,
     ) -> Result<T> {
-        if self.layers.len() != layers {
-            let text = format!("a cache of {} layers for a model of {layers}", self.layers.len());
-            return Err(Error::invalid(text).with_op(model).with_hint("make it with new_cache"));
-        }
+        self.check(model, layers)?;
         let start = self.len();
         let places = Places::new(model, (n, start, length), self.padding.as_ref(), device)?;
         all_or_nothing(self.layers.as_mut_slice(), |layers| forward(layers, places))
+    }
+
+    fn check(&self, model: &'static str, layers: usize) -> Result<()> {
+        if self.layers.len() == layers {
+            return Ok(());
+        }
+        let text = format!("a cache of {} layers for a model of {layers}", self.layers.len());
+        Err(Error::invalid(text).with_op(model).with_hint("make it with new_cache"))
+    }
+}
+
+impl<B: Backend> Caches<B> for CausalLmCache<B> {
+    fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>)) {
+        self.layers.as_mut_slice().each(f);
+    }
+}
+
+/// Further tokens of several sequences.
+pub(in crate::models) struct Ragged<'a, B: Backend> {
+    /// Those of one sequence after those of the other, `[1, T]`, i64.
+    pub(in crate::models) ids: &'a Tensor<B>,
+    /// How many each sequence has.
+    pub(in crate::models) lengths: &'a [usize],
+}
+
+impl<B: Backend> Ragged<'_, B> {
+    /// Runs a forward pass that adds to each sequence's cache, and gives the vectors `[1, N, width]` of each one's last
+    /// token; if it fails the caches are as they were.
+    pub(in crate::models) fn extend(
+        &self,
+        model: &'static str,
+        (layers, positions): (usize, usize),
+        caches: &mut [&mut CausalLmCache<B>],
+        forward: impl FnOnce(Vec<Past<'_, B>>, Places<B>) -> Result<Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        let (rows, total) = sized(model, self.ids, 0, usize::MAX)?;
+        let sum: usize = self.lengths.iter().sum();
+        if rows != 1 || total != sum || self.lengths.len() != caches.len() || self.lengths.contains(&0) {
+            let text = format!(
+                "ids {} and {} caches for sequences of {:?} tokens",
+                self.ids.shape(),
+                caches.len(),
+                self.lengths
+            );
+            let hint = "give ids [1, T], where T is the sum of the lengths, each of which is at least 1";
+            return Err(Error::shape(text).with_op(model).with_hint(hint));
+        }
+        let (mut places, mut last) = (Vec::with_capacity(total), Vec::with_capacity(caches.len()));
+        for (cache, &length) in caches.iter().zip(self.lengths) {
+            cache.check(model, layers)?;
+            if cache.padding.is_some() {
+                return Err(
+                    Error::invalid("a cache with padding, which is for sequences of equal lengths")
+                        .with_op(model)
+                        .with_hint("start a cache without it for each sequence"),
+                );
+            }
+            let (start, end) = (cache.len(), cache.len().saturating_add(length));
+            fits(model, end, positions)?;
+            places.extend(start as i64..end as i64);
+            last.push(places.len() as i64 - 1);
+        }
+        let device = self.ids.device();
+        let places = Places {
+            positions: Tensor::from_vec(places, [total], &device)?,
+            mask: None,
+        };
+        let last = Tensor::from_vec(last, [caches.len()], &device)?;
+        all_or_nothing(caches, |caches| {
+            let mut rows: Vec<_> = caches.iter_mut().map(|cache| cache.layers.iter_mut()).collect();
+            let layer = |_| {
+                let own = rows.iter_mut().zip(self.lengths);
+                Past::Each(own.filter_map(|(row, &len)| Some((len, row.next()?))).collect())
+            };
+            let pasts = (0..layers).map(layer).collect();
+            forward(pasts, places)?.index_select(1, &last)
+        })
     }
 }
 

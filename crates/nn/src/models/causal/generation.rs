@@ -4,7 +4,7 @@ use std::fmt;
 
 use polygrad_tensor::{Backend, Device, Error, Result, Tensor, no_grad};
 
-use super::{CausalLm, CausalLmCache, GenerateConfig};
+use super::{CausalLm, CausalLmCache, GenerateConfig, check_prompt, device_of};
 
 /// Sequences that a model continues, a token each in a step; the iterator gives for each sequence its new token, `None`
 /// once it has ended. It is over when all have ended or have all the tokens that were asked for, or after an error.
@@ -31,34 +31,20 @@ struct Row {
 impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
     pub(super) fn new(model: &'a M, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Self> {
         config.check()?;
-        if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-            return Err(Error::shape("there is no prompt to go on from")
-                .with_op("generate")
-                .with_hint("begin with a token, such as the one for the beginning of a text"));
-        }
-        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-        let positions = model.num_positions();
-        let end = longest.saturating_add(count);
-        if end > positions {
-            let text = format!("{longest} tokens and {count} more, but there are {positions} positions");
-            return Err(Error::out_of_range(text)
-                .with_op("generate")
-                .with_hint("ask for fewer tokens, or cut the prompt"));
-        }
-        for &token in prompts.iter().flatten() {
-            if usize::try_from(token).map_or(true, |token| token >= model.vocab_size()) {
-                let text = format!("token {token} is outside the vocabulary of {}", model.vocab_size());
-                return Err(Error::out_of_range(text).with_op("generate"));
-            }
-        }
-        let device = match model.parameters().first() {
-            Some(param) => param.device(),
-            None => return Err(Error::invalid("a model without parameters").with_op("generate")),
-        };
+        let longest: &[i64] = prompts
+            .iter()
+            .max_by_key(|prompt| prompt.len())
+            .map_or(&[], Vec::as_slice);
+        check_prompt(model, longest, count)?;
+        prompts
+            .iter()
+            .try_for_each(|prompt| check_prompt(model, prompt, count))?;
+        let device = device_of(model)?;
+        let longest = longest.len();
         let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
         let mut cache = model.new_cache().with_left_padding(&padding, &device)?;
         // The last token is never fed back.
-        cache.reserve(end.saturating_sub(1));
+        cache.reserve((longest + count).saturating_sub(1));
         let padded = prompts.iter().zip(&padding);
         let padded =
             padded.flat_map(|(prompt, &padding)| std::iter::repeat_n(0, padding).chain(prompt.iter().copied()));

@@ -2,16 +2,21 @@
 
 mod cache;
 mod config;
+mod continuous;
 mod generation;
+mod past;
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
 
 pub use cache::CausalLmCache;
-pub(super) use cache::Places;
+pub(super) use cache::{Places, Ragged};
 pub use config::GenerateConfig;
+pub use continuous::{ContinuousBatch, NextToken};
 pub use generation::Generation;
+pub(super) use past::Past;
 
 use super::config::token_shape;
+use crate::layers::all_or_nothing;
 use crate::{Embedding, Init, Linear, Module};
 
 /// A model that predicts the next token from those before it: what generation needs of it.
@@ -70,6 +75,34 @@ pub trait CausalLm<B: Backend>: Module<B> {
     /// As [`CausalLm::forward_cached`].
     fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         self.forward_cached(ids, cache)?.select(1, -1)
+    }
+
+    /// The logits `[N, vocab_size]` of the token after the last one of each of N sequences that may differ in length:
+    /// `ids [1, T]` (i64) has `lengths` further tokens of each, side by side, and each has a cache of its own, made by
+    /// [`CausalLm::new_cache`], which then holds them, too. Linear layers see all tokens at once where a model has its
+    /// own version of this; by itself it is [`CausalLm::next_logits`] of one sequence after the other.
+    ///
+    /// # Errors
+    /// As [`CausalLm::forward_cached`], and when there are not as many tokens, lengths and caches as each other. The
+    /// caches are as they were then.
+    fn next_logits_each(
+        &self,
+        ids: &Tensor<B>,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<B>],
+    ) -> Result<Tensor<B>> {
+        if lengths.len() != caches.len() {
+            let text = format!("{} lengths and {} caches", lengths.len(), caches.len());
+            return Err(Error::shape(text).with_op(self.name()));
+        }
+        all_or_nothing(caches, |caches| {
+            let (mut rows, mut start) = (Vec::with_capacity(lengths.len()), 0);
+            for (cache, &length) in caches.iter_mut().zip(lengths) {
+                rows.push(self.next_logits(&ids.narrow(1, start, length)?, cache)?);
+                start += length;
+            }
+            Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)
+        })
     }
 
     /// Each prompt with up to `count` further tokens, where it ends: with [`GenerateConfig::eos_token_id`], after a
@@ -138,13 +171,48 @@ pub(super) fn sized<B: Backend>(
     positions: usize,
 ) -> Result<(usize, usize)> {
     let (n, length) = token_shape(model, ids)?;
-    let end = start.saturating_add(length);
-    if end > positions {
-        return Err(
-            Error::out_of_range(format!("{end} tokens, but there are {positions} positions"))
-                .with_op(model)
-                .with_hint("cut the sequence, or build the model with more positions"),
-        );
-    }
+    fits(model, start.saturating_add(length), positions)?;
     Ok((n, length))
+}
+
+fn fits(model: &'static str, end: usize, positions: usize) -> Result<()> {
+    if end <= positions {
+        return Ok(());
+    }
+    Err(
+        Error::out_of_range(format!("{end} tokens, but there are {positions} positions"))
+            .with_op(model)
+            .with_hint("cut the sequence, or build the model with more positions"),
+    )
+}
+
+/// Fails unless a model can continue this prompt by `count` tokens.
+fn check_prompt<B: Backend, M: CausalLm<B> + ?Sized>(model: &M, prompt: &[i64], count: usize) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::shape("there is no prompt to go on from")
+            .with_op("generate")
+            .with_hint("begin with a token, such as the one for the beginning of a text"));
+    }
+    let (length, positions) = (prompt.len(), model.num_positions());
+    if length.saturating_add(count) > positions {
+        let text = format!("{length} tokens and {count} more, but there are {positions} positions");
+        return Err(Error::out_of_range(text)
+            .with_op("generate")
+            .with_hint("ask for fewer tokens, or cut the prompt"));
+    }
+    for &token in prompt {
+        if usize::try_from(token).map_or(true, |token| token >= model.vocab_size()) {
+            let text = format!("token {token} is outside the vocabulary of {}", model.vocab_size());
+            return Err(Error::out_of_range(text).with_op("generate"));
+        }
+    }
+    Ok(())
+}
+
+/// Where a model is.
+fn device_of<B: Backend, M: CausalLm<B> + ?Sized>(model: &M) -> Result<Device<B>> {
+    match model.parameters().first() {
+        Some(param) => Ok(param.device()),
+        None => Err(Error::invalid("a model without parameters").with_op("generate")),
+    }
 }

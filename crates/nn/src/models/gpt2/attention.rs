@@ -5,7 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 use super::Gpt2Config;
 use super::block::Conv1D;
 use crate::layers::{Attend, merge_heads, split_heads};
-use crate::{Dropout, KvCache, Module, Slot, watch};
+use crate::models::causal::Past;
+use crate::{Dropout, Module, Slot, watch};
 
 /// The attention of GPT-2.
 #[derive(Clone, Debug, Module)]
@@ -45,19 +46,11 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    pub(super) fn forward(
-        &self,
-        x: &Tensor<B>,
-        cache: Option<&mut KvCache<B>>,
-        mask: Option<&Tensor<B>>,
-    ) -> Result<Tensor<B>> {
+    pub(super) fn forward(&self, x: &Tensor<B>, past: Past<'_, B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let packed = self.c_attn.forward(x)?;
             let part = |i: usize| split_heads(&packed.narrow(2, i * self.width, self.width)?, self.heads);
-            let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
-            if let Some(cache) = cache {
-                (k, v) = cache.append(&k, &v)?;
-            }
+            let (q, k, v) = (part(0)?, part(1)?, part(2)?);
             let attend = Attend {
                 options: polygrad_tensor::Attention::new()
                     .causal(true)
@@ -65,8 +58,9 @@ impl<B: Backend> Attention<B> {
                     .scale(self.scale),
                 dropout: self.attn_dropout.rate(),
             };
-            let mixed = merge_heads(&attend.values(&q, &k, &v)?)?;
-            self.resid_dropout.forward(&self.c_proj.forward(&mixed)?)
+            let values = past.attend([&q, &k, &v], |q, k, v| attend.values(q, k, v))?;
+            self.resid_dropout
+                .forward(&self.c_proj.forward(&merge_heads(&values)?)?)
         })
     }
 }

@@ -3,11 +3,12 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
 use super::super::ActivationFn;
+use super::super::causal::Past;
 use super::Gpt2Config;
 use super::attention::Attention;
 use crate::layers::layer_of_tensors;
 use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
-use crate::{Dropout, Init, KvCache, LayerNorm, LayerNormConfig, Module, Param, Slot, Visit, Visitor, watch};
+use crate::{Dropout, Init, LayerNorm, LayerNormConfig, Module, Param, Slot, Visit, Visitor, watch};
 
 /// One block of GPT-2. A clone has the same layers.
 #[derive(Clone, Debug, Module)]
@@ -42,14 +43,9 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    pub(super) fn forward(
-        &self,
-        x: &Tensor<B>,
-        cache: Option<&mut KvCache<B>>,
-        mask: Option<&Tensor<B>>,
-    ) -> Result<Tensor<B>> {
+    pub(super) fn forward(&self, x: &Tensor<B>, past: Past<'_, B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, cache, mask)?)?;
+            let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, past, mask)?)?;
             x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
         })
     }

@@ -10,7 +10,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, lm_head, sized};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
 use super::config::{check_heads, only};
 use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, Module, Slot, watch};
 pub use attention::Attention;
@@ -150,9 +150,9 @@ impl<B: Backend> Gpt2Model<B> {
             before(&x);
             x = if self.checkpointing.load(Ordering::Relaxed) {
                 let block = block.clone();
-                checkpoint(move |x| block.forward(&x[0], None, None), &[&x])?
+                checkpoint(move |x| block.forward(&x[0], Past::Nothing, None), &[&x])?
             } else {
-                block.forward(&x, None, None)?
+                block.forward(&x, Past::Nothing, None)?
             };
         }
         Ok(x)
@@ -180,12 +180,22 @@ impl<B: Backend> Gpt2Model<B> {
     ) -> Result<Tensor<B>> {
         let size = sized(NAME, ids, cache.len(), self.config.n_positions)?;
         cache.extend(NAME, self.h.len(), size, &ids.device(), |layers, places| {
-            let mut x = self.embed(ids, &places)?;
-            for (block, cache) in self.h.iter().zip(layers) {
-                x = block.forward(&x, Some(cache), places.mask.as_ref())?;
-            }
-            head(&x)
+            head(&self.after(ids, &places, layers.iter_mut().map(Past::Batch))?)
         })
+    }
+
+    /// What the last block gives for tokens behind what each block has kept.
+    fn after<'a>(
+        &self,
+        ids: &Tensor<B>,
+        places: &Places<B>,
+        pasts: impl IntoIterator<Item = Past<'a, B>>,
+    ) -> Result<Tensor<B>> {
+        let mut x = self.embed(ids, places)?;
+        for (block, past) in self.h.iter().zip(pasts) {
+            x = block.forward(&x, past, places.mask.as_ref())?;
+        }
+        Ok(x)
     }
 
     fn embed(&self, ids: &Tensor<B>, places: &Places<B>) -> Result<Tensor<B>> {
@@ -276,6 +286,21 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
     fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
             self.transformer.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
+        })
+    }
+
+    fn next_logits_each(
+        &self,
+        ids: &Tensor<B>,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<B>],
+    ) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            let model = &self.transformer;
+            let size = (model.h.len(), self.num_positions());
+            let last =
+                Ragged { ids, lengths }.extend(NAME, size, caches, |pasts, places| model.after(ids, &places, pasts))?;
+            self.logits(&last.squeeze(0)?)
         })
     }
 }

@@ -5,7 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, HostTensor, Result, Sh
 use super::LlamaConfig;
 use crate::layers::{Attend, merge_heads, rotate_halves, split_heads};
 use crate::models::ActivationFn;
-use crate::{Dropout, KvCache, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, Slot, watch};
+use crate::models::causal::Past;
+use crate::{Dropout, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, Slot, watch};
 
 /// One block of Llama. A clone has the same layers.
 #[derive(Clone, Debug, Module)]
@@ -88,13 +89,13 @@ impl<B: Backend> DecoderLayer<B> {
         &self,
         x: &Tensor<B>,
         turns: &Turns<B>,
-        cache: Option<&mut KvCache<B>>,
+        past: Past<'_, B>,
         mask: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let y = self
                 .self_attn
-                .forward(&self.input_layernorm.forward(x)?, turns, cache, mask)?;
+                .forward(&self.input_layernorm.forward(x)?, turns, past, mask)?;
             let x = x.add(&y)?;
             x.add(&self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
         })
@@ -143,24 +144,22 @@ impl<B: Backend> Attention<B> {
         &self,
         x: &Tensor<B>,
         turns: &Turns<B>,
-        cache: Option<&mut KvCache<B>>,
+        past: Past<'_, B>,
         mask: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let q = turns.turned(&split_heads(&self.q_proj.forward(x)?, self.heads)?)?;
-            let mut k = turns.turned(&split_heads(&self.k_proj.forward(x)?, self.key_value_heads)?)?;
-            let mut v = split_heads(&self.v_proj.forward(x)?, self.key_value_heads)?;
-            if let Some(cache) = cache {
-                (k, v) = cache.append(&k, &v)?;
-            }
-            if self.dropout.rate() > 0.0 {
-                (k, v) = (self.for_each_query(&k)?, self.for_each_query(&v)?);
-            }
+            let k = turns.turned(&split_heads(&self.k_proj.forward(x)?, self.key_value_heads)?)?;
+            let v = split_heads(&self.v_proj.forward(x)?, self.key_value_heads)?;
             let attend = Attend {
                 options: polygrad_tensor::Attention::new().causal(true).mask(mask),
                 dropout: self.dropout.rate(),
             };
-            self.o_proj.forward(&merge_heads(&attend.values(&q, &k, &v)?)?)
+            let values = past.attend([&q, &k, &v], |q, k, v| match attend.dropout > 0.0 {
+                true => attend.values(q, &self.for_each_query(k)?, &self.for_each_query(v)?),
+                false => attend.values(q, k, v),
+            })?;
+            self.o_proj.forward(&merge_heads(&values)?)
         })
     }
 

@@ -13,7 +13,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufTensor, GgufValue, llama_from_gguf, llama_from_gguf_packed};
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Places, lm_head, sized};
+use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
 pub use layer::{Attention, DecoderLayer, Mlp};
 use layer::{Turns, norm};
@@ -184,9 +184,9 @@ impl<B: Backend> LlamaModel<B> {
             before(&x);
             x = if self.checkpointing.load(Ordering::Relaxed) {
                 let (layer, turns) = (layer.clone(), Arc::clone(&turns));
-                checkpoint(move |x| layer.forward(&x[0], &turns, None, None), &[&x])?
+                checkpoint(move |x| layer.forward(&x[0], &turns, Past::Nothing, None), &[&x])?
             } else {
-                layer.forward(&x, &turns, None, None)?
+                layer.forward(&x, &turns, Past::Nothing, None)?
             };
         }
         Ok(x)
@@ -214,13 +214,23 @@ impl<B: Backend> LlamaModel<B> {
     ) -> Result<Tensor<B>> {
         let size = sized(NAME, ids, cache.len(), self.config.max_position_embeddings)?;
         cache.extend(NAME, self.layers.len(), size, &ids.device(), |caches, places| {
-            let mut x = self.embed_tokens.forward(ids)?;
-            let turns = Turns::new(&self.config, &places.positions, x.dtype())?;
-            for (layer, cache) in self.layers.iter().zip(caches) {
-                x = layer.forward(&x, &turns, Some(cache), places.mask.as_ref())?;
-            }
-            head(&x)
+            head(&self.after(ids, &places, caches.iter_mut().map(Past::Batch))?)
         })
+    }
+
+    /// What the last block gives for tokens behind what each block has kept.
+    fn after<'a>(
+        &self,
+        ids: &Tensor<B>,
+        places: &Places<B>,
+        pasts: impl IntoIterator<Item = Past<'a, B>>,
+    ) -> Result<Tensor<B>> {
+        let mut x = self.embed_tokens.forward(ids)?;
+        let turns = Turns::new(&self.config, &places.positions, x.dtype())?;
+        for (layer, past) in self.layers.iter().zip(pasts) {
+            x = layer.forward(&x, &turns, past, places.mask.as_ref())?;
+        }
+        Ok(x)
     }
 }
 
@@ -306,6 +316,21 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
     fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || {
             self.model.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
+        })
+    }
+
+    fn next_logits_each(
+        &self,
+        ids: &Tensor<B>,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<B>],
+    ) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || {
+            let model = &self.model;
+            let size = (model.layers.len(), self.num_positions());
+            let last =
+                Ragged { ids, lengths }.extend(NAME, size, caches, |pasts, places| model.after(ids, &places, pasts))?;
+            self.logits(&last.squeeze(0)?)
         })
     }
 }

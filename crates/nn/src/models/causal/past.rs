@@ -1,0 +1,42 @@
+//! What a layer's tokens attend to besides each other.
+
+use polygrad_tensor::{Backend, Result, Tensor};
+
+use crate::KvCache;
+
+/// Keys and values of the tokens before those of a forward pass, in one layer.
+pub(in crate::models) enum Past<'a, B: Backend> {
+    /// None are kept.
+    Nothing,
+    /// Of all sequences `[N, S]` in one cache.
+    Batch(&'a mut KvCache<B>),
+    /// Of sequences whose tokens stand side by side in one row `[1, T]`: how many tokens each has, and its cache.
+    Each(Vec<(usize, &'a mut KvCache<B>)>),
+}
+
+impl<B: Backend> Past<'_, B> {
+    /// What `attend` makes of queries, keys and values `[N, heads, S, D]`, with those before them.
+    pub(in crate::models) fn attend(
+        self,
+        [q, k, v]: [&Tensor<B>; 3],
+        attend: impl Fn(&Tensor<B>, &Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<Tensor<B>> {
+        match self {
+            Self::Nothing => attend(q, k, v),
+            Self::Batch(cache) => {
+                let (k, v) = cache.append(k, v)?;
+                attend(q, &k, &v)
+            }
+            Self::Each(caches) => {
+                let (mut parts, mut start) = (Vec::with_capacity(caches.len()), 0);
+                for (len, cache) in caches {
+                    let own = |x: &Tensor<B>| x.narrow(2, start, len);
+                    let (k, v) = cache.append(&own(k)?, &own(v)?)?;
+                    parts.push(attend(&own(q)?, &k, &v)?);
+                    start += len;
+                }
+                Tensor::cat(&parts.iter().collect::<Vec<_>>(), 2)
+            }
+        }
+    }
+}
