@@ -14,13 +14,44 @@ pub trait Language: Send + Sync {
     /// A prompt that the model cannot take.
     fn tokens(&self, prompt: &Prompt) -> Result<Vec<i64>>;
 
-    /// Writes up to `count` tokens behind a prompt, and hands each piece over as it comes, which is empty where a token
-    /// completes no text. It ends where `piece` returns false.
+    /// Begins to write texts, of which there is none at first. A server does so once for all that are written at a
+    /// time.
     ///
     /// # Errors
-    /// Options out of range; those of the device.
-    fn write(&self, prompt: &[i64], count: usize, style: &Style, piece: &mut dyn FnMut(&str) -> bool)
-    -> Result<Finish>;
+    /// Those of the device.
+    fn begin(&self) -> Result<Box<dyn Writing + '_>>;
+}
+
+/// Texts that are written at the same time, of which each begins and ends when it is asked to.
+pub trait Writing {
+    /// Whether there is memory for one more text that has, with its prompt, so many tokens in the end. There is for one
+    /// of [`Language::positions`] if none is being written.
+    fn has_room(&self, tokens: usize) -> bool;
+
+    /// Begins a text of up to `count` tokens, at least one, behind a prompt; gives its number, which no other has.
+    ///
+    /// # Errors
+    /// Options out of range; a prompt that the model cannot take.
+    fn join(&mut self, prompt: &[i64], count: usize, style: &Style) -> Result<usize>;
+
+    /// Ends a text here; does nothing for one that has ended.
+    fn leave(&mut self, text: usize);
+
+    /// Goes on with all texts by up to a token each; gives the numbers of those that have got one, and what is new. A
+    /// text has ended with its last piece or an error.
+    ///
+    /// # Errors
+    /// Those of the device, after which no text goes on.
+    fn step(&mut self) -> Result<Vec<(usize, Result<Piece>)>>;
+}
+
+/// What a token adds to a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Empty where the token completes no text.
+    pub text: String,
+    /// How the text has ended, if it has.
+    pub finish: Option<Finish>,
 }
 
 /// A model that gives a vector for each text, for `/v1/embeddings`: its one input that cannot be left out is `text`

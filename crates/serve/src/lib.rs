@@ -39,7 +39,7 @@ mod watched;
 
 pub use failure::{Failure, Reason};
 pub use files::Files;
-pub use language::{Encoder, Finish, Language, Prompt, Style};
+pub use language::{Encoder, Finish, Language, Piece, Prompt, Style, Writing};
 pub use listen::Limits;
 pub use model::{InputDefault, Model, Signature, State, TensorSpec};
 pub use onnx::OnnxService;

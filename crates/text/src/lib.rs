@@ -33,6 +33,7 @@ mod decode;
 mod format;
 mod gguf;
 mod pooling;
+mod stopping;
 mod tokenizer;
 mod writer;
 
@@ -42,5 +43,6 @@ pub use chat::ChatTemplate;
 pub use decode::DecodeStream;
 pub use format::TextFormat;
 pub use pooling::Pooling;
+pub use stopping::TextStream;
 pub use tokenizer::Tokenizer;
 pub use writer::{End, Writer, Written};

@@ -4,10 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use polygrad_nn::models::{CausalLm, GenerateConfig};
-use polygrad_tensor::{Backend, Error, Result};
+use polygrad_tensor::{Backend, Result};
 
-use crate::Tokenizer;
-use crate::decode::DecodeStream;
+use crate::{TextStream, Tokenizer};
 
 /// A model and its tokenizer, which continue texts.
 pub struct Writer<'a, B: Backend, M: ?Sized> {
@@ -82,37 +81,35 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         config: &GenerateConfig,
         mut piece: impl FnMut(usize, &str) -> Result<()>,
     ) -> Result<Vec<Written>> {
-        if self.stops.iter().any(String::is_empty) {
-            return Err(Error::invalid("a stop string without characters").with_op("write"));
-        }
-        let mut texts: Vec<Text<'_>> = prompts.iter().map(|prompt| Text::new(self.tokenizer, prompt)).collect();
+        let texts = prompts
+            .iter()
+            .map(|prompt| TextStream::new(self.tokenizer, prompt, &self.stops));
+        let mut texts = texts.collect::<Result<Vec<_>>>()?;
         let mut generation = self.model.stream(prompts, count, config)?;
         while let Some(step) = generation.next() {
             for (number, (token, text)) in step?.into_iter().zip(&mut texts).enumerate() {
-                let Some(token) = token else { continue };
-                let Some(stream) = &mut text.stream else { continue };
-                text.tokens += 1;
-                text.held.push_str(&stream.push(token)?);
-                if text.cut(&self.stops) {
+                let Some(token) = token.filter(|_| !text.has_stopped()) else {
+                    continue;
+                };
+                let ready = text.push(token)?;
+                if text.has_stopped() {
                     generation.end(number)?;
                 }
-                piece(number, &text.ready(&self.stops))?;
+                piece(number, &ready)?;
             }
         }
         let mut written = Vec::with_capacity(texts.len());
-        for ((number, mut text), has_ended) in texts.into_iter().enumerate().zip(generation.ended()) {
-            let end = match (&text.stream, has_ended) {
-                (None, _) => End::Stop,
-                (_, true) => End::Token,
-                (_, false) => End::Length,
+        for ((number, text), has_ended) in texts.into_iter().enumerate().zip(generation.ended()) {
+            let end = match (text.has_stopped(), has_ended) {
+                (true, _) => End::Stop,
+                (false, true) => End::Token,
+                (false, false) => End::Length,
             };
-            if let Some(stream) = text.stream.take() {
-                text.held.push_str(&stream.finish()?);
+            let tokens = text.tokens();
+            let rest = text.finish()?;
+            if !rest.is_empty() {
+                piece(number, &rest)?;
             }
-            if !text.held.is_empty() {
-                piece(number, &text.held)?;
-            }
-            let tokens = text.tokens;
             written.push(Written { tokens, end });
         }
         Ok(written)
@@ -137,45 +134,6 @@ pub enum End {
     Token,
     /// A stop string.
     Stop,
-}
-
-/// A text in the making.
-struct Text<'a> {
-    /// `None` once a stop string has come.
-    stream: Option<DecodeStream<'a>>,
-    held: String,
-    tokens: usize,
-}
-
-impl<'a> Text<'a> {
-    fn new(tokenizer: &'a Tokenizer, prompt: &[i64]) -> Self {
-        Self {
-            stream: Some(tokenizer.decode_stream_after(prompt)),
-            held: String::new(),
-            tokens: 0,
-        }
-    }
-
-    /// Ends the text before the first stop string; says whether there is one.
-    fn cut(&mut self, stops: &[String]) -> bool {
-        let first = stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
-        if let Some(end) = first {
-            self.held.truncate(end);
-            self.stream = None;
-        }
-        first.is_some()
-    }
-
-    /// What cannot become part of a stop string any more, taken out.
-    fn ready(&mut self, stops: &[String]) -> String {
-        let mut end = self.held.len();
-        if self.stream.is_some() {
-            let begins = |&(at, _): &(usize, char)| stops.iter().any(|stop| stop.starts_with(&self.held[at..]));
-            end = self.held.char_indices().find(begins).map_or(end, |(at, _)| at);
-        }
-        let rest = self.held.split_off(end);
-        std::mem::replace(&mut self.held, rest)
-    }
 }
 
 impl<B: Backend, M: ?Sized> fmt::Debug for Writer<'_, B, M> {

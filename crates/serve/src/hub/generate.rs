@@ -8,16 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use polygrad_core::{AnyBackend, DType, Error, ErrorKind, Result, Shape};
-use polygrad_nn::models::{CausalLm, GenerateConfig};
+use polygrad_nn::models::{CausalLm, ContinuousBatch, GenerateConfig, NextToken};
 use polygrad_onnx::graph::{Dim, ElementType};
 use polygrad_onnx::{Engine, Options};
 use polygrad_tensor::{Device, Tensor, manual_seed, no_grad};
-use polygrad_text::{End, TextFormat, Tokenizer, Writer};
+use polygrad_text::{TextFormat, TextStream, Tokenizer};
 
 use super::record::Folder;
 use super::text::utf8;
 use crate::value::Strings;
-use crate::{Finish, Language, Model, Prompt, Signature, Style, TensorSpec, Value};
+use crate::{Finish, Language, Model, Piece, Prompt, Signature, Style, TensorSpec, Value, Writing};
+
+/// How many tokens of prompts are read in one step at most, so that texts that are being written do not stand still
+/// behind a long prompt: on two cores these take about as long as a token of 32 texts does, or two.
+const PROMPT_TOKENS: usize = 64;
 
 /// The model of a folder whose `model_type` can write.
 pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Option<Arc<dyn Model>>> {
@@ -102,12 +106,17 @@ impl Memory {
         })
     }
 
+    /// The bytes of a sequence of so many tokens.
+    fn row(&self, tokens: usize) -> usize {
+        self.of_token.saturating_mul(tokens).saturating_add(self.of_logits)
+    }
+
     /// How many sequences of so many tokens fit, which is at least one.
     ///
     /// # Errors
     /// When not even one does.
     fn rows(&self, tokens: usize) -> Result<usize> {
-        let row = self.of_token.saturating_mul(tokens).saturating_add(self.of_logits);
+        let row = self.row(tokens);
         match self.most / row.max(1) {
             0 => {
                 let text = format!(
@@ -143,6 +152,10 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         })
     }
 
+    fn next_seed(&self) -> u64 {
+        self.seed.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The options with the tokens that end a text.
     fn ending(&self, config: GenerateConfig) -> GenerateConfig {
         let ends = self.format.ends.iter();
@@ -152,7 +165,7 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
     /// Continues texts whose requests have the same options, as many at a time as there is memory for.
     fn write(&self, prompts: &[Vec<i64>], count: usize, temperature: f64) -> Result<Vec<String>> {
         let config = self.ending(GenerateConfig::greedy().temperature(temperature));
-        manual_seed(self.seed.fetch_add(1, Ordering::Relaxed));
+        manual_seed(self.next_seed());
         // What the model has no positions for is refused by it, in its own words.
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(count);
         let together = self.memory.rows(longest.min(self.model.num_positions()))?;
@@ -223,35 +236,97 @@ impl<M: CausalLm<AnyBackend> + Send + Sync> Language for WritingService<M> {
         }
     }
 
-    fn write(
-        &self,
-        prompt: &[i64],
-        count: usize,
-        style: &Style,
-        piece: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<Finish> {
+    fn begin(&self) -> Result<Box<dyn Writing + '_>> {
+        Ok(Box::new(Desk {
+            service: self,
+            batch: ContinuousBatch::new(&self.model)?,
+            texts: BTreeMap::new(),
+            bytes: 0,
+        }))
+    }
+}
+
+/// Texts that are being written.
+struct Desk<'a, M> {
+    service: &'a WritingService<M>,
+    batch: ContinuousBatch<'a, AnyBackend, M>,
+    /// By the numbers of their sequences.
+    texts: BTreeMap<usize, Text<'a>>,
+    /// What all of them may take of memory in the end.
+    bytes: usize,
+}
+
+struct Text<'a> {
+    stream: TextStream<'a>,
+    bytes: usize,
+}
+
+impl<M: CausalLm<AnyBackend> + Send + Sync> Desk<'_, M> {
+    /// What a token adds to a text.
+    fn piece(&mut self, number: usize, next: &NextToken) -> Result<Piece> {
+        let gone = || Error::invalid(format!("text {number} is not being written"));
+        let text = self.texts.get_mut(&number).ok_or_else(gone)?;
+        let mut piece = Piece {
+            text: text.stream.push(next.token)?,
+            finish: None,
+        };
+        let has_stopped = text.stream.has_stopped();
+        if has_stopped || next.is_last {
+            piece.finish = Some(Finish {
+                tokens: text.stream.tokens(),
+                is_stop: has_stopped || next.is_end,
+            });
+            if let Some(text) = self.take(number) {
+                piece.text.push_str(&text.stream.finish()?);
+            }
+        }
+        Ok(piece)
+    }
+
+    fn take(&mut self, number: usize) -> Option<Text<'_>> {
+        self.batch.leave(number);
+        let text = self.texts.remove(&number)?;
+        self.bytes -= text.bytes;
+        Some(text)
+    }
+}
+
+impl<M: CausalLm<AnyBackend> + Send + Sync> Writing for Desk<'_, M> {
+    fn has_room(&self, tokens: usize) -> bool {
+        let memory = &self.service.memory;
+        self.bytes.saturating_add(memory.row(tokens)) <= memory.most
+    }
+
+    fn join(&mut self, prompt: &[i64], count: usize, style: &Style) -> Result<usize> {
         let config = GenerateConfig::greedy()
             .temperature(style.temperature)
             .top_p(style.top_p)
             .min_p(style.min_p)
             .repetition_penalty(style.repetition_penalty);
         let config = style.top_k.into_iter().fold(config, GenerateConfig::top_k);
-        manual_seed(style.seed.unwrap_or_else(|| self.seed.fetch_add(1, Ordering::Relaxed)));
-        let stops = style.stop.iter();
-        let writer = stops.fold(Writer::new(&self.model, &self.format.tokenizer), |writer, stop| {
-            writer.stop(stop)
-        });
-        let written = writer.stream_tokens(&[prompt.to_vec()], count, &self.ending(config), |_, text| {
-            match piece(text) {
-                true => Ok(()),
-                false => Err(Error::invalid("nobody reads what is written")),
+        let stream = TextStream::new(&self.service.format.tokenizer, prompt, &style.stop)?;
+        let seed = style.seed.unwrap_or_else(|| self.service.next_seed());
+        let number = self.batch.join(prompt, count, &self.service.ending(config), seed)?;
+        let bytes = self.service.memory.row(prompt.len().saturating_add(count));
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.texts.insert(number, Text { stream, bytes });
+        Ok(number)
+    }
+
+    fn leave(&mut self, text: usize) {
+        self.take(text);
+    }
+
+    fn step(&mut self) -> Result<Vec<(usize, Result<Piece>)>> {
+        let chosen = self.batch.step(PROMPT_TOKENS)?;
+        let mut pieces = Vec::with_capacity(chosen.len());
+        for (number, next) in chosen {
+            let piece = next.and_then(|next| self.piece(number, &next));
+            if piece.is_err() {
+                self.take(number);
             }
-        })?;
-        let found = written.first().copied();
-        let found = found.ok_or_else(|| Error::invalid("the model wrote nothing"))?;
-        Ok(Finish {
-            tokens: found.tokens,
-            is_stop: found.end != End::Length,
-        })
+            pieces.push((number, piece));
+        }
+        Ok(pieces)
     }
 }

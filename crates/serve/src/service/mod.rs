@@ -25,8 +25,8 @@ use crate::{Encoder, Failure, InferRequest, Model, NamedValue, Reason, Signature
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most rows of several requests that are computed at once; 1 keeps requests apart. A request with more rows
-    /// than that is computed by itself.
+    /// The most rows of several requests that are computed at once, and texts that are written at once; 1 keeps
+    /// requests apart. A request with more rows than that is computed by itself.
     pub max_batch_size: usize,
     /// The most requests that may wait; further ones are rejected.
     pub max_queue: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Service {
     is_called: AtomicBool,
     /// Whether the task that closes silent sequences is running.
     is_watched: AtomicBool,
-    /// Where texts are written, one at a time.
+    /// Where texts are written.
     desk: Desk,
     /// When it was loaded.
     since: SystemTime,

@@ -1,20 +1,35 @@
-//! Texts that a language model writes, one after the other, each on a thread of its own.
+//! Texts that a language model writes, several at a time: new ones join those that are being written.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
+use tokio::sync::{mpsc, oneshot};
 
 use super::Service;
-use crate::{Failure, Finish, Language, Prompt, Reason, Style};
+use crate::{Failure, Finish, Language, Piece, Prompt, Reason, Style, Writing};
 
-/// Where texts are written: one at a time, and the others wait in line.
+/// Where texts are written: by one thread, which ends when there are none.
 #[derive(Default)]
-pub(super) struct Desk {
-    turn: Arc<Mutex<()>>,
-    waiting: AtomicUsize,
+pub(super) struct Desk(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Ticket>,
+    /// Whether the thread is there.
+    is_open: bool,
+}
+
+/// A request that waits for a place in the batch.
+struct Ticket {
+    order: Order,
+    events: mpsc::UnboundedSender<Event>,
+    /// Told when the first text begins, or why it does not.
+    begun: oneshot::Sender<()>,
+    since: Instant,
 }
 
 /// What happens while texts are written.
@@ -30,7 +45,7 @@ pub(crate) enum Event {
     Failed(Failure),
 }
 
-/// What is to be written behind prompts, in their order.
+/// What is to be written behind prompts.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) prompts: Vec<Prompt>,
@@ -42,12 +57,26 @@ pub(crate) struct Order {
 /// The most tokens where a request does not say it: memory for all of them is taken at once.
 const MOST: usize = 2048;
 
-/// Counts who waits, also where a request is given up.
-struct InLine<'a>(&'a AtomicUsize);
+impl Desk {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    /// The request that has waited the longest, if its client is still there.
+    fn next(&self) -> Option<Ticket> {
+        let mut line = self.line();
+        std::iter::from_fn(|| line.waiting.pop_front()).find(|ticket| !ticket.begun.is_closed())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.line().waiting.is_empty()
+    }
+
+    /// Lets the thread end, unless somebody waits for it.
+    fn close(&self) -> bool {
+        let mut line = self.line();
+        line.is_open = !line.waiting.is_empty();
+        !line.is_open
     }
 }
 
@@ -57,47 +86,39 @@ impl Service {
         self.model.language()
     }
 
-    /// Has texts written once it is their turn; dropping the receiver ends that with the next token.
+    /// Has texts written once there is a place for the first of them; dropping the receiver ends them with the next
+    /// token.
     ///
     /// # Errors
     /// Too many wait, or it has waited for too long; the system gives no thread.
     pub(crate) async fn write(self: &Arc<Self>, order: Order) -> Result<mpsc::UnboundedReceiver<Event>, Failure> {
         let since = Instant::now();
-        let turn = self.turn().await;
-        let turn = turn.inspect_err(|failure| {
+        let events = self.begun(order, since).await;
+        events.inspect_err(|failure| {
             self.refused(failure);
             let is_late = failure.reason == Reason::Late;
             self.statistics.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
             self.statistics.fail.add(since.elapsed());
-        })?;
-        // Not bounded, so that a client that reads slowly does not hold the model: a text is short.
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let own = Arc::clone(self);
-        let work = move || own.work(&order, &sender, turn, since);
-        thread::Builder::new()
-            .name("writer".to_owned())
-            .spawn(work)
-            .map_err(|e| {
-                Failure::new(
-                    Reason::Busy(Duration::from_secs(1)),
-                    format!("no thread could be started: {e}"),
-                )
-            })?;
-        Ok(receiver)
+        })
     }
 
-    async fn turn(&self) -> Result<OwnedMutexGuard<()>, Failure> {
-        let waiting = self.desk.waiting.fetch_add(1, Ordering::AcqRel);
-        let _in_line = InLine(&self.desk.waiting);
-        if waiting >= self.settings.max_queue {
-            let message = format!("{waiting} requests wait for this model, which is its limit");
-            return Err(Failure::new(Reason::Busy(Duration::from_secs(1)), message));
-        }
-        let turn = Arc::clone(&self.desk.turn).lock_owned();
+    async fn begun(self: &Arc<Self>, order: Order, since: Instant) -> Result<mpsc::UnboundedReceiver<Event>, Failure> {
+        // Not bounded, so that a client that reads slowly does not hold the model: a text is short.
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (begun, has_begun) = oneshot::channel();
+        self.line_up(Ticket {
+            order,
+            events,
+            begun,
+            since,
+        })?;
+        // A ticket that a panic has lost ends its events, too.
         let Some(patience) = self.settings.timeout else {
-            return Ok(turn.await);
+            let _ = has_begun.await;
+            return Ok(receiver);
         };
-        tokio::time::timeout(patience, turn).await.map_err(|_| {
+        let waited = tokio::time::timeout(patience, has_begun).await;
+        waited.map(|_| receiver).map_err(|_| {
             let message = format!(
                 "the request waited for {} s, which is the model's limit: come again when fewer wait",
                 patience.as_secs_f64()
@@ -106,48 +127,276 @@ impl Service {
         })
     }
 
-    fn work(&self, order: &Order, sender: &mpsc::UnboundedSender<Event>, turn: OwnedMutexGuard<()>, since: Instant) {
-        let last = self.write_all(order, sender).unwrap_or_else(Event::Failed);
-        drop(turn);
-        // Counted before the client can ask for it.
-        match &last {
-            _ if sender.is_closed() => drop(self.statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
-            Event::Failed(_) => self.statistics.fail.add(since.elapsed()),
-            _ => self.statistics.answered(since.elapsed()),
+    /// Puts a request in line, and starts the thread that writes if it is not there.
+    fn line_up(self: &Arc<Self>, ticket: Ticket) -> Result<(), Failure> {
+        let busy = |message| Failure::new(Reason::Busy(Duration::from_secs(1)), message);
+        let mut line = self.desk.line();
+        line.waiting.retain(|ticket| !ticket.begun.is_closed());
+        let waiting = line.waiting.len();
+        if waiting >= self.settings.max_queue {
+            return Err(busy(format!(
+                "{waiting} requests wait for this model, which is its limit"
+            )));
         }
-        // The client may have gone.
-        let _ = sender.send(last);
+        if !line.is_open {
+            let own = Arc::clone(self);
+            let builder = thread::Builder::new().name("writer".to_owned());
+            builder
+                .spawn(move || own.write_all())
+                .map_err(|e| busy(format!("no thread could be started: {e}")))?;
+            line.is_open = true;
+        }
+        line.waiting.push_back(ticket);
+        Ok(())
     }
 
-    /// Writes all texts, and gives the last event instead of sending it.
-    fn write_all(&self, order: &Order, sender: &mpsc::UnboundedSender<Event>) -> Result<Event, Failure> {
-        let of_run = |error: polygrad_core::Error| Failure::of_run(&error);
-        let language = self
-            .language()
-            .ok_or_else(|| Failure::invalid("this model writes no texts"))?;
-        let prompts = order
-            .prompts
-            .iter()
-            .map(|prompt| language.tokens(prompt).map_err(of_run));
-        let prompts = prompts.collect::<Result<Vec<Vec<i64>>, _>>()?;
-        let rooms = prompts
-            .iter()
-            .map(|prompt| room(prompt, order.count, language.positions()));
-        let rooms = rooms.collect::<Result<Vec<usize>, _>>()?;
-        let mut last = Event::Begun(prompts.iter().map(Vec::len).sum());
-        for (number, (prompt, count)) in prompts.iter().zip(rooms).enumerate() {
-            let _ = sender.send(last);
-            let mut piece = |text: &str| match text {
-                "" => !sender.is_closed(),
-                text => sender.send(Event::Piece(number, text.to_owned())).is_ok(),
-            };
-            let finish = language
-                .write(prompt, count, &order.style, &mut piece)
-                .map_err(of_run)?;
-            last = Event::Ended(number, finish);
+    /// Writes until nothing is left to write.
+    fn write_all(&self) {
+        loop {
+            // A panic fails the texts that are being written, and not those that wait.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.write_batch()));
+            if self.desk.close() {
+                return;
+            }
         }
-        Ok(last)
     }
+
+    /// Writes what waits, and what comes meanwhile.
+    fn write_batch(&self) {
+        let mut batch = Batch {
+            service: self,
+            orders: Vec::new(),
+        };
+        // Taken out first, so that what a panic ends here does not come again.
+        let Some(first) = self.desk.next() else { return };
+        batch.open(first);
+        let begun = match self.language() {
+            Some(language) => language.begin().map_err(|error| Failure::of_run(&error)),
+            None => Err(Failure::invalid("this model writes no texts")),
+        };
+        let mut desk = match begun {
+            Ok(desk) => desk,
+            Err(failure) => return batch.fail(&failure),
+        };
+        loop {
+            batch.admit(&mut *desk);
+            match desk.step() {
+                Ok(pieces) => pieces.into_iter().for_each(|(text, piece)| batch.pass_on(text, piece)),
+                Err(error) => return batch.fail(&Failure::of_run(&error)),
+            }
+            batch.clear(&mut *desk);
+            if batch.orders.is_empty() && self.desk.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Requests whose texts are being written, the oldest first.
+struct Batch<'a> {
+    service: &'a Service,
+    orders: Vec<Open>,
+}
+
+struct Open {
+    events: mpsc::UnboundedSender<Event>,
+    /// Until the first text begins.
+    begun: Option<oneshot::Sender<()>>,
+    since: Instant,
+    style: Style,
+    /// The tokens of the prompts, and how many are to be written.
+    prompts: Vec<(Vec<i64>, usize)>,
+    /// How many of the prompts' texts have begun.
+    next: usize,
+    /// The numbers of prompts and of their texts at the desk.
+    written: Vec<(usize, usize)>,
+    /// What is sent once the request has been counted.
+    last: Option<Event>,
+}
+
+impl Batch<'_> {
+    /// Gives free places to texts that wait: the next one is of the request that has the fewest, and of those of the
+    /// oldest. So a request of many prompts holds no other one up.
+    fn admit(&mut self, desk: &mut dyn Writing) {
+        let places = self.service.settings.max_batch_size.max(1);
+        loop {
+            let taken: usize = self.orders.iter().map(|order| order.written.len()).sum();
+            if taken >= places {
+                return;
+            }
+            let rest = self.orders.iter_mut().filter(|order| order.has_more());
+            let fewest = rest.min_by_key(|order| order.written.len());
+            let all_have = fewest.as_ref().is_none_or(|order| !order.written.is_empty());
+            if all_have && let Some(ticket) = self.service.desk.next() {
+                self.open(ticket);
+                continue;
+            }
+            let Some(order) = fewest else { return };
+            if !order.begin_next(desk, taken == 0) {
+                return;
+            }
+        }
+    }
+
+    /// Reads the prompts of a request.
+    fn open(&mut self, ticket: Ticket) {
+        let prompts = match self.service.language() {
+            Some(language) => read(&ticket.order, language),
+            None => Ok(Vec::new()),
+        };
+        let (prompts, last) = match prompts {
+            Ok(prompts) => (prompts, None),
+            Err(failure) => (Vec::new(), Some(Event::Failed(failure))),
+        };
+        self.orders.push(Open {
+            events: ticket.events,
+            begun: Some(ticket.begun),
+            since: ticket.since,
+            style: ticket.order.style,
+            prompts,
+            next: 0,
+            written: Vec::new(),
+            last,
+        });
+    }
+
+    /// Passes on what is new of a text.
+    fn pass_on(&mut self, text: usize, piece: polygrad_core::Result<Piece>) {
+        let owns = |order: &&mut Open| order.written.iter().any(|&(_, own)| own == text);
+        if let Some(order) = self.orders.iter_mut().find(owns) {
+            order.pass_on(text, piece);
+        }
+    }
+
+    /// Ends requests whose texts are complete, which have failed, or whose clients have gone.
+    fn clear(&mut self, desk: &mut dyn Writing) {
+        for order in std::mem::take(&mut self.orders) {
+            if !order.is_over() {
+                self.orders.push(order);
+                continue;
+            }
+            order.written.iter().for_each(|&(_, text)| desk.leave(text));
+            self.end(order);
+        }
+    }
+
+    /// Fails all requests whose texts are being written.
+    fn fail(&mut self, failure: &Failure) {
+        for mut order in std::mem::take(&mut self.orders) {
+            order.last.get_or_insert_with(|| Event::Failed(failure.clone()));
+            self.end(order);
+        }
+    }
+
+    fn end(&self, mut order: Open) {
+        order.begin();
+        let statistics = &self.service.statistics;
+        // Counted before the client can ask for it.
+        match &order.last {
+            _ if order.events.is_closed() => drop(statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
+            Some(Event::Failed(_)) => statistics.fail.add(order.since.elapsed()),
+            _ => statistics.answered(order.since.elapsed()),
+        }
+        if let Some(last) = order.last {
+            // The client may have gone.
+            let _ = order.events.send(last);
+        }
+    }
+}
+
+impl Open {
+    fn has_more(&self) -> bool {
+        self.next < self.prompts.len() && !self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        let is_complete = self.next == self.prompts.len() && self.written.is_empty();
+        is_complete || self.last.is_some() || self.events.is_closed()
+    }
+
+    /// Tells the client that the first text begins; does nothing once it has.
+    fn begin(&mut self) {
+        let Some(begun) = self.begun.take() else { return };
+        let _ = begun.send(());
+        if !matches!(self.last, Some(Event::Failed(_))) {
+            let tokens = self.prompts.iter().map(|(prompt, _)| prompt.len()).sum();
+            let _ = self.events.send(Event::Begun(tokens));
+        }
+    }
+
+    /// Begins the next text; false if there is no memory for it until another one ends.
+    fn begin_next(&mut self, desk: &mut dyn Writing, is_first: bool) -> bool {
+        let Some((prompt, count)) = self.prompts.get(self.next) else {
+            return true;
+        };
+        let mut joined = None;
+        if *count > 0 {
+            if !is_first && !desk.has_room(prompt.len().saturating_add(*count)) {
+                return false;
+            }
+            match desk.join(prompt, *count, &self.style) {
+                Ok(text) => joined = Some(text),
+                Err(error) => {
+                    self.last = Some(Event::Failed(Failure::of_run(&error)));
+                    return true;
+                }
+            }
+        }
+        self.begin();
+        let number = self.next;
+        self.next += 1;
+        match joined {
+            Some(text) => self.written.push((number, text)),
+            None => self.ended(
+                number,
+                Finish {
+                    tokens: 0,
+                    is_stop: false,
+                },
+            ),
+        }
+        true
+    }
+
+    fn pass_on(&mut self, text: usize, piece: polygrad_core::Result<Piece>) {
+        let Some(at) = self.written.iter().position(|&(_, own)| own == text) else {
+            return;
+        };
+        let (number, _) = self.written[at];
+        match piece {
+            Ok(piece) => {
+                if !piece.text.is_empty() {
+                    let _ = self.events.send(Event::Piece(number, piece.text));
+                }
+                if let Some(finish) = piece.finish {
+                    self.written.remove(at);
+                    self.ended(number, finish);
+                }
+            }
+            Err(error) => {
+                self.written.remove(at);
+                self.last = Some(Event::Failed(Failure::of_run(&error)));
+            }
+        }
+    }
+
+    fn ended(&mut self, number: usize, finish: Finish) {
+        let event = Event::Ended(number, finish);
+        match self.is_over() {
+            true => self.last = Some(event),
+            false => drop(self.events.send(event)),
+        }
+    }
+}
+
+/// The tokens of a request's prompts, and how many are to be written behind each.
+fn read(order: &Order, language: &dyn Language) -> Result<Vec<(Vec<i64>, usize)>, Failure> {
+    let prompt = |prompt| {
+        let prompt = language.tokens(prompt).map_err(|error| Failure::of_run(&error))?;
+        let count = room(&prompt, order.count, language.positions())?;
+        Ok((prompt, count))
+    };
+    order.prompts.iter().map(prompt).collect()
 }
 
 /// How many tokens to write behind a prompt.

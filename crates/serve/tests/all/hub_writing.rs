@@ -1,6 +1,6 @@
 //! Language models that write, beside the models themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -240,16 +240,35 @@ fn a_text_ends_where_the_folder_says_so() -> Result<()> {
     Ok(())
 }
 
-/// The pieces of a text, and how it ended.
-fn written(model: &dyn Model, prompt: &Prompt, count: usize, style: &Style) -> Result<(String, Finish)> {
+/// Texts of prompts that all join before the first step, and how each ended.
+fn written_together(model: &dyn Model, asked: &[(Prompt, usize, Style)]) -> Result<Vec<(String, Finish)>> {
     let language = model.language().unwrap();
-    let tokens = language.tokens(prompt)?;
-    let mut text = String::new();
-    let finish = language.write(&tokens, count, style, &mut |piece| {
-        text.push_str(piece);
-        true
-    })?;
-    Ok((text, finish))
+    let mut writing = language.begin()?;
+    let mut texts = BTreeMap::new();
+    for (prompt, count, style) in asked {
+        let tokens = language.tokens(prompt)?;
+        texts.insert(writing.join(&tokens, *count, style)?, (String::new(), None));
+    }
+    while texts.values().any(|(_, finish)| finish.is_none()) {
+        for (number, piece) in writing.step()? {
+            let piece = piece?;
+            let (text, finish) = texts.get_mut(&number).unwrap();
+            assert!(finish.is_none());
+            text.push_str(&piece.text);
+            *finish = piece.finish;
+        }
+    }
+    assert!(writing.step()?.is_empty());
+    Ok(texts
+        .into_values()
+        .map(|(text, finish)| (text, finish.unwrap()))
+        .collect())
+}
+
+/// A text, and how it ended.
+fn written(model: &dyn Model, prompt: &Prompt, count: usize, style: &Style) -> Result<(String, Finish)> {
+    let mut all = written_together(model, &[(prompt.clone(), count, style.clone())])?;
+    Ok(all.remove(0))
 }
 
 #[test]
@@ -295,15 +314,6 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
     };
     assert_eq!(drawn(1)?, drawn(1)?);
     assert_ne!(drawn(1)?, drawn(2)?);
-    // The client stops reading here.
-    let mut pieces = 0;
-    let language = served.language().unwrap();
-    let gone = language.write(&[1], 20, &greedy, &mut |_| {
-        pieces += 1;
-        pieces < 3
-    });
-    assert!(gone.is_err() && pieces == 3);
-
     let chat = Prompt::Chat(vec![json!({"role": "user", "content": "two three"})]);
     let error = written(&*served, &chat, 1, &greedy).unwrap_err().to_string();
     assert!(
@@ -319,6 +329,60 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
         ..Options::default()
     };
     let small = hub::load(path, &device(), options, false)?;
-    assert_eq!(small.language().unwrap().positions(), 9);
+    let language = small.language().unwrap();
+    assert_eq!(language.positions(), 9);
+    let mut writing = language.begin()?;
+    assert!(writing.has_room(9) && !writing.has_room(10));
+    let text = writing.join(&[1], 4, &greedy)?;
+    assert!(writing.has_room(3) && !writing.has_room(4));
+    writing.leave(text);
+    assert!(writing.has_room(9));
+    for (prompt, count, style, wanted) in [
+        (vec![1, 100], 1, greedy.clone(), "token 100 is outside the vocabulary"),
+        (
+            vec![1],
+            1,
+            Style {
+                top_p: 0.0,
+                ..greedy.clone()
+            },
+            "top_p",
+        ),
+        (vec![1], 0, greedy.clone(), "no tokens"),
+        (vec![1], 24, greedy.clone(), "there are 24 positions"),
+    ] {
+        let error = writing.join(&prompt, count, &style).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_text_is_as_if_it_were_alone() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Gpt2::new(&gpt2(), &device())?;
+    save(folder.path(), "gpt2", &gpt2(), &model, &endless());
+    let served = load(folder.path())?;
+    let style = |temperature: f64, seed: u64| Style {
+        temperature,
+        seed: Some(seed),
+        ..Style::default()
+    };
+    let asked: Vec<_> = [
+        ("one two three", 9, style(0.0, 0)),
+        ("seven", 20, style(3.0, 1)),
+        ("four five six seven one two", 3, style(0.0, 0)),
+        ("seven", 12, style(3.0, 2)),
+        ("two", 1, style(3.0, 3)),
+    ]
+    .into_iter()
+    .map(|(text, count, style)| (Prompt::Text(text.to_owned()), count, style))
+    .collect();
+    let together = written_together(&*served, &asked)?;
+    for ((prompt, count, style), found) in asked.iter().zip(&together) {
+        assert_eq!(&written(&*served, prompt, *count, style)?, found);
+    }
+    // Draws of another seed are others.
+    assert_ne!(together[1].0[..30], together[3].0[..30]);
     Ok(())
 }
