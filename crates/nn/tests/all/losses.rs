@@ -2,7 +2,7 @@
 
 use crate::common::f64_of;
 use polygrad_nn::loss::*;
-use polygrad_tensor::{Backend, DType, Device, ErrorKind, Result, Tensor};
+use polygrad_tensor::{Backend, DType, Device, ErrorKind, Result, Tensor, manual_seed};
 
 on_backends!(
     bad_input_is_named,
@@ -14,6 +14,7 @@ on_backends!(
     no_alignment_is_infinitely_unlikely,
     labels_in_a_row_are_those_of_padded_rows,
     the_ends_of_the_ranges_have_gradients,
+    losses_in_parts_are_those_of_all_logits,
 );
 
 #[track_caller]
@@ -343,4 +344,78 @@ fn labels_in_a_row_are_those_of_padded_rows<B: Backend>(device: &Device<B>) {
     let none = labels(&[], &[0]);
     let empty = ctc_loss(&log_p, &none, &steps, &[0, 0, 0]).unwrap();
     assert!(empty.item().unwrap().is_finite());
+}
+
+/// What PyTorch gives is held in `conformance/data/edges`, for parts of two rows.
+fn losses_in_parts_are_those_of_all_logits<B: Backend>(device: &Device<B>) {
+    manual_seed(4);
+    let draw = |dims: &[usize]| {
+        Tensor::<B>::randn(dims, (device, DType::F64))
+            .unwrap()
+            .requires_grad()
+            .unwrap()
+    };
+    let (x, weight, bias) = (draw(&[2, 4, 3]), draw(&[6, 3]), draw(&[6]));
+    let target = Tensor::new([[0i64, 5, -100, 2], [1, 1, -100, 4]], device).unwrap();
+    let logits = |x: &Tensor<B>| x.linear(&weight, Some(&bias));
+    let gradients = |loss: &Tensor<B>| -> Vec<f64> {
+        let gradients = loss.sum_all().unwrap().backward().unwrap();
+        let of = |x: &Tensor<B>| gradients.get(x).unwrap().to_f64_vec().unwrap();
+        [of(&x), of(&weight), of(&bias)].concat()
+    };
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        let loss = CrossEntropyLoss::new().reduction(reduction).label_smoothing(0.1);
+        let whole = loss
+            .forward(&logits(&x).unwrap().transpose(1, 2).unwrap(), &target)
+            .unwrap();
+        for rows in [0, 1, 3, 8, 100] {
+            let (weight, bias) = (weight.clone(), bias.clone());
+            let head = move |x: &Tensor<B>| x.linear(&weight, Some(&bias));
+            let parts = loss.forward_chunked(&x, &target, rows, head).unwrap();
+            assert_eq!(parts.dims(), whole.dims());
+            let near = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12);
+            assert!(near(parts.to_f64_vec().unwrap(), whole.to_f64_vec().unwrap()), "{rows}");
+            assert!(near(gradients(&parts), gradients(&whole)), "{rows}");
+        }
+    }
+    // In 16 bits the losses are rounded once.
+    let half = x.detach().to_dtype(DType::F16).unwrap();
+    let weight = weight.detach().to_dtype(DType::F16).unwrap();
+    let head = move |x: &Tensor<B>| x.linear(&weight, None);
+    let loss = CrossEntropyLoss::new();
+    let whole = loss
+        .forward(
+            &head(&half).unwrap().flatten(0, 1).unwrap(),
+            &target.flatten(0, 1).unwrap(),
+        )
+        .unwrap();
+    let parts = loss.forward_chunked(&half, &target, 3, head.clone()).unwrap();
+    assert_eq!(
+        (parts.dtype(), parts.item().unwrap()),
+        (DType::F16, whole.item().unwrap())
+    );
+    // No rows at all.
+    let [none, empty] = [&half, &target].map(|x| x.narrow(0, 0, 0).unwrap());
+    let sum = CrossEntropyLoss::new().reduction(Reduction::Sum);
+    assert_eq!(
+        sum.forward_chunked(&none, &empty, 3, head.clone())
+            .unwrap()
+            .item()
+            .unwrap(),
+        0.0
+    );
+    // What does not fit.
+    let row = target.narrow(0, 0, 1).unwrap();
+    fails(
+        loss.forward_chunked(&half, &row, 3, head.clone()),
+        ErrorKind::Shape,
+        &["cross_entropy", "f16[2, 4, 3]", "i64[1, 4]"],
+    );
+    fails(
+        loss.forward_chunked(&half, &half, 3, head.clone()),
+        ErrorKind::DType,
+        &["class indices are i64, not f16"],
+    );
+    let unknown = target.masked_fill(&target.eq(5).unwrap(), 6).unwrap();
+    assert!(loss.forward_chunked(&half, &unknown, 3, head).is_err());
 }

@@ -1,5 +1,7 @@
 //! Cross entropy.
 
+mod chunked;
+
 use polygrad_tensor::{Backend, CrossEntropyParams, Result, Tensor};
 
 use super::Reduction;
