@@ -134,7 +134,7 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Takes a state down, or compares it with what was taken down.
+    /// Records a state, or compares it with the one that was recorded.
     fn check(&self, episode: usize, play: &Play<'_>, ended: bool) -> Result<()> {
         match &self.source {
             Source::Policy { args, record, .. } => {

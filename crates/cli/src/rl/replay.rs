@@ -118,7 +118,7 @@ impl Replay {
         }
     }
 
-    /// Fails unless a state of an episode is the one that was taken down, and the last one if that was the last.
+    /// Fails unless a state of an episode is the one that was recorded, and the last one if that was the last.
     ///
     /// # Errors
     /// The environment gives something else.

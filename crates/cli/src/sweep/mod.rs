@@ -159,7 +159,7 @@ impl Search<'_> {
         }
     }
 
-    /// Takes down what has ended.
+    /// Records the trials that have ended.
     fn look(&mut self) -> Result<()> {
         let mut at = 0;
         while let Some(trial) = self.running.get_mut(at) {

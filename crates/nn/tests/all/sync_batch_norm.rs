@@ -388,7 +388,7 @@ fn evaluation_state_and_summary_are_those_of_a_plain_layer() {
     });
 }
 
-/// A group of one; where it takes down what is done, it can be duplicated.
+/// A group of one; where it records what is done, it can be duplicated.
 #[derive(Clone, Debug, Default)]
 struct Single(Option<Log>);
 

@@ -15,13 +15,13 @@ struct Case {
     expected: &'static [i64],
 }
 
-fn number(element: ElementType, dims: &[usize], values: &[i64]) -> Literal {
+pub(crate) fn number(element: ElementType, dims: &[usize], values: &[i64]) -> Literal {
     let host = HostTensor::new(Shape::new(dims).unwrap(), values.to_vec()).unwrap();
     Literal::new(element, host.cast(element.dtype().unwrap())).unwrap()
 }
 
 /// Numbers of the whole range without a pattern; the script that recorded the cases has the same ones.
-fn filled(element: ElementType, seed: i64, dims: &[usize]) -> Literal {
+pub(crate) fn filled(element: ElementType, seed: i64, dims: &[usize]) -> Literal {
     let low = if element == I8 { -128 } else { 0 };
     let count = dims.iter().product::<usize>() as i64;
     let values: Vec<i64> = (0..count)
@@ -30,7 +30,7 @@ fn filled(element: ElementType, seed: i64, dims: &[usize]) -> Literal {
     number(element, dims, &values)
 }
 
-fn real(dims: &[usize], values: &[f64]) -> Literal {
+pub(crate) fn real(dims: &[usize], values: &[f64]) -> Literal {
     HostTensor::new(Shape::new(dims).unwrap(), values.to_vec())
         .unwrap()
         .cast(DType::F32)
@@ -442,164 +442,4 @@ fn products_in_floats_between_quantized_numbers_are_products_of_bytes() -> Resul
         );
     }
     Ok(())
-}
-
-/// An op, the names of what it reads and gives, and its attributes.
-type Call<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, Attribute)]);
-
-/// A file that reads floats `x`, and gives the last node's first output.
-fn file(constants: Vec<(&str, Literal)>, nodes: &[Call<'_>]) -> Graph {
-    let mut body = Body::default();
-    let x = TensorType {
-        element: ElementType::F32,
-        shape: None,
-    };
-    let x = body.add_value("x", Some(ValueType::Tensor(x)));
-    body.inputs.push(x);
-    let mut ids = std::collections::HashMap::from([("x", x)]);
-    for (name, literal) in constants {
-        ids.insert(name, body.add_initializer(name, literal));
-    }
-    for &(op, inputs, outputs, attributes) in nodes {
-        let inputs = inputs.split(' ').map(|name| Some(ids[name])).collect();
-        let outputs = outputs.split(' ').map(|name| {
-            let id = body.add_value(name, None);
-            ids.insert(name, id);
-            Some(id)
-        });
-        let outputs: Vec<_> = outputs.collect();
-        body.outputs = outputs.iter().flatten().copied().take(1).collect();
-        body.nodes.push(Node {
-            op_type: op.into(),
-            inputs,
-            outputs,
-            attributes: attributes
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), value.clone()))
-                .collect(),
-            ..Node::default()
-        });
-    }
-    Graph {
-        opsets: [(String::new(), 13)].into(),
-        body,
-        ..Graph::default()
-    }
-}
-
-/// Holds a file to what ONNX Runtime gives for it, and to the steps that it becomes.
-fn holds(graph: &Graph, dims: &[usize], expected: &[f32], steps: &[&str]) -> Result<()> {
-    let x: Vec<f32> = filled(I8, 1, dims)
-        .host()
-        .to_f64_vec()
-        .iter()
-        .map(|x| *x as f32 / 50.0)
-        .collect();
-    let x = HostTensor::new(Shape::new(dims)?, x)?;
-    for fuse in [true, false] {
-        let options = Options {
-            fuse,
-            ..Options::default()
-        };
-        let model = OnnxModel::from_graph(graph, &Device::<Cpu>::default().into_any(), options)?;
-        if fuse {
-            assert_eq!(model.steps(), steps);
-        }
-        // The second run may be a replay.
-        for _ in 0..3 {
-            let y = model.run_ordered([Value::from(x.clone())].into_iter())?.tensor(0)?;
-            let y = y.to_vec::<f32>()?;
-            assert!(
-                y.len() == expected.len() && y.iter().zip(expected).all(|(y, e)| (y - e).abs() < 4e-6),
-                "{y:?}"
-            );
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn activations_of_i8_stay_bytes_from_op_to_op() -> Result<()> {
-    let pads = [("pads", Attribute::Ints(vec![1; 4]))];
-    let windows = [
-        ("kernel_shape", Attribute::Ints(vec![2; 2])),
-        ("strides", Attribute::Ints(vec![2; 2])),
-    ];
-    let first = [("axis", Attribute::Int(0))];
-    let constants = vec![
-        ("xs", real(&[], &[0.02])),
-        ("xz", number(I8, &[], &[-3])),
-        ("w", filled(I8, 2, &[3, 2, 3, 3])),
-        ("ws", real(&[3], &[0.01, 0.02, 0.015])),
-        ("wz", number(I8, &[3], &[0; 3])),
-        ("ys", real(&[], &[0.25])),
-        ("yz", number(I8, &[], &[4])),
-        ("v", filled(I8, 5, &[12, 2])),
-        ("vs", real(&[], &[0.01])),
-        ("vz", number(I8, &[], &[0])),
-        ("b", real(&[2], &[0.5, -1.25])),
-    ];
-    let graph = file(
-        constants,
-        &[
-            ("QuantizeLinear", "x xs xz", "q", &[]),
-            ("DequantizeLinear", "q xs xz", "d", &[]),
-            ("DequantizeLinear", "w ws wz", "wd", &first),
-            ("Conv", "d wd", "c", &pads),
-            ("QuantizeLinear", "c ys yz", "q2", &[]),
-            ("DequantizeLinear", "q2 ys yz", "d2", &[]),
-            ("MaxPool", "d2", "p", &windows),
-            ("QuantizeLinear", "p ys yz", "q3", &[]),
-            ("DequantizeLinear", "q3 ys yz", "d3", &[]),
-            ("Flatten", "d3", "f", &[]),
-            ("QuantizeLinear", "f ys yz", "q4", &[]),
-            ("DequantizeLinear", "q4 ys yz", "d4", &[]),
-            ("DequantizeLinear", "v vs vz", "vd", &[]),
-            ("MatMul", "d4 vd", "m", &[]),
-            ("Add", "m b", "y", &[]),
-        ],
-    );
-    let steps = [
-        "QuantizeLinear",
-        "QLinearConv",
-        "MaxPool",
-        "Flatten",
-        "MatMulIntegerToFloat",
-    ];
-    holds(&graph, &[1, 2, 4, 4], &[-30.507_5, 15.922_5], &steps)
-}
-
-#[test]
-fn products_that_are_quantized_in_each_run_are_one_step() -> Result<()> {
-    let constants = vec![
-        ("w", filled(I8, 2, &[5, 3])),
-        ("ws", real(&[3], &[0.01, 0.02, 0.015])),
-        ("wz", number(I8, &[3], &[0, 3, -7])),
-        ("b", real(&[3], &[0.5, -1.25, 2.0])),
-    ];
-    let graph = file(
-        constants,
-        &[
-            ("DynamicQuantizeLinear", "x", "q s z", &[]),
-            ("MatMulInteger", "q w z wz", "i", &[]),
-            ("Cast", "i", "f", &[("to", Attribute::Int(1))]),
-            ("Mul", "s ws", "t", &[]),
-            ("Mul", "f t", "m", &[]),
-            ("Add", "b m", "y", &[]),
-        ],
-    );
-    let expected = [
-        1.363_629_7,
-        -7.116_164,
-        4.666_211,
-        1.956_564_5,
-        3.776_810_2,
-        -0.285_609_25,
-    ];
-    holds(
-        &graph,
-        &[2, 5],
-        &expected,
-        &["DynamicQuantizeLinear", "MatMulIntegerToFloat"],
-    )
 }

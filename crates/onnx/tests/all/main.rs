@@ -4,6 +4,7 @@
 mod added;
 #[cfg(feature = "ort")]
 mod beside;
+mod byte_files;
 mod bytes;
 mod engines;
 mod exact;

@@ -395,7 +395,7 @@ thread_local! {
     static SEEN: std::cell::RefCell<Vec<i64>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Trains with a loss that takes down what it sees; gives what was seen in steps that were taken, unless this rank
+/// Trains with a loss that records what it sees; gives what was seen in steps that were taken, unless this rank
 /// fails, and the weights.
 fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: u64) -> (Vec<i64>, Option<StateDict>) {
     manual_seed(5);

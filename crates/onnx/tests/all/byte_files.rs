@@ -1,0 +1,193 @@
+//! Files whose products of bytes stay bytes from op to op: values of ONNX Runtime 1.32.
+
+use polygrad_core::{HostTensor, Shape};
+use polygrad_cpu::Cpu;
+use polygrad_onnx::graph::ElementType::{self, I8};
+use polygrad_onnx::graph::{Attribute, Body, Graph, Literal, Node, TensorType, ValueType};
+use polygrad_onnx::{OnnxModel, Options, Value};
+use polygrad_tensor::{Device, Result, Tensor};
+
+use crate::bytes::{filled, number, real};
+
+/// An op, the names of what it reads and gives, and its attributes.
+type Call<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, Attribute)]);
+
+/// A file that reads floats `x`, and gives the last node's first output.
+fn file(constants: Vec<(&str, Literal)>, nodes: &[Call<'_>]) -> Graph {
+    let mut body = Body::default();
+    let x = TensorType {
+        element: ElementType::F32,
+        shape: None,
+    };
+    let x = body.add_value("x", Some(ValueType::Tensor(x)));
+    body.inputs.push(x);
+    let mut ids = std::collections::HashMap::from([("x", x)]);
+    for (name, literal) in constants {
+        ids.insert(name, body.add_initializer(name, literal));
+    }
+    for &(op, inputs, outputs, attributes) in nodes {
+        let inputs = inputs.split(' ').map(|name| Some(ids[name])).collect();
+        let outputs = outputs.split(' ').map(|name| {
+            let id = body.add_value(name, None);
+            ids.insert(name, id);
+            Some(id)
+        });
+        let outputs: Vec<_> = outputs.collect();
+        body.outputs = outputs.iter().flatten().copied().take(1).collect();
+        body.nodes.push(Node {
+            op_type: op.into(),
+            inputs,
+            outputs,
+            attributes: attributes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+            ..Node::default()
+        });
+    }
+    Graph {
+        opsets: [(String::new(), 13)].into(),
+        body,
+        ..Graph::default()
+    }
+}
+
+/// Holds a file to what ONNX Runtime gives for it, and to the steps that it becomes.
+fn holds(graph: &Graph, dims: &[usize], expected: &[f32], steps: &[&str]) -> Result<()> {
+    let x: Vec<f32> = filled(I8, 1, dims)
+        .host()
+        .to_f64_vec()
+        .iter()
+        .map(|x| *x as f32 / 50.0)
+        .collect();
+    let x = HostTensor::new(Shape::new(dims)?, x)?;
+    for fuse in [true, false] {
+        let options = Options {
+            fuse,
+            ..Options::default()
+        };
+        let model = OnnxModel::from_graph(graph, &Device::<Cpu>::default().into_any(), options)?;
+        if fuse {
+            assert_eq!(model.steps(), steps);
+        }
+        // The second run may be a replay.
+        for _ in 0..3 {
+            let y = model.run_ordered([Value::from(x.clone())].into_iter())?.tensor(0)?;
+            let y = y.to_vec::<f32>()?;
+            assert!(
+                y.len() == expected.len() && y.iter().zip(expected).all(|(y, e)| (y - e).abs() < 4e-6),
+                "{y:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn activations_of_i8_stay_bytes_from_op_to_op() -> Result<()> {
+    let pads = [("pads", Attribute::Ints(vec![1; 4]))];
+    let windows = [
+        ("kernel_shape", Attribute::Ints(vec![2; 2])),
+        ("strides", Attribute::Ints(vec![2; 2])),
+    ];
+    let first = [("axis", Attribute::Int(0))];
+    let constants = vec![
+        ("xs", real(&[], &[0.02])),
+        ("xz", number(I8, &[], &[-3])),
+        ("w", filled(I8, 2, &[3, 2, 3, 3])),
+        ("ws", real(&[3], &[0.01, 0.02, 0.015])),
+        ("wz", number(I8, &[3], &[0; 3])),
+        ("ys", real(&[], &[0.25])),
+        ("yz", number(I8, &[], &[4])),
+        ("v", filled(I8, 5, &[12, 2])),
+        ("vs", real(&[], &[0.01])),
+        ("vz", number(I8, &[], &[0])),
+        ("b", real(&[2], &[0.5, -1.25])),
+    ];
+    let graph = file(
+        constants,
+        &[
+            ("QuantizeLinear", "x xs xz", "q", &[]),
+            ("DequantizeLinear", "q xs xz", "d", &[]),
+            ("DequantizeLinear", "w ws wz", "wd", &first),
+            ("Conv", "d wd", "c", &pads),
+            ("QuantizeLinear", "c ys yz", "q2", &[]),
+            ("DequantizeLinear", "q2 ys yz", "d2", &[]),
+            ("MaxPool", "d2", "p", &windows),
+            ("QuantizeLinear", "p ys yz", "q3", &[]),
+            ("DequantizeLinear", "q3 ys yz", "d3", &[]),
+            ("Flatten", "d3", "f", &[]),
+            ("QuantizeLinear", "f ys yz", "q4", &[]),
+            ("DequantizeLinear", "q4 ys yz", "d4", &[]),
+            ("DequantizeLinear", "v vs vz", "vd", &[]),
+            ("MatMul", "d4 vd", "m", &[]),
+            ("Add", "m b", "y", &[]),
+        ],
+    );
+    let steps = [
+        "QuantizeLinear",
+        "QLinearConv",
+        "MaxPool",
+        "Flatten",
+        "MatMulIntegerToFloat",
+    ];
+    holds(&graph, &[1, 2, 4, 4], &[-30.507_5, 15.922_5], &steps)
+}
+
+/// A linear layer whose input is quantized in each run.
+fn dynamic() -> Graph {
+    let constants = vec![
+        ("w", filled(I8, 2, &[5, 3])),
+        ("ws", real(&[3], &[0.01, 0.02, 0.015])),
+        ("wz", number(I8, &[3], &[0, 3, -7])),
+        ("b", real(&[3], &[0.5, -1.25, 2.0])),
+    ];
+    file(
+        constants,
+        &[
+            ("DynamicQuantizeLinear", "x", "q s z", &[]),
+            ("MatMulInteger", "q w z wz", "i", &[]),
+            ("Cast", "i", "f", &[("to", Attribute::Int(1))]),
+            ("Mul", "s ws", "t", &[]),
+            ("Mul", "f t", "m", &[]),
+            ("Add", "b m", "y", &[]),
+        ],
+    )
+}
+
+#[test]
+fn products_that_are_quantized_in_each_run_are_one_step() -> Result<()> {
+    let expected = [
+        1.363_629_7,
+        -7.116_164,
+        4.666_211,
+        1.956_564_5,
+        3.776_810_2,
+        -0.285_609_25,
+    ];
+    holds(
+        &dynamic(),
+        &[2, 5],
+        &expected,
+        &["DynamicQuantizeLinear", "MatMulIntegerToFloat"],
+    )
+}
+
+/// The steps have constants that no value of the file is, such as the product of two scales.
+#[test]
+fn a_bias_behind_quantized_products_is_set_again_and_again() -> Result<()> {
+    let device = Device::<Cpu>::default().into_any();
+    let mut model = OnnxModel::from_graph(&dynamic(), &device, Options::default())?;
+    model.train(|name| name == "b")?;
+    let x = HostTensor::new(Shape::from([1, 5]), vec![0.5f32, -1.0, 0.25, 2.0, -0.75])?;
+    let mut given = Vec::new();
+    for bias in [[1.0f32, 2.0, 3.0], [-1.0, 0.0, 4.0]] {
+        model.set([("b".to_owned(), Tensor::var("b", Tensor::new(bias, &device)?)?)])?;
+        let y = model.run_ordered([Value::from(x.clone())].into_iter())?.tensor(0)?;
+        given.push(y.to_vec::<f32>()?);
+    }
+    for (i, change) in [-2.0, -2.0, 1.0].into_iter().enumerate() {
+        assert!((given[1][i] - given[0][i] - change).abs() < 1e-5, "{given:?}");
+    }
+    Ok(())
+}
