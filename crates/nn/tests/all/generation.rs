@@ -439,7 +439,7 @@ fn sequences_join_and_leave_a_batch<B: Backend>(device: &Device<B>) {
             // Random ones, too, do not depend on others.
             assert_eq!(
                 joined(model, &[(0, prompt.clone(), *count, config.clone())], 100),
-                [row.clone()]
+                std::slice::from_ref(row)
             );
         }
         assert_eq!(found[2], found[5]);
