@@ -24,10 +24,10 @@ pub const fn most_rows<L: Lanes>() -> usize {
 /// that are missing are two that are there.
 const STEPS: [usize; 12] = [1, 2, 3, 4, 3, 6, 4, 8, 6, 6, 8, 12];
 
-/// [`tile`] for any number of rows up to [`most_rows`] and columns up to [`NV`] registers.
+/// `tile` for any number of rows up to [`most_rows`] and columns up to [`NV`] registers.
 ///
 /// # Safety
-/// As for [`tile`].
+/// As for `tile`.
 #[inline(always)]
 pub unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
     l: L,

@@ -10,7 +10,7 @@
 //!
 //! and likewise the other way round: the sum of products that the processor gives, and two products of a number for
 //! the row and one for the column. All of it wraps, so the order of additions does not matter, and results are the
-//! same for any number of threads, and for any of the ways in [`dot`].
+//! same for any number of threads, and for any of the ways in `dot`.
 
 mod dot;
 mod few;
@@ -93,7 +93,7 @@ pub struct Tiles {
     sums: Option<Numbers>,
 }
 
-/// A, and what its rows bring to the [terms](Terms).
+/// A, and what its rows bring to the terms.
 pub struct Left {
     tiles: Arc<Tiles>,
     terms: [Option<Numbers>; 2],

@@ -1,7 +1,7 @@
 //! Products with weights of few bits in blocks, which stay packed in memory.
 //!
-//! For a few rows, numbers become floats in registers, so that the weight's bytes are all that is read ([`rows`]). For
-//! more, they become the panels of a product of floats ([`unpack`]), which costs little beside the product. Both
+//! For a few rows, numbers become floats in registers, so that the weight's bytes are all that is read (`rows`). For
+//! more, they become the panels of a product of floats (`unpack`), which costs little beside the product. Both
 //! compute with the weight's exact values, and add up in f32.
 
 mod factors;
