@@ -36,6 +36,7 @@ const OURS: &[&str] = &[
     "polygrad_console",
     "polygrad_core",
     "polygrad_cpu",
+    "polygrad_cpu_kernels",
     "polygrad_cuda",
     "polygrad_data",
     "polygrad_derive",

@@ -17,7 +17,7 @@ maximize = \"accuracy\"
 
 /// A policy that takes about half a second.
 const POLICY: &str =
-    "train = [\"cartpole\", \"--total-steps\", \"40000\", \"--threads\", \"1\", \"--set\", \"update_epochs=5\"]
+    "train = [\"cartpole\", \"--total-steps\", \"20000\", \"--threads\", \"1\", \"--set\", \"update_epochs=5\"]
 maximize = \"return\"
 ";
 
@@ -223,7 +223,7 @@ fn ctrl_c_stops_a_sweep_and_its_trials() {
     use crate::common::{heeding_ctrl_c, press_ctrl_c};
     let scene = scene(&format!(
         "{}trials = 2\nparallel = 2\n[space]\nlr = {{ log = [1e-4, 1e-2] }}\n",
-        POLICY.replace("40000", "4000000")
+        POLICY.replace("20000", "4000000")
     ));
     let child = heeding_ctrl_c(scene.command("sweep own.toml")).spawn().unwrap();
     until("both", || {
@@ -328,7 +328,7 @@ fn nonsense_is_refused_before_the_first_trial() {
             ],
         ),
         (
-            "[\"cartpole\", \"--total-steps\", \"40000\", \"--threads\", \"1\", \"--set\", \"update_epochs=5\"]",
+            "[\"cartpole\", \"--total-steps\", \"20000\", \"--threads\", \"1\", \"--set\", \"update_epochs=5\"]",
             "[]",
             ["train: it does not say what to learn from", "cartpole"],
         ),

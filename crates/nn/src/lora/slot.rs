@@ -93,16 +93,15 @@ impl<B: Backend> AdapterSlot<B> {
     }
 
     /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes. A layer without
-    /// any adds nothing, since compiled models ask in each call.
+    /// any adds nothing.
     #[inline]
     pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
-        if !self.0.used.load(Ordering::Acquire) {
-            return;
-        }
         for adapter in self.active().iter().flat_map(|active| active.iter()) {
             adapter.id().hash(hasher);
         }
-        self.quantizers().map(|quantizers| quantizers.id()).hash(hasher);
+        if let Some(quantizers) = self.quantizers() {
+            Some(quantizers.id()).hash(hasher);
+        }
     }
 
     /// Shows a layer's slot, and the parameters of the adapters in it, under the names that PEFT gives them.
