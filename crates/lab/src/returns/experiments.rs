@@ -150,8 +150,8 @@ const fn turns_right(least: f64, most: f64) -> Figure {
     }
 }
 
-/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training, three
-/// seeds; rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
+/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training,
+/// three seeds; rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
 pub(super) static EXPERIMENTS: [Experiment; 21] = [
     Experiment {
         name: "cartpole/cleanrl",

@@ -38,7 +38,7 @@ thread_local! {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
-/// let pool = polygrad_cpu::ThreadPool::new(2);
+/// let pool = polygrad_cpu_kernels::ThreadPool::new(2);
 /// let sum = AtomicUsize::new(0);
 /// pool.run(100, |i| {
 ///     sum.fetch_add(i, Ordering::Relaxed);
