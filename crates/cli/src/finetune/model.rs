@@ -138,47 +138,47 @@ impl Lm {
     }
 }
 
+/// What a method of the model says, whichever it is.
+macro_rules! either {
+    ($lm:expr, $method:ident($($argument:expr),*)) => {
+        match $lm {
+            Self::Llama(model) => CausalLm::$method(&**model $(, $argument)*),
+            Self::Gpt2(model) => CausalLm::$method(&**model $(, $argument)*),
+        }
+    };
+}
+
 impl CausalLm<AnyBackend> for Lm {
     fn name(&self) -> &'static str {
-        self.as_causal().0
+        either!(self, name())
     }
 
     fn vocab_size(&self) -> usize {
-        self.as_causal().1
+        either!(self, vocab_size())
     }
 
     fn num_positions(&self) -> usize {
-        self.as_causal().2
+        either!(self, num_positions())
     }
 
     fn new_cache(&self) -> CausalLmCache<AnyBackend> {
-        match self {
-            Self::Llama(model) => model.new_cache(),
-            Self::Gpt2(model) => model.new_cache(),
-        }
+        either!(self, new_cache())
     }
 
     fn forward_cached(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
-        match self {
-            Self::Llama(model) => model.forward_cached(ids, cache),
-            Self::Gpt2(model) => model.forward_cached(ids, cache),
-        }
+        either!(self, forward_cached(ids, cache))
     }
-}
 
-impl Lm {
-    fn as_causal(&self) -> (&'static str, usize, usize) {
-        match self {
-            Self::Llama(model) => (
-                CausalLm::name(&**model),
-                CausalLm::vocab_size(&**model),
-                CausalLm::num_positions(&**model),
-            ),
-            Self::Gpt2(model) => (
-                CausalLm::name(&**model),
-                CausalLm::vocab_size(&**model),
-                CausalLm::num_positions(&**model),
-            ),
-        }
+    fn next_logits(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
+        either!(self, next_logits(ids, cache))
+    }
+
+    fn next_logits_each(
+        &self,
+        ids: &Tensor,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<AnyBackend>],
+    ) -> polygrad::Result<Tensor> {
+        either!(self, next_logits_each(ids, lengths, caches))
     }
 }
