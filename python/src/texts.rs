@@ -185,30 +185,41 @@ impl Writing {
         };
         let tokens = language.tokens(&prompt)?;
         let count = self.max_tokens.min(language.positions().saturating_sub(tokens.len()));
-        let (mut text, mut is_cut) = (String::new(), false);
-        let finish = language.write(&tokens, count, &style, &mut |piece| {
-            text.push_str(piece);
-            let told = Python::attach(|py| {
-                py.check_signals()?;
-                match &self.piece {
-                    Some(told) if !piece.is_empty() => {
-                        let answer = told.call1(py, (piece,))?;
-                        Ok(!answer.bind(py).is(PyBool::new(py, false)))
-                    }
-                    _ => Ok(true),
-                }
-            });
-            let goes_on = told.unwrap_or_else(|error| {
-                failure.of(error);
-                false
-            });
-            is_cut |= !goes_on;
-            goes_on
-        });
-        match finish {
-            Ok(finish) => Ok((text, finish.is_stop)),
-            Err(_) if is_cut => Ok((text, false)),
-            Err(error) => Err(error),
+        let mut text = String::new();
+        if count == 0 {
+            return Ok((text, false));
         }
+        let mut writing = language.begin()?;
+        writing.join(&tokens, count, &style)?;
+        loop {
+            for (_, piece) in writing.step()? {
+                let piece = piece?;
+                text.push_str(&piece.text);
+                if !self.tell(&piece.text, failure) {
+                    return Ok((text, false));
+                }
+                if let Some(finish) = piece.finish {
+                    return Ok((text, finish.is_stop));
+                }
+            }
+        }
+    }
+
+    /// Gives a piece to whoever asked for them; says whether more is wanted.
+    fn tell(&self, piece: &str, failure: &Failure) -> bool {
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            match &self.piece {
+                Some(told) if !piece.is_empty() => {
+                    let answer = told.call1(py, (piece,))?;
+                    Ok(!answer.bind(py).is(PyBool::new(py, false)))
+                }
+                _ => Ok(true),
+            }
+        });
+        told.unwrap_or_else(|error| {
+            failure.of(error);
+            false
+        })
     }
 }
