@@ -4,7 +4,7 @@
 #[derive(Clone, Copy)]
 pub struct Pointer<T>(pub *mut T);
 
-// SAFETY: whoever makes one sees to it that threads keep to their parts.
+// SAFETY: only an address is sent; those who write through it answer for threads that write to parts of their own.
 unsafe impl<T> Send for Pointer<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Pointer<T> {}

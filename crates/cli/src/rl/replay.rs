@@ -55,7 +55,7 @@ impl Replay {
     /// Reads a file.
     ///
     /// # Errors
-    /// One that cannot be read, or that is none of ours.
+    /// A file that cannot be read, or that is no replay file.
     pub(super) fn load(path: &Path) -> Result<Self> {
         let bad = |what: String| {
             Failure::new(format!("{} is no replay file: {what}", path.shown()))
@@ -101,7 +101,7 @@ impl Replay {
         settings::open(&self.environment, self.gym.as_ref())
     }
 
-    /// Takes down a state of the last episode, the first of which begins another one.
+    /// Records the state that a play is in; a state without steps before it begins another episode.
     pub(super) fn take(&mut self, play: &Play<'_>) {
         match play.steps() {
             0 => self.episodes.push(Episode::default()),

@@ -314,7 +314,7 @@ pub(super) fn run(folder: &Path, trial: usize) -> PathBuf {
     folder.join(format!("trial-{trial:04}"))
 }
 
-/// This process, for those who look who has a trial.
+/// How the journal names this process.
 fn me() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.map_or_else(|_| "this machine".to_owned(), |host| host.trim().to_owned());

@@ -25,8 +25,7 @@ const STARTUP: usize = 10;
 /// Points among which a Gaussian process looks for the best.
 const CANDIDATES: usize = 2000;
 
-/// The points at which trials are compared while they run, spread evenly: so many that they can be divided by three
-/// three times.
+/// At how many evenly spaced points of a run trials are compared: 3³, since halving keeps a third three times.
 pub(super) const RUNGS: u64 = 27;
 
 /// At the first points the median ends nothing, nor where it is that of fewer trials.

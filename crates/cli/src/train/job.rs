@@ -19,7 +19,7 @@ pub(crate) struct Job {
     pub(crate) length: f64,
 }
 
-/// Options that those who start many runs choose themselves, or that runs in the background cannot have.
+/// Options that a job may not give: a sweep sets them for each trial, or they need a terminal.
 const OWN: [&str; 6] = ["out", "resume", "parallel", "tui", "stop-file", "help"];
 
 /// What the words behind `polygrad train` would do; its data are loaded.

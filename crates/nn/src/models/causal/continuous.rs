@@ -89,7 +89,9 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
         config.check()?;
         check_prompt(self.model, prompt, count)?;
         if count == 0 {
-            return Err(Error::invalid("a sequence that is to get no tokens").with_op("generate"));
+            return Err(Error::invalid("a sequence that is to get no tokens")
+                .with_op("generate")
+                .with_hint("ask for at least one"));
         }
         let mut cache = self.model.new_cache();
         // The last token is never fed back.

@@ -93,7 +93,9 @@ pub trait CausalLm<B: Backend>: Module<B> {
     ) -> Result<Tensor<B>> {
         if lengths.len() != caches.len() {
             let text = format!("{} lengths and {} caches", lengths.len(), caches.len());
-            return Err(Error::shape(text).with_op(self.name()));
+            return Err(Error::shape(text)
+                .with_op(self.name())
+                .with_hint("give each sequence its length and its cache"));
         }
         all_or_nothing(caches, |caches| {
             let (mut rows, mut start) = (Vec::with_capacity(lengths.len()), 0);
@@ -203,7 +205,9 @@ fn check_prompt<B: Backend, M: CausalLm<B> + ?Sized>(model: &M, prompt: &[i64], 
     for &token in prompt {
         if usize::try_from(token).map_or(true, |token| token >= model.vocab_size()) {
             let text = format!("token {token} is outside the vocabulary of {}", model.vocab_size());
-            return Err(Error::out_of_range(text).with_op("generate"));
+            return Err(Error::out_of_range(text)
+                .with_op("generate")
+                .with_hint("encode the prompt with the model's own tokenizer"));
         }
     }
     Ok(())
