@@ -67,8 +67,8 @@ pub(crate) fn check_wasm() -> Result<(), String> {
         "build",
         &[
             "--release",
-            "--manifest-path",
-            "examples/wasm/Cargo.toml",
+            "-p",
+            "polygrad-wasm",
             "--target-dir",
             target,
         ],

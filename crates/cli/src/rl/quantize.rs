@@ -77,9 +77,9 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     };
     let episodes = args.episodes.unwrap_or(100);
     let (before, after) = (play(policy, episodes, 0)?, play(&file, episodes, 0)?);
-    let change = 100.0 * (after - before) / before.abs();
+    let change = change(before, after);
     say(&format!(
-        "mean return in {} episodes of {}: {before:.2} before, {after:.2} after ({change:+.2} %)",
+        "mean return in {} episodes of {}: {before:.2} before, {after:.2} after ({change})",
         grouped(episodes as u64),
         spec.name
     ));
@@ -87,11 +87,19 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     let least = before - before.abs() * allowed / 100.0;
     if after.is_nan() || after < least {
         return Err(Failure::new(format!(
-            "the return changes by {change:+.2} %, more than --max-drop {allowed} down: no file is written"
+            "the return changes by {change}, more than --max-drop {allowed} down: no file is written"
         ))
         .fix("try --per-channel, --calibration percentile or mse, leave layers out with --skip, or allow more"));
     }
     quantize::write(args, &graph, &made, rows)
+}
+
+/// In percent, where there is something to take them of.
+fn change(before: f64, after: f64) -> String {
+    match before {
+        0.0 => format!("{:+.2}", after - before),
+        _ => format!("{:+.2} %", 100.0 * (after - before) / before.abs()),
+    }
 }
 
 /// A policy whose observations are kept. They are read to the host, so that no step is a replay, which would not come
@@ -209,5 +217,16 @@ impl Policy for InFile<'_> {
             value: None,
             state: PolicyState::new(parts.collect::<polygrad::Result<_>>()?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::change;
+
+    #[test]
+    fn a_change_of_nothing_has_no_percentage() {
+        assert_eq!(change(-200.0, -190.0), "+5.00 %");
+        assert_eq!(change(0.0, 1.5), "+1.50");
     }
 }
