@@ -21,7 +21,7 @@ const MAX_PANEL: usize = 24 << 10;
 const MAX_N: usize = 1024;
 
 /// Bytes of a core's second-level cache.
-fn second_level() -> usize {
+pub(super) fn second_level() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| described().unwrap_or(512 << 10))
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::blocks::{Blocks, Pack, tile_size};
+use super::blocks::{Blocks, Pack, second_level, tile_size};
 use super::tile::{Even, Input, NV, Out, any_tile, most_rows};
 use super::vector::by_vectors;
 use super::{Dims, Gemm, Mat, MatMut, Panels, Real, Strided, Update, cost};
@@ -31,6 +31,9 @@ const TASK_NS: f32 = 5_000.0;
 
 /// Elements of B that need no packing if they lie right: they stay in the first cache levels as they are.
 const SMALL_B: usize = 16 << 10;
+
+/// Tiles of rows that read a larger B as often as packing it is worth, while it stays in the second level.
+const FEW_TILES: usize = 6;
 
 /// Elements of A that need no packing however they lie.
 const SMALL_A: usize = 8 << 10;
@@ -209,9 +212,10 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     let Dims { m, n, k } = dims;
     let (mr, nr) = tile_size::<T>(level);
     let blocks = Blocks::new::<T>(n, k, nr);
+    let near = n * k <= SMALL_B || m <= FEW_TILES * mr && n * k * size_of::<T>() <= second_level();
     let room = match source {
         // Registers must not run over the end of B's rows.
-        Source::Pack(_, Some(b)) if b.cols == 1 && n * k <= SMALL_B && n.is_multiple_of(nr / NV) => None,
+        Source::Pack(_, Some(b)) if near && b.cols == 1 && n.is_multiple_of(nr / NV) => None,
         Source::Pack(..) => Some(Buffer::alloc(
             blocks.room(n.min(blocks.width), blocks.depth) * size_of::<T>(),
         )?),

@@ -165,6 +165,8 @@ fn large_products_are_right_and_do_not_depend_on_the_threads() {
         (2, 600, 500),
         (600, 1, 700),
         (97, 200, 390),
+        // Few rows, by a B that is read where it lies.
+        (70, 144, 400),
     ] {
         for (a, b) in [(Rows, Rows), (Rows, Columns), (Columns, Rows)] {
             check::<f32>(&by, Dims { m, n, k }, [a, b, Rows], (1.0, 1.0, false));
