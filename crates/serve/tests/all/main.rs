@@ -22,5 +22,6 @@ mod onnx;
 mod openai;
 mod page;
 mod rows;
+mod sequences;
 #[cfg(feature = "tls")]
 mod tls;
