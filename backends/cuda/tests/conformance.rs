@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
     if !emulator::present() {
         return std::process::ExitCode::SUCCESS;
     }
-    let emulator = Emulator::new(32, 8);
+    let emulator = Emulator::new(32, 8, true);
     let device = emulator.clone();
     let make = move || Ok(Box::new(CudaDriver::over(Box::new(device.clone()))) as Box<dyn ComputeBackend>);
     let tests = driver_harness("cuda", make, &options);

@@ -24,7 +24,7 @@ fn main() -> Result<std::process::ExitCode> {
     if !emulator::present() {
         return Ok(std::process::ExitCode::SUCCESS);
     }
-    let emulator = Emulator::new(32, 8);
+    let emulator = Emulator::new(32, 8, true);
     let driver = || CudaDriver::over(Box::new(emulator.clone()));
     let fused = Device::<Compute<CudaDriver>>::from_inner(ComputeDevice::new(driver())?);
     let unfused = Device::<Compute<CudaDriver>>::from_inner(ComputeDevice::unfused(driver())?);

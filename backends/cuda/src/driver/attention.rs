@@ -9,6 +9,12 @@ use super::queue::Queue;
 use crate::source::{Args, File, file};
 
 const KERNEL: File = file!("attention");
+const BY_MATRICES: File = file!("attention_matrices");
+
+/// The longest heads and values, and the queries and threads of a block, where instructions multiply matrices.
+const LONGEST: usize = 128;
+const QUERIES: usize = 64;
+const THREADS: u32 = 128;
 
 /// Bytes of shared memory per block that every device has.
 const SHARED: usize = 48 << 10;
@@ -69,6 +75,31 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
     if spans[3] == 0 {
         return Ok(());
     }
+    let heads = call.batch * call.heads;
+    let args = Args::default()
+        .all(&[q, k, v, output])
+        .all(&[call.heads, call.seq_q, call.seq_kv])
+        .push(call.scale);
+    let define = |kernel: File| {
+        queue
+            .source(kernel, call.dtype)
+            .define("HEAD", call.head_dim)
+            .define("VALUE", call.value_dim)
+            .flag("CAUSAL", call.causal)
+    };
+    let halves = matches!(call.dtype, DType::F16 | DType::BF16);
+    if halves && queue.runtime.facts().matrices && call.head_dim.max(call.value_dim) <= LONGEST {
+        let formats = match call.dtype {
+            DType::F16 => "\"f32.f16.f16.f32\"",
+            _ => "\"f32.bf16.bf16.f32\"",
+        };
+        // Sixteen bytes are loaded at once.
+        let aligned = [call.head_dim, call.value_dim].iter().all(|n| n.is_multiple_of(8))
+            && [q, k, v].iter().all(|address| address.is_multiple_of(16));
+        let source = define(BY_MATRICES).define("FORMATS", formats).flag("ALIGNED", aligned);
+        let blocks = heads as u64 * call.seq_q.div_ceil(QUERIES) as u64;
+        return queue.launch(source, blocks, THREADS, &args);
+    }
     let size = if call.dtype == DType::F64 { 8 } else { 4 };
     let Some(tile) = Tile::of(call.head_dim, call.value_dim, size) else {
         return Err(Error::unsupported(format!(
@@ -77,19 +108,10 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
         ))
         .with_hint("decompose it into two products and a softmax"));
     };
-    let heads = call.batch * call.heads;
-    let source = queue
-        .source(KERNEL, call.dtype)
+    let source = define(KERNEL)
         .define("ACROSS", tile.across)
         .define("DOWN", tile.down)
-        .define("PER", tile.per)
-        .define("HEAD", call.head_dim)
-        .define("VALUE", call.value_dim)
-        .flag("CAUSAL", call.causal);
-    let args = Args::default()
-        .all(&[q, k, v, output])
-        .all(&[call.heads, call.seq_q, call.seq_kv])
-        .push(call.scale);
+        .define("PER", tile.per);
     let blocks = heads as u64 * call.seq_q.div_ceil(tile.rows()) as u64;
     queue.launch(source, blocks, (tile.across * tile.down) as u32, &args)
 }

@@ -14,7 +14,7 @@ use polygrad_core::{DType, Error, ErrorKind, Result};
 
 use super::errors::{blas_failed, failed};
 use super::handles::{Executable, Pinned, is_pinned};
-use super::{Facts, Function, Product, Readback, Runtime, libraries, nvrtc};
+use super::{Facts, Function, Product, Readback, Runtime, kept, libraries};
 
 /// Threads of a block.
 const BLOCK: u32 = 256;
@@ -155,6 +155,7 @@ impl Cuda {
             name: context.name().map_err(failed)?,
             block: BLOCK,
             busy: u32::try_from(processors).unwrap_or(1) * 8,
+            matrices: major >= 8,
         };
         let device = Device {
             context,
@@ -264,7 +265,7 @@ impl Runtime for Cuda {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Function> {
-        let image = nvrtc::compile(source, self.device.capability)?;
+        let image = kept::compile(source, self.device.capability)?;
         let name = CString::new(name).map_err(|_| Error::invalid("a kernel's name has a 0 in it"))?;
         self.bind()?;
         // SAFETY: the image is what NVRTC gave: a cubin, which knows its length, or a text that ends with a 0.

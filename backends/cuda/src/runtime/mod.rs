@@ -4,6 +4,7 @@
 mod cuda;
 mod errors;
 mod handles;
+mod kept;
 mod libraries;
 pub mod nvrtc;
 
@@ -27,6 +28,8 @@ pub struct Facts {
     pub block: u32,
     /// How many blocks occupy the device fully.
     pub busy: u32,
+    /// Whether it has instructions for products of 16-bit matrices, bf16 among them: from compute capability 8.0 on.
+    pub matrices: bool,
 }
 
 /// A compiled kernel: what [`Runtime::compile`] gave.

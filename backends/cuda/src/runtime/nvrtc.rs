@@ -27,6 +27,9 @@ impl Image {
     }
 }
 
+/// No contraction to FMA: products and sums round separately, so that a fused program gives what its steps would.
+const OPTIONS: [&str; 3] = ["--fmad=false", "--std=c++17", "--device-as-default-execution-space"];
+
 /// Whether the compiler is there.
 ///
 /// # Errors
@@ -77,6 +80,18 @@ pub fn ptx(source: &str, capability: u32) -> Result<Image> {
     })
 }
 
+/// What images depend on beside the source: the compiler's version, the device's generation and the options.
+///
+/// # Errors
+/// When the compiler is missing.
+pub(super) fn name(capability: u32) -> Result<String> {
+    present()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the numbers are ours.
+    check(unsafe { sys::nvrtcVersion(&mut major, &mut minor) })?;
+    Ok(format!("NVRTC {major}.{minor} for {capability} {}", OPTIONS.join(" ")))
+}
+
 /// The compute capabilities that it compiles for.
 fn capabilities() -> Result<Vec<u32>> {
     let mut count = 0;
@@ -101,14 +116,7 @@ impl Drop for Program {
 fn program(source: &str, target: &str, take: impl FnOnce(nvrtcProgram) -> Result<Image>) -> Result<Image> {
     let text = CString::new(source).map_err(|_| Error::invalid("a kernel's source has a 0 in it"))?;
     let program = Program(result::create_program(&text, None).map_err(|error| failed(error.0))?);
-    // No contraction to FMA: products and sums round separately, so that a fused program gives what its steps would.
-    let options = [
-        target,
-        "--fmad=false",
-        "--std=c++17",
-        "--device-as-default-execution-space",
-    ];
-    let options = options.map(str::to_owned);
+    let options: Vec<String> = [target].iter().chain(&OPTIONS).map(|&option| option.to_owned()).collect();
     // SAFETY: the program was created above.
     if let Err(error) = unsafe { result::compile_program(program.0, &options) } {
         // SAFETY: likewise; the log is a text that ends with a 0.

@@ -14,7 +14,7 @@ fn on_device(test: impl FnOnce(&Device, &ComputeDevice<CudaDriver>)) {
     if !emulator::present() {
         return;
     }
-    let emulator = Emulator::new(32, 8);
+    let emulator = Emulator::new(32, 8, true);
     let device = ComputeDevice::new(CudaDriver::over(Box::new(emulator.clone()))).unwrap();
     test(&Device::<Cuda>::from_inner(device.clone()).into_any(), &device);
     drop(device);

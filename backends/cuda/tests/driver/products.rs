@@ -173,7 +173,12 @@ fn attention_of_all_shapes() {
                             numbers(&Reference::attention(&q, &k, &v, None, 0.7, causal).unwrap())
                         }
                     };
-                    let slack = if dtype == DType::F64 { 1e-12 } else { 1e-6 };
+                    // Where matrices are multiplied, weights of bf16 are two numbers of 8 bits each.
+                    let slack = match dtype {
+                        DType::F64 => 1e-12,
+                        DType::BF16 => 2e-5,
+                        _ => 1e-6,
+                    };
                     close(
                         dtype,
                         &got,
@@ -185,6 +190,55 @@ fn attention_of_all_shapes() {
                     for ptr in [pq, pk, pv, output] {
                         driver.free(ptr).unwrap();
                     }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_value_that_a_query_does_not_see_may_be_infinite() {
+    each(|driver| {
+        let (len, width) = (70, 8);
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            let values =
+                |by: usize| -> Vec<f64> { (0..len * width).map(|i| ((i * by) % 13) as f64 / 8.0 - 0.75).collect() };
+            let attended = |v: &[f64]| {
+                let [q, k, v] = [&values(5)[..], &values(7), v].map(|x| filled(driver, dtype, x));
+                let output = empty(driver, dtype, len * width);
+                let call = Attention {
+                    dtype,
+                    batch: 1,
+                    heads: 1,
+                    seq_q: len,
+                    seq_kv: len,
+                    head_dim: width,
+                    value_dim: width,
+                    scale: 0.7,
+                    causal: true,
+                    q,
+                    k,
+                    v,
+                    output,
+                };
+                driver.attention(&call).unwrap();
+                let got = read(driver, dtype, output, len * width);
+                [q, k, v, output].map(|ptr| driver.free(ptr).unwrap());
+                got
+            };
+            let finite = values(11);
+            let plain = attended(&finite);
+            for (key, value) in [(10, f64::INFINITY), (67, f64::NEG_INFINITY), (69, f64::NAN)] {
+                let mut v = finite.clone();
+                v[key * width + 3] = value;
+                for (i, (&got, &before)) in attended(&v).iter().zip(&plain).enumerate() {
+                    let wanted = if i / width >= key && i % width == 3 {
+                        value
+                    } else {
+                        before
+                    };
+                    let same = got == wanted || got.is_nan() && wanted.is_nan();
+                    assert!(same, "{dtype}, key {key}, query {}: {got} is not {wanted}", i / width);
                 }
             }
         }

@@ -7,13 +7,13 @@ use polygrad_reference::{Reference, ReferenceTensor};
 
 use crate::emulator::{self, Emulator};
 
-/// Runs a test over emulators of two block sizes, if there is a compiler for them.
+/// Runs a test over emulators of two block sizes, one with products of matrices, if there is a compiler for them.
 pub(crate) fn each(test: impl Fn(&CudaDriver)) {
     if !emulator::present() {
         return;
     }
-    for (block, busy) in [(32, 8), (4, 1)] {
-        let emulator = Emulator::new(block, busy);
+    for (block, busy, matrices) in [(32, 8, true), (4, 1, false)] {
+        let emulator = Emulator::new(block, busy, matrices);
         let driver = CudaDriver::over(Box::new(emulator.clone()));
         driver.init().unwrap();
         test(&driver);

@@ -54,3 +54,57 @@ static inline void __syncthreads() {
     if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
     threadIdx.x = current;
 }
+
+// What the threads of a warp give each other. The whole block waits, so all its warps must take part.
+struct Lane {
+    float number;
+    unsigned int a[4], b[2];
+    const unsigned short* row;
+};
+static thread_local Lane lanes[1024];
+
+static inline float __shfl_xor_sync(unsigned int, float x, int by) {
+    lanes[current].number = x;
+    __syncthreads();
+    const float got = lanes[current ^ by].number;
+    __syncthreads();
+    return got;
+}
+
+// PTX ISA, "ldmatrix", of four 8 x 8 matrices.
+static inline void emulated_ldmatrix(unsigned int (&out)[4], const void* row, bool transposed) {
+    if ((unsigned long)row % 16 != 0) abort();
+    lanes[current].row = (const unsigned short*)row;
+    __syncthreads();
+    const unsigned int warp = current & ~31u, lane = current & 31u;
+    for (unsigned int i = 0; i < 4; ++i) {
+        out[i] = 0;
+        for (unsigned int n = 0; n < 2; ++n) {
+            const unsigned int down = lane / 4, along = lane % 4 * 2 + n;
+            const unsigned int bits = transposed ? lanes[warp + 8 * i + along].row[down] : lanes[warp + 8 * i + down].row[along];
+            out[i] |= bits << 16 * n;
+        }
+    }
+    __syncthreads();
+}
+
+// PTX ISA, "Matrix fragments for mma.m16n8k16": 16 x 16 numbers of 16 bits times 16 x 8, added up exactly and rounded once.
+template<class Widen>
+static inline void emulated_mma(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], Widen widen) {
+    memcpy(lanes[current].a, a, sizeof a);
+    memcpy(lanes[current].b, b, sizeof b);
+    __syncthreads();
+    const unsigned int warp = current & ~31u, lane = current & 31u;
+    for (unsigned int i = 0; i < 4; ++i) {
+        const unsigned int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        double sum = sums[i];
+        for (unsigned int k = 0; k < 16; ++k) {
+            const unsigned int from = k % 8 / 2, shift = 16 * (k % 2);
+            const unsigned int left = lanes[warp + row % 8 * 4 + from].a[row / 8 + k / 8 * 2] >> shift & 0xffff;
+            const unsigned int right = lanes[warp + column * 4 + from].b[k / 8] >> shift & 0xffff;
+            sum += (double)widen(left) * (double)widen(right);
+        }
+        sums[i] = (float)sum;
+    }
+    __syncthreads();
+}

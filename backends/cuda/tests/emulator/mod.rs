@@ -114,12 +114,13 @@ pub(crate) fn present() -> bool {
 }
 
 impl Emulator {
-    pub(crate) fn new(block: u32, busy: u32) -> Self {
+    pub(crate) fn new(block: u32, busy: u32, matrices: bool) -> Self {
         Self {
             facts: Facts {
                 name: "an emulated GPU".to_owned(),
                 block,
                 busy,
+                matrices,
             },
             state: Arc::default(),
         }
