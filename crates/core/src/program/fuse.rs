@@ -26,6 +26,8 @@ struct Draft<'a> {
     /// Of each value, the step that makes it.
     made: HashMap<Slot, usize>,
     constants: HashMap<Slot, AnyTensor>,
+    /// Constant weights, turned for linear layers.
+    turned: HashMap<Slot, Slot>,
     uses: Vec<u32>,
     program: &'a mut Program,
 }
@@ -38,6 +40,7 @@ impl<'a> Draft<'a> {
                 .flat_map(|(i, step)| step.outputs.iter().map(move |&slot| (slot, i)))
                 .collect(),
             constants: program.constants.iter().cloned().collect(),
+            turned: HashMap::new(),
             uses: program.uses(),
             program,
         }
@@ -93,9 +96,16 @@ impl<'a> Draft<'a> {
             return Ok(());
         };
         if tensor.shape().rank() == 2 && tensor.dtype().is_float() {
-            let turned = AnyBackend::permute(tensor, Axes::new([1, 0])?)?;
-            let weight = self.add_constant(turned);
-            self.replace(i, Op::Linear { activation: None }, vec![x, weight]);
+            // Once, so that all products with it share one packed form.
+            let turned = match self.turned.get(&weight) {
+                Some(&turned) => turned,
+                None => {
+                    let turned = self.add_constant(AnyBackend::permute(tensor, Axes::new([1, 0])?)?);
+                    self.turned.insert(weight, turned);
+                    turned
+                }
+            };
+            self.replace(i, Op::Linear { activation: None }, vec![x, turned]);
         }
         Ok(())
     }
