@@ -19,16 +19,21 @@ enum Weight {
     F32,
     Q8,
     Q4,
+    /// The same, whose input may be rounded.
+    Q8Rounding,
+    Q4Rounding,
 }
 
 impl Weight {
-    const ALL: [Self; 3] = [Self::F32, Self::Q8, Self::Q4];
+    const ALL: [Self; 5] = [Self::F32, Self::Q8, Self::Q4, Self::Q8Rounding, Self::Q4Rounding];
 
     const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Q8 => "q8",
             Self::Q4 => "q4",
+            Self::Q8Rounding => "q8-i8",
+            Self::Q4Rounding => "q4-i8",
         }
     }
 
@@ -37,6 +42,8 @@ impl Weight {
             Self::F32 => None,
             Self::Q8 => Some(BlockScheme::Q8),
             Self::Q4 => Some(BlockScheme::Q4),
+            Self::Q8Rounding => Some(BlockScheme::Q8.with_rounded_input(true)),
+            Self::Q4Rounding => Some(BlockScheme::Q4.with_rounded_input(true)),
         }
     }
 }

@@ -7,4 +7,5 @@ mod conv;
 mod elementwise;
 mod fused;
 mod large;
+mod quantized;
 mod shape_and_index;

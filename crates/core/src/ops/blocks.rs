@@ -7,17 +7,20 @@ use crate::{DType, Error, Result, Shape};
 ///
 /// Numbers are unsigned, and have 8 bits, or 4 bits, of which a byte holds two, the first in its lower half. A block is
 /// a power of two of at least 16 numbers, and a row of the weight is made of whole blocks.
+///
+/// What is multiplied by the weight is taken as it is, unless the scheme [allows](Self::with_rounded_input) to round it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockScheme {
     bits: u8,
+    rounds_input: bool,
     size: u32,
 }
 
 impl BlockScheme {
     /// Blocks of 32 numbers of 4 bits, as GGUF's Q4_0 and Q4_1 have them.
-    pub const Q4: Self = Self { bits: 4, size: 32 };
+    pub const Q4: Self = Self::exact(4, 32);
     /// Blocks of 32 numbers of 8 bits, as GGUF's Q8_0 has them.
-    pub const Q8: Self = Self { bits: 8, size: 32 };
+    pub const Q8: Self = Self::exact(8, 32);
 
     /// Blocks of `size` numbers of `bits` bits.
     ///
@@ -28,12 +31,33 @@ impl BlockScheme {
             .ok()
             .filter(|size| *size >= 16 && size.is_power_of_two());
         match (bits, fits) {
-            (4 | 8, Some(size)) => Ok(Self { bits: bits as u8, size }),
+            (4 | 8, Some(size)) => Ok(Self::exact(bits as u8, size)),
             _ => Err(Error::invalid(format!(
                 "blocks of {size} numbers of {bits} bits: they have 4 or 8 bits, and a power of two of numbers \
                  from 16 on"
             ))),
         }
+    }
+
+    const fn exact(bits: u8, size: u32) -> Self {
+        Self {
+            bits,
+            rounds_input: false,
+            size,
+        }
+    }
+
+    /// Whether a backend may round the input to numbers of 8 bits, symmetric about 0, with a scale for each block of
+    /// the weight's size, as llama.cpp does: products of integers are several times as fast. Default: false. Backends
+    /// without such products, gradients and transposed products take the input as it is.
+    #[must_use]
+    pub const fn with_rounded_input(self, rounds_input: bool) -> Self {
+        Self { rounds_input, ..self }
+    }
+
+    /// Whether [the input may be rounded](Self::with_rounded_input).
+    pub const fn rounds_input(self) -> bool {
+        self.rounds_input
     }
 
     /// Bits of a number: 4 or 8.
@@ -72,7 +96,7 @@ impl BlockScheme {
                 "the weight's bytes have shape {weight}, not [out, bytes]"
             )));
         };
-        let Self { bits, size } = self;
+        let Self { bits, size, .. } = self;
         if !bytes.is_multiple_of(self.bytes()) {
             return Err(Error::shape(format!(
                 "rows of {bytes} bytes are not made of blocks of {size} numbers of {bits} bits"

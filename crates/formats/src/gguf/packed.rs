@@ -75,7 +75,8 @@ impl Block {
         let (Some(form), &[rows, columns]) = (self.form(), shape.dims()) else {
             return Ok(None);
         };
-        let scheme = BlockScheme::new(form.bits, form.size)?;
+        // What llama.cpp multiplies such a weight with is rounded, too.
+        let scheme = BlockScheme::new(form.bits, form.size)?.with_rounded_input(true);
         if !columns.is_multiple_of(form.size) {
             return Ok(None);
         }

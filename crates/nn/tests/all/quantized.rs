@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use polygrad_nn::lora::{self, LoraConfig};
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::models::{
-    GenerateConfig, GgufTensor, GgufValue, Llama, LlamaConfig, llama_from_gguf, llama_from_gguf_packed,
+    CausalLm, GenerateConfig, GgufTensor, GgufValue, Llama, LlamaConfig, llama_from_gguf, llama_from_gguf_packed,
 };
 use polygrad_nn::optim::{AdamW, Optimizer};
 use polygrad_nn::*;
-use polygrad_tensor::{BlockScheme, Device, ErrorKind, HostTensor, Shape, Tensor, manual_seed};
+use polygrad_tensor::{BlockScheme, Device, ErrorKind, HostTensor, Shape, Tensor, manual_seed, no_grad};
 
 on_backends!(
     a_packed_layer_is_one_of_its_numbers,
@@ -290,4 +290,56 @@ fn adapters_learn_beside_packed_weights() {
             assert!((a - b).abs() <= 0.02 * b, "{scheme:?}, step {step}: {a} for {b}");
         }
     }
+}
+
+/// What a model with a rounded input computes for a sequence does not depend on those beside it, to the bit.
+#[test]
+fn rounded_inputs_make_sequences_independent() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    manual_seed(5);
+    let mut model = Llama::new(&config(true), device).unwrap();
+    let rounding = BlockScheme::Q4.with_rounded_input(true);
+    let parts = [
+        "self_attn.q",
+        "self_attn.k",
+        "self_attn.v",
+        "self_attn.o",
+        "mlp.gate",
+        "mlp.up",
+        "mlp.down",
+    ];
+    let layers = (0..config(true).num_hidden_layers)
+        .flat_map(|layer| parts.map(|part| format!("model.layers.{layer}.{part}_proj")));
+    let paths = layers.chain(["model.embed_tokens", "lm_head"].map(str::to_owned));
+    let schemes: BTreeMap<_, _> = paths.map(|path| (path, rounding)).collect();
+    let state = model.packed_state(&schemes).unwrap();
+    model.pack(&state, &schemes).unwrap();
+    model.eval();
+    let texts: Vec<Vec<i64>> = (1..15)
+        .map(|i| (0..=i % 5).map(|j| (i * 7 + j * 3) % 17).collect())
+        .collect();
+    let logits = |texts: &[Vec<i64>]| {
+        let mut caches: Vec<_> = texts.iter().map(|_| model.new_cache()).collect();
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let ids = Tensor::from_vec(texts.concat(), [1, lengths.iter().sum()], device).unwrap();
+        let found = model.next_logits_each(&ids, &lengths, &mut caches.iter_mut().collect::<Vec<_>>());
+        values(&found.unwrap())
+    };
+    let (together, exact) = (no_grad(|| logits(&texts)), logits(&texts));
+    for (text, together) in texts.iter().zip(together.chunks_exact(17)) {
+        assert_eq!(no_grad(|| logits(std::slice::from_ref(text))), together);
+    }
+    // Where gradients may be asked for, the input is taken as it is.
+    let off: f64 = together.iter().zip(&exact).map(|(a, b)| (a - b).powi(2)).sum();
+    let all: f64 = exact.iter().map(|a| a * a).sum();
+    assert!(off > 1e-9 * all && off < 1e-3 * all, "{off} of {all}");
+    let x = Tensor::ones([1, 3], (device, polygrad_tensor::DType::I64)).unwrap();
+    let plain = |scheme: BlockScheme| {
+        let schemes = schemes.keys().map(|path| (path.clone(), scheme)).collect();
+        let mut model = Llama::new(&config(true), device).unwrap();
+        model.pack(&state, &schemes).unwrap();
+        model.load_state_dict(&state, true).unwrap();
+        values(&model.forward(&x).unwrap())
+    };
+    assert_eq!(plain(rounding), plain(BlockScheme::Q4));
 }

@@ -325,7 +325,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
         // SAFETY: see above; a prefetch reads nothing that the program sees, and does not fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
 
     #[inline(always)]

@@ -267,7 +267,8 @@ pub trait Simd: Lanes<T = f32> {
         }
     }
 
-    /// Asks for the cache line with this byte, which need not be readable.
+    /// Asks for the cache line with this byte, which need not be readable, and goes to the second level: there it does
+    /// not drive out what is used meanwhile.
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
 

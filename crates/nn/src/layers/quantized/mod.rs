@@ -4,7 +4,9 @@ mod embedding;
 mod host;
 mod linear;
 
-use polygrad_tensor::{AnyBackend, Backend, BlockScheme, DType, Device, Error, ErrorKind, HostTensor, Result, Tensor};
+use polygrad_tensor::{
+    AnyBackend, Backend, BlockScheme, DType, Device, Error, ErrorKind, HostTensor, Result, Tensor, is_grad_enabled,
+};
 
 pub use embedding::QuantizedEmbedding;
 pub use host::HostBlocks;
@@ -14,6 +16,9 @@ use crate::{Buffer, StateDict, Visitor};
 
 /// A weight `[out, in]` that stays packed, as [`Tensor::quantized_linear`] takes it: in a state dict it is `weight`
 /// (u8), `scales` (floats) and `zeros` (u8 or floats). It is not trained. Cloning gives a second handle to it.
+///
+/// Within [`no_grad`](polygrad_tensor::no_grad), what is multiplied by it is rounded to 8 bits if its scheme
+/// [allows it](BlockScheme::with_rounded_input), as those of GGUF files do.
 ///
 /// Scales are floats of the module, which [`Module::to_dtype`](crate::Module::to_dtype) converts: bf16 rounds them.
 #[derive(Clone, Debug)]
@@ -86,10 +91,11 @@ impl<B: Backend> QuantizedWeight<B> {
         bytes.dequantize_blocks(&scales, &zeros, self.scheme, DType::F32)
     }
 
-    /// `x Wᵀ`.
+    /// `x Wᵀ`; while gradients are computed, of `x` as it is.
     pub(crate) fn product(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let [bytes, scales, zeros] = self.parts();
-        x.quantized_linear([&bytes, &scales, &zeros], self.scheme)
+        let rounds = self.scheme.rounds_input() && !is_grad_enabled();
+        x.quantized_linear([&bytes, &scales, &zeros], self.scheme.with_rounded_input(rounds))
     }
 
     fn parts(&self) -> [Tensor<B>; 3] {

@@ -5,9 +5,11 @@ use crate::{CpuDevice, Level};
 
 /// Registers of i32, and the words of 32 bits that are multiplied into them. A word holds [`Dot::GROUP`] numbers that
 /// follow each other along `k`: unsigned in one operand, signed in the other.
-pub(super) trait Dot: Copy {
+pub(in crate::gemm) trait Dot: Copy {
     /// A register of i32, or of words.
     type V: Copy;
+    /// A register of as many f32.
+    type F: Copy;
     /// Words in a register.
     const LANES: usize;
     /// Rows of a tile: with [`NV`] registers each, and those for the operands, as many as there are registers.
@@ -30,6 +32,27 @@ pub(super) trait Dot: Copy {
 
     /// `a b + c` in each lane; wraps.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    /// Words without their lowest `BY` bits, and of these the bits of the mask.
+    fn part<const BY: u32>(self, words: Self::V, mask: u32) -> Self::V;
+
+    fn splat_float(self, x: f32) -> Self::F;
+
+    /// # Safety
+    /// [`Dot::LANES`] numbers must be readable at `from`.
+    unsafe fn load_floats(self, from: *const f32) -> Self::F;
+
+    /// # Safety
+    /// `n` numbers must be writable at `to`; `n` is at most [`Dot::LANES`].
+    unsafe fn store_floats(self, to: *mut f32, n: usize, v: Self::F);
+
+    /// The nearest f32.
+    fn float(self, v: Self::V) -> Self::F;
+
+    fn times(self, a: Self::F, b: Self::F) -> Self::F;
+
+    /// `a b + c`, rounded once.
+    fn add_times(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 }
 
 /// Registers in a row of a tile.
@@ -52,7 +75,7 @@ pub enum Way {
 }
 
 /// What is compiled once for each [`Way`]. `run` must be `#[inline(always)]`.
-pub(super) trait Work {
+pub(in crate::gemm) trait Work {
     type Out;
 
     fn run<D: Dot>(self, d: D) -> Self::Out;
@@ -75,7 +98,7 @@ impl Way {
 
     /// All that this machine has.
     #[cfg(test)]
-    pub(super) fn available(device: CpuDevice) -> Vec<Self> {
+    pub(in crate::gemm) fn available(device: CpuDevice) -> Vec<Self> {
         let best = Self::of(device);
         let mut ways = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
@@ -92,7 +115,7 @@ impl Way {
     }
 
     #[inline(always)]
-    pub(super) fn run<W: Work>(self, work: W) -> W::Out {
+    pub(in crate::gemm) fn run<W: Work>(self, work: W) -> W::Out {
         match self {
             Self::Portable => work.run(Portable),
             // SAFETY: the way says that the CPU has the instructions.
@@ -107,15 +130,31 @@ impl Way {
         }
     }
 
+    /// Words in a register.
+    pub(in crate::gemm) fn lanes(self) -> usize {
+        match self {
+            Self::Portable => Portable::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni => 8,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => 16,
+        }
+    }
+
+    /// A level that has registers of as many f32, if there is one.
+    pub(in crate::gemm) fn level(self) -> Level {
+        match self {
+            Self::Portable => Level::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni => Level::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => Level::Avx512,
+        }
+    }
+
     /// Words in a row of a tile.
     pub fn columns(self) -> usize {
-        match self {
-            Self::Portable => NV * Portable::LANES,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::AvxVnni => NV * 8,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni => NV * 16,
-        }
+        NV * self.lanes()
     }
 
     /// Rows of a tile.
@@ -130,7 +169,7 @@ impl Way {
     }
 
     /// Numbers in a word.
-    pub(super) fn group(self) -> usize {
+    pub(in crate::gemm) fn group(self) -> usize {
         match self {
             Self::Portable => Portable::GROUP,
             #[cfg(target_arch = "x86_64")]
@@ -162,6 +201,7 @@ fn pair(word: i32) -> [i32; 2] {
 
 impl Dot for Portable {
     type V = [i32; 4];
+    type F = [f32; 4];
     const LANES: usize = 4;
     const ROWS: usize = 4;
     const GROUP: usize = 2;
@@ -197,6 +237,46 @@ impl Dot for Portable {
     fn mul_add(self, a: [i32; 4], b: [i32; 4], c: [i32; 4]) -> [i32; 4] {
         std::array::from_fn(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i]))
     }
+
+    #[inline(always)]
+    fn part<const BY: u32>(self, words: [i32; 4], mask: u32) -> [i32; 4] {
+        words.map(|word| (word.cast_unsigned() >> BY & mask).cast_signed())
+    }
+
+    #[inline(always)]
+    fn splat_float(self, x: f32) -> [f32; 4] {
+        [x; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn load_floats(self, from: *const f32) -> [f32; 4] {
+        // SAFETY: by the caller.
+        unsafe { from.cast::<[f32; 4]>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_floats(self, to: *mut f32, n: usize, v: [f32; 4]) {
+        for (i, x) in v.into_iter().enumerate().take(n) {
+            // SAFETY: by the caller.
+            unsafe { to.add(i).write(x) };
+        }
+    }
+
+    #[inline(always)]
+    fn float(self, v: [i32; 4]) -> [f32; 4] {
+        v.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn times(self, a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+
+    /// By way of f64, which holds the product, since the library's function is slow; so the last bit may differ.
+    #[inline(always)]
+    fn add_times(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| (f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i])) as f32)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -218,22 +298,22 @@ mod x86 {
     struct Avx512Vnni;
 
     /// # Safety
-    /// The CPU must have AVX2.
-    #[target_feature(enable = "avx2")]
+    /// The CPU must have AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
     pub(super) unsafe fn run_avx2<W: Work>(work: W) -> W::Out {
         work.run(Avx2)
     }
 
     /// # Safety
-    /// The CPU must have AVX2 and AVX-VNNI.
-    #[target_feature(enable = "avx2,avxvnni")]
+    /// The CPU must have AVX2, FMA and AVX-VNNI.
+    #[target_feature(enable = "avx2,fma,avxvnni")]
     pub(super) unsafe fn run_avx_vnni<W: Work>(work: W) -> W::Out {
         work.run(AvxVnni)
     }
 
     /// # Safety
-    /// The CPU must have AVX-512F, BW and VNNI.
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vnni")]
+    /// The CPU must have AVX2, FMA, AVX-512F, BW and VNNI.
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vnni")]
     pub(super) unsafe fn run_avx512_vnni<W: Work>(work: W) -> W::Out {
         work.run(Avx512Vnni)
     }
@@ -242,6 +322,7 @@ mod x86 {
     macro_rules! of_256_bits {
         () => {
             type V = __m256i;
+            type F = __m256;
             const LANES: usize = 8;
             const ROWS: usize = 6;
 
@@ -276,6 +357,51 @@ mod x86 {
                 // SAFETY: see above.
                 unsafe { _mm256_add_epi32(_mm256_mullo_epi32(a, b), c) }
             }
+
+            #[inline(always)]
+            fn part<const BY: u32>(self, words: __m256i, mask: u32) -> __m256i {
+                // SAFETY: see above.
+                unsafe {
+                    let by = _mm_cvtsi32_si128(BY.cast_signed());
+                    _mm256_and_si256(_mm256_srl_epi32(words, by), _mm256_set1_epi32(mask.cast_signed()))
+                }
+            }
+
+            #[inline(always)]
+            fn splat_float(self, x: f32) -> __m256 {
+                // SAFETY: see above.
+                unsafe { _mm256_set1_ps(x) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_floats(self, from: *const f32) -> __m256 {
+                // SAFETY: see above; the address by the caller.
+                unsafe { _mm256_loadu_ps(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_floats(self, to: *mut f32, n: usize, v: __m256) {
+                // SAFETY: as for words, of which these have the bits.
+                unsafe { self.store_part(to.cast(), n, _mm256_castps_si256(v)) };
+            }
+
+            #[inline(always)]
+            fn float(self, v: __m256i) -> __m256 {
+                // SAFETY: see above.
+                unsafe { _mm256_cvtepi32_ps(v) }
+            }
+
+            #[inline(always)]
+            fn times(self, a: __m256, b: __m256) -> __m256 {
+                // SAFETY: see above.
+                unsafe { _mm256_mul_ps(a, b) }
+            }
+
+            #[inline(always)]
+            fn add_times(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+                // SAFETY: see above.
+                unsafe { _mm256_fmadd_ps(a, b, c) }
+            }
         };
     }
 
@@ -303,6 +429,7 @@ mod x86 {
 
     impl Dot for Avx512Vnni {
         type V = __m512i;
+        type F = __m512;
         const LANES: usize = 16;
         const ROWS: usize = 12;
         const GROUP: usize = 4;
@@ -336,6 +463,51 @@ mod x86 {
         fn mul_add(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
             // SAFETY: see above.
             unsafe { _mm512_add_epi32(_mm512_mullo_epi32(a, b), c) }
+        }
+
+        #[inline(always)]
+        fn part<const BY: u32>(self, words: __m512i, mask: u32) -> __m512i {
+            // SAFETY: see above.
+            unsafe {
+                let by = _mm_cvtsi32_si128(BY.cast_signed());
+                _mm512_and_si512(_mm512_srl_epi32(words, by), _mm512_set1_epi32(mask.cast_signed()))
+            }
+        }
+
+        #[inline(always)]
+        fn splat_float(self, x: f32) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_set1_ps(x) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_floats(self, from: *const f32) -> __m512 {
+            // SAFETY: see above; the address by the caller.
+            unsafe { _mm512_loadu_ps(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_floats(self, to: *mut f32, n: usize, v: __m512) {
+            // SAFETY: as for words, of which these have the bits.
+            unsafe { self.store_part(to.cast(), n, _mm512_castps_si512(v)) };
+        }
+
+        #[inline(always)]
+        fn float(self, v: __m512i) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_cvtepi32_ps(v) }
+        }
+
+        #[inline(always)]
+        fn times(self, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_mul_ps(a, b) }
+        }
+
+        #[inline(always)]
+        fn add_times(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_fmadd_ps(a, b, c) }
         }
     }
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use polygrad_core::Result;
 
 pub use self::dot::Way;
+pub(super) use self::dot::{Dot, Work};
 pub use self::most::multiplied;
 use self::pack::{Bytes, PackPanels, PackTile, row_sum};
 use self::tile::{Rows, Terms};

@@ -41,6 +41,13 @@ impl Factors {
         self.one.then(|| unsafe { self.get(0) })
     }
 
+    /// Where those from `start` on are, if they are f32, and each block has its own.
+    #[inline(always)]
+    pub(super) fn floats(self, start: usize) -> Option<*const f32> {
+        let kept = matches!(self.kind, Kind::F32) && !self.one;
+        kept.then(|| self.ptr.cast::<f32>().wrapping_add(start))
+    }
+
     /// That of block number `i`.
     ///
     /// # Safety

@@ -2,9 +2,11 @@
 //!
 //! For a few rows, numbers become floats in registers, so that the weight's bytes are all that is read (`rows`). For
 //! more, they become the panels of a product of floats (`unpack`), which costs little beside the product. Both
-//! compute with the weight's exact values, and add up in f32.
+//! compute with the weight's exact values, and add up in f32. Where the other operand may be rounded to bytes,
+//! integers are multiplied (`rounded`).
 
 mod factors;
+mod rounded;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,21 @@ impl Weight {
         self.k / self.scheme.size()
     }
 
+    /// Words of 32 bits of a row.
+    fn words(&self) -> usize {
+        self.k / (32 / self.scheme.bits())
+    }
+
+    /// The zero point of all numbers, if it is one whole number that a byte holds.
+    ///
+    /// # Safety
+    /// It must be readable.
+    unsafe fn whole_zero(&self) -> Option<i32> {
+        // SAFETY: by the caller.
+        let zero = unsafe { self.zeros.single()? };
+        (zero.fract() == 0.0 && (0.0..256.0).contains(&zero)).then_some(zero as i32)
+    }
+
     /// `C = X Wᵀ` for `m` rows of `X`, or `C = X W` if `transposed`; rows of both matrices lie one after another.
     ///
     /// # Safety
@@ -56,6 +73,10 @@ impl Weight {
         let (n, k) = if transposed { (self.k, self.n) } else { (self.n, self.k) };
         if m == 0 || n == 0 {
             return Ok(());
+        }
+        if self.scheme.rounds_input() && !transposed {
+            // SAFETY: passed on.
+            return unsafe { rounded::run(self, device, m, x, c) };
         }
         let columns = match transposed {
             false if m <= rows::FEW => {

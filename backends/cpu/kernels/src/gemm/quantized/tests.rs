@@ -4,7 +4,7 @@ use super::*;
 use crate::Kernels;
 
 /// Numbers without a pattern, from 0 up to 1.
-fn numbers(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mixed = |i: u64| (i + seed * 1_000_003 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..count as u64)
         .map(|i| (mixed(i) >> 40) as f32 / (1u64 << 24) as f32)
@@ -18,17 +18,19 @@ fn factors(scales: &[f16], zeros: &[u8]) -> (Factors, Factors) {
     (scales, zeros)
 }
 
-struct Given {
-    scheme: BlockScheme,
-    n: usize,
-    k: usize,
+pub(super) struct Given {
+    pub(super) scheme: BlockScheme,
+    pub(super) n: usize,
+    pub(super) k: usize,
     bytes: Vec<u8>,
     scales: Vec<f16>,
     zeros: Vec<u8>,
+    /// Of all numbers, in place of `zeros`.
+    pub(super) zero: Option<f32>,
 }
 
 impl Given {
-    fn new(bits: usize, size: usize, n: usize, blocks: usize, each: bool) -> Self {
+    pub(super) fn new(bits: usize, size: usize, n: usize, blocks: usize, each: bool) -> Self {
         let scheme = BlockScheme::new(bits, size).unwrap();
         let (k, most) = (blocks * size, (1 << bits) as f32);
         let scale = |x: &f32| f16::from_f32((x - 0.3) / most);
@@ -40,11 +42,46 @@ impl Given {
             bytes: numbers(n * k * bits / 8, 1).iter().map(|x| (x * 256.0) as u8).collect(),
             scales: numbers(n * blocks, 2).iter().map(scale).collect(),
             zeros: if each { zeros } else { vec![scheme.centre()] },
+            zero: None,
         }
     }
 
+    /// The weight, as products take it.
+    pub(super) fn with(&self, f: impl FnOnce(&Weight)) {
+        // Words of 32 bits, where the bytes begin.
+        let words: Vec<u32> = self
+            .bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&word| u32::from_le_bytes(word))
+            .collect();
+        let (scales, mut zeros) = factors(&self.scales, &self.zeros);
+        if let Some(zero) = &self.zero {
+            zeros = Factors::new(DType::F32, std::ptr::from_ref(zero).cast(), true).unwrap();
+        }
+        f(&Weight {
+            bytes: words.as_ptr().cast(),
+            n: self.n,
+            k: self.k,
+            scheme: self.scheme,
+            scales,
+            zeros,
+        });
+    }
+
+    /// Makes a block's scale NaN.
+    pub(super) fn spoil(&mut self, block: usize) {
+        self.scales[block] = f16::NAN;
+    }
+
+    /// That of a number of the weight.
+    pub(super) fn scale(&self, row: usize, column: usize) -> f64 {
+        f64::from(self.scales[(row * self.k + column) / self.scheme.size()])
+    }
+
     /// A number of the weight.
-    fn get(&self, row: usize, column: usize) -> f64 {
+    pub(super) fn get(&self, row: usize, column: usize) -> f64 {
         let at = row * self.k + column;
         let number = match self.scheme.bits() {
             4 => self.bytes[at / 2] >> (at % 2 * 4) & 15,
@@ -56,7 +93,8 @@ impl Given {
         } else {
             self.zeros[block]
         };
-        (f64::from(number) - f64::from(zero)) * f64::from(self.scales[block])
+        let zero = self.zero.map_or(f64::from(zero), f64::from);
+        (f64::from(number) - zero) * f64::from(self.scales[block])
     }
 }
 
@@ -68,31 +106,16 @@ fn check(given: &Given, m: usize) {
         .flat_map(|threads| Level::available().into_iter().map(move |l| (threads, l)))
     {
         let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
-        let (scales, zeros) = factors(&given.scales, &given.zeros);
-        // Words of 32 bits, where the bytes begin.
-        let words: Vec<u32> = given
-            .bytes
-            .chunks_exact(4)
-            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-            .collect();
-        let weight = Weight {
-            bytes: words.as_ptr().cast(),
-            n,
-            k,
-            scheme,
-            scales,
-            zeros,
-        };
         for transposed in [false, true] {
             let (inner, outer) = if transposed { (n, k) } else { (k, n) };
             let x: Vec<f32> = numbers(m * inner, 4).iter().map(|x| x * 2.0 - 0.8).collect();
             let mut c = vec![f32::NAN; m * outer];
             // SAFETY: all have the sizes.
-            unsafe {
+            given.with(|weight| unsafe {
                 weight
                     .product(device, level, (m, transposed), x.as_ptr(), c.as_mut_ptr())
                     .unwrap();
-            }
+            });
             for (at, &found) in c.iter().enumerate() {
                 let (i, j) = (at / outer, at % outer);
                 let terms = (0..inner).map(|p| {
@@ -136,26 +159,16 @@ fn products_are_those_of_the_numbers() {
 #[test]
 fn what_is_no_number_stays_in_its_row() {
     let mut given = Given::new(4, 32, 8, 3, false);
-    given.scales[9] = f16::NAN;
+    given.spoil(9);
     let device = CpuDevice::new(1, Kernels::Simd).unwrap();
-    let (scales, zeros) = factors(&given.scales, &given.zeros);
-    let words = vec![0x1234_5678u32; given.bytes.len() / 4];
     for level in Level::available() {
-        let weight = Weight {
-            bytes: words.as_ptr().cast(),
-            n: 8,
-            k: 96,
-            scheme: given.scheme,
-            scales,
-            zeros,
-        };
         let mut c = [0f32; 8];
         // SAFETY: all have the sizes.
-        unsafe {
+        given.with(|weight| unsafe {
             weight
                 .product(device, level, (1, false), [1f32; 96].as_ptr(), c.as_mut_ptr())
                 .unwrap()
-        };
+        });
         let is_nan: Vec<bool> = c.iter().map(|y| y.is_nan()).collect();
         assert_eq!(
             is_nan,

@@ -1,0 +1,103 @@
+//! A weight times rows whose numbers are rounded to 8 bits, as products of integers.
+//!
+//! Each block of a row of X becomes signed bytes `q`, the largest of which has magnitude 127, and a scale `t`. With the
+//! weight's numbers `p`, scales `s` and zero points `z`
+//!
+//! ```text
+//! y = Σ over blocks of s t Σ (p - z) q
+//! ```
+//!
+//! where the inner sum is exact if the zero point is one whole number for all, and else `Σ p q`, from which `s z t Σ q`
+//! is taken off. Blocks are added one after the other, so a row of the result does not depend on how many rows there
+//! are, or threads, or which instructions multiply.
+//!
+//! Rows of the weight are the lanes of registers: some of them at a time are brought into columns of words (`turn`),
+//! which stay in the first-level cache while all rows of X are multiplied with them (`times`).
+
+mod input;
+#[cfg(test)]
+mod tests;
+mod times;
+mod turn;
+
+use std::sync::OnceLock;
+
+use polygrad_core::Result;
+
+use self::input::Input;
+use self::times::Times;
+use self::turn::{Columns, Turn};
+use super::{Factors, Weight};
+use crate::CpuDevice;
+use crate::Pointer;
+use crate::buffers::Buffer;
+use crate::gemm::bytes::Way;
+
+/// `C = X Wᵀ` for `m` rows of X.
+///
+/// # Safety
+/// As for [`Weight::product`].
+///
+/// # Errors
+/// When memory runs out.
+pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, m: usize, x: *const f32, c: *mut f32) -> Result<()> {
+    // SAFETY: passed on.
+    unsafe { by(weight, device, Way::of(device), m, x, c) }
+}
+
+/// [`run`] with certain instructions.
+///
+/// # Safety
+/// As for [`run`]; the machine must have the instructions.
+pub(super) unsafe fn by(
+    weight: &Weight,
+    device: CpuDevice,
+    way: Way,
+    m: usize,
+    x: *const f32,
+    c: *mut f32,
+) -> Result<()> {
+    // SAFETY: X by the caller.
+    let input = unsafe { Input::new(weight, device, way, m, x)? };
+    let (n, lanes, c) = (weight.n, way.lanes(), Pointer(c));
+    let failed = OnceLock::new();
+    let ns = weight.k as f32 * lanes as f32 * (0.03 + m as f32 * way.cost());
+    device.split(n.div_ceil(lanes), ns, 1, |first, end| {
+        let columns = match Columns::new(weight, lanes) {
+            Ok(columns) => columns,
+            Err(error) => {
+                let _ = failed.set(error);
+                return;
+            }
+        };
+        for row in (first * lanes..n.min(end * lanes)).step_by(lanes) {
+            let count = lanes.min(n - row);
+            way.level().run(Turn {
+                weight,
+                rows: (row, count),
+                to: &columns,
+            });
+            way.run(Times {
+                weight,
+                input: &input,
+                columns: &columns,
+                count,
+                to: (c.at(row), n),
+            });
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// Memory for some numbers of 32 bits.
+struct Words(Buffer);
+
+impl Words {
+    fn new(count: usize) -> Result<Self> {
+        Buffer::alloc((count * size_of::<u32>()).max(1)).map(Self)
+    }
+
+    fn ptr<T>(&self) -> *mut T {
+        self.0.as_ptr().cast()
+    }
+}

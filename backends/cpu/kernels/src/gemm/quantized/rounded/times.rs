@@ -1,0 +1,117 @@
+//! Rows of bytes times columns of a weight.
+
+use super::Weight;
+use super::input::Input;
+use super::turn::Columns;
+use crate::gemm::bytes::{Dot, Work};
+
+/// All rows of X times some columns.
+pub(super) struct Times<'a> {
+    pub(super) weight: &'a Weight,
+    pub(super) input: &'a Input,
+    pub(super) columns: &'a Columns,
+    /// Columns that there are; lanes after them are not written.
+    pub(super) count: usize,
+    /// Where the first row's numbers go, and how far the next row's are.
+    pub(super) to: (*mut f32, usize),
+}
+
+impl Work for Times<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<D: Dot>(self, d: D) {
+        match self.weight.scheme.bits() {
+            4 => self.all::<D, 4>(d),
+            _ => self.all::<D, 8>(d),
+        }
+    }
+}
+
+impl Times<'_> {
+    #[inline(always)]
+    fn all<D: Dot, const BITS: usize>(&self, d: D) {
+        let rows = self.input.rows;
+        let mut row = 0;
+        // As many rows as registers hold the sums of, twice.
+        while D::LANES == 16 && rows - row >= 12 {
+            self.some::<D, BITS, 12>(d, row);
+            row += 12;
+        }
+        while rows - row >= 4 {
+            self.some::<D, BITS, 4>(d, row);
+            row += 4;
+        }
+        while row < rows {
+            self.some::<D, BITS, 1>(d, row);
+            row += 1;
+        }
+    }
+
+    /// `R` rows from one on.
+    #[inline(always)]
+    fn some<D: Dot, const BITS: usize, const R: usize>(&self, d: D, row: usize) {
+        let (input, size) = (self.input, self.weight.scheme.size());
+        let words = size / (32 / BITS);
+        // Registers that are made of each word.
+        let parts = 32 / BITS / D::GROUP;
+        let x: [_; R] = std::array::from_fn(|r| input.words(row + r));
+        let scales: [_; R] = std::array::from_fn(|r| input.scales(row + r));
+        let starts: [_; R] = std::array::from_fn(|r| input.starts(row + r));
+        let sums: [_; R] = std::array::from_fn(|r| input.sums(row + r));
+        let mut total = [d.float(d.splat(0)); R];
+        for block in 0..self.weight.blocks() {
+            // SAFETY: columns have a register for each word and block, rows a word for each part of it; a row has
+            // sums where columns have zero points.
+            unsafe {
+                let mut sum: [D::V; R] = std::array::from_fn(|r| d.splat(starts[r].add(block).read()));
+                for word in block * words..(block + 1) * words {
+                    let numbers = d.load(self.columns.words().add(word * D::LANES));
+                    // No closure: one that is called so often stays a function, without the instructions.
+                    macro_rules! add {
+                        ($($part:literal: $numbers:expr),*) => { $(
+                            let numbers = $numbers;
+                            for (sum, x) in sum.iter_mut().zip(x) {
+                                *sum = d.dot(*sum, numbers, d.splat(x.add(word * parts + $part).read()));
+                            }
+                        )* };
+                    }
+                    match (BITS, D::GROUP) {
+                        (8, 4) => {
+                            add!(0: numbers);
+                        }
+                        (8, _) => {
+                            let mask = 0x00ff_00ff;
+                            add!(0: d.part::<0>(numbers, mask), 1: d.part::<8>(numbers, mask));
+                        }
+                        (_, 4) => {
+                            let mask = 0x0f0f_0f0f;
+                            add!(0: d.part::<0>(numbers, mask), 1: d.part::<4>(numbers, mask));
+                        }
+                        _ => {
+                            let mask = 0x000f_000f;
+                            add!(0: d.part::<0>(numbers, mask), 1: d.part::<4>(numbers, mask));
+                            add!(2: d.part::<8>(numbers, mask), 3: d.part::<12>(numbers, mask));
+                        }
+                    }
+                }
+                let scale = d.load_floats(self.columns.scales().add(block * D::LANES));
+                for r in 0..R {
+                    let factor = d.times(scale, d.splat_float(scales[r].add(block).read()));
+                    total[r] = d.add_times(d.float(sum[r]), factor, total[r]);
+                }
+                if let Some(zeros) = self.columns.zeros() {
+                    let zero = d.times(scale, d.load_floats(zeros.add(block * D::LANES)));
+                    for (total, sums) in total.iter_mut().zip(sums) {
+                        let sum = sums.map_or(0.0, |sums| sums.add(block).read());
+                        *total = d.add_times(zero, d.splat_float(sum), *total);
+                    }
+                }
+            }
+        }
+        for (r, total) in total.into_iter().enumerate() {
+            // SAFETY: the result has the row and the columns.
+            unsafe { d.store_floats(self.to.0.add((row + r) * self.to.1), self.count, total) };
+        }
+    }
+}
