@@ -8,7 +8,8 @@ use crate::{DType, Error, Result, Shape};
 /// Numbers are unsigned, and have 8 bits, or 4 bits, of which a byte holds two, the first in its lower half. A block is
 /// a power of two of at least 16 numbers, and a row of the weight is made of whole blocks.
 ///
-/// What is multiplied by the weight is taken as it is, unless the scheme [allows](Self::with_rounded_input) to round it.
+/// What is multiplied by the weight is taken as it is, unless the scheme [allows](Self::with_rounded_input) to round
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockScheme {
     bits: u8,
