@@ -7,16 +7,13 @@
 - :mod:`polygrad.communicator`: processes that train together.
 """
 
-import sys
-
 from ._errors import ArgumentError, Error
 from ._model import History, Model, Quantized
 from ._polygrad import Server, Tensor, from_dlpack, merge
+from ._register import register as _register
 from . import communicator, rl
 
-# Whoever has Gymnasium gets our environments there, and whoever has not does not wait for it.
-if "gymnasium" in sys.modules:
-    from . import envs as envs
+_register()
 
 __all__ = [
     "ArgumentError",

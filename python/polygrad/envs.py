@@ -1,6 +1,6 @@
 """Environments in Rust, as Gymnasium's: ``gymnasium.make("polygrad/CartPole-v0")``, or ``make_vec`` for many at once.
 
-Importing this module registers them, and ``import polygrad`` does so, too, where Gymnasium was imported before.
+They are registered once ``polygrad`` and ``gymnasium`` are imported, in whichever order.
 """
 
 from __future__ import annotations

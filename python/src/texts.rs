@@ -122,6 +122,7 @@ pub(crate) fn embed<'py>(
     texts: Vec<String>,
     batch_size: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let failure = Failure::default();
     let embed = || {
         if model.encoder().is_none() {
             return Err(Error::unsupported("the model gives no vectors of texts")
@@ -130,6 +131,7 @@ pub(crate) fn embed<'py>(
         let (mut vectors, mut width) = (Vec::new(), 0);
         let count = texts.len();
         for chunk in texts.chunks(batch_size.max(1)) {
+            Python::attach(|py| py.check_signals()).map_err(|exception| failure.of(exception))?;
             let signature = model.signature();
             let mut inputs = vec![None; signature.inputs.len()];
             inputs[0] = Some(strings(chunk.to_vec())?);
@@ -143,7 +145,11 @@ pub(crate) fn embed<'py>(
         }
         HostTensor::new(Shape::new(&[count, width])?, vectors)
     };
-    owned_array(py, py.detach(embed).map_err(raised)?)
+    let vectors = py.detach(embed);
+    if let Some(exception) = failure.take() {
+        return Err(exception);
+    }
+    owned_array(py, vectors.map_err(raised)?)
 }
 
 /// What a model writes behind a prompt, and whether it came to an end by itself.
@@ -192,6 +198,8 @@ impl Writing {
         let mut writing = language.begin()?;
         writing.join(&tokens, count, &style)?;
         loop {
+            // A step may read a part of the prompt, and write nothing.
+            Python::attach(|py| py.check_signals()).map_err(|exception| failure.of(exception))?;
             for (_, piece) in writing.step()? {
                 let piece = piece?;
                 text.push_str(&piece.text);
@@ -207,15 +215,12 @@ impl Writing {
 
     /// Gives a piece to whoever asked for them; says whether more is wanted.
     fn tell(&self, piece: &str, failure: &Failure) -> bool {
-        let told = Python::attach(|py| {
-            py.check_signals()?;
-            match &self.piece {
-                Some(told) if !piece.is_empty() => {
-                    let answer = told.call1(py, (piece,))?;
-                    Ok(!answer.bind(py).is(PyBool::new(py, false)))
-                }
-                _ => Ok(true),
+        let told = Python::attach(|py| match &self.piece {
+            Some(told) if !piece.is_empty() => {
+                let answer = told.call1(py, (piece,))?;
+                Ok(!answer.bind(py).is(PyBool::new(py, false)))
             }
+            _ => Ok(true),
         });
         told.unwrap_or_else(|error| {
             failure.of(error);

@@ -113,13 +113,30 @@ def test_statistics_wrappers_and_training_take_them():
     assert action in gymnasium.make("polygrad/Pendulum-v0").action_space
 
 
-def test_they_are_there_in_either_order():
-    for code in [
-        "import gymnasium, polygrad; gymnasium.register_envs(polygrad); gymnasium.make('polygrad/TMaze-v0')",
-        "import polygrad.envs, gymnasium; gymnasium.make_vec('polygrad/TMaze-v0', num_envs=2)",
-        "import polygrad, gymnasium; gymnasium.make('polygrad.envs:polygrad/TMaze-v0')",
-    ]:
-        subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize(
+    "imports",
+    ["gymnasium, polygrad", "polygrad, gymnasium", "polygrad.envs, gymnasium", "polygrad, gymnasium.spaces"],
+)
+def test_they_are_there_in_either_order(imports):
+    code = f"""
+import sys, importlib.util, {imports.split(", ")[0]}
+importlib.util.find_spec("gymnasium")
+import {imports}
+assert not any(type(finder).__module__ == "polygrad._register" for finder in sys.meta_path)
+gymnasium.make("polygrad/TMaze-v0").reset(seed=1)
+gymnasium.make_vec("polygrad/TMaze-v0", num_envs=2)
+"""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_an_old_gymnasium_is_told_and_stays_usable(tmp_path):
+    (tmp_path / "gymnasium.py").write_text("here = True")
+    for imports in ["gymnasium, polygrad", "polygrad, gymnasium"]:
+        code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {imports}; print(gymnasium.here)"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (run.returncode, run.stdout) == (0, "True\n")
+        assert "environments are not registered, which need Gymnasium 1.1 or newer: " in run.stderr
 
 
 def test_what_cannot_be_made_is_told():

@@ -3,6 +3,10 @@
 import json
 import os
 import pathlib
+import shutil
+import signal
+import threading
+import time
 import urllib.request
 
 import numpy as np
@@ -86,6 +90,32 @@ def test_pieces_come_as_they_are_written(counting):
 
     with pytest.raises(LookupError, match="the line is cut"):
         model.generate("two", stream=fail)
+
+
+def test_ctrl_c_ends_the_reading_of_a_long_prompt(counting, tmp_path):
+    folder = tmp_path / "long"
+    shutil.copytree(counting, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1_000_000}))
+    model, prompt = Model.load(folder), "two " * 100_000
+    begun = time.process_time()
+    interrupt = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.generate(prompt, max_tokens=1)
+    interrupt.join()
+    # The whole prompt takes minutes.
+    assert time.process_time() - begun < 10
+    assert model.generate("two", max_tokens=1) == model.generate("two", max_tokens=1)
+
+    vectors, texts = Model.load(FOLDERS / "sentences"), ["what is five"] * 1_000_000
+    begun = time.process_time()
+    interrupt = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        vectors.embed(texts)
+    interrupt.join()
+    assert time.process_time() - begun < 10
 
 
 def test_chance_follows_its_seed(counting):
