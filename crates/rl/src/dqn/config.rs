@@ -3,7 +3,7 @@
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
 use crate::{Annealed, PriorityConfig};
 
 /// Options of [`Dqn`](super::Dqn). The defaults are those of CleanRL's `dqn.py`.
@@ -119,16 +119,6 @@ impl DqnConfig {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        Pace {
-            seed: self.seed,
-            total_steps: self.total_steps,
-            buffer_size: self.buffer_size,
-            batch_size: self.batch_size,
-            learning_starts: self.learning_starts,
-            train_frequency: self.train_frequency,
-            gradient_steps: self.gradient_steps,
-            n_step: self.n_step,
-            gamma: self.gamma,
-        }
+        pace!(self, n_step: self.n_step)
     }
 }

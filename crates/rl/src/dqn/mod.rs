@@ -4,17 +4,16 @@ mod config;
 mod loss;
 
 use polygrad_core::{Error, Result, Rng};
-use polygrad_nn::optim::{Adam, AdamConfig, Optimizer};
-use polygrad_nn::{CapturedStep, Checkpoint, Module, TrainStep};
+use polygrad_nn::optim::{Adam, AdamConfig};
+use polygrad_nn::{CapturedStep, Module, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Tensor};
 
 pub use config::DqnConfig;
 pub use loss::{DqnBatch, DqnLosses, DqnVariant, dqn_loss};
 
-use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
-use crate::off_policy::{Acting, Method, OffPolicy, Seen, finite, follow};
-use crate::{ActionSpace, Annealed, Policy, QNetwork, VectorEnv};
+use crate::off_policy::{Greedy, Method, OffPolicy, Seen, Trained, discrete_actions, finite, follow};
+use crate::{Policy, QNetwork, VectorEnv};
 
 type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Answer> + Send>;
 /// The loss, the errors of the transitions, and the mean value.
@@ -49,9 +48,7 @@ pub type Dqn = OffPolicy<QLearning>;
 /// How [`Dqn`] acts and learns.
 pub struct QLearning {
     config: DqnConfig,
-    actions: usize,
-    step: CapturedStep<Networks, Adam, Loss>,
-    acting: Acting,
+    greedy: Greedy<Networks, Adam, Loss>,
 }
 
 /// The network that learns, and the one that judges what is seen next, whose parameters are frozen.
@@ -59,6 +56,12 @@ pub struct QLearning {
 struct Networks<B: Backend = AnyBackend> {
     online: QNetwork<B>,
     target: QNetwork<B>,
+}
+
+impl AsRef<QNetwork> for Networks {
+    fn as_ref(&self) -> &QNetwork {
+        &self.online
+    }
 }
 
 impl Dqn {
@@ -83,10 +86,9 @@ impl Dqn {
         follow(&networks.target, &networks.online, 1.0)?;
         let optimizer = AdamConfig::new(config.learning_rate.at(0.0)).build(networks.online.parameters())?;
         let (pace, prioritized) = (config.pace(), config.prioritized);
+        let explored = (config.epsilon, config.exploration_fraction);
         let method = QLearning {
-            acting: Acting::new(networks.online.advantage.weight.device()),
-            step: step(networks, optimizer, &config),
-            actions,
+            greedy: Greedy::new(step(networks, optimizer, &config), actions, explored),
             config,
         };
         Self::begin(method, envs, pace, |replay| match prioritized {
@@ -97,7 +99,7 @@ impl Dqn {
 
     /// The network that learns.
     pub fn network(&self) -> &QNetwork {
-        &self.method.step.model().online
+        &self.method.greedy.step.model().online
     }
 }
 
@@ -108,29 +110,24 @@ impl Method for QLearning {
     const TOLD: &'static [&'static str] = &["epsilon"];
 
     fn policy(&self) -> &dyn Policy {
-        &self.step.model().online
+        &self.greedy.step.model().online
     }
 
-    /// The action of the greatest value, or with a probability of `epsilon` any.
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
-        let epsilon = epsilon_at(self.config.epsilon, self.config.exploration_fraction, seen.progress);
-        let network = &self.step.model().online;
-        epsilon_greedy(&mut self.acting, network, seen, (self.actions, epsilon), rng)
+        self.greedy.act(seen, rng)
     }
 
     fn anneal(&mut self, progress: f64) -> Result<f64> {
-        let rate = self.config.learning_rate.at(progress);
-        self.step.optimizer_mut().set_lr(rate);
-        Ok(rate)
+        Ok(self.greedy.set_rate(self.config.learning_rate.at(progress)))
     }
 
     fn learn(&mut self, from: &mut Experience, _update: u64, progress: f64, rng: &mut Rng) -> Result<Vec<f64>> {
         let replay = &mut from.replay;
         let places = replay.sample(self.config.batch_size, rng)?;
-        let drawn = replay.upload(&places, &from.shape, &self.acting.device)?;
+        let drawn = replay.upload(&places, &from.shape, self.greedy.device())?;
         let weights = replay.weights(&places, progress);
-        let weights = Tensor::from_vec(weights, [places.len()], &self.acting.device)?;
-        let (loss, errors, value) = self.step.step(&[
+        let weights = Tensor::from_vec(weights, [places.len()], self.greedy.device())?;
+        let (loss, errors, value) = self.greedy.step.step(&[
             drawn.observations,
             drawn.actions,
             drawn.rewards,
@@ -146,7 +143,7 @@ impl Method for QLearning {
 
     /// Where it is time, gives the target the values of the other network.
     fn settle(&mut self, before: u64, after: u64) -> Result<()> {
-        let (networks, every) = (self.step.model(), self.config.target_frequency);
+        let (networks, every) = (self.greedy.step.model(), self.config.target_frequency);
         match before / every < after / every {
             true => follow(&networks.target, &networks.online, 1.0),
             false => Ok(()),
@@ -154,74 +151,16 @@ impl Method for QLearning {
     }
 
     fn told(&self, progress: f64) -> Result<Vec<f64>> {
-        Ok(vec![epsilon_at(
-            self.config.epsilon,
-            self.config.exploration_fraction,
-            progress,
-        )])
+        Ok(vec![self.greedy.epsilon(progress)])
     }
 
-    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)
+    fn trained(&self) -> &dyn Trained {
+        &self.greedy
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let (networks, optimizer) = self.step.parts_mut();
-        checkpoint.restore(networks, optimizer).map(drop)
+    fn trained_mut(&mut self) -> &mut dyn Trained {
+        &mut self.greedy
     }
-
-    fn refusal(&self) -> Option<&str> {
-        self.step.refusal().or_else(|| self.acting.refusal())
-    }
-}
-
-/// How many actions there are in environments that a network is for.
-///
-/// # Errors
-/// When an action is not one of several, not all are always allowed, or the network is for others.
-pub(crate) fn discrete_actions(envs: &impl VectorEnv, network: &QNetwork) -> Result<usize> {
-    check_spaces(envs.observation_space(), envs.action_space())?;
-    let ActionSpace::Discrete(actions) = ActionSpace::from(envs.action_space()) else {
-        let what = format!("it chooses one of several actions, not of {:?}", envs.action_space());
-        return Err(Error::invalid(what).with_hint("take PPO"));
-    };
-    if envs.action_masks().is_some() {
-        let what = "not all actions are always allowed in these environments";
-        return Err(Error::invalid(what).with_hint("take PPO, which knows masks"));
-    }
-    match network.advantage.weight.shape()[0] {
-        outputs if outputs == actions => Ok(actions),
-        outputs => {
-            let what = format!("the network chooses among {outputs} actions, the environments have {actions}");
-            Err(Error::invalid(what).with_hint("make the network for the environments' action space"))
-        }
-    }
-}
-
-/// How often an action is one of chance after a share of the training, if that changes in its first `fraction`.
-pub(crate) fn epsilon_at(epsilon: Annealed, fraction: f64, progress: f64) -> f64 {
-    match fraction > 0.0 {
-        true => epsilon.at(progress / fraction),
-        false => epsilon.at(1.0),
-    }
-}
-
-/// The action of the greatest value for each row, or with a probability of `epsilon` any of so many.
-pub(crate) fn epsilon_greedy(
-    acting: &mut Acting,
-    network: &QNetwork,
-    seen: &Seen<'_>,
-    (actions, epsilon): (usize, f64),
-    rng: &mut Rng,
-) -> Result<Vec<f32>> {
-    let any = |_| rng.chance(epsilon).then(|| rng.below(actions) as f32);
-    let explored: Vec<Option<f32>> = (0..seen.rows).map(any).collect();
-    if explored.iter().all(Option::is_some) {
-        return Ok(explored.into_iter().flatten().collect());
-    }
-    let best = acting.run(network, seen, Vec::new(), |x| network.values(&x[0])?.argmax(1))?;
-    let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
-    Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
 }
 
 fn wrong(message: String) -> Error {

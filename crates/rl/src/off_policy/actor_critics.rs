@@ -6,7 +6,7 @@ use polygrad_nn::{CapturedStep, Checkpoint, Module, Param, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
 
 use super::noise::{Exploration, ExplorationNoise};
-use super::{Acting, Seen, finite, follow};
+use super::{Acting, Seen, Trained, finite, follow};
 use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
 use crate::{ActionValue, BoundedPolicy, MlpEncoderConfig, Space, VectorEnv};
@@ -246,25 +246,26 @@ impl Trainer {
             drawn.next_observations,
         ])
     }
+}
 
-    pub(crate) fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        let checkpoint = Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)?;
+impl Trained for Trainer {
+    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
+        let checkpoint = self.step.checkpoint(iteration)?;
         match &self.exploration {
             Some(exploration) => exploration.save(checkpoint),
             None => Ok(checkpoint),
         }
     }
 
-    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let (networks, optimizer) = self.step.parts_mut();
-        checkpoint.restore(networks, optimizer)?;
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.step.restore(checkpoint)?;
         match &mut self.exploration {
             Some(exploration) => exploration.restore(checkpoint),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn refusal(&self) -> Option<&str> {
+    fn refusal(&self) -> Option<&str> {
         self.step.refusal().or_else(|| self.acting.refusal())
     }
 }

@@ -69,7 +69,7 @@ impl<M: Method> Learner for OffPolicy<M> {
             stand: self.experience.state()?,
         };
         let record = serde_json::to_value(record).map_err(unfit::<M>)?;
-        let checkpoint = self.method.checkpoint(self.iteration)?;
+        let checkpoint = self.method.trained().checkpoint(self.iteration)?;
         Ok(checkpoint
             .with_part(REPLAY, self.experience.replay.state_dict()?)
             .with_config(json!({ M::KEY: record })))
@@ -89,7 +89,7 @@ impl<M: Method> Learner for OffPolicy<M> {
         let replay = self.experience.replay.load_state_dict(checkpoint.part(REPLAY)?);
         replay.map_err(|e| unfit::<M>(e.message()))?;
         self.experience.restore(record.stand)?;
-        self.method.restore(checkpoint)?;
+        self.method.trained_mut().restore(checkpoint)?;
         (self.iteration, self.steps) = (record.iteration, record.steps);
         let anew = self.experience.begun_anew();
         if anew.is_some() {

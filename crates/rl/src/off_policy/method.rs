@@ -1,7 +1,8 @@
 //! What algorithms differ in that learn from a replay buffer.
 
 use polygrad_core::{Error, Rng};
-use polygrad_nn::{Checkpoint, Module};
+use polygrad_nn::optim::Optimizer;
+use polygrad_nn::{CapturedStep, Checkpoint, Module, StepOutputs};
 use polygrad_tensor::{Backend, Capture, Device, Result, Tensor, no_grad};
 
 use crate::experience::Experience;
@@ -63,7 +64,16 @@ pub trait Method {
         Ok(Vec::new())
     }
 
-    /// Weights, moments and all other state of acting and learning; `iteration` is the number of iterations done.
+    /// What is saved of it.
+    fn trained(&self) -> &dyn Trained;
+
+    /// The same, to be changed.
+    fn trained_mut(&mut self) -> &mut dyn Trained;
+}
+
+/// Networks in training, with all else that acting and learning go on from.
+pub trait Trained {
+    /// Weights, moments and all other state; `iteration` is the number of iterations done.
     ///
     /// # Errors
     /// Those of the device.
@@ -77,6 +87,27 @@ pub trait Method {
 
     /// Why training or acting is not replayed, if that will not change.
     fn refusal(&self) -> Option<&str>;
+}
+
+impl<M, O, L, R> Trained for CapturedStep<M, O, L>
+where
+    M: Module,
+    O: Optimizer,
+    L: Fn(&M, &[Tensor]) -> Result<R>,
+    R: StepOutputs,
+{
+    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
+        Checkpoint::new(self.model(), self.optimizer(), iteration)
+    }
+
+    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let (model, optimizer) = self.parts_mut();
+        checkpoint.restore(model, optimizer).map(drop)
+    }
+
+    fn refusal(&self) -> Option<&str> {
+        self.refusal()
+    }
 }
 
 /// What there is to act on.

@@ -1,6 +1,7 @@
 //! What all algorithms have that learn from a replay buffer.
 
 mod actor_critics;
+mod greedy;
 mod learner;
 mod method;
 mod noise;
@@ -11,9 +12,10 @@ use polygrad_train::Measured;
 
 pub use actor_critics::ActorCritics;
 pub(crate) use actor_critics::{Part, Trainer, bounds, normal};
-pub(crate) use method::{Acting, Method, Seen, finite, follow};
+pub(crate) use greedy::{Greedy, discrete_actions};
+pub(crate) use method::{Acting, Method, Seen, Trained, finite, follow};
 pub use noise::ExplorationNoise;
-pub(crate) use pace::{Pace, in_range, is_rate, is_share};
+pub(crate) use pace::{Pace, in_range, is_rate, is_share, pace};
 
 use crate::agent::iteration_rng;
 use crate::experience::Experience;
@@ -87,7 +89,7 @@ impl<M: Method> OffPolicy<M> {
 
     /// Why the training or the choice of an action is not replayed, if that will not change.
     pub fn refusal(&self) -> Option<&str> {
-        self.method.refusal()
+        self.method.trained().refusal()
     }
 
     /// Acts, and learns from what happened so far. Numbers are NaN that were not computed, since it did not learn yet.

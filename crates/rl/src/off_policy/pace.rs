@@ -16,6 +16,25 @@ pub(crate) struct Pace {
     pub(crate) gamma: f64,
 }
 
+/// The pace of a config with these settings under the names that they have everywhere, for transitions of so many
+/// steps.
+macro_rules! pace {
+    ($config:expr, n_step: $n_step:expr) => {
+        $crate::off_policy::Pace {
+            seed: $config.seed,
+            total_steps: $config.total_steps,
+            buffer_size: $config.buffer_size,
+            batch_size: $config.batch_size,
+            learning_starts: $config.learning_starts,
+            train_frequency: $config.train_frequency,
+            gradient_steps: $config.gradient_steps,
+            n_step: $n_step,
+            gamma: $config.gamma,
+        }
+    };
+}
+pub(crate) use pace;
+
 impl Pace {
     /// Fails if a setting is out of range for `rows`, the number of environments.
     pub(crate) fn check(&self, rows: usize) -> Result<()> {

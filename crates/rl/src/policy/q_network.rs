@@ -90,6 +90,12 @@ impl<B: Backend> QNetwork<B> {
     }
 }
 
+impl<B: Backend> AsRef<Self> for QNetwork<B> {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl<B: Backend> Policy<B> for QNetwork<B> {
     fn initial_state(&self, _batch: usize) -> Result<PolicyState<B>> {
         Ok(PolicyState::new(Vec::new()))

@@ -3,15 +3,14 @@
 mod config;
 
 use polygrad_core::{Error, Result, Rng};
-use polygrad_nn::optim::{Optimizer, RAdam, RAdamConfig};
-use polygrad_nn::{CapturedStep, Checkpoint, Module, TrainStep};
+use polygrad_nn::optim::{RAdam, RAdamConfig};
+use polygrad_nn::{Module, TrainStep};
 use polygrad_tensor::{Backend, DType, Tensor};
 
 pub use config::PqnConfig;
 
-use crate::dqn::{discrete_actions, epsilon_at, epsilon_greedy};
 use crate::experience::Experience;
-use crate::off_policy::{Acting, Method, OffPolicy, Seen, finite};
+use crate::off_policy::{Acting, Greedy, Method, OffPolicy, Seen, Trained, discrete_actions, finite};
 use crate::{Outcomes, Policy, QNetwork, VectorEnv};
 
 type Loss = Box<dyn Fn(&QNetwork, &[Tensor]) -> Result<Answer> + Send>;
@@ -51,10 +50,8 @@ pub type Pqn = OffPolicy<ParallelQLearning>;
 /// How [`Pqn`] acts and learns.
 pub struct ParallelQLearning {
     config: PqnConfig,
-    actions: usize,
     rows: usize,
-    step: CapturedStep<QNetwork, RAdam, Loss>,
-    acting: Acting,
+    greedy: Greedy<QNetwork, RAdam, Loss>,
     judging: Acting,
     /// Of the rollout: how many steps there are, and where episodes ended.
     steps: usize,
@@ -90,17 +87,17 @@ impl Pqn {
             };
             pqn_loss(network, observations, actions, targets)
         });
+        let step = TrainStep::new(network, optimizer, loss)
+            .clip_grad_norm(config.max_grad_norm)
+            .captured();
+        let explored = (config.epsilon, config.exploration_fraction);
         let method = ParallelQLearning {
-            step: TrainStep::new(network, optimizer, loss)
-                .clip_grad_norm(config.max_grad_norm)
-                .captured(),
-            acting: Acting::new(device.clone()),
+            greedy: Greedy::new(step, actions, explored),
             judging: Acting::new(device),
             ended: vec![false; rows * config.num_steps],
             steps: 0,
             order: Vec::new(),
             targets: Vec::new(),
-            actions,
             rows,
             config,
         };
@@ -109,7 +106,7 @@ impl Pqn {
 
     /// The network that learns.
     pub fn network(&self) -> &QNetwork {
-        self.method.step.model()
+        self.method.greedy.step.model()
     }
 }
 
@@ -165,7 +162,7 @@ impl ParallelQLearning {
             learns: true,
             space: from.action_space(),
         };
-        let network = self.step.model();
+        let network = self.greedy.step.model();
         let best = self
             .judging
             .run(network, &seen, Vec::new(), |x| network.values(&x[0])?.amax(1))?;
@@ -199,13 +196,12 @@ impl Method for ParallelQLearning {
     const TOLD: &'static [&'static str] = &["epsilon"];
 
     fn policy(&self) -> &dyn Policy {
-        self.step.model()
+        self.greedy.step.model()
     }
 
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
         self.steps += 1;
-        let epsilon = epsilon_at(self.config.epsilon, self.config.exploration_fraction, seen.progress);
-        epsilon_greedy(&mut self.acting, self.step.model(), seen, (self.actions, epsilon), rng)
+        self.greedy.act(seen, rng)
     }
 
     fn ended(&mut self, row: usize) {
@@ -219,8 +215,7 @@ impl Method for ParallelQLearning {
     fn anneal(&mut self, progress: f64) -> Result<f64> {
         let own = (self.rows * self.config.num_steps) as f64 / self.config.total_steps.max(1) as f64;
         let rate = self.config.learning_rate.at((progress - own).max(0.0));
-        self.step.optimizer_mut().set_lr(rate);
-        Ok(rate)
+        Ok(self.greedy.set_rate(rate))
     }
 
     fn learn(&mut self, from: &mut Experience, update: u64, _progress: f64, rng: &mut Rng) -> Result<Vec<f64>> {
@@ -236,32 +231,23 @@ impl Method for ParallelQLearning {
         }
         let size = self.order.len() / parts;
         let places = &self.order[place % parts * size..][..size];
-        let drawn = from.replay.upload(places, &from.shape, &self.acting.device)?;
+        let drawn = from.replay.upload(places, &from.shape, self.greedy.device())?;
         let targets = places.iter().map(|place| self.targets[*place]).collect();
-        let targets = Tensor::from_vec(targets, [size], &self.acting.device)?;
-        let (loss, value) = self.step.step(&[drawn.observations, drawn.actions, targets])?;
+        let targets = Tensor::from_vec(targets, [size], self.greedy.device())?;
+        let (loss, value) = self.greedy.step.step(&[drawn.observations, drawn.actions, targets])?;
         Ok(vec![finite(&loss)?, value.item()?])
     }
 
     fn told(&self, progress: f64) -> Result<Vec<f64>> {
-        Ok(vec![epsilon_at(
-            self.config.epsilon,
-            self.config.exploration_fraction,
-            progress,
-        )])
+        Ok(vec![self.greedy.epsilon(progress)])
     }
 
-    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        Checkpoint::new(self.step.model(), self.step.optimizer(), iteration)
+    fn trained(&self) -> &dyn Trained {
+        &self.greedy
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let (network, optimizer) = self.step.parts_mut();
-        checkpoint.restore(network, optimizer).map(drop)
-    }
-
-    fn refusal(&self) -> Option<&str> {
-        self.step.refusal().or_else(|| self.acting.refusal())
+    fn trained_mut(&mut self) -> &mut dyn Trained {
+        &mut self.greedy
     }
 }
 

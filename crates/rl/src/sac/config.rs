@@ -3,7 +3,7 @@
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
 use crate::{Annealed, ExplorationNoise};
 
 /// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
@@ -109,16 +109,6 @@ impl SacConfig {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        Pace {
-            seed: self.seed,
-            total_steps: self.total_steps,
-            buffer_size: self.buffer_size,
-            batch_size: self.batch_size,
-            learning_starts: self.learning_starts,
-            train_frequency: self.train_frequency,
-            gradient_steps: self.gradient_steps,
-            n_step: 1,
-            gamma: self.gamma,
-        }
+        pace!(self, n_step: 1)
     }
 }

@@ -3,13 +3,12 @@
 mod config;
 
 use polygrad_core::{Error, Result, Rng};
-use polygrad_nn::Checkpoint;
 use polygrad_tensor::{Device, Tensor};
 
 pub use config::SacConfig;
 
 use crate::experience::Experience;
-use crate::off_policy::{Method, OffPolicy, Part, Seen, Trainer, bounds, normal};
+use crate::off_policy::{Method, OffPolicy, Part, Seen, Trained, Trainer, bounds, normal};
 use crate::{ActorCritics, MlpEncoderConfig, Policy, VectorEnv};
 
 /// Trains a policy of numbers within bounds by soft actor-critic: two critics, and a temperature that is learnt.
@@ -234,15 +233,11 @@ impl Method for SacStep {
         Ok(vec![temperature(self.networks())?.item()?])
     }
 
-    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        self.trainer.checkpoint(iteration)
+    fn trained(&self) -> &dyn Trained {
+        &self.trainer
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        self.trainer.restore(checkpoint)
-    }
-
-    fn refusal(&self) -> Option<&str> {
-        self.trainer.refusal()
+    fn trained_mut(&mut self) -> &mut dyn Trained {
+        &mut self.trainer
     }
 }

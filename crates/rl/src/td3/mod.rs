@@ -3,13 +3,12 @@
 mod config;
 
 use polygrad_core::{Error, Result, Rng};
-use polygrad_nn::Checkpoint;
 use polygrad_tensor::{Device, Tensor};
 
 pub use config::Td3Config;
 
 use crate::experience::Experience;
-use crate::off_policy::{Method, OffPolicy, Part, Seen, Trainer, bounds, normal};
+use crate::off_policy::{Method, OffPolicy, Part, Seen, Trained, Trainer, bounds, normal};
 use crate::{ActorCritics, MlpEncoderConfig, Policy, VectorEnv};
 
 /// Trains a policy of numbers within bounds by TD3: two critics, whose targets judge actions that noise has changed,
@@ -192,15 +191,11 @@ impl Method for Td3Step {
         Ok(vec![found.critics, found.value])
     }
 
-    fn checkpoint(&self, iteration: u64) -> Result<Checkpoint> {
-        self.trainer.checkpoint(iteration)
+    fn trained(&self) -> &dyn Trained {
+        &self.trainer
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        self.trainer.restore(checkpoint)
-    }
-
-    fn refusal(&self) -> Option<&str> {
-        self.trainer.refusal()
+    fn trained_mut(&mut self) -> &mut dyn Trained {
+        &mut self.trainer
     }
 }
