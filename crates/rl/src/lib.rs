@@ -31,6 +31,7 @@ mod fault;
 #[cfg(feature = "gym")]
 pub mod gym;
 mod hash;
+mod imitation;
 mod mask;
 mod off_policy;
 mod policy;
@@ -58,6 +59,10 @@ pub use dqn::{Dqn, DqnBatch, DqnConfig, DqnLosses, DqnVariant, dqn_loss};
 pub use env::{Env, Step};
 pub use envs::{
     Acrobot, CartPole, ConnectFour, GridWorld, MountainCar, MountainCarContinuous, Pendulum, TMaze, TicTacToe,
+};
+pub use imitation::{
+    BcConfig, BcLosses, BehaviorCloning, Demonstrations, DistillConfig, Distillation, Imitator, Supervisor, bc_loss,
+    distillation_loss,
 };
 pub use off_policy::{ActorCritics, ExplorationNoise, OffPolicy};
 pub use policy::{

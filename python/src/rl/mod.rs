@@ -150,7 +150,7 @@ fn policy_config(
     match shape[..] {
         [size] => {
             let known = match algorithm {
-                Algorithm::Ppo(_) => (vec![64, 64], ActivationFn::Tanh),
+                Algorithm::Ppo(_) | Algorithm::Bc(_) | Algorithm::Distill(_) => (vec![64, 64], ActivationFn::Tanh),
                 Algorithm::Dqn(_) | Algorithm::Pqn(_) => (vec![120, 84], ActivationFn::Relu),
                 Algorithm::Sac(_) | Algorithm::Td3(_) => (vec![256, 256], ActivationFn::Relu),
             };

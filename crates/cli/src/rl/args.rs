@@ -24,6 +24,14 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     pub(crate) preset: Option<String>,
 
+    /// A file of `polygrad play --record` that bc learns from; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(crate) demonstrations: Vec<PathBuf>,
+
+    /// The run whose policy distill learns from
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    pub(crate) teacher: Option<PathBuf>,
+
     /// Settings of the algorithm from a TOML file, such as a line `gamma = 0.98`
     #[arg(long, value_name = "FILE.toml", conflicts_with = "resume")]
     pub(crate) settings: Option<PathBuf>,

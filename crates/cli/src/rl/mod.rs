@@ -12,6 +12,7 @@ mod replay;
 mod screen;
 mod set;
 mod settings;
+mod taught;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::task::Task;
 use crate::train::resumed::{Fixed, changed, of_base};
 use crate::train::session::{Session, Trained};
 use settings::{MEMORY_SIZE, environments};
+use taught::Taught;
 
 pub(crate) use args::{Play, TrainArgs};
 pub(crate) use settings::{PolicyKind, Settings};
@@ -58,20 +60,19 @@ impl Settings {
     }
 
     /// What learns.
-    fn agent(
-        &self,
-        spec: &EnvSpec,
-        device: &Device,
-        group: Option<&Arc<dyn Communicator>>,
-    ) -> polygrad::Result<Box<dyn Agent>> {
+    fn agent(&self, spec: &EnvSpec, device: &Device, group: Option<&Arc<dyn Communicator>>) -> Result<Box<dyn Agent>> {
+        if let Some(taught) = self.taught.as_ref().filter(|_| group.is_none()) {
+            let (envs, lesson) = (spec.make(self.envs, self.stepping())?, taught.lesson(self, spec)?);
+            return Ok(self.algorithm.taught(envs, &self.policy, device, lesson)?);
+        }
         let Some(config) = &self.self_play else {
             let envs = spec.make(self.envs, self.stepping())?;
-            return self.algorithm.agent(envs, &self.policy, device, group);
+            return Ok(self.algorithm.agent(envs, &self.policy, device, group)?);
         };
         self.check_self_play(spec)?;
         if group.is_some() {
-            return Err(polygrad::Error::unsupported("self-play learns in one process")
-                .with_hint("leave --parallel out, or let it learn as both players: --set self_play=null"));
+            return Err(Failure::new("self-play learns in one process")
+                .fix("leave --parallel out, or let it learn as both players: --set self_play=null"));
         }
         let learns = (&self.algorithm, &self.policy);
         Ok(Box::new(spec.self_play(self.envs, config, learns, device)?))
@@ -115,6 +116,7 @@ impl Task for Settings {
             asynchronous: args.asynchronous,
             policy: known.policy,
             self_play: known.self_play,
+            taught: Taught::of(args, &known.algorithm)?,
             algorithm: known.algorithm,
         };
         let checked = settings.algorithm.check(&settings.policy, settings.envs);
@@ -217,8 +219,14 @@ impl Task for Settings {
     }
 
     fn metrics(&self, device: &Device) -> Result<Vec<String>> {
-        let envs = self.spec()?.make(self.envs, Stepping::Serial)?;
-        let agent = self.algorithm.agent(envs, &self.policy, device, None)?;
+        let spec = self.spec()?;
+        let agent = match self.taught {
+            Some(_) => self.agent(spec, device, None)?,
+            None => {
+                let envs = spec.make(self.envs, Stepping::Serial)?;
+                self.algorithm.agent(envs, &self.policy, device, None)?
+            }
+        };
         Ok(agent.metrics().into_iter().map(str::to_owned).collect())
     }
 

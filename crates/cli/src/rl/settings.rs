@@ -7,6 +7,7 @@ use polygrad::rl::zoo::{self, Algorithm, EnvSpec, Stepping};
 use polygrad::rl::{EncoderConfig, MemoryKind, Policy, PolicyConfig, SelfPlayConfig};
 use serde::{Deserialize, Serialize};
 
+use super::taught::Taught;
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::run::config::{Base, counts};
@@ -74,6 +75,9 @@ pub(crate) struct Settings {
     /// Whom it plays against, in a game for two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) self_play: Option<SelfPlayConfig>,
+    /// Whom it learns from, if from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taught: Option<Taught>,
     /// Under its name.
     #[serde(flatten)]
     pub(super) algorithm: Algorithm,

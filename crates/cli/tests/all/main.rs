@@ -14,6 +14,7 @@ mod finetune;
 #[cfg(unix)]
 mod gym;
 mod images;
+mod imitation;
 #[cfg(feature = "text")]
 mod language;
 mod onnx;

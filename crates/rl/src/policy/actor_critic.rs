@@ -53,8 +53,8 @@ pub struct ActorCritic<B: Backend = AnyBackend> {
     /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation:
     /// `[size]`.
     pub log_std: Option<Param<B>>,
-    /// From features to the value.
-    pub critic: Linear<B>,
+    /// From features to the value, if there is a critic.
+    pub critic: Option<Linear<B>>,
     #[module(skip)]
     config: PolicyConfig,
 }
@@ -65,6 +65,18 @@ impl<B: Backend> ActorCritic<B> {
     /// # Errors
     /// When there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
     pub fn new(config: &PolicyConfig, device: &Device<B>) -> Result<Self> {
+        Self::made(config, true, device)
+    }
+
+    /// An actor without a critic, which estimates no values.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn actor(config: &PolicyConfig, device: &Device<B>) -> Result<Self> {
+        Self::made(config, false, device)
+    }
+
+    fn made(config: &PolicyConfig, has_critic: bool, device: &Device<B>) -> Result<Self> {
         let action = &config.action;
         action.check()?;
         let is_continuous = matches!(action, ActionSpace::Continuous(_));
@@ -72,7 +84,7 @@ impl<B: Backend> ActorCritic<B> {
             return Err(Error::invalid("only continuous actions have a standard deviation").with_op("policy"));
         }
         let (trunk, features) = Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?;
-        let critic_trunk = match config.shared {
+        let critic_trunk = match config.shared || !has_critic {
             true => None,
             false => Some(Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?.0),
         };
@@ -92,7 +104,7 @@ impl<B: Backend> ActorCritic<B> {
             critic_trunk,
             actor: head(outputs, 0.01)?,
             log_std,
-            critic: head(1, 1.0)?,
+            critic: has_critic.then(|| head(1, 1.0)).transpose()?,
             config: config.clone(),
         })
     }
@@ -129,10 +141,11 @@ impl<B: Backend> ActorCritic<B> {
                 features
             }
         };
-        let value = self.critic.forward(&critic_features)?.squeeze(1)?;
+        let value = self.critic.as_ref();
+        let value = value.map(|critic| critic.forward(&critic_features)?.squeeze(1));
         Ok(PolicyOutput {
             action: self.params(output)?,
-            value: Some(value),
+            value: value.transpose()?,
             state: PolicyState::new(next),
         })
     }

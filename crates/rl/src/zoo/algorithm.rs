@@ -8,9 +8,9 @@ use polygrad_tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActionSpace, ActorCritic, Agent, Annealed, BoundedPolicy, Dqn, DqnConfig, EncoderConfig, MlpEncoderConfig,
-    NormalizedPolicy, Normalizer, Policy, PolicyConfig, Ppo, PpoConfig, Pqn, PqnConfig, QNetwork, Sac, SacConfig, Td3,
-    Td3Config, VectorEnv,
+    ActionSpace, ActorCritic, Agent, Annealed, BcConfig, BehaviorCloning, BoundedPolicy, Demonstrations, DistillConfig,
+    Distillation, Dqn, DqnConfig, EncoderConfig, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy, PolicyConfig,
+    Ppo, PpoConfig, Pqn, PqnConfig, QNetwork, Sac, SacConfig, Td3, Td3Config, VectorEnv,
 };
 
 /// An algorithm with its settings.
@@ -27,6 +27,18 @@ pub enum Algorithm {
     Td3(Td3Config),
     /// [`Pqn`].
     Pqn(PqnConfig),
+    /// [`BehaviorCloning`].
+    Bc(BcConfig),
+    /// [`Distillation`].
+    Distill(DistillConfig),
+}
+
+/// What is learnt from, of the algorithms that learn from others.
+pub enum Lesson {
+    /// Recorded steps, for [`BehaviorCloning`].
+    Demonstrations(Demonstrations),
+    /// A policy that takes observations as environments give them, for [`Distillation`].
+    Teacher(Box<dyn Policy>),
 }
 
 /// Does the same with the settings of whichever algorithm it is.
@@ -38,13 +50,21 @@ macro_rules! each {
             Algorithm::Sac($config) => $do,
             Algorithm::Td3($config) => $do,
             Algorithm::Pqn($config) => $do,
+            Algorithm::Bc($config) => $do,
+            Algorithm::Distill($config) => $do,
         }
     };
 }
 
 impl Algorithm {
     /// What they are called on the command line.
-    pub const NAMES: [&str; 5] = ["ppo", "dqn", "sac", "td3", "pqn"];
+    pub const NAMES: [&str; 7] = ["ppo", "dqn", "sac", "td3", "pqn", "bc", "distill"];
+
+    /// The one of a name that learns from others, with its own settings; none of another name.
+    pub fn of_others(name: &str) -> Option<Self> {
+        let all = [Self::Bc(BcConfig::default()), Self::Distill(DistillConfig::default())];
+        all.into_iter().find(|algorithm| algorithm.name() == name)
+    }
 
     /// What it is called on the command line.
     pub fn name(&self) -> &'static str {
@@ -54,6 +74,8 @@ impl Algorithm {
             Self::Sac(_) => Self::NAMES[2],
             Self::Td3(_) => Self::NAMES[3],
             Self::Pqn(_) => Self::NAMES[4],
+            Self::Bc(_) => Self::NAMES[5],
+            Self::Distill(_) => Self::NAMES[6],
         }
     }
 
@@ -91,14 +113,14 @@ impl Algorithm {
     pub fn normalize_observations(&self) -> Option<f64> {
         match self {
             Self::Ppo(config) => config.normalize_observations,
-            Self::Dqn(_) | Self::Sac(_) | Self::Td3(_) | Self::Pqn(_) => None,
+            _ => None,
         }
     }
 
     /// Why its policies cannot be asked to draw actions by chance, if so.
     pub fn refuses_sampling(&self) -> Option<&'static str> {
         match self {
-            Self::Ppo(_) => None,
+            Self::Ppo(_) | Self::Bc(_) | Self::Distill(_) => None,
             Self::Dqn(_) => Some("a network of DQN says what they are worth"),
             Self::Pqn(_) => Some("a network of PQN says what they are worth"),
             Self::Sac(_) => Some("a policy of SAC draws them in training alone"),
@@ -117,6 +139,8 @@ impl Algorithm {
             Self::Pqn(config) => q_network("PQN", policy).and_then(|_| config.check(rows)),
             Self::Sac(config) => bounded("SAC", policy).and_then(|_| config.check(rows)),
             Self::Td3(config) => bounded("TD3", policy).and_then(|_| config.check(rows)),
+            Self::Bc(config) => forgetful("BC", policy).and_then(|()| config.check(rows)),
+            Self::Distill(config) => forgetful("distillation", policy).and_then(|()| config.check(rows)),
         }
     }
 
@@ -127,6 +151,7 @@ impl Algorithm {
     pub fn policy(&self, policy: &PolicyConfig, device: &Device) -> Result<Box<dyn Policy>> {
         match self {
             Self::Ppo(_) => {}
+            Self::Bc(_) | Self::Distill(_) => return Ok(Box::new(ActorCritic::actor(policy, device)?)),
             Self::Dqn(config) => {
                 let (encoder, actions) = q_network("DQN", policy)?;
                 return Ok(Box::new(QNetwork::new(encoder, actions, config.dueling, device)?));
@@ -197,6 +222,38 @@ impl Algorithm {
                 let (encoder, _) = bounded("TD3", policy)?;
                 Ok(Box::new(Td3::new(envs, encoder, config.clone(), device)?))
             }
+            Self::Bc(_) | Self::Distill(_) => Err(Error::invalid("it learns from others, and there are none")
+                .with_op(self.name())
+                .with_hint("train by Algorithm::taught, or by polygrad train with --demonstrations or --teacher")),
+        }
+    }
+
+    /// A training of a new policy that learns from others.
+    ///
+    /// # Errors
+    /// Those of the algorithm; when it learns from something else.
+    pub fn taught(
+        &self,
+        envs: Box<dyn VectorEnv>,
+        policy: &PolicyConfig,
+        device: &Device,
+        lesson: Lesson,
+    ) -> Result<Box<dyn Agent>> {
+        let policy = ActorCritic::actor(policy, device)?;
+        match (self, lesson) {
+            (Self::Bc(config), Lesson::Demonstrations(demonstrations)) => Ok(Box::new(BehaviorCloning::new(
+                envs,
+                policy,
+                demonstrations,
+                config.clone(),
+            )?)),
+            (Self::Distill(config), Lesson::Teacher(teacher)) => {
+                Ok(Box::new(Distillation::new(envs, policy, teacher, config.clone())?))
+            }
+            (other, _) => {
+                let text = format!("{} does not learn from that", other.name());
+                Err(Error::invalid(text).with_hint("take bc for demonstrations, or distill for a teacher"))
+            }
         }
     }
 }
@@ -228,16 +285,22 @@ fn bounded<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a
 
 /// Fails where a policy is to have what only PPO's have.
 fn plain(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
+    forgetful(algorithm, policy)?;
+    if policy.shared || policy.state_dependent_std {
+        let what = "shared and state_dependent_std are for PPO's actor and critic, and mean nothing here";
+        return Err(Error::invalid(what).with_op(algorithm).with_hint("set both to false"));
+    }
+    Ok(())
+}
+
+/// Fails where a policy is to have a memory.
+fn forgetful(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
     if let Some(memory) = policy.memory {
         let text = format!(
             "its network remembers nothing, and the policy is to have {:?}",
             memory.kind
         );
         return Err(wrong(algorithm, text));
-    }
-    if policy.shared || policy.state_dependent_std {
-        let what = "shared and state_dependent_std are for PPO's actor and critic, and mean nothing here";
-        return Err(Error::invalid(what).with_op(algorithm).with_hint("set both to false"));
     }
     Ok(())
 }

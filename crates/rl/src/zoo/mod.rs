@@ -30,7 +30,7 @@ use crate::{
     Acrobot, CartPole, ConnectFour, Env, Game, GridWorld, MountainCar, MountainCarContinuous, Pendulum, Play, Policy,
     PolicyConfig, Render, SelfPlay, SelfPlayConfig, TMaze, TicTacToe, TimeLimit, VectorEnv, Vectorized,
 };
-pub use algorithm::Algorithm;
+pub use algorithm::{Algorithm, Lesson};
 pub use presets::Preset;
 #[cfg(feature = "gym")]
 pub(crate) use presets::presets_like;
@@ -131,7 +131,12 @@ impl EnvSpec {
             algorithm.is_none_or(|wanted| wanted == preset.algorithm.name())
                 && name.is_none_or(|wanted| wanted == preset.name)
         };
-        let all = self.presets();
+        let mut all = self.presets();
+        if let Some(learner) = algorithm.and_then(Algorithm::of_others) {
+            all.truncate(1);
+            all.iter_mut()
+                .for_each(|preset| preset.learn_from_others(learner.clone()));
+        }
         all.iter().find(fits).cloned().ok_or_else(|| {
             let of = algorithm.map_or(String::new(), |algorithm| format!(" of {algorithm}"));
             let called = name.map_or(String::new(), |name| format!(" called {name:?}"));
@@ -142,6 +147,14 @@ impl EnvSpec {
             Error::invalid(format!("there are no settings{of}{called} for {}", self.name))
                 .with_hint(format!("there are: {}", names.join(", ")))
         })
+    }
+}
+
+impl Preset {
+    /// The same network for another algorithm, whose settings do not depend on the environment.
+    fn learn_from_others(&mut self, algorithm: Algorithm) {
+        (self.policy.memory, self.policy.shared) = (None, false);
+        (self.name, self.algorithm, self.self_play) = ("own", algorithm, None);
     }
 }
 

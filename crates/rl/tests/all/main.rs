@@ -13,6 +13,7 @@ mod groups;
 #[cfg(unix)]
 mod gym;
 mod gymnasium;
+mod imitation;
 mod lost_ranks;
 mod masks;
 mod pictures;

@@ -1,0 +1,159 @@
+//! Options of learning from others.
+
+use polygrad_tensor::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::Annealed;
+use crate::off_policy::{Pace, in_range, is_rate, is_share};
+
+/// Options of [`BehaviorCloning`](super::BehaviorCloning). `batch_size`, `learning_rate` and the weights have the
+/// defaults of the package imitation's `BC`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BcConfig {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which its returns are known. Default: 50,000.
+    pub total_steps: u64,
+    /// The learning rate. Default: 1e-3.
+    pub learning_rate: Annealed,
+    /// Demonstrated steps in a step of the optimizer. Default: 32.
+    pub batch_size: usize,
+    /// Steps of each environment between two trainings. Default: 64.
+    pub train_frequency: usize,
+    /// Steps of the optimizer in a training. Default: 64.
+    pub gradient_steps: usize,
+    /// What entropy counts in the loss. Default: 1e-3.
+    pub ent_weight: f64,
+    /// What half the sum of all squared weights counts in the loss. Default: 0.
+    pub l2_weight: f64,
+}
+
+impl Default for BcConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 50_000,
+            learning_rate: 1e-3.into(),
+            batch_size: 32,
+            train_frequency: 64,
+            gradient_steps: 64,
+            ent_weight: 1e-3,
+            l2_weight: 0.0,
+        }
+    }
+}
+
+impl BcConfig {
+    /// Fails if an option is out of range for `rows`, the number of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let checked = in_range(&[("batch_size", self.batch_size > 0, "at least 1")]);
+        let checked = checked.and_then(|()| self.pace().check(rows)).and_then(|()| {
+            in_range(&[
+                ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+                ("ent_weight", is_rate(self.ent_weight), "at least 0"),
+                ("l2_weight", is_rate(self.l2_weight), "at least 0"),
+            ])
+        });
+        checked.map_err(|error| error.with_op("BC"))
+    }
+
+    /// What happens in the environments is learnt from by nothing, so that the buffer need not keep it.
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            seed: self.seed,
+            total_steps: self.total_steps,
+            buffer_size: 1,
+            batch_size: 1,
+            learning_starts: 0,
+            train_frequency: self.train_frequency,
+            gradient_steps: self.gradient_steps,
+            n_step: 1,
+            gamma: 1.0,
+        }
+    }
+}
+
+/// Options of [`Distillation`](super::Distillation).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DistillConfig {
+    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    pub seed: u64,
+    /// Steps of all environments together, by which annealing knows the end. Default: 50,000.
+    pub total_steps: u64,
+    /// The learning rate. Default: from 1e-2 to 0.
+    pub learning_rate: Annealed,
+    /// The most steps that are kept. Default: 50,000.
+    pub buffer_size: usize,
+    /// Steps in a step of the optimizer. Default: 64.
+    pub batch_size: usize,
+    /// Steps of all environments together before the first step of the optimizer. Default: 1,000.
+    pub learning_starts: u64,
+    /// Steps of each environment between two trainings. Default: 64.
+    pub train_frequency: usize,
+    /// Steps of the optimizer in a training. Default: 64.
+    pub gradient_steps: usize,
+    /// How often the teacher acts, and not the policy that learns. Default: from 1 to 0.
+    ///
+    /// Source: Ross et al., "A reduction of imitation learning and structured prediction to no-regret online learning"
+    /// (2011).
+    pub beta: Annealed,
+    /// What the teacher's logits are divided by; below 1 what it prefers is learnt more clearly, as values of DQN need
+    /// it. Default: 1.
+    ///
+    /// Source: Rusu et al., "Policy distillation" (2016).
+    pub temperature: f64,
+}
+
+impl Default for DistillConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            total_steps: 50_000,
+            learning_rate: Annealed::Linear(1e-2, 0.0),
+            buffer_size: 50_000,
+            batch_size: 64,
+            learning_starts: 1_000,
+            train_frequency: 64,
+            gradient_steps: 64,
+            beta: Annealed::Linear(1.0, 0.0),
+            temperature: 1.0,
+        }
+    }
+}
+
+impl DistillConfig {
+    /// Fails if an option is out of range for `rows`, the number of environments.
+    ///
+    /// # Errors
+    /// The first option that does not.
+    pub fn check(&self, rows: usize) -> Result<()> {
+        let checked = self.pace().check(rows).and_then(|()| {
+            let temperature = self.temperature.is_finite() && self.temperature > 0.0;
+            in_range(&[
+                ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+                ("beta", self.beta.all(is_share), "from 0 to 1"),
+                ("temperature", temperature, "above 0"),
+            ])
+        });
+        checked.map_err(|error| error.with_op("distillation"))
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            seed: self.seed,
+            total_steps: self.total_steps,
+            buffer_size: self.buffer_size,
+            batch_size: self.batch_size,
+            learning_starts: self.learning_starts,
+            train_frequency: self.train_frequency,
+            gradient_steps: self.gradient_steps,
+            n_step: 1,
+            gamma: 1.0,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What is learnt from.
+
+use polygrad_core::{Error, Result, Rng};
+use polygrad_tensor::{Device, Tensor};
+
+use super::{DistillConfig, likeliest};
+use crate::act::actor::Actor;
+use crate::act::spaces::flatten;
+use crate::experience::Experience;
+use crate::hash::Hash;
+use crate::off_policy::Seen;
+use crate::vector::check_len;
+use crate::{ActionSpace, Annealed, Policy, PolicyState, Space, VectorEnv};
+
+/// What a policy learns from others.
+pub trait Lesson {
+    /// What people call learning from it.
+    const NAME: &'static str;
+    /// Under this name a checkpoint has where the training stands.
+    const KEY: &'static str;
+    /// What is told of a step of the optimizer behind the loss.
+    const LEARNT: &'static [&'static str];
+    /// What [`Lesson::told`] gives. Default: nothing.
+    const TOLD: &'static [&'static str] = &[];
+
+    /// Actions in the place of the policy's, of all rows, NaN where it acts itself; empty where it always does.
+    /// Default: that.
+    ///
+    /// # Errors
+    /// Those of the teacher.
+    fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
+        let _ = (seen, rng);
+        Ok(Vec::new())
+    }
+
+    /// Observations, and what is right there.
+    ///
+    /// # Errors
+    /// Those of the device and the teacher.
+    fn draw(&mut self, from: &Experience, device: &Device, rng: &mut Rng) -> Result<Vec<Tensor>>;
+
+    /// Numbers that there are whether or not it learns yet. Default: none.
+    fn told(&self, progress: f64) -> Vec<f64> {
+        let _ = progress;
+        Vec::new()
+    }
+
+    /// Another one of something else.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn fingerprint(&self) -> Result<u64>;
+}
+
+/// Recorded steps: what was seen, and what was done.
+///
+/// ```
+/// use polygrad_rl::{Demonstrations, Space};
+///
+/// # fn main() -> polygrad_core::Result<()> {
+/// let mut demonstrations = Demonstrations::new(&Space::boxed(&[-1.0; 2], &[1.0; 2]), &Space::discrete(3));
+/// demonstrations.push(&[0.5, -0.5], &[2.0])?;
+/// assert_eq!(demonstrations.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Demonstrations {
+    observation_space: Space,
+    action_space: Space,
+    /// As policies see them.
+    observations: Vec<f32>,
+    /// As policies count them.
+    actions: Vec<f32>,
+    batch_size: usize,
+}
+
+impl Demonstrations {
+    /// None yet, in environments of such spaces.
+    pub fn new(observation: &Space, action: &Space) -> Self {
+        Self {
+            observation_space: observation.clone(),
+            action_space: action.clone(),
+            observations: Vec::new(),
+            actions: Vec::new(),
+            batch_size: 1,
+        }
+    }
+
+    /// Steps.
+    pub fn len(&self) -> usize {
+        self.actions.len() / self.action_space.len().max(1)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a step, as the environment shows and takes it.
+    ///
+    /// # Errors
+    /// When an observation or an action is not of its space.
+    pub fn push(&mut self, observation: &[f32], action: &[f32]) -> Result<()> {
+        check_len("observation", observation.len(), self.observation_space.len())?;
+        check_len("action", action.len(), self.action_space.len())?;
+        if !self.action_space.contains(action) {
+            let text = format!("the action {action:?} is not in its space");
+            return Err(Error::invalid(text).with_op("demonstrations"));
+        }
+        let before = self.observations.len();
+        self.observations
+            .resize(before + self.observation_space.flat_len(), 0.0);
+        let seen = flatten(&self.observation_space, observation, &mut self.observations[before..]);
+        if let Err(error) = seen {
+            self.observations.truncate(before);
+            return Err(error.with_op("demonstrations"));
+        }
+        let starts = match &self.action_space {
+            Space::Discrete { start, .. } => vec![*start as f32],
+            Space::MultiDiscrete { start, .. } => start.iter().map(|start| *start as f32).collect(),
+            _ => vec![0.0; action.len()],
+        };
+        self.actions
+            .extend(action.iter().zip(starts).map(|(x, start)| x - start));
+        Ok(())
+    }
+
+    pub(super) fn by(self, batch_size: usize) -> Self {
+        Self { batch_size, ..self }
+    }
+
+    /// Fails unless there are some, of such environments.
+    pub(super) fn check(&self, envs: &impl VectorEnv) -> Result<()> {
+        let what = if self.is_empty() {
+            "there are no demonstrations"
+        } else if self.observation_space != *envs.observation_space() || self.action_space != *envs.action_space() {
+            "the demonstrations are of an environment with other observations or actions"
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(what)
+            .with_op(Self::NAME)
+            .with_hint("record some in the same environment: polygrad play RUN --record FILE"))
+    }
+}
+
+impl Lesson for Demonstrations {
+    const NAME: &'static str = "BC";
+    const KEY: &'static str = "bc";
+    const LEARNT: &'static [&'static str] = &["prob_true_act", "entropy"];
+
+    fn draw(&mut self, from: &Experience, device: &Device, rng: &mut Rng) -> Result<Vec<Tensor>> {
+        let places: Vec<usize> = (0..self.batch_size).map(|_| rng.below(self.len())).collect();
+        let (width, numbers) = (self.observation_space.flat_len(), self.action_space.len());
+        let rows = |all: &[f32], width: usize| -> Vec<f32> {
+            let own = places.iter().flat_map(|place| &all[place * width..][..width]);
+            own.copied().collect()
+        };
+        let dims = [&[self.batch_size], &from.shape[..]].concat();
+        Ok(vec![
+            Tensor::from_vec(rows(&self.observations, width), dims, device)?,
+            Tensor::from_vec(rows(&self.actions, numbers), [self.batch_size, numbers], device)?,
+        ])
+    }
+
+    fn fingerprint(&self) -> Result<u64> {
+        Ok(Hash::new().numbers(&self.observations).numbers(&self.actions).value())
+    }
+}
+
+/// A policy from which another one learns.
+pub struct Supervisor {
+    teacher: Box<dyn Policy>,
+    actor: Actor,
+    actions: ActionSpace,
+    batch_size: usize,
+    beta: Annealed,
+}
+
+impl Supervisor {
+    pub(super) fn new(teacher: Box<dyn Policy>, action: &Space, config: &DistillConfig) -> Result<Self> {
+        let wrong = |what: &str| Error::invalid(what.to_owned()).with_op(Self::NAME);
+        let Some(device) = teacher.parameters().first().map(|param| param.device()) else {
+            return Err(wrong("the teacher has no parameters"));
+        };
+        if !teacher.initial_state(1)?.parts().is_empty() {
+            let error = wrong("the teacher remembers earlier steps, and is asked about single ones");
+            return Err(error.with_hint("take one without memory as the teacher"));
+        }
+        let actions = ActionSpace::from(action);
+        Ok(Self {
+            actor: Actor::new(device, actions.clone(), false),
+            teacher,
+            actions,
+            batch_size: config.batch_size,
+            beta: config.beta,
+        })
+    }
+}
+
+impl Lesson for Supervisor {
+    const NAME: &'static str = "distillation";
+    const KEY: &'static str = "distill";
+    const LEARNT: &'static [&'static str] = &[];
+    const TOLD: &'static [&'static str] = &["beta"];
+
+    fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
+        let beta = self.beta.at(seen.progress);
+        let acts: Vec<bool> = (0..seen.rows).map(|_| rng.chance(beta)).collect();
+        if !acts.contains(&true) {
+            return Ok(Vec::new());
+        }
+        let observed = (seen.observations, seen.shape);
+        let mut actions = likeliest(&mut self.actor, &*self.teacher, &self.actions, observed, seen.rows)?;
+        let rows = actions.chunks_mut(self.actions.len()).zip(acts);
+        rows.filter(|(_, acts)| !acts)
+            .for_each(|(action, _)| action.fill(f32::NAN));
+        Ok(actions)
+    }
+
+    fn draw(&mut self, from: &Experience, device: &Device, rng: &mut Rng) -> Result<Vec<Tensor>> {
+        let places = from.replay.sample(self.batch_size, rng)?;
+        let rows = places.len();
+        let observations = places.iter().filter_map(|place| from.replay.get(*place));
+        let observations: Vec<f32> = observations.flat_map(|one| one.observation).copied().collect();
+        let seen = (&observations[..], &from.shape[..]);
+        let state = PolicyState::new(Vec::new());
+        let answer = self.actor.run(&*self.teacher, seen, &vec![0.0; rows], &state)?;
+        let outputs = answer.output.len() / rows;
+        let mut batch = vec![
+            Tensor::from_vec(observations, [&[rows], &from.shape[..]].concat(), device)?,
+            Tensor::from_vec(answer.output, [rows, outputs], device)?,
+        ];
+        if !answer.log_std.is_empty() {
+            let each = answer.log_std.iter().cycle().take(rows * outputs).copied().collect();
+            batch.push(Tensor::from_vec(each, [rows, outputs], device)?);
+        }
+        Ok(batch)
+    }
+
+    fn told(&self, progress: f64) -> Vec<f64> {
+        vec![self.beta.at(progress)]
+    }
+
+    fn fingerprint(&self) -> Result<u64> {
+        let params = self.teacher.parameters();
+        params
+            .iter()
+            .try_fold(Hash::new(), |hash, param| {
+                Ok(hash.numbers(&param.tensor().detach().to_vec::<f32>()?))
+            })
+            .map(Hash::value)
+    }
+}
