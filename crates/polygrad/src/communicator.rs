@@ -127,10 +127,15 @@ fn nccl(spec: &DeviceSpec, timeout: Duration) -> Result<Arc<dyn Communicator>> {
     }
     let device = match spec.option("device") {
         Some(device) => Some(device.to_owned()),
-        // Of torchrun, Open MPI and MPICH.
-        None => ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]
-            .into_iter()
-            .find_map(|name| std::env::var(name).ok()),
+        // Of torchrun, Open MPI, MPICH and Slurm.
+        None => [
+            "LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "MPI_LOCALRANKID",
+            "SLURM_LOCALID",
+        ]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok()),
     };
     let device = device.as_deref().unwrap_or("0");
     let device = device.parse().map_err(|_| {

@@ -20,6 +20,7 @@
 //! through. `GLOO_SOCKET_IFNAME=eth0` names the interface.
 
 mod ffi;
+mod launcher;
 mod options;
 mod peers;
 

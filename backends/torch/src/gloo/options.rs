@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use polygrad_core::{Error, Result};
 
+use super::launcher::Place;
+
 /// Which process this is, and where it finds the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlooOptions {
@@ -27,9 +29,10 @@ pub struct GlooOptions {
 }
 
 impl GlooOptions {
-    /// What torchrun, or whoever starts the processes, says in the environment: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
-    /// `MASTER_PORT`; of torchrun `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; and
-    /// `GLOO_SOCKET_IFNAME` for the interface, as in PyTorch.
+    /// What the launcher of the processes says in the environment: torchrun by `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
+    /// `MASTER_PORT`, `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; `mpirun` of Open MPI, `srun` of
+    /// Slurm and a TrainJob of Kubeflow by names of their own, beside which `MASTER_ADDR` and `MASTER_PORT` may be set;
+    /// and `GLOO_SOCKET_IFNAME` for the interface, as in PyTorch.
     ///
     /// The first group of a process meets the first ones of the others, and so on.
     ///
@@ -45,25 +48,27 @@ impl GlooOptions {
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>, timeout: Duration) -> Result<Self> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let required = |name: &str| {
-            variable(name).ok_or_else(|| {
-                Error::invalid(format!("the variable {name} is not set")).with_hint(
-                    "start the processes with `torchrun --no-python --nproc-per-node 2 PROGRAM`, or give each of them \
-                     RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-                )
-            })
+        let missing = |name: &str| {
+            Error::invalid(format!("the variable {name} is not set")).with_hint(
+                "start the processes with `torchrun --no-python --nproc-per-node 2 PROGRAM` or `srun -n 2 PROGRAM`, or \
+                 give each of them RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+            )
         };
-        let (rank, size) = (
-            number("RANK", &required("RANK")?)?,
-            number("WORLD_SIZE", &required("WORLD_SIZE")?)?,
-        );
+        let place = Place::find(variable)?;
+        let place = place.ok_or_else(|| {
+            missing(if variable("RANK").is_some() {
+                "WORLD_SIZE"
+            } else {
+                "RANK"
+            })
+        })?;
         let agent = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let attempt = variable("TORCHELASTIC_RESTART_COUNT").unwrap_or_else(|| "0".to_owned());
         Ok(Self {
-            rank,
-            size,
-            host: required("MASTER_ADDR")?,
-            port: number("MASTER_PORT", &required("MASTER_PORT")?)?,
+            rank: number("RANK", &place.rank)?,
+            size: number("WORLD_SIZE", &place.size)?,
+            host: place.host.ok_or_else(|| missing("MASTER_ADDR"))?,
+            port: number("MASTER_PORT", &place.port.ok_or_else(|| missing("MASTER_PORT"))?)?,
             serve: !agent,
             group: format!("polygrad/attempt_{attempt}"),
             interface: variable("GLOO_SOCKET_IFNAME"),
