@@ -52,6 +52,11 @@ impl Source {
         format!("{PREFIX}{}", self.name)
     }
 
+    /// Of each environment: so many rows.
+    pub(super) fn agents(&self) -> usize {
+        self.hello.agents
+    }
+
     pub(super) fn error(&self, failure: Failure) -> Error {
         failure.into_error(&self.title(), &self.config)
     }
@@ -102,8 +107,8 @@ impl Factory for Made {
     fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>> {
         let source = &self.0;
         let process = Process::start(&source.config, &source.request(1, true));
-        let link = process.and_then(|process| Link::new(process, source, 1));
-        let scene = GymScene::new(link.map_err(|failure| source.error(failure))?, source.action.len());
+        let link = process.and_then(|process| Link::new(process, source, source.agents()));
+        let scene = GymScene::new(link.map_err(|failure| source.error(failure))?);
         Play::of(Box::new(scene), policy, seed, (&source.observation, &source.action))
     }
 }
@@ -137,7 +142,10 @@ impl GymEnvs {
         let processes = match stepping {
             Stepping::Serial => 1,
             Stepping::Threaded(processes) => processes.min(num_envs),
-            Stepping::Asynchronous(processes) => processes.max(2).min(num_envs / LEAST_ROWS).max(1),
+            Stepping::Asynchronous(processes) => {
+                let most = num_envs.min(num_envs * source.agents() / LEAST_ROWS);
+                processes.max(2).min(most).max(1)
+            }
         };
         if num_envs == 0 || processes == 0 {
             return Err(Error::invalid("there is nothing that could step").with_hint("take at least 1 environment"));
@@ -147,14 +155,15 @@ impl GymEnvs {
         let mut started = Vec::with_capacity(processes);
         let mut first = 0;
         for number in 0..processes {
-            let envs = first..first + each + usize::from(number < more);
-            first = envs.end;
-            let process = Process::start(&source.config, &source.request(envs.len(), false));
-            started.push((envs, process.map_err(|failure| source.error(failure))?));
+            let envs = each + usize::from(number < more);
+            let rows = first..first + envs * source.agents();
+            first = rows.end;
+            let process = Process::start(&source.config, &source.request(envs, false));
+            started.push((rows, process.map_err(|failure| source.error(failure))?));
         }
         let workers = started
             .into_iter()
-            .map(|(envs, process)| Worker::new(source, envs, process));
+            .map(|(rows, process)| Worker::new(source, rows, process));
         Ok(Self {
             workers: workers.collect::<Result<_>>()?,
             source: Arc::clone(source),
@@ -169,16 +178,16 @@ impl GymEnvs {
     /// Begins the episodes of these numbers.
     fn begin(&mut self, seed: u64, episodes: &[u64], observations: &mut [f32]) -> Result<()> {
         let width = self.source.observation.len();
-        check_len("observations", observations.len(), self.num_envs * width)?;
+        check_len("observations", observations.len(), self.rows() * width)?;
         (self.seed, self.begun, self.ready) = (seed, true, false);
         let mut nothing = crate::StepBuffers::new(self);
         for worker in &mut self.workers {
-            let envs = worker.envs.clone();
+            let rows = worker.rows.clone();
             if worker.busy {
-                worker.finish(&mut nothing.as_mut().rows(envs.clone()))?;
+                worker.finish(&mut nothing.as_mut().rows(rows.clone()))?;
             }
-            let observed = &mut observations[envs.start * width..envs.end * width];
-            worker.reset(seed, &episodes[envs], observed)?;
+            let observed = &mut observations[rows.start * width..rows.end * width];
+            worker.reset(seed, &episodes[rows], observed)?;
         }
         self.ready = true;
         Ok(())
@@ -212,6 +221,10 @@ impl VectorEnv for GymEnvs {
         self.num_envs
     }
 
+    fn agents(&self) -> usize {
+        self.source.agents()
+    }
+
     fn observation_space(&self) -> &Space {
         &self.source.observation
     }
@@ -221,12 +234,12 @@ impl VectorEnv for GymEnvs {
     }
 
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()> {
-        self.begin(seed, &vec![0; self.num_envs], observations)
+        self.begin(seed, &vec![0; self.rows()], observations)
     }
 
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()> {
         let width = self.source.action.len();
-        check_len("actions", actions.len(), self.num_envs * width)?;
+        check_len("actions", actions.len(), self.rows() * width)?;
         out.check(self)?;
         self.check_ready("step")?;
         if let Some(group) = self.workers.iter().position(|worker| worker.busy) {
@@ -236,11 +249,11 @@ impl VectorEnv for GymEnvs {
         }
         check_actions(&self.source.action, 0, actions)?;
         for worker in &mut self.workers {
-            worker.begin(&actions[worker.envs.start * width..worker.envs.end * width]);
+            worker.begin(&actions[worker.rows.start * width..worker.rows.end * width]);
         }
         // All are waited for, whichever fails.
         let workers = self.workers.iter_mut();
-        let outcomes = workers.map(|worker| worker.finish(&mut out.rows(worker.envs.clone())));
+        let outcomes = workers.map(|worker| worker.finish(&mut out.rows(worker.rows.clone())));
         let outcome = outcomes.fold(Ok(()), Result::and);
         self.ready = outcome.is_ok();
         outcome
@@ -252,8 +265,8 @@ impl VectorEnv for GymEnvs {
 
     fn group_rows(&self, group: usize) -> Range<usize> {
         match self.workers.get(group) {
-            Some(worker) if self.groups() > 1 => worker.envs.clone(),
-            _ if group == 0 => 0..self.num_envs,
+            Some(worker) if self.groups() > 1 => worker.rows.clone(),
+            _ if group == 0 => 0..self.rows(),
             _ => 0..0,
         }
     }
@@ -301,9 +314,8 @@ impl VectorEnv for GymEnvs {
 
     fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
         let saved: Saved = read(STATE, state)?;
-        if saved.episodes.len() != self.num_envs || saved.episodes.iter().any(|episode| *episode >= u64::from(u32::MAX))
-        {
-            let (saved, envs) = (saved.episodes.len(), self.num_envs);
+        if saved.episodes.len() != self.rows() || saved.episodes.iter().any(|episode| *episode >= u64::from(u32::MAX)) {
+            let (saved, envs) = (saved.episodes.len() / self.agents(), self.num_envs);
             let message = format!("the state is of {saved} environments with their episodes, here are {envs}");
             return Err(Error::new(ErrorKind::StateDict, message).with_hint("make as many as there were"));
         }

@@ -13,6 +13,8 @@ use crate::{
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Hello {
+    /// Of each environment; their episodes end together.
+    pub(super) agents: usize,
     pub(super) gymnasium: String,
     pub(super) numpy: String,
     pub(super) python: String,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// How many numbers there are of what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
-    pub(super) envs: usize,
+    pub(super) rows: usize,
     pub(super) action: usize,
     pub(super) observation: usize,
     /// Bytes of a picture; 0 where none is drawn.
@@ -86,7 +86,7 @@ fn create(folder: &Path, size: u64) -> io::Result<(File, PathBuf)> {
 impl Memory {
     /// Memory, where its file is for now, and what the process is to know of it.
     pub(super) fn create(widths: Widths) -> io::Result<(Self, PathBuf, Value)> {
-        let rows = widths.envs as u64;
+        let rows = widths.rows as u64;
         let (action, observation) = (4 * rows * widths.action as u64, 4 * rows * widths.observation as u64);
         let lengths = [
             action,
@@ -117,14 +117,14 @@ impl Memory {
         Ok((memory, path, told))
     }
 
-    /// Actions of all environments.
+    /// Actions of all rows.
     pub(super) fn write_actions(&mut self, actions: &[f32]) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend(actions.iter().flat_map(|x| x.to_ne_bytes()));
         self.file.write_all_at(&self.buffer, 0)
     }
 
-    /// What the next episode of each environment begins with.
+    /// What the next episode of each row begins with.
     pub(super) fn write_seeds(&mut self, seeds: impl Iterator<Item = u64>) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend(seeds.flat_map(u64::to_ne_bytes));
@@ -139,10 +139,10 @@ impl Memory {
 
     /// Rewards and flags, and what is seen then.
     pub(super) fn read_step(&mut self, outcomes: &mut Vec<Outcome>, observations: &mut [f32]) -> io::Result<()> {
-        let (envs, start) = (self.widths.envs, self.places[REWARDS]);
+        let (rows, start) = (self.widths.rows, self.places[REWARDS]);
         let seen = (self.places[OBSERVATIONS] - start) as usize;
         let bytes = self.read(start, seen + 4 * observations.len())?;
-        let (rewards, flags) = bytes.split_at(8 * envs);
+        let (rewards, flags) = bytes.split_at(8 * rows);
         outcomes.clear();
         outcomes.extend(rewards.as_chunks().0.iter().zip(flags).map(|(reward, flag)| Outcome {
             reward: f64::from_ne_bytes(*reward),
@@ -162,7 +162,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The last observation of an environment's episode that has ended.
+    /// The last observation of a row's episode that has ended.
     pub(super) fn read_final(&mut self, index: usize, observation: &mut [f32]) -> io::Result<()> {
         let place = self.places[FINALS] + (4 * index * observation.len()) as u64;
         numbers(self.read(place, 4 * observation.len())?, observation);

@@ -15,7 +15,6 @@ const FPS: f64 = 30.0;
 
 pub(super) struct GymScene {
     link: Link,
-    action_len: usize,
     pixels: Vec<Colour>,
     outcomes: Vec<super::memory::Outcome>,
 }
@@ -31,10 +30,9 @@ impl Hello {
 }
 
 impl GymScene {
-    pub(super) fn new(link: Link, action_len: usize) -> Self {
+    pub(super) fn new(link: Link) -> Self {
         Self {
             link,
-            action_len,
             pixels: Vec::new(),
             outcomes: Vec::new(),
         }
@@ -55,7 +53,8 @@ impl GymScene {
 
     fn begin(&mut self, seed: u64, observations: &mut [f32]) -> Result<(), Failure> {
         let memory = |error: io::Error| Failure::Memory(error);
-        self.link.memory.write_seeds(std::iter::once(seed)).map_err(memory)?;
+        let seeds = std::iter::repeat_n(seed, self.link.hello.agents);
+        self.link.memory.write_seeds(seeds).map_err(memory)?;
         self.ask(b"r")?;
         self.link.memory.read_observations(observations).map_err(memory)
     }
@@ -69,6 +68,10 @@ impl GymScene {
 }
 
 impl Scene for GymScene {
+    fn agents(&self) -> usize {
+        self.link.hello.agents
+    }
+
     fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) -> Result<(), String> {
         self.begin(seed_of(rng), observations)
             .map_err(|failure| failure.to_string())
@@ -81,11 +84,12 @@ impl Scene for GymScene {
         observations: &mut [f32],
         returns: &mut [f64],
     ) -> Result<bool, String> {
-        let stepped = self.advance(&actions[..self.action_len], observations);
+        let stepped = self.advance(actions, observations);
         stepped.map_err(|failure| failure.to_string())?;
-        let outcome = self.outcomes.first().ok_or("says nothing of its step")?;
-        returns[0] += outcome.reward;
-        Ok(outcome.ended())
+        let sums = returns.iter_mut().zip(&self.outcomes);
+        sums.for_each(|(sum, outcome)| *sum += outcome.reward);
+        let first = self.outcomes.first().ok_or("says nothing of its step")?;
+        Ok(first.ended())
     }
 
     fn undrawable(&self) -> Option<&str> {

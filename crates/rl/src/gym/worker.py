@@ -62,6 +62,7 @@ class Observer:
     def __init__(self, space, spaces, numpy):
         self.numpy, self.flatten = numpy, None
         self.names, self.axes, self.shape = [], None, tuple(space.shape or ())
+        self.nothing = getattr(space, "start", 0)
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             self.names = numbers(space, spaces, "")
             self.flatten = lambda value, own=space: spaces.flatten(own, value)
@@ -91,6 +92,9 @@ class Observer:
         return row.reshape(self.described["shape"]).transpose(self.numpy.argsort(self.axes))
 
     def write(self, place, observation):
+        if observation is None:
+            place[...] = self.nothing
+            return
         if self.flatten is not None:
             observation = self.flatten(observation)
         shape = self.numpy.shape(observation)
@@ -115,9 +119,80 @@ class Actor:
         return actions.astype(self.dtype).reshape(len(actions), *self.shape)
 
 
+class Team:
+    """The agents of a parallel environment of PettingZoo, as rows whose episodes end together.
+
+    The row of an agent that is gone shows zeros and gets no reward until all are.
+    """
+
+    def __init__(self, env):
+        self.env, self.agents = env, list(env.possible_agents)
+        if not self.agents:
+            raise Unfit("the environment has no agents")
+        self.metadata, self.spec = getattr(env, "metadata", None), None
+        self.render_mode = getattr(env, "render_mode", None)
+        self.observation_space, self.action_space = map(self.same, (env.observation_space, env.action_space))
+        self.rows, self.ended = len(self.agents), {}
+
+    def same(self, space):
+        """The space of all agents, which have one policy."""
+        spaces = {agent: space(agent) for agent in self.agents}
+        first = spaces[self.agents[0]]
+        for agent, other in spaces.items():
+            if other != first:
+                raise Unfit(f"agents differ in their spaces, and learn one policy: {first} and {other} of {agent}")
+        return first
+
+    def reset(self, seed):
+        seen, _ = self.env.reset(seed=seed)
+        self.ended = {}
+        return [seen[agent] for agent in self.agents]
+
+    def step(self, actions):
+        """What is seen, none by agents that are gone; rewards and flags of all rows; whether the episode is over."""
+        own = {agent: action for agent, action in zip(self.agents, actions) if agent not in self.ended}
+        seen, rewards, terminated, truncated, _ = self.env.step(own)
+        for agent in own:
+            if terminated[agent] or truncated[agent]:
+                self.ended[agent] = bool(terminated[agent]) | bool(truncated[agent]) << 1
+        over = len(self.ended) == self.rows
+        flags = [self.ended[agent] if over else 0 for agent in self.agents]
+        seen = [seen[agent] if agent in own else None for agent in self.agents]
+        return seen, [float(rewards[agent]) if agent in own else 0.0 for agent in self.agents], flags, over
+
+    def render(self):
+        return self.env.render()
+
+    def close(self):
+        self.env.close()
+
+
+class Single:
+    """An environment of Gymnasium: one row."""
+
+    rows = 1
+
+    def __init__(self, env):
+        self.env = env
+
+    def reset(self, seed):
+        return [self.env.reset(seed=seed)[0]]
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, _ = self.env.step(actions[0])
+        flags = bool(terminated) | bool(truncated) << 1
+        return [observation], [float(reward)], [flags], flags != 0
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
 def entry(gymnasium, name):
-    """What makes an environment of this name: `ID`, `MODULE:ID`, or `FILE.py:CLASS`, `FILE.py:ID`."""
+    """What makes an environment of this name: `ID`, `MODULE:ID`, `MODULE:parallel_env` of PettingZoo, or
+    `FILE.py:CLASS`, `FILE.py:ID`."""
     file, _, attribute = name.rpartition(":")
+    if file and attribute == "parallel_env" and not file.endswith(".py"):
+        return importlib.import_module(file).parallel_env
     if not file.endswith(".py"):
         return lambda **args: gymnasium.make(name, **args)
     path = pathlib.Path(file).resolve()
@@ -135,6 +210,8 @@ def entry(gymnasium, name):
 
     def make(max_episode_steps=None, **args):
         env = made(**args)
+        if hasattr(env, "possible_agents"):
+            return env
         if not isinstance(env, gymnasium.Env):
             raise Unfit(f"{attribute} of {file} makes {type(env).__name__}, which is no gymnasium.Env")
         return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
@@ -160,7 +237,12 @@ class Worker:
         if int(gymnasium.__version__.split(".")[0]) < 1:
             raise Unfit(f"gymnasium {gymnasium.__version__} is too old: 1.0 or newer is needed")
         self.numpy, self.plays = numpy, request["play"]
-        make, args = entry(gymnasium, request["name"]), request["args"]
+        made, args = entry(gymnasium, request["name"]), request["args"]
+
+        def make(**args):
+            env = made(**args)
+            return Team(env) if hasattr(env, "possible_agents") else Single(env)
+
         self.envs = [make(**args) for _ in range(request["envs"])]
         first = self.envs[0]
         if self.plays and "rgb_array" in (first.metadata or {}).get("render_modes", ()):
@@ -171,13 +253,14 @@ class Worker:
         self.actor = Actor(first.action_space, gymnasium.spaces, numpy)
         spec = first.spec
         self.made = {
+            "agents": first.rows,
             "gymnasium": gymnasium.__version__,
             "numpy": numpy.__version__,
             "python": sys.version.split()[0],
             "observation": self.observer.described,
             "names": self.observer.names,
             "action": self.actor.described,
-            "max_episode_steps": limit(first),
+            "max_episode_steps": limit(first.env),
             "reward_threshold": spec.reward_threshold if spec is not None else None,
             "fps": (first.metadata or {}).get("render_fps"),
         }
@@ -189,7 +272,7 @@ class Worker:
         try:
             if self.envs[0].render_mode != "rgb_array":
                 return "it has no render_mode rgb_array"
-            self.envs[0].reset(seed=0)
+            self.envs[0].reset(0)
             return list(self.numpy.asarray(self.envs[0].render()).shape[:2])
         except Exception as error:
             return f"{type(error).__name__}: {error}"
@@ -198,7 +281,7 @@ class Worker:
         """Maps the shared memory, in which each part has its place."""
         with open(request["path"], "r+b") as file:
             memory = mmap.mmap(file.fileno(), request["size"])
-        numpy, count = self.numpy, len(self.envs)
+        numpy, count = self.numpy, sum(env.rows for env in self.envs)
 
         def part(name, dtype, *shape):
             return numpy.frombuffer(memory, dtype, int(numpy.prod(shape)), request[name]).reshape(shape)
@@ -212,26 +295,29 @@ class Worker:
         self.finals = [place(row) for row in part("finals", numpy.float32, count, width)]
         self.picture = part("picture", numpy.uint8, request["picture_len"])
 
-    def reset(self, index):
-        observation, _ = self.envs[index].reset(seed=int(self.seeds[index]))
-        self.observer.write(self.observations[index], observation)
+    def reset(self, env, row):
+        for place, observation in zip(self.observations[row:], env.reset(int(self.seeds[row]))):
+            self.observer.write(place, observation)
 
     def reset_all(self):
-        for index in range(len(self.envs)):
-            self.reset(index)
+        row = 0
+        for env in self.envs:
+            self.reset(env, row)
+            row += env.rows
         self.draw()
 
     def step_all(self):
-        write, rewards, flags = self.observer.write, [], []
-        for index, (env, action) in enumerate(zip(self.envs, self.actor.read(self.actions))):
-            observation, reward, terminated, truncated, _ = env.step(action)
-            rewards.append(float(reward))
-            flags.append(bool(terminated) | bool(truncated) << 1)
-            if flags[-1] and not self.plays:
-                write(self.finals[index], observation)
-                self.reset(index)
-            else:
-                write(self.observations[index], observation)
+        actions, rewards, flags = self.actor.read(self.actions), [], []
+        for env in self.envs:
+            row = len(flags)
+            seen, gained, ended, over = env.step(actions[row : row + env.rows])
+            rewards += gained
+            flags += ended
+            begins = over and not self.plays
+            for place, observation in zip((self.finals if begins else self.observations)[row:], seen):
+                self.observer.write(place, observation)
+            if begins:
+                self.reset(env, row)
         self.rewards[:], self.flags[:] = rewards, flags
         self.draw()
 

@@ -23,15 +23,18 @@ pub(super) struct Link {
 
 impl Link {
     /// With a process that was started: waits until its environments are there.
-    pub(super) fn new(mut process: Process, source: &Source, envs: usize) -> Result<Self, Failure> {
+    pub(super) fn new(mut process: Process, source: &Source, rows: usize) -> Result<Self, Failure> {
         let hello = Hello::hear(&mut process)?;
         let garbled = |error: Error| Failure::Garbled(error.message().to_owned());
         let (observation, action) = (hello.observation().map_err(garbled)?, hello.action().map_err(garbled)?);
         if (&observation, &action) != (&source.observation, &source.action) {
             return Err(Failure::Garbled("its spaces are not what they were before".to_owned()));
         }
+        if hello.agents != source.agents() {
+            return Err(Failure::Garbled("it has other agents than before".to_owned()));
+        }
         let widths = Widths {
-            envs,
+            rows,
             action: action.len(),
             observation: observation.len(),
             picture: hello.picture_size().map_or(0, |[height, width]| 3 * height * width),
@@ -53,11 +56,11 @@ pub(super) fn seed_of(rng: &mut Rng) -> u64 {
 
 pub(super) struct Worker {
     source: Arc<Source>,
-    /// Which of all environments are its.
-    pub(super) envs: Range<usize>,
+    /// Which of all rows are its environments'.
+    pub(super) rows: Range<usize>,
     link: Option<Link>,
     seed: u64,
-    /// The number of each environment's episode, from 0 after a reset.
+    /// The number of each row's episode, from 0 after a reset.
     pub(super) episodes: Vec<u64>,
     /// What was seen last.
     seen: Vec<f32>,
@@ -71,19 +74,19 @@ pub(super) struct Worker {
 
 impl Worker {
     /// With a process that was started for it.
-    pub(super) fn new(source: &Arc<Source>, envs: Range<usize>, process: Process) -> Result<Self> {
-        let link = Link::new(process, source, envs.len());
+    pub(super) fn new(source: &Arc<Source>, rows: Range<usize>, process: Process) -> Result<Self> {
+        let link = Link::new(process, source, rows.len());
         Ok(Self {
             link: Some(link.map_err(|failure| source.error(failure))?),
             seed: 0,
-            episodes: vec![0; envs.len()],
-            seen: vec![0.0; envs.len() * source.observation.len()],
+            episodes: vec![0; rows.len()],
+            seen: vec![0.0; rows.len() * source.observation.len()],
             outcomes: Vec::new(),
             failures: 0,
             notices: Vec::new(),
             busy: false,
             source: Arc::clone(source),
-            envs,
+            rows,
         })
     }
 
@@ -104,8 +107,11 @@ impl Worker {
     }
 
     fn seeds(&self, ahead: u64) -> impl Iterator<Item = u64> {
-        let numbered = self.envs.clone().zip(self.episodes.iter());
-        numbered.map(move |(index, episode)| seed_of(&mut episode_rng(self.seed, index, episode + ahead)))
+        let numbered = self.rows.clone().zip(self.episodes.iter());
+        numbered.map(move |(row, episode)| {
+            let env = row / self.source.agents();
+            seed_of(&mut episode_rng(self.seed, env, episode + ahead))
+        })
     }
 
     fn begin_episodes(&mut self) -> Result<(), Failure> {
@@ -214,9 +220,10 @@ impl Worker {
                 self.title(),
                 self.failures
             ));
-            let envs = self.envs.len();
-            let process = Process::start(&self.source.config, &self.source.request(envs, false));
-            let link = process.and_then(|process| Link::new(process, &self.source, envs));
+            let rows = self.rows.len();
+            let request = self.source.request(rows / self.source.agents(), false);
+            let process = Process::start(&self.source.config, &request);
+            let link = process.and_then(|process| Link::new(process, &self.source, rows));
             let begun = link.and_then(|link| {
                 self.link = Some(link);
                 self.begin_episodes()
@@ -229,9 +236,11 @@ impl Worker {
     }
 
     fn title(&self) -> String {
-        let envs = match self.envs.len() {
-            1 => format!("environment {}", self.envs.start),
-            _ => format!("environments {} to {}", self.envs.start, self.envs.end - 1),
+        let agents = self.source.agents();
+        let (first, last) = (self.rows.start / agents, (self.rows.end - 1) / agents);
+        let envs = match first == last {
+            true => format!("environment {first}"),
+            false => format!("environments {first} to {last}"),
         };
         format!("the process of {envs} of {}", self.source.title())
     }
@@ -245,7 +254,7 @@ impl Worker {
     }
 
     fn fault(&self, i: usize, what: &str) -> Error {
-        let (index, episode) = (self.envs.start + i, self.episodes[i]);
+        let (index, episode) = ((self.rows.start + i) / self.source.agents(), self.episodes[i]);
         let message = format!(
             "environment {index} of {} {what} (episode {episode})",
             self.source.title()

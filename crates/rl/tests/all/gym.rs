@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::common::play;
 
 /// Whether there is a Python with gymnasium.
-fn is_set_up() -> bool {
+pub(crate) fn is_set_up() -> bool {
     let named = std::env::var_os("POLYGRAD_PYTHON").is_some_and(|python| !python.is_empty());
     if !named {
         let strict = std::env::var_os("CI").is_some_and(|value| value == "true");

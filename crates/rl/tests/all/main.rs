@@ -27,5 +27,7 @@ mod ranks;
 mod replay;
 mod self_play;
 mod state;
+#[cfg(unix)]
+mod team;
 mod vectorized;
 mod wrappers;

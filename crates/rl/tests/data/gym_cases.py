@@ -119,3 +119,39 @@ class Plans(gymnasium.Env):
 
 class Nothing:
     pass
+
+
+class Pair:
+    """A parallel environment as PettingZoo has it: an agent gets its action, and `b` 10 more; `b` may leave early."""
+
+    metadata = {"name": "pair"}
+
+    def __init__(self, length=6, leaves=None, differ=False, nobody=False):
+        self.length, self.leaves, self.differ = length, leaves, differ
+        self.possible_agents = [] if nobody else ["a", "b"]
+
+    def observation_space(self, agent):
+        return spaces.Box(-numpy.inf, numpy.inf, (3 if self.differ and agent == "b" else 2,), numpy.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def seen(self):
+        return {agent: numpy.array([self.seed + 0.5 * (agent == "b"), self.steps]) for agent in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.steps, self.seed = list(self.possible_agents), 0, seed % 1000
+        return self.seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), f"{set(actions)} act, and {self.agents} are there"
+        self.steps += 1
+        seen, infos = self.seen(), {agent: {} for agent in self.agents}
+        rewards = {agent: float(actions[agent] + 10 * (agent == "b")) for agent in self.agents}
+        terminated = {agent: agent == "b" and self.steps == self.leaves for agent in self.agents}
+        truncated = {agent: self.steps == self.length for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not terminated[agent] and not truncated[agent]]
+        return seen, rewards, terminated, truncated, infos
+
+    def close(self):
+        pass
