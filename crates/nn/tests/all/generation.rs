@@ -382,6 +382,15 @@ impl<B: Backend> CausalLm<B> for Plain<B> {
     fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> polygrad_tensor::Result<Tensor<B>> {
         self.0.forward_cached(ids, cache)
     }
+
+    fn next_logits_each(
+        &self,
+        ids: &Tensor<B>,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<B>],
+    ) -> polygrad_tensor::Result<Tensor<B>> {
+        self.next_logits_in_turn(ids, lengths, caches)
+    }
 }
 
 /// What each of the sequences gets that join at these steps, where so many tokens of prompts are read in a step.

@@ -79,13 +79,25 @@ pub trait CausalLm<B: Backend>: Module<B> {
 
     /// The logits `[N, vocab_size]` of the token after the last one of each of N sequences that may differ in length:
     /// `ids [1, T]` (i64) has `lengths` further tokens of each, side by side, and each has a cache of its own, made by
-    /// [`CausalLm::new_cache`], which then holds them, too. Linear layers see all tokens at once where a model has its
-    /// own version of this; by itself it is [`CausalLm::next_logits`] of one sequence after the other.
+    /// [`CausalLm::new_cache`], which then holds them, too. Batches that sequences join are as fast as this is: linear
+    /// layers should see all tokens at once. [`CausalLm::next_logits_in_turn`] is one that is right and slow, for
+    /// models that have no other.
     ///
     /// # Errors
     /// As [`CausalLm::forward_cached`], and when there are not as many tokens, lengths and caches as each other. The
     /// caches are as they were then.
     fn next_logits_each(
+        &self,
+        ids: &Tensor<B>,
+        lengths: &[usize],
+        caches: &mut [&mut CausalLmCache<B>],
+    ) -> Result<Tensor<B>>;
+
+    /// [`CausalLm::next_logits_each`] by [`CausalLm::next_logits`] of one sequence after the other.
+    ///
+    /// # Errors
+    /// As [`CausalLm::next_logits_each`].
+    fn next_logits_in_turn(
         &self,
         ids: &Tensor<B>,
         lengths: &[usize],
