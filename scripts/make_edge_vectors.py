@@ -166,6 +166,19 @@ def indexed():
     yield "nonzero", [mask], {}
 
 
+def fused():
+    """As `later`."""
+    op, labels = "nn.functional.linear_cross_entropy", torch.tensor([0, 5, -100, 2, 1])
+    for reduction in ("mean", "sum", "none"):
+        yield op, [r(5, 3), r(6, 3), labels], {"reduction": reduction}
+        yield op, [r(5, 3), r(6, 3), labels], {"reduction": reduction, "label_smoothing": 0.2, "linear_bias": r(6)}
+    yield op, [r(5, 3), r(6, 3), labels.clamp(0)], {"ignore_index": 2}
+    yield op, [scaled(40, 5, 3), scaled(40, 6, 3), labels], {}
+    weight = t([0.2, 1.0, 3.0, 0.5, 0.0, 2.0]).detach()
+    yield op, [r(5, 3), r(6, 3), labels], {"weight": weight}
+    yield op, [r(5, 3), r(6, 3), labels], {"weight": weight, "label_smoothing": 0.3}
+
+
 def modules():
     """(class, init, inputs) of layers."""
     for size in (1, 3, 7, 9):
@@ -189,6 +202,7 @@ def main():
     add(later)
     add(later_still)
     add(indexed)
+    add(fused)
     vectors.save(OUT, LIMIT)
 
 

@@ -1,10 +1,10 @@
-"""Records how transformers, PEFT and sentence-transformers train a small BERT further: crates/cli/tests/data/finetune.
+"""Records how transformers, PEFT and sentence-transformers train a small BERT and a small Llama further: crates/cli/tests/data/finetune.
 
     pip install torch==2.15.0 transformers==5.24.0 peft==0.21.0 sentence-transformers==6.2.0
     python3 scripts/make_finetune_cases.py target/release/polygrad
 
 Every epoch is one step over all examples, so that their order does not matter. What an adapter begins with is taken from a run of this program whose
-learning rate moves nothing.
+learning rate moves nothing. The cases of `write` are of PyTorch 2.13 and PEFT 0.21.2.
 """
 
 import json
@@ -20,12 +20,14 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast, LlamaConfig, LlamaForCausalLM
 
 OUT = Path(__file__).resolve().parent.parent / "crates/cli/tests/data/finetune"
-PREFIX = "base_model.model."
 EPOCHS, RATE = 12, 0.01
 LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["query", "value"]}
+# As many tokens as make the logits of a step more than are held at a time.
+VOCABULARY = 6000
 LABELS = ["number", "colour", "animal"]
 WORDS = {
     "number": "one two three four five six".split(),
@@ -75,11 +77,11 @@ def grouped(has_negative):
     return lines(f"{name}.jsonl", rows[:12]), lines(f"{name}-judged.jsonl", rows[12:])
 
 
-def began(program, folder, task, data):
+def began(program, folder, task, data, targets="query,value"):
     """The tensors that an adapter of the program begins with."""
     with tempfile.TemporaryDirectory() as room:
         line = [program, "finetune", OUT / folder, "--task", task, "--data", OUT / data, "--validation", OUT / data]
-        line += ["--lora", "r=4,alpha=8,targets=query,value", "--batch-size", "64", "--lr", "1e-30", "--epochs", "1", "--threads", "1"]
+        line += ["--lora", f"r=4,alpha=8,targets={targets}", "--batch-size", "64", "--lr", "1e-30", "--epochs", "1", "--threads", "1"]
         subprocess.run([*line, "--out", f"{room}/run"], check=True, stdout=subprocess.DEVNULL)
         return load_file(f"{room}/run/adapter/adapter_model.safetensors")
 
@@ -158,6 +160,60 @@ def embed(program):
     return cases
 
 
+def completions():
+    rows = []
+    for i in range(6):
+        for label in LABELS:
+            word = WORDS[label][i]
+            # The longest of all, so that the logits of a step are of several parts.
+            more = [WORDS[label][at % 6] for at in range(55)] if (i, label) == (0, "animal") else []
+            rows.append({"prompt": f"what is {word}", "completion": " ".join(["it is a", label, "of", *more])})
+    return lines("completions.jsonl", rows[:12]), lines("completions-judged.jsonl", rows[12:])
+
+
+def write(program):
+    (OUT / "writer").mkdir(exist_ok=True)
+    words = ["<end>", "<unk>", *LABELS, *REST, *sum(WORDS.values(), [])]
+    tokenize = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>"))
+    tokenize.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenize.save(str(OUT / "writer/tokenizer.json"))
+    torch.manual_seed(1)
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}
+    more = {"num_key_value_heads": 1, "max_position_embeddings": 64, "initializer_range": 0.3, "tie_word_embeddings": True}
+    LlamaForCausalLM(LlamaConfig(**sizes, **more, bos_token_id=0, eos_token_id=0)).save_pretrained(OUT / "writer")
+    (OUT / "writer/generation_config.json").unlink(missing_ok=True)
+    data, judged = completions()
+
+    def batch(rows):
+        pairs = [[tokenize.encode(row[key]).ids for key in ("prompt", "completion")] for row in rows]
+        longest = max(len(prompt + completion) + 1 for prompt, completion in pairs)
+        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+        labels = torch.full_like(ids, -100)
+        for at, (prompt, completion) in enumerate(pairs):
+            whole = torch.tensor([*prompt, *completion, 0])
+            ids[at, : len(whole)] = whole
+            labels[at, len(prompt) : len(whole)] = whole[len(prompt) :]
+        return {"input_ids": ids, "labels": labels}
+
+    learnt, held = batch(data), batch(judged)
+    cases = {}
+    for kind in ("full", "lora"):
+        model = LlamaForCausalLM.from_pretrained(OUT / "writer", dtype=torch.float32).train()
+        if kind == "lora":
+            own = LORA | {"target_modules": ["q_proj", "v_proj"]}
+            model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **own)).train()
+            begin(model, began(program, "writer", "text", "completions.jsonl", "q_proj,v_proj"))
+
+        def judge():
+            loss = model(**held).loss
+            return loss, loss.exp()
+
+        cases[kind] = {"rows": train(model.parameters(), lambda: model(**learnt).loss, judge)}
+        trained = [(name.replace(".default", ""), value) for name, value in model.named_parameters() if value.requires_grad]
+        cases[kind]["norms"] = {name: value.norm().item() for name, value in trained}
+    return cases
+
+
 def main():
     program = Path(sys.argv[1]).resolve()
     for folder in ("classifier", "sentences"):
@@ -174,7 +230,7 @@ def main():
         base = Transformer(str(room))
         base.max_seq_length = 20
         SentenceTransformer(modules=[base, Pooling(SIZES["hidden_size"], "mean"), Normalize()]).save(str(OUT / "sentences"), create_model_card=False)
-    cases = {"epochs": EPOCHS, "lr": RATE, "classify": classify(program, tokenize), "embed": embed(program)}
+    cases = {"epochs": EPOCHS, "lr": RATE, "classify": classify(program, tokenize), "embed": embed(program), "write": write(program)}
     (OUT / "cases.json").write_text(json.dumps(cases) + "\n")
 
 

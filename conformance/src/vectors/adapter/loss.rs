@@ -37,15 +37,32 @@ fn reduction<B: Backend>(
     }
 }
 
-fn cross_entropy<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
-    let mut loss = CrossEntropyLoss::new()
-        .ignore_index(call.int(4, "ignore_index", -100)? as i64)
-        .label_smoothing(call.float(7, "label_smoothing", 0.0)?)
-        .reduction(reduction(call, 3, 5, 6)?);
-    if let Some(weight) = call.optional_tensor(2, "weight")? {
-        loss = loss.weight(weight.clone());
-    }
-    one(loss.forward(x, y)?)
+/// With the options at these positions: `weight`, `size_average`, `ignore_index`, `reduce`, `reduction` and
+/// `label_smoothing`.
+fn cross_entropy_loss<B: Backend>(
+    call: &Call<'_, B>,
+    [weight, average, ignored, reduce, reduced, smoothing]: [usize; 6],
+) -> CaseResult<CrossEntropyLoss<B>> {
+    let loss = CrossEntropyLoss::new()
+        .ignore_index(call.int(ignored, "ignore_index", -100)? as i64)
+        .label_smoothing(call.float(smoothing, "label_smoothing", 0.0)?)
+        .reduction(reduction(call, average, reduce, reduced)?);
+    Ok(match call.optional_tensor(weight, "weight")? {
+        Some(weight) => loss.weight(weight.clone()),
+        None => loss,
+    })
+}
+
+/// In parts of two rows.
+fn linear_cross_entropy<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
+    let weight = call.tensor(1, "linear_weight")?.clone();
+    let bias = call.optional_tensor(NAMED, "linear_bias")?.cloned();
+    let loss = cross_entropy_loss(call, [NAMED; 6])?;
+    one(
+        loss.forward_chunked(call.tensor(0, "input")?, call.tensor(2, "target")?, 2, move |x| {
+            x.linear(&weight, bias.as_ref())
+        })?,
+    )
 }
 
 fn nll<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B> {
@@ -174,7 +191,11 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     };
     let pair = || Ok::<_, CaseError>((call.tensor(0, "input")?, call.tensor(1, "target")?));
     match name.strip_prefix("functional.").unwrap_or(name) {
-        "cross_entropy" | "CrossEntropyLoss" => cross_entropy(call, pair()?),
+        "cross_entropy" | "CrossEntropyLoss" => {
+            let (x, y) = pair()?;
+            one(cross_entropy_loss(call, [2, 3, 4, 5, 6, 7])?.forward(x, y)?)
+        }
+        "linear_cross_entropy" => linear_cross_entropy(call),
         "nll_loss" | "NLLLoss" => nll(call, pair()?),
         "binary_cross_entropy" | "BCELoss" => bce(call, pair()?),
         "binary_cross_entropy_with_logits" | "BCEWithLogitsLoss" => bce_with_logits(call, pair()?),

@@ -1,16 +1,20 @@
 //! What is trained: a language model, a classifier of texts, or what makes vectors of them.
 
-use polygrad::nn::loss::cross_entropy;
+use polygrad::nn::loss::{CrossEntropyLoss, Reduction, cross_entropy};
 use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm, CausalLmCache, Gpt2, Llama};
 use polygrad::nn::{Module, Visit, Visitor};
 use polygrad::text::Pooling;
 use polygrad::train::Step;
 use polygrad::{AnyBackend, Error, Tensor};
 
+use super::prompts::MASKED;
 use crate::task::Batch;
 
 /// What similarities are multiplied by before the softmax, as in sentence-transformers.
 const SCALE: f64 = 20.0;
+
+/// How many logits are held at a time, 16 MiB of them in f32.
+const MOST_LOGITS: usize = 1 << 22;
 
 /// A model of others of one of the kinds that can be trained further.
 #[derive(Debug, Module)]
@@ -36,7 +40,11 @@ impl Tuned {
     /// Those of the device.
     pub(super) fn judged(&self, (x, y): &Batch, rows: usize) -> polygrad::Result<(Tensor, Tensor, Tensor)> {
         let (predictions, targets) = match self {
-            Self::Lm(model) => (model.forward(x)?.flatten(0, 1)?, y.flatten(0, 1)?),
+            Self::Lm(model) => {
+                let losses = model.losses(x, y)?;
+                let count = y.ne(MASKED)?.to_dtype(losses.dtype())?.sum_all()?;
+                return Ok((losses.sum_all()?.div(&count)?, losses, y.clone()));
+            }
             Self::Classifier(_) => (self.logits(x)?, y.clone()),
             Self::Encoder(model) => {
                 let scores = model.scores(x, rows)?;
@@ -129,12 +137,15 @@ pub(crate) enum Lm {
 }
 
 impl Lm {
-    /// Logits `[N, S, vocabulary]` of tokens `[N, S]`.
-    pub(super) fn forward(&self, ids: &Tensor) -> polygrad::Result<Tensor> {
-        match self {
-            Self::Llama(model) => model.forward(ids),
-            Self::Gpt2(model) => model.forward(ids),
-        }
+    /// The cross entropy of each of the tokens `targets [N, S]` that follow `ids [N, S]`.
+    fn losses(&self, ids: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
+        let (x, head) = match self {
+            Self::Llama(model) => (model.model.forward(ids)?, model.lm_head.clone()),
+            Self::Gpt2(model) => (model.transformer.forward(ids)?, model.lm_head.clone()),
+        };
+        let rows = MOST_LOGITS / self.vocab_size().max(1);
+        let loss = CrossEntropyLoss::new().reduction(Reduction::None);
+        loss.forward_chunked(&x, targets, rows, move |x| head.forward(x))
     }
 }
 

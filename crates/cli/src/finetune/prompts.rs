@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::jsonl::{json, said};
 
 /// What targets are that nothing is learnt from.
-const MASKED: i64 = -100;
+pub(super) const MASKED: i64 = -100;
 
 /// What a line with a prompt has.
 #[derive(Deserialize)]

@@ -160,6 +160,37 @@ fn runs_are_those_of_transformers_peft_and_sentence_transformers() {
 }
 
 #[test]
+fn losses_in_parts_train_a_llama_as_transformers_and_peft_do() {
+    let scene = scene();
+    let cases = &json_of(&scene, "cases.json")["write"];
+    let line = "finetune writer --data completions.jsonl --validation completions-judged.jsonl --batch-size 64";
+    let options = "--lr 0.01 --epochs 12 --threads 1";
+    let adapter = "--lora r=4,alpha=8,targets=q_proj,v_proj";
+    let file = ["model.safetensors", "adapter/adapter_model.safetensors"];
+    for (kind, run, more, file) in [
+        ("full", "full", "", file[0]),
+        ("lora", "lora", adapter, file[1]),
+    ] {
+        scene.ok(&format!("{line} {options} {more} --out {run}"));
+        must_have_rows(&scene, run, &cases[kind]);
+        let tensors = StateDict::load(scene.path(run).join(file)).unwrap();
+        let norms = cases[kind]["norms"].as_object().unwrap();
+        // The head is the embedding's weight.
+        assert!(
+            tensors
+                .keys()
+                .all(|name| name == "lm_head.weight" || norms.contains_key(name)),
+            "{run}"
+        );
+        for (name, wanted) in norms {
+            let values = tensors.get(name).unwrap_or_else(|| panic!("no {name}"));
+            let squares: f64 = values.to_f64_vec().iter().map(|x| x * x).sum();
+            must_be_close(&[squares.sqrt()], &numbers(wanted), 1e-4, name);
+        }
+    }
+}
+
+#[test]
 fn a_new_head_is_trained_beside_an_adapter_and_leaves_with_its_labels() {
     let scene = scene();
     let held = scene.read("sentences/model.safetensors");

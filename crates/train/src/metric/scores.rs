@@ -98,7 +98,8 @@ impl Metric for Auroc {
 }
 
 /// e to the mean cross entropy: among how many equally likely tokens the model seems to choose. Predictions are logits
-/// `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), of which those of -100 are ignored.
+/// `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), or each target's cross entropy in the shape of the
+/// targets, of which those of -100 are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Perplexity {
     sum: f64,
@@ -120,7 +121,10 @@ impl Metric for Perplexity {
     fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
         let count = targets.ne(-100)?.to_dtype(DType::I64)?.sum(())?.item()?;
         if count > 0.0 {
-            self.sum += count * no_grad(|| cross_entropy(predictions, targets))?.item()?;
+            self.sum += match predictions.dims() == targets.dims() {
+                true => predictions.masked_fill(&targets.eq(-100)?, 0.0)?.sum_all()?.item()?,
+                false => count * no_grad(|| cross_entropy(predictions, targets))?.item()?,
+            };
             self.count += count;
         }
         Ok(())

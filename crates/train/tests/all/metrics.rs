@@ -1,6 +1,7 @@
 //! Metrics are what scikit-learn says they are: scripts/make_metric_values.py prints the values.
 
 use polygrad_core::{DType, Result};
+use polygrad_nn::loss::{CrossEntropyLoss, Reduction};
 use polygrad_tensor::{Device, Tensor};
 use polygrad_train::{
     Accuracy, Auroc, Average, F1, JaccardIndex, MeanAbsoluteError, MeanSquaredError, Metric, Perplexity, Precision,
@@ -145,6 +146,10 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
         0.483_597_285_067_873_25,
     );
     held(Perplexity::new(), &logits, &targets, 4.196_710_558_902_694);
+    let losses = CrossEntropyLoss::new()
+        .reduction(Reduction::None)
+        .forward(&logits, &targets)?;
+    held(Perplexity::new(), &losses, &targets, 4.196_710_558_902_694);
     let (numbers, predicted) = (
         tensor(draw.numbers(COUNT, |x| 10.0 * x))?,
         tensor(draw.numbers(COUNT, |x| 10.0 * x))?,
@@ -213,6 +218,10 @@ fn targets_below_0_are_ignored_and_what_does_not_fit_is_refused() -> Result<()> 
     let mut perplexity = Perplexity::new();
     perplexity.update(&logits, &targets)?;
     assert!((perplexity.value() - (1.0 + (-1.0_f64).exp())).abs() < 1e-6);
+    // Of losses, too, what is ignored does not count.
+    perplexity.reset();
+    perplexity.update(&Tensor::new([1.0, 3.0, 50.0], &device)?, &targets)?;
+    assert!((perplexity.value() - 2.0_f64.exp()).abs() < 1e-6);
     // Positions of a sequence: classes are along axis 1.
     let sequence = Tensor::new([[[9.0, 0.0, 0.0], [0.0, 9.0, 9.0]]], &device)?;
     accuracy.reset();
