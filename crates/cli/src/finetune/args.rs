@@ -44,6 +44,11 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
 
+    /// Put several examples into a row of up to --context tokens, none of which sees another: --batch-size is a number
+    /// of rows then
+    #[arg(long)]
+    pub(crate) pack: bool,
+
     /// Stop when the validation loss has not improved for this many epochs, and take the best model
     /// [default: train all epochs, and take the last one]
     #[arg(long, value_name = "N", value_parser = count)]

@@ -43,7 +43,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     say(&format!(
         "{}: {} examples of {place}, on {device}",
         args.run.shown(),
-        grouped(loader.examples().unwrap_or(0) as u64),
+        grouped(lines.counts[1] as u64),
     ));
     lines.cuts.iter().for_each(|line| say(line));
     if let Goal::Classify(labels) = &config.goal {

@@ -11,7 +11,7 @@ use polygrad::text::TextFormat;
 
 use super::base::Base;
 use super::goal::Goal;
-use super::prompts::{self, Completion};
+use super::prompts::{self, Completion, Packed};
 use super::texts::{Encode, Texts};
 use super::{Settings, jsonl};
 use crate::failure::{Failure, Result, Shown};
@@ -24,8 +24,10 @@ const CANDIDATES: usize = 4096;
 pub(crate) struct Lines {
     train: Arc<Vec<Example>>,
     validation: Arc<Vec<Example>>,
-    /// The longest example, in tokens that are seen.
-    width: usize,
+    /// How many examples there are to learn from, and to judge by.
+    pub(super) counts: [usize; 2],
+    /// The longest row, in tokens that are seen.
+    pub(super) width: usize,
     /// What was cut or left out.
     pub(super) cuts: Vec<String>,
     /// Whether there are any by the model's template.
@@ -37,6 +39,7 @@ pub(crate) struct Lines {
 #[derive(Clone)]
 enum Example {
     Completion(Completion),
+    Packed(Packed),
     Texts(Texts),
 }
 
@@ -99,24 +102,31 @@ impl Lines {
     }
 
     fn of(train: Found<'_>, validation: Found<'_>, labels: Vec<String>, settings: &Settings) -> Self {
-        let all = train.examples.iter().chain(&validation.examples);
+        let counts = [train.examples.len(), validation.examples.len()];
         let mut cuts = train.cuts(settings.context);
         if validation.path != train.path {
             cuts.extend(validation.cuts(settings.context));
         }
+        let has_chats = train.has_chats || validation.has_chats;
+        let [train, validation] = [train, validation].map(|found| match settings.pack {
+            true => packed(found.examples, settings.context),
+            false => found.examples,
+        });
+        let all = train.iter().chain(&validation);
         Self {
+            counts,
             width: all.map(Example::width).max().unwrap_or(1),
             cuts,
-            has_chats: train.has_chats || validation.has_chats,
+            has_chats,
             labels,
-            train: Arc::new(train.examples),
-            validation: Arc::new(validation.examples),
+            train: Arc::new(train),
+            validation: Arc::new(validation),
         }
     }
 
-    /// How many examples there are to learn from, and to judge by.
-    pub(super) fn counts(&self) -> [usize; 2] {
-        [self.train.len(), self.validation.len()]
+    /// How many rows there are to learn from: as many as examples, unless these are packed.
+    pub(super) fn rows(&self) -> usize {
+        self.train.len()
     }
 
     /// Batches of what is seen and of what is to be said of it, filled up to one width.
@@ -150,25 +160,42 @@ impl Lines {
 impl Example {
     fn width(&self) -> usize {
         match self {
-            Self::Completion(example) => example.tokens.len() - 1,
+            Self::Completion(example) => example.width(),
+            Self::Packed(row) => row.width(),
             Self::Texts(texts) => texts.width(),
         }
     }
 
     fn largest(&self) -> i64 {
         let largest = match self {
-            Self::Completion(example) => example.tokens.iter().max(),
-            Self::Texts(texts) => texts.ids().max(),
+            Self::Completion(example) => example.tokens.iter().max().copied(),
+            Self::Packed(row) => row.largest(),
+            Self::Texts(texts) => texts.ids().max().copied(),
         };
-        largest.copied().unwrap_or(0)
+        largest.unwrap_or(0)
     }
 
     fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
         match self {
             Self::Completion(example) => example.rows(width),
+            Self::Packed(row) => row.rows(width),
             Self::Texts(texts) => texts.rows(width),
         }
     }
+}
+
+/// Examples in rows of up to `width` tokens; those that are no completions stay as they are.
+fn packed(examples: Vec<Example>, width: usize) -> Vec<Example> {
+    let (mut completions, mut rest) = (Vec::new(), Vec::new());
+    for example in examples {
+        match example {
+            Example::Completion(example) => completions.push(example),
+            other => rest.push(other),
+        }
+    }
+    let rows = Packed::rows_of(completions, width).into_iter();
+    rest.extend(rows.map(Example::Packed));
+    rest
 }
 
 /// How many lines, and the first of them.
@@ -281,7 +308,7 @@ impl<'a> Found<'a> {
     fn texts(&self) -> impl Iterator<Item = &Texts> {
         self.examples.iter().filter_map(|example| match example {
             Example::Texts(texts) => Some(texts),
-            Example::Completion(_) => None,
+            Example::Completion(_) | Example::Packed(_) => None,
         })
     }
 

@@ -69,6 +69,9 @@ pub(crate) struct Settings {
     /// What is learnt.
     #[serde(default, skip_serializing_if = "Goal::is_text")]
     goal: Goal,
+    /// Whether examples share rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pack: bool,
     /// How many evaluations in a row that are no better end the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<usize>,
@@ -147,6 +150,9 @@ impl RunSettings for Settings {
         if self.context < 2 {
             return Err("context: an example has at least 2 tokens".to_owned());
         }
+        if self.pack && self.goal != Goal::Text {
+            return Err(format!("pack: texts to {} have a row each", self.goal.name()));
+        }
         match (&self.goal, self.training.batch_size) {
             (Goal::Embed, 1) => {
                 Err("batch_size: an anchor is told from the others of its batch, at least 2".to_owned())
@@ -196,6 +202,7 @@ impl Task for Settings {
             context: 0,
             lora: args.lora.clone(),
             goal,
+            pack: args.pack,
             patience: args.patience,
         };
         let positions = Self::base(&settings)?.sizes().0;
@@ -330,6 +337,7 @@ impl Batches for Settings {
             self.goal.name(),
         );
         fixed.option("--context", args.context, self.context);
+        fixed.option("--pack", args.pack.then_some(true), self.pack);
         let patience = self.patience.map_or("not there".to_owned(), |count| count.to_string());
         fixed.option("--patience", args.patience.map(|count| count.to_string()), patience);
         let shown = |lora: &Option<Lora>| lora.as_ref().map_or("not there".to_owned(), ToString::to_string);
@@ -358,7 +366,7 @@ impl Batches for Settings {
     }
 
     fn about(&self, data: &Lines, model: &Self::Model, device: &Device) -> Vec<String> {
-        let [train, validation] = data.counts();
+        let [train, validation] = data.counts;
         let trained = Module::num_parameters(model);
         let all = Module::num_parameters(&**model);
         let line = format!(
@@ -368,7 +376,12 @@ impl Batches for Settings {
             grouped(trained as u64),
             grouped(all as u64),
         );
+        let rows = self.pack.then(|| {
+            let rows = grouped(data.rows() as u64);
+            format!("packed into {rows} rows of up to {} tokens to learn from", data.width)
+        });
         std::iter::once(line)
+            .chain(rows)
             .chain(self.classes())
             .chain(data.cuts.iter().cloned())
             .collect()

@@ -137,12 +137,20 @@ pub(crate) enum Lm {
 }
 
 impl Lm {
-    /// The cross entropy of each of the tokens `targets [N, S]` that follow `ids [N, S]`.
-    fn losses(&self, ids: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
-        let (x, head) = match self {
-            Self::Llama(model) => (model.model.forward(ids)?, model.lm_head.clone()),
-            Self::Gpt2(model) => (model.transformer.forward(ids)?, model.lm_head.clone()),
+    /// The cross entropy of each of the tokens `targets [N, S]` that follow `x [N, S]`; or of packed ones `x [N, 2, S]`
+    /// with the places at which their examples begin.
+    fn losses(&self, x: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
+        let (ids, starts) = match x.rank() {
+            3 => (x.select(1, 0)?, Some(x.select(1, 1)?)),
+            _ => (x.clone(), None),
         };
+        let (x, head) = match (self, &starts) {
+            (Self::Llama(own), None) => (own.model.forward(&ids)?, &own.lm_head),
+            (Self::Llama(own), Some(starts)) => (own.model.forward_packed(&ids, starts)?, &own.lm_head),
+            (Self::Gpt2(own), None) => (own.transformer.forward(&ids)?, &own.lm_head),
+            (Self::Gpt2(own), Some(starts)) => (own.transformer.forward_packed(&ids, starts)?, &own.lm_head),
+        };
+        let head = head.clone();
         let rows = MOST_LOGITS / self.vocab_size().max(1);
         let loss = CrossEntropyLoss::new().reduction(Reduction::None);
         loss.forward_chunked(&x, targets, rows, move |x| head.forward(x))
@@ -191,5 +199,48 @@ impl CausalLm<AnyBackend> for Lm {
         caches: &mut [&mut CausalLmCache<AnyBackend>],
     ) -> polygrad::Result<Tensor> {
         either!(self, next_logits_each(ids, lengths, caches))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polygrad::nn::models::{CausalLm, Gpt2, Gpt2Config, Llama, LlamaConfig};
+    use polygrad::{Device, Tensor};
+
+    use super::Lm;
+
+    #[test]
+    fn sequences_of_a_batch_are_computed_at_once() {
+        let device = Device::new("cpu").unwrap();
+        let (vocab_size, n_layer, n_head) = (11, 1, 2);
+        let gpt2 = Gpt2Config {
+            vocab_size,
+            n_positions: 8,
+            n_embd: 8,
+            n_layer,
+            n_head,
+            ..Gpt2Config::default()
+        };
+        let llama = LlamaConfig {
+            vocab_size,
+            hidden_size: 8,
+            intermediate_size: 8,
+            num_hidden_layers: n_layer,
+            num_attention_heads: n_head,
+            ..LlamaConfig::default()
+        };
+        let ids = Tensor::new([[1i64, 2, 3]], &device).unwrap();
+        for lm in [
+            Lm::Gpt2(Box::new(Gpt2::new(&gpt2, &device).unwrap())),
+            Lm::Llama(Box::new(Llama::new(&llama, &device).unwrap())),
+        ] {
+            let padded = || lm.new_cache().with_left_padding(&[1], &device).unwrap();
+            // Padding is refused where sequences share products, and goes where they are computed in turn.
+            let at_once = lm.next_logits_each(&ids, &[1, 2], &mut [&mut padded(), &mut padded()]);
+            let error = at_once.unwrap_err().to_string();
+            assert!(error.contains("a cache with padding"), "{error}");
+            lm.next_logits_in_turn(&ids, &[1, 2], &mut [&mut padded(), &mut padded()])
+                .unwrap();
+        }
     }
 }

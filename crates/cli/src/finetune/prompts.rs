@@ -1,5 +1,7 @@
 //! Examples for a model that writes: prompts with completions, and chats.
 
+use std::collections::BTreeMap;
+
 use polygrad::backend::HostTensor;
 use polygrad::text::{TextFormat, Tokenizer};
 use serde::Deserialize;
@@ -25,24 +27,30 @@ pub(super) struct Completion {
 }
 
 impl Completion {
+    /// How many tokens are seen.
+    pub(super) fn width(&self) -> usize {
+        self.tokens.len() - 1
+    }
+
     /// What is seen, and what is to follow each token, filled up to a width.
     pub(super) fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
-        let count = self.tokens.len() - 1;
-        let mut seen = self.tokens[..count].to_vec();
-        let next = |at: usize| {
-            if self.learnt[at + 1] {
-                self.tokens[at + 1]
-            } else {
-                MASKED
-            }
-        };
-        let mut next: Vec<i64> = (0..count).map(next).collect();
+        let (mut seen, mut next) = self.columns();
         seen.resize(width, 0);
         next.resize(width, MASKED);
         Ok((
             HostTensor::new([width].into(), seen)?,
             HostTensor::new([width].into(), next)?,
         ))
+    }
+
+    /// What is seen, and what is to follow each token.
+    fn columns(&self) -> (Vec<i64>, Vec<i64>) {
+        let count = self.width();
+        let next = |at: usize| match self.learnt[at + 1] {
+            true => self.tokens[at + 1],
+            false => MASKED,
+        };
+        (self.tokens[..count].to_vec(), (0..count).map(next).collect())
     }
 
     /// Keeps the first `context` tokens; says whether some were behind them, and whether anything is left to learn.
@@ -52,6 +60,67 @@ impl Completion {
         self.learnt.truncate(context);
         // The first token follows none.
         (is_cut, self.learnt.iter().skip(1).any(|&is_learnt| is_learnt))
+    }
+}
+
+/// Examples that share a row, one after the other.
+#[derive(Clone, Default)]
+pub(super) struct Packed(Vec<Completion>);
+
+impl Packed {
+    /// Puts examples into rows of up to `width` tokens: the longest first, each where it leaves the least room. The
+    /// same examples always lie in the same rows.
+    pub(super) fn rows_of(examples: Vec<Completion>, width: usize) -> Vec<Self> {
+        let mut examples = examples;
+        // Stable, so that those of a length stay in their order.
+        examples.sort_by_key(|example| std::cmp::Reverse(example.width()));
+        let mut rows: Vec<Self> = Vec::new();
+        // The rows that have so much room left.
+        let mut by_room: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for example in examples {
+            let needed = example.width();
+            let room = by_room.range(needed..).next().map(|(&room, _)| room);
+            let (room, row) = match room.and_then(|room| Some((room, by_room.get_mut(&room)?.pop()?))) {
+                Some(found) => found,
+                None => {
+                    rows.push(Self::default());
+                    (width.max(needed), rows.len() - 1)
+                }
+            };
+            if by_room.get(&room).is_some_and(Vec::is_empty) {
+                by_room.remove(&room);
+            }
+            rows[row].0.push(example);
+            by_room.entry(room - needed).or_default().push(row);
+        }
+        rows
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.0.iter().map(Completion::width).sum()
+    }
+
+    pub(super) fn largest(&self) -> Option<i64> {
+        self.0.iter().flat_map(|example| &example.tokens).max().copied()
+    }
+
+    /// What is seen, with the place at which each token's example begins, `[2, width]`, and what is to follow each
+    /// token, filled up to a width.
+    pub(super) fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
+        let (mut seen, mut starts, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        for example in &self.0 {
+            let (own, follows) = example.columns();
+            starts.resize(seen.len() + own.len(), seen.len() as i64);
+            seen.extend(own);
+            next.extend(follows);
+        }
+        starts.resize(width, seen.len() as i64);
+        seen.resize(width, 0);
+        next.resize(width, MASKED);
+        Ok((
+            HostTensor::new([2, width].into(), [seen, starts].concat())?,
+            HostTensor::new([width].into(), next)?,
+        ))
     }
 }
 
@@ -102,5 +171,40 @@ fn chat(messages: &[Value], format: &TextFormat) -> Result<Completion, String> {
     match learnt.iter().skip(1).any(|&is_learnt| is_learnt) {
         true => Ok(Completion { tokens, learnt }),
         false => Err("the assistant says nothing, so that there is nothing to learn".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Completion, Packed};
+
+    fn example(first: i64, width: usize) -> Completion {
+        let tokens: Vec<i64> = (first..=first + width as i64).collect();
+        let learnt = (0..tokens.len()).map(|at| at >= 2).collect();
+        Completion { tokens, learnt }
+    }
+
+    #[test]
+    fn examples_share_rows() {
+        let widths = [3, 7, 2, 5, 5, 1, 10, 4];
+        let examples: Vec<Completion> = (0..).zip(widths).map(|(i, width)| example(100 * i, width)).collect();
+        let rows = Packed::rows_of(examples.clone(), 10);
+        let found: Vec<Vec<usize>> = rows
+            .iter()
+            .map(|row| row.0.iter().map(Completion::width).collect())
+            .collect();
+        assert_eq!(found, [vec![10], vec![7, 3], vec![5, 5], vec![4, 2, 1]]);
+        let (x, y) = rows[3].rows(9).unwrap();
+        assert_eq!(x.shape().dims(), [2, 9]);
+        let x = x.to_vec::<i64>().unwrap();
+        assert_eq!(x[..9], [700, 701, 702, 703, 200, 201, 500, 0, 0]);
+        assert_eq!(x[9..], [0, 0, 0, 0, 4, 4, 6, 7, 7]);
+        assert_eq!(
+            y.to_vec::<i64>().unwrap(),
+            [-100, 702, 703, 704, -100, 202, -100, -100, -100]
+        );
+        // One that is longer than a row has its own.
+        assert_eq!(Packed::rows_of(examples, 1).len(), 8);
+        assert!(Packed::rows_of(Vec::new(), 10).is_empty());
     }
 }

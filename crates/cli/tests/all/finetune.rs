@@ -286,3 +286,49 @@ fn bad_input_is_named_before_anything_is_written() {
     scene.fails("eval run", &["lines.jsonl are not the examples that run began with"]);
     scene.fails("export run --onnx x.onnx", &["is a run of finetune"]);
 }
+
+#[test]
+fn packed_examples_are_learnt_as_if_each_had_a_row() {
+    let scene = scene();
+    // Of several lengths, for a row of 40 tokens.
+    let line = |i: usize| {
+        let more = " and two is a number".repeat(i % 3);
+        format!("{{\"prompt\": \"red is a\", \"completion\": \" colour{more}\"}}\n")
+    };
+    scene.write("mixed.jsonl", (0..30).map(line).collect::<String>().as_bytes());
+    for model in ["llama", "gpt2"] {
+        let line = |lr: &str, pack: &str, out: &str| {
+            let options = "--context 40 --epochs 2 --seed 3 --threads 1 --data mixed.jsonl";
+            scene.ok(&format!(
+                "finetune {model} {options} --lr {lr} --batch-size 4 {pack} --out {out}"
+            ))
+        };
+        // Nothing is learnt: the mean over all tokens is the same.
+        let (apart, packed) = (line("1e-30", "", "apart"), line("1e-30", "--pack", "packed"));
+        assert!(packed.contains("27 examples to learn from, 3 to judge by"), "{packed}");
+        assert!(
+            packed.contains("rows of up to ") && !apart.contains("rows of up to"),
+            "{packed}"
+        );
+        let figure = |run: &str| -> Vec<f64> {
+            let rows = String::from_utf8(scene.read(&format!("{run}/metrics.csv"))).unwrap();
+            let head: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
+            let column = head.iter().position(|name| *name == "perplexity").unwrap();
+            let own = rows.lines().skip(1).map(|row| row.split(',').nth(column).unwrap());
+            own.filter(|figure| !figure.is_empty())
+                .map(|figure| figure.parse::<f64>().unwrap().ln())
+                .collect()
+        };
+        let (a, b) = (figure("apart"), figure("packed"));
+        assert!(!a.is_empty());
+        assert!((a[a.len() - 1] - b[b.len() - 1]).abs() < 1e-5, "{a:?} {b:?}");
+        // Something is.
+        let learnt = line("0.01", "--pack", "learnt");
+        assert!(validation_loss(&learnt) < b[b.len() - 1] - 0.5, "{learnt}");
+        let judged = scene.ok("eval learnt");
+        assert!(judged.contains(&format!("loss {} nats", validation_loss(&learnt))) && judged.contains("3 examples"));
+        for run in ["apart", "packed", "learnt"] {
+            fs::remove_dir_all(scene.path(run)).unwrap();
+        }
+    }
+}

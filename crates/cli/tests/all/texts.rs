@@ -170,6 +170,9 @@ fn losses_in_parts_train_a_llama_as_transformers_and_peft_do() {
     for (kind, run, more, file) in [
         ("full", "full", "", file[0]),
         ("lora", "lora", adapter, file[1]),
+        // Examples that share rows make the same losses.
+        ("full", "full-packed", "--pack", file[0]),
+        ("lora", "lora-packed", &format!("--pack {adapter}"), file[1]),
     ] {
         scene.ok(&format!("{line} {options} {more} --out {run}"));
         must_have_rows(&scene, run, &cases[kind]);
@@ -374,6 +377,10 @@ fn bad_input_is_named_before_anything_is_written() {
             &["bad.jsonl, line 13: ", words],
         );
     }
+    scene.fails(
+        "finetune classifier --task classify --data labels.jsonl --pack --out none",
+        &["pack: texts to classify have a row each"],
+    );
     scene.write("strange.jsonl", b"{\"text\": \"a car\", \"label\": \"thing\"}\n");
     scene.fails(
         "finetune classifier --task classify --data labels.jsonl --validation strange.jsonl --out none",

@@ -2,7 +2,8 @@
 //! the conformance suite.
 
 use polygrad_nn::models::{
-    BertClassifier, BertConfig, BertInput, GenerateConfig, Gpt2, Gpt2Config, ModelConfig, T5, T5Config,
+    BertClassifier, BertConfig, BertInput, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig, T5,
+    T5Config,
 };
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, Device, ErrorKind, Tensor, manual_seed, no_grad};
@@ -15,6 +16,7 @@ on_backends!(
     t5_decodes_token_by_token,
     what_cannot_be_is_said,
     tied_weights_are_one,
+    packed_sequences_do_not_see_each_other,
 );
 
 fn config() -> Gpt2Config {
@@ -347,4 +349,69 @@ fn configs_are_json() {
     assert_eq!(Gpt2Config::load(&path).unwrap(), config());
     let missing = Gpt2Config::load(folder.path().join("none.json")).unwrap_err();
     assert!(missing.to_string().contains("none.json"), "{missing}");
+}
+
+fn packed_sequences_do_not_see_each_other<B: Backend>(device: &Device<B>) {
+    let gpt = gpt(device);
+    let config = LlamaConfig {
+        vocab_size: 17,
+        hidden_size: 16,
+        intermediate_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        max_position_embeddings: 12,
+        initializer_range: 0.4,
+        ..LlamaConfig::default()
+    };
+    let llama = Llama::new(&config, device).unwrap();
+    // Three sequences and padding, and two.
+    let ids = Tensor::new([[3i64, 1, 4, 9, 2, 6, 5, 0], [8, 7, 6, 5, 4, 3, 2, 1]], device).unwrap();
+    let starts = Tensor::new([[0i64, 0, 0, 3, 4, 4, 4, 7], [0, 0, 0, 0, 0, 5, 5, 5]], device).unwrap();
+    for is_checkpointed in [false, true] {
+        gpt.set_gradient_checkpointing(is_checkpointed);
+        llama.set_gradient_checkpointing(is_checkpointed);
+        let packed = [
+            gpt.transformer.forward_packed(&ids, &starts).unwrap(),
+            llama.model.forward_packed(&ids, &starts).unwrap(),
+        ];
+        for (row, from, len) in [(0, 0, 3), (0, 3, 1), (0, 4, 3), (1, 0, 5), (1, 5, 3)] {
+            let part = |x: &Tensor<B>| x.narrow(0, row, 1).unwrap().narrow(1, from, len).unwrap();
+            let own = part(&ids);
+            close(&part(&packed[0]), &gpt.transformer.forward(&own).unwrap());
+            close(&part(&packed[1]), &llama.model.forward(&own).unwrap());
+        }
+        // Nor do their gradients: of the second sequence's token alone.
+        let words = &gpt.transformer.wte.own().unwrap().weight;
+        let loss = packed[0]
+            .narrow(0, 0, 1)
+            .unwrap()
+            .narrow(1, 3, 1)
+            .unwrap()
+            .square()
+            .unwrap()
+            .sum_all()
+            .unwrap();
+        let gradients = loss.backward().unwrap();
+        let rows = gradients
+            .get(&words.tensor())
+            .unwrap()
+            .abs()
+            .unwrap()
+            .sum(1)
+            .unwrap()
+            .to_f64_vec()
+            .unwrap();
+        assert!((0..17).all(|token| (rows[token] > 0.0) == (token == 9)), "{rows:?}");
+    }
+    let short = starts.narrow(1, 0, 3).unwrap();
+    for error in [
+        gpt.transformer.forward_packed(&ids, &short).unwrap_err(),
+        llama
+            .model
+            .forward_packed(&ids, &starts.to_dtype(polygrad_tensor::DType::F32).unwrap())
+            .unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("each token has a start"), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What a model has seen.
 
-use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
 use super::{Past, fits, sized};
 use crate::KvCache;
@@ -18,7 +18,7 @@ pub struct CausalLmCache<B: Backend = AnyBackend> {
 pub(in crate::models) struct Places<B: Backend> {
     /// The positions `[S]`, or `[N, S]`, i64.
     pub(in crate::models) positions: Tensor<B>,
-    /// Which tokens count, `[N, 1, 1, T]`, if not all.
+    /// Which tokens count, `[N, 1, 1, T]`, or for which, `[N, 1, S, T]`, if not all for all.
     pub(in crate::models) mask: Option<Tensor<B>>,
 }
 
@@ -164,6 +164,28 @@ impl<B: Backend> Ragged<'_, B> {
 }
 
 impl<B: Backend> Places<B> {
+    /// Of `ids [N, S]` that follow none; where several sequences stand in a row, `starts [N, S]` says at which place
+    /// that of each token begins.
+    pub(in crate::models) fn first(
+        model: &'static str,
+        ids: &Tensor<B>,
+        starts: Option<&Tensor<B>>,
+        positions: usize,
+    ) -> Result<Self> {
+        let (n, length) = sized(model, ids, 0, positions)?;
+        let mut places = Self::new(model, (n, 0, length), None, &ids.device())?;
+        let Some(starts) = starts else { return Ok(places) };
+        if starts.shape() != ids.shape() || starts.dtype() != DType::I64 {
+            return Err(Error::shape("each token has a start")
+                .with_op(model)
+                .with_operands([(ids.shape(), ids.dtype()), (starts.shape(), starts.dtype())])
+                .with_hint("give starts [N, S] (i64), as ids are"));
+        }
+        places.positions = places.positions.sub(starts)?;
+        places.mask = Some(starts.unsqueeze(2)?.eq(&starts.unsqueeze(1)?)?.unsqueeze(1)?);
+        Ok(places)
+    }
+
     /// Of `length` tokens of `n` sequences, after `start` others.
     pub(in crate::models) fn new(
         model: &'static str,

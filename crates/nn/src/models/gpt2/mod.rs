@@ -126,7 +126,17 @@ impl<B: Backend> Gpt2Model<B> {
     /// # Errors
     /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, |_| {})?))
+        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, None, |_| {})?))
+    }
+
+    /// [`Gpt2Model::forward`] of rows in which several sequences stand side by side, for each as if it were alone: none
+    /// sees another, and positions count from where it begins. `starts [N, S]` (i64) has, for each token, the place of
+    /// the first one of its sequence.
+    ///
+    /// # Errors
+    /// As [`Gpt2Model::forward`], and when there is not a start for each token.
+    pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, Some(starts), |_| {})?))
     }
 
     /// The vectors after the embeddings and after each block, of which the last are what [`Gpt2Model::forward`] gives:
@@ -136,23 +146,27 @@ impl<B: Backend> Gpt2Model<B> {
     /// As [`Gpt2Model::forward`].
     pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
         let mut states = Vec::with_capacity(self.h.len() + 1);
-        let last = self.run(ids, |x| states.push(x.clone()))?;
+        let last = self.run(ids, None, |x| states.push(x.clone()))?;
         states.push(self.ln_f.forward(&last)?);
         Ok(states)
     }
 
     /// What the last block gives; `before` sees what each one takes.
-    fn run(&self, ids: &Tensor<B>, mut before: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
-        let (n, length) = sized(NAME, ids, 0, self.config.n_positions)?;
-        let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+    fn run(
+        &self,
+        ids: &Tensor<B>,
+        starts: Option<&Tensor<B>>,
+        mut before: impl FnMut(&Tensor<B>),
+    ) -> Result<Tensor<B>> {
+        let places = Places::first(NAME, ids, starts, self.config.n_positions)?;
         let mut x = self.embed(ids, &places)?;
         for block in &self.h {
             before(&x);
             x = if self.checkpointing.load(Ordering::Relaxed) {
-                let block = block.clone();
-                checkpoint(move |x| block.forward(&x[0], Past::Nothing, None), &[&x])?
+                let (block, mask) = (block.clone(), places.mask.clone());
+                checkpoint(move |x| block.forward(&x[0], Past::Nothing, mask.as_ref()), &[&x])?
             } else {
-                block.forward(&x, Past::Nothing, None)?
+                block.forward(&x, Past::Nothing, places.mask.as_ref())?
             };
         }
         Ok(x)

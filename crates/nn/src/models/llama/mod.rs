@@ -159,7 +159,17 @@ impl<B: Backend> LlamaModel<B> {
     /// # Errors
     /// When a sequence is longer than `max_position_embeddings`, or a token is outside the vocabulary.
     pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.norm.forward(&self.run(ids, |_| {})?))
+        watch::layer(self, ids, || self.norm.forward(&self.run(ids, None, |_| {})?))
+    }
+
+    /// [`LlamaModel::forward`] of rows in which several sequences stand side by side, for each as if it were alone:
+    /// none sees another, and positions count from where it begins. `starts [N, S]` (i64) has, for each token, the
+    /// place of the first one of its sequence.
+    ///
+    /// # Errors
+    /// As [`LlamaModel::forward`], and when there is not a start for each token.
+    pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
+        watch::layer(self, ids, || self.norm.forward(&self.run(ids, Some(starts), |_| {})?))
     }
 
     /// The vectors after the embeddings and after each block, of which the last are what [`LlamaModel::forward`] gives:
@@ -169,24 +179,31 @@ impl<B: Backend> LlamaModel<B> {
     /// As [`LlamaModel::forward`].
     pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
-        let last = self.run(ids, |x| states.push(x.clone()))?;
+        let last = self.run(ids, None, |x| states.push(x.clone()))?;
         states.push(self.norm.forward(&last)?);
         Ok(states)
     }
 
     /// What the last block gives; `before` sees what each one takes.
-    fn run(&self, ids: &Tensor<B>, mut before: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
-        let (n, length) = sized(NAME, ids, 0, self.config.max_position_embeddings)?;
-        let places = Places::new(NAME, (n, 0, length), None, &ids.device())?;
+    fn run(
+        &self,
+        ids: &Tensor<B>,
+        starts: Option<&Tensor<B>>,
+        mut before: impl FnMut(&Tensor<B>),
+    ) -> Result<Tensor<B>> {
+        let Places { positions, mask } = Places::first(NAME, ids, starts, self.config.max_position_embeddings)?;
         let mut x = self.embed_tokens.forward(ids)?;
-        let turns = Arc::new(Turns::new(&self.config, &places.positions, x.dtype())?);
+        let turns = Arc::new(Turns::new(&self.config, &positions, x.dtype())?);
         for layer in &self.layers {
             before(&x);
             x = if self.checkpointing.load(Ordering::Relaxed) {
-                let (layer, turns) = (layer.clone(), Arc::clone(&turns));
-                checkpoint(move |x| layer.forward(&x[0], &turns, Past::Nothing, None), &[&x])?
+                let (layer, turns, mask) = (layer.clone(), Arc::clone(&turns), mask.clone());
+                checkpoint(
+                    move |x| layer.forward(&x[0], &turns, Past::Nothing, mask.as_ref()),
+                    &[&x],
+                )?
             } else {
-                layer.forward(&x, &turns, Past::Nothing, None)?
+                layer.forward(&x, &turns, Past::Nothing, mask.as_ref())?
             };
         }
         Ok(x)
