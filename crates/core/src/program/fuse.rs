@@ -10,6 +10,10 @@ use crate::{
     Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp, decompose,
 };
 
+/// With so many rows, packing a weight anew for each product is less than 2 % of the work; kept packed forms would take
+/// as much memory as the weights, once for each pass.
+const MANY_ROWS: usize = 1024;
+
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut draft = Draft::new(program);
     draft.pool_before_relu();
@@ -291,11 +295,18 @@ impl<'a> Draft<'a> {
         (found && self.program.steps[pool].inputs[1] == positions && step.inputs[0] == between).then_some((pool, relu))
     }
 
+    /// How many vectors a linear layer takes.
+    fn rows(&self, i: usize) -> usize {
+        let dims = self.shape(self.program.steps[i].inputs[0]).dims();
+        dims.iter().rev().skip(1).product()
+    }
+
     /// Prepacks constant weights, after all passes that change them.
     fn prepack(&mut self) -> Result<()> {
         let mut ready: HashMap<(Slot, Prepack), Slot> = HashMap::new();
         for i in 0..self.program.steps.len() {
             let (kind, places): (_, &[usize]) = match self.op(i) {
+                Some(Op::Linear { .. }) if self.rows(i) >= MANY_ROWS => continue,
                 Some(Op::Linear { .. }) => (Prepack::Linear, &[1]),
                 Some(Op::Conv { .. }) => (Prepack::Conv, &[1]),
                 Some(Op::Rnn { .. } | Op::Gru { .. }) => (Prepack::Linear, &[2, 3]),
