@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use polygrad_rl::gym::{self, GymConfig};
-use polygrad_rl::zoo::{EnvSpec, Stepping};
+use polygrad_rl::zoo::{Algorithm, EnvSpec, Stepping};
 use polygrad_rl::*;
 use polygrad_tensor::{Device, Result, manual_seed};
 use serde_json::{Value, json};
@@ -71,10 +71,16 @@ fn a_policy_of_all_agents_learns_and_plays() -> Result<()> {
         return Ok(());
     }
     let device = Device::<polygrad_cpu::Cpu>::default().into_any();
-    let spec = pair(json!({ "length": 10 }))?;
+    let spec = pair(json!({ "length": 10, "bonus": 0 }))?;
     let mut preset = spec.preset(Some("ppo"), None)?;
     *preset.algorithm.total_steps_mut() = 16_384;
     *preset.algorithm.learning_rate_mut() = Annealed::Linear(3e-3, 0.0);
+    // Seeds, which are seen, are numbers up to 1000.
+    let Algorithm::Ppo(config) = &mut preset.algorithm else {
+        panic!("another algorithm");
+    };
+    config.normalize_observations = Some(10.0);
+    config.gamma = 0.5;
     manual_seed(1);
     let mut agent = preset
         .algorithm
@@ -82,9 +88,9 @@ fn a_policy_of_all_agents_learns_and_plays() -> Result<()> {
     while !agent.is_done() {
         agent.advance()?;
     }
-    // Both agents count: 60 at best, and 55 by chance.
+    // 10 at best, and 5 by chance.
     let learnt = agent.mean_return().unwrap_or_default();
-    assert!(learnt > 56.5, "{learnt}");
+    assert!(learnt > 6.5, "{learnt}");
     let policy = agent.trained_policy()?;
     let config = EvaluateConfig {
         episodes: 6,
@@ -98,10 +104,7 @@ fn a_policy_of_all_agents_learns_and_plays() -> Result<()> {
     while !play.step()? {}
     let returns = play.returns();
     assert_eq!((returns.len(), play.steps()), (2, 10));
-    assert!(
-        (0.0..=10.0).contains(&returns[0]) && (100.0..=110.0).contains(&returns[1]),
-        "{returns:?}"
-    );
+    assert!(returns.iter().all(|sum| (9.0..=10.0).contains(sum)), "{returns:?}");
     Ok(())
 }
 

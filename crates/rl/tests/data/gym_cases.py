@@ -122,12 +122,12 @@ class Nothing:
 
 
 class Pair:
-    """A parallel environment as PettingZoo has it: an agent gets its action, and `b` 10 more; `b` may leave early."""
+    """A parallel environment as PettingZoo has it: an agent gets its action, and `b` a bonus; `b` may leave early."""
 
     metadata = {"name": "pair"}
 
-    def __init__(self, length=6, leaves=None, differ=False, nobody=False):
-        self.length, self.leaves, self.differ = length, leaves, differ
+    def __init__(self, length=6, leaves=None, bonus=10, differ=False, nobody=False):
+        self.length, self.leaves, self.bonus, self.differ = length, leaves, bonus, differ
         self.possible_agents = [] if nobody else ["a", "b"]
 
     def observation_space(self, agent):
@@ -147,7 +147,7 @@ class Pair:
         assert set(actions) == set(self.agents), f"{set(actions)} act, and {self.agents} are there"
         self.steps += 1
         seen, infos = self.seen(), {agent: {} for agent in self.agents}
-        rewards = {agent: float(actions[agent] + 10 * (agent == "b")) for agent in self.agents}
+        rewards = {agent: float(actions[agent] + self.bonus * (agent == "b")) for agent in self.agents}
         terminated = {agent: agent == "b" and self.steps == self.leaves for agent in self.agents}
         truncated = {agent: self.steps == self.length for agent in self.agents}
         self.agents = [agent for agent in self.agents if not terminated[agent] and not truncated[agent]]
