@@ -223,7 +223,9 @@ fn a_value_that_a_query_does_not_see_may_be_infinite() {
                 };
                 driver.attention(&call).unwrap();
                 let got = read(driver, dtype, output, len * width);
-                [q, k, v, output].map(|ptr| driver.free(ptr).unwrap());
+                for ptr in [q, k, v, output] {
+                    driver.free(ptr).unwrap();
+                }
                 got
             };
             let finite = values(11);

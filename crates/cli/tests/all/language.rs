@@ -232,7 +232,8 @@ fn folders_and_gguf_files_write_and_chat() {
     let wanted = written(&scene, "red is", 12);
     let answer = written(&scene, "user: red<end>assistant:", 12);
     assert_ne!(wanted, answer);
-    for model in ["llama", "model.gguf"] {
+    // Kernels that do not round what packed weights are multiplied with.
+    for model in ["llama", "model.gguf --backend cpu:kernels=scalar"] {
         let line = format!("generate {model} {options}");
         let said = scene.command(&line).args(["--prompt", "red is"]).output().unwrap();
         assert_eq!(
@@ -427,14 +428,19 @@ fn language_models_are_served() {
         answer["choices"][0]["text"].as_str().unwrap().to_owned()
     };
     let wanted = written(&scene, "red is", 12);
-    assert_eq!((text("llama"), text("file")), (wanted.clone(), wanted.clone()));
+    assert_eq!(text("llama"), wanted);
+    let generated = |arguments: &[&str]| {
+        let mut command = scene.command("generate model.gguf --temperature 0 --tokens 12 --threads 2 --prompt");
+        String::from_utf8(command.args(arguments).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(format!("red is{}\n", text("file")), generated(&["red is"]));
     assert_eq!(text("run"), text("merged"));
     assert_ne!(text("run"), wanted);
     let asked =
         json!({"model": "file", "messages": [{"role": "user", "content": "red"}], "max_tokens": 12, "temperature": 0});
     let (_, answer) = served.ask("POST", "/v1/chat/completions", &asked.to_string());
-    let wanted = written(&scene, "user: red<end>assistant:", 12);
-    assert_eq!(answer["choices"][0]["message"]["content"], wanted, "{answer}");
+    let said = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(format!("{said}\n"), generated(&["red", "--chat"]), "{answer}");
     let asked = json!({"model": "gpt2", "messages": [{"role": "user", "content": "red"}]});
     let (status, answer) = served.ask("POST", "/v1/chat/completions", &asked.to_string());
     assert!(

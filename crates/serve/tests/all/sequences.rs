@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::batching::{SLOW, repository};
-use crate::support::{accumulator, floats, numbers, output, request, signature};
+use crate::support::{accumulator, floats, numbers, output, request};
 use polygrad_serve::{InferRequest, Model, Reason, SequenceId, SequenceStep, Settings, Value};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
