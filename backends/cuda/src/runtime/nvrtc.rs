@@ -116,7 +116,11 @@ impl Drop for Program {
 fn program(source: &str, target: &str, take: impl FnOnce(nvrtcProgram) -> Result<Image>) -> Result<Image> {
     let text = CString::new(source).map_err(|_| Error::invalid("a kernel's source has a 0 in it"))?;
     let program = Program(result::create_program(&text, None).map_err(|error| failed(error.0))?);
-    let options: Vec<String> = [target].iter().chain(&OPTIONS).map(|&option| option.to_owned()).collect();
+    let options: Vec<String> = [target]
+        .iter()
+        .chain(&OPTIONS)
+        .map(|&option| option.to_owned())
+        .collect();
     // SAFETY: the program was created above.
     if let Err(error) = unsafe { result::compile_program(program.0, &options) } {
         // SAFETY: likewise; the log is a text that ends with a 0.
