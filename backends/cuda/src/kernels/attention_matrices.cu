@@ -56,10 +56,10 @@ static __device__ __forceinline__ f32 across(f32 x, i32 by) { return __shfl_xor_
 
 static __device__ __forceinline__ u32 pair(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
 
-// Brings rows of `WIDTH` columns to a block; 0 stands beyond the columns and in rows from `count` on. GUARDED: and for what is not
-// finite, which is then said.
-template<int WIDTH, bool GUARDED, int COUNT>
-static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 count, i32* infinite) {
+// Brings rows of `WIDTH` columns to a block; 0 stands beyond the columns and in rows from `count` on. Where `infinite` is asked
+// for, 0 stands for what is not finite, too, and it becomes `tile`.
+template<int WIDTH, int COUNT>
+static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 count, i64* infinite = 0, i64 tile = 0) {
     for (i32 e = threadIdx.x; e < KEYS * 2 * COUNT; e += THREADS) {
         const i32 row = e / (2 * COUNT), column = e % (2 * COUNT) * 8;
         const T* at = from + row * (i64)WIDTH + column;
@@ -70,14 +70,14 @@ static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 
 #endif
 #pragma unroll
             for (i32 n = 0; n < 8; ++n) piece.at[n] = !ALIGNED && row < count && column + n < WIDTH ? at[n].bits : 0;
-        if (GUARDED) {
+        if (infinite) {
 #pragma unroll
             for (i32 n = 0; n < 8; ++n) {
                 T x;
                 x.bits = piece.at[n];
                 if (is_finite(Number<T>::get(x))) continue;
                 piece.at[n] = 0;
-                *infinite = 1;
+                *infinite = tile;
             }
         }
         to[row].at[column / 8] = piece;
@@ -87,18 +87,17 @@ static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 
 extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
     __shared__ Row<STEPS> k[KEYS];
     __shared__ Row<PARTS> v[KEYS];
-#if CAUSAL
-    // Whether a value is not finite, and which weights are not 0.
-    __shared__ i32 infinite;
+    // The last keys of which a value is not finite, and which weights are not 0.
+    __shared__ i64 infinite;
     __shared__ u8 weighs[ROWS][KEYS];
-#endif
     const i32 lane = threadIdx.x % 32, base = threadIdx.x / 32 * 16, y = base + lane / 4, x = lane % 4 * 2;
     const i64 tiles = (args.seq_q + ROWS - 1) / ROWS;
     const i64 head = blockIdx.x / tiles, first = blockIdx.x % tiles * ROWS;
     const T* from_k = args.k + head * args.seq_kv * HEAD;
     const T* from_v = args.v + head * args.seq_kv * VALUE;
     const f32 lowest = -INFINITE_F32, scale = (f32)args.scale;
-    bring<HEAD, false>(k, args.q + (head * args.seq_q + first) * HEAD, args.seq_q - first, 0);
+    if (threadIdx.x == 0) infinite = -1;
+    bring<HEAD>(k, args.q + (head * args.seq_q + first) * HEAD, args.seq_q - first);
     __syncthreads();
     u32 q[STEPS][4];
 #pragma unroll
@@ -119,17 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
 #endif
     for (i64 from = 0; from < seen; from += KEYS) {
         __syncthreads();
-        bring<HEAD, false>(k, from_k + from * HEAD, args.seq_kv - from, 0);
-#if CAUSAL
-        // Some keys are not seen by all: they add nothing, whatever their values are.
-        const bool hidden = from + KEYS - 1 > first + shift;
-        if (hidden) {
-            if (threadIdx.x == 0) infinite = 0;
-            __syncthreads();
-            bring<VALUE, true>(v, from_v + from * VALUE, args.seq_kv - from, &infinite);
-        } else
-#endif
-            bring<VALUE, false>(v, from_v + from * VALUE, args.seq_kv - from, 0);
+        bring<HEAD>(k, from_k + from * HEAD, args.seq_kv - from);
+        bring<VALUE>(v, from_v + from * VALUE, args.seq_kv - from, &infinite, from);
         __syncthreads();
         // Scores, and then weights.
         f32 p[KEYS / 8][4];
@@ -205,8 +195,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
                 multiply(sums[2 * c + 1], rest, b[2], b[3]);
             }
         }
-#if CAUSAL
-        if (!hidden || !infinite) continue;
+        // Products of what is not finite would be NaN with a key that is not seen, and with the second number of a weight.
+        if (infinite != from) continue;
 #pragma unroll
         for (i32 t = 0; t < KEYS / 8; ++t)
 #pragma unroll
@@ -218,11 +208,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
 #pragma unroll
                 for (i32 n = 0; n < 4; ++n) {
                     const i32 row = y + n / 2 * 8, column = c * 8 + x + n % 2;
-                    if (column >= VALUE || from + j > first + row + shift) continue;
+                    if (column >= VALUE) continue;
+#if CAUSAL
+                    if (from + j > first + row + shift) continue;
+#endif
                     const f32 value = Number<T>::get(from_v[(from + j) * VALUE + column]);
                     if (!is_finite(value)) sums[c][n] += weighs[row][j] ? value : NAN_F32;
                 }
-#endif
     }
 #pragma unroll
     for (i32 i = 0; i < 2; ++i) {
