@@ -61,9 +61,7 @@ pub(crate) fn check_wasm() -> Result<(), String> {
     let toolchain = Toolchain::find("wasm32-unknown-unknown")?;
     toolchain.cargo("check", &packages(&WASM))?;
     let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let folder = std::path::absolute(folder).map_err(|error| format!("the build folder has no path: {error}"))?;
-    let target = folder.to_str().ok_or("the build folder's path is no text")?;
-    toolchain.cargo("build", &["--release", "-p", "polygrad-wasm", "--target-dir", target])?;
+    toolchain.cargo("build", &["--release", "-p", "polygrad-wasm"])?;
     let module = folder.join("wasm32-unknown-unknown/release/polygrad_wasm.wasm");
     println!("node examples/wasm/run.mjs {}", module.display());
     match Command::new("node").arg("examples/wasm/run.mjs").arg(&module).status() {

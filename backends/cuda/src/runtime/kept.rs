@@ -22,8 +22,8 @@ pub(super) fn compile(source: &str, capability: u32) -> Result<Image> {
     }
 }
 
-/// `POLYGRAD_KERNELS`, or `polygrad/kernels` in the user's cache folder. Nothing where the variable is empty, or nobody
-/// says where that folder is.
+/// The folder that `POLYGRAD_KERNELS` names, or else `polygrad/kernels` in the user's cache folder. `None` if the
+/// variable is empty, or there is no cache folder.
 fn folder() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from);
     if let Some(folder) = set("POLYGRAD_KERNELS") {

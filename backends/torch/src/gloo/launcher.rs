@@ -4,15 +4,18 @@ use polygrad_core::{Error, Result};
 
 /// The port where no launcher says one, which is PyTorch's.
 const PORT: u16 = 29_500;
-/// Ports of Slurm's steps begin here, one for each of so many.
+/// The first port for steps of Slurm, and the number of ports that they are spread over.
 const SLURM_PORTS: (u64, u64) = (20_000, 20_000);
 
-/// Which process this is, and where the others are; texts as they are in the environment.
+/// The variable that says something, and what it says.
+pub(super) type Said = (&'static str, String);
+
+/// Which process this is, and where the others are.
 pub(super) struct Place {
-    pub(super) rank: String,
-    pub(super) size: String,
+    pub(super) rank: Said,
+    pub(super) size: Said,
     pub(super) host: Option<String>,
-    pub(super) port: Option<String>,
+    pub(super) port: Option<Said>,
 }
 
 impl Place {
@@ -21,28 +24,28 @@ impl Place {
     /// any of them.
     ///
     /// # Errors
-    /// A TrainJob that wants several processes on a node, which nobody starts.
+    /// When a TrainJob asks for several processes on a node: nothing would start them.
     pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let Some(place) = Self::of_launcher(&variable)? else {
             return Ok(None);
         };
         Ok(Some(Self {
             host: variable("MASTER_ADDR").or(place.host),
-            port: variable("MASTER_PORT").or(place.port),
+            port: said(&variable, "MASTER_PORT").or(place.port),
             ..place
         }))
     }
 
     fn of_launcher(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
-        let pair = |rank, size| Some((variable(rank)?, variable(size)?));
+        let pair = |rank, size| Some((said(&variable, rank)?, said(&variable, size)?));
         if let Some((rank, size)) = pair("RANK", "WORLD_SIZE") {
             let (host, port) = (None, None);
             return Ok(Some(Self { rank, size, host, port }));
         }
         if let Some((rank, size)) = pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") {
-            let is_local = variable("OMPI_COMM_WORLD_LOCAL_SIZE").as_ref() == Some(&size);
+            let is_local = variable("OMPI_COMM_WORLD_LOCAL_SIZE").as_ref() == Some(&size.1);
             let host = is_local.then(|| "127.0.0.1".to_owned());
-            let port = Some(PORT.to_string());
+            let port = Some(("MASTER_PORT", PORT.to_string()));
             return Ok(Some(Self { rank, size, host, port }));
         }
         // A batch script has a rank, too, and no step of several tasks.
@@ -52,7 +55,8 @@ impl Place {
             let (first, count) = SLURM_PORTS;
             // Steps of a job get ports far from each other.
             let step = number("SLURM_STEP_ID").unwrap_or(0).wrapping_mul(1009);
-            let port = number("SLURM_JOB_ID").map(|job| (first + job.wrapping_add(step) % count).to_string());
+            let port = number("SLURM_JOB_ID").map(|job| first + job.wrapping_add(step) % count);
+            let port = port.map(|port| ("MASTER_PORT", port.to_string()));
             return Ok(Some(Self { rank, size, host, port }));
         }
         let Some((rank, size)) = pair("PET_NODE_RANK", "PET_NNODES") else {
@@ -64,9 +68,13 @@ impl Place {
             let hint = "set numProcPerNode: 1 in the TrainJob, or start the processes by torchrun";
             return Err(Error::invalid(message).with_hint(hint));
         }
-        let (host, port) = (variable("PET_MASTER_ADDR"), variable("PET_MASTER_PORT"));
+        let (host, port) = (variable("PET_MASTER_ADDR"), said(&variable, "PET_MASTER_PORT"));
         Ok(Some(Self { rank, size, host, port }))
     }
+}
+
+fn said(variable: impl Fn(&str) -> Option<String>, name: &'static str) -> Option<Said> {
+    Some((name, variable(name)?))
 }
 
 /// The first node of a list as Slurm writes it, such as `node[01-04,07],login`.
@@ -92,7 +100,10 @@ mod tests {
         let variable = |name: &str| Some(known.iter().find(|(known, _)| *known == name)?.1.to_owned());
         let place = Place::find(variable)?;
         let text = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
-        Ok(place.map(|place| [place.rank, place.size, text(place.host), text(place.port)]))
+        Ok(place.map(|place| {
+            let port = place.port.map(|(_, port)| port);
+            [place.rank.1, place.size.1, text(place.host), text(port)]
+        }))
     }
 
     /// What Slurm 22.05 of Debian says in a step, but for what is not read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polygrad_core::{Error, Result};
 
-use super::launcher::Place;
+use super::launcher::{Place, Said};
 
 /// Which process this is, and where it finds the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +65,10 @@ impl GlooOptions {
         let agent = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let attempt = variable("TORCHELASTIC_RESTART_COUNT").unwrap_or_else(|| "0".to_owned());
         Ok(Self {
-            rank: number("RANK", &place.rank)?,
-            size: number("WORLD_SIZE", &place.size)?,
+            rank: number(&place.rank)?,
+            size: number(&place.size)?,
             host: place.host.ok_or_else(|| missing("MASTER_ADDR"))?,
-            port: number("MASTER_PORT", &place.port.ok_or_else(|| missing("MASTER_PORT"))?)?,
+            port: number(&place.port.ok_or_else(|| missing("MASTER_PORT"))?)?,
             serve: !agent,
             group: format!("polygrad/attempt_{attempt}"),
             interface: variable("GLOO_SOCKET_IFNAME"),
@@ -89,7 +89,7 @@ impl GlooOptions {
     }
 }
 
-fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T> {
+fn number<T: std::str::FromStr>((name, value): &Said) -> Result<T> {
     value
         .parse()
         .map_err(|_| Error::invalid(format!("the variable {name} is {value:?}, which is not what it can be")))
@@ -140,6 +140,9 @@ mod tests {
         }
         let error = read(&[("RANK", "-1")]).unwrap_err().to_string();
         assert!(error.contains("RANK is \"-1\""), "{error}");
+        let of_slurm = [("RANK", ""), ("SLURM_PROCID", "x"), ("SLURM_STEP_NUM_TASKS", "2")];
+        let error = read(&of_slurm).unwrap_err().to_string();
+        assert!(error.contains("SLURM_PROCID is \"x\""), "{error}");
         let error = read(&[("RANK", "2")]).unwrap().check().unwrap_err().to_string();
         assert!(error.contains("no rank 2 among 2"), "{error}");
     }

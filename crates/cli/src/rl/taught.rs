@@ -107,13 +107,10 @@ fn read(file: &Path, spec: &EnvSpec, found: &mut Demonstrations) -> Result<()> {
     for (number, episode) in replay.episodes.iter().enumerate() {
         play.reset()?;
         replay.check(number, &play, false)?;
-        for (step, actions) in episode.actions.iter().enumerate() {
+        for actions in &episode.actions {
             found.push(play.observations(), actions)?;
             let ended = play.step_by(actions)?;
             replay.check(number, &play, ended)?;
-            if ended != (step + 1 == episode.actions.len()) {
-                break;
-            }
         }
     }
     Ok(())

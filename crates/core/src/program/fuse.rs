@@ -10,8 +10,8 @@ use crate::{
     Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp, decompose,
 };
 
-/// With so many rows, packing a weight anew for each product is less than 2 % of the work; kept packed forms would take
-/// as much memory as the weights, once for each pass.
+/// Products of this many rows or more do not keep a packed weight. To pack it for each product is less than 2 % of the
+/// work, and a kept copy takes as much memory as the weight, once for each pass.
 const MANY_ROWS: usize = 1024;
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {

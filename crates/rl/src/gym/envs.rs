@@ -52,7 +52,7 @@ impl Source {
         format!("{PREFIX}{}", self.name)
     }
 
-    /// Of each environment: so many rows.
+    /// Agents of each environment, each of them a row.
     pub(super) fn agents(&self) -> usize {
         self.hello.agents
     }

@@ -18,7 +18,7 @@ pub trait Lesson {
     const NAME: &'static str;
     /// Under this name a checkpoint has where the training stands.
     const KEY: &'static str;
-    /// What is told of a step of the optimizer behind the loss.
+    /// Names of what a step of the optimizer reports after the loss.
     const LEARNT: &'static [&'static str];
     /// What [`Lesson::told`] gives. Default: nothing.
     const TOLD: &'static [&'static str] = &[];

@@ -32,7 +32,8 @@ const TASK_NS: f32 = 5_000.0;
 /// Elements of B that need no packing if they lie right: they stay in the first cache levels as they are.
 const SMALL_B: usize = 16 << 10;
 
-/// Tiles of rows that read a larger B as often as packing it is worth, while it stays in the second level.
+/// A larger B that fits the second level is not packed for products of at most this many tiles of rows: packing it
+/// would take longer than it saves.
 const FEW_TILES: usize = 6;
 
 /// Elements of A that need no packing however they lie.

@@ -33,7 +33,7 @@ impl Times<'_> {
     fn all<D: Dot, const BITS: usize>(&self, d: D) {
         let rows = self.input.rows;
         let mut row = 0;
-        // As many rows as registers hold the sums of, twice.
+        // With 32 registers there is room for the sums of twelve rows, as integers and as floats.
         while D::LANES == 16 && rows - row >= 12 {
             self.some::<D, BITS, 12>(d, row);
             row += 12;
