@@ -58,12 +58,13 @@
 //! - A service: threads share `&model`; [`no_grad`] is per thread; [`nn::Served`] replaces a model while it answers.
 //! - A small step many times: [`nn::CapturedStep`] records a training step, [`nn::Compile`] a forward pass, and both
 //!   replay it.
-//! - A small program: `default-features = false, features = ["cpu"]`; it also runs in WebAssembly.
+//! - A small program, without [`data`] and [`train`]: `default-features = false, features = ["cpu"]`; it also runs in
+//!   WebAssembly.
 //! - An engine that is there already: the features `torch`, `candle`, `burn` and `luminal`, and
 //!   [`tensor::IntoBackend`] to move a model.
 
 mod backends;
-#[cfg(all(doctest, feature = "cpu"))]
+#[cfg(all(doctest, feature = "cpu", feature = "train"))]
 mod pages;
 
 #[cfg(feature = "burn")]
@@ -94,6 +95,7 @@ pub use polygrad_torch as torch;
 pub use polygrad_wgpu as wgpu;
 
 /// Datasets, transforms and loaders.
+#[cfg(feature = "data")]
 #[doc(inline)]
 pub use polygrad_data as data;
 /// All about tensors: also the types of arguments, wrappers of other crates' tensors, and what few programs name.
@@ -103,6 +105,7 @@ pub use polygrad_tensor::{
     AnyBackend, Backend, DType, Device, Error, ErrorKind, Gradients, Index, Result, Shape, Tensor, manual_seed, no_grad,
 };
 /// Training loops, metrics and run folders.
+#[cfg(feature = "train")]
 #[doc(inline)]
 pub use polygrad_train as train;
 
