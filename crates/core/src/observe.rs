@@ -21,18 +21,25 @@ thread_local! {
 /// Runs `f`, and returns its result together with how this thread computed it. An outer observation
 /// includes the inner ones.
 pub fn observe<R>(f: impl FnOnce() -> R) -> (R, Seen) {
-    struct Off;
-    impl Drop for Off {
+    /// The state of the observation around this one, restored even if `f` panics.
+    struct Outer(bool, Seen);
+    impl Drop for Outer {
         fn drop(&mut self) {
-            ON.set(false);
+            ON.set(self.0);
+            SEEN.set(std::mem::take(&mut self.1));
         }
     }
-    SEEN.take();
-    ON.set(true);
-    let off = Off;
+    let outer = Outer(ON.replace(true), SEEN.take());
     let result = f();
-    drop(off);
-    (result, SEEN.take())
+    let seen = SEEN.take();
+    drop(outer);
+    if ON.get() {
+        SEEN.with_borrow_mut(|outer| {
+            outer.decomposed.extend(&seen.decomposed);
+            outer.on_host |= seen.on_host;
+        });
+    }
+    (result, seen)
 }
 
 /// Records that an op is decomposed.
@@ -62,4 +69,26 @@ pub fn copied_to_update(bytes: usize) {
 #[inline]
 pub fn bytes_copied_to_update() -> u64 {
     COPIED.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outer_observation_includes_the_inner_one() {
+        let (inner, outer) = observe(|| {
+            decomposed("Before");
+            let ((), inner) = observe(|| {
+                decomposed("Within");
+                on_host();
+            });
+            decomposed("After");
+            inner
+        });
+        assert_eq!((inner.decomposed, inner.on_host), (vec!["Within"], true));
+        assert_eq!((outer.decomposed, outer.on_host), (vec!["Before", "Within", "After"], true));
+        decomposed("Unobserved");
+        assert_eq!(observe(|| ()).1, Seen::default());
+    }
 }
