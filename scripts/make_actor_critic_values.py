@@ -1,6 +1,6 @@
 """Records updates of SAC and TD3, with which crates/rl compares its own in tests.
 
-    pip install torch safetensors
+    pip install torch safetensors stable-baselines3==2.9.2
     python3 scripts/make_actor_critic_values.py
 
 Writes crates/rl/tests/data/sac/CASE.safetensors and td3/CASE.safetensors, all in f64. Weights, transitions and noise are numbers that f32
@@ -9,10 +9,12 @@ has too. The settings are JSON under `settings` in the file's metadata.
 - `before/NAME`: the networks before the updates, under crates/rl's names of parameters, and the bounds of actions, `actor.scale` and
   `actor.middle`;
 - `update.K/…` for K = 0 to 3: the transitions `observations [N, 3]`, `actions [N, 2]`, `rewards`, `discounts [N]` (0 at the end of an
-  episode) and `next_observations [N, 3]`; `noise.J [N, 2]`, numbers of the standard normal distribution in the order of their use; what came
+  episode) and `next_observations [N, 3]`; `noise.J [N, 2]`, numbers of the standard normal distribution in the order of their use,
+  in the case `sde` `[8, 2]`, by which one matrix is drawn for all rows; what came
   of them: `critics`, `value`, and where they are computed `entropy`, `actor` and `temperature`, the last ones; and `after/NAME`.
 
-The updates are those of CleanRL's sac_continuous_action.py and td3_continuous_action.py.
+The updates are those of CleanRL's sac_continuous_action.py and td3_continuous_action.py. In the case `sde` actions and their probabilities are
+those of Stable-Baselines3's own class for state-dependent exploration, in the units of the environment.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
@@ -23,6 +25,7 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from torch import nn
 from torch.distributions import Normal
 from torch.nn import functional
@@ -36,6 +39,7 @@ CASES = {
     "sac": {
         "learnt": RATES | {"policy_frequency": 2, "temperature": None, "target_entropy": None},
         "fixed": RATES | {"policy_frequency": 1, "temperature": 0.25, "target_entropy": None},
+        "sde": RATES | {"policy_frequency": 2, "temperature": None, "target_entropy": None, "use_sde": True},
     },
     "td3": {
         "default": {"learning_rate": 3e-4, "tau": 0.05, "policy_frequency": 2, "policy_noise": 0.2, "noise_clip": 0.5},
@@ -80,6 +84,29 @@ class Policy(nn.Module):
         return y * self.scale + self.middle, log_prob.sum(1)
 
 
+class StateDependentPolicy(Policy):
+    """The same with state-dependent exploration, as Stable-Baselines3's SAC has it."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.sde_log_std = nn.Parameter(torch.zeros(HIDDEN, ACTIONS))
+        self.exploration = StateDependentNoiseDistribution(ACTIONS, squash_output=True, learn_features=True)
+
+    def before(self, observations):
+        features = self.trunk["network"](observations)
+        return nn.functional.hardtanh(self.mean(features), -2.0, 2.0), features
+
+    def action(self, observations):
+        return torch.tanh(self.before(observations)[0]) * self.scale + self.middle
+
+    def draw(self, observations, noise):
+        mean, features = self.before(observations)
+        self.exploration.exploration_mat = self.sde_log_std.exp() * noise
+        self.exploration.exploration_matrices = self.exploration.exploration_mat.unsqueeze(0)
+        y, log_prob = self.exploration.log_prob_from_params(mean, self.sde_log_std, features)
+        return y * self.scale + self.middle, log_prob - self.scale.log().sum()
+
+
 class Critic(nn.Module):
     """What crates/rl calls ActionValue."""
 
@@ -97,13 +124,16 @@ class Networks(nn.Module):
 
     def __init__(self, draws):
         super().__init__()
-        self.actor = Policy(draws)
+        self.actor = StateDependentPolicy() if draws == "sde" else Policy(draws)
         self.critics = nn.ModuleList([Critic(), Critic()])
         self.double()
         with torch.no_grad():
             for parameter in self.parameters():
                 fan_in = parameter.shape[-1] if parameter.dim() > 1 else 30
                 parameter.copy_(randn(*parameter.shape, scale=1.3 / fan_in**0.5))
+            if draws == "sde":
+                # Their class takes atanh of tanh, which loses digits of numbers that are far from 0.
+                self.actor.sde_log_std.copy_((self.actor.sde_log_std - 2.0).float())
         if not draws:
             self.target_actor = copy.deepcopy(self.actor)
         self.target_critics = copy.deepcopy(self.critics)
@@ -145,7 +175,7 @@ class Recorder:
     """Takes what is used and found in each update."""
 
     def __init__(self):
-        self.kept = {}
+        self.kept, self.rows = {}, COUNT
 
     def begin(self, k):
         self.prefix, self.noises = f"update.{k}/", 0
@@ -154,7 +184,7 @@ class Recorder:
         self.kept |= {self.prefix + name: x for name, x in found.items()}
 
     def noise(self):
-        noise = randn(COUNT, ACTIONS)
+        noise = randn(self.rows, ACTIONS)
         self.keep(**{f"noise.{self.noises}": noise})
         self.noises += 1
         return noise
@@ -233,6 +263,8 @@ def main():
             GENERATOR.manual_seed(seed)
             updates, draws = ALGORITHMS[algorithm]
             record = Recorder()
+            if settings.get("use_sde"):
+                record.rows, draws = HIDDEN, "sde"
             updates(Networks(draws), settings, record)
             tensors = {k: v.detach().clone() for k, v in record.kept.items()}
             if stray := {k: v.dtype for k, v in tensors.items() if v.dtype != torch.float64}:

@@ -1,6 +1,6 @@
 """Records one update of proximal policy optimization, with which crates/rl compares its own in tests.
 
-    pip install torch safetensors
+    pip install torch safetensors stable-baselines3==2.9.2
     python3 scripts/make_ppo_values.py
 
 Writes crates/rl/tests/data/ppo/CASE.safetensors, all in f64, booleans as u8, discrete actions and indices as i64. Weights and rollouts are
@@ -12,7 +12,8 @@ Of each policy:
 - `weights/NAME`: before the update;
 - `rollout/…`: `observations [T, N, 4]`, `actions [T, N, …]`, `masks [T, N, actions]` if there are any, `log_probs`, `values`, `rewards`,
   `terminated`, `truncated`, `final_values` and `starts [T, N]`, `last_values [N]`, `state_0`, … `[1, N, 6]` before the first step of a
-  policy with memory: h, and c of an LSTM;
+  policy with memory: h, and c of an LSTM; of state-dependent exploration `noise [N, features, 2]`, standard normal numbers by which the
+  actions were drawn;
 - `advantages`, `returns [T, N]`, not normalized;
 - `minibatch.K/…` for K = 0 and 1: `indices` (into the T·N rows, t·N + n; or environments, for a policy with memory), `policy_loss`,
   `value_loss`, `entropy`, `approx_kl`, `clip_fraction`, `loss`, `grad_norm` (before clipping), `gradients/NAME` (before clipping), and
@@ -21,7 +22,7 @@ Of each policy:
 All is as in CleanRL's ppo.py, ppo_atari_lstm.py and ppo_continuous_action.py, but for truncation, which CleanRL takes for termination. Here the
 reward of a row that is truncated and not terminated gets γ times the value of its final observation (`final_values`, which has numbers also
 where both are true, and 0 elsewhere) before advantages are estimated; then the episode ends. `starts` is whether an observation is the first of
-its episode; the state is zeros there, in the first step too.
+its episode; the state is zeros there, in the first step too. State-dependent exploration is Stable-Baselines3's own class.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
@@ -31,6 +32,7 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from torch import nn
 from torch.distributions import Categorical, Normal
 
@@ -104,11 +106,14 @@ class Policy(nn.Module):
         self.trunk = Trunk(memory)
         if not case["shared"]:
             self.critic_trunk = Trunk(memory)
-        outputs = sum(case.get("discrete", [])) or case["continuous"] * {"free": 1, "state": 2}[case["log_std"]]
+        outputs = sum(case.get("discrete", [])) or case["continuous"] * {"free": 1, "state": 2, "sde": 1}[case["log_std"]]
         self.actor = nn.Linear(features, outputs)
         self.critic = nn.Linear(features, 1)
         if case.get("log_std") == "free":
             self.log_std = nn.Parameter(torch.zeros(case["continuous"]))
+        if case.get("log_std") == "sde":
+            self.log_std = nn.Parameter(torch.zeros(features, case["continuous"]))
+            self.exploration = StateDependentNoiseDistribution(case["continuous"])
         self.double()
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -125,8 +130,21 @@ class Policy(nn.Module):
             if masks is not None:
                 output = output.masked_fill(~masks, -1e30)
             return [Categorical(logits=part) for part in output.split(self.case["discrete"], -1)], values
+        if self.case["log_std"] == "sde":
+            flat = self.exploration.proba_distribution(output.flatten(0, -2), self.log_std, features.flatten(0, -2))
+            mean, std = flat.distribution.mean.view_as(output), flat.distribution.stddev.view_as(output)
+            return [Normal(mean[..., i], std[..., i]) for i in range(self.case["continuous"])], values
         mean, log_std = output.chunk(2, -1) if self.case["log_std"] == "state" else (output, self.log_std)
         return [Normal(mean[..., i], log_std[..., i].exp()) for i in range(self.case["continuous"])], values
+
+    def explore(self, observations, noise):
+        """Actions by one matrix for each environment."""
+        self.exploration.exploration_matrices = self.log_std.exp() * noise
+        actions = []
+        for step in observations:
+            features = self.trunk(step, None, None)
+            actions.append(self.exploration.proba_distribution(self.actor(features), self.log_std, features).sample())
+        return [x.float().double() for x in torch.stack(actions).unbind(-1)]
 
     def log_prob_and_entropy(self, distributions, actions):
         parts = actions.unbind(-1) if len(distributions) > 1 else [actions]
@@ -181,7 +199,11 @@ def rollout_of(case, policy):
     rollout.update({f"state_{i}": part for i, part in enumerate(state)})
     with torch.no_grad():
         distributions, values = policy(rollout["observations"], masks, rollout["starts"], state)
-        actions = [sample(d) for d in distributions]
+        if case.get("log_std") == "sde":
+            rollout["noise"] = randn(ENVS, HIDDEN, case["continuous"])
+            actions = policy.explore(rollout["observations"], rollout["noise"])
+        else:
+            actions = [sample(d) for d in distributions]
         rollout["actions"] = torch.stack(actions, -1) if len(actions) > 1 else actions[0]
         log_probs, _ = policy.log_prob_and_entropy(distributions, rollout["actions"])
     rollout["log_probs"] = (log_probs + randn(STEPS, ENVS, scale=0.2)).float().double()
@@ -280,6 +302,7 @@ CASES = {
     "gru": {"discrete": [2], "shared": True, "memory": "gru"},
     "min_gru": {"discrete": [2], "shared": True, "memory": "min_gru"},
     "whole_batch": {"discrete": [3], "shared": False, "settings": {"normalize_advantages": "batch"}},
+    "sde": {"continuous": 2, "log_std": "sde", "shared": False},
 }
 
 

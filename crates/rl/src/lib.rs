@@ -68,7 +68,7 @@ pub use off_policy::{ActorCritics, ExplorationNoise, OffPolicy};
 pub use policy::{
     ActionDistribution, ActionParams, ActionSpace, ActionValue, ActorCritic, BoundedPolicy, CnnEncoderConfig,
     ConvLayer, EncoderConfig, MemoryConfig, MemoryKind, MlpEncoderConfig, NormalizedPolicy, Normalizer, Policy,
-    PolicyConfig, PolicyOutput, PolicyState, QNetwork,
+    PolicyConfig, PolicyOutput, PolicyState, QNetwork, StateDependentNoise,
 };
 pub use polygrad_core::Rng;
 pub use polygrad_plot::{Canvas, Colour, Point};

@@ -215,6 +215,7 @@ impl Policy for InFile<'_> {
         Ok(PolicyOutput {
             action,
             value: None,
+            noise: None,
             state: PolicyState::new(parts.collect::<polygrad::Result<_>>()?),
         })
     }

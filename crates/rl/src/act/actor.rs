@@ -13,6 +13,9 @@ pub(crate) struct Answer {
     pub(crate) log_std: Vec<f32>,
     /// Empty where they are not asked for.
     pub(crate) values: Vec<f32>,
+    /// Of a policy with state-dependent exploration, where it is asked for: features of all rows, and the logarithms of
+    /// the standard deviations of a matrix.
+    pub(crate) noise: [Vec<f32>; 2],
     pub(crate) state: PolicyState,
 }
 
@@ -27,29 +30,38 @@ impl Answer {
                 false => &self.log_std,
             },
             output: &self.output[own],
+            noise: &[],
             mask,
         }
     }
+}
+
+/// What is asked of a policy beside actions.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Asked {
+    pub(crate) values: bool,
+    /// What actions are explored by, which depends on the state.
+    pub(crate) noise: bool,
 }
 
 /// Runs a policy step by step, compiled for its weights as they are.
 pub(crate) struct Actor {
     device: Device,
     actions: ActionSpace,
-    /// Whether values are asked for.
-    values: bool,
+    /// What is asked for beside actions.
+    asked: Asked,
     /// For each number of rows; none where the policy cannot be compiled.
     compiled: Vec<(usize, Option<Compiled>)>,
     refusal: Option<String>,
 }
 
 impl Actor {
-    /// For a policy on this device that is to choose among these actions, and perhaps to give values.
-    pub(crate) fn new(device: Device, actions: ActionSpace, values: bool) -> Self {
+    /// For a policy on this device that is to choose among these actions, and to give what is asked for.
+    pub(crate) fn new(device: Device, actions: ActionSpace, asked: Asked) -> Self {
         Self {
             device,
             actions,
-            values,
+            asked,
             compiled: Vec::new(),
             refusal: None,
         }
@@ -75,7 +87,7 @@ impl Actor {
             inputs.push(Tensor::from_vec(starts.to_vec(), [rows], &self.device)?);
             inputs.extend(state.parts().iter().cloned());
         }
-        let compute = || computed(policy, &self.actions, self.values, &inputs);
+        let compute = || computed(policy, &self.actions, self.asked, &inputs);
         let index = match self.compiled.iter().position(|(other, _)| *other == rows) {
             Some(index) => index,
             None => {
@@ -96,13 +108,18 @@ impl Actor {
             None => no_grad(compute)?,
         };
         // Of the rest, one are the logarithms of standard deviations, where something is drawn by them.
-        let draws = outputs.len() > 1 + usize::from(self.values) + state.parts().len();
-        let mut outputs = outputs.into_iter();
-        let mut next = || outputs.next().map_or_else(|| Ok(Vec::new()), |x| x.to_vec::<f32>());
+        let Asked { values, noise } = self.asked;
+        let draws = outputs.len() > 1 + usize::from(values) + 2 * usize::from(noise) + state.parts().len();
+        let mut outputs = outputs.into_iter().peekable();
+        let mut next = |is_there: bool| match outputs.next_if(|_| is_there) {
+            Some(x) => x.to_vec::<f32>(),
+            None => Ok(Vec::new()),
+        };
         Ok(Answer {
-            output: next()?,
-            values: if self.values { next()? } else { Vec::new() },
-            log_std: if draws { next()? } else { Vec::new() },
+            output: next(true)?,
+            values: next(values)?,
+            log_std: next(draws)?,
+            noise: [next(noise)?, next(noise)?],
             state: PolicyState::new(outputs.collect()),
         })
     }
@@ -113,15 +130,16 @@ impl Actor {
     }
 }
 
-/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, and the next state: of
-/// observations, and for a policy with memory where they begin episodes, and the state.
+/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, what explores if that is
+/// asked for, and the next state: of observations, and for a policy with memory where they begin episodes, and the
+/// state.
 ///
 /// # Errors
-/// Those of the policy; when it does not choose among `actions`, or has no values and they are asked for.
+/// Those of the policy; when it does not choose among `actions`, or lacks what is asked for.
 fn computed(
     policy: &(impl Policy + ?Sized),
     actions: &ActionSpace,
-    values: bool,
+    asked: Asked,
     inputs: &[Tensor],
 ) -> Result<Vec<Tensor>> {
     let state = match &inputs[1..] {
@@ -136,7 +154,7 @@ fn computed(
             .with_op("policy")
             .with_hint("make the policy for the environments' action space"));
     }
-    let value = values.then(|| answer.value()).transpose()?;
+    let value = asked.values.then(|| answer.value()).transpose()?;
     if let Some(value) = value
         && value.dims() != [rows]
     {
@@ -144,7 +162,15 @@ fn computed(
         return Err(Error::shape(text).with_op("policy"));
     }
     let log_std = answer.action.log_std();
-    let numbers = [Some(answer.action.output()), value, log_std];
+    if asked.noise && answer.noise.is_none() {
+        let error = Error::invalid("use_sde is set, and the policy has no noise that depends on the state");
+        return Err(error
+            .with_op("policy")
+            .with_hint("make it by ActorCritic::use_sde, or set use_sde to false"));
+    }
+    let noise = answer.noise.as_ref().filter(|_| asked.noise);
+    let [features, weights] = [noise.map(|own| &own.features), noise.map(|own| &own.log_std)];
+    let numbers = [Some(answer.action.output()), value, log_std, features, weights];
     let numbers = numbers.into_iter().flatten().map(|x| x.to_dtype(DType::F32));
     let mut outputs = numbers.collect::<Result<Vec<_>>>()?;
     outputs.extend(answer.state.parts().iter().cloned());

@@ -2,7 +2,7 @@
 
 use polygrad_core::{Error, Result, Rng};
 
-use super::actor::Actor;
+use super::actor::{Actor, Asked};
 use super::sampler::choose;
 use super::spaces::{check_spaces, flatten, for_environment, observation_shape};
 use crate::vector::check_len;
@@ -60,7 +60,7 @@ impl<'p> Player<'p> {
         Ok(Self {
             policy,
             shape: observation_shape(observation_space),
-            actor: Actor::new(device, actions.clone(), false),
+            actor: Actor::new(device, actions.clone(), Asked::default()),
             state: policy.initial_state(rows)?,
             starts: vec![1.0; rows],
             seen: vec![0.0; rows * observation_space.flat_len()],

@@ -10,6 +10,8 @@ pub(crate) struct RowParams<'a> {
     pub(crate) output: &'a [f32],
     /// Logarithms of standard deviations, for continuous actions; empty where these are not drawn.
     pub(crate) log_std: &'a [f32],
+    /// What takes the place of a random number for each continuous action, if something does.
+    pub(crate) noise: &'a [f64],
     pub(crate) mask: Option<&'a [bool]>,
 }
 
@@ -58,13 +60,15 @@ pub(crate) fn choose(
         ActionSpace::Continuous(_) => {
             let half_log_tau = 0.5 * std::f64::consts::TAU.ln();
             let numbers = action.iter_mut().zip(params.output).zip(params.log_std);
-            let terms = numbers.map(|((x, mean), log_std)| {
+            let terms = numbers.enumerate().map(|(i, ((x, mean), log_std))| {
                 let (mean, log_std) = (f64::from(*mean), f64::from(*log_std));
                 let std = log_std.exp();
-                *x = match rng.as_deref_mut() {
-                    Some(rng) => (mean + std * rng.normal()) as f32,
-                    None => mean as f32,
+                let apart = match (params.noise.get(i), rng.as_deref_mut()) {
+                    (Some(noise), _) => *noise,
+                    (None, Some(rng)) => std * rng.normal(),
+                    (None, None) => 0.0,
                 };
+                *x = (mean + apart) as f32;
                 // Of the number as it was rounded.
                 let apart = (f64::from(*x) - mean) / std;
                 -0.5 * apart * apart - log_std - half_log_tau

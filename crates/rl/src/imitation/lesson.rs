@@ -4,7 +4,7 @@ use polygrad_core::{Error, Result, Rng};
 use polygrad_tensor::{Device, Tensor};
 
 use super::{DistillConfig, likeliest};
-use crate::act::actor::Actor;
+use crate::act::actor::{Actor, Asked};
 use crate::act::spaces::flatten;
 use crate::experience::Experience;
 use crate::hash::Hash;
@@ -190,7 +190,7 @@ impl Supervisor {
         }
         let actions = ActionSpace::from(action);
         Ok(Self {
-            actor: Actor::new(device, actions.clone(), false),
+            actor: Actor::new(device, actions.clone(), Asked::default()),
             teacher,
             actions,
             batch_size: config.batch_size,

@@ -14,7 +14,7 @@ pub use config::{BcConfig, DistillConfig};
 pub use lesson::{Demonstrations, Supervisor};
 pub use loss::{BcLosses, bc_loss, distillation_loss};
 
-use crate::act::actor::Actor;
+use crate::act::actor::{Actor, Asked};
 use crate::act::sampler::choose;
 use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
@@ -162,7 +162,7 @@ impl<T: Lesson> OffPolicy<Imitator<T>> {
         let device = policy.actor.weight.device();
         let optimizer = AdamConfig::new(learning_rate.at(0.0)).build(policy.parameters())?;
         let student = Student {
-            actor: Actor::new(device, actions.clone(), false),
+            actor: Actor::new(device, actions.clone(), Asked::default()),
             step: TrainStep::new(policy, optimizer, loss).captured(),
             actions,
             fingerprint: lesson.fingerprint()?,

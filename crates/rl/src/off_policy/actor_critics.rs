@@ -60,6 +60,15 @@ impl<B: Backend> ActorCritics<B> {
         networks.follow(1.0).map(|()| networks)
     }
 
+    /// The same with a policy that draws by [state-dependent exploration](BoundedPolicy::use_sde).
+    ///
+    /// # Errors
+    /// Those of the policy.
+    pub fn use_sde(mut self, log_std_init: f64) -> Result<Self> {
+        self.actor = self.actor.use_sde(log_std_init)?;
+        Ok(self)
+    }
+
     /// How many numbers an action has.
     pub fn actions(&self) -> usize {
         self.actor.scale.tensor().numel()

@@ -117,6 +117,8 @@ pub struct Seen<'a> {
     /// Of one.
     pub(crate) shape: &'a [usize],
     pub(crate) rows: usize,
+    /// Which step of the iteration this is.
+    pub(crate) step: usize,
     /// The share of the training that is done.
     pub(crate) progress: f64,
     /// Whether what was seen is learnt from already.

@@ -102,11 +102,12 @@ impl<M: Method> OffPolicy<M> {
         self.experience.ended.clear();
         self.experience.begin(self.pace.seed)?;
         let before = self.steps;
-        for _ in 0..self.pace.train_frequency {
+        for step in 0..self.pace.train_frequency {
             let seen = Seen {
                 observations: &self.experience.observations,
                 shape: &self.experience.shape,
                 rows: self.experience.rows(),
+                step,
                 progress: self.progress(),
                 learns: self.steps >= self.pace.learning_starts,
                 space: self.experience.action_space(),

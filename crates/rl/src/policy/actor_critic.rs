@@ -4,6 +4,7 @@ use polygrad_nn::{Init, Linear, LinearConfig, Module, Param, watch};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::config::PolicyConfig;
+use super::sde::{StateDependentNoise, log_std_param};
 use super::trunk::{Start, Trunk};
 use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_unroll};
 
@@ -50,8 +51,8 @@ pub struct ActorCritic<B: Backend = AnyBackend> {
     /// From features to logits, or to means and, if they depend on the observation, the logarithms of standard
     /// deviations behind them.
     pub actor: Linear<B>,
-    /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation:
-    /// `[size]`.
+    /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation,
+    /// `[size]`; with [`use_sde`](Self::use_sde) that of the noise's matrix, `[features, size]`.
     pub log_std: Option<Param<B>>,
     /// From features to the value, if there is a critic.
     pub critic: Option<Linear<B>>,
@@ -109,7 +110,24 @@ impl<B: Backend> ActorCritic<B> {
         })
     }
 
-    /// How it was made.
+    /// The same with state-dependent exploration in training; `log_std_init` is the logarithm of the standard
+    /// deviations of the [noise](StateDependentNoise)'s matrix at the beginning. The noise has no gradient for the
+    /// features.
+    ///
+    /// # Errors
+    /// When actions are not continuous, their standard deviation is an output of the actor, or the number is none.
+    pub fn use_sde(mut self, log_std_init: f64) -> Result<Self> {
+        if self.log_std.is_none() {
+            let what = "state-dependent exploration is for continuous actions without state_dependent_std";
+            return Err(Error::invalid(what).with_op("policy").with_hint("set use_sde to false"));
+        }
+        let weight = &self.actor.weight;
+        let size = [weight.shape()[1], weight.shape()[0]];
+        self.log_std = Some(log_std_param(size, log_std_init, &weight.device())?);
+        Ok(self)
+    }
+
+    /// How it was made, but for [`use_sde`](Self::use_sde).
     pub fn config(&self) -> &PolicyConfig {
         &self.config
     }
@@ -133,6 +151,7 @@ impl<B: Backend> ActorCritic<B> {
         let (actor_state, critic_state) = state.parts().split_at(len);
         let (features, mut next) = run(&self.trunk, actor_state)?;
         let output = self.actor.forward(&features)?;
+        let noise = self.noise(&features);
         let critic_features = match &self.critic_trunk {
             None => features,
             Some(trunk) => {
@@ -144,13 +163,29 @@ impl<B: Backend> ActorCritic<B> {
         let value = self.critic.as_ref();
         let value = value.map(|critic| critic.forward(&critic_features)?.squeeze(1));
         Ok(PolicyOutput {
-            action: self.params(output)?,
+            action: self.params(output, noise.as_ref())?,
             value: value.transpose()?,
+            noise,
             state: PolicyState::new(next),
         })
     }
 
-    fn params(&self, output: Tensor<B>) -> Result<ActionParams<B>> {
+    /// What actions are explored by, if that depends on the state.
+    fn noise(&self, features: &Tensor<B>) -> Option<StateDependentNoise<B>> {
+        let log_std = self.log_std.as_ref()?.tensor();
+        (log_std.rank() == 2).then(|| StateDependentNoise {
+            features: features.detach(),
+            log_std,
+        })
+    }
+
+    fn params(&self, output: Tensor<B>, noise: Option<&StateDependentNoise<B>>) -> Result<ActionParams<B>> {
+        if let Some(noise) = noise {
+            return Ok(ActionParams::Normal {
+                mean: output,
+                log_std: noise.action_log_std()?,
+            });
+        }
         Ok(match (&self.config.action, &self.log_std) {
             (ActionSpace::Discrete(_), _) => ActionParams::Categorical(output),
             (ActionSpace::MultiDiscrete(nvec), _) => ActionParams::MultiDiscrete(output, nvec.as_slice().into()),
@@ -192,6 +227,7 @@ impl<B: Backend> Policy<B> for ActorCritic<B> {
             Ok(PolicyOutput {
                 action: output.action.map(|x| x.reshape([steps, rows, x.shape()[1]]))?,
                 value: output.value.map(|value| value.reshape([steps, rows])).transpose()?,
+                noise: None,
                 state: output.state,
             })
         })

@@ -2,15 +2,19 @@
 
 use std::f64::consts::TAU;
 
-use polygrad_nn::{Buffer, Linear, LinearConfig, Module, watch};
+use polygrad_nn::{Buffer, Linear, LinearConfig, Module, Param, watch};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::config::{EncoderConfig, MlpEncoderConfig};
+use super::sde::{StateDependentNoise, log_std_param};
 use super::trunk::{Start, Trunk};
 use super::{ActionParams, Policy, PolicyOutput, PolicyState};
 
 /// The logarithm of a standard deviation is within these bounds, which tanh keeps.
 const LOG_STD: (f64, f64) = (-5.0, 2.0);
+
+/// The most that a mean is from 0 before tanh, with state-dependent exploration: Stable-Baselines3's `clip_mean`.
+const MOST: f64 = 2.0;
 
 /// Keeps the logarithm finite where an action is at its bound.
 const AT_BOUND: f64 = 1e-6;
@@ -28,8 +32,11 @@ pub struct BoundedPolicy<B: Backend = AnyBackend> {
     /// From features to means before tanh.
     pub mean: Linear<B>,
     /// From features to standard deviations before tanh: their logarithms, before these are brought from −5 to 2. None
-    /// of a policy that draws nothing.
+    /// of a policy that draws nothing, or by state-dependent exploration.
     pub log_std: Option<Linear<B>>,
+    /// Of state-dependent exploration: the logarithms of the standard deviations of the noise's matrix, `[features,
+    /// actions]`.
+    pub sde_log_std: Option<Param<B>>,
     /// Half of what is between the bounds, `[actions]`.
     pub scale: Buffer<B>,
     /// The middle between them, `[actions]`.
@@ -52,9 +59,34 @@ impl<B: Backend> BoundedPolicy<B> {
             trunk,
             mean: head()?,
             log_std: draws.then(head).transpose()?,
+            sde_log_std: None,
             scale: Buffer::new(&Tensor::ones([actions], device)?),
             middle: Buffer::new(&Tensor::zeros([actions], device)?),
         })
+    }
+
+    /// The same with actions that are drawn by [state-dependent exploration](StateDependentNoise), whose gradient
+    /// reaches the features; `log_std_init` is the logarithm of the standard deviations of the noise's matrix at the
+    /// beginning. Means are clipped at −2 and 2 before tanh.
+    ///
+    /// # Errors
+    /// When the number is none, or memory runs out.
+    pub fn use_sde(mut self, log_std_init: f64) -> Result<Self> {
+        let weight = &self.mean.weight;
+        let size = [weight.shape()[1], weight.shape()[0]];
+        self.sde_log_std = Some(log_std_param(size, log_std_init, &weight.device())?);
+        self.log_std = None;
+        Ok(self)
+    }
+
+    /// The shape of the noise that draws actions for so many rows: `[rows, actions]`, or with state-dependent
+    /// exploration `[features, actions]`.
+    pub fn noise_shape(&self, rows: usize) -> [usize; 2] {
+        let weight = self.mean.weight.shape();
+        match self.sde_log_std {
+            Some(_) => [weight[1], weight[0]],
+            None => [rows, weight[0]],
+        }
     }
 
     /// Takes other bounds.
@@ -86,34 +118,93 @@ impl<B: Backend> BoundedPolicy<B> {
     /// # Errors
     /// When the observations' shape or device do not fit.
     pub fn action(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
+        self.within_bounds(&self.mean_before(&self.features(observations)?)?.tanh()?)
+    }
+
+    fn features(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
         let (features, _) = self.trunk.forward(observations, &[], self.mean.weight.dtype())?;
-        self.within_bounds(&self.mean.forward(&features)?.tanh()?)
+        Ok(features)
+    }
+
+    /// The means before tanh.
+    fn mean_before(&self, features: &Tensor<B>) -> Result<Tensor<B>> {
+        let mean = self.mean.forward(features)?;
+        match &self.sde_log_std {
+            Some(_) => mean.clamp(Some(-MOST), Some(MOST)),
+            None => Ok(mean),
+        }
     }
 
     fn within_bounds(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.mul(self.scale.tensor())?.add(self.middle.tensor())
     }
 
-    /// Actions `[N, actions]` that are drawn by `noise`, numbers of the standard normal distribution of the same shape,
-    /// and the logarithms of their probability densities `[N]`; with gradients for the parameters.
+    /// Actions `[N, actions]` that are drawn by `noise`, numbers of the standard normal distribution of the
+    /// [shape](Self::noise_shape) that it has for `N` rows, and the logarithms of their probability densities `[N]`;
+    /// with gradients for the parameters.
     ///
     /// # Errors
     /// As [`BoundedPolicy::action`]; when the policy draws nothing.
     pub fn draw(&self, observations: &Tensor<B>, noise: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-        let Some(log_std) = &self.log_std else {
-            return Err(Error::invalid("this policy draws no actions").with_op("BoundedPolicy"));
+        let features = self.features(observations)?;
+        let noise = noise.to_dtype(features.dtype())?;
+        let (apart, before) = match (&self.log_std, self.state_dependent(&features)) {
+            (_, Some(own)) => {
+                let (apart, variance) = (own.noise(&noise)?, own.variance()?);
+                let before = apart.square()?.div(&variance)?.add(&variance.log()?)?.mul(-0.5)?;
+                (apart, before)
+            }
+            (Some(log_std), None) => {
+                let (low, high) = LOG_STD;
+                let log_std = log_std.forward(&features)?.tanh()?;
+                let log_std = log_std.mul(0.5 * (high - low))?.add(0.5 * (high + low))?;
+                let before = noise.square()?.mul(-0.5)?.sub(&log_std)?;
+                (log_std.exp()?.mul(&noise)?, before)
+            }
+            (None, None) => return Err(Error::invalid("this policy draws no actions").with_op("BoundedPolicy")),
         };
-        let dtype = self.mean.weight.dtype();
-        let (features, _) = self.trunk.forward(observations, &[], dtype)?;
-        let (mean, log_std) = (self.mean.forward(&features)?, log_std.forward(&features)?.tanh()?);
-        let (low, high) = LOG_STD;
-        let log_std = log_std.mul(0.5 * (high - low))?.add(0.5 * (high + low))?;
-        let noise = noise.to_dtype(dtype)?;
-        let squashed = mean.add(&log_std.exp()?.mul(&noise)?)?.tanh()?;
-        let before = noise.square()?.mul(-0.5)?.sub(&log_std)?.sub(0.5 * TAU.ln())?;
-        let slope = squashed.square()?.neg()?.add(1.0)?.mul(self.scale.tensor())?;
-        let log_prob = before.sub(&slope.add(AT_BOUND)?.log()?)?.sum(1)?;
+        let squashed = self.mean_before(&features)?.add(&apart)?.tanh()?;
+        let slope = squashed.square()?.neg()?.add(1.0)?;
+        // CleanRL's, and Stable-Baselines3's.
+        let slope = match &self.sde_log_std {
+            None => slope.mul(self.scale.tensor())?.add(AT_BOUND)?,
+            Some(_) => slope.add(AT_BOUND)?.mul(self.scale.tensor())?,
+        };
+        let log_prob = before.sub(0.5 * TAU.ln())?.sub(&slope.log()?)?.sum(1)?;
         Ok((self.within_bounds(&squashed)?, log_prob))
+    }
+
+    /// How actions are explored, if that depends on the state.
+    fn state_dependent(&self, features: &Tensor<B>) -> Option<StateDependentNoise<B>> {
+        let log_std = self.sde_log_std.as_ref()?.tensor();
+        Some(StateDependentNoise {
+            features: features.clone(),
+            log_std,
+        })
+    }
+
+    /// Matrices of state-dependent exploration for so many rows, `[rows, features, actions]`, without gradients:
+    /// `normal` are as many numbers of the standard normal distribution.
+    ///
+    /// # Errors
+    /// When the policy does not explore so, or there are more or fewer numbers.
+    pub fn noise_matrices(&self, normal: &Tensor<B>, rows: usize) -> Result<Tensor<B>> {
+        let Some(log_std) = &self.sde_log_std else {
+            return Err(Error::invalid("this policy has no state-dependent exploration").with_op("BoundedPolicy"));
+        };
+        let [features, actions] = self.noise_shape(rows);
+        let std = log_std.tensor().detach().exp()?;
+        normal.reshape([rows, features, actions])?.mul(&std)
+    }
+
+    /// Actions `[N, actions]` that are explored by such matrices, one for each row.
+    ///
+    /// # Errors
+    /// As [`BoundedPolicy::action`]; when shapes do not fit.
+    pub fn explore(&self, observations: &Tensor<B>, matrices: &Tensor<B>) -> Result<Tensor<B>> {
+        let features = self.features(observations)?;
+        let noise = features.unsqueeze(1)?.matmul(matrices)?.squeeze(1)?;
+        self.within_bounds(&self.mean_before(&features)?.add(&noise)?.tanh()?)
     }
 }
 
@@ -127,6 +218,7 @@ impl<B: Backend> Policy<B> for BoundedPolicy<B> {
             Ok(PolicyOutput {
                 action: ActionParams::Deterministic(self.action(observations)?),
                 value: None,
+                noise: None,
                 state: PolicyState::new(Vec::new()),
             })
         })

@@ -7,6 +7,7 @@ mod config;
 mod memory;
 mod normalized;
 mod q_network;
+mod sde;
 mod state;
 mod trunk;
 
@@ -21,6 +22,8 @@ pub use config::{
 };
 pub use normalized::{NormalizedPolicy, Normalizer};
 pub use q_network::QNetwork;
+pub(crate) use sde::StateDependent;
+pub use sde::StateDependentNoise;
 pub use state::PolicyState;
 
 /// What a policy answers.
@@ -29,6 +32,9 @@ pub struct PolicyOutput<B: Backend = AnyBackend> {
     pub action: ActionParams<B>,
     /// The value of each observation, `[N]`; none of a policy that does not estimate it.
     pub value: Option<Tensor<B>>,
+    /// By what actions are explored in training, of a policy with state-dependent exploration; none behind several
+    /// steps.
+    pub noise: Option<StateDependentNoise<B>>,
     /// What the policy remembers next.
     pub state: PolicyState<B>,
 }
@@ -107,6 +113,7 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
                 true => None,
                 false => Some(Tensor::stack(&values.iter().collect::<Vec<_>>(), 0)?),
             },
+            noise: None,
             state,
         })
     }

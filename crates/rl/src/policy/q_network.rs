@@ -106,6 +106,7 @@ impl<B: Backend> Policy<B> for QNetwork<B> {
             Ok(PolicyOutput {
                 action: ActionParams::Categorical(self.values(observations)?),
                 value: None,
+                noise: None,
                 state: PolicyState::new(Vec::new()),
             })
         })

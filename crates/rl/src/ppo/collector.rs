@@ -7,9 +7,10 @@ use polygrad_core::{Error, Result, Rng};
 use polygrad_tensor::{Device, Tensor};
 
 use super::config::{PpoConfig, wrong};
+use super::exploration::Exploration;
 use super::ranks::Ranks;
 use super::rollout::Rollout;
-use crate::act::actor::Actor;
+use crate::act::actor::{Actor, Asked};
 use crate::act::sampler::choose;
 use crate::act::spaces::{check_spaces, flatten, for_environment, observation_shape};
 use crate::vector::check_len;
@@ -26,6 +27,7 @@ pub(super) struct Collector {
     pub(super) shape: Vec<usize>,
     pub(super) rollout: Rollout,
     pub(super) actor: Actor,
+    exploration: Option<Exploration>,
     segment: usize,
     bootstrap: bool,
     /// Rows that step together. With several, one steps while the policy looks at another.
@@ -98,7 +100,15 @@ impl Collector {
         let masked = masks.is_some();
         Ok(Self {
             rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
-            actor: Actor::new(device.clone(), actions.clone(), true),
+            actor: Actor::new(
+                device.clone(),
+                actions.clone(),
+                Asked {
+                    values: true,
+                    noise: config.use_sde,
+                },
+            ),
+            exploration: config.use_sde.then(|| Exploration::new(config.sde_sample_freq, rows)),
             segment: config.segment_len.unwrap_or(config.num_steps),
             bootstrap: config.bootstrap_truncated,
             groups: ranges.into_iter().map(group).collect::<Result<_>>()?,
@@ -281,7 +291,13 @@ impl Collector {
         for (i, row) in rows.enumerate() {
             let at = at.start + i;
             let mask = (widths.mask > 0).then(|| &rollout.masks[at * widths.mask..(at + 1) * widths.mask]);
-            let params = answer.row(i, count, mask);
+            let mut params = answer.row(i, count, mask);
+            if let Some(exploration) = &mut self.exploration {
+                let [features, log_std] = &answer.noise;
+                let len = features.len() / count;
+                let features = &features[i * len..(i + 1) * len];
+                params.noise = exploration.noise((row, step), features, log_std, rng);
+            }
             let action = &mut rollout.actions[at * widths.action..(at + 1) * widths.action];
             let log_prob = choose(&self.actions, &params, Some(rng), action);
             if !log_prob.is_finite() || !rollout.values[at].is_finite() {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::Annealed;
+use crate::policy::StateDependent;
 
 /// Over which advantages their mean becomes 0 and their standard deviation 1: in each case those of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +81,14 @@ pub struct PpoConfig {
     ///
     /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
     pub bootstrap_truncated: bool,
+    /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise), for a policy that
+    /// was made with [`use_sde`](crate::ActorCritic::use_sde). Default: no.
+    pub use_sde: bool,
+    /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
+    /// beginning of each rollout, as it is in any case. Default: −1.
+    pub sde_sample_freq: i64,
+    /// With `use_sde`, the logarithm of the standard deviations that the noise of a new policy begins with. Default: 0.
+    pub log_std_init: f64,
 }
 
 impl Serialize for PpoConfig {
@@ -127,6 +136,9 @@ impl Default for PpoConfig {
             normalize_observations: None,
             normalize_rewards: None,
             bootstrap_truncated: true,
+            use_sde: false,
+            sde_sample_freq: -1,
+            log_std_init: 0.0,
         }
     }
 }
@@ -181,6 +193,12 @@ impl PpoConfig {
         if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
             return Err(wrong(format!("{name} is not {range}")));
         }
+        let sde = StateDependent {
+            use_sde: self.use_sde,
+            sample_freq: self.sde_sample_freq,
+            log_std_init: (self.log_std_init, 0.0),
+        };
+        sde.check().map_err(|error| error.with_op("PPO"))?;
         let segment = self.segment_len.unwrap_or(1);
         if !self.num_steps.is_multiple_of(segment) {
             return Err(wrong(format!(

@@ -3,6 +3,7 @@
 mod advantage;
 mod collector;
 mod config;
+mod exploration;
 mod learner;
 mod learnt;
 mod loss;

@@ -158,6 +158,7 @@ impl ParallelQLearning {
             observations: &next,
             shape: &from.shape,
             rows: len,
+            step: 0,
             progress: 0.0,
             learns: true,
             space: from.action_space(),

@@ -4,7 +4,11 @@ use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
+use crate::policy::StateDependent;
 use crate::{Annealed, ExplorationNoise};
+
+/// Stable-Baselines3's.
+const LOG_STD_INIT: f64 = -3.0;
 
 /// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
 ///
@@ -48,6 +52,13 @@ pub struct SacConfig {
     pub target_entropy: Option<f64>,
     /// What changes actions in training beside that they are drawn. Default: nothing.
     pub exploration_noise: Option<ExplorationNoise>,
+    /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise). Default: no.
+    pub use_sde: bool,
+    /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
+    /// beginning of each `train_frequency` steps, as it is in any case. Default: −1.
+    pub sde_sample_freq: i64,
+    /// With `use_sde`, the logarithm of the standard deviations that the noise begins with. Default: −3.
+    pub log_std_init: f64,
 }
 
 impl Default for SacConfig {
@@ -68,6 +79,9 @@ impl Default for SacConfig {
             temperature: None,
             target_entropy: None,
             exploration_noise: None,
+            use_sde: false,
+            sde_sample_freq: -1,
+            log_std_init: LOG_STD_INIT,
         }
     }
 }
@@ -104,6 +118,14 @@ impl SacConfig {
                     "a number",
                 ),
             ])
+        });
+        let checked = checked.and_then(|()| {
+            let sde = StateDependent {
+                use_sde: self.use_sde,
+                sample_freq: self.sde_sample_freq,
+                log_std_init: (self.log_std_init, LOG_STD_INIT),
+            };
+            sde.check()
         });
         checked.map_err(|error| error.with_op("SAC"))
     }

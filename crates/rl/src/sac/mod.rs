@@ -9,6 +9,7 @@ pub use config::SacConfig;
 
 use crate::experience::Experience;
 use crate::off_policy::{Method, OffPolicy, Part, Seen, Trained, Trainer, bounds, normal};
+use crate::policy::StateDependent;
 use crate::{ActorCritics, MlpEncoderConfig, Policy, VectorEnv};
 
 /// Trains a policy of numbers within bounds by soft actor-critic: two critics, and a temperature that is learnt.
@@ -41,6 +42,9 @@ pub type Sac = OffPolicy<SacStep>;
 pub struct SacStep {
     config: SacConfig,
     trainer: Trainer,
+    /// Matrices of state-dependent exploration; the first step of an iteration draws others, so that a checkpoint,
+    /// which is made between iterations, needs none.
+    matrices: Option<Tensor>,
 }
 
 /// What a [step](SacStep::update) gave.
@@ -74,7 +78,10 @@ impl Sac {
         config.check(envs.rows())?;
         let (low, high) = bounds(&envs).map_err(|e| e.with_op("SAC"))?;
         let temperature = Some(config.temperature.unwrap_or(1.0));
-        let networks = ActorCritics::new(encoder, (&low, &high), temperature, device)?;
+        let mut networks = ActorCritics::new(encoder, (&low, &high), temperature, device)?;
+        if config.use_sde {
+            networks = networks.use_sde(config.log_std_init)?;
+        }
         let pace = config.pace();
         Self::begin(SacStep::new(networks, config)?, envs, pace, Ok)
     }
@@ -89,10 +96,13 @@ impl SacStep {
     /// Of networks that have not been trained.
     ///
     /// # Errors
-    /// When they have no temperature.
+    /// When they have no temperature, or explore in another way than the options say.
     pub fn new(networks: ActorCritics, config: SacConfig) -> Result<Self> {
         if networks.log_temperature.is_none() {
             return Err(Error::invalid("the networks have no temperature").with_op("SAC"));
+        }
+        if networks.actor.sde_log_std.is_some() != config.use_sde {
+            return Err(Error::invalid("use_sde is not what the networks were made with").with_op("SAC"));
         }
         let target_entropy = config.target_entropy.unwrap_or(-(networks.actions() as f64));
         let loss = move |networks: &ActorCritics, part, batch: &[Tensor]| match part {
@@ -103,6 +113,7 @@ impl SacStep {
         let mut step = Self {
             trainer: Trainer::new(networks, Box::new(loss), config.exploration_noise)?,
             config,
+            matrices: None,
         };
         step.anneal(0.0)?;
         Ok(step)
@@ -112,8 +123,8 @@ impl SacStep {
     /// the targets follow. `update` counts the steps from 0.
     ///
     /// `batch` are observations `[N, …]`, actions `[N, actions]`, rewards and discounts `[N]`, and next observations.
-    /// `noise` gives numbers of the standard normal distribution `[N, actions]`, others each time: for the critics,
-    /// then for the policy and the temperature by turns.
+    /// `noise` gives numbers of the standard normal distribution, of the [shape](crate::BoundedPolicy::noise_shape)
+    /// that the policy asks for, others each time: for the critics, then for the policy and the temperature by turns.
     ///
     /// # Errors
     /// When shapes do not fit, or a loss is not finite.
@@ -145,6 +156,27 @@ impl SacStep {
             entropy: told[1],
             actor,
             temperature,
+        })
+    }
+
+    /// Actions by state-dependent exploration.
+    fn explore(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
+        if seen.step == 0 {
+            self.matrices = None;
+        }
+        let renews = StateDependent::renews(seen.step, self.config.sde_sample_freq);
+        let matrices = match self.matrices.take() {
+            Some(matrices) if !renews => matrices,
+            _ => {
+                let actor = &self.networks().actor;
+                let [features, actions] = actor.noise_shape(seen.rows);
+                let normal = normal([seen.rows * features, actions], rng, self.trainer.device())?;
+                actor.noise_matrices(&normal, seen.rows)?
+            }
+        };
+        self.matrices = Some(matrices.clone());
+        self.trainer.act(seen, rng, vec![matrices], |actor, inputs| {
+            actor.explore(&inputs[0], &inputs[1])
         })
     }
 
@@ -203,7 +235,10 @@ impl Method for SacStep {
     }
 
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
-        let noise = normal([seen.rows, self.networks().actions()], rng, self.trainer.device())?;
+        if self.config.use_sde {
+            return self.explore(seen, rng);
+        }
+        let noise = normal(self.networks().actor.noise_shape(seen.rows), rng, self.trainer.device())?;
         self.trainer.act(seen, rng, vec![noise], |actor, inputs| {
             Ok(actor.draw(&inputs[0], &inputs[1])?.0)
         })
@@ -223,7 +258,7 @@ impl Method for SacStep {
     fn learn(&mut self, from: &mut Experience, update: u64, _progress: f64, rng: &mut Rng) -> Result<Vec<f64>> {
         let count = self.config.batch_size;
         let batch = self.trainer.draw(from, count, rng)?;
-        let shape = [count, self.networks().actions()];
+        let shape = self.networks().actor.noise_shape(count);
         let device = self.trainer.device().clone();
         let found = self.update(batch, update, || normal(shape, rng, &device))?;
         Ok(vec![found.critics, found.value, found.entropy])

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::{Scripted, SelfPlayConfig};
 use super::game::{Game, Search};
-use crate::act::actor::Actor;
+use crate::act::actor::{Actor, Asked};
 use crate::act::sampler::choose;
 use crate::act::spaces::{flatten, for_environment, observation_shape};
 use crate::{ActionSpace, Policy, PolicyState, Space};
@@ -119,7 +119,7 @@ impl Brain {
                 .with_hint("take a policy without memory (--policy mlp)"));
         }
         Ok(Self {
-            actor: Actor::new(device, actions.clone(), false),
+            actor: Actor::new(device, actions.clone(), Asked::default()),
             policy,
             draws,
         })

@@ -149,8 +149,8 @@ impl Algorithm {
     /// # Errors
     /// Those of the policy; when it is none for this algorithm.
     pub fn policy(&self, policy: &PolicyConfig, device: &Device) -> Result<Box<dyn Policy>> {
-        match self {
-            Self::Ppo(_) => {}
+        let actor_critic = match self {
+            Self::Ppo(config) => actor_critic(config, policy, device)?,
             Self::Bc(_) | Self::Distill(_) => return Ok(Box::new(ActorCritic::actor(policy, device)?)),
             Self::Dqn(config) => {
                 let (encoder, actions) = q_network("DQN", policy)?;
@@ -160,16 +160,19 @@ impl Algorithm {
                 let (encoder, actions) = q_network("PQN", policy)?;
                 return Ok(Box::new(QNetwork::orthogonal(encoder, actions, device)?));
             }
-            Self::Sac(_) => {
+            Self::Sac(config) => {
                 let (encoder, actions) = bounded("SAC", policy)?;
-                return Ok(Box::new(BoundedPolicy::new(encoder, actions, true, device)?));
+                let policy = BoundedPolicy::new(encoder, actions, true, device)?;
+                return Ok(match config.use_sde {
+                    true => Box::new(policy.use_sde(config.log_std_init)?),
+                    false => Box::new(policy),
+                });
             }
             Self::Td3(_) => {
                 let (encoder, actions) = bounded("TD3", policy)?;
                 return Ok(Box::new(BoundedPolicy::new(encoder, actions, false, device)?));
             }
-        }
-        let actor_critic = ActorCritic::new(policy, device)?;
+        };
         let Some(clip) = self.normalize_observations() else {
             return Ok(Box::new(actor_critic));
         };
@@ -195,7 +198,7 @@ impl Algorithm {
     ) -> Result<Box<dyn Agent>> {
         match self {
             Self::Ppo(config) => {
-                let ppo = Ppo::new(envs, ActorCritic::new(policy, device)?, config.clone())?;
+                let ppo = Ppo::new(envs, actor_critic(config, policy, device)?, config.clone())?;
                 Ok(match group {
                     Some(group) => Box::new(ppo.parallel(Arc::clone(group))?),
                     None => Box::new(ppo),
@@ -255,6 +258,15 @@ impl Algorithm {
                 Err(Error::invalid(text).with_hint("take bc for demonstrations, or distill for a teacher"))
             }
         }
+    }
+}
+
+/// A new policy for PPO.
+fn actor_critic(config: &PpoConfig, policy: &PolicyConfig, device: &Device) -> Result<ActorCritic> {
+    let policy = ActorCritic::new(policy, device)?;
+    match config.use_sde {
+        true => policy.use_sde(config.log_std_init),
+        false => Ok(policy),
     }
 }
 

@@ -47,7 +47,10 @@ impl<'a> Case<'a> {
             ..MlpEncoderConfig::new(3)
         };
         let bounds: (&[f32], &[f32]) = (&[-2.0, -1.0], &[2.0, 4.0]);
-        let networks = ActorCritics::new(&encoder, bounds, temperature, self.device).unwrap();
+        let mut networks = ActorCritics::new(&encoder, bounds, temperature, self.device).unwrap();
+        if self.settings["use_sde"] == true {
+            networks = networks.use_sde(-3.0).unwrap();
+        }
         networks.to_dtype(DType::F64).unwrap();
         for (buffer, name) in [(&networks.actor.scale, "scale"), (&networks.actor.middle, "middle")] {
             self.near(&format!("before/actor.{name}"), &buffer.tensor().to_f64_vec().unwrap());
@@ -113,7 +116,7 @@ fn devices() -> [Device; 2] {
 #[test]
 fn updates_of_sac_are_pytorchs() {
     for device in &devices() {
-        for name in ["sac/learnt", "sac/fixed"] {
+        for name in ["sac/learnt", "sac/fixed", "sac/sde"] {
             let case = Case::load(name, device);
             let config: SacConfig = case.config();
             let networks = case.networks(Some(config.temperature.unwrap_or(1.0)));
@@ -168,6 +171,16 @@ fn networks_of_the_other_are_told() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("no policy that follows"), "{error}");
+    let error = SacStep::new(
+        networks(Some(1.0)).unwrap().use_sde(-3.0).unwrap(),
+        SacConfig::default(),
+    )
+    .err()
+    .unwrap();
+    assert!(
+        error.to_string().contains("use_sde is not what the networks"),
+        "{error}"
+    );
     let error = networks(Some(0.0)).err().unwrap();
     assert!(error.to_string().contains("temperature is not above 0"), "{error}");
 }

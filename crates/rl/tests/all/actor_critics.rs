@@ -109,6 +109,10 @@ fn variants() -> Vec<(&'static str, Algorithm)> {
                 x.exploration_noise = Some(walk);
             }),
         ),
+        (
+            "state-dependent exploration",
+            short(|x| (x.use_sde, x.train_frequency, x.sde_sample_freq) = (true, 3, 2)),
+        ),
         ("sac", short(|_| ())),
         ("a fixed temperature", short(|x| x.temperature = Some(0.2))),
         ("two steps", short(|x| (x.train_frequency, x.gradient_steps) = (2, 3))),
@@ -254,6 +258,15 @@ fn bad_options_and_environments_are_told() {
         "critic_learning_rate is not at least 0",
     );
     told(with(|x| x.batch_size = 0), "batch_size is 0");
+    told(with(|x| x.log_std_init = -2.0), "mean nothing without use_sde");
+    told(
+        with(|x| (x.use_sde, x.sde_sample_freq) = (true, 0)),
+        "sde_sample_freq is neither at least 1 nor -1",
+    );
+    told(
+        with(|x| (x.use_sde, x.log_std_init) = (true, f64::INFINITY)),
+        "log_std_init is not a number",
+    );
     told(
         with(|x| x.exploration_noise = Some(ExplorationNoise::Gaussian(-1.0))),
         "exploration_noise is not at least 0",
@@ -315,6 +328,37 @@ fn bad_options_and_environments_are_told() {
     assert!(error.contains("it is none of SAC"), "{error}");
 }
 
+/// Rows explore by matrices of their own, and means are clipped.
+#[test]
+fn a_policy_explores_by_the_state() {
+    let policy = BoundedPolicy::new(&MlpEncoderConfig::new(3), 2, true, &device()).unwrap();
+    let policy = policy.use_sde(-0.5).unwrap();
+    assert_eq!(policy.noise_shape(7), [64, 2]);
+    policy.set_bounds(&[-1.0, 0.0], &[1.0, 4.0]).unwrap();
+    manual_seed(2);
+    let randn = |shape: &[usize]| polygrad_tensor::Tensor::randn(shape.to_vec(), &device()).unwrap();
+    let (seen, normal) = (randn(&[3, 3]), randn(&[3, 64, 2]));
+    let matrices = policy.noise_matrices(&normal, 3).unwrap();
+    let explored = policy.explore(&seen, &matrices).unwrap();
+    for row in 0..3 {
+        let own = normal.narrow(0, row, 1).unwrap().squeeze(0).unwrap();
+        let (drawn, _) = policy.draw(&seen, &own).unwrap();
+        let apart = drawn.sub(&explored).unwrap().narrow(0, row, 1).unwrap();
+        assert!(apart.abs().unwrap().to_vec::<f32>().unwrap().iter().all(|x| *x < 1e-5));
+    }
+    policy
+        .mean
+        .bias
+        .as_ref()
+        .unwrap()
+        .set(&polygrad_tensor::Tensor::full([2], 50.0, &device()).unwrap())
+        .unwrap();
+    let most = 2.0_f32.tanh();
+    for action in policy.action(&seen).unwrap().to_vec::<f32>().unwrap().chunks(2) {
+        assert!((action[0] - most).abs() < 1e-5 && (action[1] - 2.0 * most - 2.0).abs() < 1e-5);
+    }
+}
+
 /// Of an action without bounds, and a policy that draws nothing.
 #[test]
 fn a_policy_within_bounds_says_what_it_cannot() {
@@ -329,6 +373,7 @@ fn a_policy_within_bounds_says_what_it_cannot() {
     assert!(BoundedPolicy::new(&encoder, 0, true, &device()).is_err());
     let seen = polygrad_tensor::Tensor::ones([1, 3], &device()).unwrap();
     assert!(policy.draw(&seen, &policy.action(&seen).unwrap()).is_err());
+    assert!(policy.noise_matrices(&seen, 1).is_err());
     let output = policy.forward(&seen, &policy.initial_state(1).unwrap()).unwrap();
     let error = output.action.distribution(None).unwrap_err().to_string();
     assert!(error.contains("draws no actions"), "{error}");

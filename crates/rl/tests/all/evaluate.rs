@@ -163,6 +163,7 @@ impl Policy for Reminded {
         let logits = Tensor::cat(&[&turn, &east, &turn.neg()?, &(junction * -10.0)?], 1)?;
         Ok(PolicyOutput {
             value: Some(sum.squeeze(1)?),
+            noise: None,
             state: PolicyState::new(vec![sum.unsqueeze(0)?]),
             action: ActionParams::Categorical(logits),
         })

@@ -70,7 +70,16 @@ fn vectorized<E: Env<A> + Send + 'static, const A: usize>(
     }
 }
 
-const CASES: [&str; 7] = ["mlp", "lstm", "gru", "min_gru", "masked", "two players", "continuous"];
+const CASES: [&str; 8] = [
+    "mlp",
+    "lstm",
+    "gru",
+    "min_gru",
+    "masked",
+    "two players",
+    "continuous",
+    "sde",
+];
 
 /// A training of each kind that differs from the others in what it needs.
 fn training(case: &str, mode: Mode) -> Result<Ppo> {
@@ -130,6 +139,19 @@ fn training(case: &str, mode: Mode) -> Result<Ppo> {
             let policy = PolicyConfig::new(EncoderConfig::Cnn(encoder), ActionSpace::Discrete(7));
             let envs = vectorized::<_, 2>(ConnectFour::new, 8, mode)?;
             Ppo::new(envs, ActorCritic::new(&policy, &device)?, config)
+        }
+        "sde" => {
+            let policy = PolicyConfig {
+                memory: Some(MemoryConfig::new(MemoryKind::MinGru, 8)),
+                ..PolicyConfig::mlp(3, ActionSpace::Continuous(1))
+            };
+            let config = PpoConfig {
+                use_sde: true,
+                sde_sample_freq: 5,
+                ..config
+            };
+            let policy = ActorCritic::new(&policy, &device)?.use_sde(-1.0)?;
+            Ppo::new(vectorized(Pendulum::v1, 16, mode)?, policy, config)
         }
         _ => {
             let policy = PolicyConfig {
@@ -320,6 +342,22 @@ fn options_that_make_no_sense_are_told() {
         },
         "learning_rate",
     );
+    let (freq, init) = ("sde_sample_freq is neither", "mean nothing without use_sde");
+    for (use_sde, sde_sample_freq, log_std_init, part) in [
+        (true, 0, 0.0, freq),
+        (true, -2, 0.0, freq),
+        (false, 4, 0.0, init),
+        (false, -1, -2.0, init),
+        (true, -1, f64::NAN, "log_std_init is not a number"),
+    ] {
+        let config = PpoConfig {
+            use_sde,
+            sde_sample_freq,
+            log_std_init,
+            ..default()
+        };
+        told(config, part);
+    }
     let rewarded = Vectorized::new(|_| GridWorld::new(4).unwrap(), 4).unwrap();
     let policy = ActorCritic::new(&PolicyConfig::mlp(16, ActionSpace::Discrete(4)), &device()).unwrap();
     let config = PpoConfig {
@@ -328,6 +366,83 @@ fn options_that_make_no_sense_are_told() {
     };
     let error = Ppo::new(rewarded, policy, config).err().unwrap().to_string();
     assert!(error.contains("have no mean"), "{error}");
+}
+
+/// Where what is seen does not change, actions do not either, until other noise is drawn.
+#[test]
+fn state_dependent_noise_stays_for_some_steps() {
+    /// Keeps what was done.
+    #[derive(Clone)]
+    struct Still {
+        done: std::sync::Arc<std::sync::Mutex<Vec<f32>>>,
+    }
+    impl Env for Still {
+        fn observation_space(&self) -> Space {
+            Space::boxed(&[-1.0; 2], &[1.0; 2])
+        }
+        fn action_space(&self) -> Space {
+            Space::boxed(&[-100.0], &[100.0])
+        }
+        fn reset(&mut self, _rng: &mut Rng, observation: &mut [f32]) {
+            observation.copy_from_slice(&[0.5, -0.5]);
+        }
+        fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step {
+            self.done.lock().unwrap().push(action[0]);
+            observation.copy_from_slice(&[0.5, -0.5]);
+            Step::new(0.0, false)
+        }
+    }
+    let changes = |sde_sample_freq| {
+        let config = PpoConfig {
+            num_steps: 12,
+            use_sde: true,
+            sde_sample_freq,
+            ..PpoConfig::default()
+        };
+        let done = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let still = Still { done: done.clone() };
+        let policy = ActorCritic::new(&PolicyConfig::mlp(2, ActionSpace::Continuous(1)), &device()).unwrap();
+        let envs = Vectorized::new(|_| still.clone(), 2).unwrap();
+        let mut ppo = Ppo::new(envs, policy.use_sde(0.0).unwrap(), config).unwrap();
+        (0..2).for_each(|_| drop(ppo.iterate().unwrap()));
+        let done = done.lock().unwrap().clone();
+        assert!(done.chunks(2).all(|rows| rows[0] != rows[1]), "each row has its own");
+        let of = |row: usize| {
+            let own: Vec<f32> = done.iter().skip(row).step_by(2).copied().collect();
+            (1..own.len()).filter(|i| own[*i] != own[i - 1]).collect::<Vec<usize>>()
+        };
+        assert_eq!(of(0), of(1));
+        of(0)
+    };
+    assert_eq!(changes(-1), [12]);
+    assert_eq!(changes(5), [5, 10, 12, 17, 22]);
+}
+
+#[test]
+fn policies_without_state_dependent_noise_are_told() {
+    let config = PpoConfig {
+        use_sde: true,
+        ..PpoConfig::default()
+    };
+    let policy = |config: &PolicyConfig| ActorCritic::new(config, &device()).unwrap();
+    let continuous = PolicyConfig::mlp(3, ActionSpace::Continuous(1));
+    let envs = Vectorized::new(|_| Pendulum::v1(), 4).unwrap();
+    let error = Ppo::new(envs, policy(&continuous), config)
+        .unwrap()
+        .iterate()
+        .unwrap_err();
+    assert!(error.to_string().contains("make it by ActorCritic::use_sde"), "{error}");
+    let by_state = PolicyConfig {
+        state_dependent_std: true,
+        ..continuous
+    };
+    for other in [by_state, PolicyConfig::mlp(3, ActionSpace::Discrete(2))] {
+        let error = policy(&other).use_sde(0.0).err().unwrap().to_string();
+        assert!(
+            error.contains("for continuous actions without state_dependent_std"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

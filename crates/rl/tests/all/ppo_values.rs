@@ -96,6 +96,10 @@ impl Case {
             ..PolicyConfig::new(EncoderConfig::Mlp(encoder), action)
         };
         let policy = ActorCritic::new(&config, device).unwrap();
+        let policy = match self.settings["policy"]["log_std"] == "sde" {
+            true => policy.use_sde(0.0).unwrap(),
+            false => policy,
+        };
         policy.to_dtype(DType::F64).unwrap();
         policy
             .load_state_dict(&self.tensors.with_prefix("weights/"), true)
@@ -174,7 +178,7 @@ impl Case {
     }
 }
 
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     "mlp",
     "masked",
     "multi_discrete",
@@ -183,6 +187,7 @@ const CASES: [&str; 8] = [
     "lstm",
     "gru",
     "min_gru",
+    "sde",
 ];
 
 /// Half a step of f32: results are computed in f64 and rounded once.
@@ -234,6 +239,28 @@ fn updates_are_pytorchs<B: Backend>(device: &Device<B>) {
             }
         }
     }
+}
+
+/// By recorded matrices, one for each environment; actions were rounded to f32.
+#[test]
+fn state_dependent_actions_are_stable_baselines3s() {
+    let (case, device) = (Case::load("sde"), Device::<polygrad_cpu::Cpu>::default());
+    let (policy, noise) = (case.policy(&device), case.tensor("rollout/noise", &device));
+    let mut found = Vec::new();
+    for step in case.tensor("rollout/observations", &device).unbind(0).unwrap() {
+        let answer = policy.forward(&step, &policy.initial_state(4).unwrap()).unwrap();
+        let own = answer.noise.unwrap();
+        let matrices = (own.log_std.exp().unwrap() * &noise).unwrap();
+        let apart = own.features.unsqueeze(1).unwrap().matmul(&matrices).unwrap();
+        let actions = (answer.action.output() + apart.squeeze(1).unwrap()).unwrap();
+        found.extend(actions.to_f64_vec().unwrap());
+        // The same matrix for all rows.
+        let one = noise.narrow(0, 2, 1).unwrap().squeeze(0).unwrap();
+        let alone = own.noise(&one).unwrap().narrow(0, 2, 1).unwrap();
+        let row = apart.narrow(0, 2, 1).unwrap().squeeze(1).unwrap();
+        assert!((alone - row).unwrap().abs().unwrap().amax(1).unwrap().item().unwrap() < 1e-12);
+    }
+    case.is_near("rollout/actions", &found, ROUNDED);
 }
 
 #[test]
