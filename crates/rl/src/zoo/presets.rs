@@ -270,19 +270,28 @@ pub(super) fn mountain_car() -> Vec<Preset> {
     ]
 }
 
-/// Those of SAC and TD3 are own ones, with small networks: nothing is found there without noise that goes on for many
-/// steps.
+/// The first ones of SAC and TD3 are own ones, with small networks: nothing is found there without noise that goes on
+/// for many steps. PPO's begin with orthogonal weights, those of rl-zoo3 do not.
 pub(super) fn mountain_car_continuous() -> Vec<Preset> {
     let noise = ExplorationNoise::OrnsteinUhlenbeck(0.5);
     let ppo = Preset {
         name: "zoo",
-        num_envs: 16,
+        num_envs: 1,
         policy: PolicyConfig::mlp(2, ActionSpace::Continuous(1)),
         algorithm: Algorithm::Ppo(PpoConfig {
-            num_steps: 256,
-            num_minibatches: 64,
-            update_epochs: 4,
+            total_steps: 20_000,
+            num_steps: 8,
+            num_minibatches: 1,
+            update_epochs: 10,
+            learning_rate: 7.77e-5.into(),
             gamma: 0.9999,
+            gae_lambda: 0.9,
+            clip: 0.1.into(),
+            entropy_coefficient: 0.00429.into(),
+            value_coefficient: 0.38,
+            max_grad_norm: 5.0,
+            use_sde: true,
+            log_std_init: -3.29,
             ..normalized()
         }),
         self_play: None,
@@ -297,6 +306,14 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
         exploration_noise: Some(noise),
         ..sac_stable_baselines(50_000, 3e-4)
     };
+    let sac_zoo = SacConfig {
+        batch_size: 512,
+        learning_starts: 0,
+        exploration_noise: None,
+        use_sde: true,
+        log_std_init: -3.67,
+        ..sac.clone()
+    };
     let td3 = Td3Config {
         total_steps: 50_000,
         learning_rate: 1e-3.into(),
@@ -310,12 +327,11 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
     vec![
         ppo,
         bounded("own", 2, &[64, 64], Algorithm::Sac(sac)),
+        bounded("zoo", 2, &[64, 64], Algorithm::Sac(sac_zoo)),
         bounded("own", 2, &[64, 64], Algorithm::Td3(td3)),
     ]
 }
 
-/// PPO's are without the exploration that depends on states, and with rewards that are normalized: the values' gradient
-/// is so large without it that little of the policy's is left within the norm of both.
 pub(super) fn pendulum() -> Vec<Preset> {
     let ppo = Preset {
         name: "zoo",
@@ -328,7 +344,8 @@ pub(super) fn pendulum() -> Vec<Preset> {
             update_epochs: 10,
             learning_rate: 1e-3.into(),
             gamma: 0.9,
-            normalize_rewards: Some(10.0),
+            use_sde: true,
+            sde_sample_freq: 4,
             ..stable_baselines()
         }),
         self_play: None,
