@@ -29,8 +29,8 @@ pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     let last = args.seeds - 1;
     say(&format!("Seeds 0 to {last}, on {device}, {}, {}\n", machine(), today()));
     team.about("seeds").iter().for_each(|line| say(&format!("{line}\n")));
-    say("| training | return of | of each seed | mean ± deviation | wanted | published | steps/s |");
-    say("|---|---|---|---|---|---|---|");
+    say("| training | return of | of each seed | mean ± deviation | wanted | published | loss | steps/s |");
+    say("|---|---|---|---|---|---|---|---|");
     let mut outcomes = Vec::new();
     for experiment in chosen {
         let all = dealt(args.seeds, experiment.figures.len(), &team, |seed| {
@@ -61,7 +61,7 @@ fn dealt(
     let own = own.collect::<polygrad::Result<Vec<_>>>()?;
     let numbers: Vec<f64> = own.iter().flat_map(Trained::numbers).collect();
     let all = team.gather(&numbers)?;
-    let len = figures + training::POINTS + 2;
+    let len = figures + training::POINTS + 3;
     let of = |seed: usize| {
         let numbers = all[seed % team.size()].chunks_exact(len).nth(seed / team.size());
         numbers.and_then(|numbers| Trained::from_numbers(numbers, figures))
@@ -93,9 +93,10 @@ fn row(experiment: &Experiment, figure: &Figure, i: usize, all: &[Trained]) -> S
         true => "yes",
         false => "**no**",
     };
+    let (loss, _) = mean_and_deviation(&all.iter().map(|trained| trained.loss).collect::<Vec<_>>());
     let speed = all.iter().map(|trained| trained.steps as f64 / trained.seconds);
     format!(
-        "| {} | {} | {} | {} ± {deviation:.1} | {}: {as_wanted} | {} | {:.0} |",
+        "| {} | {} | {} | {} ± {deviation:.1} | {}: {as_wanted} | {} | {loss:.4} | {:.0} |",
         experiment.name,
         figure.measure.name(),
         each.join(", "),
@@ -199,6 +200,7 @@ mod tests {
                             curve: vec![10.0 * seed as f64; training::POINTS],
                             steps: 100 + seed,
                             seconds: 0.5,
+                            loss: 0.25,
                         })
                     };
                     let all = dealt(5, 2, &team, train).unwrap();

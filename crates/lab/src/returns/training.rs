@@ -18,24 +18,32 @@ pub(super) struct Trained {
     pub(super) curve: Vec<f64>,
     pub(super) steps: u64,
     pub(super) seconds: f64,
+    /// The mean loss of the last tenth of the training: of PPO the clipped surrogate, of the others that of the values.
+    pub(super) loss: f64,
 }
 
 impl Trained {
     /// As many numbers for every seed of an experiment.
     pub(super) fn numbers(&self) -> Vec<f64> {
-        [&self.figures[..], &self.curve, &[self.steps as f64, self.seconds]].concat()
+        [
+            &self.figures[..],
+            &self.curve,
+            &[self.steps as f64, self.seconds, self.loss],
+        ]
+        .concat()
     }
 
     /// From such numbers, the first of which are so many figures.
     pub(super) fn from_numbers(numbers: &[f64], figures: usize) -> Option<Self> {
         let (figures, rest) = numbers.split_at_checked(figures)?;
         let (curve, rest) = rest.split_at_checked(POINTS)?;
-        let [steps, seconds] = rest.try_into().ok()?;
+        let [steps, seconds, loss] = rest.try_into().ok()?;
         Some(Self {
             figures: figures.to_vec(),
             curve: curve.to_vec(),
             steps: steps as u64,
             seconds,
+            loss,
         })
     }
 }
@@ -60,9 +68,10 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
         }
     };
     let mut ended: Vec<(u64, f64)> = Vec::new();
+    let mut losses = Vec::new();
     let begun = Instant::now();
     while !agent.is_done() {
-        agent.advance()?;
+        losses.push(agent.advance()?.loss);
         let steps = agent.steps();
         ended.extend(agent.episodes().iter().map(|episode| (steps, episode.total_reward)));
     }
@@ -99,6 +108,12 @@ pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Resu
         curve: curve(&ended, steps),
         steps,
         seconds,
+        loss: mean(
+            losses[losses.len() * 9 / 10..]
+                .iter()
+                .copied()
+                .filter(|loss| !loss.is_nan()),
+        ),
     })
 }
 
