@@ -125,6 +125,7 @@ fn a_policy_within_bounds_is_used_as_any_policy() {
     let drawn = "a policy of SAC draws them in training alone";
     let cases = [
         ("sac", 1250, "--set temperature=0.1", drawn),
+        ("sac", 1249, "--set use_sde=true --set log_std_init=-2", drawn),
         (
             "td3",
             1217,
@@ -180,6 +181,14 @@ fn presets_and_settings_are_chosen() {
     for (line, parts) in [
         ("--set gama=0.98", &["there is no setting gama", "there are: "][..]),
         ("--set gamma=2", &["gamma is not from 0 to 1"]),
+        (
+            "--set log_std_init=-2",
+            &["mean nothing without use_sde", "fix: set use_sde=true, or"],
+        ),
+        (
+            "--set use_sde=true",
+            &["exploration is for continuous actions", "fix: set use_sde=false"],
+        ),
         (
             "--preset fast",
             &[

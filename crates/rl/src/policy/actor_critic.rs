@@ -117,10 +117,7 @@ impl<B: Backend> ActorCritic<B> {
     /// # Errors
     /// When actions are not continuous, their standard deviation is an output of the actor, or the number is none.
     pub fn use_sde(mut self, log_std_init: f64) -> Result<Self> {
-        if self.log_std.is_none() {
-            let what = "state-dependent exploration is for continuous actions without state_dependent_std";
-            return Err(Error::invalid(what).with_op("policy").with_hint("set use_sde to false"));
-        }
+        self.config.check_sde()?;
         let weight = &self.actor.weight;
         let size = [weight.shape()[1], weight.shape()[0]];
         self.log_std = Some(log_std_param(size, log_std_init, &weight.device())?);

@@ -1,6 +1,7 @@
 //! Options of policies.
 
 use polygrad_nn::models::{ActivationFn, ModelConfig};
+use polygrad_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::ActionSpace;
@@ -174,6 +175,15 @@ impl PolicyConfig {
             shared: true,
             ..Self::new(EncoderConfig::Cnn(CnnEncoderConfig::new(observation_shape)), action)
         }
+    }
+
+    /// Fails unless such a policy can explore by noise that depends on the state.
+    pub(crate) fn check_sde(&self) -> Result<()> {
+        if matches!(self.action, ActionSpace::Continuous(_)) && !self.state_dependent_std {
+            return Ok(());
+        }
+        let what = "state-dependent exploration is for continuous actions without state_dependent_std";
+        Err(Error::invalid(what).with_op("policy").with_hint("set use_sde=false"))
     }
 
     /// Without memory, and with a network for actor and critic each.

@@ -67,7 +67,7 @@ impl StateDependent {
         }
         if !self.use_sde && (self.sample_freq != -1 || init != default) {
             let error = Error::invalid("sde_sample_freq and log_std_init mean nothing without use_sde");
-            return Err(error.with_hint("set use_sde to true, or leave both as they are"));
+            return Err(error.with_hint("set use_sde=true, or leave both as they are"));
         }
         Ok(())
     }

@@ -134,6 +134,7 @@ impl Algorithm {
     /// The first setting that makes no sense.
     pub fn check(&self, policy: &PolicyConfig, rows: usize) -> Result<()> {
         match self {
+            Self::Ppo(config) if config.use_sde => policy.check_sde().and_then(|()| config.check(rows)),
             Self::Ppo(config) => config.check(rows),
             Self::Dqn(config) => q_network("DQN", policy).and_then(|_| config.check(rows)),
             Self::Pqn(config) => q_network("PQN", policy).and_then(|_| config.check(rows)),
