@@ -135,9 +135,10 @@ pub(crate) fn is_exact(op: &Op) -> bool {
                 | Op::Prepack(_)
                 | Op::MatmulU8
                 | Op::ConvU8(_)
-                | Op::RequantizeU8 { .. }
+                | Op::MatmulRequantizeU8
                 | Op::ConvRequantizeU8(_)
                 | Op::QuantizeU8
+                | Op::DynamicQuantizeU8
                 | Op::Embedding { .. }
         ),
     }

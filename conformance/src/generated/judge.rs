@@ -64,6 +64,7 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
             Op::Cast(dtype) => *dtype,
             // Mean and variance.
             Op::BatchNorm { .. } if i > 0 => dtype.wide(),
+            Op::DynamicQuantizeU8 if i > 0 => truth.dtype(),
             // What becomes of integers, as of bytes and sums of their products.
             _ if truth.dtype().is_float() && !dtype.is_float() => DType::F32,
             _ if truth.dtype().is_float() => dtype,

@@ -1,7 +1,7 @@
 //! The device: how many threads, and which kernels.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use polygrad_core::{DeviceSpec, Error, ErrorKind, Result};
 
@@ -194,6 +194,21 @@ impl CpuDevice {
     #[inline]
     pub fn each(self, n: usize, ns: f32, task: impl Fn(usize) + Sync) {
         self.split(n, ns, 1, |start, end| (start..end).for_each(&task));
+    }
+
+    /// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another,
+    /// each on all threads.
+    pub fn try_each(self, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+        if count == 1 || ns > 2_000_000.0 {
+            return (0..count).try_for_each(one);
+        }
+        let failed = OnceLock::new();
+        self.each(count, ns.max(50.0), |i| {
+            if let Err(error) = one(i) {
+                let _ = failed.set(error);
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
     }
 }
 

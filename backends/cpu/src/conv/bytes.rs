@@ -11,9 +11,8 @@ use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::Mat;
 use crate::gemm::bytes::{Left, Signed, Strip, Tiles, Way, Zeros};
-use crate::ops::matmul::many;
 use crate::ops::quantized::{numbers_for, operand};
-use crate::ops::rescale;
+use crate::ops::rescale::{self, Rows};
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
@@ -56,7 +55,7 @@ pub(crate) fn conv_requantize_u8(
     let bytes = Bytes {
         scale: scale.slice()?,
         bias: bias.as_ref().map(CpuTensor::slice).transpose()?.unwrap_or(&[0]),
-        zero: f32::from(zero.slice::<u8>()?[0]),
+        zero: zero.slice::<u8>()?[0],
     };
     convolved(op, (x, weight), (zero_x, zero_weight), params, Some(bytes))
 }
@@ -65,7 +64,7 @@ pub(crate) fn conv_requantize_u8(
 struct Bytes<'a> {
     scale: &'a [f32],
     bias: &'a [i32],
-    zero: f32,
+    zero: u8,
 }
 
 fn convolved(
@@ -149,7 +148,7 @@ impl Convolution<'_> {
         let width = (STRIP / k.max(1)).next_multiple_of(way.columns()).min(places);
         let strips = places.div_ceil(width);
         let ns = (g.outputs * k * width) as f32 * way.cost() + (k * width) as f32 * 0.2;
-        many(device, g.batch * g.groups * strips, ns, |task| {
+        device.try_each(g.batch * g.groups * strips, ns, |task| {
             let (image, strip) = (task / strips, task % strips);
             let group = image % g.groups;
             let (first, count) = (strip * width, width.min(places - strip * width));
@@ -195,7 +194,7 @@ impl Convolution<'_> {
     fn by_taps(&self, device: CpuDevice) -> Result<()> {
         let (g, places) = (&self.g, self.g.out_plane());
         let ns = (g.outputs * g.inputs * g.taps() * places) as f32 * 0.1;
-        many(device, g.batch * g.groups, ns, |image| {
+        device.try_each(g.batch * g.groups, ns, |image| {
             for output in 0..g.outputs {
                 let plane = image * g.outputs + output;
                 let filter = image % g.groups * g.outputs + output;
@@ -234,7 +233,13 @@ impl Bytes<'_> {
     fn write(&self, device: CpuDevice, output: usize, from: &[i32], to: &mut [u8]) {
         let bias = self.bias.get(output).unwrap_or(&self.bias[0]);
         let scale = self.scale.get(output).unwrap_or(&self.scale[0]);
-        rescale::bytes(device, from, to, (*bias, *scale, self.zero));
+        let row = Rows {
+            sums: from,
+            columns: from.len(),
+            to: to.as_mut_ptr(),
+            step: from.len(),
+        };
+        rescale::bytes(device, &row, (&[*scale], &[*bias]), self.zero);
     }
 }
 

@@ -114,7 +114,7 @@ impl Run<'_> {
         };
         let (left, right, to) = (self.a.of(a.typed::<T>()?), self.b.of(b.typed::<T>()?), Pointer(c));
         let cost = gemm::cost(dims, self.device.level());
-        matmul::many(self.device, self.count, cost, |i| {
+        self.device.try_each(self.count, cost, |i| {
             let a = left.moved((i * self.a.stride).cast_signed());
             let b = right.moved((i * self.b.stride).cast_signed());
             let c = MatMut::new(to.at(i * self.c.stride), self.c.ld.cast_signed(), 1);

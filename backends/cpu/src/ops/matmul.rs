@@ -98,7 +98,7 @@ fn matmul_bf16(a: &CpuTensor, b: &CpuTensor) -> Result<Option<CpuTensor>> {
         // SAFETY: the matrices are parts of the tensors, and the output is new; each product writes a part of its own.
         unsafe { gemm::gemm_bf16(device, dims, a, b, c, std::ptr::null()) }
     };
-    many(device, batch.numel(), gemm::cost(dims, device.level()), one)?;
+    device.try_each(batch.numel(), gemm::cost(dims, device.level()), one)?;
     Ok(Some(out))
 }
 
@@ -196,22 +196,7 @@ fn batched<T: Real + Element>(
         // SAFETY: the matrices are parts of the tensors, and the output is new; each product writes a part of its own.
         unsafe { gemm::gemm(device, dims, a, b, c, Update::set()) }
     };
-    many(device, batch.numel(), gemm::cost(Dims { m, n, k }, device.level()), one)
-}
-
-/// Does `count` products, `ns` nanoseconds each: side by side when they are small, else one after another,
-/// each on all threads.
-pub(crate) fn many(device: CpuDevice, count: usize, ns: f32, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    if count == 1 || ns > 2_000_000.0 {
-        return (0..count).try_for_each(one);
-    }
-    let failed = std::sync::OnceLock::new();
-    device.each(count, ns.max(50.0), |i| {
-        if let Err(error) = one(i) {
-            let _ = failed.set(error);
-        }
-    });
-    failed.into_inner().map_or(Ok(()), Err)
+    device.try_each(batch.numel(), gemm::cost(Dims { m, n, k }, device.level()), one)
 }
 
 /// Rows whose product is still in the cache when an activation follows.
@@ -365,7 +350,7 @@ impl Linear<'_, f32> {
             return Ok(());
         }
         let ns = gemm::cost(Dims { m: BAND, n, k }, level);
-        many(self.device, bands, ns, |band| {
+        self.device.try_each(bands, ns, |band| {
             let (start, end) = (band * m / bands, (band + 1) * m / bands);
             self.rows(start, end)?;
             // SAFETY: the output is new, and each band of it one task's.

@@ -2,10 +2,11 @@
 
 use polygrad_core::{DType, Error, Result, Shape};
 
-use super::matmul::{Stack, many};
+use super::matmul::Stack;
+use super::rescale::{self, Rows};
 use crate::CpuTensor;
 use crate::Pointer;
-use crate::gemm::bytes::{Panels, Product, Zeros};
+use crate::gemm::bytes::{Block, Panels, Product, To, Zeros};
 use crate::gemm::{Dims, Mat};
 
 /// A tensor of `expected` dtype, whose elements follow each other.
@@ -28,7 +29,90 @@ pub(crate) fn numbers_for(op: &'static str, x: &CpuTensor, dtype: DType, count: 
 
 /// See [`polygrad_core::Backend::matmul_u8`].
 pub(crate) fn matmul_u8(a: &CpuTensor, b: &CpuTensor, zero_a: &CpuTensor, zero_b: &CpuTensor) -> Result<CpuTensor> {
-    let op = "matmul_u8";
+    multiplied("matmul_u8", (a, b), [zero_a, zero_b], DType::I32, None)
+}
+
+/// See [`polygrad_core::Backend::matmul_requantize_u8`].
+pub(crate) fn matmul_requantize_u8(
+    a: &CpuTensor,
+    b: &CpuTensor,
+    zeros: [&CpuTensor; 2],
+    scale: &CpuTensor,
+    zero: &CpuTensor,
+    bias: Option<&CpuTensor>,
+) -> Result<CpuTensor> {
+    let (op, device, n) = ("matmul_requantize_u8", a.device(), columns(b));
+    let scale = numbers_for(op, scale, DType::F32, n)?;
+    let zero = numbers_for(op, zero, DType::U8, 1)?;
+    let bias = bias.map(|bias| numbers_for(op, bias, DType::I32, n)).transpose()?;
+    let (scale, zero) = (scale.slice::<f32>()?, zero.slice::<u8>()?[0]);
+    let bias = bias.as_ref().map(CpuTensor::slice::<i32>).transpose()?.unwrap_or(&[0]);
+    let write = |block: &Block<'_>, to: *mut u8| {
+        let factors = (part(scale, block), part(bias, block));
+        rescale::bytes(device, &rows(block, n, to), factors, zero);
+    };
+    multiplied(op, (a, b), zeros, DType::U8, Some(&write))
+}
+
+/// See [`polygrad_core::Backend::matmul_rescale_u8`].
+pub(crate) fn matmul_rescale_u8(
+    a: &CpuTensor,
+    b: &CpuTensor,
+    zeros: [&CpuTensor; 2],
+    scale: &CpuTensor,
+    bias: Option<&CpuTensor>,
+) -> Result<CpuTensor> {
+    let (op, device, n) = ("matmul_rescale_u8", a.device(), columns(b));
+    let scale = numbers_for(op, scale, DType::F32, n)?;
+    let to_sums = bias.filter(|bias| bias.dtype() == DType::I32);
+    let after = bias.filter(|_| to_sums.is_none());
+    let to_sums = to_sums.map(|bias| numbers_for(op, bias, DType::I32, n)).transpose()?;
+    let after = after.map(|bias| numbers_for(op, bias, DType::F32, n)).transpose()?;
+    let scale = scale.slice::<f32>()?;
+    let to_sums = to_sums.as_ref().map(CpuTensor::slice::<i32>).transpose()?;
+    let after = after.as_ref().map(CpuTensor::slice::<f32>).transpose()?;
+    let write = |block: &Block<'_>, to: *mut u8| {
+        let (rows, scale) = (rows(block, n, to.cast()), part(scale, block));
+        match to_sums {
+            Some(bias) => rescale::summed_floats(device, &rows, scale, part(bias, block)),
+            None => rescale::floats(device, &rows, scale, after.map(|bias| part(bias, block))),
+        }
+    };
+    multiplied(op, (a, b), zeros, DType::F32, Some(&write))
+}
+
+fn columns(b: &CpuTensor) -> usize {
+    b.shape().last().copied().unwrap_or(0)
+}
+
+/// The numbers for a block's columns, of one for all or one for each.
+fn part<'a, T>(numbers: &'a [T], block: &Block<'_>) -> &'a [T] {
+    match numbers {
+        [_] => numbers,
+        _ => &numbers[block.column..][..block.columns],
+    }
+}
+
+/// A block, and where it goes in a matrix of `n` columns.
+fn rows<'a, T>(block: &Block<'a>, n: usize, to: *mut T) -> Rows<'a, T> {
+    Rows {
+        sums: block.sums,
+        columns: block.columns,
+        to: to.wrapping_add(block.row * n + block.column),
+        step: n,
+    }
+}
+
+/// What writes a block of sums to the matrix that begins at an address.
+type Write<'a> = &'a (dyn Fn(&Block<'_>, *mut u8) + Sync);
+
+fn multiplied(
+    op: &'static str,
+    (a, b): (&CpuTensor, &CpuTensor),
+    [zero_a, zero_b]: [&CpuTensor; 2],
+    dtype: DType,
+    write: Option<Write<'_>>,
+) -> Result<CpuTensor> {
     let (left, right) = (*a.shape(), *b.shape());
     let (p, q) = (left.rank(), right.rank());
     if p < 2 || q < 2 || left[p - 1] != right[q - 2] {
@@ -54,7 +138,7 @@ pub(crate) fn matmul_u8(a: &CpuTensor, b: &CpuTensor, zero_a: &CpuTensor, zero_b
         .map_err(|e| e.with_op(op))?;
     let mut shape = lead.to_vec();
     shape.extend([dims.m, dims.n]);
-    let mut out = CpuTensor::empty(Shape::new(&shape)?, DType::I32, a.device())?;
+    let mut out = CpuTensor::empty(Shape::new(&shape)?, dtype, a.device())?;
     // A stack of matrices with one B is one with more rows.
     let flat;
     let (mut a, mut batch) = (a, lead);
@@ -73,17 +157,23 @@ pub(crate) fn matmul_u8(a: &CpuTensor, b: &CpuTensor, zero_a: &CpuTensor, zero_b
         zero_b: Zeros(zero_b.slice()?),
         panels: b.packed::<Panels>(),
     };
-    let to = Pointer(out.ptr_mut().cast::<i32>());
+    let to = Pointer(out.ptr_mut());
     let one = |i: usize| {
         let product = Product {
             a: product.a.moved(left.offset(&batch, i)),
             b: product.b.moved(right.offset(&batch, i)),
             ..product
         };
+        let to = Pointer(to.at(i * dims.m * dims.n * dtype.size()));
+        let give = |block: Block<'_>| write.iter().for_each(|write| write(&block, to.at(0)));
+        let to = match write {
+            Some(_) => To::Blocks(&give),
+            None => To::Sums(to.at(0).cast()),
+        };
         // SAFETY: the matrices are parts of the tensors; the output is new, and each product writes a part of its own.
-        unsafe { product.run(device, to.at(i * dims.m * dims.n)) }
+        unsafe { product.run(device, to) }
     };
-    many(device, batch.numel(), product.cost(device), one)?;
+    device.try_each(batch.numel(), product.cost(device), one)?;
     Ok(out)
 }
 

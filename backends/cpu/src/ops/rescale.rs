@@ -1,55 +1,68 @@
 //! Between bytes, sums of their products and floats.
 
 use std::iter::repeat;
+use std::sync::{Mutex, PoisonError};
 
-use polygrad_core::{DType, Element, Result};
+use polygrad_core::{DType, Element, Result, Scalar, Shape};
 
 use super::quantized::{numbers_for, operand};
-use super::{axis_in, convert};
+use super::{convert, create};
 use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
 
-/// See [`polygrad_core::Backend::requantize_u8`].
-pub(crate) fn requantize_u8(
-    x: &CpuTensor,
-    scale: &CpuTensor,
-    zero: &CpuTensor,
-    bias: Option<&CpuTensor>,
-    axis: usize,
-) -> Result<CpuTensor> {
-    let op = "requantize_u8";
-    let zero = numbers_for(op, zero, DType::U8, 1)?;
-    let to = ToBytes {
-        zero: f32::from(zero.slice::<u8>()?[0]),
+/// Rows of sums as bytes: scale and bias are one for all, or one for each column.
+pub(crate) fn bytes(device: CpuDevice, rows: &Rows<'_, u8>, (scale, bias): (&[f32], &[i32]), zero: u8) {
+    let (finish, rows) = (ToBytes { zero: f32::from(zero) }, *rows);
+    let work = Rescale {
+        finish,
+        rows,
+        scale,
+        bias,
     };
-    rescaled(op, (x, axis), scale, bias, to)
+    Level::run_loops(device.vectors(), work);
 }
 
-/// See [`polygrad_core::Backend::rescale_i32`].
-pub(crate) fn rescale_i32(
-    x: &CpuTensor,
-    scale: &CpuTensor,
-    bias: Option<&CpuTensor>,
-    axis: usize,
-) -> Result<CpuTensor> {
-    rescaled("rescale_i32", (x, axis), scale, bias, ToFloats)
+/// Rows of sums as floats, likewise, without a bias if there is none.
+pub(super) fn floats(device: CpuDevice, rows: &Rows<'_, f32>, scale: &[f32], bias: Option<&[f32]>) {
+    let work = Rescale {
+        finish: ToFloats,
+        rows: *rows,
+        scale,
+        // Which changes no number, not even -0.
+        bias: bias.unwrap_or(&[-0.0]),
+    };
+    Level::run_loops(device.vectors(), work);
 }
 
-/// Sums as bytes, with one bias, scale and zero point for all.
-pub(crate) fn bytes(device: CpuDevice, from: &[i32], to: &mut [u8], (bias, scale, zero): (i32, f32, f32)) {
-    let stretch = Rescale {
-        finish: ToBytes { zero },
-        from,
-        to,
-        start: 0,
-        inner: from.len(),
-        extent: 1,
-        scale: &[scale],
-        bias: &[bias],
+/// Rows of sums plus a bias as floats, likewise.
+pub(super) fn summed_floats(device: CpuDevice, rows: &Rows<'_, f32>, scale: &[f32], bias: &[i32]) {
+    let (finish, rows) = (SumToFloats, *rows);
+    let work = Rescale {
+        finish,
+        rows,
+        scale,
+        bias,
     };
-    Level::run_loops(device.vectors(), stretch);
+    Level::run_loops(device.vectors(), work);
 }
+
+/// Rows of sums, and where what becomes of them goes.
+pub(crate) struct Rows<'a, T> {
+    pub(crate) sums: &'a [i32],
+    pub(crate) columns: usize,
+    /// Where rows are `step` elements apart.
+    pub(crate) to: *mut T,
+    pub(crate) step: usize,
+}
+
+impl<T> Clone for Rows<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Rows<'_, T> {}
 
 /// See [`polygrad_core::Backend::quantize_u8`].
 pub(crate) fn quantize_u8(x: &CpuTensor, scale: &CpuTensor, zero: &CpuTensor) -> Result<CpuTensor> {
@@ -57,6 +70,53 @@ pub(crate) fn quantize_u8(x: &CpuTensor, scale: &CpuTensor, zero: &CpuTensor) ->
     let x = operand(op, &convert::cast(x, DType::F32)?, DType::F32)?;
     let (scale, zero) = constants(op, scale, zero)?;
     each(&x, move |x: f32| byte(x / scale, zero))
+}
+
+/// See [`polygrad_core::Backend::dynamic_quantize_u8`].
+pub(crate) fn dynamic_quantize_u8(x: &CpuTensor) -> Result<(CpuTensor, CpuTensor, CpuTensor)> {
+    let x = operand("dynamic_quantize_u8", &convert::cast(x, DType::F32)?, DType::F32)?;
+    let device = x.device();
+    let (low, high) = ends(device, x.slice()?);
+    let scale = if low == high { 1.0 } else { (high - low) / 255.0 };
+    let zero = byte(-low / scale, 0.0);
+    let y = each(&x, move |x: f32| byte(x / scale, f32::from(zero)))?;
+    let number = |value: f64, dtype| create::full(Shape::from([1]), Scalar::Float(value), dtype, device);
+    let (scale, zero) = (number(scale.into(), DType::F32)?, number(zero.into(), DType::U8)?);
+    Ok((y, scale, zero))
+}
+
+/// The smallest and the largest of some numbers and 0, without NaN.
+fn ends(device: CpuDevice, x: &[f32]) -> (f32, f32) {
+    let found = Mutex::new((0f32, 0f32));
+    device.split(x.len(), 0.1, 64, |start, end| {
+        let (low, high) = Level::run_loops(device.vectors(), Ends(&x[start..end]));
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        *found = (found.0.min(low), found.1.max(high));
+    });
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`ends`].
+struct Ends<'a>(&'a [f32]);
+
+impl Kernel for Ends<'_> {
+    type Out = (f32, f32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (f32, f32) {
+        const LANES: usize = 32;
+        let (mut low, mut high) = ([0f32; LANES], [0f32; LANES]);
+        let (whole, rest) = self.0.as_chunks::<LANES>();
+        for part in whole {
+            for (i, &x) in part.iter().enumerate() {
+                // Never true for NaN.
+                low[i] = if x < low[i] { x } else { low[i] };
+                high[i] = if x > high[i] { x } else { high[i] };
+            }
+        }
+        let smallest = low.iter().chain(rest).fold(0f32, |m, &x| m.min(x));
+        (smallest, high.iter().chain(rest).fold(0f32, |m, &x| m.max(x)))
+    }
 }
 
 /// See [`polygrad_core::Backend::dequantize_u8`].
@@ -119,10 +179,9 @@ impl<T: Copy, U, F: Fn(T) -> U> Kernel for Each<'_, T, U, F> {
 }
 
 /// What becomes of a sum of products.
-trait Finish: Copy + Sync {
-    type Bias: Element;
-    type Out: Element;
-    const NO_BIAS: Self::Bias;
+trait Finish: Copy {
+    type Bias: Copy;
+    type Out;
 
     fn of(self, x: i32, bias: Self::Bias, scale: f32) -> Self::Out;
 }
@@ -135,7 +194,6 @@ struct ToBytes {
 impl Finish for ToBytes {
     type Bias = i32;
     type Out = u8;
-    const NO_BIAS: i32 = 0;
 
     #[inline(always)]
     fn of(self, x: i32, bias: i32, scale: f32) -> u8 {
@@ -149,8 +207,6 @@ struct ToFloats;
 impl Finish for ToFloats {
     type Bias = f32;
     type Out = f32;
-    /// Which changes no number, not even -0.
-    const NO_BIAS: f32 = -0.0;
 
     #[inline(always)]
     fn of(self, x: i32, bias: f32, scale: f32) -> f32 {
@@ -158,69 +214,24 @@ impl Finish for ToFloats {
     }
 }
 
-/// Sums with scales and biases for the positions of an axis.
-fn rescaled<F: Finish>(
-    op: &'static str,
-    (x, axis): (&CpuTensor, usize),
-    scale: &CpuTensor,
-    bias: Option<&CpuTensor>,
-    finish: F,
-) -> Result<CpuTensor> {
-    let extent = if x.shape().rank() == 0 && axis == 0 {
-        1
-    } else {
-        axis_in(op, x, axis)?;
-        x.shape()[axis]
-    };
-    let x = operand(op, x, DType::I32)?;
-    let scale = numbers_for(op, scale, DType::F32, extent)?;
-    let bias = bias
-        .map(|bias| numbers_for(op, bias, F::Bias::DTYPE, extent))
-        .transpose()?;
-    let mut out = CpuTensor::empty(*x.shape(), F::Out::DTYPE, x.device())?;
-    let inner = x.shape().iter().skip(axis + 1).product();
-    let (from, scale) = (x.slice::<i32>()?, scale.slice::<f32>()?);
-    let none = [F::NO_BIAS];
-    let bias = match &bias {
-        Some(bias) => bias.slice::<F::Bias>()?,
-        None => &none,
-    };
-    let pointer = Pointer(out.ptr_mut().cast::<F::Out>());
-    let device = x.device();
-    device.split(from.len(), 0.3, 64, |start, end| {
-        let stretch = Rescale {
-            finish,
-            from: &from[start..end],
-            start,
-            inner,
-            extent,
-            scale,
-            bias,
-            // SAFETY: the output is new, and each stretch of it one task's, which only writes.
-            to: unsafe { std::slice::from_raw_parts_mut(pointer.at(start), end - start) },
-        };
-        Level::run_loops(device.vectors(), stretch);
-    });
-    Ok(out)
+#[derive(Clone, Copy)]
+struct SumToFloats;
+
+impl Finish for SumToFloats {
+    type Bias = i32;
+    type Out = f32;
+
+    #[inline(always)]
+    fn of(self, x: i32, bias: i32, scale: f32) -> f32 {
+        x.wrapping_add(bias) as f32 * scale
+    }
 }
 
 struct Rescale<'a, F: Finish> {
     finish: F,
-    from: &'a [i32],
-    to: &'a mut [F::Out],
-    /// The place of the first of them in the tensor.
-    start: usize,
-    /// Elements for each position of the axis, and how many positions there are.
-    inner: usize,
-    extent: usize,
+    rows: Rows<'a, F::Out>,
     scale: &'a [f32],
     bias: &'a [F::Bias],
-}
-
-/// The number for a position: one for all, or its own.
-#[inline(always)]
-fn of<T: Copy>(list: &[T], position: usize) -> T {
-    if list.len() == 1 { list[0] } else { list[position] }
 }
 
 impl<F: Finish> Kernel for Rescale<'_, F> {
@@ -228,39 +239,21 @@ impl<F: Finish> Kernel for Rescale<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let (scale, bias) = (self.scale, self.bias);
-        // Runs with the same numbers for all, or with a list of numbers of their own.
-        let apart = scale.len() > 1 || bias.len() > 1;
-        let run = match (apart, self.inner) {
-            (false, _) => self.from.len(),
-            (true, 1) => self.extent,
-            (true, inner) => inner,
-        };
-        let mut at = 0;
-        while at < self.from.len() {
-            let place = (self.start + at) % run.max(1);
-            let end = if apart {
-                (at + run - place).min(self.from.len())
-            } else {
-                self.from.len()
-            };
-            let (from, to) = (&self.from[at..end], &mut self.to[at..end]);
-            if apart && self.inner == 1 {
-                let all = place..place + from.len();
-                match (bias, scale) {
-                    (&[bias], _) => finish(self.finish, from, to, repeat(bias), scale[all].iter().copied()),
-                    (_, &[scale]) => finish(self.finish, from, to, bias[all].iter().copied(), repeat(scale)),
-                    _ => {
-                        let bias = bias[all.clone()].iter().copied();
-                        finish(self.finish, from, to, bias, scale[all].iter().copied());
-                    }
-                }
-            } else {
-                let position = (self.start + at) / self.inner.max(1) % self.extent.max(1);
-                let (bias, scale) = (repeat(of(bias, position)), repeat(of(scale, position)));
-                finish(self.finish, from, to, bias, scale);
+        let Self {
+            finish: f,
+            rows,
+            scale,
+            bias,
+        } = self;
+        for (i, from) in rows.sums.chunks_exact(rows.columns).enumerate() {
+            // SAFETY: the caller that makes the rows guarantees that there is room for each, which this task alone writes.
+            let to = unsafe { std::slice::from_raw_parts_mut(rows.to.add(i * rows.step), rows.columns) };
+            match (bias, scale) {
+                (&[bias], &[scale]) => finish(f, from, to, repeat(bias), repeat(scale)),
+                (&[bias], scale) => finish(f, from, to, repeat(bias), scale.iter().copied()),
+                (bias, &[scale]) => finish(f, from, to, bias.iter().copied(), repeat(scale)),
+                (bias, scale) => finish(f, from, to, bias.iter().copied(), scale.iter().copied()),
             }
-            at = end;
         }
     }
 }

@@ -148,45 +148,62 @@ fn convolutions(samples: &mut Vec<Sample>) {
     }
 }
 
-fn requantizations(samples: &mut Vec<Sample>) {
-    let sums = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-3e4, 3e4));
-    let scale = |count: usize| Operand::drawn(&[count], Fill::Range(1e-4, 8e-3)).of(DType::F32);
-    for (dims, axis) in [
-        (&[5, 70][..], 1),
-        (&[5, 70], 0),
-        (&[2, 3, 4, 7], 1),
-        (&[9], 0),
-        (&[0, 3], 1),
-    ] {
-        let extent = dims[axis];
-        for (scales, bias, words) in [
-            (1, 0, ""),
-            (extent, 1, "bias"),
-            (extent, extent, "bias"),
-            (1, extent, "bias"),
+/// Products whose sums become bytes or floats at once.
+fn rescaled_products(samples: &mut Vec<Sample>) {
+    let of = |count: usize, low: f64, high: f64| Operand::drawn(&[count], Fill::Range(low, high));
+    // A row where it lies, and packed; more columns than a block has, more rows than a tile; nothing.
+    let calls: [(&[usize], &[usize]); 7] = [
+        (&[1, 7], &[7, 40]),
+        (&[3, 4], &[4, 5]),
+        (&[29, 131], &[131, 70]),
+        (&[14, 9], &[9, 523]),
+        (&[2, 3, 5], &[5, 6]),
+        (&[2, 1, 3, 4], &[3, 4, 2]),
+        (&[0, 3], &[3, 2]),
+    ];
+    for (a, b) in calls {
+        let (k, n) = (b[b.len() - 2], b[b.len() - 1]);
+        let packs = b.len() == 2;
+        for (packed, scales, biases, words) in [
+            (false, 1, None, ""),
+            (packs, n, Some(1), "bias"),
+            (false, n, Some(n), "bias"),
+            (packs, 1, Some(n), "bias"),
         ] {
-            let mut operands = vec![sums(dims), scale(scales), byte(&[121.0])];
-            if bias > 0 {
-                operands.push(sums(&[bias]).of(DType::I32));
+            let mut all = vec![bytes(a)];
+            if packed {
+                let kind = Op::Prepack(Prepack::MatmulU8);
+                all.extend([bytes(b).fixed().helper(), Operand::derived(&[k, n], kind, &[1], 0)]);
+            } else {
+                all.push(bytes(b));
             }
-            let words = format!("axis {axis} {words}");
-            samples.push(Sample::new(Op::RequantizeU8 { axis }, operands, words.trim()));
-            let mut operands = vec![sums(dims), scale(scales)];
-            if bias > 0 {
-                operands.push(Operand::drawn(&[bias], Fill::Range(-2.0, 2.0)).of(DType::F32));
+            all.extend([zero(&[131.0]), bytes(&[n]), of(scales, 1e-4, 2e-3).of(DType::F32)]);
+            let mut requantized = all.clone();
+            requantized.push(byte(&[90.0]));
+            if let Some(count) = biases {
+                let mut summed = all.clone();
+                summed.push(of(count, -3e4, 3e4).of(DType::I32));
+                samples.push(Sample::new(Op::MatmulRescaleU8, summed, "bias of sums"));
+                all.push(of(count, -2.0, 2.0).of(DType::F32));
+                requantized.push(of(count, -3e4, 3e4).of(DType::I32));
             }
-            samples.push(Sample::new(Op::RescaleI32 { axis }, operands, words.trim()));
+            samples.push(Sample::new(Op::MatmulRescaleU8, all, words));
+            samples.push(Sample::new(Op::MatmulRequantizeU8, requantized, words));
         }
     }
     // Halves, which go to even, and numbers that are cut off.
-    let halves = Fill::Listed(&[1.0, 3.0, 5.0, -1.0, -3.0, 509.0, 511.0, 9e4, -9e4]);
-    let halves = Operand::drawn(&[2, 9], halves);
-    let half = Operand::drawn(&[1], Fill::Listed(&[0.5])).of(DType::F32);
-    samples.push(Sample::new(
-        Op::RequantizeU8 { axis: 1 },
-        vec![halves, half, byte(&[2.0])],
-        "halves",
-    ));
+    let listed = |dims: &[usize], values: &'static [f64]| Operand::drawn(dims, Fill::Listed(values));
+    let halves = listed(&[9, 1], &[1.0, 3.0, 5.0, 7.0, 9.0, 251.0, 253.0, 255.0, 0.0]);
+    let scale = listed(&[4], &[0.5, -0.5, 2.5, -2.5]).of(DType::F32);
+    let all = vec![
+        halves,
+        listed(&[1, 4], &[1.0]),
+        zero(&[0.0]),
+        zero(&[0.0]),
+        scale,
+        byte(&[2.0]),
+    ];
+    samples.push(Sample::new(Op::MatmulRequantizeU8, all, "halves"));
 }
 
 /// Between floats and bytes.
@@ -197,6 +214,17 @@ fn conversions(samples: &mut Vec<Sample>) {
         samples.push(Sample::new(Op::QuantizeU8, vec![reals, scale(), byte(&[121.0])], ""));
         let all = vec![bytes(dims), scale(), byte(&[121.0])];
         samples.push(Sample::new(Op::DequantizeU8, all, ""));
+    }
+    // Of both signs and of one, all 0, NaN and infinities, more than a task's share.
+    let drawn = |dims: &[usize], low, high| Operand::drawn(dims, Fill::Range(low, high));
+    for x in [
+        drawn(&[3, 70], -3.0, 5.0),
+        drawn(&[], 0.5, 3.0),
+        drawn(&[2, 40_000], -4.0, -1.0),
+        Operand::drawn(&[2, 3], Fill::Listed(&[0.0])),
+        Operand::drawn(&[40], Fill::Special),
+    ] {
+        samples.push(Sample::new(Op::DynamicQuantizeU8, vec![x], ""));
     }
     // Halves, which go to even, and numbers that are cut off.
     let halves = Fill::Listed(&[0.5, 1.5, 2.5, -0.5, -1.5, 254.5, 255.5, 6e4, -6e4]);
@@ -295,7 +323,7 @@ fn fake(samples: &mut Vec<Sample>) {
 pub(super) fn add(samples: &mut Vec<Sample>) {
     products(samples);
     convolutions(samples);
-    requantizations(samples);
+    rescaled_products(samples);
     conversions(samples);
     blocks(samples);
     fake(samples);

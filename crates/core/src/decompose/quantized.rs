@@ -2,7 +2,7 @@
 
 use super::integers::{cut, integer_conv};
 use super::wide::{is_narrow, widen};
-use crate::{Backend, BinaryOp, ConvParams, DType, Result, Scalar, Shape, UnaryOp};
+use crate::{Axes, Backend, BinaryOp, CompareOp, ConvParams, DType, ReduceOp, Result, Scalar, Shape, UnaryOp};
 
 /// Numbers from -255 to 255 whose products f32 adds up exactly: as many as there are in 2²⁴.
 const TERMS: usize = (1 << 24) / (255 * 255);
@@ -119,19 +119,64 @@ fn bytes<B: Backend>(x: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
     B::cast(&y, DType::U8)
 }
 
-/// See [`Backend::requantize_u8`].
-pub(super) fn requantize_u8<B: Backend>(
-    x: &B::Tensor,
+/// Sums of products as u8, with scale and bias for each position of an axis.
+fn requantized<B: Backend>(
+    sums: &B::Tensor,
+    (scale, zero, bias): (&B::Tensor, &B::Tensor, Option<&B::Tensor>),
+    axis: usize,
+) -> Result<B::Tensor> {
+    let sums = match bias {
+        Some(bias) => B::add(sums, &spread::<B>(sums, bias, axis)?)?,
+        None => sums.clone(),
+    };
+    bytes::<B>(&rescaled::<B>(&sums, scale, None, axis)?, zero)
+}
+
+/// Sums of products as floats, likewise. The scale's dtype is f32, except where results are judged by wider ones.
+fn rescaled<B: Backend>(
+    sums: &B::Tensor,
     scale: &B::Tensor,
-    zero: &B::Tensor,
     bias: Option<&B::Tensor>,
     axis: usize,
 ) -> Result<B::Tensor> {
-    let x = match bias {
-        Some(bias) => B::add(x, &spread::<B>(x, bias, axis)?)?,
-        None => x.clone(),
-    };
-    bytes::<B>(&rescale_i32::<B>(&x, scale, None, axis)?, zero)
+    let y = B::mul(&B::cast(sums, B::dtype(scale))?, &spread::<B>(sums, scale, axis)?)?;
+    match bias {
+        Some(bias) => B::add(&y, &spread::<B>(sums, bias, axis)?),
+        None => Ok(y),
+    }
+}
+
+/// See [`Backend::matmul_requantize_u8`].
+pub(super) fn matmul_requantize_u8<B: Backend>(
+    a: &B::Tensor,
+    b: &B::Tensor,
+    [zero_a, zero_b]: [&B::Tensor; 2],
+    scale: &B::Tensor,
+    zero: &B::Tensor,
+    bias: Option<&B::Tensor>,
+) -> Result<B::Tensor> {
+    let sums = B::matmul_u8(a, b, zero_a, zero_b)?;
+    let last = B::shape(&sums).rank() - 1;
+    requantized::<B>(&sums, (scale, zero, bias), last)
+}
+
+/// See [`Backend::matmul_rescale_u8`].
+pub(super) fn matmul_rescale_u8<B: Backend>(
+    a: &B::Tensor,
+    b: &B::Tensor,
+    [zero_a, zero_b]: [&B::Tensor; 2],
+    scale: &B::Tensor,
+    bias: Option<&B::Tensor>,
+) -> Result<B::Tensor> {
+    let sums = B::matmul_u8(a, b, zero_a, zero_b)?;
+    let last = B::shape(&sums).rank() - 1;
+    match bias.filter(|bias| B::dtype(bias) == DType::I32) {
+        Some(bias) => {
+            let sums = B::add(&sums, &spread::<B>(&sums, bias, last)?)?;
+            rescaled::<B>(&sums, scale, None, last)
+        }
+        None => rescaled::<B>(&sums, scale, bias, last),
+    }
 }
 
 /// See [`Backend::conv_requantize_u8`].
@@ -145,13 +190,34 @@ pub(super) fn conv_requantize_u8<B: Backend>(
     params: &ConvParams,
 ) -> Result<B::Tensor> {
     let sums = B::conv_u8(x, weight, zero_x, zero_weight, params)?;
-    B::requantize_u8(&sums, scale, zero, bias, 1)
+    requantized::<B>(&sums, (scale, zero, bias), 1)
 }
 
 /// See [`Backend::quantize_u8`].
 pub(super) fn quantize_u8<B: Backend>(x: &B::Tensor, scale: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
     let x = B::cast(x, B::dtype(scale))?;
     bytes::<B>(&B::div(&x, &spread::<B>(&x, scale, 0)?)?, zero)
+}
+
+/// See [`Backend::dynamic_quantize_u8`].
+pub(super) fn dynamic_quantize_u8<B: Backend>(x: &B::Tensor) -> Result<(B::Tensor, B::Tensor, B::Tensor)> {
+    let dtype = DType::F32;
+    let x = B::cast(x, dtype)?;
+    let (shape, device) = (B::shape(&x), B::device(&x));
+    let number = |value: f64| B::full(Shape::from([1]), Scalar::Float(value), dtype, &device);
+    let zeros = B::full(shape, Scalar::Float(0.0), dtype, &device)?;
+    let flat = B::select(&B::unary(UnaryOp::IsNan, &x)?, &zeros, &x)?;
+    let flat = B::reshape(&flat, Shape::from([shape.numel()]))?;
+    let end = |reduce, cut| {
+        let end = B::reduce(reduce, &flat, Axes::one(0), true)?;
+        B::binary_scalar(cut, &end, Scalar::Float(0.0), false)
+    };
+    let low = end(ReduceOp::Min, BinaryOp::Minimum)?;
+    let high = end(ReduceOp::Max, BinaryOp::Maximum)?;
+    let steps = B::div(&B::sub(&high, &low)?, &number(255.0)?)?;
+    let scale = B::select(&B::compare(CompareOp::Eq, &high, &low)?, &number(1.0)?, &steps)?;
+    let zero = bytes::<B>(&B::div(&B::sub(&number(0.0)?, &low)?, &scale)?, &number(0.0)?)?;
+    Ok((B::quantize_u8(&x, &scale, &zero)?, scale, zero))
 }
 
 /// See [`Backend::dequantize_u8`].
@@ -181,19 +247,4 @@ pub(super) fn fake_quantize<B: Backend>(
     let q = B::binary_scalar(BinaryOp::Maximum, &q, low, false)?;
     let q = B::binary_scalar(BinaryOp::Minimum, &q, high, false)?;
     B::mul(&B::sub(&q, &zero)?, &scale)
-}
-
-/// See [`Backend::rescale_i32`].
-pub(super) fn rescale_i32<B: Backend>(
-    x: &B::Tensor,
-    scale: &B::Tensor,
-    bias: Option<&B::Tensor>,
-    axis: usize,
-) -> Result<B::Tensor> {
-    // The scale's dtype is f32, except where results are judged by wider ones.
-    let y = B::mul(&B::cast(x, B::dtype(scale))?, &spread::<B>(x, scale, axis)?)?;
-    match bias {
-        Some(bias) => B::add(&y, &spread::<B>(x, bias, axis)?),
-        None => Ok(y),
-    }
 }

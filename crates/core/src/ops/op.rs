@@ -181,8 +181,8 @@ impl OpDesc<'_> {
     pub fn check(&self, dtypes: &[DType]) -> Result<()> {
         let other = match self.op {
             Op::Cast(to) => *to,
-            Op::RequantizeU8 { .. } | Op::QuantizeU8 | Op::QuantizedLinear { .. } => DType::U8,
-            Op::DequantizeU8 | Op::RescaleI32 { .. } => DType::F32,
+            Op::QuantizeU8 | Op::DynamicQuantizeU8 | Op::QuantizedLinear { .. } => DType::U8,
+            Op::DequantizeU8 | Op::MatmulRescaleU8 => DType::F32,
             _ => self.dtype,
         };
         let error = match [self.dtype, other].into_iter().find(|dtype| !dtypes.contains(dtype)) {

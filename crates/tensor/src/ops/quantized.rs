@@ -16,25 +16,105 @@ use crate::graph::cut;
 pub fn matmul_u8<B: Backend>(a: &Tensor<B>, b: &Tensor<B>, zeros: [&Tensor<B>; 2]) -> Result<Tensor<B>> {
     let operands = [a, b, zeros[0], zeros[1]];
     let fail = |e| context(e, "matmul_u8", &operands);
-    let (left, right) = (a.shape(), b.shape());
-    let (&[ref lead @ .., m, k], &[ref others @ .., rows, n]) = (left.dims(), right.dims()) else {
-        return Err(fail(Error::shape("takes matrices […, m, k] and […, k, n]")));
-    };
-    if k != rows {
-        return Err(fail(Error::shape(format!(
-            "{k} columns on the left, {rows} rows on the right"
-        ))));
-    }
-    Shape::new(lead)
-        .and_then(|lead| lead.broadcast(&Shape::new(others)?))
-        .and_then(|_| one_or(zeros[0], m))
-        .and_then(|()| one_or(zeros[1], n))
-        .and_then(|()| alike(&operands))
-        .map_err(fail)?;
+    let (_, k) = columns(&operands).map_err(fail)?;
     let [zero_a, zero_b] = zeros.map(|zero| &zero.value);
     let value = B::matmul_u8(&a.value, &b.value, zero_a, zero_b).map_err(fail)?;
     flops::add_products(B::shape(&value).numel(), k);
     Ok(cut(value, &operands, "matmul_u8"))
+}
+
+/// How many columns a product has, and how many terms each element, if the operands fit.
+fn columns<B: Backend>(operands: &[&Tensor<B>; 4]) -> Result<(usize, usize)> {
+    let [a, b, zero_a, zero_b] = operands;
+    let (left, right) = (a.shape(), b.shape());
+    let (&[ref lead @ .., m, k], &[ref others @ .., rows, n]) = (left.dims(), right.dims()) else {
+        return Err(Error::shape("takes matrices […, m, k] and […, k, n]"));
+    };
+    if k != rows {
+        return Err(Error::shape(format!(
+            "{k} columns on the left, {rows} rows on the right"
+        )));
+    }
+    Shape::new(lead)?.broadcast(&Shape::new(others)?)?;
+    one_or(zero_a, m)?;
+    one_or(zero_b, n)?;
+    alike(operands)?;
+    Ok((n, k))
+}
+
+/// [`matmul_u8`] as u8: `(sum + bias) · scale + zero`, where the bias is i32, the product with `scale`, which is f32, is
+/// rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8, `[1]`; scale and
+/// bias are `[1]`, or one for each column, `[n]`.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn matmul_requantize_u8<B: Backend>(
+    a: &Tensor<B>,
+    b: &Tensor<B>,
+    zeros: [&Tensor<B>; 2],
+    (scale, zero, bias): (&Tensor<B>, &Tensor<B>, Option<&Tensor<B>>),
+) -> Result<Tensor<B>> {
+    let factors = [a, b, zeros[0], zeros[1]];
+    let mut operands = vec![a, b, zeros[0], zeros[1], scale, zero];
+    operands.extend(bias);
+    let fail = |e| context(e, "matmul_requantize_u8", &operands);
+    let (n, k) = columns(&factors).map_err(fail)?;
+    rescaling(a, scale, Some(zero), bias.map(|bias| (bias, DType::I32)), n).map_err(fail)?;
+    let zeros = zeros.map(|zero| &zero.value);
+    let bias = bias.map(|bias| &bias.value);
+    let value = B::matmul_requantize_u8(&a.value, &b.value, zeros, &scale.value, &zero.value, bias).map_err(fail)?;
+    flops::add_products(B::shape(&value).numel(), k);
+    Ok(cut(value, &operands, "matmul_requantize_u8"))
+}
+
+/// [`matmul_u8`] as f32: `sum · scale + bias`; scale and bias are f32, `[1]`, or one for each column, `[n]`. A bias of
+/// i32 is added to the sum.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn matmul_rescale_u8<B: Backend>(
+    a: &Tensor<B>,
+    b: &Tensor<B>,
+    zeros: [&Tensor<B>; 2],
+    scale: &Tensor<B>,
+    bias: Option<&Tensor<B>>,
+) -> Result<Tensor<B>> {
+    let factors = [a, b, zeros[0], zeros[1]];
+    let mut operands = vec![a, b, zeros[0], zeros[1], scale];
+    operands.extend(bias);
+    let fail = |e| context(e, "matmul_rescale_u8", &operands);
+    let (n, k) = columns(&factors).map_err(fail)?;
+    let of = |bias: &Tensor<B>| {
+        if bias.dtype() == DType::I32 {
+            DType::I32
+        } else {
+            DType::F32
+        }
+    };
+    rescaling(a, scale, None, bias.map(|bias| (bias, of(bias))), n).map_err(fail)?;
+    let zeros = zeros.map(|zero| &zero.value);
+    let bias = bias.map(|bias| &bias.value);
+    let value = B::matmul_rescale_u8(&a.value, &b.value, zeros, &scale.value, bias).map_err(fail)?;
+    flops::add_products(B::shape(&value).numel(), k);
+    Ok(cut(value, &operands, "matmul_rescale_u8"))
+}
+
+/// Fails unless this makes bytes or floats of sums for `count` columns or outputs, on the device of `x`.
+fn rescaling<B: Backend>(
+    x: &Tensor<B>,
+    scale: &Tensor<B>,
+    zero: Option<&Tensor<B>>,
+    bias: Option<(&Tensor<B>, DType)>,
+    count: usize,
+) -> Result<()> {
+    let zero = zero.map(|zero| (zero, DType::U8, 1));
+    let bias = bias.map(|(bias, dtype)| (bias, dtype, count));
+    for (operand, dtype, count) in [(scale, DType::F32, count)].into_iter().chain(zero).chain(bias) {
+        of_dtypes(&[operand], &[dtype])?;
+        x.check_device(operand)?;
+        one_or(operand, count)?;
+    }
+    Ok(())
 }
 
 /// [`Tensor::conv`] of u8, as [`matmul_u8`]: one zero point `[1]` for the input, which is also what its border is, and
@@ -61,33 +141,7 @@ pub fn conv_u8<B: Backend>(
     Ok(cut(value, &operands, "conv_u8"))
 }
 
-/// Sums of products as u8: `(x + bias) · scale + zero`, where `x` and the bias are i32, the product with `scale`, which
-/// is f32, is rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8,
-/// `[1]`; scale and bias are `[1]`, or one for each position of an axis.
-///
-/// # Errors
-/// When shapes, dtypes or devices do not fit, or there is no such axis.
-pub fn requantize_u8<B: Backend>(
-    x: &Tensor<B>,
-    scale: &Tensor<B>,
-    zero: &Tensor<B>,
-    bias: Option<&Tensor<B>>,
-    axis: isize,
-) -> Result<Tensor<B>> {
-    let mut operands = vec![x, scale, zero];
-    operands.extend(bias);
-    let fail = |e| context(e, "requantize_u8", &operands);
-    let (place, extent) = place(x, axis).map_err(fail)?;
-    of_dtypes(&operands, &[DType::I32, DType::F32, DType::U8, DType::I32])
-        .and_then(|()| one_or(scale, extent))
-        .and_then(|()| one_or(zero, 1))
-        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, extent)))
-        .map_err(fail)?;
-    let value = B::requantize_u8(&x.value, &scale.value, &zero.value, bias.map(|bias| &bias.value), place);
-    Ok(cut(value.map_err(fail)?, &operands, "requantize_u8"))
-}
-
-/// [`requantize_u8`] of what [`conv_u8`] gives, with scale and bias for each output.
+/// What [`conv_u8`] gives, as [`matmul_requantize_u8`], with scale and bias for each output.
 ///
 /// # Errors
 /// When shapes, dtypes or devices do not fit.
@@ -104,42 +158,15 @@ pub fn conv_requantize_u8<B: Backend>(
     let shape = params.output_shape(&x.shape(), &weight.shape()).map_err(fail)?;
     let outputs = weight.shape()[0];
     alike(&operands[..4])
-        .and_then(|()| of_dtypes(&operands[4..], &[DType::F32, DType::U8, DType::I32]))
-        .and_then(|()| x.check_device(scale))
         .and_then(|()| one_or(zeros[0], 1))
         .and_then(|()| one_or(zeros[1], outputs))
-        .and_then(|()| one_or(scale, outputs))
-        .and_then(|()| one_or(zero, 1))
-        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, outputs)))
+        .and_then(|()| rescaling(x, scale, Some(zero), bias.map(|bias| (bias, DType::I32)), outputs))
         .map_err(fail)?;
     let zeros = zeros.map(|zero| &zero.value);
     let (scale, zero, bias) = (&scale.value, &zero.value, bias.map(|bias| &bias.value));
     let value = B::conv_requantize_u8(&x.value, &weight.value, zeros, scale, zero, bias, params);
     flops::add_products(shape.numel(), weight.shape()[1..].iter().product());
     Ok(cut(value.map_err(fail)?, &operands, "conv_requantize_u8"))
-}
-
-/// Sums of products as f32: `x · scale + bias`, where `x` is i32; scale and bias are f32, `[1]`, or one for each
-/// position of an axis.
-///
-/// # Errors
-/// When shapes, dtypes or devices do not fit, or there is no such axis.
-pub fn rescale_i32<B: Backend>(
-    x: &Tensor<B>,
-    scale: &Tensor<B>,
-    bias: Option<&Tensor<B>>,
-    axis: isize,
-) -> Result<Tensor<B>> {
-    let mut operands = vec![x, scale];
-    operands.extend(bias);
-    let fail = |e| context(e, "rescale_i32", &operands);
-    let (place, extent) = place(x, axis).map_err(fail)?;
-    of_dtypes(&operands, &[DType::I32, DType::F32, DType::F32])
-        .and_then(|()| one_or(scale, extent))
-        .and_then(|()| bias.map_or(Ok(()), |bias| one_or(bias, extent)))
-        .map_err(fail)?;
-    let value = B::rescale_i32(&x.value, &scale.value, bias.map(|bias| &bias.value), place);
-    Ok(cut(value.map_err(fail)?, &operands, "rescale_i32"))
 }
 
 /// Floats as u8: `x / scale + zero`, where the quotient is rounded to a whole number, halves to even, and what lies
@@ -164,6 +191,27 @@ pub fn quantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor<B
     Ok(cut(value, &operands, "quantize_u8"))
 }
 
+/// [`quantize_u8`] with the scale and the zero point of its own numbers: from the smallest to the largest of them and 0
+/// in 255 steps, as ONNX's DynamicQuantizeLinear; NaN is left out, and the scale is 1 where all are 0. Returns the bytes,
+/// the scale and the zero point, both `[1]`.
+///
+/// # Errors
+/// When there is no element, or they are no floats.
+pub fn dynamic_quantize_u8<B: Backend>(x: &Tensor<B>) -> Result<[Tensor<B>; 3]> {
+    let fail = |e| context(e, "dynamic_quantize_u8", &[x]);
+    if !x.dtype().is_float() {
+        return Err(fail(Error::dtype(format!(
+            "{} stands where a float is needed",
+            x.dtype()
+        ))));
+    }
+    if x.numel() == 0 {
+        return Err(fail(Error::shape("there is no number whose range would give a scale")));
+    }
+    let (y, scale, zero) = B::dynamic_quantize_u8(&x.value).map_err(fail)?;
+    Ok([y, scale, zero].map(|value| cut(value, &[x], "dynamic_quantize_u8")))
+}
+
 /// Numbers of u8 as f32: `(x - zero) · scale`, where `scale` is f32 and `zero` is u8; both are `[1]`.
 ///
 /// # Errors
@@ -177,15 +225,6 @@ pub fn dequantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor
         .map_err(fail)?;
     let value = B::dequantize_u8(&x.value, &scale.value, &zero.value).map_err(fail)?;
     Ok(cut(value, &operands, "dequantize_u8"))
-}
-
-/// An axis, which may be counted from the end, and its extent.
-fn place<B: Backend>(x: &Tensor<B>, axis: isize) -> Result<(usize, usize)> {
-    let shape = x.shape();
-    let place = if axis < 0 { axis + shape.rank() as isize } else { axis };
-    let place = usize::try_from(place).ok().filter(|&place| place < shape.rank());
-    let place = place.ok_or_else(|| Error::out_of_range(format!("there is no axis {axis} in {shape}")))?;
-    Ok((place, shape[place]))
 }
 
 /// Fails unless the operands have these dtypes and are on one device.

@@ -7,7 +7,7 @@ use super::weights::{Mask, Softmax};
 use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::{self, Dims, Mat, MatMut, Update};
-use crate::ops::matmul::{Stack, many};
+use crate::ops::matmul::Stack;
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};
 
@@ -20,7 +20,7 @@ const FEWEST: usize = 16;
 /// Queries of a block, at most, where later ones see more keys: those that none of them sees are left out.
 const CAUSAL: usize = 32;
 
-/// At most so long is what [`many`] does side by side on several threads.
+/// At most so long is what [`CpuDevice::try_each`] does side by side on several threads.
 const LONG_NS: f32 = 1_000_000.0;
 
 /// Attention in f32 over operands with the same leading axes.
@@ -130,7 +130,8 @@ impl Task {
         let ns = gemm::cost(dims, self.level) + scores;
         // The passes over scores are one thread's, so that all are busy only side by side.
         let side_by_side = count >= self.device.threads();
-        many(self.device, count, if side_by_side { ns.min(LONG_NS) } else { ns }, one)
+        self.device
+            .try_each(count, if side_by_side { ns.min(LONG_NS) } else { ns }, one)
     }
 
     fn block_rows(&self) -> usize {

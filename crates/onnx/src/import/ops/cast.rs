@@ -256,19 +256,5 @@ pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
             Tensor::full([1], 0, (&device, DType::U8))?,
         ]);
     }
-    // As ONNX Runtime, which leaves NaN out.
-    let flat = Tensor::where_(&x.isnan()?, &x.full_like(0.0)?, &x)?.reshape([x.numel()])?;
-    let ends = [
-        flat.amin([0])?.clamp(None, Some(0.0))?,
-        flat.amax([0])?.clamp(Some(0.0), None)?,
-    ];
-    let [low, high] = ends.map(|end| end.reshape([1]));
-    let (low, high) = (low?, high?);
-    let scale = ((&high - &low)? / 255.0)?;
-    let scale = Tensor::where_(&high.eq(&low)?, &scale.full_like(1.0)?, &scale)?;
-    let zero = (low.neg()? / &scale)?
-        .clamp(Some(0.0), Some(255.0))?
-        .round()?
-        .to_dtype(DType::U8)?;
-    Ok([inference::quantize_u8(&x, &scale, &zero)?, scale, zero])
+    inference::dynamic_quantize_u8(&x)
 }

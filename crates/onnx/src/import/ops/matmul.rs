@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::contraction;
 use super::row::{Row, rows};
-use super::whole::{self, Bytes};
+use super::whole::{self, Bytes, Pair};
 use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, one};
 use crate::import::value::Value;
@@ -92,15 +92,11 @@ fn einsum(c: &Call<'_>) -> Results {
 
 /// The product of two operands of whole numbers minus their zero points, which broadcast along rows of the left, along
 /// columns of the right, as i32, which wraps.
-pub(crate) fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Tensor> {
-    let (p, q) = (c.shape(a)?, c.shape(b)?);
-    if let (&[ref outer @ .., m, _], &[ref others @ .., _, n]) = (p.dims(), q.dims())
-        && let (Some(x), Some(y)) = (Bytes::read(c, a, left, m)?, Bytes::read(c, b, right, n)?)
-    {
-        let lead = Shape::new(outer)?.broadcast(&Shape::new(others)?)?;
-        c.reserve(&[lead.dims(), &[m, n]].concat(), DType::I32)?;
+pub(crate) fn whole_product(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor> {
+    if let Some(Pair(x, y)) = byte_operands(c, operands, zeros)? {
         return inference::matmul_u8(&x.values, &y.values, [&x.zero, &y.zero]);
     }
+    let ([a, b], [left, right]) = (operands, zeros);
     let by_row = match c.opt(left)? {
         Some(zero) if zero.rank() == 1 && zero.numel() != 1 => Some(zero.unsqueeze(-1)?),
         other => other,
@@ -108,18 +104,34 @@ pub(crate) fn whole_product(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [us
     product(c, &whole::centred(c, a, by_row)?, &whole::centred(c, b, c.opt(right)?)?)
 }
 
+/// Operands of [`whole_product`], if they are stacks of matrices of bytes with a zero point for each row or column at
+/// most. Fails if there is no room for the product.
+pub(crate) fn byte_operands(c: &Call<'_>, [a, b]: [usize; 2], [left, right]: [usize; 2]) -> Result<Option<Pair>> {
+    let (p, q) = (c.shape(a)?, c.shape(b)?);
+    let (&[ref outer @ .., m, _], &[ref others @ .., _, n]) = (p.dims(), q.dims()) else {
+        return Ok(None);
+    };
+    let (Some(x), Some(y)) = (Bytes::read(c, a, left, m)?, Bytes::read(c, b, right, n)?) else {
+        return Ok(None);
+    };
+    let lead = Shape::new(outer)?.broadcast(&Shape::new(others)?)?;
+    c.reserve(&[lead.dims(), &[m, n]].concat(), DType::I32)?;
+    Ok(Some(Pair(x, y)))
+}
+
 fn matmul_integer(c: &Call<'_>) -> Results {
     one(whole_product(c, [0, 1], [2, 3])?)
 }
 
 fn qlinear_matmul(c: &Call<'_>) -> Results {
-    let y = whole_product(c, [0, 3], [2, 5])?;
-    let outputs = y.shape().last().copied().unwrap_or(1);
-    if let (Some(scale), true) = (whole::rescale(c, [1, 4], Some(6), outputs)?, y.rank() > 0)
-        && let Some(value) = whole::requantized(c, &y, &scale, 7, None, -1)?
+    let columns = c.shape(3)?.last().copied().unwrap_or(1);
+    if let Some(scale) = whole::rescale(c, [1, 4], Some(6), columns)?
+        && let Some(pair) = byte_operands(c, [0, 3], [2, 5])?
+        && let Some(value) = pair.quantized(&scale, None, (c, 7))?
     {
         return Ok(smallvec![value]);
     }
+    let y = whole_product(c, [0, 3], [2, 5])?;
     let scale = |i| c.x(i)?.to_dtype(c.wide());
     let y = (((y.to_dtype(c.wide())? * scale(1)?)? * scale(4)?)? / scale(6)?)?;
     let element = c.element(7)?;

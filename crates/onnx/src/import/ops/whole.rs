@@ -104,6 +104,35 @@ pub(crate) fn rescale(c: &Call<'_>, [a, b]: [usize; 2], y: Option<usize>, output
     }
 }
 
+/// Two operands of bytes.
+pub(crate) struct Pair(pub(super) Bytes, pub(super) Bytes);
+
+impl Pair {
+    /// The product as f32, by a scale and plus a bias, each one number or one for each column; a bias of i32 is added
+    /// before.
+    pub(super) fn real(&self, scale: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let Self(x, y) = self;
+        inference::matmul_rescale_u8(&x.values, &y.values, [&x.zero, &y.zero], scale, bias)
+    }
+
+    /// The product plus a bias of i32, by a scale, as numbers of the type of operand `zero` of another call, which is
+    /// their zero point. `None` if the type is not of 8 bits, or there are several zero points.
+    pub(super) fn quantized(
+        &self,
+        scale: &Tensor,
+        bias: Option<&Tensor>,
+        (c, zero): (&Call<'_>, usize),
+    ) -> Result<Option<Value>> {
+        let Some((element, zero)) = result_zero(c, zero)? else {
+            return Ok(None);
+        };
+        let Self(x, y) = self;
+        let rescale = (scale, &zero, bias);
+        let made = inference::matmul_requantize_u8(&x.values, &y.values, [&x.zero, &y.zero], rescale)?;
+        numbers(made, element).map(Some)
+    }
+}
+
 /// The type of a result and its zero point, operand `i`. `None` if the type is not of 8 bits, or there are several.
 pub(super) fn result_zero(c: &Call<'_>, i: usize) -> Result<Option<(ElementType, Tensor)>> {
     let element = c.element(i)?;
@@ -111,22 +140,4 @@ pub(super) fn result_zero(c: &Call<'_>, i: usize) -> Result<Option<(ElementType,
         return Ok(None);
     }
     Ok(Some((element, zero_byte(c, i, element)?)))
-}
-
-/// Sums of products plus a bias as numbers of the type of operand `zero`, which is their zero point. Scale and bias are
-/// one number, or one for each position of an axis. `None` if the type is not of 8 bits, or there are several zero
-/// points.
-pub(crate) fn requantized(
-    c: &Call<'_>,
-    sums: &Tensor,
-    scale: &Tensor,
-    zero: usize,
-    bias: Option<&Tensor>,
-    axis: isize,
-) -> Result<Option<Value>> {
-    let Some((element, zero)) = result_zero(c, zero)? else {
-        return Ok(None);
-    };
-    let y = inference::requantize_u8(sums, scale, &zero, bias, axis)?;
-    numbers(y, element).map(Some)
 }

@@ -1,8 +1,9 @@
 //! Products of bytes.
 
-use polygrad_tensor::ErrorKind::{DType as BadDType, NoGradient, OutOfRange, Shape};
+use polygrad_tensor::ErrorKind::{DType as BadDType, NoGradient, Shape};
 use polygrad_tensor::inference::{
-    conv_requantize_u8, conv_u8, dequantize_u8, matmul_u8, quantize_u8, requantize_u8, rescale_i32,
+    conv_requantize_u8, conv_u8, dequantize_u8, dynamic_quantize_u8, matmul_requantize_u8, matmul_rescale_u8,
+    matmul_u8, quantize_u8,
 };
 use polygrad_tensor::{BlockScheme, ConvParams, DType};
 
@@ -42,23 +43,31 @@ fn convolutions() {
 }
 
 #[test]
-fn rescaling() {
-    let (sums, scale, zero) = (of(DType::I32, &[2, 3]), f32(&[3]), bytes(&[1]));
-    let op = "requantize_u8";
-    let rescaled =
-        |x: &Tensor, scale: &Tensor, zero: &Tensor, axis| requantize_u8(x, scale, zero, None, axis).map(drop);
-    fails(rescaled(&sums, &scale, &zero, 2), OutOfRange, &[op, "axis 2"]);
-    fails(rescaled(&sums, &scale, &zero, 0), Shape, &[op, "[3]", "[2]"]);
-    fails(rescaled(&sums, &scale, &bytes(&[3]), 1), Shape, &[op, "[3]", "[1]"]);
-    fails(rescaled(&zero, &scale, &zero, 0), BadDType, &[op, "u8", "i32"]);
-    let bias = of(DType::I32, &[2]);
-    let biased = requantize_u8(&sums, &scale, &zero, Some(&bias), 1).map(drop);
-    fails(biased, Shape, &[op, "[2]", "[3]"]);
-    let op = "rescale_i32";
-    let real = |x: &Tensor, bias: &Tensor, axis| rescale_i32(x, &scale, Some(bias), axis).map(drop);
-    fails(real(&sums, &f32(&[3]), -3), OutOfRange, &[op, "axis -3"]);
-    fails(real(&sums, &f32(&[2]), 1), Shape, &[op, "[2]", "[3]"]);
-    fails(real(&sums, &bias, 1), BadDType, &[op, "i32", "f32"]);
+fn products_that_give_bytes_or_floats() {
+    let (a, b, one, scale) = (bytes(&[2, 4]), bytes(&[4, 3]), bytes(&[1]), f32(&[3]));
+    let op = "matmul_requantize_u8";
+    let made = |a: &Tensor, scale: &Tensor, zero: &Tensor, bias: &Tensor| {
+        matmul_requantize_u8(a, &b, [&one, &one], (scale, zero, Some(bias))).map(drop)
+    };
+    let bias = of(DType::I32, &[3]);
+    fails(made(&bytes(&[2, 3]), &scale, &one, &bias), Shape, &[op, "3 columns"]);
+    fails(made(&a, &f32(&[2]), &one, &bias), Shape, &[op, "[2]", "[3]"]);
+    fails(made(&a, &scale, &bytes(&[3]), &bias), Shape, &[op, "[3]", "[1]"]);
+    fails(
+        made(&a, &scale, &one, &of(DType::I32, &[2])),
+        Shape,
+        &[op, "[2]", "[3]"],
+    );
+    fails(made(&a, &scale, &one, &scale), BadDType, &[op, "f32", "i32"]);
+    let op = "matmul_rescale_u8";
+    let real = |zero: &Tensor, scale: &Tensor, bias: &Tensor| {
+        matmul_rescale_u8(&a, &b, [&one, zero], scale, Some(bias)).map(drop)
+    };
+    fails(real(&bytes(&[2]), &scale, &scale), Shape, &[op, "[2]", "[3]"]);
+    fails(real(&one, &one, &scale), BadDType, &[op, "u8", "f32"]);
+    fails(real(&one, &scale, &f32(&[2])), Shape, &[op, "[2]", "[3]"]);
+    fails(real(&one, &scale, &one), BadDType, &[op, "u8", "f32"]);
+    fails(real(&one, &scale, &of(DType::I32, &[2])), Shape, &[op, "[2]", "[3]"]);
 }
 
 #[test]
@@ -80,6 +89,9 @@ fn conversions() {
     let quantized = |x: &Tensor, scale: &Tensor| quantize_u8(x, scale, &zero).map(drop);
     fails(quantized(&zero, &one), BadDType, &["quantize_u8", "u8"]);
     fails(quantized(&x, &f32(&[3])), Shape, &["quantize_u8", "[3]", "[1]"]);
+    let dynamic = |x: &Tensor| dynamic_quantize_u8(x).map(drop);
+    fails(dynamic(&zero), BadDType, &["dynamic_quantize_u8", "u8"]);
+    fails(dynamic(&f32(&[0, 2])), Shape, &["dynamic_quantize_u8", "no number"]);
     let real = |x: &Tensor, zero: &Tensor| dequantize_u8(x, &one, zero).map(drop);
     fails(real(&x, &zero), BadDType, &["dequantize_u8", "f32", "u8"]);
     fails(

@@ -1,8 +1,11 @@
 //! Products of few rows with a matrix that is used once, which is read where it lies.
 
-use super::Product;
+use polygrad_core::Result;
+
+use super::{Block, Product, To};
 use crate::CpuDevice;
 use crate::Pointer;
+use crate::buffers::Buffer;
 use crate::gemm::{Dims, Mat};
 use crate::simd::{Kernel, Level, Simd};
 
@@ -24,7 +27,32 @@ pub(super) fn fits(product: &Product<'_>) -> bool {
 ///
 /// # Safety
 /// As for [`Product::run`].
-pub(super) unsafe fn run(product: &Product<'_>, device: CpuDevice, c: *mut i32) {
+///
+/// # Errors
+/// When memory runs out.
+pub(super) unsafe fn run(product: &Product<'_>, device: CpuDevice, c: To<'_>) -> Result<()> {
+    let Dims { m, n, .. } = product.dims;
+    let give = match c {
+        To::Sums(c) => {
+            stripes(product, device, c);
+            return Ok(());
+        }
+        To::Blocks(give) => give,
+    };
+    let room = Buffer::alloc(m * n * size_of::<i32>())?;
+    let to = room.as_ptr().cast::<i32>();
+    stripes(product, device, to);
+    give(Block {
+        // SAFETY: all of it has been written.
+        sums: unsafe { std::slice::from_raw_parts(to, m * n) },
+        row: 0,
+        column: 0,
+        columns: n,
+    });
+    Ok(())
+}
+
+fn stripes(product: &Product<'_>, device: CpuDevice, c: *mut i32) {
     let Dims { m, n, k } = product.dims;
     let to = Pointer(c);
     let parts = match device.threads() {

@@ -304,15 +304,37 @@ pub struct Product<'a> {
     pub panels: Option<&'a Panels>,
 }
 
+/// Where a product goes.
+#[derive(Clone, Copy)]
+pub enum To<'a> {
+    /// To memory, row by row.
+    Sums(*mut i32),
+    /// To this function, which is called once for each block, on any thread.
+    Blocks(&'a (dyn Fn(Block<'_>) + Sync)),
+}
+
+/// Rows of some columns of a product, which stay in the first-level cache.
+pub struct Block<'a> {
+    /// Row by row.
+    pub sums: &'a [i32],
+    pub row: usize,
+    pub column: usize,
+    /// Columns, which are not 0.
+    pub columns: usize,
+}
+
+/// Columns of a block, at most.
+const BLOCK: usize = 512;
+
 impl Product<'_> {
-    /// Writes the product to `c`, row by row.
+    /// Computes the product.
     ///
     /// # Safety
-    /// A and B must be readable, `c` have room for the result, apart from them.
+    /// A and B must be readable, and memory for the result have room for it, apart from them.
     ///
     /// # Errors
     /// When memory runs out.
-    pub unsafe fn run(&self, device: CpuDevice, c: *mut i32) -> Result<()> {
+    pub unsafe fn run(&self, device: CpuDevice, c: To<'_>) -> Result<()> {
         // SAFETY: passed on.
         unsafe { self.run_by(device, Way::of(device), c) }
     }
@@ -323,7 +345,7 @@ impl Product<'_> {
         (m * n * k) as f32 * Way::of(device).cost()
     }
 
-    unsafe fn run_by(&self, device: CpuDevice, way: Way, c: *mut i32) -> Result<()> {
+    unsafe fn run_by(&self, device: CpuDevice, way: Way, c: To<'_>) -> Result<()> {
         let Dims { m, n, k } = self.dims;
         if m == 0 || n == 0 {
             return Ok(());
@@ -333,8 +355,7 @@ impl Product<'_> {
             .filter(|panels| (panels.way, panels.n, panels.k) == (way, n, k));
         if kept.is_none() && few::fits(self) {
             // SAFETY: passed on.
-            unsafe { few::run(self, device, c) };
-            return Ok(());
+            return unsafe { few::run(self, device, c) };
         }
         let needs = Signed::B.needs(self.zero_a, self.zero_b);
         let packed;
@@ -363,18 +384,30 @@ impl Product<'_> {
         let wanted = if threads == 1 { 1 } else { 2 * threads };
         let parts = wanted.div_ceil(bands).min(count);
         let each = count.div_ceil(parts);
-        let to = Pointer(c);
         let ns = (m * n * k) as f32 * way.cost() / (bands * parts) as f32;
-        device.each(bands * parts, ns, |task| {
+        let task = |task: usize| {
             let (band, part) = (task / parts, task % parts);
             let tiles = (band * tiles / bands, (band + 1) * tiles / bands);
-            for panel in (part * each)..((part + 1) * each).min(count) {
-                let column = panel * width;
-                let columns = (column, width.min(n - column));
-                left.times(0, tiles, panels, columns, terms, (to.at(column), n));
+            let columns = (part * each * width, ((part + 1) * each * width).min(n));
+            (tiles, columns)
+        };
+        match c {
+            To::Sums(c) => {
+                let to = Pointer(c);
+                device.each(bands * parts, ns, |i| {
+                    let (tiles, (start, end)) = task(i);
+                    for column in (start..end).step_by(width) {
+                        let columns = (column, width.min(end - column));
+                        left.times(0, tiles, panels, columns, terms, (to.at(column), n));
+                    }
+                });
+                Ok(())
             }
-        });
-        Ok(())
+            To::Blocks(give) => device.try_each(bands * parts, ns.min(1e6), |i| {
+                let (tiles, columns) = task(i);
+                left.blocks(tiles, panels, columns, terms, give)
+            }),
+        }
     }
 }
 
@@ -422,8 +455,40 @@ impl Left {
         Ok(())
     }
 
-    /// Some tiles of a part times some columns, which begin with a panel and are at most one; `to` is where the part's
-    /// first row is written, whose rows are `to_row` apart.
+    /// Some tiles times columns from one, with which a panel begins, to before another, block by block.
+    fn blocks(
+        &self,
+        (first, past): (usize, usize),
+        panels: &Panels,
+        (start, end): (usize, usize),
+        terms: Terms,
+        give: &dyn Fn(Block<'_>),
+    ) -> Result<()> {
+        let height = self.tiles.way.rows();
+        let room = Buffer::alloc(height * BLOCK * size_of::<i32>())?;
+        let to = room.as_ptr().cast::<i32>();
+        for column in (start..end).step_by(BLOCK) {
+            let columns = BLOCK.min(end - column);
+            for tile in first..past {
+                let row = tile * height;
+                let origin = to.wrapping_sub(row * columns);
+                self.times(0, (tile, tile + 1), panels, (column, columns), terms, (origin, columns));
+                let rows = height.min(self.tiles.rows - row);
+                // SAFETY: the rows of the tile have been written.
+                let sums = unsafe { std::slice::from_raw_parts(to, rows * columns) };
+                give(Block {
+                    sums,
+                    row,
+                    column,
+                    columns,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Some tiles of a part times some columns, which begin with a panel; `to` is where the part's first row is written,
+    /// whose rows are `to_row` apart.
     fn times(
         &self,
         part: usize,

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::Kernels;
 
@@ -71,12 +73,21 @@ fn check(dims: Dims, orders: [usize; 2], zeros: [&[u8]; 2], fill: Option<[u8; 2]
                         zero_b: zeros[1],
                         panels,
                     };
-                    product.run_by(device, way, c.as_mut_ptr()).unwrap();
+                    product.run_by(device, way, To::Sums(c.as_mut_ptr())).unwrap();
                     assert!(
                         c == wanted,
                         "{dims:?} {orders:?} by {way:?}, {threads} threads, packed {}",
                         panels.is_some()
                     );
+                    let blocks = Mutex::new(vec![i32::MIN; m * n]);
+                    let give = |block: Block<'_>| {
+                        let mut blocks = blocks.lock().unwrap();
+                        for (i, sums) in block.sums.chunks_exact(block.columns).enumerate() {
+                            blocks[(block.row + i) * n + block.column..][..block.columns].copy_from_slice(sums);
+                        }
+                    };
+                    product.run_by(device, way, To::Blocks(&give)).unwrap();
+                    assert!(blocks.into_inner().unwrap() == wanted, "{dims:?} by {way:?} in blocks");
                 }
             }
         }

@@ -32,7 +32,7 @@ impl Terms {
     }
 }
 
-/// Tiles of rows times a panel.
+/// Tiles of rows times panels, tile by tile.
 pub(super) struct Rows {
     /// How many rows there are; tiles have [`Dot::ROWS`], but for the last.
     pub(super) rows: usize,
@@ -47,7 +47,7 @@ pub(super) struct Rows {
     pub(super) b: *const u32,
     pub(super) to: *mut i32,
     pub(super) to_row: usize,
-    /// Columns of the panel that the result has.
+    /// Columns of the panels that the result has.
     pub(super) n: usize,
     pub(super) terms: Terms,
 }
@@ -60,23 +60,25 @@ impl Work for Rows {
         for tile in 0..self.rows.div_ceil(D::ROWS) {
             let start = tile * D::ROWS;
             let rows = D::ROWS.min(self.rows - start);
-            let mut done = 0;
-            while done < rows {
-                let a = self.a.wrapping_add(tile * self.step * self.groups + done);
-                // SAFETY: the caller that makes the work guarantees that its pointers cover the operands.
-                done += unsafe { self.some(d, a, start + done, rows - done) };
+            for column in (0..self.n).step_by(NV * D::LANES) {
+                let mut done = 0;
+                while done < rows {
+                    let a = self.a.wrapping_add(tile * self.step * self.groups + done);
+                    // SAFETY: the caller that makes the work guarantees that its pointers cover the operands.
+                    done += unsafe { self.some(d, a, (start + done, column), rows - done) };
+                }
             }
         }
     }
 }
 
 impl Rows {
-    /// Some of `rows` rows, and how many.
+    /// Some of `rows` rows from a row on, times the panel that begins with a column, and how many.
     ///
     /// # Safety
     /// The operands must have the rows, the groups and the columns.
     #[inline(always)]
-    unsafe fn some<D: Dot>(&self, d: D, a: *const u32, row: usize, rows: usize) -> usize {
+    unsafe fn some<D: Dot>(&self, d: D, a: *const u32, place: (usize, usize), rows: usize) -> usize {
         macro_rules! sizes {
             ($($rows:literal)*) => {
                 // The largest that is not too large.
@@ -85,9 +87,9 @@ impl Rows {
                         // SAFETY: passed on.
                         unsafe {
                             if self.signed_rows {
-                                self.tile::<D, $rows, true>(d, a, row);
+                                self.tile::<D, $rows, true>(d, a, place);
                             } else {
-                                self.tile::<D, $rows, false>(d, a, row);
+                                self.tile::<D, $rows, false>(d, a, place);
                             }
                         }
                         return $rows;
@@ -102,9 +104,14 @@ impl Rows {
     /// # Safety
     /// As for [`Rows::some`].
     #[inline(always)]
-    unsafe fn tile<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(&self, d: D, mut a: *const u32, row: usize) {
+    unsafe fn tile<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(
+        &self,
+        d: D,
+        mut a: *const u32,
+        (row, column): (usize, usize),
+    ) {
         let mut acc = [[d.splat(0); NV]; ROWS];
-        let mut b = self.b;
+        let mut b = self.b.wrapping_add(column * self.groups);
         // SAFETY: all addresses are within the rows and the panel, by the caller.
         unsafe {
             for _ in 0..self.groups {
@@ -124,7 +131,7 @@ impl Rows {
                 a = a.wrapping_add(self.step);
                 b = b.wrapping_add(NV * D::LANES);
             }
-            let terms = self.terms.at(row, 0);
+            let terms = self.terms.at(row, column);
             for (rows, from) in terms.rows.into_iter().zip(terms.columns) {
                 if rows.is_null() {
                     continue;
@@ -142,8 +149,9 @@ impl Rows {
             }
             for i in 0..ROWS {
                 for v in 0..NV {
-                    let n = self.n.saturating_sub(v * D::LANES).min(D::LANES);
-                    let to = self.to.wrapping_add((row + i) * self.to_row + v * D::LANES);
+                    let column = column + v * D::LANES;
+                    let n = self.n.saturating_sub(column).min(D::LANES);
+                    let to = self.to.wrapping_add((row + i) * self.to_row + column);
                     d.store_part(to, n, acc[i][v]);
                 }
             }

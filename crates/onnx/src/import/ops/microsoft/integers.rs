@@ -1,14 +1,14 @@
 //! Products of quantized matrices with real results, or with results that need not be quantized.
 
 use polygrad_core::{DType, Error, Result};
-use polygrad_tensor::{Tensor, inference};
+use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::{ms, on, single};
 use crate::graph::ElementType;
 use crate::import::call::{Call, Results, one};
 use crate::import::ops::cast::dynamic;
-use crate::import::ops::matmul::{matrices, requantized, whole_product};
+use crate::import::ops::matmul::{byte_operands, matrices, requantized, whole_product};
 use crate::import::ops::row::rows;
 use crate::import::ops::whole;
 use crate::import::value::Value;
@@ -61,10 +61,12 @@ fn zero(c: &Call<'_>, i: usize, of: ElementType, columns: Option<usize>) -> Resu
     Ok(Some(Value::from(x).with_element(element)))
 }
 
-/// The product of two operands minus their zero points, as i32.
-fn sums(c: &Call<'_>, (a, a_zero): (Value, Option<Value>), (b, b_zero): (Value, Option<Value>)) -> Result<Tensor> {
-    let inputs = [Some(a), Some(b), a_zero, b_zero];
-    whole_product(&on(c, &inputs), [0, 1], [2, 3])
+/// Two operands, each with its zero point.
+type Operands = [(Value, Option<Value>); 2];
+
+/// What [`whole_product`] takes.
+fn inputs([(a, a_zero), (b, b_zero)]: Operands) -> [Option<Value>; 4] {
+    [Some(a), Some(b), a_zero, b_zero]
 }
 
 fn columns(c: &Call<'_>, b: usize) -> Result<usize> {
@@ -85,18 +87,22 @@ pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
         Some(scale) => scale,
         None => (single(c, f.scales[0])? * by_column(c, f.scales[1], columns)?)?,
     };
-    real(c, &sums(c, a, b)?, &scale, f.bias)
+    real(c, &inputs([a, b]), &scale, f.bias)
 }
 
-/// Sums of products by a scale, which is one or has one for each column, plus the bias, operand `bias`, if there is
-/// one.
-fn real(c: &Call<'_>, sums: &Tensor, scale: &Tensor, bias: usize) -> Result<Tensor> {
-    let columns = sums.shape().last().copied();
+/// A product by a scale, which is one or has one for each column, plus the bias, operand `bias`, if there is one.
+fn real(c: &Call<'_>, inputs: &[Option<Value>], scale: &Tensor, bias: usize) -> Result<Tensor> {
+    let factors = on(c, inputs);
+    let columns = factors.shape(1)?.last().copied();
     let plain = |bias: &Tensor| Some(bias.numel()) == columns && bias.rank() == 1 && bias.dtype() == DType::F32;
     let given = c.opt(bias)?;
-    if columns.is_some() && !scale.is_tracked() && given.as_ref().is_none_or(|bias| plain(bias) && !bias.is_tracked()) {
-        return inference::rescale_i32(sums, &scale.reshape([scale.numel()])?, given.as_ref(), -1);
+    if !scale.is_tracked()
+        && given.as_ref().is_none_or(|bias| plain(bias) && !bias.is_tracked())
+        && let Some(pair) = byte_operands(&factors, [0, 1], [2, 3])?
+    {
+        return pair.real(&scale.reshape([scale.numel()])?, given.as_ref());
     }
+    let sums = whole_product(&factors, [0, 1], [2, 3])?;
     with_bias(c, (sums.to_dtype(DType::F32)? * scale)?, bias)
 }
 
@@ -119,7 +125,7 @@ fn dynamic_matmul(c: &Call<'_>) -> Results {
     let a = (Value::from(a), Some(Value::from(a_zero)));
     let b = (c.need(1)?.clone(), zero(c, 3, c.element(1)?, Some(columns))?);
     let scale = (scale * by_column(c, 2, columns)?)?;
-    one(real(c, &sums(c, a, b)?, &scale, 4)?)
+    one(real(c, &inputs([a, b]), &scale, 4)?)
 }
 
 fn gemm(c: &Call<'_>) -> Results {
@@ -139,31 +145,38 @@ fn gemm(c: &Call<'_>) -> Results {
         zero(c, 2, c.element(0)?, None)?,
         zero(c, 5, c.element(3)?, Some(columns))?,
     );
-    let sums = sums(c, (a, zeros.0), (b, zeros.1))?;
+    let inputs = inputs([(a, zeros.0), (b, zeros.1)]);
+    let factors = on(c, &inputs);
     let bias = c.opt(6)?;
     let fits = bias
         .as_ref()
         .is_none_or(|bias| bias.dims() == [columns] && bias.dtype() == DType::I32);
-    if c.has(7)
-        && c.has(8)
-        && fits
-        && c.float("alpha", 1.0)? == 1.0
-        && let Some(scale) = whole::rescale(c, [1, 4], Some(7), columns)?
-        && let Some(value) = whole::requantized(c, &sums, &scale, 8, bias.as_ref(), -1)?
-    {
-        return Ok(smallvec![value]);
+    if fits && c.float("alpha", 1.0)? == 1.0 && (!c.has(7) || c.has(8)) {
+        let result = c.has(7).then_some(7);
+        if let Some(scale) = whole::rescale(c, [1, 4], result, columns)?
+            && !scale.is_tracked()
+            && let Some(pair) = byte_operands(&factors, [0, 1], [2, 3])?
+        {
+            if result.is_none() {
+                return one(pair.real(&scale, bias.as_ref())?);
+            }
+            if let Some(value) = pair.quantized(&scale, bias.as_ref(), (c, 8))? {
+                return Ok(smallvec![value]);
+            }
+        }
     }
+    // In f32, as ONNX Runtime multiplies its scales.
+    let scale = ((single(c, 1)? * by_column(c, 4, columns)?)? * c.float("alpha", 1.0)?)?;
+    let sums = whole_product(&factors, [0, 1], [2, 3])?;
     let sums = match bias {
         Some(bias) => (&sums + bias.expand(sums.shape())?.to_dtype(DType::I32)?)?,
         None => sums,
     };
-    // In f32, as ONNX Runtime multiplies its scales.
-    let scale = ((single(c, 1)? * by_column(c, 4, columns)?)? * c.float("alpha", 1.0)?)?;
+    let sums = sums.to_dtype(DType::F32)?;
     if !c.has(7) {
-        // Not among the operands of this op: the bias is there already.
-        return one(real(c, &sums, &scale, c.inputs.len())?);
+        return one((sums * scale)?);
     }
-    let quotients = (sums.to_dtype(DType::F32)? * (scale / single(c, 7)?)?)?;
+    let quotients = (sums * (scale / single(c, 7)?)?)?;
     let (zero, element) = match c.has(8) {
         true => (single(c, 8)?, c.element(8)?),
         false => (Tensor::full((), 0i64, (c.device, DType::I32))?, c.element(0)?),
