@@ -21,6 +21,9 @@ use polygrad_cpu_kernels::conv::region::{AT_ONCE, Region};
 /// Bytes of a strip's columns, about.
 const STRIP: usize = 96 << 10;
 
+/// Sums of a strip, about.
+const SUMS: usize = 8 << 10;
+
 /// The most outputs of a group for which columns are not worth their way.
 const FEW: usize = 2;
 
@@ -145,7 +148,16 @@ impl Convolution<'_> {
             };
             Left::new(tiles, weight, self.zero_weight, zeros)?
         };
-        let width = (STRIP / k.max(1)).next_multiple_of(way.columns()).min(places);
+        // The sums of a strip stay in the first-level cache, if they become bytes.
+        let most = match self.bytes {
+            Some(_) => SUMS / g.outputs,
+            None => usize::MAX,
+        };
+        let width = (STRIP / k.max(1))
+            .min(most)
+            .max(1)
+            .next_multiple_of(way.columns())
+            .min(places);
         let strips = places.div_ceil(width);
         let ns = (g.outputs * k * width) as f32 * way.cost() + (k * width) as f32 * 0.2;
         device.try_each(g.batch * g.groups * strips, ns, |task| {

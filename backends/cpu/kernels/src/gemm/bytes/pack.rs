@@ -6,6 +6,9 @@ use crate::gemm::Mat;
 /// The sign bit of a byte: a number minus 128 as i8 is the number with it turned.
 const SIGN: u8 = 0x80;
 
+/// The most columns of a panel.
+const WIDEST: usize = 16 * NV;
+
 /// Bytes as they are, or minus 128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bytes {
@@ -96,13 +99,24 @@ impl PackPanels {
         let zero = self.bytes.offset() as u8;
         // SAFETY: the panel has the group.
         let to = unsafe { std::slice::from_raw_parts_mut(to, width) };
-        if self.from.cols == 1 && count == width && (group + 1) * G <= self.k {
-            // SAFETY: the rows have the columns.
-            let lines: [&[u8]; G] = std::array::from_fn(|i| unsafe {
-                std::slice::from_raw_parts(self.from.at(group * G + i, left), width)
+        if self.from.cols == 1 {
+            let whole = count == width && (group + 1) * G <= self.k;
+            let mut padded = [[zero; WIDEST]; G];
+            let lines: [&[u8]; G] = std::array::from_fn(|i| group * G + i).map(|row| {
+                match row < self.k {
+                    // SAFETY: the rows have the columns.
+                    true => unsafe { std::slice::from_raw_parts(self.from.at(row, left), count) },
+                    false => &[],
+                }
             });
-            interleave(lines, self.bytes, to);
-            return;
+            if whole {
+                return interleave(lines, self.bytes, to);
+            }
+            padded
+                .iter_mut()
+                .zip(lines)
+                .for_each(|(to, line)| to[..line.len()].copy_from_slice(line));
+            return interleave(padded.each_ref().map(|line| &line[..width]), self.bytes, to);
         }
         for (column, word) in to.iter_mut().enumerate() {
             *word = self.bytes.word::<G>(std::array::from_fn(|i| {
