@@ -4,6 +4,7 @@
 mod attention;
 mod classical;
 mod quantized;
+mod rounding;
 mod rows;
 
 use polygrad_core::{DType, HostTensor};

@@ -14,6 +14,9 @@ rows! {
     ms("GatherBlockQuantized", gathered);
 }
 
+/// The `accuracy_level` that lets the operand be rounded to int8.
+const ROUNDED: i64 = 4;
+
 /// The attribute `bits`, which says how many numbers of a byte there are.
 fn bits(c: &Call<'_>) -> Result<usize> {
     match c.int("bits", 4)? {
@@ -97,7 +100,10 @@ pub(crate) fn packed_weight(c: &Call<'_>) -> Result<([Tensor; 3], BlockScheme)> 
             unpacked(c, &zero.reshape([rows, bytes])?, bits, blocks)?.to_dtype(DType::U8)?
         }
     };
-    Ok(([packed, scales, zeros], scheme))
+    // Where ONNX Runtime multiplies whole numbers; it has no such product of floats as zero points, nor of 2 bits in
+    // the smallest blocks.
+    let rounds = c.int("accuracy_level", 0)? == ROUNDED && !zeros.dtype().is_float() && (bits, size) != (2, 16);
+    Ok(([packed, scales, zeros], scheme.with_rounded_input(rounds)))
 }
 
 /// The product of operand 0 of MatMulNBits and its weight, which [`packed_weight`] gives, and perhaps a bias.
