@@ -121,6 +121,52 @@ fn products_take_bias_and_activation() {
 }
 
 #[test]
+fn gelu_is_found_in_the_nodes_that_spell_it() {
+    let number = |b: &mut Builder, value: f32| {
+        let name = format!("c{}", b.body.values.len());
+        let one = HostTensor::new(Shape::SCALAR, vec![value]).unwrap();
+        b.body.add_initializer(name, one)
+    };
+    let erf = |b: &mut Builder, x: ValueId, by: f32, op: &str| {
+        let by = number(b, by);
+        let scaled = b.call(op, &[x, by], &[]);
+        let erf = b.call("Erf", &[scaled], &[]);
+        let one = number(b, 1.0);
+        b.call("Add", &[one, erf], &[])
+    };
+    // The half beside the sum, behind the product with it, or beside x; a division or a product.
+    for (place, by, op) in [
+        (0, std::f32::consts::SQRT_2, "Div"),
+        (1, 1.414_213_5, "Div"),
+        (2, std::f32::consts::FRAC_1_SQRT_2, "Mul"),
+    ] {
+        let (mut b, x) = Builder::new(&[3, 4]);
+        let (w, bias) = (b.weight(&[4, 5]), b.weight(&[5]));
+        let y = b.call("MatMul", &[x, w], &[]);
+        let y = b.call("Add", &[y, bias], &[]);
+        let sum = erf(&mut b, y, by, op);
+        let half = number(&mut b, 0.5);
+        let factors = match place {
+            0 => [y, b.call("Mul", &[half, sum], &[])],
+            1 => [b.call("Mul", &[y, sum], &[]), half],
+            _ => [b.call("Mul", &[y, half], &[]), sum],
+        };
+        let z = b.call("Mul", &factors, &[]);
+        assert_eq!(b.steps(&[z]), ["MatMul+Add+Gelu"], "{place}");
+    }
+    // Another factor, and a sum that something else reads.
+    for (by, more) in [(1.5, false), (std::f32::consts::SQRT_2, true)] {
+        let (mut b, x) = Builder::new(&[3, 4]);
+        let sum = erf(&mut b, x, by, "Div");
+        let half = number(&mut b, 0.5);
+        let y = b.call("Mul", &[x, sum], &[]);
+        let z = b.call("Mul", &[y, half], &[]);
+        let outputs = if more { vec![z, sum] } else { vec![z] };
+        assert_eq!(b.steps(&outputs).len(), 5, "{by}");
+    }
+}
+
+#[test]
 fn convolutions_take_norm_residual_and_activation() {
     let (mut b, x) = Builder::new(&[2, 3, 9, 8]);
     let pads = || [("pads", Attribute::Ints(vec![1; 4]))];

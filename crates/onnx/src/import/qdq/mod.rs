@@ -5,7 +5,10 @@
 //! product is next to a half. MatMul and Gemm without a QuantizeLinear behind them are products of bytes with a result
 //! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops
 //! that only move numbers or choose among them run on the bytes if the scale stays the same.
+//!
+//! Gelu in five nodes becomes one here, too, so that it may follow a product.
 
+mod gelu;
 mod unsigned;
 
 use std::collections::HashMap;
@@ -39,7 +42,7 @@ pub(super) struct Fused {
     pub(super) constants: Vec<(ValueId, Literal)>,
 }
 
-/// The ops of a body that are quantized. `trained` says which initializers change.
+/// The ops of a body that are quantized, or Gelu. `trained` says which initializers change.
 ///
 /// # Errors
 /// When memory runs out.
@@ -48,7 +51,8 @@ pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> Result<Fused
     let nodes = body.nodes.iter().enumerate();
     let fused = nodes.filter_map(|(i, node)| {
         let found = view.rounded(node).or_else(|| view.moved(node));
-        Some((i, found.or_else(|| view.biased(node)).or_else(|| view.unbiased(node))?))
+        let found = found.or_else(|| view.biased(node)).or_else(|| view.unbiased(node));
+        Some((i, found.or_else(|| view.gelu(node))?))
     });
     let mut nodes = fused.collect();
     let constants = unsigned::held(&view, body, &mut nodes)?;
