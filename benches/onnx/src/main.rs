@@ -1,9 +1,11 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one
 //! thread, in turn: `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone,
 //! for as long, and says what a run takes. `--int8` times each file beside its quantized twin. `--export FOLDER` writes
-//! the files, and does nothing else.
+//! the files, and does nothing else. `FILE.onnx …` in the place of models times these beside the first, or says with
+//! `--profile` where the time goes.
 
 mod engines;
+mod files;
 mod int8;
 mod models;
 mod torch;
@@ -29,6 +31,7 @@ struct Arguments {
     export: Option<PathBuf>,
     batches: Vec<usize>,
     models: Vec<String>,
+    files: Vec<PathBuf>,
 }
 
 fn arguments() -> Result<Arguments> {
@@ -39,6 +42,7 @@ fn arguments() -> Result<Arguments> {
         export: None,
         batches: BATCHES.to_vec(),
         models: Vec::new(),
+        files: Vec::new(),
     };
     let mut given = std::env::args().skip(1);
     let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
@@ -58,6 +62,7 @@ fn arguments() -> Result<Arguments> {
                 out.export = Some(folder.into());
             }
             name if models::NAMES.contains(&name) => out.models.push(word),
+            name if name.ends_with(".onnx") => out.files.push(name.into()),
             other => {
                 return Err(Error::invalid(format!("there is no model {other:?}"))
                     .with_hint(format!("one of {}", models::NAMES.join(", "))));
@@ -125,6 +130,9 @@ fn main() -> Result<()> {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
         let export = |name: &String| models::export(name, folder, &device).map(drop);
         return arguments.models.iter().try_for_each(export);
+    }
+    if !arguments.files.is_empty() {
+        return files::all(&arguments, &device);
     }
     let folder = std::env::temp_dir().join(format!("polygrad-bench-onnx-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
