@@ -7,7 +7,7 @@ use super::claims::Claims;
 use super::memory::Place;
 use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
-use crate::ops::{convert, matmul};
+use crate::ops::convert;
 use crate::{CpuDevice, CpuTensor};
 
 /// Rows, columns, and how far apart in elements rows and matrices lie.

@@ -246,7 +246,7 @@ impl<F: Finish> Kernel for Rescale<'_, F> {
             bias,
         } = self;
         for (i, from) in rows.sums.chunks_exact(rows.columns).enumerate() {
-            // SAFETY: the caller that makes the rows guarantees that there is room for each, which this task alone writes.
+            // SAFETY: the caller that makes the rows guarantees that there is room for each, its own.
             let to = unsafe { std::slice::from_raw_parts_mut(rows.to.add(i * rows.step), rows.columns) };
             match (bias, scale) {
                 (&[bias], &[scale]) => finish(f, from, to, repeat(bias), repeat(scale)),

@@ -445,16 +445,18 @@ macro_rules! for_each_op {
             gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::I32)];
 
         /// What [`Backend::matmul_u8`] gives, as u8: `(sum + bias) · scale + zero`, where the bias is i32 and its sum
-        /// wraps, `scale` is f32 and the product is rounded to f32 and then to a whole number, halves to even; `zero` is
-        /// u8, `[1]`, and what lies outside 0 to 255 is cut off. Scale and bias are `[1]`, or one for each column, `[n]`.
-        /// No gradient is defined.
-        fused matmul_requantize_u8(a: tensor, b: tensor, zeros: pair, scale: tensor, zero: tensor, bias: optional) -> one
+        /// wraps, `scale` is f32 and the product is rounded to f32 and then to a whole number, halves to even; `zero`
+        /// is u8, `[1]`, and what lies outside 0 to 255 is cut off. Scale and bias are `[1]`, or one for each column,
+        /// `[n]`. No gradient is defined.
+        fused matmul_requantize_u8(
+            a: tensor, b: tensor, zeros: pair, scale: tensor, zero: tensor, bias: optional
+        ) -> one
             as MatmulRequantizeU8 (), named "matmul_requantize_u8", for bytes
             gives [result(product(&a.shape, &b.shape)?, DType::U8)];
 
-        /// What [`Backend::matmul_u8`] gives, as f32: `sum · scale + bias`, where the sum is rounded to f32, and so is the
-        /// product. Scale and bias are f32, `[1]`, or one for each column, `[n]`; a bias of i32 is added to the sum, which
-        /// wraps. No gradient is defined.
+        /// What [`Backend::matmul_u8`] gives, as f32: `sum · scale + bias`, where the sum is rounded to f32, and so is
+        /// the product. Scale and bias are f32, `[1]`, or one for each column, `[n]`; a bias of i32 is added to the
+        /// sum, which wraps. No gradient is defined.
         fused matmul_rescale_u8(a: tensor, b: tensor, zeros: pair, scale: tensor, bias: optional) -> one
             as MatmulRescaleU8 (), named "matmul_rescale_u8", for bytes
             gives [result(product(&a.shape, &b.shape)?, scale.dtype)];
@@ -474,9 +476,9 @@ macro_rules! for_each_op {
             as QuantizeU8 (), named "quantize_u8", for floats
             gives [of(x, DType::U8)];
 
-        /// [`Backend::quantize_u8`] with the scale and the zero point of its own numbers: from the smallest to the largest
-        /// of them and 0, of which NaN is none, 255 steps; scale 1 where all are 0. Gives the bytes, the scale and the
-        /// zero point, both `[1]`; there must be an element. No gradient is defined.
+        /// [`Backend::quantize_u8`] with the scale and the zero point of its own numbers: from the smallest to the
+        /// largest of them and 0, of which NaN is none, 255 steps; scale 1 where all are 0. Gives the bytes, the scale
+        /// and the zero point, both `[1]`; there must be an element. No gradient is defined.
         fused dynamic_quantize_u8(x: tensor) -> three
             as DynamicQuantizeU8 (), named "dynamic_quantize_u8", for floats
             gives [of(x, DType::U8), result(Shape::from([1]), DType::F32), result(Shape::from([1]), DType::U8)];

@@ -42,9 +42,9 @@ fn columns<B: Backend>(operands: &[&Tensor<B>; 4]) -> Result<(usize, usize)> {
     Ok((n, k))
 }
 
-/// [`matmul_u8`] as u8: `(sum + bias) · scale + zero`, where the bias is i32, the product with `scale`, which is f32, is
-/// rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8, `[1]`; scale and
-/// bias are `[1]`, or one for each column, `[n]`.
+/// [`matmul_u8`] as u8: `(sum + bias) · scale + zero`, where the bias is i32, the product with `scale`, which is f32,
+/// is rounded to a whole number, halves to even, and what lies outside 0 to 255 is cut off. `zero` is u8, `[1]`; scale
+/// and bias are `[1]`, or one for each column, `[n]`.
 ///
 /// # Errors
 /// When shapes, dtypes or devices do not fit.
@@ -191,9 +191,9 @@ pub fn quantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor<B
     Ok(cut(value, &operands, "quantize_u8"))
 }
 
-/// [`quantize_u8`] with the scale and the zero point of its own numbers: from the smallest to the largest of them and 0
-/// in 255 steps, as ONNX's DynamicQuantizeLinear; NaN is left out, and the scale is 1 where all are 0. Returns the bytes,
-/// the scale and the zero point, both `[1]`.
+/// [`quantize_u8`] with the scale and the zero point of its own numbers: from the smallest to the largest of them and
+/// 0 in 255 steps, as ONNX's DynamicQuantizeLinear; NaN is left out, and the scale is 1 where all are 0. Returns the
+/// bytes, the scale and the zero point, both `[1]`.
 ///
 /// # Errors
 /// When there is no element, or they are no floats.

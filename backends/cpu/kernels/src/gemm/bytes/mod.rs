@@ -487,8 +487,8 @@ impl Left {
         Ok(())
     }
 
-    /// Some tiles of a part times some columns, which begin with a panel; `to` is where the part's first row is written,
-    /// whose rows are `to_row` apart.
+    /// Some tiles of a part times some columns, which begin with a panel; `to` is where the part's first row is
+    /// written, whose rows are `to_row` apart.
     fn times(
         &self,
         part: usize,
