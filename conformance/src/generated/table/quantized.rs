@@ -148,6 +148,9 @@ fn convolutions(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Scales whose products with sums are exact in f32, so that no float is next to a half by rounding alone.
+const SCALES: &[f64] = &[9.765625e-4, 1.46484375e-3, 4.8828125e-4, 1.220703125e-4];
+
 /// Products whose sums become bytes or floats at once.
 fn rescaled_products(samples: &mut Vec<Sample>) {
     let of = |count: usize, low: f64, high: f64| Operand::drawn(&[count], Fill::Range(low, high));
@@ -177,7 +180,8 @@ fn rescaled_products(samples: &mut Vec<Sample>) {
             } else {
                 all.push(bytes(b));
             }
-            all.extend([zero(&[131.0]), bytes(&[n]), of(scales, 1e-4, 2e-3).of(DType::F32)]);
+            let scale = Operand::drawn(&[scales], Fill::Listed(SCALES)).of(DType::F32);
+            all.extend([zero(&[131.0]), bytes(&[n]), scale]);
             let mut requantized = all.clone();
             requantized.push(byte(&[90.0]));
             if let Some(count) = biases {
