@@ -156,8 +156,8 @@ pub mod optim {
 /// Gradients beyond `backward`: ops of one's own, checks, what a backward pass keeps, and mixed precision.
 pub mod autograd {
     pub use polygrad_tensor::{
-        BackwardOptions, CustomOp, GradId, autocast, autocast_dtype, checkpoint, enable_grad, gradcheck, gradgradcheck,
-        is_grad_enabled, numerical_gradient,
+        BackwardOptions, CustomOp, GradId, autocast, autocast_dtype, checkpoint, checkpoint_rows, enable_grad,
+        gradcheck, gradgradcheck, is_grad_enabled, numerical_gradient,
     };
 }
 

@@ -50,7 +50,7 @@ pub use activity::{Activity, activity};
 pub use autocast::{autocast, autocast_dtype};
 pub use backward::{BackwardOptions, GradId, Gradients};
 pub use capture::Capture;
-pub use checkpoint::checkpoint;
+pub use checkpoint::{checkpoint, checkpoint_rows};
 pub use compiled::Compiled;
 pub use custom::CustomOp;
 pub use device::Device;

@@ -346,6 +346,11 @@ fn labels_in_a_row_are_those_of_padded_rows<B: Backend>(device: &Device<B>) {
     assert!(empty.item().unwrap().is_finite());
 }
 
+fn cross_entropy_rows<B: Backend>(logits: &Tensor<B>, target: &Tensor<B>) -> Tensor<B> {
+    let loss = CrossEntropyLoss::new().reduction(Reduction::None);
+    loss.forward(&logits.transpose(1, 2).unwrap(), target).unwrap()
+}
+
 /// What PyTorch gives is held in `conformance/data/edges`, for parts of two rows.
 fn losses_in_parts_are_those_of_all_logits<B: Backend>(device: &Device<B>) {
     manual_seed(4);
@@ -378,6 +383,21 @@ fn losses_in_parts_are_those_of_all_logits<B: Backend>(device: &Device<B>) {
             assert!(near(gradients(&parts), gradients(&whole)), "{rows}");
         }
     }
+    // A frozen head: the input's gradient alone, computed with the losses, in each of their scales.
+    let frozen = weight.detach();
+    let own = frozen.clone();
+    let parts = CrossEntropyLoss::new()
+        .reduction(Reduction::None)
+        .forward_chunked(&x, &target, 3, move |x| x.linear(&own, None))
+        .unwrap();
+    let scales = Tensor::randn([2, 4], (device, DType::F64)).unwrap();
+    let whole = cross_entropy_rows(&x.linear(&frozen, None).unwrap(), &target);
+    let [found, wanted] = [parts, whole].map(|losses| {
+        let gradients = losses.mul(&scales).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(gradients.len(), 1);
+        gradients.get(&x).unwrap().to_f64_vec().unwrap()
+    });
+    assert!(found.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-12));
     // In 16 bits the losses are rounded once.
     let half = x.detach().to_dtype(DType::F16).unwrap();
     let weight = weight.detach().to_dtype(DType::F16).unwrap();

@@ -1,10 +1,13 @@
 //! Autodiff: order of derivatives, names, modes, long chains, and what must fail.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use polygrad_core::ReduceOp;
 use polygrad_reference::Reference;
 use polygrad_tensor::{
-    Backend as _, BackwardOptions, CustomOp, DType, Device, Error, ErrorKind, Result, checkpoint, enable_grad,
-    gradcheck, gradgradcheck, is_grad_enabled, manual_seed, no_grad,
+    Backend as _, BackwardOptions, CustomOp, DType, Device, Error, ErrorKind, Result, checkpoint, checkpoint_rows,
+    enable_grad, gradcheck, gradgradcheck, is_grad_enabled, manual_seed, no_grad,
 };
 
 type Tensor = polygrad_tensor::Tensor<Reference>;
@@ -188,6 +191,67 @@ fn checkpoints_give_the_same_gradients_also_to_what_they_capture() -> Result<()>
             saved.require(leaf)?.to_vec::<f64>()?
         );
     }
+    Ok(())
+}
+
+#[test]
+fn rows_of_a_checkpoint_have_their_gradients_ahead_if_nothing_else_takes_one() -> Result<()> {
+    let x = Tensor::from_slice(&[0.3, -0.8, 0.1, 1.5, 0.4, -0.2], [2, 3], &device())?.requires_grad()?;
+    let w = Tensor::from_slice(&[0.7, -1.1, 0.5], [3], &device())?;
+    for trains in [false, true] {
+        let (w, calls) = (
+            if trains { w.clone().requires_grad()? } else { w.clone() },
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let function = {
+            let (w, calls) = (w.clone(), Arc::clone(&calls));
+            move |x: &Tensor| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                x.mul(&w)?.dropout(0.5)?.exp()?.mul(x)?.sum(1)?.square()
+            }
+        };
+        let scales = Tensor::from_slice(&[2.0, -3.0], [2], &device())?;
+        let loss = |rows: Tensor| -> Result<Tensor> { rows.mul(&scales)?.sum_all() };
+        manual_seed(3);
+        let plain = loss(function(&x.exp()?)?)?;
+        manual_seed(3);
+        calls.store(0, Ordering::Relaxed);
+        let saved = loss(checkpoint_rows(function.clone(), &x.exp()?)?)?;
+        assert_eq!(plain.item()?, saved.item()?);
+        let (wanted, found) = (plain.backward()?, saved.backward()?);
+        let close = |a: &Tensor, b: &Tensor| -> Result<bool> { Ok(a.sub(b)?.abs()?.amax(())?.item()? < 1e-12) };
+        assert!(close(wanted.require(&x)?, found.require(&x)?)?);
+        assert_eq!(calls.load(Ordering::Relaxed), if trains { 2 } else { 1 });
+        match trains {
+            true => assert!(close(wanted.require(&w)?, found.require(&w)?)?),
+            false => assert_eq!(found.len(), 1),
+        }
+        // A recorded backward pass goes through the function again, with its random numbers.
+        let graph = BackwardOptions::default().create_graph(true);
+        let second = |loss: &Tensor| -> Result<Tensor> {
+            let first = loss.backward_with(&graph)?;
+            Ok(first.require(&x)?.square()?.sum_all()?.backward()?.require(&x)?.clone())
+        };
+        assert!(close(&second(&plain)?, &second(&saved)?)?);
+        let _none = no_grad(|| checkpoint_rows(function.clone(), &x))?;
+    }
+    let sum = |x: &Tensor| x.sum_all();
+    let error = checkpoint_rows(sum, &x).unwrap_err().to_string();
+    assert!(
+        error.contains("checkpoint_rows") && error.contains("a number of each row"),
+        "{error}"
+    );
+    // What a checkpoint inside captures is not known.
+    let own = w.clone().requires_grad()?;
+    let inner = {
+        let own = own.clone();
+        move |x: &Tensor| {
+            let own = own.clone();
+            checkpoint(move |x| x[0].mul(&own)?.sum(1), &[x])
+        }
+    };
+    let found = checkpoint_rows(inner, &x)?.sum_all()?.backward()?;
+    assert_eq!(found.require(&own)?.to_vec::<f64>()?, x.sum(0)?.to_vec::<f64>()?);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Cross entropy of logits that are never held all at once.
 
-use polygrad_tensor::{Backend, DType, Error, Result, Tensor, autocast_dtype, checkpoint};
+use polygrad_tensor::{Backend, DType, Error, Result, Tensor, autocast_dtype, checkpoint_rows};
 
 use super::super::Reduction;
 use super::super::nll::mismatch;
@@ -8,8 +8,8 @@ use super::CrossEntropyLoss;
 
 impl<B: Backend> CrossEntropyLoss<B> {
     /// [`CrossEntropyLoss::forward`] of the logits `head(input)`, of which no more than those of `rows` vectors are
-    /// held at a time, here and in the backward pass, which computes them again: for a vocabulary whose logits would
-    /// take more memory than the model. `input` is `[…, width]`, `head` makes `[rows, C]` of `[rows, width]`, and
+    /// held at a time: for a vocabulary whose logits would take more memory than the model. The backward pass computes
+    /// them again, unless no tensor of `head` takes a gradient: that of `input` is computed at once then. `input` is `[…, width]`, `head` makes `[rows, C]` of `[rows, width]`, and
     /// `target` has class indices (i64) `[…]`. With `rows` as many as there are vectors, nothing is computed twice.
     ///
     /// Tensors that `head` uses get their gradients as well. A head that is a layer without bias gives PyTorch's
@@ -34,7 +34,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
     /// ```
     ///
     /// Source: Hsu et al., "Liger kernel: efficient Triton kernels for LLM training" (2024), with recomputation in
-    /// place of gradients that are computed ahead.
+    /// place of gradients that are computed ahead if these are more than the input's.
     ///
     /// # Errors
     /// As [`CrossEntropyLoss::forward`], and for targets that are probabilities; those of `head`, here and again in the
@@ -73,7 +73,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
             let losses = move |x: &Tensor<B>| each.forward(&head(x)?.to_dtype(wide)?, &target);
             match all <= rows {
                 true => losses(&input),
-                false => checkpoint(move |x| losses(&x[0]), &[&input.narrow(0, from, count)?]),
+                false => checkpoint_rows(losses, &input.narrow(0, from, count)?),
             }
         };
         // At least one, so that the head sees an empty input, too.
