@@ -9,12 +9,33 @@ use super::{Item, Visit, Visitor};
 
 /// A tensor that belongs to a module's state and is not trained, such as running statistics. Cloning gives a
 /// second handle to it.
-pub struct Buffer<B: Backend = AnyBackend>(Arc<RwLock<Tensor<B>>>);
+pub struct Buffer<B: Backend = AnyBackend>(Arc<Inner<B>>);
+
+struct Inner<B: Backend> {
+    value: RwLock<Tensor<B>>,
+    is_weight: bool,
+}
 
 impl<B: Backend> Buffer<B> {
     /// A buffer with these values.
     pub fn new(value: &Tensor<B>) -> Self {
-        Self(Arc::new(RwLock::new(value.detach())))
+        Self::of(value, false)
+    }
+
+    /// A part of a weight that is not trained, which [`Trained`](crate::Trained) hides.
+    pub(crate) fn weight(value: &Tensor<B>) -> Self {
+        Self::of(value, true)
+    }
+
+    fn of(value: &Tensor<B>, is_weight: bool) -> Self {
+        Self(Arc::new(Inner {
+            value: RwLock::new(value.detach()),
+            is_weight,
+        }))
+    }
+
+    pub(super) fn is_weight(&self) -> bool {
+        self.0.is_weight
     }
 
     /// The values: a constant in the gradient graph.
@@ -23,7 +44,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives it new values.
@@ -31,7 +52,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// When shape or dtype differ; it keeps its values then.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
-        let mut tensor = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tensor = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         tensor.update(|inner| {
             *inner = value.inner().clone();
             Ok(())
@@ -40,7 +61,7 @@ impl<B: Backend> Buffer<B> {
 
     /// Gives it values of any shape and dtype, on any device.
     pub(crate) fn replace(&self, value: &Tensor<B>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value.detach();
+        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value.detach();
     }
 }
 

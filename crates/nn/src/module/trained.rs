@@ -8,8 +8,9 @@ use polygrad_tensor::Backend;
 use super::{Item, Module, Visit, Visitor};
 
 /// A model whose frozen parameters are hidden: its state dict, its checkpoints, its averages and the parameters that an
-/// optimizer is made of are those that are trainable, and its buffers. What is frozen comes from elsewhere, such as the
-/// file of a base, and is no part of what is saved; a captured step holds it as constants.
+/// optimizer is made of are those that are trainable, and its buffers except weights that stay packed. What is frozen
+/// comes from elsewhere, such as the file of a base, and is no part of what is saved; a captured step holds it as
+/// constants.
 ///
 /// What is frozen or not must not change while this is saved or loaded, and the model has to be on its device and in
 /// its dtype before it is put here.
@@ -54,6 +55,7 @@ impl<B: Backend, M: Visit<B>> Visit<B> for Trained<M> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         visitor.filtered(&self.0, |item| match item {
             Item::Param(param) => param.is_trainable(),
+            Item::Buffer(buffer) => !buffer.is_weight(),
             _ => true,
         });
     }

@@ -42,9 +42,9 @@ impl<B: Backend> QuantizedWeight<B> {
         scheme.check_dtypes(parts.map(Tensor::dtype))?;
         scheme.shape(&bytes.shape(), &scales.shape(), &zeros.shape())?;
         Ok(Self {
-            bytes: Buffer::new(bytes),
-            scales: Buffer::new(scales),
-            zeros: Buffer::new(zeros),
+            bytes: Buffer::weight(bytes),
+            scales: Buffer::weight(scales),
+            zeros: Buffer::weight(zeros),
             scheme,
         })
     }
