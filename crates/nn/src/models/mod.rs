@@ -21,7 +21,8 @@ pub use config::ModelConfig;
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Model};
 pub use lenet::{LeNet, LeNetConfig};
 pub use llama::{
-    GgufTensor, GgufValue, Llama, LlamaConfig, LlamaModel, RopeScaling, llama_from_gguf, llama_from_gguf_packed,
+    GgufTensor, GgufValue, Llama, LlamaConfig, LlamaModel, RopeScaling, llama_config_from_gguf, llama_from_gguf,
+    llama_from_gguf_packed, llama_to_gguf,
 };
 pub use mlp::{Mlp, MlpConfig};
 pub use resnet::{BasicBlock, ResNet, ResNetConfig};

@@ -1,6 +1,6 @@
 //! Llama: its cache, its config, and weights out of GGUF. Values are held to Hugging Face's in the conformance suite.
 
-use polygrad_nn::models::{GgufValue, Llama, LlamaConfig, ModelConfig, RopeScaling, llama_from_gguf};
+use polygrad_nn::models::{GgufValue, Llama, LlamaConfig, ModelConfig, RopeScaling, llama_from_gguf, llama_to_gguf};
 use polygrad_nn::*;
 use polygrad_tensor::{Backend, Device, HostTensor, Shape, Tensor, manual_seed, no_grad};
 
@@ -211,7 +211,20 @@ fn a_model_out_of_gguf_computes_what_it_computed_before<B: Backend>(device: &Dev
         if config.tie_word_embeddings {
             tensors.retain(|(name, _)| name != "output.weight");
         }
-        let (found, state) = llama_from_gguf(tensors, metadata(&config)).unwrap();
+        let (found, state) = llama_from_gguf(tensors.clone(), metadata(&config)).unwrap();
+        for (name, tensor) in &tensors {
+            let back = llama_to_gguf(name, &found, &state).unwrap().unwrap();
+            assert!(
+                back.shape() == tensor.shape() && back.bytes() == tensor.bytes(),
+                "{name}"
+            );
+        }
+        let none = StateDict::new();
+        assert!(llama_to_gguf("output_norm.weight", &found, &none).unwrap().is_none());
+        let error = llama_to_gguf("blk.9.attn_q.weight", &found, &none)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no place for the tensor"), "{error}");
         let found = LlamaConfig {
             initializer_range: 0.4,
             ..found
@@ -384,7 +397,8 @@ fn configs_that_cannot_be_are_refused<B: Backend>(device: &Device<B>) {
         ("blk.0.attn_x.weight", 24, "attn_x"),
         ("blk.0.attn_q.weight", 23, "6 heads do not divide"),
     ] {
-        let error = llama_from_gguf([(name.to_owned(), tensor(rows))], metadata(&config()))
+        let words = ("token_embd.weight".to_owned(), tensor(11));
+        let error = llama_from_gguf([words, (name.to_owned(), tensor(rows))], metadata(&config()))
             .unwrap_err()
             .to_string();
         assert!(error.contains(part), "{error}");

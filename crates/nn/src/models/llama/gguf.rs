@@ -12,6 +12,9 @@ use crate::{HostBlocks, StateDict};
 
 const NAME: &str = "llama_from_gguf";
 
+/// What llama.cpp has computed out of a scaling of rotary positions, which is none of the model's tensors.
+const FACTORS: &str = "rope_freqs.weight";
+
 /// A value of a GGUF file's metadata, as far as a [`LlamaConfig`] needs them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GgufValue {
@@ -30,6 +33,23 @@ pub enum GgufTensor {
     Plain(HostTensor),
     /// A matrix whose numbers stay packed.
     Packed(HostBlocks),
+}
+
+impl GgufTensor {
+    fn rows(&self) -> usize {
+        let first = match self {
+            Self::Plain(tensor) => tensor,
+            Self::Packed(blocks) => &blocks.parts()[0],
+        };
+        first.shape().first().copied().unwrap_or(0)
+    }
+}
+
+/// Whose order the rows of queries and keys are in.
+#[derive(Clone, Copy)]
+enum Order {
+    HuggingFace,
+    LlamaCpp,
 }
 
 /// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in
@@ -59,6 +79,52 @@ pub fn llama_from_gguf_packed(
     tensors: impl IntoIterator<Item = (String, GgufTensor)>,
     metadata: impl Fn(&str) -> Option<GgufValue>,
 ) -> Result<(LlamaConfig, StateDict, BTreeMap<String, BlockScheme>)> {
+    let tensors: Vec<(String, GgufTensor)> = tensors.into_iter().collect();
+    let factors = match tensors.iter().find(|(name, _)| name == FACTORS) {
+        None => None,
+        Some((_, GgufTensor::Plain(tensor))) => Some(tensor.try_to_f64_vec()?),
+        Some((_, GgufTensor::Packed(_))) => return Err(format_error(format!("{FACTORS} is packed"))),
+    };
+    let rows = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.rows()));
+    let config = llama_config_from_gguf(&rows.collect(), factors.as_deref(), metadata)?;
+    let (mut state, mut schemes) = (StateDict::new(), BTreeMap::new());
+    for (name, tensor) in &tensors {
+        if name == FACTORS {
+            continue;
+        }
+        let (to, heads) = renamed(name, &config)?;
+        let in_order = |tensor: &HostTensor| match heads {
+            Some(heads) => permuted(name, tensor, heads, Order::HuggingFace),
+            None => Ok(tensor.clone()),
+        };
+        match (tensor, to.strip_suffix(".weight")) {
+            (GgufTensor::Plain(tensor), _) => state.insert(&*to, in_order(tensor)?),
+            (GgufTensor::Packed(blocks), Some(path)) => {
+                put_packed(&mut state, path, &blocks.map_rows(in_order)?);
+                schemes.insert(path.to_owned(), blocks.scheme());
+            }
+            (GgufTensor::Packed(_), None) => return Err(format_error(format!("the bias {name:?} is packed"))),
+        }
+    }
+    if let (true, Some(scheme)) = (config.tie_word_embeddings, schemes.get("model.embed_tokens").copied()) {
+        let blocks = packed_in(&state, "model.embed_tokens", scheme)?;
+        put_packed(&mut state, "lm_head", &blocks);
+        schemes.insert("lm_head".to_owned(), scheme);
+    }
+    Ok((config, state, schemes))
+}
+
+/// The config of [`llama_from_gguf`] alone, from the names of all tensors and how many rows each has, the numbers of
+/// `rope_freqs.weight` if there is one, and a look into the metadata.
+///
+/// # Errors
+/// When the architecture is another, metadata are missing or wrong, there is no `token_embd.weight`, or there is a
+/// tensor that the model does not have.
+pub fn llama_config_from_gguf(
+    rows: &BTreeMap<&str, usize>,
+    factors: Option<&[f64]>,
+    metadata: impl Fn(&str) -> Option<GgufValue>,
+) -> Result<LlamaConfig> {
     let arch = match metadata("general.architecture") {
         Some(GgufValue::Text(arch)) if arch == "llama" || arch == "qwen2" => arch,
         other => {
@@ -68,39 +134,34 @@ pub fn llama_from_gguf_packed(
         }
     };
     let mut config = read_config(&arch, &metadata)?;
-    let (mut state, mut schemes, mut factors) = (StateDict::new(), BTreeMap::new(), None);
-    for (name, tensor) in tensors {
-        if let ("rope_freqs.weight", GgufTensor::Plain(tensor)) = (name.as_str(), &tensor) {
-            factors = Some(tensor.try_to_f64_vec()?);
-            continue;
-        }
-        let (to, heads) = renamed(&name, &config)?;
-        let heads = heads.filter(|_| arch == "llama");
-        let in_order = |tensor: &HostTensor| heads.map_or(Ok(tensor.clone()), |heads| unpermuted(&name, tensor, heads));
-        match (&tensor, to.strip_suffix(".weight")) {
-            (GgufTensor::Plain(tensor), _) => state.insert(&*to, in_order(tensor)?),
-            (GgufTensor::Packed(blocks), Some(path)) => {
-                put_packed(&mut state, path, &blocks.map_rows(in_order)?);
-                schemes.insert(path.to_owned(), blocks.scheme());
-            }
-            (GgufTensor::Packed(_), None) => return Err(format_error(format!("the bias {name:?} is packed"))),
-        }
+    for name in rows.keys().filter(|name| **name != FACTORS) {
+        renamed(name, &config)?;
     }
-    let Some(embedding) = state.get("model.embed_tokens.weight") else {
-        return Err(format_error("the file has no token_embd.weight".to_owned()));
-    };
-    config.vocab_size = embedding.shape().first().copied().unwrap_or(0);
-    config.tie_word_embeddings = !state.contains("lm_head.weight");
-    config.attention_bias = arch == "llama" && state.contains("model.layers.0.self_attn.q_proj.bias");
+    let words = rows.get("token_embd.weight").copied();
+    config.vocab_size = words.ok_or_else(|| format_error("the file has no token_embd.weight".to_owned()))?;
+    config.tie_word_embeddings = !rows.contains_key("output.weight");
+    config.attention_bias = arch == "llama" && rows.contains_key("blk.0.attn_q.bias");
     if let Some(factors) = factors {
-        config.rope_scaling = Some(scaling_of(&factors, &config)?);
+        config.rope_scaling = Some(scaling_of(factors, &config)?);
     }
-    if let (true, Some(scheme)) = (config.tie_word_embeddings, schemes.get("model.embed_tokens").copied()) {
-        let blocks = packed_in(&state, "model.embed_tokens", scheme)?;
-        put_packed(&mut state, "lm_head", &blocks);
-        schemes.insert("lm_head".to_owned(), scheme);
+    Ok(config)
+}
+
+/// The tensor of a state dict that stands under `name` in a GGUF file of a model with this config, with rows in
+/// llama.cpp's order: the way back from [`llama_from_gguf`]. `None` if the state dict does not have it.
+///
+/// # Errors
+/// When the model has no such tensor, or rows that its heads do not divide.
+pub fn llama_to_gguf(name: &str, config: &LlamaConfig, state: &StateDict) -> Result<Option<HostTensor>> {
+    if name == FACTORS {
+        return Ok(None);
     }
-    Ok((config, state, schemes))
+    let (own, heads) = renamed(name, config)?;
+    let in_order = |tensor: &HostTensor| match heads {
+        Some(heads) => permuted(name, tensor, heads, Order::LlamaCpp),
+        None => Ok(tensor.clone()),
+    };
+    state.get(&own).map(in_order).transpose()
 }
 
 fn format_error(text: String) -> Error {
@@ -157,7 +218,7 @@ fn read_config(arch: &str, metadata: &impl Fn(&str) -> Option<GgufValue>) -> Res
     })
 }
 
-/// Hugging Face's name for a tensor, and for queries and keys how many heads they have.
+/// Hugging Face's name for a tensor, and how many heads it has if its rows are in another order.
 fn renamed(name: &str, config: &LlamaConfig) -> Result<(String, Option<usize>)> {
     let unknown = || format_error(format!("there is no place for the tensor {name:?}"));
     match name {
@@ -187,12 +248,13 @@ fn renamed(name: &str, config: &LlamaConfig) -> Result<(String, Option<usize>)> 
     if block >= config.num_hidden_layers || !matches!(kind, "weight" | "bias") {
         return Err(unknown());
     }
+    let heads = heads.filter(|_| config.model_type == "llama");
     Ok((format!("model.layers.{block}.{part}.{kind}"), heads))
 }
 
-/// Rows in the order of Hugging Face. llama.cpp turns neighbours, Hugging Face elements that are half a head apart:
-/// within a head, row `2i + j` there is row `j · D / 2 + i` here.
-fn unpermuted(name: &str, tensor: &HostTensor, heads: usize) -> Result<HostTensor> {
+/// Rows in another order. llama.cpp turns neighbours, Hugging Face elements that are half a head apart: within a head,
+/// row `2i + j` there is row `j · D / 2 + i` here.
+fn permuted(name: &str, tensor: &HostTensor, heads: usize, order: Order) -> Result<HostTensor> {
     let shape = *tensor.shape();
     let rows = shape.first().copied().unwrap_or(0);
     if heads == 0 || !rows.is_multiple_of(2 * heads) {
@@ -209,8 +271,12 @@ fn unpermuted(name: &str, tensor: &HostTensor, heads: usize) -> Result<HostTenso
     out.try_reserve_exact(bytes.len())
         .map_err(|e| Error::new(ErrorKind::OutOfMemory, format!("{name}: {e}")).with_op(NAME))?;
     for to in 0..rows {
-        let (head, place) = (to / width, to % width);
-        let from = head * width + 2 * (place % (width / 2)) + place / (width / 2);
+        let (head, place, half) = (to / width, to % width, width / 2);
+        let within = match order {
+            Order::HuggingFace => 2 * (place % half) + place / half,
+            Order::LlamaCpp => place % 2 * half + place / 2,
+        };
+        let from = head * width + within;
         out.extend_from_slice(&bytes[from * row..(from + 1) * row]);
     }
     HostTensor::from_bytes(tensor.dtype(), Shape::new(&shape)?, &out)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::{LlamaConfig, RopeScaling};
-pub use gguf::{GgufTensor, GgufValue, llama_from_gguf, llama_from_gguf_packed};
+pub use gguf::{GgufTensor, GgufValue, llama_config_from_gguf, llama_from_gguf, llama_from_gguf_packed, llama_to_gguf};
 
 use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
