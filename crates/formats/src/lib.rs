@@ -40,6 +40,7 @@ mod source;
 mod zip;
 
 pub use file::{Format, Skipped, TensorFile, TensorInfo};
+pub use gguf::{GgufType, rewrite_gguf};
 pub use metadata::{Metadata, Value};
 pub use npy::npy_descr;
 pub use save::{NpzArray, fits_archive, save, save_npz, save_with_metadata, writable};

@@ -106,10 +106,10 @@ pub fn writable(path: impl AsRef<Path>) -> Result<Format> {
     }
 }
 
-fn little_endian() -> Result<()> {
+pub(crate) fn little_endian() -> Result<()> {
     match cfg!(target_endian = "little") {
         true => Ok(()),
-        false => Err(Error::unsupported("archives of arrays on a big-endian machine")),
+        false => Err(Error::unsupported("files of arrays on a big-endian machine")),
     }
 }
 

@@ -22,8 +22,36 @@ const MAX_DEPTH: usize = 4;
 const ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
+/// What stands before the values.
+pub(super) struct Head {
+    pub(super) version: u32,
+    /// Where the metadata end, which begin behind the counts.
+    pub(super) pairs_end: u64,
+    pub(super) pairs: u64,
+    metadata: Vec<(String, Value)>,
+    pub(super) infos: Vec<Info>,
+    pub(super) alignment: u64,
+    /// Where values begin.
+    pub(super) start: u64,
+}
+
 /// Reads what a file has, without its values.
 pub(crate) fn open(source: &Source) -> Result<Contents> {
+    let Head {
+        metadata, infos, start, ..
+    } = head(source)?;
+    let entries = infos
+        .into_iter()
+        .map(|info| info.entry(start, source.length))
+        .collect::<Result<_>>()?;
+    Ok(Contents {
+        entries,
+        metadata: metadata.into_iter().collect(),
+        skipped: Vec::new(),
+    })
+}
+
+pub(super) fn head(source: &Source) -> Result<Head> {
     let mut header = Header {
         from: BufReader::new(source.from(0)),
         items: 0,
@@ -44,6 +72,7 @@ pub(crate) fn open(source: &Source) -> Result<Contents> {
     header.count(tensors)?;
     header.count(pairs)?;
     let metadata: Vec<(String, Value)> = (0..pairs).map(|_| header.pair()).collect::<Result<_>>()?;
+    let pairs_end = source.length - header.left();
     let infos: Vec<Info> = (0..tensors).map(|_| header.info()).collect::<Result<_>>()?;
     let alignment = match metadata.iter().find(|(name, _)| name == "general.alignment") {
         None => ALIGNMENT,
@@ -51,19 +80,19 @@ pub(crate) fn open(source: &Source) -> Result<Contents> {
         Some((_, value)) => return Err(damaged(format!("its alignment is {}", printable(&value.to_string())))),
     };
     let start = (source.length - header.left()).next_multiple_of(alignment);
-    let entries = infos
-        .into_iter()
-        .map(|info| info.entry(start, source.length))
-        .collect::<Result<_>>()?;
-    Ok(Contents {
-        entries,
-        metadata: metadata.into_iter().collect(),
-        skipped: Vec::new(),
+    Ok(Head {
+        version,
+        pairs_end,
+        pairs,
+        metadata,
+        infos,
+        alignment,
+        start,
     })
 }
 
 /// What a tensor's values are.
-fn element(kind: u32) -> Element {
+pub(super) fn element(kind: u32) -> Element {
     let unknown = match kind {
         0 => return Element::Number(Stored::F32),
         1 => return Element::Number(Stored::F16),
@@ -100,34 +129,44 @@ fn element(kind: u32) -> Element {
     Element::Unknown(unknown.to_owned())
 }
 
-struct Info {
-    name: String,
+#[derive(Clone)]
+pub(super) struct Info {
+    pub(super) name: String,
     /// The first axis is the slowest, as everywhere but in the file.
-    dims: Vec<usize>,
-    kind: u32,
-    offset: u64,
+    pub(super) dims: Vec<usize>,
+    pub(super) kind: u32,
+    pub(super) offset: u64,
 }
 
 impl Info {
-    fn entry(self, start: u64, length: u64) -> Result<Entry> {
-        let about = |error| about_tensor(error, &self.name);
-        let shape = Shape::new(&self.dims).map_err(|e| about(damaged(e.to_string())))?;
-        let element = element(self.kind);
-        let numel = shape.numel() as u64;
-        let bytes = match &element {
+    /// How many bytes the values of a type take.
+    ///
+    /// # Errors
+    /// When rows are not made of whole blocks, or there are more bytes than can be counted; values of a type that is
+    /// unknown take none.
+    pub(super) fn bytes(&self) -> Result<u64> {
+        let numel = Shape::new(&self.dims).map_err(|e| damaged(e.to_string()))?.numel() as u64;
+        let bytes = match element(self.kind) {
             Element::Number(stored) => numel.checked_mul(stored.size() as u64),
             Element::Block(block) => {
                 let row = self.dims.last().copied().unwrap_or(1);
                 if row % block.len() != 0 {
                     let what = format!("rows of {row} values are not made of blocks of {}", block.len());
-                    return Err(about(damaged(what)));
+                    return Err(damaged(what));
                 }
                 (numel / block.len() as u64).checked_mul(block.size() as u64)
             }
             Element::Unknown(_) => Some(0),
         };
+        bytes.ok_or_else(|| damaged("it has more bytes than can be counted"))
+    }
+
+    fn entry(self, start: u64, length: u64) -> Result<Entry> {
+        let about = |error| about_tensor(error, &self.name);
+        let shape = Shape::new(&self.dims).map_err(|e| about(damaged(e.to_string())))?;
+        let bytes = self.bytes().map_err(about)?;
         let at = start.checked_add(self.offset);
-        let end = at.zip(bytes).and_then(|(at, bytes)| at.checked_add(bytes));
+        let end = at.and_then(|at| at.checked_add(bytes));
         let (Some(at), true) = (at, end.is_some_and(|end| end <= length)) else {
             let what = format!(
                 "its values should begin {} bytes after {start}, and the file ends at {length}",
@@ -140,7 +179,7 @@ impl Info {
             place: Place {
                 file: 0,
                 start: Start::At(at),
-                element,
+                element: element(self.kind),
                 big_endian: false,
                 layout: Layout::Contiguous,
             },

@@ -5,8 +5,10 @@
 mod block;
 mod header;
 mod packed;
+mod write;
 
 pub(crate) use block::Block;
 pub(crate) use header::open;
+pub use write::{GgufType, rewrite_gguf};
 
 pub(crate) const MAGIC: &[u8] = b"GGUF";

@@ -1,6 +1,6 @@
 //! What is written is read again.
 
-use polygrad_formats::{Format, TensorFile, save, save_with_metadata};
+use polygrad_formats::{Format, GgufType, TensorFile, rewrite_gguf, save, save_with_metadata};
 use polygrad_nn::StateDict;
 use polygrad_tensor::{DType, HostTensor, Shape};
 
@@ -100,6 +100,70 @@ fn texts_go_with_safetensors() {
     let again = TensorFile::open(&path).unwrap();
     assert_eq!(again.metadata().get("n.text"), file.metadata().get("n.text"));
     assert_eq!(again.metadata().get("n.u8"), None);
+}
+
+#[test]
+fn gguf_files_keep_all_but_what_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (data("types.gguf"), folder.path().join("a.gguf"));
+    let file = TensorFile::open(&from).unwrap();
+    let wanted = file.read("BF16").unwrap().cast(DType::F32);
+    // What a type that is unknown here has is written anew; others stay.
+    let of = |name: &str, kind| match name {
+        "IQ4_NL" => Some((
+            HostTensor::new(Shape::from([1, 32]), vec![0.5f32; 32]).unwrap(),
+            GgufType::F32,
+        )),
+        "BF16" => Some((wanted.clone(), kind)),
+        _ => None,
+    };
+    for (kind, stored, steps) in [
+        (GgufType::F32, "f32", f64::INFINITY),
+        (GgufType::F16, "f16", 2048.0),
+        (GgufType::Q8_0, "Q8_0", 127.0),
+        (GgufType::Q4_0, "Q4_0", 4.6),
+    ] {
+        rewrite_gguf(&from, &to, |name| Ok(of(name, kind))).unwrap();
+        let again = TensorFile::open(&to).unwrap();
+        assert!(again.keys().eq(file.keys()) && again.metadata() == file.metadata());
+        assert_eq!(again.info("BF16").unwrap().stored, stored);
+        let found = again.read("BF16").unwrap().to_f64_vec();
+        for (found, wanted) in found.chunks(32).zip(wanted.to_f64_vec().chunks(32)) {
+            let most = wanted.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            for (found, wanted) in found.iter().zip(wanted) {
+                assert!(
+                    (found - wanted).abs() <= 0.6 * most / steps,
+                    "{stored}: {found} for {wanted}"
+                );
+            }
+        }
+        assert_eq!(again.read("IQ4_NL").unwrap().to_f64_vec(), [0.5; 32]);
+        for name in file.keys().filter(|name| !matches!(*name, "BF16" | "IQ4_NL")) {
+            assert_eq!(again.info(name).unwrap(), file.info(name).unwrap());
+            assert!(
+                again.read(name).unwrap().bytes() == file.read(name).unwrap().bytes(),
+                "{name}"
+            );
+        }
+    }
+    let whole = std::fs::read(&to).unwrap();
+    let cut = folder.path().join("cut.gguf");
+    std::fs::write(&cut, &whole[..whole.len() - 40]).unwrap();
+    let short = HostTensor::new(Shape::from([2, 3]), vec![1f32; 6]).unwrap();
+    let refused = |from: &std::path::Path, name: &str, new: Option<(HostTensor, GgufType)>, words: &str| {
+        let error = rewrite_gguf(from, &to, |own| Ok(new.clone().filter(|_| own == name))).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(std::fs::read(&to).unwrap() == whole);
+    };
+    refused(&from, "", None, "tensor IQ4_NL: its values are IQ4_NL");
+    refused(&cut, "", None, "its values");
+    refused(
+        &to,
+        "BF16",
+        Some((short.clone(), GgufType::F32)),
+        "[2, 3] in the place of [2, 32]",
+    );
+    refused(&to, "F32", Some((short, GgufType::Q8_0)), "blocks of 32");
 }
 
 #[test]
