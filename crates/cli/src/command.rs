@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// or chats
     #[command(
         disable_help_flag = true,
-        override_usage = "polygrad finetune MODEL_DIR --data FILE.jsonl [OPTIONS]"
+        override_usage = "polygrad finetune MODEL_DIR|FILE.gguf --data FILE.jsonl [OPTIONS]"
     )]
     #[cfg(feature = "text")]
     Finetune(train::line::Line),

@@ -145,13 +145,13 @@ pub fn run_graph(folder: &std::path::Path) -> polygrad::Result<polygrad_onnx::gr
 }
 
 /// Writes the whole model of a run of `finetune`: to a new folder, as the Hub has it, or the weights alone to a file
-/// that ends in `.safetensors`.
+/// that ends in `.safetensors`, or all to one that ends in `.gguf` if the base is such a file.
 ///
 /// # Errors
 /// No such run, or one that is damaged; a base that has changed; a place that is taken or cannot be written.
 #[cfg(feature = "text")]
 pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<()> {
-    finetune::merge::merge(run, out)?;
+    finetune::merge::merge(run, out, None)?;
     Ok(())
 }
 

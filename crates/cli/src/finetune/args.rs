@@ -15,8 +15,8 @@ pub(crate) struct TrainArgs {
     pub(crate) every: Every,
 
     /// The folder of a Llama or a GPT-2 as the Hub has it: config.json, tokenizer.json and safetensors; to classify and
-    /// to embed that of a BERT
-    #[arg(value_name = "MODEL_DIR")]
+    /// to embed that of a BERT; or the GGUF file of a Llama, whose quantized weights stay so under an adapter
+    #[arg(value_name = "MODEL_DIR|FILE.gguf")]
     pub(crate) base: Option<PathBuf>,
 
     /// What to learn [default: text]
@@ -60,7 +60,7 @@ pub(crate) struct TrainArgs {
 
 impl RunArgs for TrainArgs {
     const ABOUT: &'static str = "Go on training a model of texts that others trained, or an adapter for it";
-    const USAGE: &'static str = "polygrad finetune MODEL_DIR --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
+    const USAGE: &'static str = "polygrad finetune MODEL_DIR|FILE.gguf --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 
     fn every(&self) -> &Every {

@@ -1,4 +1,4 @@
-//! Models that others trained, in a folder as the Hub has it.
+//! Models that others trained, in a folder as the Hub has it or in a GGUF file.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,10 @@ use polygrad::Device;
 use polygrad::formats::TensorFile;
 use polygrad::nn::models::{Bert, BertClassifier, BertConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
 use polygrad::nn::{Init, LinearConfig, Module, StateDict, open_file, skip_init};
-use polygrad::text::Pooling;
+use polygrad::text::{Pooling, TextFormat};
 use serde_json::Value;
 
+use super::gguf::Gguf;
 use super::goal::Goal;
 use super::model::{Encoder, Lm, Tuned};
 use crate::failure::{Failure, Result, Shown};
@@ -21,13 +22,13 @@ const LONGEST: u64 = 1 << 24;
 /// What classifies, in the names of parameters.
 pub(super) const HEAD: &str = "classifier";
 
-/// What a folder says of its model.
+/// What a folder or a file says of its model.
 pub(super) struct Base {
-    folder: PathBuf,
+    path: PathBuf,
     kind: Kind,
     /// The token behind the end of a text.
     pub(super) end: Option<i64>,
-    /// The file `config.json`.
+    /// The file `config.json`, or what it would be.
     pub(super) config: Value,
 }
 
@@ -35,14 +36,47 @@ enum Kind {
     Llama(Box<LlamaConfig>),
     Gpt2(Gpt2Config),
     Bert(Box<BertConfig>, Option<Pooling>),
+    Gguf(Box<Gguf>),
 }
 
 impl Base {
     /// Reads the config of a model that is to learn something.
     ///
     /// # Errors
-    /// A folder without one, or a model of a kind that is not there or cannot learn that.
-    pub(super) fn open(folder: &Path, goal: &Goal) -> Result<Self> {
+    /// A folder without one, a file that is none of GGUF's or is damaged, or a model of a kind that is not there or
+    /// cannot learn that.
+    pub(super) fn open(path: &Path, goal: &Goal) -> Result<Self> {
+        match path.is_file() {
+            true => Self::of_file(path, goal),
+            false => Self::of_folder(path, goal),
+        }
+    }
+
+    fn of_file(path: &Path, goal: &Goal) -> Result<Self> {
+        if *goal != Goal::Text {
+            let what = format!("{} is a file, and not for --task {}", path.shown(), goal.name());
+            return Err(Failure::new(what).fix(goal.models()));
+        }
+        let gguf = Gguf::open(path)?;
+        let config = gguf.config.to_json()?;
+        let mut config: Value = serde_json::from_str(&config).map_err(|e| Failure::new(e.to_string()))?;
+        config["model_type"] = gguf.config.model_type.clone().into();
+        config["architectures"] = match &*gguf.config.model_type {
+            "qwen2" => vec!["Qwen2ForCausalLM"].into(),
+            _ => vec!["LlamaForCausalLM"].into(),
+        };
+        for (name, id, _) in gguf.special() {
+            config[format!("{name}_id")] = id.into();
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            end: gguf.end(),
+            kind: Kind::Gguf(Box::new(gguf)),
+            config,
+        })
+    }
+
+    fn of_folder(folder: &Path, goal: &Goal) -> Result<Self> {
         let path = folder.join("config.json");
         let mut text = String::new();
         let file = open_file(&path)?.0;
@@ -82,7 +116,7 @@ impl Base {
         let ends = [&json["eos_token_id"], &json["eos_token_id"][0]];
         let end = ends.into_iter().find_map(Value::as_i64);
         Ok(Self {
-            folder: folder.to_owned(),
+            path: folder.to_owned(),
             kind: kind.map_err(|e| bad(e.message()))?,
             end,
             config: json,
@@ -93,6 +127,7 @@ impl Base {
     pub(super) fn sizes(&self) -> (usize, usize) {
         match &self.kind {
             Kind::Llama(config) => (config.max_position_embeddings, config.vocab_size),
+            Kind::Gguf(file) => (file.config.max_position_embeddings, file.config.vocab_size),
             Kind::Gpt2(config) => (config.n_positions, config.vocab_size),
             Kind::Bert(config, pooling) => {
                 let (places, most) = (
@@ -107,7 +142,7 @@ impl Base {
     /// The layers that usually have adapters.
     pub(super) fn targets(&self) -> &'static [&'static str] {
         match self.kind {
-            Kind::Llama(_) => &["q_proj", "v_proj"],
+            Kind::Llama(_) | Kind::Gguf(_) => &["q_proj", "v_proj"],
             Kind::Gpt2(_) => &["c_attn"],
             Kind::Bert(..) => &["query", "value"],
         }
@@ -140,13 +175,16 @@ impl Base {
     /// # Errors
     /// There are none.
     pub(super) fn weights(&self) -> Result<PathBuf> {
+        if let Kind::Gguf(_) = self.kind {
+            return Ok(self.path.clone());
+        }
         let names = ["model.safetensors.index.json", "model.safetensors"];
         let found = names
             .iter()
-            .map(|name| self.folder.join(name))
+            .map(|name| self.path.join(name))
             .find(|path| path.is_file());
         found.ok_or_else(|| {
-            Failure::new(format!("{} has no model.safetensors", self.folder.shown()))
+            Failure::new(format!("{} has no model.safetensors", self.path.shown()))
                 .fix("give the folder with the weights; `polygrad convert` makes safetensors of other files")
         })
     }
@@ -158,6 +196,9 @@ impl Base {
     pub(super) fn shell(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         let model = skip_init(|| match (&self.kind, goal) {
             (Kind::Llama(config), _) => Llama::new(config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model)))),
+            (Kind::Gguf(file), _) => {
+                Llama::new(&file.config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model))))
+            }
             (Kind::Gpt2(config), _) => Gpt2::new(config, device).map(|model| Tuned::Lm(Lm::Gpt2(Box::new(model)))),
             (Kind::Bert(config, Some(pooling)), _) => Bert::new(config, device).map(|bert| {
                 let pooling = pooling.clone();
@@ -184,6 +225,9 @@ impl Base {
     /// # Errors
     /// Files that cannot be read or do not fit; those of the device.
     pub(super) fn model(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
+        if let Kind::Gguf(file) = &self.kind {
+            return Ok(Tuned::Lm(Lm::Llama(Box::new(file.model(device, true)?))));
+        }
         let path = self.weights()?;
         let state = TensorFile::open(&path)?.state_dict()?;
         let mut model = self.shell(device, goal)?;
@@ -193,7 +237,7 @@ impl Base {
             Failure::new(format!(
                 "{} does not fit {}: {what}",
                 path.shown(),
-                self.folder.join("config.json").shown(),
+                self.path.join("config.json").shown(),
             ))
             .fix("take config.json and the weights from the same model")
         };
@@ -229,7 +273,7 @@ impl Base {
     fn named(&self, state: StateDict, has_head: bool) -> StateDict {
         let is_whole = |prefix: &str| state.keys().any(|name| name.starts_with(prefix));
         let pooled = match &self.kind {
-            Kind::Llama(_) => return state,
+            Kind::Llama(_) | Kind::Gguf(_) => return state,
             // Files of GPT-2 may be of the model below the head.
             Kind::Gpt2(_) if is_whole("transformer.") => return state,
             Kind::Gpt2(_) => {
@@ -269,17 +313,20 @@ impl Base {
     /// # Errors
     /// Files that cannot be read.
     pub(super) fn digest(&self) -> Result<String> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&self.folder)
-            .map_err(|e| Failure::io("read", &self.folder, &e))?
+        if let Kind::Gguf(_) = self.kind {
+            return digest(std::slice::from_ref(&self.path));
+        }
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&self.path)
+            .map_err(|e| Failure::io("read", &self.path, &e))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
             .collect();
-        files.extend(["config.json", "tokenizer.json"].map(|name| self.folder.join(name)));
+        files.extend(["config.json", "tokenizer.json"].map(|name| self.path.join(name)));
         if let Kind::Bert(_, Some(_)) = self.kind {
             let pooled = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
             files.extend(
                 pooled
-                    .map(|name| self.folder.join(name))
+                    .map(|name| self.path.join(name))
                     .into_iter()
                     .filter(|path| path.is_file()),
             );
@@ -288,14 +335,47 @@ impl Base {
         digest(&files)
     }
 
-    /// Where it is.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// How texts become tokens.
+    ///
+    /// # Errors
+    /// No tokenizer, or files that are damaged.
+    pub(super) fn format(&self) -> Result<TextFormat> {
+        match &self.kind {
+            Kind::Gguf(file) => file.format(),
+            _ => Ok(TextFormat::from_folder(&self.path)?),
+        }
     }
 
-    /// Whether a file would lie among those of the base.
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The GGUF file that it is.
+    pub(super) fn gguf(&self) -> Option<&Gguf> {
+        match &self.kind {
+            Kind::Gguf(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Whether it has weights that stay packed.
+    ///
+    /// # Errors
+    /// As [`Gguf::is_quantized`].
+    pub(super) fn is_quantized(&self) -> Result<bool> {
+        self.gguf().map_or(Ok(false), Gguf::is_quantized)
+    }
+
+    /// Whether a file would be one of the base, or lie among them.
     pub(super) fn holds(&self, path: &Path) -> bool {
-        is_in(path, &self.folder)
+        match self.kind {
+            Kind::Gguf(_) => {
+                let own = self.path.canonicalize();
+                path.canonicalize().is_ok_and(|path| own.is_ok_and(|own| own == path))
+            }
+            _ => is_in(path, &self.path),
+        }
     }
 }
 

@@ -77,7 +77,10 @@ impl Goal {
     /// Which models can learn it.
     pub(super) fn models(&self) -> &'static str {
         match self {
-            Self::Text => "give the folder of a Llama, Mistral, Qwen2 or GPT-2 model as the Hub has it",
+            Self::Text => {
+                "give the folder of a Llama, Mistral, Qwen2 or GPT-2 model as the Hub has it, or the GGUF file of a \
+                 Llama or Qwen2"
+            }
             Self::Classify(_) => "give the folder of a BERT as the Hub has it",
             Self::Embed => "give the folder of a BERT as sentence-transformers has it",
         }

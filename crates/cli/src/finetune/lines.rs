@@ -50,7 +50,7 @@ impl Lines {
     /// A file that cannot be read, a line that is no example, by its number; too few examples, or of one class alone;
     /// a tokenizer with more tokens than the model.
     pub(super) fn load(settings: &Settings, base: &Base) -> Result<Self> {
-        let (format, goal) = (settings.format()?, &settings.goal);
+        let (format, goal) = (base.format()?, &settings.goal);
         let data = settings.data()?;
         let read = |path| Found::read(path, settings, &format, base);
         let mut train = read(data)?;
@@ -87,7 +87,7 @@ impl Lines {
     /// As [`Lines::load`]; a label that the model does not know.
     pub(super) fn judging(path: &Path, settings: &Settings) -> Result<Self> {
         let (base, goal) = (Settings::base(settings)?, &settings.goal);
-        let mut found = Found::read(path, settings, &settings.format()?, &base)?;
+        let mut found = Found::read(path, settings, &base.format()?, &base)?;
         if found.examples.is_empty() {
             return Err(Failure::new(format!("{} has no examples", path.shown())).fix(goal.form()));
         }
@@ -298,10 +298,10 @@ impl<'a> Found<'a> {
         match usize::try_from(largest).is_ok_and(|largest| largest < vocabulary) {
             true => Ok(()),
             false => Err(Failure::new(format!(
-                "tokenizer.json makes token {largest} of {}, and the model has {vocabulary} tokens",
+                "the tokenizer makes token {largest} of {}, and the model has {vocabulary} tokens",
                 self.path.shown()
             ))
-            .fix("take tokenizer.json and config.json from the same model")),
+            .fix("take the tokenizer and the weights from the same model")),
         }
     }
 

@@ -1,17 +1,20 @@
 //! `polygrad merge`: a model with what was learnt in its weights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use polygrad::nn::{Module, lora, replace_file};
-use serde_json::{Map, Value};
+use clap::{Args, ValueEnum};
+use polygrad::formats::{GgufType, rewrite_gguf};
+use polygrad::nn::models::llama_to_gguf;
+use polygrad::nn::{Module, Trained as OnlyTrained, lora, replace_file};
+use serde_json::{Map, Value, json};
 
 use super::Settings;
 use super::base::{Base, is_in};
+use super::gguf::Gguf;
 use super::goal::Goal;
-use super::model::Tuned;
+use super::model::{Lm, Tuned};
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::say;
@@ -41,10 +44,26 @@ pub(crate) struct Merge {
     /// The folder that `finetune` left
     run: PathBuf,
 
-    /// A new folder for the whole model, as the Hub or sentence-transformers has it; or a file that ends in
-    /// .safetensors for its weights alone, under the base's names
-    #[arg(long, value_name = "FOLDER|FILE.safetensors")]
+    /// A new folder for the whole model, as the Hub or sentence-transformers has it; a file that ends in .safetensors
+    /// for its weights alone, under the base's names; or one that ends in .gguf, if the base is such a file
+    #[arg(long, value_name = "FOLDER|FILE")]
     out: PathBuf,
+
+    /// How a GGUF file has the matrices that were changed; all others are taken over from the base
+    /// [default: q8_0 where the base has blocks, else as there]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    weights: Option<Weights>,
+}
+
+/// A type of a GGUF file's matrices.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Weights {
+    F32,
+    F16,
+    #[value(name = "q8_0")]
+    Q8,
+    #[value(name = "q4_0")]
+    Q4,
 }
 
 /// Writes the whole model of a run, as others load it.
@@ -54,7 +73,7 @@ pub(crate) struct Merge {
 /// the base or the run; a folder that has files; a file for a model whose base's config does not fit it; weights that
 /// cannot be merged; those of the device and the disk.
 pub(crate) fn command(args: &Merge) -> Result<Outcome> {
-    say(&merge(&args.run, &args.out)?);
+    say(&merge(&args.run, &args.out, args.weights)?);
     Ok(Outcome::Done)
 }
 
@@ -62,8 +81,12 @@ pub(crate) fn command(args: &Merge) -> Result<Outcome> {
 ///
 /// # Errors
 /// As of [`command`].
-pub(crate) fn merge(run: &Path, out: &Path) -> Result<String> {
-    let is_file = out.extension().is_some_and(|end| end == "safetensors");
+pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<String> {
+    let ends_in = |wanted: &str| out.extension().is_some_and(|end| end == wanted);
+    let (is_gguf, is_file) = (ends_in("gguf"), ends_in("gguf") || ends_in("safetensors"));
+    if weights.is_some() && !is_gguf {
+        return Err(Failure::new("--weights is for GGUF files").fix("name one with --out, or leave --weights out"));
+    }
     if is_in(out, run) {
         return Err(
             Failure::new(format!("{} would lie among the files of the run", out.shown())).fix("choose another folder"),
@@ -72,7 +95,8 @@ pub(crate) fn merge(run: &Path, out: &Path) -> Result<String> {
     if !is_file {
         must_be_free(out)?;
     }
-    let Trained { config, model, .. } = trained::load::<Settings>(run, None, None)?;
+    let trained = trained::load::<Settings>(run, None, None)?;
+    let config = trained.config.clone();
     let base = Settings::base(&config)?;
     if base.holds(out) {
         return Err(
@@ -89,9 +113,20 @@ pub(crate) fn merge(run: &Path, out: &Path) -> Result<String> {
         )
         .fix("give a folder with --out, which has a config.json of its own"));
     }
-    let model = model.into_inner();
-    lora::merge_and_unload(&model)?;
-    Ok(if is_file {
+    if is_gguf && base.gguf().is_none() {
+        let what = format!(
+            "{} is no GGUF file, whose metadata another one could have",
+            base.path().shown()
+        );
+        let fix = "give a folder with --out, of which llama.cpp's convert_hf_to_gguf.py makes a GGUF file";
+        return Err(Failure::new(what).fix(fix));
+    }
+    let changed = changed(&trained.model)?;
+    let model = whole(trained, &base)?;
+    Ok(if let Some(file) = base.gguf().filter(|_| is_gguf) {
+        save_gguf(&model, &changed, file, weights, out)?;
+        format!("{} holds the whole model with its tokenizer", out.shown())
+    } else if is_file {
         save(&model, out)?;
         format!(
             "{} holds the whole model; its config.json and tokenizer.json are those of the base",
@@ -101,6 +136,63 @@ pub(crate) fn merge(run: &Path, out: &Path) -> Result<String> {
         folder(&model, &config.goal, &base, out)?;
         format!("{} holds the whole model with its config and tokenizer", out.shown())
     })
+}
+
+/// The names of the parameters that the run has changed.
+fn changed(model: &OnlyTrained<Tuned>) -> Result<BTreeSet<String>> {
+    let state = model.state_dict()?;
+    let whole = |name: &str| match name.split_once(".lora_") {
+        Some((layer, _)) => format!("{layer}.weight"),
+        None => name.to_owned(),
+    };
+    Ok(state.keys().map(whole).collect())
+}
+
+/// The model with what was learnt in its weights, none of which stays packed.
+fn whole(Trained { config, model, device }: Trained<Settings>, base: &Base) -> Result<Tuned> {
+    let model = match (base.gguf(), &config.lora) {
+        (Some(file), Some(lora)) if file.is_quantized()? => {
+            let unpacked = Tuned::Lm(Lm::Llama(Box::new(file.model(&device, false)?)));
+            config.attach(&unpacked, &config.adapter(lora, base))?;
+            let whole = OnlyTrained::new(unpacked);
+            whole.load_state_dict(&model.state_dict()?, true)?;
+            whole.into_inner()
+        }
+        _ => model.into_inner(),
+    };
+    lora::merge_and_unload(&model)?;
+    Ok(model)
+}
+
+fn save_gguf(
+    model: &Tuned,
+    changed: &BTreeSet<String>,
+    file: &Gguf,
+    weights: Option<Weights>,
+    out: &Path,
+) -> Result<()> {
+    let state = model.state_dict()?;
+    let state = state.iter().filter(|(name, _)| changed.contains(*name));
+    let state = state.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    let written = rewrite_gguf(file.path(), out, |name| {
+        let Some(tensor) = llama_to_gguf(name, &file.config, &state)? else {
+            return Ok(None);
+        };
+        let kind = match (tensor.shape().rank(), weights) {
+            // llama.cpp takes biases and norms as f32 alone.
+            (0 | 1, _) | (_, Some(Weights::F32)) => GgufType::F32,
+            (_, Some(Weights::F16)) => GgufType::F16,
+            (_, Some(Weights::Q8)) => GgufType::Q8_0,
+            (_, Some(Weights::Q4)) => GgufType::Q4_0,
+            (_, None) => match file.stored(name)?.as_str() {
+                blocks if blocks.starts_with('Q') => GgufType::Q8_0,
+                "f16" => GgufType::F16,
+                _ => GgufType::F32,
+            },
+        };
+        Ok(Some((tensor, kind)))
+    });
+    Ok(written?)
 }
 
 fn must_be_free(out: &Path) -> Result<()> {
@@ -122,8 +214,11 @@ fn save(model: &Tuned, path: &Path) -> Result<()> {
 
 /// Writes all files of a model; last the one that makes the folder a model's.
 fn folder(model: &Tuned, goal: &Goal, base: &Base, out: &Path) -> Result<()> {
+    if let Some(file) = base.gguf() {
+        tokenizer(file, out)?;
+    }
     for name in ALONG {
-        let (from, to) = (base.folder().join(name), out.join(name));
+        let (from, to) = (base.path().join(name), out.join(name));
         if from.is_file() {
             let parent = to.parent().unwrap_or(out);
             fs::create_dir_all(parent).map_err(|e| Failure::io("create", parent, &e))?;
@@ -131,9 +226,30 @@ fn folder(model: &Tuned, goal: &Goal, base: &Base, out: &Path) -> Result<()> {
         }
     }
     save(model, &out.join("model.safetensors"))?;
-    let config = serde_json::to_vec_pretty(&config(goal, base)).map_err(|e| Failure::new(e.to_string()))?;
-    replace_file(&out.join("config.json"), |file| file.write_all(&config))?;
-    Ok(())
+    write_json(&out.join("config.json"), &config(goal, base))
+}
+
+/// Writes what the metadata of a GGUF file say of its tokens, as folders have it.
+fn tokenizer(file: &Gguf, out: &Path) -> Result<()> {
+    fs::create_dir_all(out).map_err(|e| Failure::io("create", out, &e))?;
+    let write = |name: &str, text: &str| replace_file(&out.join(name), |file| file.write_all(text.as_bytes()));
+    let format = file.format()?;
+    write("tokenizer.json", &format.tokenizer.to_json()?)?;
+    if let Some(template) = file.template() {
+        write("chat_template.jinja", template)?;
+    }
+    let mut named = json!({"tokenizer_class": "PreTrainedTokenizerFast"});
+    for (name, _, token) in file.special() {
+        named[name] = token.into();
+    }
+    write_json(&out.join("tokenizer_config.json"), &named)?;
+    let ends = json!({"bos_token_id": format.first, "eos_token_id": format.ends});
+    write_json(&out.join("generation_config.json"), &ends)
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<()> {
+    let text = serde_json::to_vec_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
+    Ok(replace_file(path, |file| file.write_all(&text))?)
 }
 
 /// That of the base, with the classes and the kind of model that was trained.

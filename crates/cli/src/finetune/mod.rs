@@ -5,6 +5,7 @@ mod args;
 mod base;
 pub(crate) mod eval;
 pub(crate) mod generate;
+mod gguf;
 mod goal;
 mod jsonl;
 pub(crate) mod language;
@@ -20,7 +21,7 @@ use polygrad::data::DataLoader;
 use polygrad::nn::lora::{self, LoraConfig};
 use polygrad::nn::{Module, Trained as OnlyTrained};
 use polygrad::optim::AdamConfig;
-use polygrad::text::{ChatTemplate, TextFormat};
+use polygrad::text::ChatTemplate;
 use polygrad::train::{Accuracy, Ended, Perplexity, Row, RunFolder, Trainer, TrainerConfig};
 use polygrad::{Device, Error};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,7 @@ const ADAPTER: &str = "default";
 pub(crate) struct Settings {
     #[serde(flatten)]
     training: Training,
-    /// The folder of the base, as an absolute path.
+    /// The folder or file of the base, as an absolute path.
     #[serde(with = "crate::run::any_path")]
     base: Option<PathBuf>,
     /// A digest of its weights.
@@ -80,7 +81,8 @@ pub(crate) struct Settings {
 impl Settings {
     fn base(&self) -> Result<Base> {
         let folder = self.base.as_deref();
-        let folder = folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder of one"))?;
+        let folder =
+            folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder or the GGUF file of one"))?;
         Base::open(folder, &self.goal)
     }
 
@@ -100,10 +102,6 @@ impl Settings {
     fn data(&self) -> Result<&Path> {
         let data = self.data.as_deref();
         data.ok_or_else(|| Failure::new("no examples are named").fix("give a file of them with --data"))
-    }
-
-    fn format(&self) -> Result<TextFormat> {
-        Ok(TextFormat::from_folder(self.base.as_deref().unwrap_or(Path::new("")))?)
     }
 
     fn other_base(&self, run: &str) -> Failure {
@@ -234,6 +232,10 @@ impl Task for Settings {
     fn load(&self) -> Result<Lines> {
         let base = Self::base(self)?;
         base.weights()?;
+        if self.lora.is_none() && base.is_quantized()? {
+            let what = format!("{} has quantized weights, which cannot be trained", base.path().shown());
+            return Err(Failure::new(what).fix("train an adapter beside them with --lora"));
+        }
         if let Some(lora) = &self.lora {
             // What the layers are called is known without their weights.
             let device = backend::open(&self.training.base.backend, self.training.base.threads)?;

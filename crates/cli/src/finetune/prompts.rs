@@ -163,7 +163,7 @@ fn completion(line: &Line, tokenizer: &Tokenizer, end: Option<i64>) -> Result<Co
 fn chat(messages: &[Value], format: &TextFormat) -> Result<Completion, String> {
     let Some(template) = &format.template else {
         return Err(
-            "it is a chat, and the model's folder has no template of chats, such as chat_template.jinja".to_owned(),
+            "it is a chat, and the model has no template of chats: a folder has it as chat_template.jinja".to_owned(),
         );
     };
     let (text, spans) = template.render_spans(messages).map_err(said)?;

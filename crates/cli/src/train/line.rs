@@ -129,10 +129,10 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         #[cfg(not(feature = "rl"))]
         ("cartpole", "Learn to act in an environment; needs the feature `rl`"),
         #[cfg(feature = "text")]
-        ("finetune MODEL_DIR", finetune::TrainArgs::ABOUT),
+        ("finetune MODEL", finetune::TrainArgs::ABOUT),
         #[cfg(not(feature = "text"))]
         (
-            "finetune MODEL_DIR",
+            "finetune MODEL",
             "Go on training a language model of others; needs the feature `text`",
         ),
     ]

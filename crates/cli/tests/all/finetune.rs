@@ -256,7 +256,7 @@ fn bad_input_is_named_before_anything_is_written() {
     scene.write("small/tokenizer.json", &scene.read("llama/tokenizer.json"));
     scene.fails(
         "finetune small --data lines.jsonl --out none",
-        &["tokenizer.json makes token", "the model has 200 tokens"],
+        &["the tokenizer makes token", "the model has 200 tokens"],
     );
     assert!(!scene.path("none").exists());
 

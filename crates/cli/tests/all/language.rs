@@ -140,7 +140,7 @@ fn renamed(name: &str, config: &LlamaConfig) -> (String, Option<usize>) {
 
 /// Rounds the weights of the folder `llama` to 8 bits where rows have whole blocks, and writes them as `model.gguf`,
 /// too.
-fn quantize(scene: &Scene) {
+pub(crate) fn quantize(scene: &Scene) {
     let config = LlamaConfig::load(scene.path("llama/config.json")).unwrap();
     let path = scene.path("llama/model.safetensors");
     let (state, mut rounded, mut file) = (StateDict::load(&path).unwrap(), StateDict::new(), Gguf::default());

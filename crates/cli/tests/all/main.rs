@@ -21,6 +21,8 @@ mod onnx;
 mod output;
 mod plan;
 mod profile;
+#[cfg(feature = "text")]
+mod qlora;
 mod quantize;
 mod resume;
 mod rl;
