@@ -3,6 +3,8 @@
 
 mod args;
 mod base;
+#[cfg(feature = "serve")]
+pub(crate) mod encoder;
 pub(crate) mod eval;
 pub(crate) mod generate;
 mod gguf;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::args::Serve;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
+use crate::finetune::encoder::{self, TextModel};
 use crate::finetune::language::Language;
 use crate::kind::Kind;
 use crate::onnx::export;
@@ -125,7 +126,7 @@ impl Loading {
         let model = match found {
             Found::Onnx(file) => served(OnnxModel::load_with(file, &self.device, self.options)?),
             Found::Gguf(path) => self.language(path).map_err(polygrad::Error::from),
-            Found::Run(path) if run::kind(path)? == Kind::Finetune => Ok(self.language(path)?),
+            Found::Run(path) if run::kind(path)? == Kind::Finetune => Ok(self.tuned(path)?),
             Found::Run(folder) => served(OnnxModel::from_graph(
                 &export::recorded(folder)?,
                 &self.device,
@@ -137,6 +138,20 @@ impl Loading {
         // A server needs as much memory again only when it loads the next one.
         model.trim();
         Ok(model)
+    }
+
+    /// What a run of `finetune` has learnt, with the adapter in the weights.
+    fn tuned(&self, path: &Path) -> Result<Arc<dyn Model>> {
+        let (backend, threads) = &self.backend;
+        let Some((model, tokenizer)) = encoder::of_run(path, backend, *threads)? else {
+            return self.language(path);
+        };
+        let tokenizer = Some(tokenizer).filter(|_| !self.as_ids);
+        let (device, options) = (&self.device, self.options);
+        Ok(match &model {
+            TextModel::Classifier(model) => hub::classifying(model, tokenizer, device, options)?,
+            TextModel::Encoder(bert, pooling) => hub::embedding(bert, pooling, tokenizer, device, options)?,
+        })
     }
 
     /// A language model that the crate `polygrad_serve` does not read by itself.

@@ -338,6 +338,73 @@ fn killed_runs_end_in_the_same_bytes() {
     );
 }
 
+#[cfg(feature = "serve")]
+#[test]
+fn runs_are_served_as_the_folders_that_are_merged_from_them() {
+    use crate::serve::Served;
+    let scene = scene();
+    for (base, task, data, run) in [
+        ("classifier", "classify", "labels.jsonl", "labels"),
+        ("sentences", "embed", "pairs.jsonl", "vectors"),
+        ("sentences", "embed", "pairs.jsonl", "whole"),
+    ] {
+        let lora = if run == "whole" { "" } else { "--lora r=4" };
+        let options =
+            format!("--task {task} --data {data} --validation {data} {lora} --lr 0.02 --epochs 2 --threads 1");
+        scene.ok(&format!("finetune {base} {options} --out {run}"));
+        scene.ok(&format!("merge {run} --out {run}-merged"));
+    }
+    let served = Served::new(
+        &scene,
+        "labels labels-merged vectors vectors-merged whole whole-merged base=sentences",
+    );
+    let numbers = |value: &Value| -> Vec<f64> {
+        let numbers = value.as_array().unwrap().iter();
+        numbers.map(|number| number.as_f64().unwrap()).collect()
+    };
+    let near = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+    let logits = |model: &str| {
+        let text = json!({"name": "text", "shape": [2], "datatype": "BYTES", "data": ["a cat", "a red car"]});
+        let asked = json!({"inputs": [text]}).to_string();
+        let (status, answer) = served.ask("POST", &format!("/v2/models/{model}/infer"), &asked);
+        assert_eq!(
+            (status, &answer["outputs"][0]["name"]),
+            (200, &json!("logits")),
+            "{answer}"
+        );
+        numbers(&answer["outputs"][0]["data"])
+    };
+    assert!(near(&logits("labels"), &logits("labels-merged")));
+    let vectors = |model: &str| {
+        let asked = json!({"model": model, "input": ["a cat"]}).to_string();
+        let (status, answer) = served.ask("POST", "/v1/embeddings", &asked);
+        assert_eq!(status, 200, "{answer}");
+        numbers(&answer["data"][0]["embedding"])
+    };
+    for run in ["vectors", "whole"] {
+        assert!(near(&vectors(run), &vectors(&format!("{run}-merged"))), "{run}");
+        assert!(!near(&vectors(run), &vectors("base")), "{run}");
+    }
+    let asked = json!({"model": "labels", "input": "a cat"}).to_string();
+    let (status, answer) = served.ask("POST", "/v1/embeddings", &asked);
+    assert!(
+        (400..500).contains(&status) && answer["error"]["message"].is_string(),
+        "{answer}"
+    );
+    let asked = json!({"model": "vectors", "prompt": "a cat"}).to_string();
+    let (status, answer) = served.ask("POST", "/v1/completions", &asked);
+    assert!(
+        (400..500).contains(&status) && answer["error"]["message"].is_string(),
+        "{answer}"
+    );
+    assert_eq!(served.end(), Some(0));
+    // A base that has become another.
+    let mut weights = scene.read("sentences/model.safetensors");
+    *weights.last_mut().unwrap() ^= 1;
+    scene.write("sentences/model.safetensors", &weights);
+    scene.fails("serve vectors --port 0", &["sentences is not the model that"]);
+}
+
 #[test]
 fn bad_input_is_named_before_anything_is_written() {
     let scene = scene();

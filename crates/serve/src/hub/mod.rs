@@ -7,13 +7,15 @@ mod text;
 use std::path::Path;
 use std::sync::Arc;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{AnyBackend, Error, Result};
+use polygrad_nn::models::{Bert, BertClassifier};
 use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::Device;
-use polygrad_text::Tokenizer;
+use polygrad_text::{Pooling, Tokenizer};
 
 use crate::{Model, OnnxService};
 pub use generate::writing;
+use record::Recorded;
 use text::TextService;
 
 /// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama` (or `mistral` or
@@ -47,14 +49,54 @@ pub fn load(folder: &Path, device: &Device, options: Options, as_ids: bool) -> R
         return Ok(model);
     }
     let recorded = record::record(folder, device).map_err(inside)?;
-    let model = OnnxModel::from_graph(&recorded.graph, device, options).map_err(inside)?;
+    let tokenizer = takes_texts.then(|| Tokenizer::from_file(tokenizer)).transpose()?;
+    served(recorded, tokenizer, device, options).map_err(inside)
+}
+
+/// A classifier of one's own as [`load`] serves those of folders, of texts if there is a tokenizer.
+///
+/// # Errors
+/// An engine that is not there; those of the device.
+pub fn classifying(
+    model: &BertClassifier<AnyBackend>,
+    tokenizer: Option<Tokenizer>,
+    device: &Device,
+    options: Options,
+) -> Result<Arc<dyn Model>> {
+    options.engine.available()?;
+    served(record::classifier(model)?, tokenizer, device, options)
+}
+
+/// A model of one's own that makes vectors of texts, as [`load`] serves those of folders; of tokens, if there is no
+/// tokenizer.
+///
+/// # Errors
+/// As [`classifying`].
+pub fn embedding(
+    model: &Bert<AnyBackend>,
+    pooling: &Pooling,
+    tokenizer: Option<Tokenizer>,
+    device: &Device,
+    options: Options,
+) -> Result<Arc<dyn Model>> {
+    options.engine.available()?;
+    served(record::encoder(model, Some(pooling))?, tokenizer, device, options)
+}
+
+fn served(
+    recorded: Recorded,
+    tokenizer: Option<Tokenizer>,
+    device: &Device,
+    options: Options,
+) -> Result<Arc<dyn Model>> {
+    let model = OnnxModel::from_graph(&recorded.graph, device, options)?;
     drop(recorded.graph);
     let mut service = OnnxService::new(model)?;
     if service.signature().inputs.iter().any(|spec| spec.name == record::TYPES) {
         service = service.with_default(record::TYPES, 0)?;
     }
-    Ok(match recorded.texts {
-        Some(texts) if takes_texts => Arc::new(TextService::new(service, Tokenizer::from_file(tokenizer)?, texts)),
+    Ok(match (recorded.texts, tokenizer) {
+        (Some(texts), Some(tokenizer)) => Arc::new(TextService::new(service, tokenizer, texts)),
         _ => Arc::new(service),
     })
 }

@@ -127,42 +127,11 @@ impl<'a> Folder<'a> {
 
     fn bert(&self) -> Result<Recorded> {
         let config: BertConfig = self.config()?;
-        let most = config.max_position_embeddings;
-        let mut texts = Texts {
-            pad: config.pad_token_id.unwrap_or(0) as i64,
-            most,
-        };
-        let mut inputs = vec![ids("input_ids", "sequence"), ids("attention_mask", "sequence")];
-        // With a single type, the input carries no information.
-        if config.type_vocab_size > 1 {
-            inputs.push(ids(TYPES, "sequence"));
-        }
-        let export = Export::new(inputs).bound("sequence", 1..=most);
         if self.has_architecture("ForSequenceClassification") {
-            let model = self.filled("bert.", |device| BertClassifier::new(&config, device))?;
-            let graph = recorded(&model, export.outputs(["logits"]), |x| model.forward(bert_input(x)))?;
-            return Ok(Recorded {
-                graph,
-                texts: Some(texts),
-            });
+            return classifier(&self.filled("bert.", |device| BertClassifier::new(&config, device))?);
         }
         let model = self.filled("bert.", |device| Bert::new(&config, device))?;
-        let forward = |x: &[Tensor]| model.forward(bert_input(x));
-        let graph = match Pooling::from_folder(self.path)? {
-            Some(pooling) => {
-                texts.most = pooling.max_length().unwrap_or(most).min(most);
-                recorded(&model, export.outputs([VECTORS]), |x| pooling.pool(&forward(x)?, &x[1]))?
-            }
-            None => recorded(&model, export.outputs(["last_hidden_state", "pooler_output"]), |x| {
-                let hidden = forward(x)?;
-                let pooled = model.pool(&hidden)?;
-                Ok([hidden, pooled])
-            })?,
-        };
-        Ok(Recorded {
-            graph,
-            texts: Some(texts),
-        })
+        encoder(&model, Pooling::from_folder(self.path)?.as_ref())
     }
 
     pub(super) fn gpt2_model(&self) -> Result<Gpt2<AnyBackend>> {
@@ -226,6 +195,52 @@ impl<'a> Folder<'a> {
         let mut names = names.into_iter().flatten().filter_map(Value::as_str);
         names.any(|name| name.ends_with(ending))
     }
+}
+
+/// The graph of a BERT with a classifier.
+pub(super) fn classifier(model: &BertClassifier<AnyBackend>) -> Result<Recorded> {
+    let (export, texts) = of_texts(model.config());
+    let graph = recorded(model, export.outputs(["logits"]), |x| model.forward(bert_input(x)))?;
+    Ok(Recorded {
+        graph,
+        texts: Some(texts),
+    })
+}
+
+/// The graph of a BERT, whose vectors of tokens become one of a text by `pooling`.
+pub(super) fn encoder(model: &Bert<AnyBackend>, pooling: Option<&Pooling>) -> Result<Recorded> {
+    let (export, mut texts) = of_texts(model.config());
+    let forward = |x: &[Tensor]| model.forward(bert_input(x));
+    let graph = match pooling {
+        Some(pooling) => {
+            texts.most = pooling.max_length().unwrap_or(texts.most).min(texts.most);
+            recorded(model, export.outputs([VECTORS]), |x| pooling.pool(&forward(x)?, &x[1]))?
+        }
+        None => recorded(model, export.outputs(["last_hidden_state", "pooler_output"]), |x| {
+            let hidden = forward(x)?;
+            let pooled = model.pool(&hidden)?;
+            Ok([hidden, pooled])
+        })?,
+    };
+    Ok(Recorded {
+        graph,
+        texts: Some(texts),
+    })
+}
+
+/// What a BERT takes.
+fn of_texts(config: &BertConfig) -> (Export, Texts) {
+    let most = config.max_position_embeddings;
+    let mut inputs = vec![ids("input_ids", "sequence"), ids("attention_mask", "sequence")];
+    // With a single type, the input carries no information.
+    if config.type_vocab_size > 1 {
+        inputs.push(ids(TYPES, "sequence"));
+    }
+    let texts = Texts {
+        pad: config.pad_token_id.unwrap_or(0) as i64,
+        most,
+    };
+    (Export::new(inputs).bound("sequence", 1..=most), texts)
 }
 
 fn bert_input(x: &[Tensor]) -> BertInput<'_> {
