@@ -71,8 +71,8 @@ fn blocks(packed: &HostBlocks) -> Vec<u8> {
 }
 
 /// Writes a GGUF file that is another one with other numbers in the tensors that `replace` gives some for, by their
-/// names; metadata and all other tensors are taken over byte by byte. A kill at any moment leaves the file at `to` as it
-/// was, or whole.
+/// names; metadata and all other tensors are taken over byte by byte. A kill at any moment leaves the file at `to` as
+/// it was, or whole.
 ///
 /// # Errors
 /// When `from` cannot be read or is damaged, those of `replace`, a tensor of another shape or one whose rows are not

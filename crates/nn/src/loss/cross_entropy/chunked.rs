@@ -9,8 +9,9 @@ use super::CrossEntropyLoss;
 impl<B: Backend> CrossEntropyLoss<B> {
     /// [`CrossEntropyLoss::forward`] of the logits `head(input)`, of which no more than those of `rows` vectors are
     /// held at a time: for a vocabulary whose logits would take more memory than the model. The backward pass computes
-    /// them again, unless no tensor of `head` takes a gradient: that of `input` is computed at once then. `input` is `[…, width]`, `head` makes `[rows, C]` of `[rows, width]`, and
-    /// `target` has class indices (i64) `[…]`. With `rows` as many as there are vectors, nothing is computed twice.
+    /// them again, unless no tensor of `head` takes a gradient: that of `input` is computed at once then. `input` is
+    /// `[…, width]`, `head` makes `[rows, C]` of `[rows, width]`, each row of its own, and `target` has class indices
+    /// (i64) `[…]`. With `rows` as many as there are vectors, nothing is computed twice.
     ///
     /// Tensors that `head` uses get their gradients as well. A head that is a layer without bias gives PyTorch's
     /// `linear_cross_entropy`:
