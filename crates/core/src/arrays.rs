@@ -1,10 +1,10 @@
-//! Arrays of the crate `ndarray`, in and out of host memory.
+//! Conversions between arrays of the crate `ndarray` and host tensors.
 
 use ndarray::{Array, ArrayViewD, Dimension, IxDyn};
 
 use crate::{Element, Error, HostTensor, Result, Shape};
 
-/// Without a copy where the array lies in row-major order, and so fills its memory; else one copy.
+/// Takes over the memory of an array in standard (row-major) layout; copies any other array once.
 impl<T: Element, D: Dimension> TryFrom<Array<T, D>> for HostTensor {
     type Error = Error;
 
@@ -13,7 +13,7 @@ impl<T: Element, D: Dimension> TryFrom<Array<T, D>> for HostTensor {
         let values = match array.is_standard_layout() {
             true => {
                 let (mut values, offset) = array.into_raw_vec_and_offset();
-                // A slice of an owned array keeps the memory of the whole.
+                // A slice of an owned array still holds the memory of the whole array.
                 values.drain(..offset.unwrap_or(0));
                 values.truncate(shape.numel());
                 values

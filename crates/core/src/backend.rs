@@ -52,14 +52,12 @@ pub type Computation<'a, T> = &'a mut dyn FnMut(&[T]) -> Result<Vec<T>>;
 /// `polygrad-tensor` is such a caller. Values of index tensors are *not* checked by callers.
 ///
 /// **What backends guarantee:**
-/// - A tensor is a value: no op changes one that somebody else can still see. Updates in place
-///   ([`Backend::adam_step`] and others that take `&mut` or by value) copy first when the memory is shared. A step
-///   that fails has changed nothing.
+/// - A tensor is a value: no op changes a tensor through another handle. Updates in place ([`Backend::adam_step`] and
+///   others that take `&mut` or by value) copy first when the memory is shared. A step that fails changes nothing.
 /// - Views ([`Backend::reshape`], [`permute`](Backend::permute), [`expand`](Backend::expand),
-///   [`slice`](Backend::slice)) are cheap, and every op takes their results as it takes any other tensor.
-/// - There are f32, i64 and bool at least: positions are i64 and answers to comparisons bool. Other dtypes are
-///   offered, by [`Backend::capabilities`], or are an [`Unsupported`](crate::ErrorKind::Unsupported) error where a
-///   tensor would be made.
+///   [`slice`](Backend::slice)) are cheap, and every op accepts their results like any other tensor.
+/// - At least f32, i64 and bool exist: positions are i64, and comparisons give bool. Every other dtype is either listed
+///   by [`Backend::capabilities`], or making a tensor of it is an [`Unsupported`](crate::ErrorKind::Unsupported) error.
 /// - NaN propagates through max, min and relu. Sums are accurate: pairwise, compensated or in a wider type.
 /// - Elementary functions of f32 and f64 are within 2 units in the last place over their whole range; sine, cosine and
 ///   tangent of f32 within 4.
@@ -74,7 +72,7 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     /// A place where tensors live: cheap to clone.
     type Device: Clone + PartialEq + Debug + Display + Send + Sync + 'static;
 
-    // What it is.
+    // The backend, its devices and its tensors.
 
     /// True only for [`AnyBackend`](crate::AnyBackend). A generic function is compiled in every crate that
     /// calls it. Large ones check this constant and continue in a function for `AnyBackend`, which is compiled
@@ -114,7 +112,7 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     /// A tensor's device.
     fn device(x: &Self::Tensor) -> Self::Device;
 
-    /// Whether two tensors can meet in one op.
+    /// Whether two tensors can be operands of one op.
     #[inline]
     fn same_device(a: &Self::Tensor, b: &Self::Tensor) -> bool {
         Self::device(a) == Self::device(b)
@@ -122,19 +120,19 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
 
     // In and out.
 
-    /// A tensor with the host's values, shared rather than copied where the backend can.
+    /// A tensor with the host's values. Shares the host's memory if the backend can, else copies it.
     fn from_host(host: HostTensor, device: &Self::Device) -> Result<Self::Tensor>;
 
-    /// The values, on the host; waits for them.
+    /// The values on the host. Waits until they are computed.
     fn to_host(x: &Self::Tensor) -> Result<HostTensor>;
 
-    /// A tensor of one value.
+    /// A tensor with all elements equal to `value`.
     fn full(shape: Shape, value: Scalar, dtype: DType, device: &Self::Device) -> Result<Self::Tensor>;
 
     /// `start + i * step` for `i` in `0..len`, rank 1. Computed from `i`, not by repeated addition.
     fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: &Self::Device) -> Result<Self::Tensor>;
 
-    /// Random numbers: those of [`random_host`], on every backend.
+    /// Random numbers, the same on every backend as those of [`random_host`].
     fn random(
         shape: Shape,
         distribution: Distribution,
@@ -145,8 +143,8 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         Self::from_host(random_host(shape, distribution, dtype, key)?, device)
     }
 
-    // Ops: one method for each row of the table, `ops/table.rs`. A backend overrides those fused ones that it does
-    // better than their decomposition.
+    // Ops: one method for each row of the table, `ops/table.rs`. A backend overrides a fused op if it is faster than
+    // the decomposition.
 
     for_each_op! { methods }
 
@@ -158,7 +156,7 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
     }
 
     /// Replaces the `src.shape()[axis]` positions from `start` on along an axis by `src`, which has the other extents
-    /// and the dtype of `x`. `x` is left alone on failure.
+    /// and the dtype of `x`. `x` does not change on failure.
     fn slice_scatter(x: &mut Self::Tensor, src: &Self::Tensor, axis: usize, start: usize) -> Result<()> {
         *x = decompose::slice_scatter::<Self>(x, src, axis, start)?;
         Ok(())
@@ -202,8 +200,8 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         Err(Error::unsupported("the device does not record computations").with_device(device))
     }
 
-    /// Computes an op that the tensor layer composes of others as one, if the backend has its own form of it, such as a
-    /// recorder for another engine. `None` otherwise. Not called if a gradient is needed.
+    /// Computes, in one call, an op that the tensor layer otherwise composes of several. `None` if the backend has no
+    /// form of its own for it, as a recorder for another engine may have. Not called if a gradient is needed.
     ///
     /// # Errors
     /// When memory runs out, or the backend's form cannot express the op.
@@ -254,12 +252,12 @@ pub trait Backend: Copy + Default + Debug + Send + Sync + 'static {
         Self::unary(UnaryOp::Exp, x)
     }
 
-    /// Sum over axes, kept as 1.
+    /// Sum over axes, which are kept with extent 1.
     fn sum_keep(x: &Self::Tensor, axes: Axes) -> Result<Self::Tensor> {
         Self::reduce(ReduceOp::Sum, x, axes, true)
     }
 
-    /// Mean over axes, kept as 1.
+    /// Mean over axes, which are kept with extent 1.
     fn mean_keep(x: &Self::Tensor, axes: Axes) -> Result<Self::Tensor> {
         Self::reduce(ReduceOp::Mean, x, axes, true)
     }

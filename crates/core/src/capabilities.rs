@@ -1,4 +1,4 @@
-//! What a backend can do, asked before it is asked to do it.
+//! What a backend can do, queried before use.
 
 use crate::DType;
 
@@ -13,7 +13,7 @@ pub struct Capabilities {
     pub asynchronous: bool,
     /// Whether the device computes in host memory.
     pub unified_memory: bool,
-    /// Whether the device records computations and starts them at once: [`Backend::graph`](crate::Backend::graph).
+    /// Whether the device can record a computation and launch it as a whole: [`Backend::graph`](crate::Backend::graph).
     pub graphs: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Ops that the tensor layer makes of others.
+//! Ops that the tensor layer composes of others.
 
 /// How values between elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -7,17 +7,17 @@ pub enum InterpolateMode {
     Nearest,
     /// The element nearest to the centre of the new cell: PyTorch's `nearest-exact`.
     NearestExact,
-    /// Between the two nearest of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the
+    /// Linear between the two nearest elements of each axis: PyTorch's `linear`, `bilinear` and `trilinear`, by the
     /// number of spatial axes.
     Linear,
-    /// By a cubic through the four nearest of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`.
-    /// Values may overshoot.
+    /// A cubic through the four nearest elements of each axis, with Keys's parameter −0.75: PyTorch's `bicubic`. Values
+    /// may overshoot.
     Cubic,
     /// The mean of the elements that a new cell covers: adaptive average pooling.
     Area,
 }
 
-/// What a border that is made of the tensor's own elements consists of.
+/// Which of the tensor's own elements form its border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BorderMode {
     /// The elements next to the edge, mirrored at it.
@@ -28,27 +28,26 @@ pub enum BorderMode {
     Circular,
 }
 
-/// An op that the tensor layer makes of others, of one tensor; its operands fit.
+/// An op on one tensor that the tensor layer composes of others. Its operands have been checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Composite<'a> {
-    /// `[N, C, spatial…]` with its spatial axes brought to other extents.
+    /// `[N, C, spatial…]` with its spatial axes resized.
     Interpolate {
         /// The extents of all axes.
         to: &'a [usize],
-        /// The factor of each spatial axis, if the factors decide where the new cells lie, and not the
-        /// ratio of the extents.
+        /// The factor of each spatial axis, if positions follow from given factors instead of the ratio of the extents.
         factors: Option<&'a [f64]>,
-        /// How values between elements are made up; never [`InterpolateMode::Area`].
+        /// How values between elements are interpolated; never [`InterpolateMode::Area`].
         mode: InterpolateMode,
-        /// Whether the centres of the first and last cells stay where they are, and not the outer edges.
+        /// Whether the centres of the first and last cells keep their positions, instead of the outer edges.
         align_corners: bool,
     },
     /// A border around the tensor.
     Border {
-        /// How many elements before and after, for each axis.
+        /// For each axis, the number of elements before and after.
         widths: &'a [(usize, usize)],
-        /// What it consists of.
+        /// The elements it is made of.
         mode: BorderMode,
     },
 }

@@ -1,4 +1,4 @@
-//! From an op as a value to the method of that name.
+//! Calls the backend method for an op given as a value.
 
 use crate::ops::op_pattern;
 use crate::ops::{Operands, malformed};
@@ -7,8 +7,7 @@ use crate::{Backend, Op, Outputs, Result, for_each_op};
 macro_rules! dispatch {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
         as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
-        /// Calls the method for an op on `len` tensors, each of which `get` gives by its place, and hands its results
-        /// to `wrap`.
+        /// Calls the method for an op on `len` tensors, which `get` returns by index, and passes each result to `wrap`.
         #[inline]
         pub(crate) fn call<'a, B: Backend, T>(
             op: &Op,

@@ -1,4 +1,4 @@
-//! Element types and the one table by which they promote.
+//! Element types and their promotion.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ pub enum DType {
 
 use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
 
-/// What two dtypes become when they meet; PyTorch's rules. Rows and columns in the order of [`DType::ALL`].
+/// Result dtype of two operands, by PyTorch's rules. Rows and columns are in the order of [`DType::ALL`].
 const PROMOTION: [[DType; 8]; 8] = [
     // Bool U8    I32   I64   F16   BF16  F32   F64
     [Bool, U8, I32, I64, F16, BF16, F32, F64],     // Bool
@@ -71,14 +71,14 @@ impl DType {
         matches!(self, U8 | I32 | I64)
     }
 
-    /// What two tensors of these dtypes become when they meet in an op.
+    /// The result dtype of an op on tensors of these dtypes.
     #[inline]
     pub const fn promote(self, other: Self) -> Self {
         PROMOTION[self as usize][other as usize]
     }
 
-    /// What a tensor of this dtype becomes when it meets a scalar: the scalar changes the dtype only when it is of a
-    /// higher kind (bool < integer < float), as in PyTorch.
+    /// The result dtype of an op on a tensor of this dtype and a scalar: the scalar changes the dtype only if it is of
+    /// a higher kind (bool < integer < float), as in PyTorch.
     pub const fn promote_scalar(self, scalar: Scalar) -> Self {
         match (self, scalar) {
             (Bool, Scalar::Int(_)) => I64,
@@ -87,7 +87,7 @@ impl DType {
         }
     }
 
-    /// The dtype for results that are real numbers: itself for a float, f32 for integers and bool.
+    /// The dtype of real-valued results: itself for a float, f32 for integers and bool.
     #[inline]
     pub const fn to_float(self) -> Self {
         if self.is_float() { self } else { F32 }
@@ -99,7 +99,7 @@ impl DType {
         if matches!(self, F16 | BF16) { F32 } else { self }
     }
 
-    /// Whether a tensor of this dtype holds a number as it is, NaN included.
+    /// Whether this dtype represents a number exactly, NaN included.
     pub fn holds(self, scalar: Scalar) -> bool {
         let value = scalar.to_f64();
         let held = crate::dispatch_dtype!(self, T => T::from_scalar(scalar).to_f64());
@@ -148,7 +148,7 @@ pub trait Element:
     /// From a real number: rounded to the nearest for floats, truncated and saturated for integers, `!= 0` for bool.
     fn from_f64(value: f64) -> Self;
 
-    /// To a real number; exact but for large i64.
+    /// To a real number; exact except for large i64.
     fn to_f64(self) -> f64;
 
     /// From an integer: rounded for floats, wrapped for narrower integers, `!= 0` for bool.
@@ -212,7 +212,7 @@ native_element! {
 }
 
 /// Converts f64 to f32 by rounding to odd: an inexact value is truncated, and its last bit set. Rounding the result
-/// once more then gives what rounding once would have given.
+/// again then gives the same as rounding the f64 once.
 ///
 /// Source: Boldo and Melquiond, "When double rounding is odd" (2005).
 #[inline]

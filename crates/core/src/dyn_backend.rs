@@ -1,4 +1,4 @@
-//! The object-safe twin of [`Backend`].
+//! The object-safe form of [`Backend`].
 
 use std::any::TypeId;
 use std::fmt::{self, Debug, Display};
@@ -10,16 +10,16 @@ use crate::{
     OpDesc, RandomKey, Result, Scalar, Shape, dispatch, program,
 };
 
-/// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that watch or
-/// disturb the calls of another one.
+/// A backend as an object: implemented for every [`Backend`] by a blanket impl, and by hand for wrappers that observe
+/// or alter the calls of another backend.
 ///
-/// Ops arrive as values of [`Op`], so that a wrapper has one method to write, [`DynBackend::execute`], instead of one
+/// Ops are passed as values of [`Op`], so that a wrapper implements one method, [`DynBackend::execute`], instead of one
 /// for each op. Methods that take an [`AnyTensor`] or [`AnyDevice`] of another backend fail with [`ErrorKind::Device`].
 pub trait DynBackend: Send + Sync + 'static {
     /// The backend's name, as in device strings.
     fn name(&self) -> &'static str;
 
-    /// Tells backends apart.
+    /// Identifies the backend.
     fn id(&self) -> TypeId;
 
     /// See [`Backend::capabilities`].
@@ -60,8 +60,8 @@ pub trait DynBackend: Send + Sync + 'static {
         device: &AnyDevice,
     ) -> Result<AnyTensor>;
 
-    /// Computes an op on its tensors, in the order of the [`Backend`] method's parameters, absent
-    /// optional ones left out.
+    /// Computes an op on its tensors, which are in the order of the [`Backend`] method's parameters, without absent
+    /// optional ones.
     fn execute(&self, op: &Op, inputs: &[&AnyTensor]) -> Result<Outputs>;
 
     /// See [`Backend::composite`].
@@ -73,10 +73,10 @@ pub trait DynBackend: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Makes a program ready to be run on this backend.
+    /// Prepares a program to run on this backend.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] by default, for wrappers, which want to see each call by itself.
+    /// [`ErrorKind::Unsupported`] by default, since wrappers must see each call separately.
     fn compile(&self, program: Program) -> Result<Box<dyn Replay>> {
         drop(program);
         Err(
@@ -86,8 +86,8 @@ pub trait DynBackend: Send + Sync + 'static {
     }
 
     /// Computes an op that changes its first tensors: [`Op::AccumulateGrad`], [`Op::SliceScatter`], [`Op::SgdStep`] and
-    /// [`Op::AdamStep`]. `targets` are those that change, in the order of the [`Backend`] method's parameters, and
-    /// `grad` is the gradient, or what is written.
+    /// [`Op::AdamStep`]. `targets` are the tensors that change, in the order of the [`Backend`] method's parameters;
+    /// `grad` is the gradient or the source.
     fn update(&self, op: &Op, targets: &mut [&mut AnyTensor], grad: &AnyTensor) -> Result<()>;
 }
 
@@ -112,7 +112,7 @@ impl<T> Outputs<T> {
         Self([Some(a), Some(b), None])
     }
 
-    /// One result, and perhaps another.
+    /// One result, and an optional second one.
     pub fn one_or_two(a: T, b: Option<T>) -> Self {
         Self([Some(a), b, None])
     }
@@ -122,7 +122,7 @@ impl<T> Outputs<T> {
         Self([Some(a), Some(b), Some(c)])
     }
 
-    /// The `i`-th result, taken out.
+    /// Takes the `i`-th result out.
     ///
     /// # Errors
     /// When the op gave fewer.
@@ -132,13 +132,13 @@ impl<T> Outputs<T> {
             .ok_or_else(|| Error::invalid(format!("the backend gave no result number {i}")))
     }
 
-    /// The `i`-th result, taken out, if there is one.
+    /// Takes the `i`-th result out, if there is one.
     #[inline]
     pub fn take_optional(&mut self, i: usize) -> Option<T> {
         self.0.get_mut(i).and_then(Option::take)
     }
 
-    /// Each result as something else.
+    /// Converts each result.
     ///
     /// # Errors
     /// Those of `f`; the results before are dropped.
@@ -155,7 +155,7 @@ impl<T> Outputs<T> {
         self.0.iter().flatten()
     }
 
-    /// The results in order, to change.
+    /// The results in order, mutably.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().flatten()
     }

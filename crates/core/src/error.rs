@@ -11,7 +11,7 @@ use crate::{DType, Shape, printable};
 /// `Result` with Polygrad's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, coarse enough to branch on.
+/// The category of an error, for programs to branch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -23,13 +23,13 @@ pub enum ErrorKind {
     OutOfRange,
     /// An argument with a value that makes no sense for the op.
     InvalidArgument,
-    /// Operands on devices that cannot meet in one op, or a malformed device string.
+    /// Operands on different devices, or a malformed device string.
     Device,
     /// A backend that is unknown, switched off, or lacks what it needs on this machine.
     BackendUnavailable,
     /// The backend cannot compute this, natively or by decomposition.
     Unsupported,
-    /// Memory could not be had.
+    /// An allocation failed.
     OutOfMemory,
     /// The device failed or went away in the middle of work.
     DeviceError,
@@ -88,8 +88,8 @@ pub struct Operand {
 /// with [`Error::with_op`], [`Error::with_operands`], [`Error::in_module`] and [`Error::with_hint`].
 ///
 /// With `RUST_BACKTRACE=1` (or `RUST_LIB_BACKTRACE=1`) it also says where in the program it arose: `{:?}` and `{:#}`
-/// end with the innermost [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all. Without,
-/// nothing is captured.
+/// end with the innermost [frames](Error::frames) outside of this library, and [`Error::backtrace`] has all frames.
+/// Without the variable, nothing is captured.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -186,8 +186,8 @@ impl Error {
         }
     }
 
-    /// Names the op: called by each layer on the way up, so that the outermost is the op that the user called, and the
-    /// innermost the one of its parts that failed.
+    /// Names the op. Called by each layer on the way up: the outermost op is the one that the user called, and the
+    /// innermost is the part of it that failed.
     #[must_use]
     pub fn with_op(mut self, op: impl Into<Cow<'static, str>>) -> Self {
         let op = op.into();
@@ -207,7 +207,7 @@ impl Error {
         self
     }
 
-    /// Names the device on which it happened, unless an inner layer did already.
+    /// Names the device on which it happened, unless an inner layer already has.
     #[must_use]
     pub fn with_device(mut self, device: impl fmt::Display) -> Self {
         self.0.device.get_or_insert_with(|| device.to_string());
@@ -235,7 +235,7 @@ impl Error {
         self.0.layer.as_ref()
     }
 
-    /// Says how to fix it, unless an inner layer did already.
+    /// Says how to fix it, unless an inner layer already has.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.0.hint.get_or_insert_with(|| hint.into());
@@ -264,7 +264,7 @@ impl Error {
         self.0.ops.last().map(AsRef::as_ref)
     }
 
-    /// The part of [`Error::op`] that failed, where that is an op of another name.
+    /// The part of [`Error::op`] that failed, if that is an op of another name.
     pub fn inner_op(&self) -> Option<&str> {
         match self.0.ops.as_slice() {
             [inner, .., _] => Some(inner),

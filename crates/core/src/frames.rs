@@ -1,15 +1,15 @@
-//! Where in the user's program something happened, by a backtrace.
+//! Finds the user's code in a backtrace.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 
-/// A call that was under way.
+/// A stack frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
     /// The function, such as `program::Net::forward`.
     pub function: String,
-    /// File, line and column, such as `src/main.rs:23:9`; none in a program without debug information.
+    /// File, line and column, such as `src/main.rs:23:9`; `None` in a program without debug information.
     pub place: Option<String>,
 }
 
@@ -60,7 +60,7 @@ const OURS: &[&str] = &[
     "polygrad_wgpu",
 ];
 
-/// The frames of user's code, the innermost first.
+/// The frames of the user's code, the innermost first.
 pub(crate) fn of_users(backtrace: &Backtrace) -> Vec<Frame> {
     match backtrace.status() {
         BacktraceStatus::Captured => parse(&backtrace.to_string()),
@@ -68,8 +68,8 @@ pub(crate) fn of_users(backtrace: &Backtrace) -> Vec<Frame> {
     }
 }
 
-/// What the standard library prints: a numbered line for each function, and below it `at` and its place, where that is
-/// known. A program with line tables alone has names without crates: there the place decides.
+/// Parses the standard library's format: a numbered line for each function, followed by a line with `at` and its place
+/// if that is known. If a program only has line tables, names lack their crates; then the place decides.
 fn parse(text: &str) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     // The function whose place comes next, and whether its name says that it is the user's.
@@ -116,7 +116,7 @@ fn is_library(place: &str) -> bool {
     is_source || text.starts_with("/rustc/") || text.contains("/registry/src/")
 }
 
-/// The crate of `name::f`, `<name::Type as Trait>::f` and `name[0123]::f`; none for a symbol of C.
+/// The crate of `name::f`, `<name::Type as Trait>::f` and `name[0123]::f`; `None` for a C symbol.
 fn crate_of(function: &str) -> Option<&str> {
     let mut path = function;
     for lead in ["<", "&", "*", "(", "[", "mut ", "const ", "dyn ", "<"] {

@@ -8,7 +8,7 @@ use crate::{DType, Element, Error, ErrorKind, Result, Shape, dispatch_dtype};
 
 /// Memory that a [`HostTensor`] can share without a copy: a vector, or a backend's own host buffer.
 pub trait HostBytes: Any + Send + Sync {
-    /// The bytes, aligned for their dtype and unchanging for as long as the owner lives.
+    /// The bytes, aligned for their dtype. They must not change while the owner lives.
     fn bytes(&self) -> &[u8];
 }
 
@@ -113,7 +113,7 @@ impl HostTensor {
         self.data.bytes()
     }
 
-    /// The memory itself, so that a backend recognises its own.
+    /// The memory itself, by which a backend recognises its own.
     pub fn shared(&self) -> &Arc<dyn HostBytes> {
         &self.data
     }
@@ -151,7 +151,7 @@ impl HostTensor {
         dispatch_dtype!(self.dtype, T => self.elements::<T>().iter().map(|&value| value.to_f64()).collect())
     }
 
-    /// [`HostTensor::to_f64_vec`] for tensors whose size comes from outside.
+    /// [`HostTensor::to_f64_vec`] for tensors of untrusted size.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when there is no room for 8 bytes for each element.
@@ -161,12 +161,12 @@ impl HostTensor {
         Ok(values)
     }
 
-    /// Calls `visit` with each element as a real number, in row-major order, without a copy of all.
+    /// Calls `visit` with each element as a real number, in row-major order, without copying the tensor.
     pub fn each_f64(&self, visit: impl FnMut(f64)) {
         dispatch_dtype!(self.dtype, T => self.elements::<T>().iter().map(|&value| value.to_f64()).for_each(visit));
     }
 
-    /// The elements, where `T` is the dtype's.
+    /// The elements. `T` must be the type of the dtype.
     fn elements<T: Element>(&self) -> &[T] {
         match self.as_slice::<T>() {
             Ok(values) => values,
@@ -190,7 +190,7 @@ impl HostTensor {
         }
     }
 
-    /// [`HostTensor::cast`] for tensors whose size comes from outside.
+    /// [`HostTensor::cast`] for tensors of untrusted size.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] when there is no room for the copy.
@@ -208,8 +208,8 @@ impl HostTensor {
         })
     }
 
-    /// Counts the elements that `cast`, which is this tensor in another dtype, has lost: finite elements that became
-    /// infinite, and elements other than 0 that became 0.
+    /// Counts the elements that were lost in `cast`, which is this tensor in another dtype: finite elements that became
+    /// infinite, and nonzero elements that became 0.
     pub fn lost_in(&self, cast: &Self) -> (u64, u64) {
         let count = |host: &Self| {
             let (mut infinite, mut zero) = (0_u64, 0_u64);
@@ -242,7 +242,8 @@ impl HostTensor {
     }
 }
 
-/// An empty vector with room for so many elements. Too little memory is an error, where `Vec` would end the process.
+/// An empty vector with capacity for `count` elements. Too little memory is an error, where `Vec` would abort the
+/// process.
 ///
 /// # Errors
 /// When memory runs out.
@@ -258,7 +259,7 @@ pub fn room<T>(count: usize) -> Result<Vec<T>> {
     Ok(memory)
 }
 
-/// The items of an iterator that knows how many there are, in [`room`] for them.
+/// Collects an iterator of known length into a vector from [`room`].
 ///
 /// # Errors
 /// When memory runs out.

@@ -71,8 +71,8 @@ impl Layout {
         true
     }
 
-    /// Walks over the elements in row-major order, a row of the last axis at a time: where it starts, how many elements
-    /// it has and how far apart they are.
+    /// Walks over the elements in row-major order, a row of the last axis at a time. `row` gets its start, its number
+    /// of elements and their stride.
     pub fn rows(&self, mut row: impl FnMut(usize, usize, isize)) {
         fn walk(dims: &[usize], strides: &[isize], at: isize, row: &mut dyn FnMut(usize, usize, isize)) {
             match (dims, strides) {
@@ -90,7 +90,7 @@ impl Layout {
         }
     }
 
-    /// The elements of a buffer in row-major order: where they lie if they lie so, else a copy.
+    /// The elements in row-major order: borrowed from the buffer if the layout is contiguous, else a copy.
     ///
     /// # Errors
     /// When memory runs out.
@@ -140,7 +140,7 @@ impl Layout {
         }
     }
 
-    /// One range for each axis, each inside the extent that it cuts.
+    /// Slices every axis by a range within its extent.
     #[must_use]
     pub fn slice(&self, ranges: &[SliceRange]) -> Self {
         let mut out = *self;
@@ -150,7 +150,7 @@ impl Layout {
         out
     }
 
-    /// A range of one axis, inside its extent, and all of the others.
+    /// Slices one axis by a range within its extent.
     #[must_use]
     pub fn slice_axis(&self, axis: usize, range: SliceRange) -> Self {
         let mut out = *self;
@@ -167,7 +167,8 @@ impl Layout {
         }
     }
 
-    /// The same elements in the same order under another shape, if strides can express it; `None` means: copy.
+    /// The same elements in the same order under another shape. `None` if strides cannot express it, so that a copy is
+    /// needed.
     pub fn reshape(&self, target: Shape) -> Option<Self> {
         debug_assert_eq!(self.shape.numel(), target.numel());
         if self.is_contiguous() {

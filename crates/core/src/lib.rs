@@ -1,4 +1,4 @@
-//! Words and seams of Polygrad.
+//! The vocabulary and the interfaces of Polygrad.
 //!
 //! Everything that a backend and the library above it must agree on: [`Shape`] and [`Layout`], [`DType`],
 //! [`HostTensor`], the ops, [`Error`], the trait [`Backend`] with its run-time form ([`DynBackend`],

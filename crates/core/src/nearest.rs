@@ -1,4 +1,4 @@
-//! Guessing which name was meant.
+//! Guesses which name was meant.
 
 /// The candidate most similar to `name`, if any is similar enough. Dotted parts that both begin or end with are
 /// ignored; in the rest, regardless of case, at most a third of the letters may differ.
@@ -34,8 +34,8 @@ fn differing<'a>(a: &'a str, b: &'a str) -> (&'a str, &'a str) {
     (a, b)
 }
 
-/// How many letters must be inserted, deleted, replaced, or swapped with the next. Source: Boytsov, "Indexing methods
-/// for approximate dictionary searching" (2011), the optimal string alignment.
+/// The number of letters to insert, delete, replace, or swap with the next. Source: Boytsov, "Indexing methods for
+/// approximate dictionary searching" (2011), the optimal string alignment.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 pub struct Seen {
     /// The ops that were decomposed, by [`Op::variant`](crate::Op::variant).
     pub decomposed: Vec<&'static str>,
-    /// Whether a device had something computed on the host that it has no kernel for.
+    /// Whether an op ran on the host because the device has no kernel for it.
     pub on_host: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn decomposed(variant: &'static str) {
     }
 }
 
-/// Records that the host computes an op for which the device has no kernel. Called by backends that do so.
+/// Records that the host computes an op for which the device has no kernel. Called by backends.
 #[inline]
 pub fn on_host() {
     if ON.get() {
@@ -58,8 +58,8 @@ pub fn on_host() {
     }
 }
 
-/// Records that an update in place first had to copy a tensor of this many bytes, since its memory is shared. Called by
-/// backends that do so.
+/// Records that an update in place first had to copy a tensor of this many bytes, since its memory was shared. Called
+/// by backends.
 #[inline]
 pub fn copied_to_update(bytes: usize) {
     COPIED.set(COPIED.get().wrapping_add(bytes as u64));

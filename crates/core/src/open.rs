@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{Error, ErrorKind, Result, printable};
 
 /// Opens a file for reading, and returns it with its length in bytes. Anything without a length is refused: reading
-/// from a named pipe may block for ever, and reading from a device may never end.
+/// from a named pipe may block forever, and reading from a device may never end.
 ///
 /// # Errors
 /// When there is no such file, it may not be read, or it is a folder, a pipe, a socket or a device;
@@ -17,8 +17,8 @@ pub fn open_file(path: impl AsRef<Path>) -> Result<(File, u64)> {
         true => Ok(()),
         false => Err(irregular(path, about.file_type())),
     };
-    // Checked before opening, since opening a pipe blocks until somebody writes to it; and after, since the file may
-    // have been replaced in between.
+    // Checked before opening, since opening a pipe blocks until it has a writer; and after, since the file may have
+    // been replaced in between.
     regular(&fs::metadata(path).map_err(|e| Error::io("read", path, e))?)?;
     let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
     let about = file.metadata().map_err(|e| Error::io("read", path, e))?;

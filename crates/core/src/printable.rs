@@ -1,11 +1,11 @@
-//! Text from outside, made safe to print.
+//! Escapes untrusted text for printing.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Makes text from outside, such as a name in a file, safe to print. Characters that control the terminal, break the
-/// line or change the direction of writing are escaped as in Rust (`\n`, `\u{1b}`); backslashes are not. Text without
-/// such characters is returned as it is, without a copy.
+/// Makes untrusted text, such as a name in a file, safe to print. Characters that control the terminal, break the line
+/// or change the writing direction are escaped as in Rust (`\n`, `\u{1b}`); backslashes are not. Text without such
+/// characters is returned as it is, without a copy.
 ///
 /// ```
 /// assert_eq!(polygrad_core::printable("conv1.weight"), "conv1.weight");
@@ -27,8 +27,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters (C0, DEL, C1), ends of lines and paragraphs, marks that turn the direction of
-/// writing or are not seen.
+/// Control characters (C0, DEL, C1), line and paragraph separators, and marks that change the writing direction or are
+/// invisible.
 fn steers(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')

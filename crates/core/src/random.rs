@@ -3,7 +3,7 @@
 use crate::host::room;
 use crate::{DType, Element, Error, HostTensor, Result, Shape, bf16, f16};
 
-/// Which numbers to draw.
+/// The distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Distribution {
@@ -35,7 +35,7 @@ pub enum Distribution {
     },
 }
 
-/// Where in the stream of a seed a draw begins. Each element takes one counter, from `offset` up.
+/// The beginning of a draw in the stream of a seed. Each element uses one counter, from `offset` up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomKey {
     /// The seed.
@@ -93,12 +93,12 @@ pub fn draw(distribution: Distribution, seed: u64, counter: u64) -> f64 {
     }
 }
 
-/// Draws a whole tensor on the host: the reference, and the default for backends without a generator of their own.
+/// Draws a tensor on the host. This is the reference, and the default for backends without a generator of their own.
 ///
-/// A uniform draw that rounds up to `high` in a narrow dtype is set to the largest number below it.
+/// A uniform draw that would round up to `high` in the dtype becomes the largest number below it.
 ///
 /// # Errors
-/// When the bounds are in the wrong order or not finite, `p` is no probability, or the memory cannot be had.
+/// When the bounds are in the wrong order or not finite, `p` is not a probability, or memory runs out.
 pub fn random_host(shape: Shape, distribution: Distribution, dtype: DType, key: RandomKey) -> Result<HostTensor> {
     check(distribution)?;
     let values = (0..shape.numel() as u64).map(|i| draw(distribution, key.seed, key.offset.wrapping_add(i)));
@@ -131,13 +131,13 @@ fn gathered<T: Element>(shape: Shape, values: impl Iterator<Item = T>) -> Result
     HostTensor::new(shape, memory)
 }
 
-/// Integers are drawn through f64, which holds them exactly up to here.
+/// Integers are drawn through f64, which is exact up to this limit.
 const EXACT: i64 = 1 << 53;
 
 /// Checks that a distribution's parameters make sense.
 ///
 /// # Errors
-/// When the bounds are in the wrong order or not finite, or `p` is no probability.
+/// When the bounds are in the wrong order or not finite, or `p` is not a probability.
 pub fn check(distribution: Distribution) -> Result<()> {
     let (fine, op) = match distribution {
         Distribution::Uniform { low, high } => (low <= high && low.is_finite() && high.is_finite(), "uniform"),

@@ -1,9 +1,9 @@
-//! Random numbers one after another, from a seed.
+//! A sequential generator of random numbers.
 
 use crate::philox4x32;
 
-/// A generator that depends on its seed and on how much was drawn, and on nothing else: the same numbers in whichever
-/// thread, and on whichever machine.
+/// A generator that only depends on its seed and the number of draws, so that it gives the same numbers in every thread
+/// and on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     key: u64,
@@ -11,17 +11,17 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator of its own for each seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self::at(seed, 0)
     }
 
-    /// The generator of a seed after so many draws of 64 bits.
+    /// The generator of a seed after `drawn` draws of 64 bits.
     pub fn at(seed: u64, drawn: u64) -> Self {
         Self { key: seed, drawn }
     }
 
-    /// Any 64 bits.
+    /// The next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [high, low, ..] = philox4x32(self.key, self.drawn);

@@ -1,11 +1,11 @@
-//! Single numbers that meet tensors.
+//! Single numbers as operands.
 
 use std::fmt;
 
 use crate::{DType, bf16, f16};
 
-/// One number of any kind, before it takes a tensor's dtype. Two are the same if their bits are: NaN is
-/// NaN, and 0 is not −0.
+/// One number of any kind, before it takes a tensor's dtype. Two floats are equal if their bits are: NaN equals NaN,
+/// and 0 differs from −0.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// A truth value.
@@ -48,7 +48,7 @@ impl Scalar {
         }
     }
 
-    /// The dtype of a tensor made from this alone.
+    /// The dtype of a tensor made from this number if none is given.
     pub const fn default_dtype(self) -> DType {
         match self {
             Self::Bool(_) => DType::Bool,

@@ -51,7 +51,7 @@ impl Shape {
         Ok(Self::from_trusted(dims))
     }
 
-    /// `dims` must have at most eight entries; used where a caller has checked.
+    /// `dims` must have at most eight entries, which callers have checked.
     fn from_trusted(dims: &[usize]) -> Self {
         let mut shape = Self::SCALAR;
         shape.rank = dims.len() as u8;
@@ -111,7 +111,7 @@ impl Shape {
         }))
     }
 
-    /// The shape with `axis` taken out, or kept as 1.
+    /// The shape without `axes`, or with these as 1 if `keepdims`.
     #[must_use]
     pub fn reduced(&self, axes: Axes, keepdims: bool) -> Self {
         let mut out = Self::SCALAR;
@@ -221,8 +221,8 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Anything that users write as a shape: an array, slice or vector of extents, a tuple of them, which may be of several
-/// integer types, a [`Shape`], one extent, or `()` for rank 0.
+/// Anything that can be given as a shape: an array, slice or vector of extents; a tuple of extents, also of different
+/// integer types; a [`Shape`]; one extent; or `()` for rank 0.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no shape",
     note = "write the extents as an array, `[2, 3]`, or as a tuple, `(batch, -1)`; `()` is rank 0"
@@ -274,11 +274,11 @@ impl<E: Extent> IntoShape for E {
 
 /// An integer as an extent of a shape.
 pub trait Extent: Copy {
-    /// The extent; none if it is negative.
+    /// The extent; `None` if it is negative.
     #[doc(hidden)]
     fn extent(self) -> Option<usize>;
 
-    /// Whether it is -1, an extent that is to be computed.
+    /// Whether it is -1, an open extent that is computed from the others.
     #[doc(hidden)]
     fn is_open(self) -> bool;
 }
@@ -301,11 +301,11 @@ macro_rules! extents {
 
 extents! { usize u32 i32 i64 isize }
 
-/// Of extents, of which one may be open if the number of elements is known.
+/// The shape of these extents, of which one may be open if the number of elements is known.
 fn of_extents<E: Extent>(extents: &[E], numel: Option<usize>) -> Result<Shape> {
     let mut dims = [1; MAX_RANK];
     let Some(list) = dims.get_mut(..extents.len()) else {
-        // Called for its error.
+        // This always fails, and gives the error.
         return Shape::new(&vec![1; extents.len()]);
     };
     let mut open = None;
@@ -367,7 +367,7 @@ lists! {
     [] &Vec<E>;
 }
 
-/// An extent of a tuple, whatever its type was.
+/// An extent of a tuple, independent of its type.
 #[derive(Clone, Copy)]
 struct Mixed {
     extent: Option<usize>,
@@ -433,7 +433,7 @@ impl Axes {
     /// Axes from numbers below [`MAX_RANK`], in the order given.
     ///
     /// # Errors
-    /// When an axis is [`MAX_RANK`] or more, or stands there twice.
+    /// When an axis is [`MAX_RANK`] or more, or is given twice.
     pub fn new(axes: impl IntoIterator<Item = usize>) -> Result<Self> {
         let mut out = Self::NONE;
         for axis in axes {
@@ -471,7 +471,7 @@ impl Axes {
         out
     }
 
-    /// How many.
+    /// The number of axes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
@@ -500,7 +500,7 @@ impl Axes {
         self.axes[..self.len as usize][i] as usize
     }
 
-    /// For a permutation: the one that undoes it.
+    /// The inverse, for a permutation.
     #[must_use]
     pub fn inverse(&self) -> Self {
         let mut out = *self;

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A device string taken apart: `name`, then parts after colons, of which those with `=` are options (also separated by
-/// commas): `cpu`, `cpu:threads=2,kernels=simd`, `torch:cuda:0`, `wgpu:0`.
+/// A parsed device string: `name`, then parts after colons. Parts with `=` are options, which commas may also separate:
+/// `cpu`, `cpu:threads=2,kernels=simd`, `torch:cuda:0`, `wgpu:0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     backend: String,
@@ -20,7 +20,7 @@ impl DeviceSpec {
         &self.backend
     }
 
-    /// The parts that are no options, such as `cuda` and `0`.
+    /// The parts that are not options, such as `cuda` and `0`.
     pub fn path(&self) -> &[String] {
         &self.path
     }
@@ -35,7 +35,7 @@ impl DeviceSpec {
         self.options().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// This with an option set, replacing one of the same name.
+    /// Sets an option, replacing one of the same name.
     #[must_use]
     pub fn with_option(mut self, key: &str, value: &str) -> Self {
         self.options.retain(|(k, _)| k != key);
@@ -43,17 +43,17 @@ impl DeviceSpec {
         self
     }
 
-    /// This without an option.
+    /// Removes an option.
     #[must_use]
     pub fn without_option(mut self, key: &str) -> Self {
         self.options.retain(|(k, _)| k != key);
         self
     }
 
-    /// Checks that nothing is asked for that the backend does not know.
+    /// Checks that the backend knows all parts and options.
     ///
     /// # Errors
-    /// When an option is not among `keys`, or there are more than `path_parts` parts that are no options.
+    /// When an option is not among `keys`, or there are more than `path_parts` parts that are not options.
     pub fn expect(&self, path_parts: usize, keys: &[&str]) -> Result<()> {
         if let Some(extra) = self.path.get(path_parts) {
             return Err(self.malformed(format!("{:?} means nothing to backend {}", extra, self.backend)));

@@ -1,5 +1,4 @@
-//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program: what
-//! profiles are made of.
+//! The time of each call of [`AnyBackend`](crate::AnyBackend), and of each step of a replayed program, for profiles.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,23 +7,23 @@ use std::time::Instant;
 use crate::observe::bytes_copied_to_update;
 use crate::{AnyTensor, DType, Result, Shape};
 
-/// A call that went well.
+/// A call that succeeded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timed<'a> {
     /// The op's name, or the method's, such as `from_host`; `graph` for all of a program that the device has recorded.
     pub name: &'static str,
-    /// The tensors that it took: of an update, those that it changed and then the gradient.
+    /// The types of its operands; for an update, the changed tensors and then the gradient.
     pub operands: &'a [(DType, Shape)],
-    /// The tensors that it made; an update makes none.
+    /// The types of its results; an update has none.
     pub results: &'a [(DType, Shape)],
     /// When it began.
     pub began: Instant,
     /// When it ended: when the device was done, if the timer waits for it, else when the call returned.
     pub ended: Instant,
-    /// Whether it is a step of a replayed program: what it is for is then unknown.
+    /// Whether it is a step of a replayed program; the layer or call that it belongs to is then unknown.
     pub replayed: bool,
-    /// The bytes that an update in place had to copy, since somebody else holds the memory.
+    /// The bytes that an update in place had to copy, since another tensor shares the memory.
     pub copied: u64,
 }
 
@@ -42,11 +41,11 @@ thread_local! {
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, and reports each call that this thread makes meanwhile to `sink`, except the calls of `sink` itself.
-/// If `waits` is set, the timer waits after each call until the device is done. Inside a nested call, only the
-/// inner sink gets reports.
+/// Runs `f`, and reports each call that this thread makes in it to `sink`, except the calls of `sink` itself. If
+/// `waits` is set, the timer waits after each call until the device is done. Inside a nested call, only the inner sink
+/// gets reports.
 pub fn with_timer<R>(waits: bool, sink: Rc<dyn Fn(&Timed<'_>)>, f: impl FnOnce() -> R) -> R {
-    /// Puts the timer before it back when `f` panics, too.
+    /// Restores the previous timer, even if `f` panics.
     struct Restore(Option<Timer>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -82,7 +81,7 @@ pub(crate) fn types<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor>) -> Vec
     tensors.into_iter().map(|x| (x.dtype(), x.shape())).collect()
 }
 
-/// Makes a call with `run`, and reports it if a timer is on.
+/// Makes a call with `run`, and reports it if a timer is on and the call succeeds.
 #[inline]
 pub(crate) fn timed<R>(
     (name, replayed): (&'static str, bool),

@@ -1,4 +1,4 @@
-//! A backend chosen at run time, which is a [`Backend`] again.
+//! [`AnyBackend`]: a backend chosen at run time, as a [`Backend`].
 
 use super::{AnyDevice, AnyTensor};
 use crate::program::{self, Action};
@@ -46,7 +46,7 @@ fn wait(x: &T) -> Result<()> {
     x.backend().synchronize(&device)
 }
 
-/// Makes one tensor on a device.
+/// Makes a tensor on a device with `run`, timed.
 fn make(name: &'static str, device: &AnyDevice, run: impl FnOnce(&AnyDevice) -> Result<T>) -> Result<T> {
     let results = |x: &T| types([x]);
     timed(
@@ -58,7 +58,7 @@ fn make(name: &'static str, device: &AnyDevice, run: impl FnOnce(&AnyDevice) -> 
     )
 }
 
-/// Changes tensors in place.
+/// Updates tensors in place, timed.
 fn update(op: &Op, targets: &mut [&mut T], grad: &T) -> Result<()> {
     let backend = targets.first().map_or(grad.backend(), |target| target.backend());
     let operands = match timing::is_on() {
@@ -181,7 +181,7 @@ impl Backend for AnyBackend {
     crate::call_methods! {}
 
     fn composite(op: &Composite<'_>, x: &T) -> Result<Option<T>> {
-        // A captured step is made of calls that any backend has.
+        // A recorded program contains only ops that every backend has.
         match program::is_recording() {
             true => Ok(None),
             false => x.backend().composite(op, x),

@@ -33,7 +33,7 @@ impl AnyDevice {
         self.backend
     }
 
-    /// What it wraps.
+    /// The wrapped device.
     pub fn inner(&self) -> &dyn DynDevice {
         &*self.device
     }
@@ -62,7 +62,7 @@ impl Debug for AnyDevice {
     }
 }
 
-/// What every backend's device can do; implemented by a blanket impl.
+/// A device of any backend as an object; implemented by a blanket impl.
 pub trait DynDevice: Any + Debug + Display + Send + Sync {
     /// For downcasts.
     fn as_any(&self) -> &dyn Any;

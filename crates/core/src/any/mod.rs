@@ -1,4 +1,4 @@
-//! A backend chosen at run time, which is a [`Backend`] again.
+//! A backend chosen at run time, as a [`Backend`].
 
 mod backend;
 mod device;
@@ -10,7 +10,7 @@ pub use tensor::{AnyTensor, Identity};
 
 use crate::{Backend, DynBackend};
 
-/// The one value of a backend, as an object. A backend is a type without fields, so that nothing is allocated here.
+/// The one value of a backend, as an object. Backends have no fields, so this allocates nothing.
 #[inline]
 fn instance<B: Backend>() -> &'static dyn DynBackend {
     const {

@@ -15,8 +15,8 @@ pub struct AnyTensor {
     erased: Arc<Erased<dyn Any + Send + Sync>>,
 }
 
-/// A tensor behind a pointer, with its shape and dtype next to it. These are read so often that asking the backend each
-/// time would cost more than many ops do.
+/// A tensor with its shape and dtype. These are read so often that asking the backend each time would cost more than
+/// many ops do.
 struct Erased<T: ?Sized> {
     shape: Shape,
     dtype: DType,
@@ -30,7 +30,7 @@ struct Erased<T: ?Sized> {
 pub struct Identity(Weak<Erased<dyn Any + Send + Sync>>);
 
 impl Identity {
-    /// Whether it is this tensor's.
+    /// Whether this is the identity of `tensor`.
     pub fn is_of(&self, tensor: &AnyTensor) -> bool {
         self.0.as_ptr().cast::<()>().addr() == tensor.address()
     }
@@ -93,7 +93,7 @@ impl AnyTensor {
         self.erased.dtype
     }
 
-    /// What it wraps, if that is a `T`.
+    /// The wrapped value, if it is a `T`.
     #[inline]
     pub fn inner<T: Any>(&self) -> Option<&T> {
         self.erased.slot.downcast_ref::<Option<T>>()?.as_ref()
@@ -114,7 +114,7 @@ impl AnyTensor {
         tensor.ok_or_else(|| foreign::<B>(self.backend))
     }
 
-    /// The tensor itself, to change: copied first if the handle is shared (a cheap copy: backends share the memory).
+    /// The tensor itself, for changes. Copied first if the handle is shared, which is cheap: backends share the memory.
     pub(crate) fn typed_mut<B: Backend>(&mut self) -> Result<&mut B::Tensor> {
         if self.slot::<B>().is_none() {
             *self = Self::new::<B>(self.cloned::<B>()?);

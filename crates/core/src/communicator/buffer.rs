@@ -11,7 +11,7 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// So many bytes, all zero.
+    /// `len` bytes, all zero.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when they cannot be had.
@@ -37,7 +37,7 @@ impl HostBuffer {
         &bytemuck::cast_slice(&self.words)[..self.len]
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, mutably.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len]
     }

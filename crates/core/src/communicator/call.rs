@@ -1,15 +1,15 @@
-//! What a rank asks for, so that ranks can be compared.
+//! Descriptions of collective calls, by which ranks are compared.
 
 use std::fmt;
 
 use super::{HostSlice, Reduction};
 use crate::DType;
 
-/// One collective, but for the values: an engine that compares what its ranks call can tell which one calls something
-/// else.
+/// A collective call without its values. An engine that compares the calls of its ranks can name the rank that calls
+/// something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which one it is.
+    /// The collective.
     pub kind: Collective,
     dtype: DType,
     len: usize,
@@ -17,7 +17,7 @@ pub struct Call {
     root: Option<usize>,
 }
 
-/// What ranks do together.
+/// The collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// [`all_reduce`](super::Communicator::all_reduce).
@@ -60,7 +60,7 @@ impl Collective {
 }
 
 impl Call {
-    /// Of so many values as these, of their dtype.
+    /// A call with the length and dtype of `values`.
     pub fn new(kind: Collective, values: HostSlice<'_>) -> Self {
         Self {
             kind,
@@ -81,13 +81,13 @@ impl Call {
         self.dtype
     }
 
-    /// By this reduction.
+    /// The call with this reduction.
     #[must_use]
     pub fn by(self, op: Reduction) -> Self {
         Self { op: Some(op), ..self }
     }
 
-    /// From this rank.
+    /// The call with this root rank.
     #[must_use]
     pub fn rooted(self, root: usize) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Call {
         }
     }
 
-    /// As numbers, to be sent.
+    /// The call as numbers that can be sent to other ranks.
     pub(super) fn numbers(&self) -> [u64; 5] {
         [
             self.kind as u64,
@@ -107,7 +107,7 @@ impl Call {
         ]
     }
 
-    /// From numbers that another rank sent.
+    /// The call that another rank sent as numbers; `None` if they do not describe one.
     pub(super) fn from_numbers([kind, dtype, len, op, root]: [u64; 5]) -> Option<Self> {
         Some(Self {
             kind: COLLECTIVES.into_iter().find(|x| *x as u64 == kind)?,

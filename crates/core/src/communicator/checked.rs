@@ -1,4 +1,4 @@
-//! Collectives that are compared before they are made.
+//! Collectives that are compared between ranks before they run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ impl Checked {
         let [kind, dtype, len, op, root] = call.numbers();
         let own = [number, kind, dtype, len, op, root].map(u64::cast_signed);
         let mut all = vec![0i64; own.len() * self.size()];
-        // This collective is the same on all ranks, however their calls differ.
+        // This gather has the same length and dtype on all ranks, even if their calls differ.
         self.inner
             .all_gather(HostSlice::new(&own), HostSliceMut::new(&mut all))?;
         let (calls, _) = all.as_chunks::<6>();

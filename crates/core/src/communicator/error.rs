@@ -1,4 +1,4 @@
-//! What goes wrong between processes.
+//! Errors of communication between processes.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl Error {
         Self::new(ErrorKind::Communication, message)
     }
 
-    /// [`ErrorKind::Communication`] because of one peer; `what` says what it did, as in `left the group`.
+    /// [`ErrorKind::Communication`] caused by one peer; `what` completes the sentence, as in `left the group`.
     #[cold]
     pub fn lost_peer(rank: usize, what: &str) -> Self {
         Self::communication(format!("rank {rank} {what}")).with_source(LostPeer { rank })

@@ -6,7 +6,7 @@ use super::{Communicator, HostSlice, HostSliceMut};
 use crate::{Element, Error, Result};
 
 impl dyn Communicator + '_ {
-    /// The lists of all ranks, that of rank 0 first. Each rank may have more or fewer values than another.
+    /// The lists of all ranks, that of rank 0 first. Their lengths may differ.
     ///
     /// # Errors
     /// As [`Communicator::all_gather`].

@@ -1,8 +1,8 @@
 //! Processes that compute together: the interface to engines that move values between them.
 //!
-//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or threads of one process.
-//! Every process of the group, a *rank*, calls the same collectives in the same order with the same sizes. [`Checked`]
-//! holds them to it, and names the rank that does not.
+//! A [`Communicator`] is one process's end of a group: its engine is MPI, Gloo, NCCL, or threads of one process. Every
+//! process of the group, a *rank*, calls the same collectives in the same order with the same sizes. [`Checked`]
+//! verifies this, and names the rank that deviates.
 
 mod buffer;
 mod call;
@@ -26,7 +26,7 @@ pub use slice::{HostSlice, HostSliceMut};
 
 use crate::{Error, Result};
 
-/// How long a collective waits for the others, where nothing else is asked for.
+/// The default [time limit](Communicator::timeout) of a collective.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One process's end of a group of processes that compute together.
@@ -40,26 +40,26 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 ///   Another number of ranks may give others: floating-point sums depend on their order.
 /// - f16 and bf16 are reduced in f32 or wider and rounded at most once for each pair that is added. Integers wrap.
 /// - Empty slices are legal, and still wait for all.
-/// - Lengths that do not fit each other in one process are an [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
-///   before anything is sent.
+/// - Lengths that do not match within one process are an [`InvalidArgument`](crate::ErrorKind::InvalidArgument) before
+///   anything is sent.
 /// - A peer that is gone, or a call that takes longer than the [time limit](Communicator::timeout), is a
-///   [`Communication`](crate::ErrorKind::Communication) error which says which peer, where the engine knows;
-///   [`LostPeer`] is its source then. After one the group is of no more use, but for [`Communicator::shrink`].
-/// - Never a panic, and never a wait without end.
+///   [`Communication`](crate::ErrorKind::Communication) error. If the engine knows which peer, the error names it and
+///   has [`LostPeer`] as its source. After such an error the group can only be used for [`Communicator::shrink`].
+/// - Nothing panics, and nothing waits forever.
 pub trait Communicator: Debug + Send + Sync {
     /// The engine and its version, as in `Open MPI 5.0.11`.
     fn name(&self) -> String;
 
-    /// Which process this is, from 0.
+    /// The number of this process, from 0.
     fn rank(&self) -> usize;
 
     /// How many processes there are, at least 1.
     fn size(&self) -> usize;
 
-    /// How long a collective may take.
+    /// The longest time that a collective may take.
     fn timeout(&self) -> Duration;
 
-    /// Replaces the values by those of all ranks, reduced element by element.
+    /// Replaces `values` by the element-wise reduction of the values of all ranks.
     ///
     /// # Errors
     /// A reduction that is not defined for the dtype; those of the engine.
@@ -84,7 +84,7 @@ pub trait Communicator: Debug + Send + Sync {
     /// A root that is no rank; those of the engine.
     fn broadcast(&self, values: HostSliceMut<'_>, root: usize) -> Result<()>;
 
-    /// Waits until every rank is here.
+    /// Waits until every rank has called it.
     ///
     /// # Errors
     /// Those of the engine.
@@ -100,8 +100,8 @@ pub trait Communicator: Debug + Send + Sync {
         Err(Error::unsupported(message).with_op("duplicate"))
     }
 
-    /// After an error: the remaining ranks agree on who is left, and get a group of these. Every
-    /// remaining rank must call it.
+    /// After an error: a new group of the remaining ranks, which agree on its members. Every remaining rank must call
+    /// it.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by default: most engines cannot go on without a peer.
@@ -116,7 +116,7 @@ pub trait Communicator: Debug + Send + Sync {
     fn abort(&self, _why: &str) {}
 }
 
-/// Checks that every engine makes before it sends anything.
+/// Checks that every engine runs before it sends anything.
 pub mod check {
     use super::{HostSlice, HostSliceMut, Reduction};
     use crate::{DType, Error, Result};
@@ -135,7 +135,7 @@ pub mod check {
         }
     }
 
-    /// Whether the whole is of the part's dtype, and as long as the parts of `size` ranks.
+    /// Whether `whole` has the dtype of `part`, and the length of the parts of `size` ranks.
     ///
     /// # Errors
     /// When it is not.
@@ -163,18 +163,18 @@ pub mod check {
         }
     }
 
-    /// All that [`all_reduce`](super::Communicator::all_reduce) asks for.
+    /// All checks of [`all_reduce`](super::Communicator::all_reduce).
     ///
     /// # Errors
-    /// What does not fit.
+    /// Those of the checks.
     pub fn all_reduce(values: &HostSliceMut<'_>, op: Reduction) -> Result<()> {
         reduction(values.dtype(), op)
     }
 
-    /// All that [`reduce_scatter`](super::Communicator::reduce_scatter) asks for.
+    /// All checks of [`reduce_scatter`](super::Communicator::reduce_scatter).
     ///
     /// # Errors
-    /// What does not fit.
+    /// Those of the checks.
     pub fn reduce_scatter(values: HostSlice<'_>, own: &HostSliceMut<'_>, op: Reduction, size: usize) -> Result<()> {
         reduction(values.dtype(), op)?;
         parts(values, own.as_slice(), size)

@@ -8,14 +8,14 @@ use crate::{DType, Element, Error, Result, bf16, f16};
 pub enum Reduction {
     /// The sum; not defined for bools.
     Sum,
-    /// The smallest; of bools whether all are. NaN wins.
+    /// The smallest value; for bools, whether all are true. NaN wins.
     Min,
-    /// The largest; of bools whether any is. NaN wins.
+    /// The largest value; for bools, whether any is true. NaN wins.
     Max,
 }
 
 impl Reduction {
-    /// What it is called.
+    /// Its name in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -24,8 +24,8 @@ impl Reduction {
         }
     }
 
-    /// Reduces `other` into `into`, element by element: the meaning of a reduction, and an engine's
-    /// own where it has none.
+    /// Reduces `other` into `into`, element by element. This defines what a reduction means; engines without a
+    /// reduction of their own call it.
     ///
     /// # Errors
     /// Two dtypes or lengths, or bytes that are not aligned.
@@ -52,7 +52,7 @@ impl Reduction {
     }
 
     /// Replaces `values` by the reduction of all ranks' values, which `gather` collects, in the order of the ranks. For
-    /// engines whose own reduction has another meaning.
+    /// engines whose own reduction means something else.
     ///
     /// # Errors
     /// Those of `gather`; [`OutOfMemory`](crate::ErrorKind::OutOfMemory) without room for the values of all.
@@ -85,7 +85,6 @@ impl Reduction {
         let into: &mut [T] = bytemuck::try_cast_slice_mut(into.bytes_mut()).map_err(unaligned)?;
         let other: &[T] = bytemuck::try_cast_slice(other.bytes()).map_err(unaligned)?;
         let pairs = into.iter_mut().zip(other);
-        // Only NaN is not equal to itself.
         #[expect(clippy::eq_op, reason = "NaN is not equal to itself")]
         let nan = |x: T| x != x;
         match self {

@@ -1,4 +1,4 @@
-//! Values in host memory that a collective reads or changes.
+//! Borrowed values in host memory, read or changed by a collective.
 
 use crate::{DType, Element, Error, Result, dispatch_dtype};
 
@@ -9,7 +9,7 @@ pub struct HostSlice<'a> {
     bytes: &'a [u8],
 }
 
-/// Values of one dtype in host memory, to be changed.
+/// Mutable values of one dtype in host memory.
 #[derive(Debug)]
 pub struct HostSliceMut<'a> {
     dtype: DType,
@@ -27,16 +27,16 @@ fn check(dtype: DType, bytes: &[u8]) -> Result<()> {
 }
 
 impl<'a> HostSlice<'a> {
-    /// Of a slice.
+    /// The values of a Rust slice.
     pub fn new<T: Element>(values: &'a [T]) -> Self {
         let (dtype, bytes) = (T::DTYPE, bytemuck::cast_slice(values));
         Self { dtype, bytes }
     }
 
-    /// Of bytes in native byte order, aligned for their dtype.
+    /// Values from bytes in native byte order, aligned for their dtype.
     ///
     /// # Errors
-    /// When they are not, or hold a part of a value.
+    /// When they are not aligned, or do not hold a whole number of values.
     pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Result<Self> {
         check(dtype, bytes)?;
         Ok(Self { dtype, bytes })
@@ -64,16 +64,16 @@ impl<'a> HostSlice<'a> {
 }
 
 impl<'a> HostSliceMut<'a> {
-    /// Of a slice. What an engine leaves in it are values of `T`.
+    /// The values of a Rust slice. Engines must leave values of `T` in it.
     pub fn new<T: Element + bytemuck::Pod>(values: &'a mut [T]) -> Self {
         let (dtype, bytes) = (T::DTYPE, bytemuck::cast_slice_mut(values));
         Self { dtype, bytes }
     }
 
-    /// Of bytes in native byte order, aligned for their dtype.
+    /// Values from bytes in native byte order, aligned for their dtype.
     ///
     /// # Errors
-    /// When they are not, or hold a part of a value.
+    /// When they are not aligned, or do not hold a whole number of values.
     pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Result<Self> {
         check(dtype, bytes)?;
         Ok(Self { dtype, bytes })
@@ -94,7 +94,7 @@ impl<'a> HostSliceMut<'a> {
         self.bytes.is_empty()
     }
 
-    /// To read.
+    /// The values, read-only.
     pub fn as_slice(&self) -> HostSlice<'_> {
         HostSlice {
             dtype: self.dtype,
@@ -107,7 +107,7 @@ impl<'a> HostSliceMut<'a> {
         self.bytes
     }
 
-    /// The same values for a shorter time.
+    /// A shorter borrow of the same values.
     pub fn reborrow(&mut self) -> HostSliceMut<'_> {
         HostSliceMut {
             dtype: self.dtype,

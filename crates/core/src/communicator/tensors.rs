@@ -1,4 +1,4 @@
-//! Collectives on tensors, wherever these live.
+//! Collectives on tensors of any device.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Communicator, HostBuffer, HostSlice, HostSliceMut, Reduction};
 use crate::{AnyBackend, AnyTensor, Backend, HostTensor, Result, Shape};
 
 impl dyn Communicator + '_ {
-    /// The tensors of all ranks, reduced element by element, on the tensor's device. It goes through host memory.
+    /// The element-wise reduction of the tensors of all ranks, on the tensor's device. It goes through host memory.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`]; those of the device.
@@ -17,8 +17,8 @@ impl dyn Communicator + '_ {
         })
     }
 
-    /// The tensors of all ranks one after the other: the first axis becomes `size` times as long. It goes
-    /// through host memory.
+    /// The tensors of all ranks joined along the first axis, which becomes `size` times as long. It goes through host
+    /// memory.
     ///
     /// # Errors
     /// A tensor of rank 0; as [`Communicator::all_gather`]; those of the device.
@@ -31,7 +31,7 @@ impl dyn Communicator + '_ {
         on_host(tensor, whole, |own, all| self.all_gather(own, all))
     }
 
-    /// The tensor of rank `root`, on the device of this rank's own, which gives the shape and the dtype. It goes
+    /// The tensor of rank `root`, on this rank's device. `tensor` gives the device, the shape and the dtype. It goes
     /// through host memory.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl dyn Communicator + '_ {
     }
 }
 
-/// A tensor of `shape` beside another, made on the host.
+/// A new tensor of `shape` on the device of `tensor`, whose values `f` computes on the host from those of `tensor`.
 fn on_host(
     tensor: &AnyTensor,
     shape: Shape,

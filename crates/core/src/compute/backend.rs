@@ -16,8 +16,8 @@ use crate::{
 ///
 /// `Compute<D>` of the crate `polygrad-compute` makes a full [`Backend`](crate::Backend) of any driver: allocation,
 /// layouts, views, broadcasting and fusion are written there, once. A driver implements the required methods and, for
-/// speed, the provided ones that [`ComputeBackend::supports`] then says it has; what a driver lacks, `Compute` makes of
-/// what it has, or computes on the host. docs/driver.md shows a complete small one.
+/// speed, provided ones, which [`ComputeBackend::supports`] then reports. If a driver lacks a kernel, `Compute`
+/// composes it of others, or computes on the host. docs/driver.md shows a complete small one.
 ///
 /// # Contract
 ///
@@ -31,10 +31,10 @@ use crate::{
 /// - **Order**: calls through one driver value take effect in the order in which they were made. They may return before
 ///   they are done; a later failure is then reported by a later call, at the latest by [`ComputeBackend::synchronize`]
 ///   or a copy to the host.
-/// - **Threads**: calls come from several threads at once. They share only operands that none of them writes. A driver
-///   need not run them in parallel.
-/// - **Overlap**: an output must not overlap an input unless the call allows it. If it does, its values are undefined,
-///   and nothing worse happens.
+/// - **Threads**: calls come from several threads at once. Calls of different threads share only operands that none of
+///   them writes. A driver need not run them in parallel.
+/// - **Overlap**: an output must not overlap an input unless the call allows it. If it does, only the values of the
+///   output are undefined.
 /// - **Products**: `beta == 0` never reads C, so that NaN there does not matter. `m`, `n` or the batch 0 is a no-op;
 ///   `k == 0` gives `beta · C`.
 /// - **Attention** multiplies scores by `scale`; `causal` is aligned to the bottom right (query `i` of `seq_q` sees
@@ -43,20 +43,20 @@ use crate::{
 ///   accurate; f16 and bf16 are computed in f32 and rounded once a step; integers wrap, and a division by zero
 ///   is 0. A reduction over nothing is the op's identity, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for max, min and mean.
-/// - **An index outside its axis** is [`OutOfRange`](crate::ErrorKind::OutOfRange), touches no memory that is not the
-///   call's, and may be reported late.
+/// - **An index outside its axis** is [`OutOfRange`](crate::ErrorKind::OutOfRange), touches no memory outside the
+///   call's operands, and may be reported late.
 /// - **Before `init`** every call but `name`, `init`, `is_initialized`, `capabilities`, `supports` and `devices` is
 ///   [`NotInitialized`](crate::ErrorKind::NotInitialized). `init` twice is a no-op.
-/// - What a driver does not do is [`Unsupported`](crate::ErrorKind::Unsupported); memory that cannot be had
-///   [`OutOfMemory`](crate::ErrorKind::OutOfMemory); a device that fails or goes away
+/// - A missing kernel is [`Unsupported`](crate::ErrorKind::Unsupported), a failed allocation
+///   [`OutOfMemory`](crate::ErrorKind::OutOfMemory), and a device that fails or disappears
 ///   [`DeviceError`](crate::ErrorKind::DeviceError). Nothing panics.
 pub trait ComputeBackend: Debug + Send + Sync {
-    // What it is.
+    // The device.
 
     /// The device string that opens it: `wgpu`, `wgpu:1`.
     fn name(&self) -> &str;
 
-    /// Opens the device. Twice is a no-op.
+    /// Opens the device. A second call is a no-op.
     ///
     /// # Errors
     /// [`BackendUnavailable`](crate::ErrorKind::BackendUnavailable) when there is no such device, or
@@ -69,30 +69,30 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// What the device offers.
     fn capabilities(&self) -> DriverCapabilities;
 
-    /// Whether a provided method is there for a dtype (of its first input; for [`Kernel::Elementwise`], of each value).
+    /// Whether the driver has a provided method for a dtype (of its first input; for [`Kernel::Elementwise`], of each
+    /// value).
     fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
         let _ = (kernel, dtype);
         false
     }
 
-    /// The devices of this driver's kind on the machine, or why there are none. Never fails, and returns quickly.
+    /// The devices on this machine that the driver can open, or why there are none. Never fails, and returns quickly.
     fn devices(&self) -> Vec<DeviceInfo> {
         Vec::new()
     }
 
     // Memory.
 
-    /// Memory of so many bytes, 0 among them, with any contents.
+    /// Allocates `bytes` bytes, which may be 0, with undefined contents.
     fn alloc(&self, bytes: usize) -> Result<DevicePtr>;
 
-    /// Frees memory at an address that [`ComputeBackend::alloc`] returned. Calls that were made
-    /// before may still use it.
+    /// Frees memory at an address that [`ComputeBackend::alloc`] returned. Earlier calls may still use it.
     fn free(&self, ptr: DevicePtr) -> Result<()>;
 
-    /// From the host to the device. The bytes are taken before it returns.
+    /// Copies from the host to the device. `src` has been read when it returns.
     fn copy_htod(&self, dst: DevicePtr, src: &[u8]) -> Result<()>;
 
-    /// From the device to the host, after all that was ordered before.
+    /// Copies from the device to the host, after all earlier calls.
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()>;
 
     /// Copies within the device. The two ranges may overlap, as with `memmove`.
@@ -102,10 +102,10 @@ pub trait ComputeBackend: Debug + Send + Sync {
         self.copy_htod(dst, &host)
     }
 
-    /// Waits until all that was ordered is done.
+    /// Waits until all earlier calls are done.
     ///
     /// # Errors
-    /// When something ordered earlier failed.
+    /// When an earlier call failed.
     fn synchronize(&self) -> Result<()>;
 
     // Products.
@@ -113,19 +113,19 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// One matrix product.
     fn gemm(&self, call: &Gemm) -> Result<()>;
 
-    /// Many of one form.
+    /// Many matrix products of the same shape.
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()>;
 
     /// A convolution over two axes.
     fn conv2d_forward(&self, call: &Conv2d) -> Result<()>;
 
-    /// The convolution's gradient wrt its input, which it writes.
+    /// Writes the convolution's gradient wrt its input.
     fn conv2d_input_grad(&self, call: &Conv2d) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::Conv2dInputGrad))
     }
 
-    /// The convolution's gradient wrt its weight, which it writes.
+    /// Writes the convolution's gradient wrt its weight.
     fn conv2d_weight_grad(&self, call: &Conv2d) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::Conv2dWeightGrad))
@@ -136,10 +136,10 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     // Element by element.
 
-    /// A function over elements in a row.
+    /// A function of contiguous elements.
     fn unary(&self, call: &Unary) -> Result<()>;
 
-    /// Elements in a row, combined.
+    /// A function of two lists of contiguous elements.
     fn binary(&self, call: &Binary) -> Result<()>;
 
     /// A chain of ops over strided, broadcast elements, in one kernel.
@@ -164,7 +164,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         run(self, program, z, &[*a, *b], output)
     }
 
-    /// Compares operands of any layouts, broadcast to the output's shape; gives bool.
+    /// Compares operands of any layouts, broadcast to the output's shape; the output is bool.
     fn compare_strided(&self, op: CompareOp, a: &DeviceView, b: &DeviceView, output: &DeviceView) -> Result<()> {
         let mut program = ElementwiseProgram::default();
         let (x, y) = (program.input(a.dtype), program.input(b.dtype));
@@ -186,8 +186,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         run(self, program, z, &[*condition, *a, *b], output)
     }
 
-    /// A copy of any layout into any other of as many elements a dimension, broadcast and converted
-    /// to the output's dtype.
+    /// Copies between any two layouts, broadcast to the output's shape and converted to its dtype.
     fn copy_strided(&self, input: &DeviceView, output: &DeviceView) -> Result<()> {
         let mut program = ElementwiseProgram::default();
         let x = program.input(input.dtype);
@@ -198,7 +197,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         run(self, program, y, &[*input], output)
     }
 
-    /// One value everywhere.
+    /// Fills memory with one value.
     fn fill(&self, call: &Fill) -> Result<()> {
         let bytes = super::calls::bytes(Some(call.len), call.dtype)?;
         let mut host = host_copy(self, call.output, bytes)?;
@@ -276,7 +275,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     // Windows.
 
-    /// The largest of each window, and where it was. The first wins a tie, NaN wins over all.
+    /// The largest element of each window, and its position. The first wins a tie; NaN counts as the largest.
     fn max_pool2d(&self, call: &Pool2d) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::MaxPool2d))
@@ -288,21 +287,21 @@ pub trait ComputeBackend: Debug + Send + Sync {
         Err(self.lacks(Kernel::AvgPool2d))
     }
 
-    // By index.
+    // Indexing.
 
-    /// Elements that an index names.
+    /// Reads the elements that an index names.
     fn gather(&self, call: &Gather) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::Gather))
     }
 
-    /// Writes to elements that an index names. Of several writes to one any may win.
+    /// Writes to the elements that an index names. If several write to the same element, any may win.
     fn scatter(&self, call: &Scatter) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::Scatter))
     }
 
-    /// Adds to elements that an index names. Of several each counts.
+    /// Adds to the elements that an index names. If several add to the same element, all count.
     fn scatter_add(&self, call: &Scatter) -> Result<()> {
         let _ = call;
         Err(self.lacks(Kernel::ScatterAdd))
@@ -310,7 +309,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     // Many at once.
 
-    /// Copies within the device between places none of which overlap.
+    /// Copies within the device between ranges none of which overlap.
     fn copy_each(&self, copies: &[ByteCopy]) -> Result<()> {
         let copy = |copy: &ByteCopy| self.copy_dtod(copy.dst, copy.src, copy.bytes);
         copies.iter().try_for_each(copy)
@@ -321,14 +320,14 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// on using the driver.
     ///
     /// # Errors
-    /// That of `calls`; [`Unsupported`](crate::ErrorKind::Unsupported) where the driver cannot record, which
-    /// [`DriverCapabilities::records`] tells, and when `calls` waits or copies to the host.
+    /// That of `calls`; [`Unsupported`](crate::ErrorKind::Unsupported) if the driver cannot record (see
+    /// [`DriverCapabilities::records`]), or if `calls` waits or copies to the host.
     fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
         let _ = calls;
         Err(self.records_nothing())
     }
 
-    /// Runs what was recorded, in the same memory, which must not have been freed.
+    /// Runs a recording in the memory that it was recorded with, which must not have been freed.
     fn replay(&self, recording: &Recording) -> Result<()> {
         let _ = recording;
         Err(self.records_nothing())
@@ -340,7 +339,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
         Error::unsupported(format!("the driver {} does not record calls", self.name())).with_device(self.name())
     }
 
-    /// The error of a method that is not there.
+    /// The error of a kernel that the driver lacks.
     fn lacks(&self, kernel: Kernel) -> Error {
         Error::unsupported(format!("the driver {} has no such kernel", self.name()))
             .with_op(kernel.name())
@@ -348,7 +347,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
     }
 }
 
-/// A driver that is a type of its own, which `Compute<D>` is made for.
+/// A concrete driver type, for `Compute<D>`.
 pub trait Driver: ComputeBackend + 'static {
     /// The backend's name in device strings: `wgpu`.
     const NAME: &'static str;
@@ -370,7 +369,7 @@ fn host_copy<D: ComputeBackend + ?Sized>(driver: &D, ptr: DevicePtr, bytes: usiz
     Ok(host)
 }
 
-/// Runs a program of one output over inputs that broadcast to it.
+/// Runs a program with one output over inputs that broadcast to its shape.
 fn run<D: ComputeBackend + ?Sized>(
     driver: &D,
     mut program: ElementwiseProgram,
@@ -398,5 +397,5 @@ fn run<D: ComputeBackend + ?Sized>(
     })
 }
 
-// Chosen at run time.
+// The trait must stay object-safe: drivers are chosen at run time.
 const _: fn(&dyn ComputeBackend) = |_| ();

@@ -1,4 +1,4 @@
-//! A call as a value.
+//! A driver call as a value.
 
 use super::touched::Part;
 use super::{
@@ -10,8 +10,8 @@ use crate::Result;
 /// A kernel call of a driver as a value, for code that inspects calls before it makes them, or instead of making them.
 ///
 /// There is a variant for each method that computes, except the `_strided` ones, which are programs for
-/// [`ComputeBackend::elementwise`]. [`forward_calls!`](crate::forward_calls) writes a driver that takes
-/// each as such a value.
+/// [`ComputeBackend::elementwise`]. [`forward_calls!`](crate::forward_calls) writes the methods of a driver that
+/// handles all calls as such values.
 ///
 /// ```
 /// use polygrad_core::compute::{Access, Call, DevicePtr, Unary};
@@ -60,7 +60,7 @@ pub enum Call<'a> {
     ScatterAdd(&'a Scatter),
 }
 
-/// A row for each call: the method, and its operands. The one with two arguments is written out.
+/// A row for each call: the method and its operands. The only call with two arguments is written out.
 macro_rules! table {
     ($($variant:ident = $method:ident, |$call:ident| $operands:expr;)*) => {
         impl Call<'_> {
@@ -83,12 +83,12 @@ macro_rules! table {
                 }
             }
 
-            /// The memory that it touches, always in the same order.
+            /// The memory that the call touches, always in the same order.
             ///
             /// # Errors
             /// When the call makes no sense: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for extents that
-            /// cannot be counted or do not fit each other and for a reduction over nothing that has no value,
-            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for an axis that is not there,
+            /// overflow or do not match, and for a reduction over nothing that has no value;
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for an axis that does not exist;
             /// [`DType`](crate::ErrorKind::DType) for an op that is not defined for its dtype.
             pub fn operands(&self) -> Result<Vec<Operand>> {
                 match *self {
@@ -129,7 +129,7 @@ table! {
 }
 
 impl Call<'_> {
-    /// What a method that stands for many ops computes: the name of the op or the program.
+    /// The name of the op or program, for a method that computes many ops; `None` for other methods.
     pub fn detail(&self) -> Option<String> {
         Some(match self {
             Self::Unary(call) => call.op.name().to_owned(),

@@ -1,4 +1,4 @@
-//! What a driver is called with: one struct a kernel.
+//! Arguments of driver calls: one struct for each kernel.
 
 use super::{DevicePtr, DeviceView, ElementwiseProgram};
 use crate::{
@@ -6,29 +6,29 @@ use crate::{
     UnaryOp,
 };
 
-/// Bytes from one place to another: [`ComputeBackend::copy_each`](super::ComputeBackend::copy_each).
+/// One copy of [`ComputeBackend::copy_each`](super::ComputeBackend::copy_each).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteCopy {
     /// Written.
     pub dst: DevicePtr,
     /// Read.
     pub src: DevicePtr,
-    /// How many.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
 /// A reduction over the middle axis of a contiguous `[outer, len, inner]`, to `[outer, inner]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce {
-    /// Which.
+    /// The reduction.
     pub op: ReduceOp,
-    /// Of both.
+    /// Dtype of input and output.
     pub dtype: DType,
-    /// How many before.
+    /// Extent before the reduced axis.
     pub outer: usize,
-    /// How many are reduced to one.
+    /// Number of elements that are reduced to one.
     pub len: usize,
-    /// How many after.
+    /// Extent after the reduced axis.
     pub inner: usize,
     /// Read.
     pub input: DevicePtr,
@@ -37,11 +37,11 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// How many bytes input and output have.
+    /// Sizes of input and output in bytes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they cannot be counted, or nothing is reduced by an
-    /// op that has no value for that.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a size overflows, or the op has no value for no
+    /// elements.
     pub fn spans(&self) -> Result<[usize; 2]> {
         let kept = self.outer.checked_mul(self.inner);
         let output = bytes(kept, self.dtype)?;
@@ -52,14 +52,14 @@ impl Reduce {
     }
 }
 
-/// One function over `len` elements that lie in a row. The output may be the input.
+/// A function of `len` contiguous elements. The output may be the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unary {
-    /// Which.
+    /// The function.
     pub op: UnaryOp,
-    /// Of the input; the output is of the same, or bool for predicates.
+    /// Dtype of the input. The output has the same, or bool for predicates.
     pub dtype: DType,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
     /// Read.
     pub input: DevicePtr,
@@ -67,14 +67,14 @@ pub struct Unary {
     pub output: DevicePtr,
 }
 
-/// Two times `len` elements that lie in a row, combined. The output may be an input.
+/// A function of two lists of `len` contiguous elements. The output may be an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// Which.
+    /// The function.
     pub op: BinaryOp,
-    /// Of all three.
+    /// Dtype of both operands and the output.
     pub dtype: DType,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
     /// The left operand.
     pub a: DevicePtr,
@@ -87,24 +87,25 @@ pub struct Binary {
 /// A run of an [`ElementwiseProgram`] over all elements of a shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Elementwise<'a> {
-    /// What is computed.
+    /// The computation.
     pub program: &'a ElementwiseProgram,
-    /// The shape of everything.
+    /// The shape of all inputs and outputs.
     pub shape: Shape,
     /// One view for each input, of its dtype and `shape`; broadcast by strides of 0.
     pub inputs: &'a [DeviceView],
     /// One number for each scalar, converted to its dtype.
     pub scalars: &'a [Scalar],
-    /// One view for each output, of its dtype and `shape`, in which no element lies twice. One may be the same view as
-    /// an input; else they do not overlap.
+    /// One view for each output, of its dtype and `shape`, whose elements do not share memory. An output may be the
+    /// same view as an input; otherwise they do not overlap.
     pub outputs: &'a [DeviceView],
 }
 
 impl Elementwise<'_> {
-    /// Whether everything that the program names is there, in the shape and dtype that it has.
+    /// Whether all inputs, scalars and outputs of the program are given, with their dtypes and the run's shape.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when it is not, or an output has an element twice.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when one is missing or does not match, or elements of an
+    /// output share memory.
     pub fn check(&self) -> Result<()> {
         let program = self.program;
         let counts = [
@@ -139,11 +140,11 @@ impl Elementwise<'_> {
 /// A reduction over some axes of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceAxes {
-    /// Which.
+    /// The reduction.
     pub op: ReduceOp,
     /// Read.
     pub input: DeviceView,
-    /// The axes that go away.
+    /// The axes that are reduced; the output does not have them.
     pub axes: Axes,
     /// Written: contiguous, of the input's dtype.
     pub output: DevicePtr,
@@ -152,11 +153,11 @@ pub struct ReduceAxes {
 /// Positions of extremes along an axis of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgReduce {
-    /// Which.
+    /// The largest or the smallest.
     pub op: ArgOp,
     /// Read.
     pub input: DeviceView,
-    /// The axis that goes away.
+    /// The axis that is reduced; the output does not have it.
     pub axis: usize,
     /// Written: contiguous, i64.
     pub output: DevicePtr,
@@ -180,11 +181,11 @@ pub struct Sort {
     pub input: DeviceView,
     /// The axis.
     pub axis: usize,
-    /// The largest first.
+    /// Whether the largest comes first.
     pub descending: bool,
     /// Written: contiguous, of the input's shape and dtype.
     pub values: DevicePtr,
-    /// Written: contiguous, i64: where on the axis each came from.
+    /// Written: contiguous, i64: each value's position on the axis before sorting.
     pub positions: DevicePtr,
 }
 
@@ -201,11 +202,11 @@ pub struct Gather {
     pub output: DevicePtr,
 }
 
-/// Elements of `source` written to, or added to, those of `target` along an axis that `index` names:
+/// Writes or adds elements of `source` to the elements of `target` that `index` names along an axis:
 /// [`Backend::scatter`](crate::Backend::scatter), [`Backend::scatter_add`](crate::Backend::scatter_add).
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter {
-    /// Changed; no element lies in it twice.
+    /// Changed; its elements do not share memory.
     pub target: DeviceView,
     /// The axis.
     pub axis: usize,
@@ -218,17 +219,17 @@ pub struct Scatter {
 /// Softmax of each row of a contiguous `[rows, columns]`, or its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
-    /// Of everything.
+    /// Dtype of all operands.
     pub dtype: DType,
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
-    /// How long each is.
+    /// Length of each row.
     pub columns: usize,
-    /// Its logarithm.
+    /// Whether the result is the logarithm of softmax.
     pub log: bool,
-    /// The input; for the gradient, the output's gradient. May be written over.
+    /// The input; for the gradient, the output's gradient. The output may be the same memory.
     pub input: DevicePtr,
-    /// For the gradient: the output of the forward. Not read by the forward.
+    /// The forward pass's output, for the gradient. Not read by the forward pass.
     pub saved: DevicePtr,
     /// Written.
     pub output: DevicePtr,
@@ -238,19 +239,19 @@ pub struct Softmax {
 /// [`Backend::layer_norm`](crate::Backend::layer_norm).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
-    /// Of everything.
+    /// Dtype of all operands.
     pub dtype: DType,
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
-    /// How long each is, and weight and bias.
+    /// Length of each row, of the weight and of the bias.
     pub columns: usize,
     /// Added to the variance.
     pub eps: f64,
     /// The input.
     pub input: DevicePtr,
-    /// What it is scaled by, if it is.
+    /// Optional scale.
     pub weight: Option<DevicePtr>,
-    /// What is added, if anything is.
+    /// Optional shift.
     pub bias: Option<DevicePtr>,
     /// Written.
     pub output: DevicePtr,
@@ -264,17 +265,17 @@ pub struct LayerNorm {
 /// [`Backend::cross_entropy`](crate::Backend::cross_entropy).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropy {
-    /// Of everything but the classes.
+    /// Dtype of all operands except the classes.
     pub dtype: DType,
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
-    /// How many classes.
+    /// Number of classes.
     pub columns: usize,
-    /// Which class counts for nothing, and how much is spread over all. The mean is not a driver's.
+    /// The ignored class and the label smoothing. Drivers do not compute the mean.
     pub params: CrossEntropyParams,
     /// `[rows, columns]`.
     pub logits: DevicePtr,
-    /// i64 `[rows]`: a class each.
+    /// i64 `[rows]`: the class of each row.
     pub target: DevicePtr,
     /// `[rows]`: written; for the gradient, the losses' gradient.
     pub loss: DevicePtr,
@@ -284,12 +285,12 @@ pub struct CrossEntropy {
     pub grad: DevicePtr,
 }
 
-/// One value in `len` places in a row.
+/// One value in `len` contiguous elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fill {
-    /// Of the memory.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
     /// Converted to the dtype.
     pub value: Scalar,
@@ -297,25 +298,25 @@ pub struct Fill {
     pub output: DevicePtr,
 }
 
-/// Random numbers in `len` places in a row: those of [`random_host`](crate::random_host).
+/// Random numbers in `len` contiguous elements: those of [`random_host`](crate::random_host).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Random {
-    /// Of the memory.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
-    /// Which.
+    /// The distribution.
     pub distribution: Distribution,
-    /// Where in the stream.
+    /// Where the draw begins in the stream of the seed.
     pub key: RandomKey,
     /// Written.
     pub output: DevicePtr,
 }
 
-/// So many elements in bytes.
+/// The size of this many elements in bytes.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they are more than can be counted.
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when it overflows.
 pub(super) fn bytes(elements: Option<usize>, dtype: DType) -> Result<usize> {
     elements
         .and_then(|x| x.checked_mul(dtype.size()))

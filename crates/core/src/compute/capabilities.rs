@@ -1,9 +1,9 @@
-//! What a driver can do, asked before it is asked to do it.
+//! What a driver can do, queried before use.
 
 use crate::DType;
 
-/// The kernels that a driver may lack: the provided methods of [`ComputeBackend`](super::ComputeBackend) that do
-/// nothing but decline.
+/// Kernels that a driver may lack. Their provided methods in [`ComputeBackend`](super::ComputeBackend) only return an
+/// error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the method of the same name documents each")]
@@ -60,7 +60,7 @@ impl Kernel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverCapabilities {
-    /// The device's name, as its maker gave it.
+    /// The vendor's name of the device.
     pub device: String,
     /// Dtypes that buffers can have.
     pub dtypes: Vec<DType>,
@@ -70,8 +70,8 @@ pub struct DriverCapabilities {
     pub unified_memory: bool,
     /// Whether it records calls: [`ComputeBackend::record`](super::ComputeBackend::record).
     pub records: bool,
-    /// How many inputs and outputs a program for
-    /// [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have together.
+    /// The most inputs and outputs together that a program for
+    /// [`ComputeBackend::elementwise`](super::ComputeBackend::elementwise) can have.
     pub max_elementwise_views: usize,
 }
 

@@ -1,7 +1,8 @@
 //! All kernels of a driver as one method.
 
-/// Inside an `impl ComputeBackend`: makes each method that computes a call of the one that is named, which takes it as
-/// a [`Call`](crate::compute::Call). For drivers that look at calls instead of computing them.
+/// Inside an `impl ComputeBackend`: writes every method that computes. Each passes its call as a
+/// [`Call`](crate::compute::Call) to the method that is named. For drivers that inspect calls instead of computing
+/// them.
 ///
 /// ```
 /// # use polygrad_core::compute::{Call, ComputeBackend, DevicePtr, DriverCapabilities, Kernel};

@@ -1,7 +1,7 @@
-//! The second seam: chips that have memory and kernels, and no tensors.
+//! The interface for drivers: chips that have memory and kernels, but no tensors.
 //!
 //! [`ComputeBackend`] is the trait that a driver implements; its documentation is the contract. The other types are
-//! what it is called with.
+//! arguments of its methods.
 
 mod backend;
 mod call;

@@ -1,4 +1,4 @@
-//! What a call touches.
+//! The memory that a call touches.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::calls::bytes;
 use super::{AddressSpace, DevicePtr, DeviceView};
 use crate::{DType, Error, Result};
 
-/// What a call does with an operand.
+/// How a call uses an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// It is read.
     Read,
-    /// Each of its elements is written, and none is read.
+    /// All of its elements are written, and none is read.
     Write,
     /// It is read and written, or only some elements are written.
     ReadWrite,
@@ -27,20 +27,21 @@ impl Access {
 /// Memory that a call touches: [`Call::operands`](super::Call::operands) lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The field that names it, such as `a`.
+    /// The call's field that points to it, such as `a`.
     pub name: &'static str,
-    /// What `span` counts from.
+    /// The address from which `span` counts.
     pub ptr: DevicePtr,
-    /// Of the elements.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// Which bytes from `ptr` on its elements are among. Empty: it has none, and `ptr` may be anything.
+    /// Range of bytes, relative to `ptr`, that contains its elements. If empty, there are no elements, and `ptr` may be
+    /// anything.
     pub span: Range<usize>,
-    /// What is done with them.
+    /// How the elements are used.
     pub access: Access,
 }
 
 impl Operand {
-    /// What the elements of a view are among, to read.
+    /// The memory of a view, to read.
     pub(super) fn view(name: &'static str, view: &DeviceView) -> Result<Self> {
         Ok(Self {
             name,
@@ -51,7 +52,7 @@ impl Operand {
         })
     }
 
-    /// So many elements in a row, by the extents of their axes, to read.
+    /// Contiguous elements of shape `dims`, to read.
     pub(super) fn row(name: &'static str, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<Self> {
         let elements = match dims.contains(&0) {
             true => Some(0),
@@ -60,7 +61,7 @@ impl Operand {
         Ok(Self::spanning(name, ptr, dtype, bytes(elements, dtype)?))
     }
 
-    /// So many bytes of elements in a row, to read.
+    /// Contiguous elements of `bytes` bytes in all, to read.
     pub(super) const fn spanning(name: &'static str, ptr: DevicePtr, dtype: DType, bytes: usize) -> Self {
         Self {
             name,
@@ -82,12 +83,12 @@ impl Operand {
 }
 
 impl<T> AddressSpace<T> {
-    /// Where an operand lies: the address of its allocation, and how many bytes into it [`Operand::ptr`] points.
-    /// Nowhere if it has no elements.
+    /// The address of an operand's allocation, and the offset of [`Operand::ptr`] in it, in bytes. `None` if the
+    /// operand has no elements.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when its elements do not all lie in one allocation, or it
-    /// is no address of its dtype.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when its elements do not all lie in one allocation, or
+    /// its address is not a multiple of its dtype's size.
     pub fn operand(&self, operand: &Operand) -> Result<Option<(DevicePtr, usize)>> {
         if operand.span.is_empty() {
             return Ok(None);

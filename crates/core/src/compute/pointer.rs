@@ -1,16 +1,16 @@
-//! Addresses in a device's memory, and what lies there.
+//! Addresses in a device's memory, and the allocations at them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{Error, ErrorKind, Result};
 
-/// An address in a device's memory, in bytes. It means something to the driver that gave it alone.
+/// An address in a device's memory, in bytes. It is only meaningful to the driver that returned it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DevicePtr(u64);
 
 impl DevicePtr {
-    /// Nowhere.
+    /// The null pointer.
     pub const NULL: Self = Self(0);
 
     /// An address as a number.
@@ -38,7 +38,7 @@ impl fmt::Debug for DevicePtr {
 
 /// A driver's allocations by address, to check every pointer and extent against.
 ///
-/// For drivers whose devices have no addresses it invents them, never the same twice and with gaps between, so that
+/// For devices without addresses it makes addresses up. These are never reused and have gaps in between, so that
 /// pointers to freed memory or past the end of an allocation are recognised.
 #[derive(Debug)]
 pub struct AddressSpace<T> {
@@ -53,9 +53,9 @@ struct Block<T> {
     value: T,
 }
 
-/// Between two allocations, and before the first.
+/// Unused bytes between two allocations, and before the first.
 const GAP: u64 = 1 << 16;
-/// What addresses are multiples of.
+/// Addresses are multiples of this.
 const ALIGNMENT: u64 = 256;
 
 impl<T> Default for AddressSpace<T> {
@@ -69,10 +69,10 @@ impl<T> Default for AddressSpace<T> {
 }
 
 impl<T> AddressSpace<T> {
-    /// Gives an allocation of `bytes`, which may be 0, an address: a multiple of 256.
+    /// Assigns an address, a multiple of 256, to an allocation of `bytes` bytes, which may be 0.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when no addresses are left.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when the address space is exhausted.
     pub fn insert(&mut self, bytes: usize, value: T) -> Result<DevicePtr> {
         let address = self.next;
         let next = address
@@ -90,17 +90,17 @@ impl<T> AddressSpace<T> {
         Ok(DevicePtr(address))
     }
 
-    /// Enters an allocation at the address that the device itself gave it.
+    /// Enters an allocation at an address that the device assigned.
     pub fn insert_at(&mut self, ptr: DevicePtr, bytes: usize, value: T) {
         self.bytes += bytes as u64;
         self.blocks.insert(ptr.0, Block { bytes, value });
     }
 
-    /// Takes an allocation out.
+    /// Removes an allocation.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when none begins at `ptr`: one freed before, an interior
-    /// pointer, another driver's.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when none begins at `ptr`, such as a freed or interior
+    /// pointer, or one of another driver.
     pub fn remove(&mut self, ptr: DevicePtr) -> Result<T> {
         let Some(block) = self.blocks.remove(&ptr.0) else {
             return Err(Error::invalid(format!("no allocation begins at {ptr:?}"))
@@ -110,19 +110,19 @@ impl<T> AddressSpace<T> {
         Ok(block.value)
     }
 
-    /// The allocation in which `bytes` from `ptr` on lie, and how many bytes into it.
+    /// The allocation that contains the `bytes` bytes from `ptr` on, and the offset of `ptr` in it, in bytes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when there is none, or they reach beyond it.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when there is none, or the range extends beyond it.
     pub fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<(&T, usize)> {
         let (block, at) = self.locate(ptr, bytes)?;
         Ok((&self.blocks[&block].value, at))
     }
 
-    /// [`AddressSpace::find`], to change the value.
+    /// [`AddressSpace::find`] with the value mutable.
     ///
     /// # Errors
-    /// As there.
+    /// As [`AddressSpace::find`].
     pub fn find_mut(&mut self, ptr: DevicePtr, bytes: usize) -> Result<(&mut T, usize)> {
         let (block, at) = self.locate(ptr, bytes)?;
         match self.blocks.get_mut(&block) {
@@ -160,7 +160,7 @@ impl<T> AddressSpace<T> {
         self.blocks.is_empty()
     }
 
-    /// How many bytes they have together.
+    /// The size of all allocations together, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

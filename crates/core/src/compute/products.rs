@@ -1,4 +1,4 @@
-//! Matrix products, convolutions, pooling and attention: what they are called with, and what each operand spans.
+//! Matrix products, convolutions, pooling and attention: arguments of the calls, and the extents of their operands.
 
 use super::DevicePtr;
 use super::calls::{bytes, uncountable};
@@ -7,13 +7,13 @@ use crate::{ConvParams, DType, Error, PoolParams, Result, Shape};
 /// How a matrix is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transpose {
-    /// As it lies.
+    /// As stored.
     #[default]
     No,
     /// Rows and columns exchanged.
     Yes,
-    /// Rows and columns exchanged and, for the complex numbers that there are none of yet, conjugated: for
-    /// reals the same as `Yes`.
+    /// Rows and columns exchanged and complex numbers conjugated. There are no complex dtypes yet, so it is the same as
+    /// `Yes`.
     Conjugate,
 }
 
@@ -30,9 +30,9 @@ impl Transpose {
 /// `C = alpha · op(A) op(B) + beta · C`: `op(A)` is `m × k`, `op(B)` is `k × n`, `C` is `m × n`, all row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
-    /// Of A and B. f16 and bf16 add up in f32.
+    /// Dtype of A and B. f16 and bf16 accumulate in f32.
     pub dtype: DType,
-    /// Of C: `dtype`, or f32 for A and B of f16 or bf16.
+    /// Dtype of C: `dtype`, or f32 for A and B of f16 or bf16.
     pub dtype_c: DType,
     /// How A is read.
     pub trans_a: Transpose,
@@ -46,15 +46,15 @@ pub struct Gemm {
     pub k: usize,
     /// Factor of the product.
     pub alpha: f64,
-    /// Factor of what C held; 0: C is not read.
+    /// Factor of C's old values; if 0, C is not read.
     pub beta: f64,
     /// A.
     pub a: DevicePtr,
-    /// Elements from one row of A, as it lies, to the next.
+    /// Elements from one row of A, as stored, to the next.
     pub lda: usize,
     /// B.
     pub b: DevicePtr,
-    /// Elements from one row of B, as it lies, to the next.
+    /// Elements from one row of B, as stored, to the next.
     pub ldb: usize,
     /// C, which must not overlap A or B.
     pub c: DevicePtr,
@@ -68,11 +68,11 @@ impl Gemm {
         self.m == 0 || self.n == 0
     }
 
-    /// How many bytes of A, B and C are touched; 0 for one that is not.
+    /// The bytes that A, B and C span; 0 for a matrix that is not touched.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a row is longer than the step to the next, when the
-    /// dtypes do not go together, or when the bytes cannot be counted.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a row is longer than the leading dimension, the
+    /// dtypes do not match, or a size overflows.
     pub fn spans(&self) -> Result<[usize; 3]> {
         let mixed = matches!(self.dtype, DType::F16 | DType::BF16) && self.dtype_c == DType::F32;
         if !self.dtype.is_float() || (self.dtype_c != self.dtype && !mixed) {
@@ -104,16 +104,16 @@ impl Gemm {
     }
 }
 
-/// How many products of one form, and how far apart their matrices lie, in elements.
+/// A number of products of the same shape, and the distances between their matrices, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// How many.
+    /// Number of products.
     pub count: usize,
     /// From one A to the next; 0: one A for all.
     pub stride_a: usize,
     /// From one B to the next; 0: one B for all.
     pub stride_b: usize,
-    /// From one C to the next: no two overlap.
+    /// From one C to the next; no two may overlap.
     pub stride_c: usize,
 }
 
@@ -121,7 +121,7 @@ impl Batch {
     /// [`Gemm::spans`] of all products.
     ///
     /// # Errors
-    /// As there, and when two Cs overlap.
+    /// As [`Gemm::spans`], and when two Cs overlap.
     pub fn spans(&self, gemm: &Gemm) -> Result<[usize; 3]> {
         let one = gemm.spans()?;
         if self.count == 0 {
@@ -152,7 +152,7 @@ impl Batch {
         Ok(out)
     }
 
-    /// The `i`-th product. Pointers to nothing, as to A where `k` is 0, may be anything.
+    /// The `i`-th product. A pointer to no elements, such as A if `k` is 0, may be anything.
     #[must_use]
     pub fn nth(&self, i: usize, gemm: &Gemm) -> Gemm {
         let (size, size_c) = (gemm.dtype.size(), gemm.dtype_c.size());
@@ -166,11 +166,11 @@ impl Batch {
 }
 
 /// A convolution over two axes, all tensors contiguous: `input [N, C, H, W]`, `weight [O, C / groups, R, S]`,
-/// `output [N, O, H', W']`. The forward writes `output`; of the gradients each writes the gradient in the place of its
-/// tensor and reads the other two.
+/// `output [N, O, H', W']`. The forward pass writes `output`. Each gradient pass writes one of the three as a gradient,
+/// and reads the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv2d {
-    /// Of all three.
+    /// Dtype of all three tensors.
     pub dtype: DType,
     /// `[N, C, H, W]`.
     pub input_shape: [usize; 4],
@@ -198,7 +198,7 @@ impl Conv2d {
         Ok([out[0], out[1], out[2], out[3]])
     }
 
-    /// How many bytes input, weight and output have.
+    /// Sizes of input, weight and output in bytes.
     ///
     /// # Errors
     /// As [`Conv2d::output_shape`].
@@ -214,7 +214,7 @@ impl Conv2d {
 /// Pooling over two axes, all tensors contiguous: `input [N, C, H, W]` to `output [N, C, H', W']`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool2d {
-    /// Of both.
+    /// Dtype of input and output.
     pub dtype: DType,
     /// `[N, C, H, W]`.
     pub input_shape: [usize; 4],
@@ -224,7 +224,7 @@ pub struct Pool2d {
     pub input: DevicePtr,
     /// Written.
     pub output: DevicePtr,
-    /// For max pooling, i64 `[N, C, H', W']`, written: where in the flattened `H × W` each came from.
+    /// For max pooling, i64 `[N, C, H', W']`, written: the position of each maximum in the flattened `H × W`.
     pub positions: DevicePtr,
 }
 
@@ -233,11 +233,11 @@ pub struct Pool2d {
 /// `output [batch, heads, seq_q, value_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// Of all four.
+    /// Dtype of all four tensors.
     pub dtype: DType,
     /// Independent sequences.
     pub batch: usize,
-    /// Heads of each.
+    /// Heads of each sequence.
     pub heads: usize,
     /// Queries of a head.
     pub seq_q: usize,
@@ -247,9 +247,9 @@ pub struct Attention {
     pub head_dim: usize,
     /// Length of a value.
     pub value_dim: usize,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f64,
-    /// Query `i` sees the keys up to `i + seq_kv − seq_q` alone.
+    /// Whether query `i` only sees the keys up to `i + seq_kv − seq_q`.
     pub causal: bool,
     /// Queries.
     pub q: DevicePtr,
@@ -262,10 +262,10 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// How many bytes q, k, v and output have.
+    /// Sizes of q, k, v and output in bytes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they cannot be counted.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when a size overflows.
     pub fn spans(&self) -> Result<[usize; 4]> {
         let heads = self.batch.checked_mul(self.heads);
         let of = |rows: usize, columns: usize| {

@@ -1,15 +1,15 @@
-//! Chains of element-wise ops as one kernel.
+//! Chains of element-wise ops that run as one kernel.
 
 use crate::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
-/// A value that an [`ElementwiseProgram`] has for each element.
+/// A per-element value of an [`ElementwiseProgram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// The element of an input.
     Input(u16),
     /// A number that is the same for all elements, given when the program is run.
     Scalar(u16),
-    /// What a step gave.
+    /// The result of a step.
     Step(u16),
 }
 
@@ -17,15 +17,15 @@ pub enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
-    /// Of the operand's dtype, or bool for predicates.
+    /// The result has the operand's dtype, or bool for predicates.
     Unary(UnaryOp, Value),
-    /// Both of one dtype, which is the result's.
+    /// Both operands and the result have one dtype.
     Binary(BinaryOp, Value, Value),
-    /// Both of one dtype; gives bool.
+    /// Both operands have one dtype; the result is bool.
     Compare(CompareOp, Value, Value),
-    /// `condition ? a : b`; the first is bool, the others have one dtype, which is the result's.
+    /// `condition ? a : b`; the first is bool; the others and the result have one dtype.
     Select(Value, Value, Value),
-    /// To another dtype.
+    /// Converts to another dtype.
     Cast(Value, DType),
 }
 
@@ -41,7 +41,7 @@ impl Step {
         }
     }
 
-    /// What it takes.
+    /// Its operands.
     pub fn operands(&self) -> impl Iterator<Item = Value> {
         let (a, b, c) = match *self {
             Self::Unary(_, a) | Self::Cast(a, _) => (a, None, None),
@@ -52,11 +52,11 @@ impl Step {
     }
 }
 
-/// A short list of instructions over the elements of some inputs: the one family of kernels that chains of element-wise
-/// ops and activations become.
+/// A short list of instructions over the elements of some inputs. Chains of element-wise ops and activations become
+/// such programs.
 ///
-/// Each step gives a value of a dtype of its own and is rounded to it, so that a program computes what its steps would
-/// one by one. Numbers that change from run to run (a learning rate) are scalars, so that programs of one form are
+/// Each step's result is rounded to its own dtype, so that a program computes the same as its steps one by one. Numbers
+/// that change from run to run, such as a learning rate, are scalars, so that programs which only differ in them are
 /// equal, and compiled once.
 ///
 /// ```
@@ -97,17 +97,17 @@ impl ElementwiseProgram {
         Value::Scalar(last(&self.scalars))
     }
 
-    /// Adds an instruction and gives its result.
+    /// Adds an instruction, and returns its result.
     ///
     /// # Errors
-    /// When an operand is none of this program's, or the op is not defined for its dtype.
+    /// When an operand does not belong to this program, or the op is not defined for its dtype.
     pub fn push(&mut self, step: Step) -> Result<Value> {
         let dtype = self.result(&step).map_err(|error| error.with_op(step.name()))?;
         self.steps.push((step, dtype));
         Ok(Value::Step(last(&self.steps)))
     }
 
-    /// Adds an output; also an input or a scalar can be one.
+    /// Adds an output, which can also be an input or a scalar.
     pub fn output(&mut self, value: Value) {
         self.outputs.push(value);
     }
@@ -144,7 +144,7 @@ impl ElementwiseProgram {
         }
     }
 
-    /// The dtype of a value; `None` if it is not of this program.
+    /// The dtype of a value; `None` if it does not belong to this program.
     pub fn dtype(&self, value: Value) -> Option<DType> {
         match value {
             Value::Input(i) => self.inputs.get(usize::from(i)).copied(),
@@ -168,12 +168,12 @@ impl ElementwiseProgram {
         &self.steps
     }
 
-    /// What is written.
+    /// The values that are written.
     pub fn outputs(&self) -> &[Value] {
         &self.outputs
     }
 
-    /// The ops' names: for errors, and for logs of what ran.
+    /// The ops' names, for errors and logs.
     pub fn name(&self) -> String {
         if self.steps.is_empty() {
             return "copy".to_owned();
@@ -183,7 +183,7 @@ impl ElementwiseProgram {
     }
 }
 
-/// The position of the last one.
+/// The index of the last element.
 fn last<T>(list: &[T]) -> u16 {
     u16::try_from(list.len() - 1).unwrap_or(u16::MAX)
 }

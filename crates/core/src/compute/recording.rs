@@ -1,4 +1,4 @@
-//! Calls that were recorded.
+//! Recorded calls.
 
 use std::any::Any;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::fmt;
 pub struct Recording(Box<dyn Any + Send + Sync>);
 
 impl Recording {
-    /// Of a driver's own.
+    /// Wraps a driver's own representation.
     pub fn new(of_driver: impl Any + Send + Sync) -> Self {
         Self(Box::new(of_driver))
     }
 
-    /// The driver's own, if it is of this type.
+    /// The driver's own representation, if it is a `T`.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -1,4 +1,4 @@
-//! What each call touches: for each struct one function that lists its operands, in a fixed order.
+//! The memory that each call touches: one function for each struct lists its operands, in a fixed order.
 
 use super::{
     Access, ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DeviceView, Elementwise, Fill, Gather,
@@ -21,7 +21,7 @@ fn axis(shape: &Shape, axis: usize) -> Result<()> {
     }
 }
 
-/// An op that is not defined for a dtype.
+/// Fails if an op is not defined for a dtype.
 fn defined(accepted: bool, dtype: DType) -> Result<()> {
     match accepted {
         true => Ok(()),
@@ -29,7 +29,7 @@ fn defined(accepted: bool, dtype: DType) -> Result<()> {
     }
 }
 
-/// Whether a reduction has something to reduce, or needs nothing.
+/// Fails if a reduction that needs elements has none.
 fn reduced(op: ReduceOp, shape: &Shape, axes: Axes) -> Result<()> {
     let none = axes.iter().any(|i| shape[i] == 0);
     if none && op.needs_elements() && shape.reduced(axes, false).numel() > 0 {
@@ -38,7 +38,7 @@ fn reduced(op: ReduceOp, shape: &Shape, axes: Axes) -> Result<()> {
     Ok(())
 }
 
-/// Whether `index` has the rank of `x` and, but along the axis, nothing that `x` has not.
+/// Fails unless `index` is i64, has the rank of `x`, and is no larger than `x` except along the axis.
 fn index_fits(x: &Shape, along: usize, index: &DeviceView) -> Result<()> {
     axis(x, along)?;
     let dims = index.shape();

@@ -5,24 +5,24 @@ use std::ops::Range;
 use super::DevicePtr;
 use crate::{DType, Error, Layout, Result, Shape};
 
-/// A strided tensor in a device's memory: a pointer, and where from there its elements lie.
+/// A strided tensor in a device's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceView {
-    /// What the layout counts from.
+    /// The address from which the layout counts.
     pub ptr: DevicePtr,
-    /// Of the elements.
+    /// Dtype of the elements.
     pub dtype: DType,
     /// Shape, strides and offset, in elements.
     pub layout: Layout,
 }
 
 impl DeviceView {
-    /// Any layout.
+    /// A view with any layout.
     pub const fn new(ptr: DevicePtr, dtype: DType, layout: Layout) -> Self {
         Self { ptr, dtype, layout }
     }
 
-    /// Row-major from `ptr` on.
+    /// A contiguous row-major view that starts at `ptr`.
     pub fn contiguous(ptr: DevicePtr, dtype: DType, shape: Shape) -> Self {
         Self::new(ptr, dtype, Layout::contiguous(shape))
     }
@@ -32,17 +32,17 @@ impl DeviceView {
         self.layout.shape()
     }
 
-    /// Where its first element lies, if its elements are in row-major order.
+    /// The address of the first element if the elements are contiguous in row-major order, else `None`.
     pub fn start(&self) -> Option<DevicePtr> {
         self.layout
             .is_contiguous()
             .then(|| self.ptr.add(self.layout.offset() * self.dtype.size()))
     }
 
-    /// Which bytes from `ptr` on its elements are among; nothing if it has none.
+    /// Range of bytes, relative to `ptr`, that contains its elements; empty if there are none.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when they begin before `ptr` or cannot be counted.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when it begins before `ptr` or overflows.
     pub fn span(&self) -> Result<Range<usize>> {
         if self.shape().numel() == 0 {
             return Ok(0..0);
@@ -65,7 +65,8 @@ impl DeviceView {
         }
     }
 
-    /// Whether no two elements share memory, as a view that is written to must not. False if that is hard to determine.
+    /// Whether no two elements share memory, which is required of a view that is written to. May be false for unusual
+    /// strides although it holds.
     pub fn is_injective(&self) -> bool {
         let mut axes: Vec<(usize, usize)> = (self.shape().dims().iter())
             .zip(self.layout.strides())

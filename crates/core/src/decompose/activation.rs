@@ -35,7 +35,7 @@ pub(super) fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B:
             B::select(&is_linear, x, &B::mul_scalar(&soft, 1.0 / beta)?)
         }
         Activation::Elu { alpha } => {
-            // The negative part is taken of min(x, 0), so that a large positive x gives no infinity to multiply.
+            // The negative part is computed from min(x, 0), so that a large positive x does not overflow to infinity.
             let capped = B::binary_scalar(BinaryOp::Minimum, x, Scalar::Float(0.0), false)?;
             let negative = B::mul_scalar(&B::unary(UnaryOp::Expm1, &capped)?, alpha)?;
             B::select(&positive::<B>(x)?, x, &negative)

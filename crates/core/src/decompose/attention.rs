@@ -21,7 +21,7 @@ pub(super) fn attention<B: Backend>(
     B::matmul(&attention_weights::<B>(q, k, mask, scale, causal)?, v)
 }
 
-/// How much each query takes of each value: `softmax(scale · Q Kᵀ + mask)`, as in [`Backend::attention`].
+/// The weight of each value for each query: `softmax(scale · Q Kᵀ + mask)`, as in [`Backend::attention`].
 pub fn attention_weights<B: Backend>(
     q: &B::Tensor,
     k: &B::Tensor,
@@ -56,10 +56,10 @@ pub fn attention_weights<B: Backend>(
     }
     let blocked = B::compare_scalar(CompareOp::Eq, &scores, Scalar::Float(f64::NEG_INFINITY))?;
     if mask.is_some_and(|mask| B::dtype(mask) != DType::Bool) {
-        // As the other masks do, this keeps the NaN of a row without any key from the gradient of its scores.
+        // As with the other masks, this keeps the NaN of a row without any key out of the gradient of its scores.
         scores = B::select(&blocked, &hidden, &scores)?;
     }
-    // A row without any key has NaN weights; they count as 0, while a NaN that came in through a score stays.
+    // A row without any key has NaN weights, which are set to 0. A NaN from a score stays.
     let zero = B::zeros(Shape::SCALAR, dtype, &device)?;
     B::select(&blocked, &zero, &B::softmax(&scores, last)?)
 }
@@ -82,7 +82,7 @@ pub(super) fn attention_backward<B: Backend>(
     }
     let weights = attention_weights::<B>(q, k, mask, scale, causal)?;
     let to_weights = B::matmul(grad, &transposed::<B>(v)?)?;
-    // A weight of 0, as blocked keys have, passes nothing on.
+    // Blocked keys have weight 0, and so get no gradient.
     let to_scores = B::softmax_backward(&to_weights, &weights, B::shape(&weights).rank() - 1)?;
     let to_scores = B::mul_scalar(&to_scores, scale)?;
     let to_q = B::matmul(&to_scores, k)?;
@@ -101,7 +101,7 @@ fn transposed<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
     B::permute(x, Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?)
 }
 
-/// How many rows each matrix has.
+/// The number of rows of each matrix.
 fn rows<B: Backend>(x: &B::Tensor) -> usize {
     let shape = B::shape(x);
     shape[shape.rank() - 2]

@@ -7,10 +7,10 @@ use crate::{
     observe,
 };
 
-/// [`Backend::binary`] for the members of the family that are made of others ([`BinaryOp::is_fused`]).
+/// [`Backend::binary`] for ops that are composed of others ([`BinaryOp::is_fused`]).
 ///
 /// # Errors
-/// A member that is not, a dtype that it is not defined for; those of the ops that it is made of.
+/// An op that is not composed of others, a dtype for which the op is not defined; those of the ops that it is made of.
 pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
     let dtype = B::dtype(a);
     let error = match op {
@@ -24,8 +24,8 @@ pub fn binary<B: Backend>(op: BinaryOp, a: &B::Tensor, b: &B::Tensor) -> Result<
         .with_operands([(B::shape(a), dtype), (B::shape(b), B::dtype(b))]))
 }
 
-/// The larger operand, plus what the other one adds. Equal operands, also infinite ones, need no difference, which
-/// would be NaN for infinities.
+/// The larger operand plus `ln(1 + e^-|a - b|)`. Equal operands are handled apart, since the difference of equal
+/// infinities is NaN.
 fn logaddexp<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
     observe::decomposed("Binary");
     let distance = B::unary(UnaryOp::Abs, &B::sub(a, b)?)?;
@@ -50,10 +50,10 @@ pub(super) fn binary_scalar<B: Backend>(
     }
 }
 
-/// [`Backend::binary_scalar`] with the number itself: where f16 or bf16 does not hold it, the op runs in f32
-/// and is rounded once.
+/// [`Backend::binary_scalar`] with the exact number: if f16 or bf16 cannot represent it, the op runs in f32 and is
+/// rounded once.
 ///
-/// Of the larger and the smaller of two the rounded number gives the same.
+/// Maximum and minimum give the same result with the rounded number, so they never run in f32.
 #[inline]
 pub fn binary_number<B: Backend>(op: BinaryOp, x: &B::Tensor, number: Scalar, reverse: bool) -> Result<B::Tensor> {
     let dtype = B::dtype(x);
@@ -97,7 +97,7 @@ pub(super) fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tenso
     let axes =
         Axes::new((0..from.rank()).filter(|&axis| axis < extra || (shape[axis - extra] == 1 && from[axis] != 1)))?;
     if axes.len() == extra {
-        // Whole axes in front: those that are left are the shape already.
+        // Only leading axes are summed, so the remaining extents already are `shape`.
         return B::reduce(ReduceOp::Sum, x, axes, false);
     }
     B::reshape(&B::sum_keep(x, axes)?, shape)

@@ -1,8 +1,8 @@
-//! Weights of few bits in blocks.
+//! Block-quantized weights.
 
 use crate::{Axes, Backend, BinaryOp, BlockScheme, DType, Result, Scalar, Shape, UnaryOp};
 
-/// See [`Backend::quantized_linear`]. What is narrower than f32 is computed in that, and rounded once.
+/// See [`Backend::quantized_linear`]. Dtypes narrower than f32 are computed in f32, and rounded once.
 pub(super) fn quantized_linear<B: Backend>(
     x: &B::Tensor,
     weight: &B::Tensor,

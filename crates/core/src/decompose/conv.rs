@@ -122,8 +122,8 @@ pub(super) fn avg_pool_backward<B: Backend>(
         // Rounded on the host: a backend need not have f64.
         share = B::mul(&share, &B::from_host(counts.cast(dtype), &device)?)?;
     }
-    // Every channel alone, as a batch of planes with one channel. In ceil mode the last window may reach past the
-    // padded input: the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
+    // Each channel is a plane of a batch with one channel. In ceil mode the last window may extend past the padded
+    // input: the transposed convolution runs over an input large enough to hold it, and the excess is cut off.
     let planes = input_shape[0] * input_shape[1];
     let as_planes = |shape: &Shape| -> Result<Shape> {
         let mut dims = vec![planes, 1];
@@ -152,7 +152,7 @@ pub(super) fn avg_pool_backward<B: Backend>(
     B::reshape(&B::slice(&out, &ranges)?, input_shape)
 }
 
-/// How many elements of one axis a window's mean divides by.
+/// The divisor of a window's mean along one axis.
 fn window_count(position: usize, dim: usize, axis: usize, params: &PoolParams) -> f64 {
     let padding = params.padding[axis];
     let start = position * params.stride[axis];
@@ -165,7 +165,7 @@ fn window_count(position: usize, dim: usize, axis: usize, params: &PoolParams) -
     count as f64
 }
 
-/// All ones but for one axis.
+/// A shape of extent `dim` along one axis, and 1 along the others.
 fn axis_shape(rank: usize, axis: usize, dim: usize) -> Shape {
     let mut out = Shape::SCALAR;
     for i in 0..rank {

@@ -1,10 +1,9 @@
-//! What follows a product or a convolution, and weights that are made ready for both.
+//! The epilogue of a product or convolution, and prepacked weights.
 
 use crate::{Activation, Backend, Prepack, Result, Shape};
 
-/// What [`Backend::conv`] does to a convolution `y [N, C, …]` for backends that have no kernels for it, and,
-/// without bias and residual, [`Backend::linear`] to a product: adds `bias [C]` and the residual, and applies the
-/// activation function.
+/// Adds `bias [C]` and the residual to a convolution `y [N, C, …]`, and applies the activation function. For backends
+/// whose [`Backend::conv`] has no kernels for this; [`Backend::linear`] also uses it, without bias and residual.
 ///
 /// # Errors
 /// Those of the ops that it is made of.

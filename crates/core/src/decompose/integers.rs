@@ -1,8 +1,8 @@
-//! Products of integers, for engines that multiply matrices of floats alone.
+//! Products of integers, for engines that only multiply matrices of floats.
 
 use crate::{Backend, BinaryOp, ConvParams, DType, Error, Result, Scalar, Shape, SliceRange, observe};
 
-/// How many single products are kept at a time, where one for each output is not more.
+/// The most products kept in memory at a time, or one for each output if that is more.
 const AT_ONCE: usize = 1 << 20;
 
 /// [`Backend::matmul`] of integers, made of additions and multiplications of i64, which wrap: exactly, on any backend.
@@ -21,7 +21,7 @@ pub fn integer_matmul<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Ten
         return B::full(shape, Scalar::Int(0), dtype, &B::device(a));
     }
     let batch = lead.numel();
-    // One axis for the batch, and one for what the other operand brings.
+    // Each operand gets one flat batch axis, and an axis of extent 1 for the other operand's free axis.
     let spread = |x: &B::Tensor, dims: [usize; 2], flat: [usize; 4]| {
         let whole = Shape::new(&[lead.dims(), &dims].concat())?;
         B::reshape(&B::expand(&B::cast(x, DType::I64)?, whole)?, Shape::from(flat))
@@ -90,8 +90,8 @@ pub fn integer_conv<B: Backend>(x: &B::Tensor, weight: &B::Tensor, params: &Conv
     }
 }
 
-/// The sum over an axis, which stays as an extent of 1, by additions alone: engines reduce integers
-/// in ways of their own.
+/// The sum over an axis, which is kept with extent 1. Uses only additions, since engines differ in how they reduce
+/// integers.
 fn summed<B: Backend>(mut x: B::Tensor, axis: usize) -> Result<B::Tensor> {
     loop {
         let len = B::shape(&x)[axis];
@@ -109,7 +109,7 @@ fn summed<B: Backend>(mut x: B::Tensor, axis: usize) -> Result<B::Tensor> {
     }
 }
 
-/// A stretch of an axis.
+/// A range of one axis.
 pub(super) fn cut<B: Backend>(x: &B::Tensor, axis: usize, start: usize, len: usize) -> Result<B::Tensor> {
     let shape = B::shape(x);
     let ranges: Vec<_> = shape

@@ -1,8 +1,8 @@
-//! Fused ops spelled out in core ops.
+//! Fused ops written in terms of core ops.
 //!
 //! Each function is the default of the [`Backend`] method of the same name, and its meaning: a backend's own kernel
-//! must give the same values. Since they are written over any `Backend`, they also serve where a fused op has to be
-//! differentiated again.
+//! must give the same values. Since they are generic over `Backend`, they are also used to differentiate a fused op
+//! twice.
 
 mod activation;
 mod attention;

@@ -160,7 +160,7 @@ pub(super) fn batch_norm_running<B: Backend>(
         let wide = B::batch_norm_running(&widen::<B>(x)?, &mean, &var, weight.as_ref(), bias.as_ref(), eps)?;
         return B::cast(&wide, B::dtype(x));
     }
-    // One factor and one term for each channel, so that there are two passes over `x` and not four.
+    // One factor and one shift for each channel take two passes over `x` instead of four.
     let mut scale = B::unary(UnaryOp::Rsqrt, &B::add_scalar(var, eps)?)?;
     if let Some(weight) = weight {
         scale = B::mul(&scale, weight)?;
@@ -177,9 +177,9 @@ pub(super) fn batch_norm_running<B: Backend>(
     )
 }
 
-/// The weight `[O, …]` and the bias `[O]` of a convolution that also does the normalisation behind it
-/// ([`Backend::batch_norm_running`]): by `mean` and `var`, and by weight and bias where there are some. All are of one
-/// dtype.
+/// Folds a normalisation ([`Backend::batch_norm_running`]) into the convolution before it: returns the convolution's
+/// new weight `[O, …]` and bias `[O]`. `scale` and `shift` are the normalisation's optional weight and bias. All have
+/// one dtype.
 ///
 /// # Errors
 /// When memory runs out.
@@ -233,7 +233,7 @@ fn all_but_channels(rank: usize) -> Result<Axes> {
     Axes::new((0..rank).filter(|&axis| axis != 1))
 }
 
-/// `[1, C, 1, …]`, as `[C]` meets `[N, C, …]`.
+/// `[1, C, 1, …]`, with which `[C]` broadcasts to `[N, C, …]`.
 fn column_shape(shape: &Shape) -> Shape {
     let mut out = *shape;
     for (axis, dim) in out.dims_mut().iter_mut().enumerate() {

@@ -15,7 +15,7 @@ pub fn accumulate_grad<B: Backend>(acc: &B::Tensor, grad: &B::Tensor) -> Result<
     B::binary(BinaryOp::Add, acc, grad)
 }
 
-/// See [`Backend::slice_scatter`]: what is before, `src`, and what is behind, joined.
+/// See [`Backend::slice_scatter`]: joins the part before, `src`, and the part after.
 ///
 /// # Errors
 /// When `src` does not fit there; those of the ops that it is made of.
@@ -157,14 +157,14 @@ pub fn adam_step<B: Backend>(
     Ok(())
 }
 
-/// Puts a new value in the place of an optional one.
+/// Replaces an optional value.
 fn store<T>(target: Option<&mut T>, new: Option<T>) {
     if let (Some(target), Some(new)) = (target, new) {
         *target = new;
     }
 }
 
-/// A widened tensor in its own dtype again.
+/// Casts a widened tensor back to its own dtype.
 fn narrow_option<B: Backend>(wide: Option<B::Tensor>, dtype: DType) -> Result<Option<B::Tensor>> {
     wide.map(|wide| B::cast(&wide, dtype)).transpose()
 }

@@ -1,14 +1,14 @@
-//! Products of bytes, and what follows them.
+//! Products of bytes, and quantization.
 
 use super::integers::{cut, integer_conv};
 use super::wide::{is_narrow, widen};
 use crate::{Axes, Backend, BinaryOp, CompareOp, ConvParams, DType, ReduceOp, Result, Scalar, Shape, UnaryOp};
 
-/// Numbers from -255 to 255 whose products f32 adds up exactly: as many as there are in 2²⁴.
+/// The most products of numbers from -255 to 255 that f32 adds exactly: their sum must stay within 2²⁴.
 const TERMS: usize = (1 << 24) / (255 * 255);
 
-/// The float in which products of bytes are added, and how many of them at a time: f64 holds all sums of fewer than
-/// 2³⁶, f32 a few.
+/// The float dtype in which products of bytes are added, and the most products at a time: f64 is exact for fewer than
+/// 2³⁶, f32 for a few.
 fn exact<B: Backend>(device: &B::Device) -> (DType, usize) {
     match B::capabilities(device).dtypes.contains(&DType::F64) {
         true => (DType::F64, usize::MAX),
@@ -16,8 +16,8 @@ fn exact<B: Backend>(device: &B::Device) -> (DType, usize) {
     }
 }
 
-/// The sum of parts as i32, one for each stretch of at most `most` of `count` places: exact whole numbers, which wrap
-/// where a cast of floats would stop at the largest.
+/// The sum in i32 of one part for each range of at most `most` of `count` positions. Parts are exact whole numbers; the
+/// sum wraps, where a cast of floats would saturate.
 fn summed<B: Backend>(
     count: usize,
     most: usize,
@@ -74,7 +74,7 @@ pub(super) fn conv_u8<B: Backend>(
     let kernel = B::shape(weight);
     let (channels, taps) = (kernel[1], kernel[2..].iter().product::<usize>().max(1));
     let (dtype, most) = exact::<B>(&B::device(x));
-    // As many channels at a time as make so many products.
+    // The most channels at a time within this number of products.
     let most = most / taps;
     let whole = channels <= most;
     let dtype = if whole || (params.groups == 1 && most > 0) {
@@ -101,7 +101,7 @@ pub(super) fn conv_u8<B: Backend>(
     })
 }
 
-/// A number for each position of an axis, or one, so that it broadcasts against `x`.
+/// Reshapes `y`, one number or one for each position of an axis, so that it broadcasts against `x`.
 fn spread<B: Backend>(x: &B::Tensor, y: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     let mut dims = vec![1; B::shape(x).rank()];
     if let Some(extent) = dims.get_mut(axis) {
@@ -110,7 +110,7 @@ fn spread<B: Backend>(x: &B::Tensor, y: &B::Tensor, axis: usize) -> Result<B::Te
     B::reshape(y, Shape::new(&dims)?)
 }
 
-/// The byte nearest to each number plus a zero point.
+/// Each number rounded to a whole number, plus a zero point, clamped to a byte.
 fn bytes<B: Backend>(x: &B::Tensor, zero: &B::Tensor) -> Result<B::Tensor> {
     let y = B::unary(UnaryOp::Round, x)?;
     let y = B::add(&y, &B::cast(&spread::<B>(x, zero, 0)?, B::dtype(x))?)?;

@@ -127,7 +127,7 @@ pub(super) fn gru<B: Backend>(
     Ok((outputs, hidden))
 }
 
-/// [`gru`] whose reset gate comes before the product: both biases of a gate are added to the same sum then.
+/// [`gru`] with the reset gate applied before the product. Both biases of a gate are then added to the same sum.
 fn gru_reset_before<B: Backend>(
     x: &B::Tensor,
     hidden: &B::Tensor,
@@ -161,7 +161,7 @@ fn widen_pair<B: Backend>(pair: [&B::Tensor; 2]) -> Result<[B::Tensor; 2]> {
     Ok([widen::<B>(pair[0])?, widen::<B>(pair[1])?])
 }
 
-/// The outputs `[N, H]` of a step for each of `gates [T, N, G]`, in their places in `[T, N, H]`.
+/// Runs `step` on each of the `gates [T, N, G]`, and returns its outputs `[N, H]` as `[T, N, H]`.
 fn scan<B: Backend>(
     gates: &B::Tensor,
     reverse: bool,
@@ -186,7 +186,7 @@ fn scan<B: Backend>(
     B::concat(&outputs.iter().collect::<Vec<_>>(), 0)
 }
 
-/// `[N, K H]` into K parts `[N, H]`.
+/// Splits `[N, K H]` into K parts `[N, H]`.
 pub(super) fn split<B: Backend, const K: usize>(x: &B::Tensor) -> Result<[B::Tensor; K]> {
     let shape = B::shape(x);
     let hidden = shape[1] / K;

@@ -123,12 +123,12 @@ pub(super) fn cross_entropy_backward<B: Backend>(
     B::scatter_add(&spread, 1, &B::reshape(&index, column)?, &at_target)
 }
 
-/// The same without the mean.
+/// The same parameters without the mean.
 fn of_rows(params: &CrossEntropyParams) -> CrossEntropyParams {
     CrossEntropyParams { mean: false, ..*params }
 }
 
-/// How many rows count.
+/// The number of rows that are not ignored.
 fn counted<B: Backend>(target: &B::Tensor, dtype: DType, params: &CrossEntropyParams) -> Result<B::Tensor> {
     let kept = B::compare_scalar(CompareOp::Ne, target, Scalar::Int(params.ignore_index))?;
     B::reduce(ReduceOp::Sum, &B::cast(&kept, dtype)?, Axes::one(0), false)
@@ -138,7 +138,7 @@ fn largest<B: Backend>(x: &B::Tensor, axis: usize) -> Result<B::Tensor> {
     B::reduce(ReduceOp::Max, x, Axes::one(axis), true)
 }
 
-/// Which rows count, and an index that is in range for those that do not.
+/// Which rows are not ignored, and the targets, with 0 in place of ignored ones.
 fn kept_and_index<B: Backend>(target: &B::Tensor, params: &CrossEntropyParams) -> Result<(B::Tensor, B::Tensor)> {
     let kept = B::compare_scalar(CompareOp::Ne, target, Scalar::Int(params.ignore_index))?;
     let index = B::select(&kept, target, &zero_like::<B>(target)?)?;

@@ -87,7 +87,7 @@ pub(super) fn lstm_steps_backward<B: Backend>(
         grad_hidden = B::matmul(&to_gates, weight_hh)?;
         gates.push(to_gates);
     }
-    // They were computed from the last step to the first.
+    // The gradients were computed from the last step to the first.
     Ok((stacked::<B>(gates, !reverse)?, grad_hidden, grad_cell))
 }
 
@@ -96,7 +96,7 @@ fn order(steps: usize, reverse: bool) -> impl Iterator<Item = usize> {
     (0..steps).map(move |i| if reverse { steps - 1 - i } else { i })
 }
 
-/// `[T, N, W]` at a step: `[N, W]`.
+/// Step `t` of `[T, N, W]`: `[N, W]`.
 fn row<B: Backend>(x: &B::Tensor, t: usize) -> Result<B::Tensor> {
     let [rows, width] = [1, 2].map(|axis| B::shape(x)[axis]);
     let ranges = [
@@ -107,7 +107,7 @@ fn row<B: Backend>(x: &B::Tensor, t: usize) -> Result<B::Tensor> {
     B::reshape(&B::slice(x, &ranges)?, Shape::from([rows, width]))
 }
 
-/// Steps `[N, W]`, in the order in which they were taken, as `[T, N, W]`.
+/// Stacks steps `[N, W]`, given in the order of computation, to `[T, N, W]`.
 fn stacked<B: Backend>(mut steps: Vec<B::Tensor>, reverse: bool) -> Result<B::Tensor> {
     if reverse {
         steps.reverse();

@@ -1,5 +1,5 @@
-//! f16 and bf16: ops of several steps run in f32 and round their results once. In their own dtype, the steps between
-//! would overflow (the square of 300 is infinite in f16) and round each time.
+//! f16 and bf16: ops of several steps run in f32 and round their results once. In f16 or bf16, intermediate results
+//! would overflow (the square of 300 is infinite in f16) and be rounded each time.
 
 use crate::{Backend, DType, Result};
 

@@ -1,15 +1,14 @@
-//! Weights of few bits.
+//! Block-quantized weights.
 
 use crate::{DType, Error, Result, Shape};
 
-/// How the numbers of a quantized weight lie in its bytes, and how many in a row share a scale: the scheme of
-/// [`Backend::quantized_linear`](crate::Backend::quantized_linear).
+/// How the numbers of a quantized weight are packed into bytes, and how many consecutive ones share a scale: the scheme
+/// of [`Backend::quantized_linear`](crate::Backend::quantized_linear).
 ///
-/// Numbers are unsigned, and have 8 bits, or 4 bits, of which a byte holds two, the first in its lower half. A block is
-/// a power of two of at least 16 numbers, and a row of the weight is made of whole blocks.
+/// Numbers are unsigned and have 8 or 4 bits. A byte holds two numbers of 4 bits, the first in its lower half. The size
+/// of a block is a power of two, at least 16. A row of the weight consists of whole blocks.
 ///
-/// What is multiplied by the weight is taken as it is, unless the scheme [allows](Self::with_rounded_input) to round
-/// it.
+/// The input is used as it is, unless the scheme [allows rounding it](Self::with_rounded_input).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockScheme {
     bits: u8,
@@ -26,7 +25,7 @@ impl BlockScheme {
     /// Blocks of `size` numbers of `bits` bits.
     ///
     /// # Errors
-    /// When the numbers have neither 4 nor 8 bits, or `size` is no power of two from 16 on.
+    /// When `bits` is neither 4 nor 8, or `size` is not a power of two of at least 16.
     pub fn new(bits: usize, size: usize) -> Result<Self> {
         let fits = u32::try_from(size)
             .ok()
@@ -49,8 +48,8 @@ impl BlockScheme {
     }
 
     /// Whether a backend may round the input to numbers of 8 bits, symmetric about 0, with a scale for each block of
-    /// the weight's size, as llama.cpp does: products of integers are several times as fast. Default: false. Backends
-    /// without such products, gradients and transposed products take the input as it is.
+    /// the same size as the weight's, as llama.cpp does: products of integers are several times as fast. Default:
+    /// false. Backends without such products, gradients and transposed products take the input as it is.
     #[must_use]
     pub const fn with_rounded_input(self, rounds_input: bool) -> Self {
         Self { rounds_input, ..self }
@@ -76,7 +75,7 @@ impl BlockScheme {
         self.size() / 8 * self.bits()
     }
 
-    /// How many numbers so many bytes hold.
+    /// How many numbers this many bytes hold.
     pub const fn numbers(self, bytes: usize) -> usize {
         bytes.saturating_mul(8 / self.bits())
     }
@@ -86,8 +85,8 @@ impl BlockScheme {
         1 << (self.bits - 1)
     }
 
-    /// The weight's shape `[n, k]`, from those of its bytes `[n, k · bits / 8]`, scales `[n, k / size]`, and zero
-    /// points, `[1]` or as many.
+    /// The weight's shape `[n, k]`, from the shapes of its bytes `[n, k · bits / 8]`, its scales `[n, k / size]` and
+    /// its zero points, `[1]` or `[n, k / size]`.
     ///
     /// # Errors
     /// When these shapes do not fit each other.
@@ -117,7 +116,7 @@ impl BlockScheme {
         Ok([n, self.numbers(bytes)])
     }
 
-    /// Fails unless a weight's bytes, scales and zero points have such dtypes: u8, a float, and u8 or a float.
+    /// Fails unless a weight's bytes are u8, its scales a float dtype, and its zero points u8 or a float dtype.
     ///
     /// # Errors
     /// When one has another dtype.

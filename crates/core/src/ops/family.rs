@@ -1,4 +1,4 @@
-//! Families of ops that share one signature, and for which dtypes their members are defined.
+//! Families of ops with a common signature, and the dtypes for which their members are defined.
 
 use super::SavedTensor;
 use crate::DType;
@@ -91,7 +91,7 @@ impl UnaryOp {
         }
     }
 
-    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    /// The tensors saved for its gradient ([`Op::saved`](super::Op::saved)).
     pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
             Self::Exp
@@ -124,12 +124,12 @@ impl UnaryOp {
             | Self::Erf => true,
             Self::Neg | Self::Abs | Self::Sign | Self::Exp | Self::Log | Self::Relu => false,
             Self::Floor | Self::Ceil | Self::Round | Self::Trunc => false,
-            // These have none.
+            // These have no gradient.
             Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite => false,
         }
     }
 
-    /// Whether the result is bool whatever the input.
+    /// Whether the result is always bool.
     pub const fn is_predicate(self) -> bool {
         matches!(self, Self::LogicalNot | Self::IsNan | Self::IsInf | Self::IsFinite)
     }
@@ -169,7 +169,7 @@ named! {
         Div = "div",
         /// `a - b * floor(a / b)`: the sign of the divisor, as in Python.
         Remainder = "remainder",
-        /// `a ^ b`. An integer to a negative power is 0, but for bases 1 and −1.
+        /// `a ^ b`. An integer to a negative power is 0, except for bases 1 and −1.
         Pow = "pow",
         /// The larger; NaN if either is NaN.
         Maximum = "maximum",
@@ -199,13 +199,13 @@ impl BinaryOp {
         }
     }
 
-    /// Whether it is made of others ([`decompose::binary`](crate::decompose::binary)): no backend and no driver
-    /// needs a kernel for it.
+    /// Whether it is composed of other ops ([`decompose::binary`](crate::decompose::binary)), so that no backend or
+    /// driver needs a kernel for it.
     pub const fn is_fused(self) -> bool {
         matches!(self, Self::LogAddExp)
     }
 
-    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    /// The tensors saved for its gradient ([`Op::saved`](super::Op::saved)).
     pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
             Self::Add | Self::Sub => &[],
@@ -214,7 +214,7 @@ impl BinaryOp {
         }
     }
 
-    /// The same where one operand is a number, on the left if `reverse`.
+    /// [`saved`](Self::saved) if one operand is a number, which is on the left if `reverse`.
     pub(super) const fn saved_with_scalar(self, reverse: bool) -> &'static [SavedTensor] {
         match (self, reverse) {
             (Self::Add | Self::Sub | Self::Mul, _) | (Self::Div | Self::Remainder, false) => &[],
@@ -228,12 +228,13 @@ impl BinaryOp {
         match self {
             Self::Add | Self::Sub | Self::Maximum | Self::Minimum => false,
             Self::Mul | Self::Div | Self::Remainder | Self::Pow | Self::Atan2 | Self::LogAddExp => true,
-            // These have none.
+            // These have no gradient.
             Self::And | Self::Or | Self::Xor => false,
         }
     }
 
-    /// The same where one operand is a number, on the left if `reverse`.
+    /// [`gradient_takes_steps`](Self::gradient_takes_steps) if one operand is a number, which is on the left if
+    /// `reverse`.
     pub(super) const fn gradient_takes_steps_with_scalar(self, reverse: bool) -> bool {
         match self {
             Self::Mul => false,
@@ -242,14 +243,14 @@ impl BinaryOp {
         }
     }
 
-    /// The ops that are not made of others.
+    /// The ops that are not composed of others.
     pub fn core() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|op| !op.is_fused())
     }
 }
 
 named! {
-    /// Two tensors of one dtype that broadcast, bool out. Comparisons with NaN are false, but for `Ne`.
+    /// Two tensors of one dtype that broadcast, bool out. Comparisons with NaN are false, except `Ne`.
     CompareOp {
         /// `a == b`.
         Eq = "eq",
@@ -304,7 +305,7 @@ named! {
 }
 
 impl ReduceOp {
-    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    /// The tensors saved for its gradient ([`Op::saved`](super::Op::saved)).
     pub(super) const fn saved(self) -> &'static [SavedTensor] {
         match self {
             Self::Prod => &[SavedTensor::Input(0)],
@@ -391,7 +392,7 @@ activations! {
         Softplus {
             /// Sharpness β.
             beta: f64 = 1.0,
-            /// Where it goes over to the identity.
+            /// Above this value of `βx` it is the identity.
             threshold: f64 = 20.0,
         } = "softplus",
         /// `x` for `x > 0`, else `α (e^x - 1)`.
@@ -413,7 +414,7 @@ impl Activation {
         matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)
     }
 
-    /// What is saved for its gradient ([`Op::saved`](super::Op::saved)).
+    /// The tensors saved for its gradient ([`Op::saved`](super::Op::saved)).
     pub(super) const fn saved(self) -> &'static [SavedTensor] {
         if self.saves_output() {
             &[SavedTensor::Output(0)]

@@ -1,10 +1,10 @@
-//! What the members of the families mean, number by number: for backends whose engine lacks one or means something else
-//! by it, and for the reference that others are held to.
+//! Scalar definitions of the families' ops: for backends whose engine lacks an op or defines it differently, and for
+//! the reference.
 
 use super::{BinaryOp, CompareOp, UnaryOp};
 
 impl UnaryOp {
-    /// The function of real numbers; none for predicates.
+    /// The function of real numbers; `None` for predicates.
     pub fn on_reals(self) -> Option<fn(f64) -> f64> {
         Some(match self {
             Self::Neg => |x| -x,
@@ -25,7 +25,7 @@ impl UnaryOp {
             Self::Cos => f64::cos,
             Self::Tan => f64::tan,
             Self::Tanh => f64::tanh,
-            // Of e^x and e^-x the one that does not overflow.
+            // Uses e^x or e^-x, whichever does not overflow.
             Self::Sigmoid => |x| {
                 if x < 0.0 {
                     x.exp() / (1.0 + x.exp())
@@ -40,7 +40,7 @@ impl UnaryOp {
         })
     }
 
-    /// The function of integers, which wraps; none for predicates and where integers become floats first.
+    /// The function of integers, which wraps; `None` for predicates and for ops that convert integers to floats first.
     pub fn on_integers(self) -> Option<fn(i64) -> i64> {
         Some(match self {
             Self::Neg => i64::wrapping_neg,
@@ -52,7 +52,7 @@ impl UnaryOp {
         })
     }
 
-    /// The predicate, of any number; none for other functions.
+    /// The predicate of any number; `None` for other functions.
     pub fn predicate(self) -> Option<fn(f64) -> bool> {
         Some(match self {
             Self::LogicalNot => |x| x == 0.0,
@@ -79,7 +79,7 @@ impl CompareOp {
 }
 
 impl BinaryOp {
-    /// The op on real numbers; none where it is not defined for them, or is made of others.
+    /// The op on real numbers; `None` if it is not defined for them, or is composed of others.
     pub fn on_reals(self) -> Option<fn(f64, f64) -> f64> {
         Some(match self {
             Self::Add => |a, b| a + b,
@@ -102,9 +102,9 @@ impl BinaryOp {
         })
     }
 
-    /// The op on integers: arithmetic wraps, a division or remainder by 0 is 0, a quotient is cut off towards 0, a
-    /// remainder has the divisor's sign, and a negative power is 0 but for bases 1 and −1. Of narrower integers, cut
-    /// off the result's upper bits. Nothing where the op is not defined for integers.
+    /// The op on integers: arithmetic wraps, a division or remainder by 0 is 0, a quotient is truncated towards 0, a
+    /// remainder has the divisor's sign, and a negative power is 0 except for bases 1 and −1. For narrower integers the
+    /// caller truncates the result. `None` if the op is not defined for integers.
     pub fn on_integers(self) -> Option<fn(i64, i64) -> i64> {
         Some(match self {
             Self::Add => i64::wrapping_add,

@@ -13,7 +13,7 @@ macro_rules! define {
         define! { @variants [] $($variant $fields)* }
 
         impl Op {
-            /// PyTorch's name for it where PyTorch has one.
+            /// PyTorch's name for it, if PyTorch has one.
             #[allow(unused_variables, reason = "few names depend on the arguments")]
             pub fn name(&self) -> &'static str {
                 match self {
@@ -25,8 +25,7 @@ macro_rules! define {
                 }
             }
 
-            /// Whether the op is defined when its first tensor has this dtype; a backend may lack
-            /// the dtype all the same.
+            /// Whether the op is defined if its first tensor has this dtype. A backend may still lack the dtype.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             pub fn accepts(&self, dtype: DType) -> bool {
                 match self {
@@ -37,7 +36,7 @@ macro_rules! define {
                 }
             }
 
-            /// Whether a backend need not implement the op, since it has a default that is made of others.
+            /// Whether the op has a default that is composed of others, so that a backend need not implement it.
             #[allow(unused_variables, reason = "no answer depends on the arguments")]
             pub fn is_fused(&self) -> bool {
                 match self {
@@ -46,7 +45,7 @@ macro_rules! define {
                 }
             }
 
-            /// Whether the op occurs in training alone.
+            /// Whether the op only occurs in training.
             #[allow(unused_variables, reason = "no answer depends on the arguments")]
             pub fn is_training(&self) -> bool {
                 match self {
@@ -56,8 +55,8 @@ macro_rules! define {
                 }
             }
 
-            /// Whether its gradient is made in several steps that round or overflow, so that f16 and bf16 have to go by
-            /// f32. Fused ops' is not: it is one op of the backend.
+            /// Whether its gradient takes several steps that round or overflow, so that f16 and bf16 must be computed
+            /// in f32. False for fused ops, whose gradient is one op of the backend.
             #[allow(unused_variables, reason = "few answers depend on the arguments")]
             pub fn gradient_takes_steps(&self) -> bool {
                 match self {
@@ -93,7 +92,7 @@ macro_rules! define {
     };
 
     (@variants [$($done:tt)*]) => {
-        /// An op with its arguments, but for the tensors. Each variant is the [`Backend`](crate::Backend) method of the
+        /// An op with its arguments, except the tensors. Each variant is the [`Backend`](crate::Backend) method of the
         /// same name, whose documentation says which tensors it takes and gives, in order; optional tensors come last.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
@@ -156,15 +155,15 @@ const _: () = assert!(size_of::<Op>() <= 104);
 /// A tensor of a call that is saved for its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavedTensor {
-    /// An input, by its place.
+    /// An input, by its index.
     Input(usize),
-    /// All inputs that there are, in order.
+    /// All inputs that are present, in order.
     Inputs,
-    /// A result, by its place.
+    /// A result, by its index.
     Output(usize),
 }
 
-/// One call, described: for [`Backend::supports`](crate::Backend::supports).
+/// A description of a call, for [`Backend::supports`](crate::Backend::supports).
 #[derive(Clone, Copy, Debug)]
 pub struct OpDesc<'a> {
     /// The op.
@@ -174,10 +173,11 @@ pub struct OpDesc<'a> {
 }
 
 impl OpDesc<'_> {
-    /// Fails unless the op is defined for its dtype, and a device that has `dtypes` has all that it takes.
+    /// Fails unless the op is defined for its dtype, and `dtypes`, those of a device, include all dtypes that the op
+    /// needs.
     ///
     /// # Errors
-    /// A dtype that is not there, or for which the op is not defined.
+    /// A dtype that the device lacks, or for which the op is not defined.
     pub fn check(&self, dtypes: &[DType]) -> Result<()> {
         let other = match self.op {
             Op::Cast(to) => *to,

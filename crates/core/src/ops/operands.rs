@@ -3,8 +3,8 @@
 use super::Op;
 use crate::{Error, Result};
 
-/// What a method's argument becomes as a field of [`Op`]: itself, or a copy of what it points to,
-/// boxed where the field is.
+/// Converts a method's argument to a field of [`Op`]: the value itself, or a copy of the referenced value, boxed if the
+/// field is.
 #[doc(hidden)]
 pub trait Owned<T> {
     /// The field.
@@ -39,12 +39,12 @@ impl<T: Copy> Owned<Box<[T]>> for &[T] {
     }
 }
 
-/// The tensors of a call, of which the last are optional; after an absent one, all must be absent.
+/// The tensors of a call. The last ones are optional; all tensors after an absent one must be absent, too.
 #[doc(hidden)]
 pub struct Tensors<'a, T>([&'a T; 7], usize);
 
 impl<'a, T> Tensors<'a, T> {
-    /// Those that are there, at least one, and those that may be.
+    /// From required tensors, at least one, and optional ones.
     #[inline]
     pub fn new<const R: usize, const O: usize>(there: [&'a T; R], optional: [Option<&'a T>; O]) -> Self {
         let mut all = [there[0]; 7];

@@ -7,9 +7,9 @@ use crate::{DType, Error, Result, Shape};
 pub struct SliceRange {
     /// The first element taken. Irrelevant when `len` is 0.
     pub start: usize,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
-    /// Distance between two, not 0.
+    /// Distance between two elements, not 0.
     pub step: isize,
 }
 
@@ -123,11 +123,11 @@ pub struct PoolParams {
     pub padding: [usize; 3],
     /// Distance between elements of a window, at least 1; 1 for average pooling.
     pub dilation: [usize; 3],
-    /// Also take windows that begin inside the input or its left border and run over its end, one that is
-    /// larger than the input too.
+    /// Whether to include a window that begins inside the input or its left border and extends past its end, even if it
+    /// is larger than the input.
     pub ceil_mode: bool,
-    /// For average pooling: count the border as zeros. What a window of ceil mode covers beyond the
-    /// border never counts.
+    /// For average pooling: whether the border counts as zeros. Elements beyond the border, which ceil mode may cover,
+    /// never count.
     pub count_include_pad: bool,
 }
 
@@ -177,14 +177,14 @@ impl PoolParams {
     }
 }
 
-/// How many positions a window has on an axis of `dim` elements with so many of a border before and after it. With
-/// `ceil_mode` the last window may run over the end, or be larger than all that there is, if it begins inside the input
-/// or the border before it.
+/// The number of window positions on an axis of `dim` elements with a border of `before` and `after` elements. With
+/// `ceil_mode` the last window may extend past the end, or be larger than input and border, if it begins inside the
+/// input or the border before it.
 ///
 /// Source: the formulas in PyTorch's documentation of Conv2d and MaxPool2d.
 ///
 /// # Errors
-/// When `kernel`, `stride` or `dilation` is 0, or there is room for no window.
+/// When `kernel`, `stride` or `dilation` is 0, or no window fits.
 pub fn window_positions(
     dim: usize,
     kernel: usize,
@@ -228,7 +228,7 @@ pub fn window_positions(
 /// Options of cross entropy against class indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropyParams {
-    /// Targets with this index count for nothing.
+    /// Rows with this target are ignored.
     pub ignore_index: i64,
     /// Share of the target spread evenly over all classes, in `[0, 1]`.
     pub label_smoothing: f64,
@@ -246,7 +246,7 @@ impl Default for CrossEntropyParams {
     }
 }
 
-/// Which ops a weight is made ready for by [`Backend::prepack`](crate::Backend::prepack).
+/// The ops for which [`Backend::prepack`](crate::Backend::prepack) prepares a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Prepack {
@@ -261,7 +261,7 @@ pub enum Prepack {
 }
 
 impl Prepack {
-    /// Whether there are such weights of this dtype.
+    /// Whether such a weight can have this dtype.
     pub(crate) const fn accepts(self, dtype: DType) -> bool {
         match self {
             Self::Linear | Self::Conv => dtype.is_float(),

@@ -1,10 +1,10 @@
-//! What an op gives: the shapes and dtypes of its results, without computing them.
+//! The shapes and dtypes of an op's results, without computing them.
 
 use super::table::op_pattern;
 use super::{BlockScheme, Op, Operands, SliceRange};
 use crate::{Axes, DType, Error, Outputs, Result, Shape, for_each_op};
 
-/// What is known of a tensor before it is computed.
+/// Shape and dtype of a tensor, known before it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorType {
     /// Its shape.
@@ -17,12 +17,12 @@ macro_rules! define {
     ($($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
         as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives [$($result:expr),*] $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
         impl Op {
-            /// The types of the op's results, from those of its tensors, which are as its
-            /// [`Backend`](crate::Backend) method wants them.
+            /// The types of the op's results, from the types of its tensors, which are in the order of its
+            /// [`Backend`](crate::Backend) method.
             ///
             /// # Errors
-            /// Tensors that are too few, or whose shapes do not fit, as far as the result's shape depends on it; an
-            /// update, which has no results; results of too many elements.
+            /// Too few tensors; shapes that do not fit, if the result's shape depends on it; an update, which has no
+            /// results; results with too many elements.
             #[allow(unused_variables, reason = "few results depend on all arguments and tensors")]
             pub fn results(&self, tensors: &[TensorType]) -> Result<Outputs<TensorType>> {
                 let mut operands = Operands { op: self, len: tensors.len(), next: 0, get: |i: usize| Ok(tensors[i]) };
@@ -53,12 +53,12 @@ fn result(shape: Shape, dtype: DType) -> TensorType {
     TensorType { shape, dtype }
 }
 
-/// Of this tensor's dtype.
+/// Another shape with this tensor's dtype.
 fn shaped(x: TensorType, shape: Shape) -> TensorType {
     TensorType { shape, ..x }
 }
 
-/// Of this tensor's shape.
+/// Another dtype with this tensor's shape.
 fn of(x: TensorType, dtype: DType) -> TensorType {
     TensorType { dtype, ..x }
 }
@@ -112,7 +112,7 @@ fn with_last(shape: &Shape, dim: usize) -> Result<Shape> {
     with_dim(shape, shape.rank() - 1, dim)
 }
 
-/// Of a product with a weight in blocks.
+/// The shape of a product with a block-quantized weight.
 fn outputs(x: TensorType, weight: TensorType, scheme: BlockScheme, transposed: bool) -> Result<Shape> {
     let count = if transposed {
         scheme.numbers(last(weight))
@@ -126,7 +126,7 @@ fn channels(x: TensorType) -> Shape {
     Shape::from([x.shape[1]])
 }
 
-/// A statistic over the last axes, which are kept as 1.
+/// A statistic over the last axes, which are kept with extent 1.
 fn statistic(x: TensorType, axes: usize) -> Result<TensorType> {
     let rank = x.shape.rank();
     Ok(shaped(x, x.shape.reduced(Axes::new(rank - axes..rank)?, true)))

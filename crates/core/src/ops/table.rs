@@ -1,5 +1,5 @@
-//! The table of ops: what they are called, take, give and save. Gradient rules are in `polygrad-tensor`,
-//! samples in the suite.
+//! The table of ops: their names, parameters, results and saved tensors. Gradient rules are in `polygrad-tensor`,
+//! samples in the conformance suite.
 //!
 //! A row reads
 //!
@@ -11,37 +11,36 @@
 //!     saves [output 0];
 //! ```
 //!
-//! - `core` ops are what a backend must have; `fused` ones have the default of the same name in
-//!   [`decompose`](crate::decompose), and so have those that occur in `training` alone.
+//! - A backend must implement `core` ops. `fused` ops have a default of the same name in
+//!   [`decompose`](crate::decompose), and so do `training` ops, which only occur in training.
 //! - The parameters are those of the [`Backend`](crate::Backend) method: a `tensor`, `tensors`, a `pair` of them, an
-//!   `optional` one, an `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is how
-//!   many tensors come out.
-//! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are no tensors.
-//! - `named` is PyTorch's name for it where PyTorch has one; `(op)` is the name of the family's member.
+//!   `optional` one, an `optional_pair`, or the type of an argument. `-> one`, `two`, `one_or_two` or `three` is the
+//!   number of results.
+//! - `as` is the variant of [`Op`](crate::Op) with its fields: the arguments that are not tensors.
+//! - `named` is PyTorch's name for it, if PyTorch has one; `(op)` is the name of the family's member.
 //! - `for` says for which dtypes of the first tensor it is defined: `any`, `bool`, `bytes` (u8), `words` (i32),
-//!   `numbers` (all but bool), `floats`, or `(op)`, what the family's member says.
-//! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by their places, or all
-//!   `inputs` that there are; `(op)` is what the family's member saves, and any other expression what it gives. Nothing
-//!   where it is left out.
-//! - `steps` says whether the gradient is made in several steps that round or overflow, so that f16 and bf16 have to go
-//!   by f32: an expression. No where it is left out, as for fused ops, whose gradient is one op of the backend.
+//!   `numbers` (all but bool), `floats`, or `(op)`, as the family's member defines.
+//! - `saves` are the tensors that the gradient rule reads, in this order: `input` and `output` by index, or all
+//!   `inputs` that are present; `(op)` is what the family's member saves; any other expression gives the list. Default:
+//!   none.
+//! - `steps` is an expression: whether the gradient takes several steps that round or overflow, so that f16 and bf16
+//!   must be computed in f32. Default: no, as for fused ops, whose gradient is one op of the backend.
 //! - `gives` are the results' types, from the types of the tensors and from the arguments, with the functions in
 //!   [`results`](super::results).
 //!
-//! From it follow the methods of `Backend`, the type `Op`, the calls by value
-//! ([`DynBackend::execute`](crate::DynBackend::execute)), those of
-//! [`AnyBackend`](crate::AnyBackend) and of every backend that uses [`call_methods!`](crate::call_methods), the
-//! signatures in
+//! The table generates the methods of `Backend`, the type `Op`, the calls by value
+//! ([`DynBackend::execute`](crate::DynBackend::execute)), those of [`AnyBackend`](crate::AnyBackend) and of every
+//! backend that uses [`call_methods!`](crate::call_methods), the signatures in
 //! [`backend_methods!`](crate::backend_methods), and the results' shapes.
 
-/// Hands all rows to another macro, behind what stands in brackets.
+/// Passes all rows to another macro, after the tokens in brackets.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_op {
     ([$($first:tt)*] $($callback:tt)*) => { $($callback)* ! { $($first)*
         // Element by element.
 
-        /// Applies a function. The dtype stays, but for predicates, which give bool.
+        /// Applies a function. The dtype stays, except for predicates, which give bool.
         core unary(op: UnaryOp, x: tensor) -> one
             as Unary (op: UnaryOp), named (op), for (op)
             gives [of(x, if op.is_predicate() { DType::Bool } else { x.dtype })]
@@ -73,7 +72,7 @@ macro_rules! for_each_op {
 
         // Reductions and scans.
 
-        /// Reduces over axes, which stay as extents of 1 if `keepdims`. No axes: the tensor itself.
+        /// Reduces over axes, which are kept with extent 1 if `keepdims`. Without axes, gives the tensor itself.
         core reduce(op: ReduceOp, x: tensor, axes: Axes, keepdims: bool) -> one
             as Reduce { op: ReduceOp, axes: Axes, keepdims: bool }, named (op), for (op)
             gives [shaped(x, x.shape.reduced(*axes, *keepdims))]
@@ -124,7 +123,7 @@ macro_rules! for_each_op {
 
         // Joining and moving.
 
-        /// Adds a border of `value`: for each axis how many before and after.
+        /// Adds a border of `value`: for each axis the number of elements before and after.
         core pad(x: tensor, padding: (&[(usize, usize)]), value: Scalar) -> one
             as Pad { padding: Box<[(usize, usize)]>, value: Scalar }, named "pad", for any
             gives [shaped(x, padded(&x.shape, padding)?)];
@@ -141,14 +140,14 @@ macro_rules! for_each_op {
             gives [shaped(x, index.shape)]
             saves [input 1];
 
-        /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. Of several
-        /// writes to one place any may win.
+        /// `x` with `out[i][index[i][j][k]][k] = src[i][j][k]`; `src` is at least as large as `index`. If several write
+        /// to the same element, any may win.
         core scatter(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as Scatter { axis: usize }, named "scatter", for any
             gives [x]
             saves [input 1];
 
-        /// Like [`Backend::scatter`], but adds to what is there; of several, each counts.
+        /// Like [`Backend::scatter`], but adds to the elements of `x`. If several add to the same element, all count.
         core scatter_add(x: tensor, axis: usize, index: tensor, src: tensor) -> one
             as ScatterAdd { axis: usize }, named "scatter_add", for numbers
             gives [x]
@@ -160,7 +159,7 @@ macro_rules! for_each_op {
             gives [shaped(x, with_dim(&x.shape, *axis, index.shape.numel())?)]
             saves [input 1];
 
-        /// Sorted values along an axis and where each came from (i64). Stable; NaN counts as the largest.
+        /// Sorted values along an axis, and the original position of each (i64). Stable; NaN counts as the largest.
         core sort(x: tensor, axis: usize, descending: bool) -> two
             as Sort { axis: usize, descending: bool }, named "sort", for any
             gives [x, of(x, DType::I64)]
@@ -170,8 +169,8 @@ macro_rules! for_each_op {
 
         /// Cross-correlation of `x [N, C, spatial…]` with `weight [O, C / groups, kernel…]`, one to three spatial axes;
         /// plus `bias [O]`, plus a residual of the result's shape (a residual needs a bias), and then an activation
-        /// function. A backend without kernels for what follows a convolution calls [`decompose::epilogue`]. With a
-        /// residual or an activation no gradient is defined.
+        /// function. A backend without kernels for such an epilogue calls [`decompose::epilogue`]. No gradient is
+        /// defined with a residual or an activation.
         core conv(
             x: tensor, weight: tensor, bias: optional, residual: optional, activation: (Option<Activation>), params: (&ConvParams)
         ) -> one
@@ -179,9 +178,9 @@ macro_rules! for_each_op {
             gives [shaped(x, params.output_shape(&x.shape, &weight.shape)?)]
             saves [input 0, input 1];
 
-        /// Largest value of each window of `x [N, C, spatial…]`, and, if `positions` are wanted, where it is in
-        /// the flattened spatial axes (i64). The first wins a tie, NaN wins over all. Without positions no
-        /// gradient is defined.
+        /// Largest value of each window of `x [N, C, spatial…]`, and, if `positions`, its index in the flattened
+        /// spatial axes (i64). The first wins a tie; NaN counts as the largest. No gradient is defined without
+        /// positions.
         core max_pool(x: tensor, params: (&PoolParams), positions: bool) -> one_or_two
             as MaxPool { params: Box<PoolParams>, positions: bool }, named "max_pool", for numbers
             gives [
@@ -195,11 +194,10 @@ macro_rules! for_each_op {
             as AvgPool (params: Box<PoolParams>), named "avg_pool", for floats
             gives [shaped(x, params.output_shape(&x.shape)?)];
 
-        // Fused ops: a backend overrides those that it does better than their decomposition.
+        // Fused ops: a backend overrides those that it computes faster than their decomposition.
 
-        /// [`Backend::binary`] with a number, converted to the tensor's dtype, on the right, or on the left
-        /// if `reverse`. Callers for whom f16 or bf16 would round the number call
-        /// [`decompose::binary_number`], which does not.
+        /// [`Backend::binary`] with a number, converted to the tensor's dtype, on the right, or on the left if
+        /// `reverse`. f16 and bf16 may round the number; [`decompose::binary_number`] does not.
         fused binary_scalar(op: BinaryOp, x: tensor, scalar: Scalar, reverse: bool) -> one
             as BinaryScalar { op: BinaryOp, scalar: Scalar, reverse: bool }, named (op), for (op)
             gives [x]
@@ -222,8 +220,8 @@ macro_rules! for_each_op {
             as SumTo (shape: Shape), named "sum_to", for numbers
             gives [shaped(x, *shape)];
 
-        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. With one
-        /// whose gradient is not computed from the output ([`Activation::saves_output`]) no gradient is defined.
+        /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. No gradient
+        /// is defined for an activation whose gradient is not computed from the output ([`Activation::saves_output`]).
         fused linear(x: tensor, weight: tensor, bias: optional, activation: (Option<Activation>)) -> one
             as Linear { activation: Option<Activation> }, named "linear", for floats
             gives [shaped(x, with_last(&x.shape, weight.shape[0])?)]
@@ -272,9 +270,9 @@ macro_rules! for_each_op {
             as LogSoftmaxBackward { axis: usize }, named "log_softmax_backward", for floats
             gives [grad];
 
-        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64). Gives the losses `[N]`, where
-        /// ignored rows are 0, or with [`CrossEntropyParams::mean`] their mean over the other rows, of rank 0, which is
-        /// NaN where all are ignored; and each row's `ln Σ e^x` `[N]`.
+        /// Cross entropy of `logits [N, C]` against class indices `target [N]` (i64). Gives the losses `[N]`, which are
+        /// 0 for ignored rows, or with [`CrossEntropyParams::mean`] their mean over the other rows, of rank 0, which is
+        /// NaN if all are ignored; and each row's `ln Σ e^x` `[N]`.
         fused cross_entropy(logits: tensor, target: tensor, params: (&CrossEntropyParams)) -> two
             as CrossEntropy (params: CrossEntropyParams), named "cross_entropy", for floats
             gives [shaped(logits, if params.mean { Shape::SCALAR } else { target.shape }), shaped(logits, target.shape)]
@@ -320,8 +318,8 @@ macro_rules! for_each_op {
 
         /// Batch normalisation in training: normalises each channel of `x [N, C, …]` by the batch's own statistics,
         /// then scales and shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Gives the output, and the
-        /// batch's mean and biased variance `[C]`, of f16 and bf16 in f32 ([`DType::wide`]): the square of what
-        /// they hold need not fit.
+        /// batch's mean and biased variance `[C]`. For f16 and bf16 these are f32 ([`DType::wide`]), since a square may
+        /// overflow.
         ///
         /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
         fused batch_norm(x: tensor, weight: optional, bias: optional, eps: f64) -> three
@@ -335,22 +333,22 @@ macro_rules! for_each_op {
             gives [x, shaped(x, channels(x)), shaped(x, channels(x))];
 
         /// Batch normalisation in evaluation: normalises each channel of `x [N, C, …]` by a given `mean [C]` and
-        /// `var [C]`, then scales and shifts by `weight [C]` and `bias [C]` (a bias needs a weight). Of f16 and bf16,
+        /// `var [C]`, then scales and shifts by `weight [C]` and `bias [C]` (a bias needs a weight). For f16 and bf16,
         /// mean and variance may also be f32.
         fused batch_norm_running(x: tensor, mean: tensor, var: tensor, weight: optional, bias: optional, eps: f64) -> one
             as BatchNormRunning { eps: f64 }, named "batch_norm_running", for floats
             gives [x];
 
-        /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask says which
-        /// keys take part, a float mask is added; it broadcasts to `[…, S, T]`. `causal` is aligned to the bottom
-        /// right: query i sees keys up to i + T − S. A row that sees no key is 0.
+        /// `softmax(scale · Q Kᵀ + mask) V` for `q […, S, D]`, `k […, T, D]`, `v […, T, E]`. A bool mask is true for
+        /// visible keys, a float mask is added to the scores; it broadcasts to `[…, S, T]`. `causal` is aligned to the
+        /// bottom right: query i sees keys up to i + T − S. A row that sees no key is 0.
         fused attention(q: tensor, k: tensor, v: tensor, mask: optional, scale: f64, causal: bool) -> one
             as Attention { scale: f64, causal: bool }, named "scaled_dot_product_attention", for floats
             gives [shaped(q, attended(&q.shape, &k.shape, &v.shape)?)]
             saves [inputs];
 
         /// Gradients of [`Backend::attention`] wrt `q`, `k` and `v`, each of its shape, from the output's gradient
-        /// `[…, S, E]`; the mask gets none. The weights are computed again, so that they need not be kept.
+        /// `[…, S, E]`; the mask gets none. The weights are recomputed, so that they need not be saved.
         ///
         /// Source: Dao, Fu, Ermon, Rudra and Ré, "FlashAttention: fast and memory-efficient exact attention with
         /// IO-awareness" (2022).
@@ -395,8 +393,8 @@ macro_rules! for_each_op {
             as LstmStepsBackward { reverse: bool }, named "lstm_steps_backward", for floats
             gives [activations, cell, cell];
 
-        /// The element-wise part of a GRU cell: from the input's and the hidden state's `[N, 3H]` (reset, update, new;
-        /// before their activations) and `hidden [N, H]` to the new hidden state `[N, H]`.
+        /// The element-wise part of a GRU cell: from the gates of the input and of the hidden state, both `[N, 3H]`
+        /// (reset, update, new; before their activations), and `hidden [N, H]` to the new hidden state `[N, H]`.
         fused gru_cell(input_gates: tensor, hidden_gates: tensor, hidden: tensor) -> one
             as GruCell (), named "gru_cell", for floats
             gives [hidden];
@@ -419,8 +417,8 @@ macro_rules! for_each_op {
             gives [shaped(x, steps(x, hidden, 1)?), hidden, cell];
 
         /// One layer of a GRU in one direction, as [`Backend::rnn`] with the cell of [`Backend::gru_cell`]:
-        /// `weight_ih [3H, C]`, `weight_hh [3H, H]`, biases `[3H]`. Without `reset_after` the reset gate scales the
-        /// state before its product for the new gate, and not the product with its bias.
+        /// `weight_ih [3H, C]`, `weight_hh [3H, H]`, biases `[3H]`. With `reset_after` the reset gate scales the
+        /// product for the new gate, including its bias; without, it scales the state before that product.
         fused gru(
             x: tensor, hidden: tensor, weights: pair, biases: optional_pair, reset_after: bool, reverse: bool
         ) -> two
@@ -431,15 +429,15 @@ macro_rules! for_each_op {
 
         /// `[…, m, k] × […, k, n] → […, m, n]` of u8, both of rank 2 or more, whose leading axes broadcast: the sums of
         /// products of `a` minus `zero_a` and `b` minus `zero_b`, exactly, in i32, which wraps. Zero points are u8 too,
-        /// one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8 is held as the byte
-        /// that is 128 more, and so is its zero point. No gradient is defined.
+        /// one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8 is stored as a byte
+        /// that is 128 larger, and so is its zero point. No gradient is defined.
         fused matmul_u8(a: tensor, b: tensor, zero_a: tensor, zero_b: tensor) -> one
             as MatmulU8 (), named "matmul_u8", for bytes
             gives [result(product(&a.shape, &b.shape)?, DType::I32)];
 
         /// [`Backend::conv`] of `x [N, C, spatial…]` and `weight [O, C / groups, kernel…]` of u8, as
-        /// [`Backend::matmul_u8`]: one zero point `[1]` for the input, which is also what its border is, and one for
-        /// the weight, `[1]`, or for each of its outputs, `[O]`. No gradient is defined.
+        /// [`Backend::matmul_u8`]: one zero point `[1]` for the input, with which its border is filled, too, and one
+        /// for the weight, `[1]`, or for each of its outputs, `[O]`. No gradient is defined.
         fused conv_u8(x: tensor, weight: tensor, zero_x: tensor, zero_weight: tensor, params: (&ConvParams)) -> one
             as ConvU8 (params: Box<ConvParams>), named "conv_u8", for bytes
             gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::I32)];
@@ -469,9 +467,9 @@ macro_rules! for_each_op {
             as ConvRequantizeU8 (params: Box<ConvParams>), named "conv_requantize_u8", for bytes
             gives [result(params.output_shape(&x.shape, &weight.shape)?, DType::U8)];
 
-        /// Numbers as u8: `x / scale + zero`, where `scale` is f32, to which `x` is converted, the quotient is rounded
-        /// to f32 and then to a whole number, halves to even; `zero` is u8, and what lies outside 0 to 255 is cut off.
-        /// Scale and zero point are `[1]`. No gradient is defined.
+        /// Quantizes to u8: `x / scale + zero`, where `scale` is f32, to which `x` is converted, and the quotient is
+        /// rounded to f32 and then to a whole number, halves to even; `zero` is u8, and the result is clamped to 0 to
+        /// 255. Scale and zero point are `[1]`. No gradient is defined.
         fused quantize_u8(x: tensor, scale: tensor, zero: tensor) -> one
             as QuantizeU8 (), named "quantize_u8", for floats
             gives [of(x, DType::U8)];
@@ -501,23 +499,23 @@ macro_rules! for_each_op {
             saves [input 1, input 2, input 3];
 
         /// Numbers rounded to integers and back, which trains models that will be quantized: `(q - zero) · scale`,
-        /// where `q` is `x / scale`, rounded to a whole number, halves to even, plus `zero`, and what lies outside
-        /// `bounds` is cut off. `zero` is a whole number; it and `scale` are of the dtype of `x`, `[1]`, or one for
-        /// each position of an axis.
+        /// where `q` is `x / scale`, rounded to a whole number, halves to even, plus `zero`, clamped to `bounds`.
+        /// `zero` is a whole number; it and `scale` are of the dtype of `x`, `[1]`, or one for each position of an
+        /// axis.
         fused fake_quantize(x: tensor, scale: tensor, zero: tensor, bounds: ([i32; 2]), axis: usize) -> one
             as FakeQuantize { bounds: [i32; 2], axis: usize }, named "fake_quantize", for floats
             gives [x]
             saves [inputs]
             steps (true);
 
-        /// A weight that is used many times without being changed: a tensor of the same values, for which what ops
-        /// of that kind do to their weight each time, such as bringing it into another layout, is done once. It may
-        /// take twice the memory.
+        /// Prepares a weight that is used many times without being changed. Gives a tensor of the same values, for
+        /// which the work that ops of that kind do on their weight each time, such as changing its layout, is done
+        /// once. It may take twice the memory.
         fused prepack(weight: tensor, kind: Prepack) -> one
             as Prepack (kind: Prepack), named "prepack", for (kind)
             gives [weight];
 
-        /// Gradient of [`Backend::conv`] wrt its input: also the transposed convolution.
+        /// Gradient of [`Backend::conv`] wrt its input; this is also the transposed convolution.
         fused conv_input_grad(grad: tensor, weight: tensor, input_shape: Shape, params: (&ConvParams)) -> one
             as ConvInputGrad { input_shape: Shape, params: Box<ConvParams> }, named "conv_input_grad", for floats
             gives [shaped(grad, *input_shape)]
@@ -573,7 +571,7 @@ macro_rules! op_results {
     };
 }
 
-/// As many results of a call as there are.
+/// The results of a call, as the method returns them.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! op_take {
@@ -602,7 +600,7 @@ macro_rules! op_pattern {
     ($variant:ident { $($field:ident : $type:ty),* }) => { $crate::Op::$variant { $($field),* } };
 }
 
-/// A variant made of a method's arguments.
+/// A variant built from a method's arguments.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! op_value {
@@ -613,7 +611,7 @@ macro_rules! op_value {
     };
 }
 
-/// The tensors among a method's parameters, as a slice: those that must be there, then those that may be.
+/// The tensors among a method's parameters, as a slice: first the required, then the optional ones.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! op_tensors {
@@ -635,12 +633,12 @@ macro_rules! op_tensors {
     ($there:tt $optional:tt ($x:ident $argument:tt) $($rest:tt)*) => { $crate::op_tensors!($there $optional $($rest)*) };
 }
 
-/// The methods of all ops but updates, for the body of an `impl Backend`: each makes an [`Op`](crate::Op) of its
-/// arguments and hands it, with the tensors, to `Self::call(op: Op, tensors: &[&Self::Tensor]) ->
+/// The methods of all ops except updates, for the body of an `impl Backend`: each makes an [`Op`](crate::Op) of its
+/// arguments and passes it, with the tensors, to `Self::call(op: Op, tensors: &[&Self::Tensor]) ->
 /// Result<Outputs<Self::Tensor>>`.
 ///
-/// For backends that treat ops alike, such as wrappers and recorders. The types in the methods'
-/// signatures must be in scope.
+/// For backends that treat all ops alike, such as wrappers and recorders. The types in the methods' signatures must be
+/// in scope.
 #[macro_export]
 macro_rules! call_methods {
     () => { $crate::for_each_op! { $crate::call_methods } };
@@ -654,7 +652,7 @@ macro_rules! call_methods {
     )* };
 }
 
-/// Makes the macro that finds a row by its name.
+/// Defines the macro that finds a row by its name.
 macro_rules! find_rows {
     ($dollar:tt $($(#[$doc:meta])* $kind:ident $method:ident($($x:ident : $type:tt),* $(,)?) -> $count:ident
         as $variant:ident $fields:tt, named $name:tt, for $dtypes:tt gives $results:tt $(saves $saves:tt)? $(steps $steps:tt)?;)*) => {
@@ -671,8 +669,8 @@ macro_rules! find_rows {
 
 for_each_op! { [$] find_rows }
 
-/// A method of `Backend`, of a row of the table: with a function that takes its arguments, or with an expression and
-/// names for them.
+/// The `Backend` method of a row: calls a function with its arguments, or evaluates an expression that uses given names
+/// for them.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! op_method {
@@ -687,8 +685,8 @@ macro_rules! op_method {
     };
 }
 
-/// Methods of ops, for the body of an `impl Backend`: each calls a function that takes the method's arguments, or is an
-/// expression of them, under names that stand behind the op's.
+/// Methods of ops, for the body of an `impl Backend`. Each calls a function with the method's arguments, or is an
+/// expression of them, under the names listed after the op's.
 ///
 /// ```text
 /// backend_methods! {
@@ -697,7 +695,7 @@ macro_rules! op_method {
 /// }
 /// ```
 ///
-/// The signatures are the table's, so that no backend states them again. The types in them must be in scope.
+/// The signatures come from the table, so that no backend repeats them. The types in them must be in scope.
 #[macro_export]
 macro_rules! backend_methods {
     ($($(#[$attr:meta])* $method:ident $(($($x:tt),*))? => $value:expr),* $(,)?) => { $(

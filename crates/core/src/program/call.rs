@@ -1,4 +1,4 @@
-//! Steps that are not ops: what a computation exchanges with others, such as values for other processes.
+//! Steps that are not ops, such as the exchange of values with other processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::{AnyTensor, Result};
 /// other, and so do calls with results, but not relative to one another: calls of both kinds that communicate need a
 /// group for each kind.
 pub trait Call: Send + Sync {
-    /// For error messages and lists of steps.
+    /// Its name in error messages and lists of steps.
     fn name(&self) -> &'static str;
 
-    /// Does it. It may read values on the host; it draws no random numbers. Results have the same shapes and dtypes for
-    /// inputs of the same ones.
+    /// Runs the action. It may read values on the host, but must not draw random numbers. The results' shapes and
+    /// dtypes must only depend on those of the inputs.
     ///
     /// # Errors
     /// Whatever goes wrong.
@@ -40,7 +40,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Runs `call`, and adds it to what this thread records, if it records.
+/// Runs `call`, and adds it to this thread's recording, if there is one.
 ///
 /// # Errors
 /// Those of the call, with its name.
@@ -53,8 +53,8 @@ pub fn call(call: &Arc<dyn Call>, inputs: &[&AnyTensor]) -> Result<Vec<AnyTensor
     Ok(outputs)
 }
 
-/// Moves calls without results to where their inputs are ready, so that other processes get the values while the rest
-/// is computed. They keep their order.
+/// Moves calls without results to the point where their inputs are ready, so that other processes get the values while
+/// the rest is computed. They keep their order.
 pub(super) fn hoist(program: &mut Program) {
     let mut ready = vec![0; program.types.len()];
     let (mut after, mut last_call) = (Vec::with_capacity(program.steps.len()), 0);

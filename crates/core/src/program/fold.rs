@@ -1,9 +1,9 @@
-//! What does not depend on the inputs is computed once.
+//! Constant folding: computes once what does not depend on the inputs.
 
 use super::{Action, Program, Slot, Step};
 use crate::{AnyBackend, AnyTensor, Backend, Op, Result};
 
-/// Larger results are recomputed in each run, and not kept.
+/// Results of more elements are not folded, but recomputed in each run.
 const MAX_FOLDED: usize = 1 << 20;
 
 pub(super) fn constants(program: &mut Program) -> Result<()> {
@@ -30,7 +30,7 @@ pub(super) fn constants(program: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// The results of a step of constants alone.
+/// The results of a step if all its inputs are constants, else `None`.
 fn compute(program: &Program, step: &Step, values: &[Option<AnyTensor>]) -> Result<Option<Vec<AnyTensor>>> {
     let device = &program.device;
     let value = |slot: &Slot| values[slot.index()].as_ref();

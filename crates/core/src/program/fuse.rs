@@ -1,4 +1,4 @@
-//! Several ops as one, where a backend has them as one.
+//! Fuses several ops into one that backends have.
 //!
 //! A value between two steps may be eliminated only if the later step is its only reader, reads it once, and
 //! it is not an output.
@@ -10,8 +10,8 @@ use crate::{
     Activation, AnyBackend, AnyTensor, Axes, Backend, BinaryOp, Op, Prepack, Result, Shape, UnaryOp, decompose,
 };
 
-/// Products of this many rows or more do not keep a packed weight. To pack it for each product is less than 2 % of the
-/// work, and a kept copy takes as much memory as the weight, once for each pass.
+/// Weights of products of this many rows or more are not prepacked. Packing in each product is less than 2 % of the
+/// work, while a packed copy takes as much memory as the weight, once for each pass.
 const MANY_ROWS: usize = 1024;
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
@@ -25,12 +25,12 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
     draft.prepack()
 }
 
-/// A program that is being changed.
+/// A program that is being optimized.
 struct Draft<'a> {
-    /// Of each value, the step that makes it.
+    /// The step that computes each value.
     made: HashMap<Slot, usize>,
     constants: HashMap<Slot, AnyTensor>,
-    /// Constant weights, turned for linear layers.
+    /// Constant weights, and their transposes for linear layers.
     turned: HashMap<Slot, Slot>,
     uses: Vec<u32>,
     program: &'a mut Program,
@@ -100,7 +100,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         };
         if tensor.shape().rank() == 2 && tensor.dtype().is_float() {
-            // Once, so that all products with it share one packed form.
+            // Transposed once, so that all products with this weight share one packed form.
             let turned = match self.turned.get(&weight) {
                 Some(&turned) => turned,
                 None => {
@@ -114,7 +114,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Max pooling whose positions are not used need not compute them.
+    /// Max pooling does not compute its positions if they are not used.
     fn values_alone(&mut self, i: usize) {
         let step = &mut self.program.steps[i];
         if let (Action::Op(Op::MaxPool { positions, .. }), &[_, places]) = (&mut step.action, &*step.outputs)
@@ -125,8 +125,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Fuses a step with the one before it, at the place of the later one. Values that the earlier step used last
-    /// must live until then.
+    /// Fuses a step into the step after it, whose position it takes. Values last used by the earlier step must live
+    /// until then.
     fn merge(&mut self, i: usize) -> Result<bool> {
         let Some(op) = self.op(i).cloned() else {
             return Ok(false);
@@ -162,7 +162,8 @@ impl<'a> Draft<'a> {
         Some((op, step.inputs.clone()))
     }
 
-    /// The convolution without an activation that makes the `k`-th input of a step alone, and its inputs with a bias.
+    /// The convolution that computes the `k`-th input of a step, with its inputs; a bias of zeros is added if it has
+    /// none. `None` if it has an activation, or its result has other uses.
     fn conv(&mut self, i: usize, k: usize) -> Result<Merged> {
         let Some((step, slot)) = self.only_for(i, k) else {
             return Ok(None);
@@ -179,7 +180,7 @@ impl<'a> Draft<'a> {
         Ok(Some((op, inputs)))
     }
 
-    /// A sum, of which operand `k` is a product or a convolution: the other operand is its bias, or a residual.
+    /// A sum whose operand `k` is a product or a convolution: the other operand becomes its bias or residual.
     fn addition(&mut self, i: usize, k: usize) -> Result<Merged> {
         let Some((step, slot)) = self.only_for(i, k) else {
             return Ok(None);
@@ -188,7 +189,7 @@ impl<'a> Draft<'a> {
         if *self.shape(self.program.steps[i].outputs[0]) != shape {
             return Ok(None);
         }
-        // Numbers for the outputs, one each: along the last axis of a product, along the channels of a convolution.
+        // A bias lies along the last axis of a product, or along the channels of a convolution.
         let (op, axis) = match &step.action {
             Action::Op(op @ Op::Linear { activation: None }) => (op.clone(), shape.rank() - 1),
             Action::Op(op @ Op::Conv { activation: None, .. }) => (op.clone(), 1),
@@ -236,9 +237,9 @@ impl<'a> Draft<'a> {
         Ok(Some((op, vec![x, weight, bias])))
     }
 
-    /// In a training step, ReLU comes after max pooling instead of before it, where there is less to compute, forwards
-    /// and backwards. Both orders give the same values and the same gradients: ReLU never falls, and where it cuts a
-    /// maximum off no gradient flows.
+    /// In a training step, moves ReLU from before max pooling to after it, where it has less to compute, forwards and
+    /// backwards. Both orders give the same values and gradients: ReLU is monotonic, and no gradient flows where it
+    /// zeroes a maximum.
     fn pool_before_relu(&mut self) {
         for pool in 0..self.program.steps.len() {
             let Some(Op::MaxPool { .. }) = self.op(pool) else {
@@ -282,8 +283,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The gradients of max pooling with these positions, and then of the ReLU with this output, one
-    /// right after the other.
+    /// The step that computes the gradient of max pooling with these positions, and the step after it that computes the
+    /// gradient of the ReLU with this output. `None` if the first's result has other uses.
     fn backward(&self, cut: Slot, positions: Slot) -> Option<(usize, usize)> {
         let steps = self.program.steps.iter().enumerate();
         let (relu, step) = steps.rev().find(|(_, step)| {
@@ -295,7 +296,7 @@ impl<'a> Draft<'a> {
         (found && self.program.steps[pool].inputs[1] == positions && step.inputs[0] == between).then_some((pool, relu))
     }
 
-    /// How many vectors a linear layer takes.
+    /// The number of input vectors of a linear layer.
     fn rows(&self, i: usize) -> usize {
         let dims = self.shape(self.program.steps[i].inputs[0]).dims();
         dims.iter().rev().skip(1).product()
@@ -333,7 +334,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What a step becomes.
+/// The op and inputs that replace a step; `None` if it stays.
 type Merged = Option<(Op, Vec<Slot>)>;
 
 /// Whether a tensor that is broadcast to `shape` varies along one axis only, and has its full extent there.

@@ -1,4 +1,4 @@
-//! How long values are needed.
+//! Liveness of values.
 
 use super::{Action, Program};
 

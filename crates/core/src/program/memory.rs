@@ -1,13 +1,13 @@
-//! How much memory a program needs.
+//! Memory use of a program.
 
 use super::{Action, Program, Slot, Step};
 use crate::{DType, Op, Shape};
 
 /// The values of a program during a walk through its steps. Views lie in the memory of other values.
 struct Memory {
-    /// In whose memory each value lies.
+    /// For each value, the value whose memory it lies in.
     owner: Vec<usize>,
-    /// Whether its elements lie one behind the other.
+    /// Whether its elements are contiguous.
     contiguous: Vec<bool>,
     /// For each owner: its bytes, and how many live values lie in its memory.
     bytes: Vec<usize>,
@@ -17,9 +17,9 @@ struct Memory {
 }
 
 impl Program {
-    /// The bytes of the values that a run holds at once, at the most: constants, results of steps that later ones
-    /// ask for, and outputs. Inputs are the caller's. Views have no memory of their own; what a backend needs within
-    /// an op is not counted.
+    /// The most bytes that the values of a run take at once: constants, results that later steps use, and outputs.
+    /// Inputs belong to the caller and are not counted. Views have no memory of their own. Temporary memory of a
+    /// backend within an op is not counted.
     pub fn peak_bytes(&self) -> usize {
         let mut memory = Memory::new(self);
         for step in &self.steps {

@@ -1,9 +1,9 @@
-//! Computations as values: the calls of [`AnyBackend`](crate::AnyBackend), recorded once, to be run again
-//! without the layers above.
+//! Computations as values: calls of [`AnyBackend`](crate::AnyBackend) that are recorded once and replayed without the
+//! layers above.
 //!
 //! A [`Program`] is a list of steps, each an op on numbered values: inputs, constants and results of earlier steps. It
-//! is recorded by [`record`], made shorter by its passes, and run by the [`Replay`] that [`Program::compile`] gives, on
-//! the backend that it was recorded on.
+//! is recorded by [`record`], shortened by [`Program::optimize`], and run by the [`Replay`] that [`Program::compile`]
+//! returns, on the backend that it was recorded on.
 
 mod call;
 mod fold;
@@ -25,7 +25,7 @@ use crate::{AnyDevice, AnyTensor, DType, Distribution, Op, RandomKey, Result, Sc
 /// The ops of a computation on the device that it was recorded on.
 pub struct Program {
     device: AnyDevice,
-    /// Of each value; the first ones are the inputs.
+    /// The type of each value; the first values are the inputs.
     types: Vec<(Shape, DType)>,
     inputs: usize,
     constants: Vec<(Slot, AnyTensor)>,
@@ -38,7 +38,7 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Slot(u32);
 
-/// One call.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     action: Action,
@@ -63,7 +63,7 @@ pub(crate) enum Action {
         step: Scalar,
         dtype: DType,
     },
-    /// With a new key in each run.
+    /// A draw with a new key in each run.
     Random {
         shape: Shape,
         distribution: Distribution,
@@ -72,19 +72,19 @@ pub(crate) enum Action {
     Call(call::Shared),
 }
 
-/// A draw of random numbers that was recorded.
+/// A recorded draw of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// The key with which it was made.
     pub key: RandomKey,
-    /// How many numbers.
+    /// The number of random numbers.
     pub count: usize,
 }
 
 /// A program that is ready to be run.
 pub trait Replay: Send + Sync {
-    /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is asked, in
-    /// the order of [`Program::draws`], for the key of each draw of so many numbers.
+    /// Computes the outputs from inputs of the shapes, dtypes and device with which it was recorded. `key` is called
+    /// with the number of random numbers of each draw, in the order of [`Program::draws`], and returns the draw's key.
     ///
     /// # Errors
     /// When the device fails, naming the op; or there are more or fewer inputs, or one has another shape or dtype or
@@ -121,8 +121,8 @@ impl Program {
         &self.draws
     }
 
-    /// How it differs from a second recording of the same computation, if it does. A number, constant or op that
-    /// differs between recordings would wrongly be frozen by a replay.
+    /// How it differs from a second recording of the same computation; `None` if it does not. A replay would wrongly
+    /// freeze a number, constant or op that differs between recordings.
     ///
     /// # Errors
     /// When the device fails while constants are compared.
@@ -144,15 +144,15 @@ impl Program {
         Ok(None)
     }
 
-    /// The bytes of the constants that `other`, a second recording of the same computation, has in other tensors: those
-    /// that each run makes anew, and that this program keeps.
+    /// The bytes of constants that are other tensors in `other`, a second recording of the same computation. The
+    /// computation makes these anew each time, while this program keeps them.
     pub fn bytes_made(&self, other: &Self) -> usize {
         let pairs = self.constants.iter().zip(&other.constants);
         let made = pairs.filter(|((_, a), (_, b))| a.address() != b.address());
         made.map(|((_, a), _)| a.shape().numel() * a.dtype().size()).sum()
     }
 
-    /// Folds constants, fuses ops that a backend has as one, and removes unused steps.
+    /// Folds constants, fuses ops, removes unused steps, and moves calls without results forward.
     ///
     /// # Errors
     /// When the device fails.
@@ -164,15 +164,15 @@ impl Program {
         Ok(())
     }
 
-    /// Makes it ready to be run.
+    /// Prepares it to run.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend wants to see each call by itself.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend must see each call separately.
     pub fn compile(self) -> Result<Box<dyn Replay>> {
         self.device.backend().compile(self)
     }
 
-    /// How many steps ask for each value, outputs included.
+    /// The number of uses of each value, as inputs of steps and as outputs.
     fn uses(&self) -> Vec<u32> {
         let mut uses = vec![0; self.types.len()];
         let asked = self.steps.iter().flat_map(|step| &step.inputs).chain(&self.outputs);

@@ -1,4 +1,4 @@
-//! Recording the calls that this thread makes of [`AnyBackend`](crate::AnyBackend), as a program.
+//! Records the calls of [`AnyBackend`](crate::AnyBackend) on this thread as a program.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ thread_local! {
 
 struct Recording {
     device: AnyDevice,
-    /// By address.
+    /// Slots of tensors by address.
     slots: HashMap<usize, Slot>,
     /// Keeps addresses from being reused.
     identities: Vec<Identity>,
@@ -27,11 +27,11 @@ struct Recording {
     refused: Option<String>,
 }
 
-/// What [`record`] gives: the results, and the program, or why there can be none.
+/// The result of [`record`]: the tensors and the other result of the function, and the program, or why there is none.
 pub type Recorded<R> = (Vec<AnyTensor>, R, std::result::Result<Program, String>);
 
-/// Runs `f`, and gives its results together with a program that computes the tensors among them from `inputs`. What `f`
-/// uses and is neither an input nor computed from inputs is a constant of the program.
+/// Runs `f`, and returns its results together with a program that computes the tensors among them from `inputs`. A
+/// tensor that `f` uses but that is neither an input nor computed by `f` becomes a constant of the program.
 ///
 /// # Errors
 /// Those of `f`; when there are no inputs.
@@ -65,7 +65,7 @@ pub fn is_recording() -> bool {
 
 /// Runs `f` without recording its calls.
 pub(super) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    /// Goes on when `f` panics, too.
+    /// Resumes recording even if `f` panics.
     struct Paused(bool);
     impl Drop for Paused {
         fn drop(&mut self) {
@@ -107,7 +107,7 @@ fn with(f: impl FnOnce(&mut Recording)) {
     }
 }
 
-/// Ends the recording when `f` fails or panics, too.
+/// Ends the recording on drop, even if `f` fails or panics.
 struct Started;
 
 impl Started {
@@ -152,7 +152,7 @@ impl Recording {
         recording
     }
 
-    /// A number for a tensor that has just been made.
+    /// Assigns a slot to a new tensor.
     fn name(&mut self, tensor: &AnyTensor) -> Slot {
         let slot = Slot(self.types.len() as u32);
         self.identities.push(tensor.identity());
@@ -161,7 +161,7 @@ impl Recording {
         slot
     }
 
-    /// The number of a tensor. A tensor that has none yet came from outside, and becomes a constant.
+    /// The slot of a tensor. A tensor without one was made outside the recording, and becomes a constant.
     fn slot(&mut self, tensor: &AnyTensor) -> Slot {
         if let Some(&slot) = self.slots.get(&tensor.address()) {
             return slot;

@@ -1,4 +1,4 @@
-//! Running a program on the backend's own tensors.
+//! Runs a program on the backend's own tensors.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,30 +8,29 @@ use crate::dyn_backend::{place, typed};
 use crate::timing::{self, timed};
 use crate::{AnyTensor, Backend, DType, DeviceGraph, Error, Op, Outputs, RandomKey, Result, Shape, dispatch};
 
-/// A program and its constants on the backend.
+/// A program with its constants as the backend's tensors.
 struct Compiled<B: Backend> {
     program: Program,
     constants: Vec<(Slot, B::Tensor)>,
-    /// Inputs and outputs that are not constants, which the steps may leave in a workspace.
+    /// Inputs and outputs that are not constants. They may remain in a workspace after the last step.
     passing: Vec<Slot>,
-    /// Places for the values of a run, kept from run to run: one for each run that is under way.
+    /// Workspaces kept for later runs: at most as many as there were runs at the same time.
     workspaces: Mutex<Vec<Workspace<B>>>,
-    /// Where the device records such.
+    /// `Some` if the device can record this program.
     graph: Option<Graph<B>>,
 }
 
-/// A place for each value of a program. Between runs it holds the constants alone.
+/// A place for each value of a program. Between runs it holds only the constants.
 type Workspace<B> = Vec<Option<<B as Backend>::Tensor>>;
 
 /// The program as the device's own recording, once it has been run often enough.
 struct Graph<B: Backend> {
     runs: AtomicU32,
-    /// `None` if the device cannot record it, or gains nothing by it.
+    /// `None` inside if the device cannot record it, or recording gains nothing.
     recorded: OnceLock<Option<Box<dyn DeviceGraph<B::Tensor>>>>,
 }
 
-/// A program that is run no more often than this is not worth a recording, which takes the time of some runs,
-/// and memory of its own.
+/// The number of runs before a program is recorded. A recording takes the time of several runs, and memory of its own.
 const FEW_RUNS: u32 = 2;
 
 pub(crate) fn compile<B: Backend>(program: Program) -> Result<Box<dyn Replay>> {
@@ -99,7 +98,7 @@ impl<B: Backend> Replay for Compiled<B> {
 }
 
 impl<B: Backend> Compiled<B> {
-    /// What the device has recorded, if it has; records it if it is time.
+    /// The device's recording, if there is one. Makes it in the run after [`FEW_RUNS`].
     fn recorded<'a>(
         &self,
         graph: &'a Graph<B>,
@@ -112,14 +111,14 @@ impl<B: Backend> Compiled<B> {
         if graph.runs.fetch_add(1, Ordering::Relaxed) != FEW_RUNS {
             return None;
         }
-        // An error here either happens in the following run, too, which reports it, or means that the
-        // program cannot be recorded.
+        // An error means that the program cannot be recorded, or it happens again in the normal run that follows, which
+        // reports it.
         let new = timing::paused(|| B::graph(device, inputs, &mut |inputs| self.run_drawn(inputs)));
         let new = new.ok().flatten();
         graph.recorded.get_or_init(|| new).as_deref()
     }
 
-    /// Runs the steps for inputs and, behind them, the random numbers.
+    /// Runs the steps. `inputs` are the program's inputs, followed by the drawn random numbers.
     fn run_drawn(&self, inputs: &[B::Tensor]) -> Result<Vec<B::Tensor>> {
         let (inputs, drawn) = inputs.split_at(self.program.inputs);
         let mut drawn = drawn.iter();
@@ -218,14 +217,14 @@ impl<B: Backend> Compiled<B> {
             *values = self.workspace();
             return;
         }
-        // Values are dropped at their last use, so these are gone already.
+        // All other values were dropped at their last use.
         for slot in &self.passing {
             values[slot.index()] = None;
         }
     }
 }
 
-/// Puts the results of a call in their places.
+/// Runs a call, and stores its results.
 fn run_call<B: Backend>(call: &dyn Call, step: &Step, values: &mut Workspace<B>) -> Result<()> {
     let input = |slot: &Slot| {
         values[slot.index()]
@@ -259,7 +258,7 @@ fn types<'a, B: Backend>(tensors: impl Iterator<Item = &'a B::Tensor>) -> Vec<(D
     tensors.map(|x| (B::dtype(x), B::shape(x))).collect()
 }
 
-/// What a step takes, where that is told of.
+/// The types of a step's operands if a timer is on, else none.
 fn operands<B: Backend>(step: &Step, values: &[Option<B::Tensor>]) -> Vec<(DType, Shape)> {
     match timing::is_on() {
         true => types::<B>(step.inputs.iter().filter_map(|slot| values[slot.index()].as_ref())),

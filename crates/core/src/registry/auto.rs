@@ -1,4 +1,4 @@
-//! How `auto` chooses.
+//! The choice that `auto` makes.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::BackendEntry;
 use super::entry::guarded;
 use crate::{AnyDevice, DType, DeviceSpec, Error, Result};
 
-/// A backend as `auto` saw it.
+/// A backend that `auto` considered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The device string that it would open, or has opened.
     pub spec: String,
-    /// Why it is not chosen; `None` if it could be.
+    /// Why it was rejected; `None` if it can be chosen.
     pub passed_over: Option<String>,
 }
 
-/// Backends that `auto` may choose, the most wanted first.
+/// Backends that `auto` may choose, by falling priority.
 pub(super) fn candidates(entries: &[Arc<BackendEntry>]) -> Vec<Arc<BackendEntry>> {
     let mut out: Vec<_> = entries
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn candidates(entries: &[Arc<BackendEntry>]) -> Vec<Arc<BackendEntry>
     out
 }
 
-/// What a string that begins with `auto` asks for: `auto`, `auto:dtype=f64`.
+/// The requirements in a device string such as `auto` or `auto:dtype=f64`.
 pub(super) struct Wanted {
     dtype: Option<DType>,
 }
@@ -55,7 +55,7 @@ impl Wanted {
         Ok(Self { dtype })
     }
 
-    /// The device that a backend gives, or why it is not the one.
+    /// Opens the device that a backend offers, or says why it is not suitable.
     pub(super) fn open(&self, entry: &BackendEntry) -> Result<(String, AnyDevice), String> {
         let spec = guarded(|| (entry.choose)()).and_then(|choice| choice)?;
         let parsed = spec.parse().map_err(|error: Error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! A backend as the registry knows it.
+//! Entries of the registry.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,9 +8,9 @@ use crate::{AnyDevice, DeviceSpec, Error, ErrorKind, Result, panic_message};
 /// Whether a device can be used, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It can.
+    /// It can be used.
     Available,
-    /// It cannot, for this reason.
+    /// It cannot be used, for this reason.
     Unavailable(String),
 }
 
@@ -19,7 +19,7 @@ pub enum Availability {
 pub struct DeviceInfo {
     /// The device string that opens it.
     pub spec: String,
-    /// What it is, for people.
+    /// A description for users.
     pub description: String,
     /// Whether it can be used.
     pub availability: Availability,
@@ -29,7 +29,7 @@ type Probe = dyn Fn() -> Vec<DeviceInfo> + Send + Sync;
 type Open = dyn Fn(&DeviceSpec) -> Result<AnyDevice> + Send + Sync;
 type Choose = dyn Fn() -> Result<String, String> + Send + Sync;
 
-/// A backend as the registry knows it.
+/// A backend that is registered, with its functions to list and open devices.
 pub struct BackendEntry {
     pub(super) name: Cow<'static, str>,
     description: Cow<'static, str>,
@@ -42,8 +42,8 @@ pub struct BackendEntry {
 }
 
 impl BackendEntry {
-    /// A backend that opens its devices with `open`. Until [`BackendEntry::with_probe`] says better, one device
-    /// is listed: its name.
+    /// A backend that opens its devices with `open`. Without [`BackendEntry::with_probe`], one device is listed, under
+    /// the backend's name.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -68,7 +68,7 @@ impl BackendEntry {
         }
     }
 
-    /// A backend that this build or machine lacks, and why; [`BackendEntry::with_fix`] says what to do about it.
+    /// A backend that this build or machine lacks, and why. [`BackendEntry::with_fix`] adds what to do about it.
     pub fn absent(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -89,21 +89,21 @@ impl BackendEntry {
         .with_probe(move || vec![unavailable.clone()])
     }
 
-    /// How to list the devices.
+    /// Sets the function that lists the devices.
     #[must_use]
     pub fn with_probe(mut self, probe: impl Fn() -> Vec<DeviceInfo> + Send + Sync + 'static) -> Self {
         self.probe = Box::new(probe);
         self
     }
 
-    /// What its device strings can ask for besides a device, for people: `fusion=off: nothing is fused`.
+    /// Describes the options of its device strings for users: `fusion=off: nothing is fused`.
     #[must_use]
     pub fn with_options(mut self, options: &'static str) -> Self {
         self.options = options;
         self
     }
 
-    /// What to do when it is not available: for the hint of that error, where it has no better one.
+    /// Sets the hint of the error if the backend is not available, unless the error has its own.
     #[must_use]
     pub fn with_fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
@@ -117,7 +117,8 @@ impl BackendEntry {
         self
     }
 
-    /// Which device `auto` takes of this backend's, or why it should take none: until then, the backend's name.
+    /// Sets the function that returns the device string that `auto` opens, or why it should open none. Default: the
+    /// backend's name.
     #[must_use]
     pub fn with_choice(mut self, choose: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Self {
         self.choose = Box::new(choose);
@@ -129,12 +130,12 @@ impl BackendEntry {
         &self.name
     }
 
-    /// What it is, for people.
+    /// A description for users.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// What its device strings can ask for besides a device, for people; empty if there is nothing to say.
+    /// The options of its device strings, described for users; empty if there are none.
     pub fn options(&self) -> &str {
         self.options
     }
@@ -150,7 +151,7 @@ impl BackendEntry {
         })
     }
 
-    /// Why none of its devices can be used; nothing if one can.
+    /// Why none of its devices can be used; `None` if one can.
     pub(super) fn absence(&self) -> Option<String> {
         let devices = self.devices();
         let reasons = devices.into_iter().map(|device| match device.availability {
@@ -176,7 +177,8 @@ impl BackendEntry {
     }
 }
 
-/// Engines of others may panic when a library is missing; for the user this is just another reason why they are absent.
+/// Runs `f`, and returns a panic as an error: third-party engines may panic when a library is missing, which for the
+/// user is one more reason for their absence.
 pub(super) fn guarded<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f))
         .map_err(|panic| format!("it panicked: {}", panic_message(&*panic).unwrap_or_default()))

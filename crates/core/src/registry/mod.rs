@@ -1,4 +1,4 @@
-//! Finding a backend by name at run time.
+//! Finds a backend by name at run time.
 
 mod auto;
 mod entry;
@@ -28,7 +28,7 @@ static GLOBAL: LazyLock<Registry> = LazyLock::new(|| {
     let registry = Registry::default();
     for built_in in inventory::iter::<BuiltIn> {
         for entry in built_in.0() {
-            // Two facades in one program would list the same backends: the first ones stay.
+            // Two facades in one program list the same backends; the first registration wins.
             let _ = registry.register(entry);
         }
     }
@@ -44,7 +44,7 @@ impl Registry {
     /// Adds a backend.
     ///
     /// # Errors
-    /// When one of that name is there already, or the name cannot stand in a device string.
+    /// When one of that name is registered already, or the name cannot be part of a device string.
     pub fn register(&self, entry: BackendEntry) -> Result<()> {
         let name = entry.name.to_string();
         if name.is_empty() || name == "auto" || name.contains([':', ',', '=', ' ']) {
@@ -65,13 +65,13 @@ impl Registry {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the device that a string names; `auto` takes the best backend that opens, `auto:dtype=f64` the best that
-    /// also has that dtype.
+    /// Opens the device that a string names. `auto` opens the backend of the highest priority that works,
+    /// `auto:dtype=f64` the one that also has that dtype.
     ///
     /// # Errors
-    /// When the string is malformed, the backend unknown (the error names the one that may be meant, else all
-    /// those present, and for the others why not) or absent (the error says why, and lists those present), or the
-    /// device cannot be opened.
+    /// When the string is malformed, the backend is unknown (the error suggests a similar name, or else lists the
+    /// available backends, and why the others are not) or absent (the error says why, and lists the available ones), or
+    /// the device cannot be opened.
     pub fn open(&self, device: &str) -> Result<AnyDevice> {
         let spec: DeviceSpec = device.parse()?;
         let entries = self.entries();
@@ -93,7 +93,7 @@ impl Registry {
                 let overview = Overview::new(&entries);
                 let (wanted, names) = (spec.backend(), || entries.iter().map(|entry| entry.name()));
                 let same = names().find(|name| name.eq_ignore_ascii_case(wanted));
-                // In a word of three letters, one different letter makes another word: gpu is not cpu.
+                // In a word of three letters, one different letter makes another word: gpu is not a typo of cpu.
                 let like = || (wanted.len() > 3).then(|| nearest(wanted, names())).flatten();
                 let hint = match same.or_else(like) {
                     Some(name) => format!("perhaps {name}; {}", overview.present()),
@@ -105,11 +105,10 @@ impl Registry {
         }
     }
 
-    /// What `auto` thinks of each backend, in the order in which it asks them: the first that is not passed
-    /// over is what it opens.
+    /// The candidates of `auto`, in the order in which it tries them. It opens the first that is not passed over.
     ///
     /// # Errors
-    /// When the string is not one of `auto`.
+    /// When the string does not begin with `auto`.
     pub fn explain(&self, device: &str) -> Result<Vec<Candidate>> {
         let wanted = Wanted::parse(&device.parse()?)?;
         Ok(candidates(&self.entries())
@@ -147,7 +146,7 @@ impl Registry {
 /// Which backends can be used, and why the others cannot.
 struct Overview {
     present: Vec<String>,
-    /// By reason.
+    /// Backends by the reason of their absence.
     absent: Vec<(String, Vec<String>)>,
 }
 
