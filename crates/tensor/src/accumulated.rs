@@ -11,15 +11,15 @@ pub(crate) struct Accumulated<B: Backend> {
     stretches: Option<Stretches<B>>,
 }
 
-/// Slices along one axis, which are joined once all have arrived: padding each to the whole extent and adding it would
-/// cost as much for each slice as for all of them.
+/// Slices along one axis, joined once all have arrived. Padding and adding each one would cost as much per slice as
+/// joining costs for all.
 struct Stretches<B: Backend> {
     axis: usize,
-    /// The extent of the whole.
+    /// The whole extent of the axis.
     dim: usize,
-    /// Where each begins.
+    /// The start of each slice, and the slice.
     parts: Vec<(usize, Tensor<B>)>,
-    /// The sum of their lengths; an empty one counts as one.
+    /// The sum of their lengths; an empty slice counts as 1.
     held: usize,
 }
 
@@ -67,7 +67,7 @@ impl<B: Backend> Accumulated<B> {
         Ok(())
     }
 
-    /// The sum of all.
+    /// The sum of all contributions.
     pub(crate) fn complete(mut self) -> Result<Tensor<B>> {
         if let Some(stretches) = self.stretches.take() {
             self.add_joined(stretches)?;
@@ -96,7 +96,7 @@ impl<B: Backend> Accumulated<B> {
 }
 
 impl<B: Backend> Stretches<B> {
-    /// Joins those that do not overlap, zeros between them, and leaves the others.
+    /// Joins slices that do not overlap, with zeros between them; the others stay.
     fn join(&mut self) -> Result<Tensor<B>> {
         let (axis, dim) = (self.axis, self.dim);
         let (mut row, mut others, mut end) = (Vec::with_capacity(self.parts.len()), Vec::new(), 0);
@@ -132,7 +132,7 @@ fn zeros<B: Backend>(like: &Tensor<B>, axis: usize, len: usize) -> Result<Option
     (len > 0).then(zeros).transpose()
 }
 
-/// Adds in place, unless one of the two is itself to be differentiated.
+/// Adds in place, unless one of the two is tracked.
 pub(crate) fn add_to<B: Backend>(sum: &mut Tensor<B>, gradient: Tensor<B>) -> Result<()> {
     if sum.is_tracked() || gradient.is_tracked() {
         *sum = sum.add(&gradient)?;

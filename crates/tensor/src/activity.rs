@@ -1,17 +1,17 @@
-//! What an op is computed for, so that profiles can tell passes and modules apart.
+//! The purpose for which ops are computed, by which profiles tell passes and modules apart.
 
 use std::cell::Cell;
 
-/// What a thread is computing for. Nodes are given by their [`Tensor::node_id`](crate::Tensor::node_id).
+/// The purpose of the ops of a thread. Nodes are given by their [`Tensor::node_id`](crate::Tensor::node_id).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// The program's own: a forward pass, or anything else.
+    /// The program's own ops: a forward pass, or anything else.
     #[default]
     Direct,
     /// A backward pass: the gradient of this node.
     Backward(u64),
-    /// An update in place of this leaf, as optimizers make: [`Tensor::update`](crate::Tensor::update).
+    /// An update of this leaf in place, as by an optimizer: [`Tensor::update`](crate::Tensor::update).
     Update(u64),
 }
 
@@ -19,8 +19,7 @@ thread_local! {
     static ACTIVITY: Cell<Activity> = const { Cell::new(Activity::Direct) };
 }
 
-/// What this thread is computing for at the moment. For wrappers of a device, which see ops, but not
-/// where they come from.
+/// The current activity of this thread. For wrappers of a device, which see ops, but not where they come from.
 ///
 /// ```
 /// use polygrad_tensor::{Activity, activity};
@@ -32,7 +31,7 @@ pub fn activity() -> Activity {
     ACTIVITY.get()
 }
 
-/// An activity that ends when this is dropped, on errors and panics too.
+/// An activity that ends when this is dropped, also on errors and panics.
 pub(crate) struct Active(Activity);
 
 impl Active {

@@ -1,4 +1,4 @@
-//! Arrays of the crate `ndarray`, in and out of tensors.
+//! Conversions between arrays of the crate `ndarray` and tensors.
 
 use ndarray::{Array, ArrayD, Dimension};
 use polygrad_core::{Backend, Element, HostTensor, Result};
@@ -6,7 +6,7 @@ use polygrad_core::{Backend, Element, HostTensor, Result};
 use crate::{Device, Tensor};
 
 impl<B: Backend> Tensor<B> {
-    /// An array's values on a device. Without a copy where the array is in row-major order and the backend shares host
+    /// An array's values on a device. Does not copy if the array is in row-major order and the backend shares host
     /// memory. Needs the cargo feature `ndarray`.
     ///
     /// # Errors
@@ -16,8 +16,7 @@ impl<B: Backend> Tensor<B> {
         Self::from_host(host, device)
     }
 
-    /// A copy of the values as an array; [`HostTensor::as_ndarray`] is the way without a copy. Needs the
-    /// cargo feature `ndarray`.
+    /// A copy of the values as an array. [`HostTensor::as_ndarray`] does not copy. Needs the cargo feature `ndarray`.
     ///
     /// # Errors
     /// When `T` is not the tensor's dtype, or the device fails.

@@ -18,18 +18,17 @@ pub fn autocast_dtype() -> Option<DType> {
 
 /// Runs `f` in mixed precision on this thread, as PyTorch's `torch.autocast("cpu", dtype)`:
 ///
-/// - Products cast their operands to `dtype`, bf16 or f16, and give it: `matmul`, `mm`, `bmm`, `addmm`, `einsum`,
-///   `linear`, `conv`, `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
-/// - Losses, `prod`, pooling over three axes and borders that reflect or replicate cast f16 and bf16
-///   to f32, and give that.
-/// - All other ops give what their operands' dtypes promote to, as always: a sum of bf16 and f32 is f32.
+/// - Products cast their operands to `dtype`, bf16 or f16, and so have results of `dtype`: `matmul`, `mm`, `bmm`,
+///   `addmm`, `einsum`, `linear`, `conv`, `conv_transpose`, `scaled_dot_product_attention` and `prelu`.
+/// - Losses, `prod`, pooling over three axes, and padding that reflects or replicates cast f16 and bf16 to f32, and so
+///   have results of f32.
+/// - All other ops promote their operands' dtypes, as always: a sum of bf16 and f32 is f32.
 ///
-/// f64 and integers stay as they are. Casts are ops of the gradient graph, so gradients come in the dtype of the
-/// parameters, which stay f32, as does the optimizer. The backward pass computes in the dtypes of the forward pass,
-/// wherever it is called. [`checkpoint`](crate::checkpoint) computes again in the mode of the first time.
+/// f64 and integers are not cast. Casts are ops of the gradient graph, so gradients have the dtype of the parameters,
+/// which stay f32, as does the optimizer's state. The backward pass computes in the dtypes of the forward pass,
+/// wherever it is called. [`checkpoint`](crate::checkpoint) recomputes in the mode of the forward pass.
 ///
-/// bf16 has the range of f32. Gradients in f16 may fall below its range: scale the loss with the
-/// `GradScaler` of polygrad-nn.
+/// bf16 has the range of f32. In f16, gradients may underflow: scale the loss with the `GradScaler` of polygrad-nn.
 ///
 /// Autocasts nest. `autocast(DType::F32, f)` runs `f` in full precision within another one.
 ///
@@ -50,7 +49,7 @@ pub fn autocast_dtype() -> Option<DType> {
 /// ```
 ///
 /// # Errors
-/// Those of `f`; when the dtype is none of bf16, f16 and f32.
+/// Those of `f`; when the dtype is not bf16, f16 or f32.
 pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     let mode = match dtype {
         DType::BF16 | DType::F16 => Some(dtype),
@@ -63,9 +62,9 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     in_mode(mode, f)
 }
 
-/// Runs `f` in a mode that was asked for before.
+/// Runs `f` in a given mode.
 pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
-    /// Restores the mode when `f` panics, too.
+    /// Restores the mode, even if `f` panics.
     struct Restore(Option<DType>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -76,8 +75,8 @@ pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// For ops that autocast runs in 16 bits: while the mode is on, such an op first casts its operands, and then runs
-/// itself on them with the mode off.
+/// For ops that autocast runs in 16 bits: while the mode is on, such an op casts its operands, and then calls itself
+/// with the mode off.
 #[derive(Clone, Copy)]
 pub(crate) struct Lower(DType);
 
@@ -105,7 +104,7 @@ impl Lower {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Casts this tensor as the mode's products would. For layers that compute as a whole in autocast's dtype.
+    /// Casts this tensor as the operands of products are cast. For layers that run entirely in autocast's dtype.
     ///
     /// # Errors
     /// When memory runs out.

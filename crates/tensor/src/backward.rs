@@ -52,16 +52,16 @@ impl<'a, B: Backend> BackwardOptions<'a, B> {
         self
     }
 
-    /// Also keeps the gradient of this tensor, which is not a leaf.
+    /// Also keeps the gradient of this tensor, which need not be a leaf.
     #[must_use]
     pub fn capture(mut self, tensor: &Tensor<B>) -> Self {
         self.capture.extend(tensor.node_id());
         self
     }
 
-    /// Calls `hook` with each leaf's [id](GradId::grad_id) and gradient as soon as that gradient is final, while the
-    /// pass goes on to other leaves, or at the end if the pass cannot know earlier. Leaves without a gradient are not
-    /// reported. An error of the hook ends the pass.
+    /// Calls `hook` with each leaf's [id](GradId::grad_id) and gradient as soon as that gradient is final: while the
+    /// pass continues, or at its end if the pass cannot know earlier. Leaves without a gradient are not reported. An
+    /// error of the hook ends the pass.
     #[must_use]
     pub fn hook(mut self, hook: impl Fn(u64, &Tensor<B>) -> Result<()> + 'static) -> Self {
         self.hook = Some(Rc::new(hook));
@@ -84,7 +84,7 @@ pub trait GradId {
         None
     }
 
-    /// Whether it is the result of an op in the graph, whose gradient is kept only if it is
+    /// Whether it is the result of an op in the graph. The gradient of such a tensor is kept only if it is
     /// [captured](BackwardOptions::capture).
     fn is_inner(&self) -> bool {
         false
@@ -109,7 +109,7 @@ impl<B: Backend> GradId for Tensor<B> {
     }
 }
 
-/// The gradients of one backward pass: of every leaf that the result depends on.
+/// The gradients of one backward pass, for every leaf that the result depends on.
 pub struct Gradients<B: Backend = AnyBackend> {
     /// In growing order of ids.
     entries: Vec<Gradient<B>>,
@@ -129,8 +129,8 @@ impl<B: Backend> Gradient<B> {
 }
 
 impl<B: Backend> Gradients<B> {
-    /// Gradients that come from elsewhere than a backward pass: a replay, another process, a formula. Tensors that no
-    /// gradient flows into are left out. If a node is given several times, the last gradient counts.
+    /// Gradients from other sources than a backward pass, such as a replay, another process or a formula. Tensors
+    /// without a node in the graph are left out. If a node is given several times, the last gradient counts.
     pub fn new<'a, G: GradId + 'a>(gradients: impl IntoIterator<Item = (&'a G, Tensor<B>)>) -> Self {
         let mut entries: Vec<Gradient<B>> = Vec::new();
         for (of, value) in gradients {
@@ -149,7 +149,7 @@ impl<B: Backend> Gradients<B> {
         Self { entries }
     }
 
-    /// The gradient of a leaf or captured tensor; none if the result does not depend on it.
+    /// The gradient of a leaf or captured tensor; `None` if the result does not depend on it.
     pub fn get(&self, of: &impl GradId) -> Option<&Tensor<B>> {
         let id = of.grad_id()?;
         let i = self.entries.binary_search_by_key(&id, |entry| entry.id).ok()?;
@@ -159,7 +159,7 @@ impl<B: Backend> Gradients<B> {
     /// The gradient of a leaf or captured tensor.
     ///
     /// # Errors
-    /// [`ErrorKind::NoGradient`] when the result does not depend on it, or it is no leaf and was not captured.
+    /// [`ErrorKind::NoGradient`] when the result does not depend on it, or it is not a leaf and was not captured.
     pub fn require(&self, of: &impl GradId) -> Result<&Tensor<B>> {
         self.get(of).ok_or_else(|| {
             let name = of.grad_name().map_or_else(String::new, |name| format!(" {name:?}"));
@@ -187,8 +187,8 @@ impl<B: Backend> Gradients<B> {
         })
     }
 
-    /// The gradient of the leaf with a name; a parameter that stands at several places of a model is found by
-    /// each of its names there.
+    /// The gradient of the leaf of this name. A parameter that a model uses in several places is found by each of its
+    /// names.
     pub fn by_name(&self, name: &str) -> Option<&Tensor<B>> {
         let entry = self.entries.iter().find(|entry| entry.is_named(name))?;
         Some(&entry.value)
@@ -199,12 +199,12 @@ impl<B: Backend> Gradients<B> {
         self.entries.iter().map(|entry| (entry.name.as_deref(), &entry.value))
     }
 
-    /// All gradients, to change in place: to clip or scale them.
+    /// All gradients, mutably, for example to clip or scale them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Tensor<B>> {
         self.entries.iter_mut().map(|entry| &mut entry.value)
     }
 
-    /// How many there are.
+    /// The number of gradients.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -217,7 +217,7 @@ impl<B: Backend> Gradients<B> {
     /// Adds the gradients of another pass, as for gradient accumulation over several batches.
     ///
     /// # Errors
-    /// When the device fails; the sums are then incomplete, and of no use.
+    /// When the device fails; the sums are then incomplete and must not be used.
     pub fn accumulate(&mut self, other: Self) -> Result<()> {
         for gradient in other.entries {
             match self.entries.binary_search_by_key(&gradient.id, |entry| entry.id) {
@@ -229,7 +229,7 @@ impl<B: Backend> Gradients<B> {
     }
 }
 
-/// None.
+/// No gradients.
 impl<B: Backend> Default for Gradients<B> {
     fn default() -> Self {
         Self { entries: Vec::new() }
@@ -257,7 +257,8 @@ impl<B: Backend> Tensor<B> {
         self.backward_with(&BackwardOptions::default())
     }
 
-    /// [`Tensor::backward`] with a gradient to begin with, a recorded backward pass, or gradients of inner tensors.
+    /// [`Tensor::backward`] with options: a gradient of the result, a recorded backward pass, gradients of inner
+    /// tensors.
     ///
     /// # Errors
     /// As [`Tensor::backward`]; and when the given gradient has another shape, dtype or device.
@@ -287,7 +288,7 @@ impl<B: Backend> Tensor<B> {
         entries.map(|entries| Gradients { entries })
     }
 
-    /// Why no gradient can flow from here.
+    /// The error of a backward pass from this tensor, which is not in the graph.
     #[cold]
     fn without_graph(&self) -> Error {
         let text = "the tensor does not depend on any tensor that requires a gradient";
@@ -344,15 +345,15 @@ type Frontier<B> = BTreeMap<u64, Box<Pending<B>>>;
 /// The function that receives the gradients of leaves.
 type Hook<B> = dyn Fn(u64, &Tensor<B>) -> Result<()>;
 
-/// Finds out when the gradients of leaves are final.
+/// Tracks when the gradients of leaves become final.
 struct Watch<B: Backend> {
     hook: Rc<Hook<B>>,
-    /// For each leaf, how many of its uses by ops the gradient has not passed yet.
+    /// For each leaf, the number of its uses by ops that the backward pass has not processed yet.
     uses: HashMap<u64, usize>,
     seen: HashSet<u64>,
-    /// How many checkpointed segments have not been recomputed yet. Each of them may use any leaf.
+    /// The number of checkpointed segments that have not been recomputed yet. Each of them may use any leaf.
     segments: usize,
-    /// Leaves all of whose uses have been passed.
+    /// Leaves all of whose uses have been processed.
     unused: Vec<u64>,
 }
 
@@ -369,7 +370,7 @@ impl<B: Backend> Watch<B> {
         watch
     }
 
-    /// Counts the uses of leaves in the graph behind `root`.
+    /// Counts the uses of leaves in the graph of `root`.
     fn follow(&mut self, root: &Arc<Node<B>>) {
         let mut pending = vec![root];
         while let Some(node) = pending.pop() {
@@ -387,7 +388,8 @@ impl<B: Backend> Watch<B> {
         }
     }
 
-    /// Records that the gradient has passed a call, or goes on through the graph `again` that was recomputed for it.
+    /// Records that a call has been processed. `again` is the graph that was recomputed for it, through which the
+    /// gradient continues.
     fn passed(&mut self, call: &Call<B>, again: Option<&Arc<Node<B>>>) {
         if let Some(again) = again {
             self.follow(again);
@@ -418,7 +420,7 @@ impl<B: Backend> Watch<B> {
     }
 }
 
-/// What is wanted beside the gradients of leaves.
+/// Options of a pass besides the gradients of leaves.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     create_graph: bool,
@@ -445,7 +447,7 @@ fn propagate<B: Backend>(
     watch: Option<Box<Watch<B>>>,
     active: &Active,
 ) -> Result<Vec<Gradient<B>>> {
-    // The casts of the forward pass are ops of the graph; the rules must not cast again.
+    // The forward pass's casts are in the graph already; the rules must not cast again.
     let walk = || in_mode(None, || walk_back(root, seed, wanted, watch, active));
     if wanted.create_graph {
         enable_grad(walk)
@@ -454,8 +456,8 @@ fn propagate<B: Backend>(
     }
 }
 
-/// Repeatedly takes the pending node with the largest id and passes its gradient on, until only leaves are left. Its
-/// gradient is complete, since every node that uses it has a larger id.
+/// Repeatedly takes the pending node with the largest id and passes its gradient on to its inputs, until only leaves
+/// are left. The node's gradient is complete, since every node that uses it has a larger id.
 fn walk_back<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,
@@ -510,8 +512,8 @@ fn walk_back<B: Backend>(
     Ok(entries)
 }
 
-/// Passes the gradient of a call's output on to its inputs. Returns the graph that was recomputed for that, if any,
-/// through which the gradient goes on.
+/// Passes the gradient of a call's output on to its inputs. If the output was recomputed for that, returns its new
+/// node, through which the gradient continues.
 fn pass<B: Backend>(
     pending: &mut Frontier<B>,
     node: &Arc<Node<B>>,
@@ -565,7 +567,7 @@ fn add<B: Backend>(pending: &mut Frontier<B>, node: &Arc<Node<B>>, gradient: Acc
     }
 }
 
-/// Continues with the node of an output that was recomputed.
+/// Passes the gradient to the node of a recomputed output, and returns this node.
 fn add_through<B: Backend>(
     pending: &mut Frontier<B>,
     output: &Tensor<B>,

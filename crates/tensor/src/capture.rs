@@ -1,4 +1,4 @@
-//! Computations that are recorded in their first two runs and replayed from then on.
+//! Computations that are recorded in their first two runs and replayed afterwards.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use crate::Tensor;
 use crate::autocast::autocast_dtype;
 use crate::random::{GeneratorState, next_key};
 
-/// The most sets of shapes that are recorded; inputs of further shapes are computed as if nothing were captured.
+/// The most sets of input shapes that are recorded. For further shapes the computation always runs normally.
 const MAX_PROGRAMS: usize = 8;
 
-/// Replays a computation as its bare ops, without the layers above them: no shapes to check, no
-/// gradient graph to build.
+/// Replays a computation as its bare ops, without the layers above: shapes are not checked, and no gradient graph is
+/// built.
 ///
 /// The first two runs with inputs of the same shapes and dtypes, in one mode of [`autocast`](crate::autocast()), are
-/// recorded; where both are the same, op by op and number by number, the rest are replayed: ops that do not depend on
-/// the inputs are computed once, and ops that the backend has as one are joined. Otherwise, and where something cannot
-/// be recorded, each run goes on as if nothing were captured, and [`Capture::refusal`] says why.
+/// recorded. If both recordings have the same ops and numbers, later runs are replayed: ops that do not depend on the
+/// inputs are computed once, and ops are fused if the backend has a fused form. Otherwise, or if something cannot be
+/// recorded, every run is a normal one, and [`Capture::refusal`] says why.
 ///
 /// Whatever the computation uses besides its inputs is frozen, numbers as well as tensors, since a replay does not run
 /// the recorded code. State that it changes must be among its outputs. Random numbers are drawn anew in each run, and
-/// are the ones that the code would draw.
+/// are the same that the code would draw.
 ///
-/// `TrainStep::captured` of polygrad-nn is made of it. `S` is what the caller has to remember about the outputs.
+/// `TrainStep::captured` of polygrad-nn uses it. `S` is data of the caller about the outputs, which a replay returns
+/// again.
 pub struct Capture<S = ()> {
     entries: Vec<Entry<S>>,
     refusal: Option<String>,
@@ -35,14 +36,14 @@ struct Entry<S> {
     state: State<S>,
 }
 
-/// What must be the same for a recording to be usable.
+/// Conditions under which a recording can be replayed.
 struct Signature {
     variant: u64,
     autocast: Option<DType>,
     inputs: Vec<(Shape, DType)>,
     /// Pairs of inputs that were the same tensor, which a recording treats as one value.
     shared: Vec<(usize, usize)>,
-    /// A tensor on the device.
+    /// A tensor on the device, to compare devices with.
     witness: AnyTensor,
 }
 
@@ -67,9 +68,9 @@ impl<S: Clone> Capture<S> {
         Self::default()
     }
 
-    /// Returns the outputs of `f`, computed by `f` or by a replay. `inputs` are all tensors that `f` uses and that may
-    /// differ from call to call, at least one. `variant` stands for anything else that decides what `f` does, such as
-    /// the mode of a model.
+    /// Returns the outputs of `f`, computed by `f` or by a replay. `inputs`, at least one, are all tensors that `f`
+    /// uses and that may change between calls. `variant` encodes anything else that changes what `f` does, such as the
+    /// mode of a model.
     ///
     /// # Errors
     /// Those of `f`; those of the device.
@@ -125,7 +126,7 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().any(ready)
     }
 
-    /// The most bytes of values that a replay holds at once, not counting its inputs, for the set of shapes that needs
+    /// The most bytes that the values of a replay take at once, without its inputs, for the set of shapes that needs
     /// most. `None` if no replay is ready. See [`Program::peak_bytes`].
     pub fn peak_bytes(&self) -> Option<usize> {
         let bytes = |entry: &Entry<S>| match &entry.state {
@@ -135,7 +136,8 @@ impl<S: Clone> Capture<S> {
         self.entries.iter().filter_map(bytes).max()
     }
 
-    /// Why the last run was not a replay and later ones will not be either. `None` if it was one, or the next may be.
+    /// Why the last run was not a replay, and later ones will not be either. `None` if it was a replay, or the next one
+    /// may be.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -143,13 +145,13 @@ impl<S: Clone> Capture<S> {
 
 impl<S> Entry<S> {
     fn fits(&self, variant: u64, inputs: &[AnyTensor]) -> bool {
-        // A replay also works if more of the inputs are the same tensor; a second recording has to match the first.
+        // A replay also works if more of the inputs are the same tensor, but a second recording must match the first.
         let is_first = matches!(self.state, State::Once(_));
         self.signature.fits(variant, inputs) && (!is_first || self.signature.shared == shared(inputs))
     }
 }
 
-/// Pairs of inputs that are one tensor.
+/// Pairs of inputs that are the same tensor.
 pub(crate) fn shared(inputs: &[AnyTensor]) -> Vec<(usize, usize)> {
     let first = |i: usize| Some((inputs[..i].iter().position(|x| x.is(&inputs[i]))?, i));
     (0..inputs.len()).filter_map(first).collect()
@@ -205,14 +207,14 @@ pub(crate) fn recorded<S>(inputs: &[AnyTensor], f: impl FnOnce() -> Result<(Vec<
     Ok((outputs, s, program))
 }
 
-/// A program that is ready to be run.
+/// A compiled program.
 pub(crate) struct Replayed {
     pub(crate) replay: Box<dyn Replay>,
     pub(crate) ops: Vec<&'static str>,
     peak_bytes: usize,
 }
 
-/// A replay of two recordings that agree.
+/// Compiles a recording, if two recordings agree. The error says how they differ.
 pub(crate) fn replay(first: &Program, mut second: Program) -> std::result::Result<Replayed, String> {
     let text = |error: Error| error.to_string();
     if let Some(difference) = first.difference(&second).map_err(text)? {

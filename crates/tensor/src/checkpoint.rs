@@ -1,4 +1,4 @@
-//! Gradient checkpointing: memory for time.
+//! Gradient checkpointing: saves memory at the cost of time.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::{BackwardOptions, Tensor, enable_grad, no_grad};
 
 type Function<B> = dyn Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync;
 
-/// A part of the forward pass that the backward pass computes again, so that its intermediate values need not be kept.
+/// A part of the forward pass that the backward pass recomputes, so that its intermediate values need not be kept.
 pub(crate) struct Segment<B: Backend> {
     function: Box<Function<B>>,
     generator: GeneratorState,
@@ -41,10 +41,10 @@ impl<B: Backend> Segment<B> {
     }
 }
 
-/// Computes `function(inputs)` without keeping what its gradient needs; the backward pass computes it again.
+/// Computes `function(inputs)` without saving tensors for its gradient; the backward pass recomputes it.
 ///
 /// Tensors that `function` captures get their gradients as well. It must give the same result each time; random numbers
-/// from the thread's generator are taken care of.
+/// from the thread's generator are repeated.
 ///
 /// # Errors
 /// Those of `function`, here and again in the backward pass.

@@ -1,4 +1,4 @@
-//! Computations without gradients that were made ready to be run many times.
+//! Compiled computations without gradients.
 
 use std::fmt;
 
@@ -16,22 +16,22 @@ use crate::{Tensor, no_grad};
 /// Whatever the computation used besides its inputs is frozen, numbers as well as tensors. Random numbers are
 /// drawn anew in each run.
 ///
-/// `model.compile(&example)` of polygrad-nn is made of it.
+/// `model.compile(&example)` of polygrad-nn uses it.
 pub struct Compiled {
     replay: Box<dyn Replay>,
     ops: Vec<&'static str>,
-    /// A tensor on the device.
+    /// A tensor on the device, to compare devices with.
     witness: Tensor,
 }
 
 impl Compiled {
-    /// Records `f`, which computes its outputs from `inputs`, at least one. It is called twice, to see whether it
-    /// does the same each time.
+    /// Records `f`, which computes its outputs from `inputs`, at least one. `f` is called twice, to check that it does
+    /// the same each time.
     ///
     /// # Errors
-    /// Those of `f`; [`ErrorKind::Unsupported`] where it cannot be recorded: it reads values on the host
-    /// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that are others each
-    /// time; and where two inputs are one tensor.
+    /// Those of `f`; [`ErrorKind::Unsupported`] if it cannot be recorded, since it reads values on the host
+    /// ([`Tensor::item`], [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that change between
+    /// calls; or if two inputs are the same tensor.
     pub fn new(inputs: &[Tensor], f: impl Fn() -> Result<Vec<Tensor>>) -> Result<Self> {
         let inputs: Vec<AnyTensor> = inputs.iter().map(|x| x.value.clone()).collect();
         if let Some((a, b)) = shared(&inputs).first() {
@@ -58,8 +58,8 @@ impl Compiled {
     /// The outputs for inputs of the shapes, dtypes and device that it was recorded with.
     ///
     /// # Errors
-    /// When there are more or fewer inputs or others; [`ErrorKind::NoGradient`] when an input requires a gradient,
-    /// which would end here without a word; when the device fails.
+    /// When the number of inputs, a shape, a dtype or a device differs; [`ErrorKind::NoGradient`] when an input
+    /// requires a gradient, which would be lost silently; when the device fails.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         for input in inputs {
             self.witness.check_device(input)?;
@@ -74,7 +74,7 @@ impl Compiled {
         self.replay.run(&inputs, &mut next_key).map(tensors)
     }
 
-    /// The names of the ops that a run goes through, in order.
+    /// The names of the ops of a run, in order.
     pub fn ops(&self) -> &[&'static str] {
         &self.ops
     }

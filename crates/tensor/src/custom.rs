@@ -1,4 +1,4 @@
-//! Ops with gradient rules of the user's own.
+//! User-defined ops with gradient rules.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::Tensor;
 use crate::backward::InputGradients;
 use crate::graph::{Call, Rule, needs_graph, record_rule};
 
-/// A differentiable op outside the library: a forward function, and the rule by which a gradient passes it.
+/// A user-defined differentiable op: a forward function and a gradient rule.
 ///
-/// If the rule is made of tensor ops, gradients of higher order work too.
+/// If the rule only uses tensor ops, gradients of higher order work, too.
 pub trait CustomOp<B: Backend = AnyBackend>: Send + Sync + 'static {
-    /// For error messages.
+    /// Its name in error messages.
     fn name(&self) -> &str;
 
-    /// Computes the output. Nothing in here is recorded.
+    /// Computes the output. Its ops are not recorded in the gradient graph.
     ///
     /// # Errors
     /// Whatever goes wrong.
@@ -29,7 +29,7 @@ pub trait CustomOp<B: Backend = AnyBackend>: Send + Sync + 'static {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Applies an op of the user's own.
+    /// Applies a user-defined op.
     ///
     /// # Errors
     /// Those of the op.
@@ -50,7 +50,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// Runs a user's rule and checks what it gives.
+/// Runs a user's rule, and checks its gradients.
 pub(crate) fn apply<B: Backend>(
     op: &dyn CustomOp<B>,
     call: &Call<B>,

@@ -1,4 +1,4 @@
-//! Where tensors live.
+//! Devices.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use polygrad_core::{AnyBackend, AnyDevice, Backend, Capabilities, Registry, Resu
 
 /// A device of backend `B`; by default one chosen at run time.
 ///
-/// `Device::new("cpu")` asks the registry; `Device::<Cpu>::default()` is the static path.
+/// `Device::new("cpu")` opens a device through the registry; `Device::<Cpu>::default()` is chosen at compile time.
 pub struct Device<B: Backend = AnyBackend>(B::Device);
 
 impl Device {
     /// Opens the device that a string names, such as `cpu`, `cpu:threads=2` or `auto`.
     ///
     /// # Errors
-    /// When the backend is unknown or absent (the error lists those there are) or the device cannot be opened.
+    /// When the backend is unknown or absent (the error lists the available ones), or the device cannot be opened.
     pub fn new(device: &str) -> Result<Self> {
         Registry::global().open(device).map(Self)
     }
@@ -40,7 +40,7 @@ impl<B: Backend> Device<B> {
         &self.0
     }
 
-    /// What it offers.
+    /// What the device offers.
     pub fn capabilities(&self) -> Capabilities {
         B::capabilities(&self.0)
     }
@@ -53,7 +53,7 @@ impl<B: Backend> Device<B> {
         B::synchronize(&self.0).map_err(|e| e.with_op("synchronize").with_device(self))
     }
 
-    /// This device with its backend erased; itself, where that is so already.
+    /// This device with its backend erased; unchanged if it already is.
     pub fn into_any(self) -> Device {
         let any: &dyn std::any::Any = &self;
         match any.downcast_ref::<Device>() {

@@ -40,7 +40,7 @@ impl<B: Backend> fmt::Display for Tensor<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// What is said after the values, where it does not show in them.
+    /// Notes after the values: the size, dtype and gradient state, unless they are obvious.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let dtype = self.dtype();
@@ -86,11 +86,11 @@ impl Printer {
         out.shown(0, 0, &mut shown);
         let all = host.to_f64_vec();
         let style = Style::of(host.dtype(), shown.iter().map(|&i| all[i]), precision);
-        // Only what is shown is formatted; the others stay empty strings.
+        // Only shown values are formatted; the others stay empty strings.
         out.values = vec![String::new(); all.len()];
         for i in shown {
             out.values[i] = style.format(host, i, all[i]);
-            // Zeros, infinities and NaN do not count: PyTorch lets them stand out.
+            // Zeros, infinities and NaN do not count for the width, as in PyTorch.
             if !host.dtype().is_float() || (all[i].is_finite() && all[i] != 0.0) {
                 out.width = out.width.max(out.values[i].len());
             }

@@ -1,12 +1,12 @@
-//! From a generic function to its twin for [`AnyBackend`](polygrad_core::AnyBackend), which is compiled
-//! once, with the library.
+//! Conversions that let a generic function call its version for [`AnyBackend`](polygrad_core::AnyBackend), which is
+//! compiled once, with the library.
 //!
 //! If [`Backend::ERASED`](polygrad_core::Backend::ERASED) holds, `Tensor<B>` and `Tensor<AnyBackend>` are the same
 //! type. The compiler cannot see that, so these functions convert between them.
 
 use std::any::Any;
 
-/// A value as the same type by another name.
+/// Converts a value between two names of the same type.
 #[inline]
 pub(crate) fn into_same<A: 'static, B: 'static>(value: A) -> B {
     let mut value = Some(value);

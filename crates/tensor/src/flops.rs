@@ -7,7 +7,7 @@ thread_local! {
 }
 
 /// Runs `f`, and counts the floating-point operations of its matrix products, convolutions and attention on this
-/// thread, forward and backward, a multiplication with its addition as two. Other ops count for nothing, as in
+/// thread, forward and backward. A multiplication with its addition counts as two. Other ops are not counted, as in
 /// PyTorch's `FlopCounterMode`.
 ///
 /// ```
@@ -28,9 +28,8 @@ pub fn count_flops<R>(f: impl FnOnce() -> R) -> (R, u64) {
     (result, FLOPS.get().wrapping_sub(before))
 }
 
-/// The operations that this thread has counted since it started, by the rules of [`count_flops`]. An op is
-/// counted right after the backend has computed it, so a count between the end of one op and the start of the
-/// next belongs to the first.
+/// The operations counted on this thread since it started, by the rules of [`count_flops`]. An op is counted right
+/// after the backend has computed it, so an increase after one op and before the next belongs to the first.
 #[inline]
 pub fn flops_counted() -> u64 {
     FLOPS.get()
@@ -42,7 +41,7 @@ pub fn add_flops(flops: u64) {
     FLOPS.set(FLOPS.get().wrapping_add(flops));
 }
 
-/// Counts `outputs` sums of `terms` products each: to be called right after the op, before any other.
+/// Counts `outputs` sums of `terms` products each. Must be called right after the op, before any other op.
 #[inline]
 pub(crate) fn add_products(outputs: usize, terms: usize) {
     let flops = (outputs as u64).wrapping_mul(terms as u64).wrapping_mul(2);

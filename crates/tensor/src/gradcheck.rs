@@ -1,4 +1,4 @@
-//! Gradients checked against differences of values.
+//! Checks of gradients against finite differences.
 
 use polygrad_core::{Backend, DType, Error, ErrorKind, HostTensor, Result};
 
@@ -8,7 +8,7 @@ use crate::{BackwardOptions, Tensor, no_grad};
 /// step of `eps`. Use f64.
 ///
 /// # Errors
-/// Those of `function`; and when there is no such input, or it is no float.
+/// Those of `function`; and when there is no such input, or its dtype is not a float.
 pub fn numerical_gradient<B: Backend>(
     function: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>>,
     inputs: &[Tensor<B>],
@@ -55,9 +55,9 @@ pub fn numerical_gradient<B: Backend>(
     Tensor::from_host(HostTensor::new(shape, gradient)?.cast(dtype), &device)
 }
 
-/// Checks the gradients of `function` wrt all float inputs against central differences, as
-/// `torch.autograd.gradcheck` does: step 1e-6, tolerance 1e-5 absolute plus 1e-3 relative. The output's gradient is
-/// made of fixed irregular numbers.
+/// Checks the gradients of `function` wrt all float inputs against central differences, as `torch.autograd.gradcheck`
+/// does: step 1e-6, tolerance 1e-5 absolute plus 1e-3 relative. The gradient of the output consists of fixed irregular
+/// numbers.
 ///
 /// # Errors
 /// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::DType`] when a float input is not f64;
@@ -79,7 +79,7 @@ pub fn gradgradcheck<B: Backend>(
             continue;
         }
         let gradient_of = |xs: &[Tensor<B>]| -> Result<Tensor<B>> {
-            // A leaf stays the leaf that the outer check differentiates; without one, a new leaf stands in.
+            // A tracked input stays the leaf that the outer check differentiates; any other becomes a new leaf.
             let mut xs = xs.to_vec();
             for x in &mut xs {
                 if x.dtype().is_float() && !x.is_tracked() {

@@ -1,4 +1,4 @@
-//! The gradient graph: it lives in the tensors, and nowhere else.
+//! The gradient graph, which is stored only in the tensors.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -13,9 +13,9 @@ use crate::checkpoint::Segment;
 use crate::custom::CustomOp;
 use crate::hook;
 
-/// One tensor in the graph: a leaf, or the op that made it.
+/// A tensor in the graph: a leaf, or the op that computed it.
 pub(crate) struct Node<B: Backend> {
-    /// Grows along every edge, so that the reverse of id order is a topological order.
+    /// Larger than the ids of all inputs, so that descending ids are a topological order for the backward pass.
     id: u64,
     pub(crate) kind: Kind<B>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Node<B: Backend> {
 pub(crate) enum Kind<B: Backend> {
     Leaf(Leaf),
     Op(Call<B>),
-    /// Outside the graph, with the op that cut it off.
+    /// Outside the graph, with the op that cut it off, for error messages.
     Cut(Cut),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Cut {
     pub(crate) dtype: DType,
 }
 
-/// A tensor that the user wants a gradient for.
+/// A tensor that requires a gradient.
 #[derive(Default)]
 pub(crate) struct Leaf {
     name: OnceLock<Arc<str>>,
@@ -66,32 +66,32 @@ impl Leaf {
     }
 }
 
-/// An op that was computed, with all that its gradient rule needs.
+/// A computed op, with everything that its gradient rule needs.
 pub(crate) struct Call<B: Backend> {
     pub(crate) rule: Rule<B>,
     pub(crate) inputs: SmallVec<[Edge<B>; 2]>,
     pub(crate) saved: SmallVec<[Saved<B>; 2]>,
 }
 
-/// How the gradient passes an op.
+/// How an op's gradient is computed.
 pub(crate) enum Rule<B: Backend> {
-    /// By the table in [`rules`](crate::rules).
+    /// By the rules of [`rules`](crate::rules).
     Op(Op),
     /// By the user's own rule.
     Custom(Arc<dyn CustomOp<B>>),
-    /// By computing the segment again.
+    /// By recomputing the segment.
     Checkpoint(Arc<Segment<B>>),
 }
 
-/// An input of an op, and what every rule may ask about it.
+/// An input of an op, with the properties that rules need.
 pub(crate) struct Edge<B: Backend> {
     pub(crate) node: Option<Arc<Node<B>>>,
     pub(crate) shape: Shape,
     pub(crate) dtype: DType,
 }
 
-/// A value that a rule needs, and where it comes from, so that it can be put back into the graph for higher-order
-/// gradients (an output cannot hold its own node: that would be a cycle).
+/// A value that a rule needs, and its source, with which it is put back into the graph for higher-order gradients. It
+/// does not hold the node itself: for an output that would be a cycle.
 pub(crate) struct Saved<B: Backend> {
     value: B::Tensor,
     source: Source,
@@ -99,7 +99,7 @@ pub(crate) struct Saved<B: Backend> {
 
 #[derive(Clone, Copy)]
 enum Source {
-    /// Four bytes keep [`Saved`] small; so many inputs do not fit in memory.
+    /// Four bytes keep [`Saved`] small; no op has that many inputs.
     Input(u32),
     Output,
     Constant,
@@ -124,7 +124,7 @@ impl<B: Backend> Node<B> {
         }
     }
 
-    /// It is not in the graph, so it needs no id of its own.
+    /// A cut node is not in the graph, so it needs no id of its own.
     fn cut(cut: Cut) -> Self {
         Self {
             id: 0,
@@ -152,13 +152,13 @@ impl<B: Backend> Node<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Its place in the graph.
+    /// Its node in the graph; `None` if it is outside.
     #[inline]
     pub(crate) fn graph_node(&self) -> Option<&Arc<Node<B>>> {
         self.node.as_ref().filter(|node| node.as_cut().is_none())
     }
 
-    /// The ops of the graph behind this tensor, each once: so that tests can tell whether every gradient rule was used.
+    /// The ops of this tensor's graph, each once, by which tests check that every gradient rule was used.
     #[doc(hidden)]
     pub fn recorded_ops(&self) -> Vec<Op> {
         let mut seen = HashSet::new();
@@ -184,7 +184,7 @@ impl<B: Backend> Drop for Node<B> {
         let Kind::Op(call) = &mut self.kind else {
             return;
         };
-        // A chain of a million nodes must not be dropped by recursion.
+        // Not by recursion, since a chain of a million nodes would overflow the stack.
         let mut pending = Parents::<B>::new();
         take_parents(call, &mut pending);
         while let Some(node) = pending.pop() {
@@ -210,7 +210,7 @@ fn take_parents<B: Backend>(call: &mut Call<B>, pending: &mut Parents<B>) {
 }
 
 impl<B: Backend> Saved<B> {
-    /// The value as a tensor: in the graph again if `in_graph`, else outside.
+    /// The value as a tensor, which is in the graph if `in_graph`.
     fn restore(&self, call: &Call<B>, node: &Arc<Node<B>>, in_graph: bool) -> Tensor<B> {
         let source = match self.source {
             _ if !in_graph => None,
@@ -256,13 +256,13 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad_mode(false, f)
 }
 
-/// Runs `f` with gradients recorded on this thread, also inside [`no_grad`].
+/// Runs `f` with recording of gradients on this thread, even inside [`no_grad`].
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad_mode(true, f)
 }
 
 fn with_grad_mode<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    /// Restores the mode when `f` panics, too.
+    /// Restores the mode, even if `f` panics.
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -279,8 +279,8 @@ pub(crate) fn needs_graph<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.is_tracked()) && is_grad_enabled()
 }
 
-/// Makes the tensor for the result of an op that no gradient flows through. It is outside the graph, and knows the op
-/// if an input was in it.
+/// The tensor for the result of an op without a gradient. It is outside the graph, and remembers the op if an input is
+/// in the graph.
 #[inline]
 pub(crate) fn cut<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: &'static str) -> Tensor<B> {
     let mut out = Tensor::from_inner(value);
@@ -303,20 +303,20 @@ fn may_be_marked<B: Backend>(inputs: &[&Tensor<B>]) -> bool {
     inputs.iter().any(|input| input.node.is_some()) && is_grad_enabled()
 }
 
-/// For a result outside the graph: the mark of the first input that was cut off.
+/// The mark of the first input that was cut off, for a result outside the graph.
 #[cold]
 fn mark_of<B: Backend>(inputs: &[&Tensor<B>]) -> Option<Arc<Node<B>>> {
     let marks = inputs.iter().filter_map(|input| input.node.as_ref());
     marks.filter(|node| node.as_cut().is_some()).map(Arc::clone).next()
 }
 
-/// Makes the tensor for the result of an op; it enters the graph if an input is in it.
+/// The tensor for the result of an op, which is in the graph if an input is.
 #[inline]
 pub(crate) fn record<B: Backend>(value: B::Tensor, inputs: &[&Tensor<B>], op: impl FnOnce() -> Op) -> Tensor<B> {
     record_first(value, &[], inputs, op)
 }
 
-/// [`record`] for the first result of an op that has others, too.
+/// [`record`] for the first of an op's results.
 #[inline]
 pub(crate) fn record_first<B: Backend>(
     value: B::Tensor,
@@ -334,7 +334,7 @@ pub(crate) fn record_first<B: Backend>(
     }
 }
 
-/// [`record_first`] while a hook watches.
+/// [`record_first`] while an op hook is set.
 #[cold]
 fn record_seen<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
     let name = op.name();
@@ -357,8 +357,7 @@ fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Ten
     record_rule(value, others, inputs, Rule::Op(op), saved)
 }
 
-/// Makes the tensor for a result that is in the graph. `others` are the op's results after the first, through
-/// which no gradient flows.
+/// The tensor for a result in the graph. `others` are the op's further results, which have no gradient.
 pub(crate) fn record_rule<B: Backend>(
     value: B::Tensor,
     others: &[&B::Tensor],

@@ -1,4 +1,4 @@
-//! A look at the results of ops while a forward pass runs.
+//! A hook that sees the results of ops during a forward pass.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ thread_local! {
 /// [`OpCall`]. Ops that the hook itself computes are not reported. Inside a nested call only the inner hook is called.
 #[doc(hidden)]
 pub fn with_op_hook<R>(hook: Hook, f: impl FnOnce() -> R) -> R {
-    /// Puts the hook before it back when `f` panics, too.
+    /// Restores the previous hook, even if `f` panics.
     struct Restore(Option<Hook>);
     impl Drop for Restore {
         fn drop(&mut self) {

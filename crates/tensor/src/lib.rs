@@ -1,8 +1,8 @@
 //! Tensors with automatic differentiation, on any backend.
 //!
 //! [`Tensor`] is an array on a [`Device`]; ops on tensors that require a gradient are recorded in the tensors
-//! themselves, and [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph
-//! that is dropped is gone.
+//! themselves, and [`Tensor::backward`] gives [`Gradients`]. There is no global graph and no lock: a graph is freed
+//! when its tensors are dropped.
 //!
 //! ```
 //! use polygrad_reference::Reference;

@@ -1,4 +1,4 @@
-//! What may stand on the right of an op of two operands.
+//! Right operands of binary ops.
 
 use polygrad_core::{Backend, BinaryOp, CompareOp, Result, Scalar, bf16, f16};
 
@@ -7,8 +7,8 @@ use crate::Tensor;
 /// The other operand of [`Tensor::add`], [`Tensor::gt`] and the like: a tensor, a reference to one, or a number.
 ///
 /// A number takes the tensor's dtype, unless it is of a higher kind (bool, integer, float). With f16 and bf16 the
-/// number itself is not rounded, only the result. In comparisons it is rounded to the tensor's dtype first, so that a
-/// tensor that was made from a number equals it.
+/// number itself is not rounded, only the result. Comparisons first round it to the tensor's dtype, so that a tensor
+/// made from a number equals it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor of backend `{B}` nor a number",
     label = "takes a tensor, a reference to one, or a number",

@@ -1,8 +1,8 @@
-//! `+`, `-`, `*`, `/`, `%` and unary `-`, with tensors and numbers on either side, and with the result
-//! of an op on the left.
+//! `+`, `-`, `*`, `/`, `%` and unary `-` of tensors and numbers on either side, and of an op's `Result` on the left.
 //!
-//! Rust's coherence rules allow no `Result` beside a number or another `Result`: there a `?` is needed. Numbers are f64
-//! or i64, one of each kind, so that a literal needs no suffix; an f32 in a variable is converted with `f64::from`.
+//! Rust's coherence rules do not allow a `Result` on the right of a number or another `Result`; it needs a `?` there.
+//! Numbers are f64 or i64, one of each kind, so that a literal needs no suffix; an f32 in a variable is converted with
+//! `f64::from`.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
@@ -10,7 +10,7 @@ use polygrad_core::{Backend, BinaryOp, Error, Result, Scalar};
 
 use crate::Tensor;
 
-/// Tensor with tensor. A `Result` on one side passes its error on, so that a chain needs one `?`.
+/// Tensor with tensor. A `Result` operand propagates its error, so that a chain needs one `?`.
 macro_rules! tensors {
     ($trait:ident $method:ident $op:ident: $($left:ty, $right:ty, |$l:ident, $r:ident| $a:expr, $b:expr;)*) => {$(
         impl<B: Backend> $trait<$right> for $left {

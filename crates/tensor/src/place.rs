@@ -1,10 +1,10 @@
-//! Where new tensors go.
+//! Device and dtype of new tensors.
 
 use polygrad_core::{Backend, DType};
 
 use crate::Device;
 
-/// Where a tensor is made: `&device`, or `(&device, dtype)` for another dtype than the usual one.
+/// Where a tensor is made: `&device`, or `(&device, dtype)` for another dtype than the default.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say where to make a tensor of backend `{B}`",
     label = "takes `&device` or `(&device, dtype)`",
@@ -14,7 +14,7 @@ pub trait Place<B: Backend> {
     /// The device.
     fn device(&self) -> &Device<B>;
 
-    /// The dtype, if another one than the usual is wanted.
+    /// The dtype; `None` for the default.
     fn dtype(&self) -> Option<DType>;
 }
 

@@ -1,4 +1,4 @@
-//! The generator of random numbers: one for each thread, as programs in PyTorch expect.
+//! The random number generator of each thread.
 
 use std::cell::Cell;
 
@@ -7,24 +7,24 @@ use polygrad_core::{Backend, DType, Distribution, Error, IntoShape, RandomKey, R
 use crate::ops::{context, in_making};
 use crate::{Device, Place, Tensor};
 
-/// PyTorch's default seed; here too a program that sets none gives the same numbers each time.
+/// PyTorch's default seed. As there, a program that sets no seed draws the same numbers each time.
 const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
 thread_local! {
     static GENERATOR: Cell<RandomKey> = const { Cell::new(RandomKey { seed: DEFAULT_SEED, offset: 0 }) };
 }
 
-/// Where this thread's stream of random numbers stands: to be kept in a checkpoint and restored.
+/// The state of this thread's random numbers, which can be saved in a checkpoint and restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratorState {
     /// The seed.
     pub seed: u64,
-    /// How many numbers were drawn.
+    /// The number of random numbers drawn.
     pub offset: u64,
 }
 
 impl GeneratorState {
-    /// This thread's.
+    /// The state of this thread.
     pub fn current() -> Self {
         let RandomKey { seed, offset } = GENERATOR.get();
         Self { seed, offset }
@@ -37,12 +37,12 @@ impl GeneratorState {
     }
 }
 
-/// Starts this thread's stream of random numbers anew. The numbers depend on the seed alone, not on the backend.
+/// Restarts this thread's stream of random numbers. The numbers only depend on the seed, not on the backend.
 pub fn manual_seed(seed: u64) {
     GeneratorState { seed, offset: 0 }.restore();
 }
 
-/// Runs `f` with the thread's stream at `state`, and puts it back afterwards.
+/// Runs `f` with the thread's stream at `state`, and restores the stream afterwards.
 pub(crate) fn with_generator_state<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R {
     struct Restore(GeneratorState);
     impl Drop for Restore {
@@ -55,7 +55,7 @@ pub(crate) fn with_generator_state<R>(state: GeneratorState, f: impl FnOnce() ->
     f()
 }
 
-/// The key for a draw of `count` numbers, which it takes from this thread's stream.
+/// The key for a draw of `count` numbers; advances this thread's stream by `count`.
 pub(crate) fn next_key(count: usize) -> RandomKey {
     let key = GENERATOR.get();
     GENERATOR.set(RandomKey {
@@ -117,9 +117,9 @@ impl<B: Backend> Tensor<B> {
         Ok(keys.sort(0, false)?.1)
     }
 
-    /// Indices along the last axis, i64, drawn with these weights, which need not sum to 1: `[…, num_samples]`
-    /// of `[…, C]`. Without replacement no index is drawn twice. Weights must be 0 or above, and not all 0;
-    /// they are not looked at.
+    /// Indices along the last axis, i64, drawn with these weights, which need not sum to 1: `[…, num_samples]` of
+    /// `[…, C]`. Without replacement no index is drawn twice. Weights must be 0 or above, and not all 0; this is not
+    /// checked.
     ///
     /// Source: the largest of logarithms with Gumbel noise; Kool and others, "Stochastic beams and where to find them"
     /// (2019), for draws without replacement.
@@ -145,7 +145,7 @@ impl<B: Backend> Tensor<B> {
         }
         let draws = if replacement { num_samples } else { 1 };
         let uniform = Self::rand([lead, &[draws, classes]].concat(), &self.device())?;
-        // 1 - u is not 0; its logarithm may be.
+        // 1 - u is never 0, but its logarithm may be.
         let waiting = uniform.neg()?.add(1.0)?.log()?.neg()?.maximum(1e-30)?;
         let keys = self
             .detach()

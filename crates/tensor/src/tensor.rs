@@ -1,4 +1,4 @@
-//! The tensor itself: a backend's value, and its place in the gradient graph.
+//! The tensor: a backend's tensor with its node in the gradient graph.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::activity::{Active, Activity};
 use crate::graph::{Leaf, Node};
 use crate::ops::context;
 
-/// An array of up to eight dimensions on a device, which remembers how it was computed where a gradient is wanted.
+/// An array of up to eight dimensions on a device, which records how it was computed if a gradient is needed.
 ///
 /// Cloning is cheap and shares the values; tensors do not change once made. `Tensor` without a parameter runs on a
 /// backend chosen at run time; `Tensor<B>` on one chosen at compile time.
@@ -73,7 +73,7 @@ impl<B: Backend> Tensor<B> {
         value.into_leaf(leaf)
     }
 
-    /// This tensor as a leaf of the gradient graph, cut off from how it was computed.
+    /// This tensor as a leaf of the gradient graph, detached from its own graph.
     ///
     /// # Errors
     /// When the dtype is no float.
@@ -95,7 +95,7 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// The same values, cut off from the gradient graph.
+    /// The same values, outside the gradient graph.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self::from_inner(self.value.clone())
@@ -124,29 +124,29 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// Gives a leaf further names, by which [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient
-    /// as well: those of a parameter that stands at several places of a model. Those given first stay; does
-    /// nothing to other tensors.
+    /// Gives a leaf further names, by which [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient as
+    /// well, for a parameter that a model uses in several places. Only the first call has an effect; does nothing to
+    /// other tensors.
     pub fn set_other_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
         if let Some(leaf) = self.node.as_ref().and_then(|node| node.as_leaf()) {
             leaf.set_others(|| names.into_iter().map(Box::from).collect());
         }
     }
 
-    /// What identifies this tensor in the gradient graph.
+    /// The id of this tensor in the gradient graph; `None` if it is outside.
     pub fn node_id(&self) -> Option<u64> {
         self.graph_node().map(|node| node.id())
     }
 
     /// Changes the values of a leaf, or of a tensor outside the graph. Graphs made before keep the old values. If
-    /// `update` fails, panics, or changes shape or dtype, the tensor stays as it was, which means that the old values
-    /// are held until `update` returns.
+    /// `update` fails, panics, or changes shape or dtype, the tensor stays as it was. For this, the old values are held
+    /// until `update` returns.
     ///
     /// # Errors
     /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph; [`ErrorKind::Shape`] or
     /// [`ErrorKind::DType`] if its shape or dtype changes.
     pub fn update(&mut self, update: impl FnOnce(&mut B::Tensor) -> Result<()>) -> Result<()> {
-        /// Puts the old values back, unless they have been taken out.
+        /// Restores the old values, unless they have been taken out.
         struct Restore<'a, T>(&'a mut T, Option<T>);
         impl<T> Drop for Restore<'_, T> {
             fn drop(&mut self) {
@@ -168,7 +168,7 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// Takes the values of a tensor of the same shape, dtype and device; otherwise as [`Tensor::update`].
+    /// Sets the values to those of a tensor of the same shape, dtype and device; otherwise as [`Tensor::update`].
     ///
     /// # Errors
     /// As [`Tensor::update`]; [`ErrorKind::Device`] for a tensor on another device.
@@ -180,9 +180,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::update`] in the tensor's own memory, if it is not shared: this is how optimizers change
-    /// parameters. There are no old values to go back to, so `update` must leave the value alone if it fails, and
-    /// keep its shape and dtype.
+    /// [`Tensor::update`] in the tensor's own memory, if it is not shared: this is how optimizers change parameters.
+    /// The old values cannot be restored, so `update` must not change the value if it fails, and must keep its shape
+    /// and dtype.
     ///
     /// # Errors
     /// Those of `update`; [`ErrorKind::InvalidArgument`] for a tensor in the middle of a graph.
@@ -194,9 +194,9 @@ impl<B: Backend> Tensor<B> {
         update(&mut self.value)
     }
 
-    // Out of the device.
+    // Values on the host.
 
-    /// The values on the host; waits for them.
+    /// The values on the host. Waits until they are computed.
     ///
     /// # Errors
     /// When the device fails.
@@ -252,7 +252,7 @@ impl<B: Backend> Tensor<B> {
         Self::from_host(self.to_host()?, device)
     }
 
-    /// The values on another backend; the gradient graph ends here. Memory is shared where both are in host memory.
+    /// The values on another backend; the gradient graph ends here. Memory is shared if both are in host memory.
     ///
     /// # Errors
     /// When a device fails, or the other backend lacks the dtype.
@@ -280,7 +280,7 @@ impl<B: Backend> Tensor<B> {
 }
 
 impl Tensor {
-    /// This tensor on the backend `C`, if that is where it lives; the gradient graph ends here.
+    /// This tensor as one of backend `C`, if it belongs to it; the gradient graph ends here.
     pub fn downcast<C: Backend>(&self) -> Option<Tensor<C>> {
         self.value.downcast_ref::<C>().cloned().map(Tensor::from_inner)
     }
@@ -319,7 +319,7 @@ fn expect_same<B: Backend>(name: Option<Arc<str>>, old: &B::Tensor, new: &B::Ten
 
 /// Conversion of whole values (tensors, models) to another backend.
 pub trait IntoBackend<C: Backend> {
-    /// What it becomes.
+    /// The converted value.
     type Output;
 
     /// Converts, sharing host memory where possible.

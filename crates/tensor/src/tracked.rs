@@ -1,4 +1,4 @@
-//! Tensors with gradients, as a backend: so that the decompositions of fused ops can be differentiated.
+//! Tensors with gradients as a backend, so that the decompositions of fused ops can be differentiated.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use polygrad_core::{
 
 use crate::{Tensor, inference};
 
-/// A backend whose tensors are [`Tensor<B>`]. It has the core ops only: fused ones are decomposed.
+/// A backend whose tensors are [`Tensor<B>`]. It only has core ops: fused ops are decomposed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tracked<B>(PhantomData<B>);
 

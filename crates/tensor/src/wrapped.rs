@@ -1,4 +1,4 @@
-//! A device that wraps another one and watches all of its calls.
+//! A device that wraps another one and observes all of its calls.
 
 use std::any::TypeId;
 use std::fmt;
@@ -45,38 +45,39 @@ impl Call<'_> {
     }
 }
 
-/// What to do around each call. Tensors are those of the device below.
+/// Hooks around each call. Tensors are those of the wrapped device.
 pub trait Hooks: Send + Sync + 'static {
     /// Before a call.
     ///
     /// # Errors
-    /// They become errors of the call, which is then not made.
+    /// An error becomes that of the call, which is then not made.
     fn before(&self, _call: &Call<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the call with `run`, in which only the wrapped device works, so that it can be timed. `operands` are the
-    /// dtypes and shapes of the tensors that the call takes: for an update, those that it changes and then the
-    /// gradient; for a call that takes none, the one that it makes. By default calls [`Hooks::before`] and then `run`.
+    /// Makes the call with `run`, which only runs the wrapped device, so that it can be timed. `operands` are the
+    /// dtypes and shapes of the call's operands; for an update, the changed tensors and then the gradient; for a call
+    /// without operands, the tensor that it makes. By default calls [`Hooks::before`] and then `run`.
     ///
     /// # Errors
-    /// They become errors of the call. Errors of the wrapped device stay inside `run`.
+    /// An error becomes that of the call. Errors of the wrapped device stay inside `run`.
     fn around(&self, call: &Call<'_>, _operands: &[(DType, Shape)], run: &mut dyn FnMut()) -> Result<()> {
         self.before(call)?;
         run();
         Ok(())
     }
 
-    /// Called after a successful call, for each tensor that it made or changed. What it returns replaces that tensor.
+    /// Called after a successful call, for each tensor that it made or changed. The returned tensor replaces it.
     ///
     /// # Errors
-    /// Become those of the call.
+    /// An error becomes that of the call.
     fn after(&self, _call: &Call<'_>, result: AnyTensor) -> Result<AnyTensor> {
         Ok(result)
     }
 }
 
-/// A device over another one. Its tensors do not meet those of other devices; clones are one device.
+/// A device that wraps another one. Its tensors cannot be mixed with those of other devices; clones are the same
+/// device.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -131,7 +132,7 @@ impl Wrapped {
         Device::from_inner(self.any())
     }
 
-    /// How many of its tensors are alive. Clones of a tensor are one.
+    /// The number of its live tensors. Clones of a tensor count once.
     pub fn live_tensors(&self) -> usize {
         self.0.live.load(Ordering::SeqCst)
     }
@@ -151,7 +152,7 @@ impl Wrapped {
         AnyTensor::from_parts(&Wrapper, WrappedTensor { inner, place }, shape, dtype)
     }
 
-    /// A call of the device below.
+    /// Makes a call of the wrapped device.
     fn call<T>(
         &self,
         call: &Call<'_>,
@@ -168,7 +169,7 @@ impl Wrapped {
         })
     }
 
-    /// A call that makes one tensor.
+    /// Makes a call that creates one tensor.
     fn make(
         &self,
         call: Call<'_>,
@@ -323,7 +324,7 @@ impl DynBackend for Wrapper {
         let bare = bare.collect::<Result<Vec<_>>>()?;
         let operands: Vec<_> = bare.iter().chain([grad]).map(operand).collect();
         let call = Call::Op(op);
-        // Tensors are unwrapped for the call, so that the wrapped device gets the only handles and can work in place.
+        // Tensors are unwrapped for the call, so that the wrapped device has the only handles and can work in place.
         for (target, bare) in targets.iter_mut().zip(bare) {
             **target = bare;
         }

@@ -42,7 +42,7 @@ activations! {
     leaky_relu(slope: f64) = Activation::LeakyRelu { slope };
 }
 
-/// Functions made of others, computed in floats and rounded once.
+/// Functions composed of others, computed in floats and rounded once.
 macro_rules! composed {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) = |$x:ident| $body:expr;)*) => {
         impl<B: Backend> Tensor<B> {$(
@@ -128,8 +128,8 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// `x` for `x > 0`, else `weight x`, with one weight for all or one for each channel, `[C]`, of which there is one
-    /// where the tensor has no axis 1. Integers become f32.
+    /// `x` for `x > 0`, else `weight x`, with one weight for all channels or one for each, `[C]`. A tensor without axis
+    /// 1 has one channel. Integers become f32.
     ///
     /// Source: He et al., "Delving deep into rectifiers" (2015).
     ///
@@ -179,7 +179,7 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// Applies an activation function; integers become f32, but for relu.
+    /// Applies an activation function; integers become f32, except for relu.
     ///
     /// # Errors
     /// When memory runs out.
@@ -194,8 +194,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::Activation(op)))
     }
 
-    /// In training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from
-    /// the thread's generator.
+    /// For training: zeroes each element with probability `p` and scales the others by `1 / (1 - p)`. Draws from the
+    /// thread's generator.
     ///
     /// # Errors
     /// When `p` is outside `[0, 1]`, or the dtype is no float.
@@ -253,7 +253,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::LogSoftmax { axis }))
     }
 
-    /// An axis of a tensor of floats.
+    /// The index of an axis; fails unless the tensor has a float dtype.
     fn float_axis(&self, axis: isize) -> Result<usize> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", self.dtype())).with_hint("convert it with to_dtype"));

@@ -43,7 +43,7 @@ impl<B: Backend> Default for Attention<'_, B> {
 }
 
 impl<'a, B: Backend> Attention<'a, B> {
-    /// Of all queries to all keys, scaled by `1 / √D`.
+    /// Attention of all queries to all keys, scaled by `1 / √D`.
     pub const fn new() -> Self {
         Self {
             mask: None,
@@ -52,7 +52,8 @@ impl<'a, B: Backend> Attention<'a, B> {
         }
     }
 
-    /// A bool mask says which keys take part, a float mask is added; it broadcasts to `[…, S, T]`. Default: none.
+    /// A bool mask is true for visible keys, a float mask is added to the scores; it broadcasts to `[…, S, T]`.
+    /// Default: none.
     #[must_use]
     pub fn mask(mut self, mask: impl Into<Option<&'a Tensor<B>>>) -> Self {
         self.mask = mask.into();
@@ -66,7 +67,7 @@ impl<'a, B: Backend> Attention<'a, B> {
         self
     }
 
-    /// What the products of queries and keys are multiplied by. Default: none, for `1 / √D`.
+    /// Factor of the products of queries and keys. Default: `None`, which means `1 / √D`.
     #[must_use]
     pub fn scale(mut self, scale: impl Into<Option<f64>>) -> Self {
         self.scale = scale.into();
@@ -83,9 +84,9 @@ impl<B: Backend> Tensor<B> {
     /// Scaled dot-product attention, `softmax(scale · Q Kᵀ + mask) V`, for queries `[…, S, D]`, keys `[…, T, D]`,
     /// values `[…, T, E]`, whose leading axes broadcast. A row that sees no key is 0.
     ///
-    /// Queries `[…, H, S, D]` with a multiple of the keys' heads (grouped-query attention) share them in turn: with 8
-    /// heads of queries and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training generalized
-    /// multi-query transformer models from multi-head checkpoints" (2023).
+    /// Queries `[…, H, S, D]` whose number of heads is a multiple of the keys' (grouped-query attention) share heads of
+    /// keys: with 8 heads of queries and 2 of keys, the first 4 use the first. Source: Ainslie et al., "GQA: training
+    /// generalized multi-query transformer models from multi-head checkpoints" (2023).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -123,7 +124,7 @@ impl<B: Backend> Tensor<B> {
             .expand(matrices(&batch, values, out).map_err(fail)?)
             .map_err(fail)?;
         let scale = options.scale_of(&query);
-        // The fused gradient has none for the mask.
+        // The fused gradient does not include the mask's.
         if mask.is_some_and(|mask| needs_graph(&[mask])) {
             return decompose::attention::<Tracked<B>>(&query, &key, &value, mask, scale, causal).map_err(fail);
         }
@@ -135,7 +136,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(attended, &inputs, || Op::Attention { scale, causal }))
     }
 
-    /// How much each query takes of each value in [`Tensor::scaled_dot_product_attention`]:
+    /// The weight of each value for each query in [`Tensor::scaled_dot_product_attention`]:
     /// `softmax(scale · Q Kᵀ + mask)`, `[…, S, T]`.
     ///
     /// # Errors
@@ -158,7 +159,8 @@ impl<B: Backend> Tensor<B> {
         decompose::attention_weights::<Tracked<B>>(&query, &key, mask, scale, causal).map_err(fail)
     }
 
-    /// Queries and keys with the same leading axes, which they share with the values', once everything is checked.
+    /// Checks the operands, and broadcasts queries and keys to common leading axes, also with those of `others`.
+    /// Returns both, and these axes.
     fn aligned(&self, key: &Self, mask: Option<&Self>, others: Shape) -> Result<(Self, Self, Shape)> {
         let (q, k) = (self.shape(), key.shape());
         let (&[.., rows, width], &[.., keys, key_width]) = (q.dims(), k.dims()) else {
@@ -226,7 +228,7 @@ impl Group {
         x.reshape(dims)
     }
 
-    /// A mask for all heads, or for each, so that it fits the grouped queries.
+    /// Reshapes a mask, for all heads or for each, so that it fits the grouped queries.
     fn mask<B: Backend>(&self, mask: &Tensor<B>) -> Result<Tensor<B>> {
         match mask.dims()[..] {
             [.., heads, _, _] if heads == self.key_heads * self.each => self.queries(mask),
@@ -245,7 +247,7 @@ fn misfit() -> Error {
     Error::shape("takes queries […, S, D], keys […, T, D] and values […, T, E] of one float dtype")
 }
 
-/// How many keys there are.
+/// The number of keys.
 fn keys(key: Shape) -> Result<usize> {
     match key.dims() {
         &[.., keys, _] => Ok(keys),

@@ -1,10 +1,10 @@
-//! How axes are written.
+//! Arguments that name axes.
 
 use polygrad_core::{Axes, MAX_RANK, Result, Shape};
 use smallvec::SmallVec;
 
-/// One axis, several, or (as `()`) all of them; negative ones count from the back. Of a scalar, 0 and −1 name no axis
-/// and are allowed, as in PyTorch.
+/// One axis, several, or (as `()`) all of them; negative axes count from the back. For a scalar, 0 and −1 are allowed
+/// and name no axis, as in PyTorch.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names no axes",
     label = "takes an axis, several as an array or a tuple, or `()` for all",

@@ -1,4 +1,4 @@
-//! Products with weights of few bits in blocks.
+//! Products with block-quantized weights.
 
 use polygrad_core::{Backend, BlockScheme, DType, Error, ErrorKind, Op, Result, decompose};
 
@@ -9,23 +9,23 @@ use crate::flops;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
-    /// `x Wᵀ` for `x […, k]` and a weight `W [n, k]` whose numbers of few bits stay packed: in bytes
-    /// `[n, k · bits / 8]` as the scheme says, with a scale for each block, `[n, k / size]`, and zero points of u8 or
-    /// floats, as many or `[1]`. A number of the weight is `(number - zero point) · scale`.
+    /// `x Wᵀ` for `x […, k]` and a quantized weight `W [n, k]`, given as its packed numbers of few bits, u8
+    /// `[n, k · bits / 8]` as the scheme says, its scales, one for each block, `[n, k / size]`, and its zero points, u8
+    /// or floats, `[n, k / size]` or `[1]`. An element of the weight is `(number - zero point) · scale`.
     ///
     /// The gradient of `x` is a product with the packed weight, too; the weight has none.
     ///
     /// # Errors
-    /// When shapes, dtypes or devices do not fit, or a part of the weight is to get a gradient.
+    /// When shapes, dtypes or devices do not fit, or a part of the weight requires a gradient.
     pub fn quantized_linear(&self, weight: [&Self; 3], scheme: BlockScheme) -> Result<Self> {
         product(self, weight, scheme, false)
     }
 
-    /// This weight of few bits, with its scales and zero points, as [`Tensor::quantized_linear`] takes them: `[n, k]`
-    /// in f32 or f64, without a gradient.
+    /// Dequantizes this weight, whose parts are as in [`Tensor::quantized_linear`]: `[n, k]` in f32 or f64, without a
+    /// gradient.
     ///
     /// # Errors
-    /// When shapes, dtypes or devices do not fit, or `dtype` is another.
+    /// When shapes, dtypes or devices do not fit, or `dtype` is neither f32 nor f64.
     pub fn dequantize_blocks(&self, scales: &Self, zeros: &Self, scheme: BlockScheme, dtype: DType) -> Result<Self> {
         let operands = [self, scales, zeros];
         let fail = |e| context(e, "dequantize_blocks", &operands);
@@ -39,7 +39,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// [`Tensor::quantized_linear`], or `x W`.
+/// [`Tensor::quantized_linear`], or `x W` if `transposed`.
 pub(crate) fn product<B: Backend>(
     x: &Tensor<B>,
     weight: [&Tensor<B>; 3],

@@ -1,4 +1,4 @@
-//! Limits.
+//! Limits of values.
 
 use polygrad_core::{AnyBackend, Backend, BinaryOp, DType, Error, Result, Scalar, bf16, f16};
 
@@ -42,12 +42,12 @@ impl<B: Backend> ClampBound<'_, B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Limits the values to `min..=max`, which are numbers or tensors that broadcast; a bound that is absent does not
-    /// limit. The dtype is what the tensor and its bounds promote to: integers stay integers unless a bound is a float.
-    /// Where `min > max`, the result is `max`.
+    /// Limits the values to `min..=max`. Each bound is `None`, a number or a tensor that broadcasts. The tensor's and
+    /// the bounds' dtypes promote: integers stay integers unless a bound is a float. Where `min > max`, the result is
+    /// `max`.
     ///
-    /// The gradient passes where the value is within the bounds, or equal to one. Elsewhere it goes to the bound, if
-    /// that is a tensor. NaN gets none.
+    /// The gradient passes where the value is within the bounds, or equal to one. Elsewhere it goes to the exceeded
+    /// bound, if that is a tensor. NaN gets no gradient.
     ///
     /// ```
     /// # use polygrad_tensor::{Device, Result, Tensor};
@@ -60,8 +60,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When neither bound is given, a bound cannot be reached by numbers of the dtype, shapes do not broadcast,
-    /// or the devices differ.
+    /// When neither bound is given, no number of the dtype satisfies a bound, shapes do not broadcast, or the devices
+    /// differ.
     pub fn clamp<'a, S: Into<ClampBound<'a, B>>>(&self, min: Option<S>, max: Option<S>) -> Result<Self>
     where
         B: 'a,
@@ -93,7 +93,7 @@ impl<B: Backend> Tensor<B> {
         Ok(x)
     }
 
-    /// By tensors of one dtype.
+    /// [`Tensor::clamp`] with tensors of one dtype as bounds.
     fn clamp_by(&self, min: Option<&Self>, max: Option<&Self>) -> Result<Self> {
         let mut y = self.detach();
         for (op, bound) in [(BinaryOp::Maximum, min), (BinaryOp::Minimum, max)] {
@@ -104,8 +104,7 @@ impl<B: Backend> Tensor<B> {
         if !(self.is_tracked() || [min, max].into_iter().flatten().any(Self::is_tracked)) {
             return Ok(y);
         }
-        // The same values once more, each taken from the operand that gets its gradient. The rest,
-        // such as NaN, gets none.
+        // Takes each value from the operand that gets its gradient. Other values, such as NaN, get none.
         let mut inside = None;
         if let Some(max) = max {
             let (mut above, within) = (self.gt(max)?, self.le(max)?);

@@ -51,7 +51,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, op.name(), &[self, other]))
     }
 
-    /// Compares with a number on the right, which is rounded to the tensor's dtype first: a tensor that was made of a
+    /// Compares with a number on the right, which is first rounded to the tensor's dtype, so that a tensor made from a
     /// number equals it. Gives bool.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<B: Backend> Tensor<B> {
         self.truth()?.binary(BinaryOp::And, &other.truth()?)
     }
 
-    /// Whether any is true (not 0), as bool.
+    /// Whether at least one is true (not 0), as bool.
     ///
     /// # Errors
     /// When the shapes do not broadcast, or the devices differ.
@@ -114,7 +114,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[condition, a, b], || Op::Select))
     }
 
-    /// `value` where the mask is true, this tensor elsewhere.
+    /// `value` where the mask is true, the elements of this tensor elsewhere.
     ///
     /// # Errors
     /// When the mask is not bool, the shapes do not broadcast, or the devices differ.

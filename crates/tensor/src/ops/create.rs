@@ -17,8 +17,8 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| in_making(e, "from_host", shape, dtype, device))
     }
 
-    /// A vector's values in row-major order, of its elements' dtype or the one that is given. One extent of
-    /// the shape may be -1.
+    /// A vector's values in row-major order, in the dtype of its elements unless another is given. One extent of the
+    /// shape may be -1.
     ///
     /// # Errors
     /// When their number does not fill the shape, or memory runs out.
@@ -38,11 +38,11 @@ impl<B: Backend> Tensor<B> {
         Self::from_vec(values.to_vec(), shape, place)
     }
 
-    /// Values written out: a number, or arrays, slices and vectors of numbers, nested as the axes are.
-    /// Numbers with a point become f32 and whole ones i64, as in PyTorch, unless a dtype is given:
-    /// `Tensor::new([[1.0, 2.0], [3.0, 4.0]], (&device, DType::F64))`. To Rust such literals are f64 and
-    /// i32, so numbers of these types become f32 and i64, too; all others keep their type.
-    /// [`Tensor::from_vec`] keeps every type.
+    /// Literal values: a number, or nested arrays, slices and vectors of numbers, one level for each axis. Numbers with
+    /// a decimal point become f32, and integers i64, as in PyTorch, unless a dtype is given:
+    /// `Tensor::new([[1.0, 2.0], [3.0, 4.0]], (&device, DType::F64))`. To Rust such literals are f64 and i32, so
+    /// numbers of these types become f32 and i64, too; all others keep their type. [`Tensor::from_vec`] keeps every
+    /// type.
     ///
     /// # Errors
     /// When rows differ in length, or memory runs out.
@@ -59,7 +59,7 @@ impl<B: Backend> Tensor<B> {
         Self::from_vec(values, dims, (place.device(), dtype)).map_err(|e| e.with_op("new"))
     }
 
-    /// One value everywhere; f32 for a real number, i64 for an integer, unless a dtype is given.
+    /// A tensor of one value; f32 for a real number, i64 for an integer, unless a dtype is given.
     ///
     /// # Errors
     /// When memory runs out.
@@ -87,7 +87,7 @@ impl<B: Backend> Tensor<B> {
         Self::full(shape, 1.0, place)
     }
 
-    /// One value everywhere, with this tensor's shape, dtype and device.
+    /// A tensor of one value, with this tensor's shape, dtype and device.
     ///
     /// # Errors
     /// When memory runs out.
@@ -137,8 +137,8 @@ impl<B: Backend> Tensor<B> {
         Self::iota("arange", count, (start, step), dtype, place)
     }
 
-    /// `steps` numbers from `start` to `end`, both exactly included and each half counted from its own end, as in
-    /// PyTorch; f32 unless a dtype is given, and cut off towards 0 in one of integers.
+    /// `steps` numbers from `start` to `end`, which are both included exactly. Each half is computed from its own end,
+    /// as in PyTorch. f32 unless a dtype is given; an integer dtype truncates towards 0.
     ///
     /// # Errors
     /// When memory runs out.
@@ -200,14 +200,14 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| e.with_op("triu"))
     }
 
-    /// Zeros where the distance above the main diagonal is not kept.
+    /// Zeros the elements whose distance above the main diagonal does not satisfy `keep`.
     fn masked_by_diagonal(&self, keep: impl Fn(&Self) -> Result<Self>) -> Result<Self> {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
             return Err(Error::shape(format!("shape {shape} has no two axes")));
         };
         let device = self.device();
-        // Made on the device, so that a recording follows the extents.
+        // Made by ops on the device, so that a recording depends on the extents.
         let places = |count: usize| Self::arange(0i64, count as i64, 1i64, &device);
         let above = places(columns)?.sub(&places(rows)?.unsqueeze(1)?)?;
         let zero = Self::full((), 0.0, (&device, self.dtype()))?;
@@ -215,11 +215,11 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// How many integers there are from `start` in steps of `step` before `end`.
+/// The number of integers from `start` in steps of `step` before `end`.
 fn whole_steps(start: i64, end: i64, step: i64) -> Option<usize> {
     let (way, step) = (i128::from(end) - i128::from(start), i128::from(step));
     let (steps, rest) = (way.checked_div(step)?, way.checked_rem(step)?);
-    // Those that were cut off towards 0 fall short where the way goes on.
+    // Integer division truncates; a remainder in the direction of `step` means one more element.
     let beyond = rest != 0 && (way < 0) == (step < 0);
     usize::try_from(steps + i128::from(beyond)).ok()
 }
@@ -231,7 +231,7 @@ fn whole_steps(start: i64, end: i64, step: i64) -> Option<usize> {
     note = "`Tensor::from_vec(values, shape, &device)` takes the values of all axes in one `Vec`"
 )]
 pub trait IntoData {
-    /// What the numbers are.
+    /// The type of the numbers.
     type Element: Element;
 
     /// Appends the values in row-major order, and writes the extents from axis `depth` on.
@@ -256,7 +256,7 @@ macro_rules! number {
 
 number! { bool u8 i32 i64 f16 bf16 f32 f64 }
 
-/// Along one axis.
+/// Collects the parts along one axis.
 fn along<D: IntoData>(
     parts: impl ExactSizeIterator<Item = D>,
     values: &mut Vec<D::Element>,

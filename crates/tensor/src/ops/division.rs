@@ -1,4 +1,4 @@
-//! Quotients rounded to integers.
+//! Rounded division and its remainder.
 
 use polygrad_core::{Backend, BinaryOp, DType, Error, Result};
 
@@ -17,7 +17,7 @@ pub enum RoundingMode {
 
 impl<B: Backend> Tensor<B> {
     /// `a / b` rounded to an integer, in the operands' promoted dtype: PyTorch's `div` with a `rounding_mode`. Exact
-    /// for integers, of which one divided by 0 gives 0. The gradient is 0.
+    /// for integers; an integer divided by 0 gives 0. The gradient is 0.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
@@ -26,8 +26,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `a - b * trunc(a / b)`: the remainder of a tensor or number, with the sign of the dividend, in the operands'
-    /// promoted dtype. As PyTorch has it, a step of the quotient has no slope: the gradient wrt `a` is 1, and wrt `b`
-    /// it is `-trunc(a / b)`.
+    /// promoted dtype. The gradient wrt `a` is 1, and wrt `b` it is `-trunc(a / b)`, as in PyTorch.
     ///
     /// # Errors
     /// When the shapes do not broadcast, both are bool, or the devices differ.
@@ -36,7 +35,7 @@ impl<B: Backend> Tensor<B> {
         self.divided("fmod", &other, Fmod)
     }
 
-    /// An op of two operands of one dtype, which is not bool.
+    /// Applies an op to both operands in their promoted dtype, which must not be bool.
     fn divided(&self, name: &'static str, other: &Self, op: impl CustomOp<B>) -> Result<Self> {
         let fail = |e| context(e, name, &[self, other]);
         self.check_pair(other).map_err(fail)?;
@@ -50,7 +49,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// An op of its own, so that its gradient is 0 even where the quotient has none.
+/// A separate op, so that its gradient is 0 even where the quotient has no gradient.
 struct RoundedDivision(RoundingMode);
 
 impl<B: Backend> CustomOp<B> for RoundedDivision {
@@ -73,7 +72,8 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
             (RoundingMode::Floor, true) => {
                 let quotient = quotient(a)?;
                 let floor = quotient.floor()?;
-                // A quotient just below an integer may have been rounded up to it: then nearly a whole divisor remains.
+                // A quotient just below an integer may have been rounded up to it. The remainder is then almost the
+                // whole divisor.
                 let rest = a.remainder(b)?.div(b)?;
                 let above = quotient.eq(&floor)?.logical_and(&rest.gt(0.5)?)?;
                 Tensor::where_(&above, &(&floor - 1.0)?, &floor)
@@ -86,7 +86,7 @@ impl<B: Backend> CustomOp<B> for RoundedDivision {
     }
 }
 
-/// An op of its own, so that its gradient is right even where the dividend is 0.
+/// A separate op, so that its gradient is correct even where the dividend is 0.
 struct Fmod;
 
 impl<B: Backend> CustomOp<B> for Fmod {
@@ -100,7 +100,7 @@ impl<B: Backend> CustomOp<B> for Fmod {
             let rest = a.abs()?.remainder(&b.abs()?)?;
             return Tensor::where_(&a.lt(0.0)?, &rest.neg()?, &rest);
         }
-        // The smallest integer has no absolute value.
+        // Without `abs`, since the smallest integer has no absolute value.
         let rest = a.remainder(b)?;
         let turned = rest.lt(0i64)?.ne(&a.lt(0i64)?)?.logical_and(&rest.ne(0i64)?)?;
         Tensor::where_(&turned, &rest.sub(b)?, &rest)

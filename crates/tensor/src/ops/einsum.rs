@@ -12,9 +12,9 @@ use crate::autocast::Lower;
 
 impl<B: Backend> Tensor<B> {
     /// Sums products over the indices that the equation does not keep: `Tensor::einsum("ij,jk->ik", &[&a, &b])`.
-    /// Letters name axes; a letter that stands twice in one operand takes its diagonal. `...` stands for any further
+    /// Letters name axes; a letter that occurs twice in one operand takes its diagonal. `...` stands for any further
     /// axes, aligned at the last one; extents of 1 broadcast. Without `->`, the axes of `...` are kept, then the
-    /// letters that stand once, in alphabetical order.
+    /// letters that occur once, in alphabetical order.
     ///
     /// # Errors
     /// When the equation is malformed or does not fit the operands.
@@ -51,7 +51,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// Whether there is more to do than one matrix product or one sum: several products, or sums before a product.
+/// Whether the equation takes more than one matrix product or one sum: several products, or sums before a product.
 fn takes_steps(terms: &[Vec<char>], output: &[char]) -> bool {
     let uses = |letter: &char| terms.iter().filter(|term| term.contains(letter)).count();
     let alone = |letter: &char| uses(letter) == 1 && !output.contains(letter);
@@ -109,8 +109,8 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Vec<char>>, Vec<char>)>
     Ok((terms, output))
 }
 
-/// One term's letters. The axes of `...` get letters of their own, which no equation can contain,
-/// counted from the last axis.
+/// The letters of one term. The axes of `...`, counted from the last axis, get private letters that no equation can
+/// contain.
 fn letters(term: &str, further: usize) -> Result<Vec<char>> {
     let (before, after) = term.split_once("...").unwrap_or((term, ""));
     if let Some(bad) = before.chars().chain(after.chars()).find(|c| !c.is_ascii_alphabetic()) {
@@ -123,7 +123,7 @@ fn letters(term: &str, further: usize) -> Result<Vec<char>> {
     Ok(before.chars().chain(inner).chain(after.chars()).collect())
 }
 
-/// How an error calls an axis.
+/// The name of an axis in errors.
 fn axis_name(letter: char) -> String {
     match letter {
         'a'..='z' | 'A'..='Z' => format!("{letter:?}"),
@@ -138,7 +138,7 @@ struct Factor<B: Backend> {
 }
 
 impl<B: Backend> Factor<B> {
-    /// Takes diagonals until no letter stands twice.
+    /// Takes diagonals until no letter occurs twice.
     fn new(letters: Vec<char>, tensor: &Tensor<B>) -> Result<Self> {
         let mut out = Self {
             letters,
@@ -192,7 +192,7 @@ impl<B: Backend> Factor<B> {
         self.tensor.permute(&axes)
     }
 
-    /// The product of two factors, summed over shared letters that nobody else needs: one batched matrix product.
+    /// The product of two factors, summed over shared letters that are not needed later: one batched matrix product.
     fn times(self, other: Self, kept: impl Fn(&char) -> bool) -> Result<Self> {
         let shared = |letter: &char| self.letters.contains(letter) && other.letters.contains(letter);
         for letter in self.letters.iter().filter(|l| shared(l)) {
@@ -283,7 +283,7 @@ impl<B: Backend> Tensor<B> {
         let flat = self
             .permute(&order)?
             .reshape([outer.as_slice(), &[rows * columns]].concat())?;
-        // Where nothing is taken, the offset may lie anywhere.
+        // If nothing is taken, the offset may be out of range.
         let start = if len == 0 {
             0
         } else {

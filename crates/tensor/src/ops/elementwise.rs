@@ -1,4 +1,4 @@
-//! Ops on each element.
+//! Element-wise ops.
 
 use std::borrow::Cow;
 
@@ -98,9 +98,9 @@ binary! {
     remainder = Remainder;
     /// `a ^ b`.
     pow = Pow;
-    /// The larger one; NaN if either is. A tie shares the gradient equally.
+    /// The larger operand; NaN if either is. A tie shares the gradient equally.
     maximum = Maximum;
-    /// The smaller one; NaN if either is. A tie shares the gradient equally.
+    /// The smaller operand; NaN if either is. A tie shares the gradient equally.
     minimum = Minimum;
     /// The angle of the point (b, a).
     atan2 = Atan2;
@@ -115,7 +115,8 @@ binary! {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Applies a function of the family [`UnaryOp`]; integers become f32 where the function is one of real numbers.
+    /// Applies a function of the family [`UnaryOp`]; integers become f32 if the function is only defined for real
+    /// numbers.
     ///
     /// # Errors
     /// When the op does not take the dtype, or memory runs out.
@@ -148,7 +149,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[a, b], || Op::Binary(op)))
     }
 
-    /// Operands that can meet: one device, and shapes that broadcast.
+    /// Fails unless both operands are on one device and their shapes broadcast.
     #[inline]
     pub(crate) fn check_pair(&self, other: &Self) -> Result<()> {
         self.check_device(other)?;
@@ -184,8 +185,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Combines with a number on the right (on the left if `reverse`), which changes the dtype only if it is of a
-    /// higher kind (bool, integer, float). Beside f16 and bf16 the number is not rounded, the result alone is:
-    /// `x * 1e5` is finite for a small `x`.
+    /// higher kind (bool, integer, float). With f16 and bf16 only the result is rounded, not the number: `x * 1e5` is
+    /// finite for a small `x`.
     ///
     /// # Errors
     /// When the op does not take the dtype, or memory runs out.
@@ -213,7 +214,7 @@ impl<B: Backend> Tensor<B> {
         self.mul(self)
     }
 
-    /// Converts to another dtype; a gradient comes back in this one.
+    /// Converts to another dtype; the gradient is converted back.
     ///
     /// # Errors
     /// When the backend lacks the dtype.
@@ -229,13 +230,13 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// Whether an op is one of real numbers, for which integers become f32.
+/// Whether an op is only defined for real numbers, so that integers become f32.
 #[inline]
 fn is_real(op: BinaryOp) -> bool {
     op == BinaryOp::Div || !op.accepts(DType::I64)
 }
 
-/// Whether an op is defined on a dtype, as it stands.
+/// Whether an op is defined for a dtype without promotion.
 #[inline]
 fn takes(op: BinaryOp, dtype: DType) -> bool {
     op.accepts(dtype) && (dtype.is_float() || !is_real(op))

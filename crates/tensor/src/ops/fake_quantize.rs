@@ -1,4 +1,4 @@
-//! Rounding to integers that training sees.
+//! Fake quantization.
 
 use polygrad_core::{Backend, Error, Op, Result};
 
@@ -7,13 +7,14 @@ use crate::Tensor;
 use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
-    /// Numbers as they come back from integers: `(q - zero) · scale`, where `q` is `x / scale`, rounded to a whole
-    /// number, halves to even, plus `zero`, and cut off outside `bounds`, such as `[0, 255]`. What a model computes
-    /// with these is what it will compute when it is quantized. Scale and zero point, a whole number, are floats: one
-    /// for all, or one for each position of `axis`. The result has the dtype of `x`.
+    /// Quantizes and dequantizes: `(q - zero) · scale`, where `q` is `x / scale`, rounded to a whole number, halves to
+    /// even, plus `zero`, and clamped to `bounds`, such as `[0, 255]`. With it a model computes in training what it
+    /// will compute when it is quantized. Scale and zero point, a whole number, are floats: one for all, or one for
+    /// each position of `axis`. The result has the dtype of `x`.
     ///
-    /// The gradient passes as if nothing were rounded, and not at all where `q` was cut off. That of the scale is
-    /// `q - zero - x / scale`, or `q - zero` where `q` was cut off; that of the zero point is 0, or `-scale` there.
+    /// The gradient passes as if nothing were rounded, except where `q` was clamped, where it is 0. The scale's is
+    /// `q - zero - x / scale`, or `q - zero` where `q` was clamped; the zero point's is 0, or `-scale` where `q` was
+    /// clamped.
     ///
     /// Sources: Bengio, Léonard and Courville, "Estimating or propagating gradients through stochastic neurons" (2013);
     /// Esser et al., "Learned step size quantization" (2020); Bhalgat et al., "LSQ+: improving low-bit quantization
@@ -31,8 +32,8 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such axis, a number of scales or zero points does not fit, one of the three is no float, the
-    /// bounds do not follow each other, or the devices differ.
+    /// When there is no such axis, the number of scales or zero points does not fit, a dtype is not a float, the lower
+    /// bound is not below the upper, or the devices differ.
     pub fn fake_quantize(&self, scale: &Self, zero: &Self, bounds: [i32; 2], axis: Option<isize>) -> Result<Self> {
         let fail = |e| context(e, "fake_quantize", &[self, scale, zero]);
         let place = self.check_fake(scale, zero, bounds, axis).map_err(fail)?;
@@ -44,7 +45,7 @@ impl<B: Backend> Tensor<B> {
         record(value, &[&x, &scale, &zero], || Op::FakeQuantize { bounds, axis: place }).to_dtype(self.dtype())
     }
 
-    /// The place of the axis, 0 if there is none.
+    /// The index of the axis, 0 if none is given.
     fn check_fake(&self, scale: &Self, zero: &Self, [low, high]: [i32; 2], axis: Option<isize>) -> Result<usize> {
         for operand in [self, scale, zero] {
             if !operand.dtype().is_float() {

@@ -28,9 +28,9 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index], || Op::Gather { axis }))
     }
 
-    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others;
-    /// `src` is at least as large as the index. Where several are written to one place, any may win, and
-    /// gradients are then undefined.
+    /// This tensor with `out[i][index[i][j][k]][k] = src[i][j][k]` for axis 1, and likewise for others; `src` is at
+    /// least as large as the index. If several write to the same element, any may win, and gradients are then
+    /// undefined.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, the index is no integer tensor, or an index is out of range.
@@ -46,7 +46,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index, src], || Op::Scatter { axis }))
     }
 
-    /// Like [`Tensor::scatter`], but adds to what is there; of several writes to one place, each counts.
+    /// Like [`Tensor::scatter`], but adds to the elements. If several add to the same element, all count.
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
@@ -62,7 +62,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self, &index, src], || Op::ScatterAdd { axis }))
     }
 
-    /// Like [`Tensor::scatter`], but multiplies what is there; of several writes to one place, each counts.
+    /// Like [`Tensor::scatter`], but multiplies the elements. If several multiply the same element, all count.
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
@@ -75,8 +75,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "scatter_mul", &[self, index, src]);
         let (at, index) = self.checked_scatter(axis, index, src).map_err(fail)?;
         let mut out = self.clone();
-        // One slice of the index along the axis after the other, since no two writes within one slice
-        // go to the same place.
+        // One slice of the index along the axis at a time, since no two entries of one slice name the same element.
         for i in 0..index.shape()[at] {
             let index = index.narrow(axis, i, 1)?;
             let ranges: Vec<_> = (index.shape().iter().enumerate())
@@ -175,7 +174,7 @@ impl<B: Backend> Tensor<B> {
             .reshape(repeated)
     }
 
-    /// Repeats each slice along an axis as many times as the count at its position says.
+    /// Repeats each slice along an axis as many times as `counts` says for it.
     ///
     /// # Errors
     /// When the axis is out of range, there is not one count for each slice, or the shape gets too large.
@@ -234,7 +233,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// For index shapes.
+/// Checks of index shapes.
 trait CheckWithin {
     /// Fails if any extent, except that of `free_axis`, is larger than the other shape's.
     fn check_within(&self, other: &Shape, free_axis: Option<usize>) -> Result<()>;

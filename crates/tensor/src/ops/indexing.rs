@@ -1,4 +1,4 @@
-//! `x.i(…)` and `x.set_i(…)`: indexing and assignment as Python writes them in brackets.
+//! `x.i(…)` and `x.set_i(…)`: indexing and assignment, as with brackets in Python.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -8,27 +8,27 @@ use super::context;
 use crate::graph::is_grad_enabled;
 use crate::{AnyBackend, Operand, Tensor};
 
-/// What to take of one axis.
+/// What to take from one axis.
 ///
 /// Integers of every type, ranges of them, and tensors convert to it.
 #[derive(Clone, Debug)]
 pub enum Index<B: Backend = AnyBackend> {
-    /// One position; the axis goes away. Negative ones count from the back.
+    /// One position; the axis is removed. Negative positions count from the back.
     At(isize),
     /// From start (default: the beginning) to end (default: the end), in steps of a positive number; negative bounds
-    /// count from the back. As with Rust's slices, a bound beyond the axis and an end before the start are errors,
-    /// where Python gives what is there.
+    /// count from the back. As with Rust's slices, and unlike in Python, a bound beyond the axis and an end before the
+    /// start are errors.
     Range(Option<isize>, Option<isize>, usize),
-    /// The positions that a tensor of integers lists, in its shape; or those where a tensor of bool is true, which
-    /// stands for as many axes as it has. Several such tensors are broadcast and taken together, as in PyTorch.
+    /// The positions in a tensor of integers, whose shape replaces the axis; or the positions where a tensor of bool is
+    /// true, which indexes as many axes as it has. Several such tensors are broadcast and used together, as in PyTorch.
     Tensor(Tensor<B>),
-    /// All axes for which nothing else is said: Python's `...`.
+    /// All axes that are not indexed otherwise: Python's `...`.
     Ellipsis,
     /// A new axis of extent 1: Python's `None`.
     NewAxis,
 }
 
-/// Converts an integer to a position; one that does not fit an `isize` becomes a position outside of every axis.
+/// Converts an integer to a position. An integer that does not fit an `isize` becomes a position outside every axis.
 fn position<T: TryInto<isize>>(at: T) -> isize {
     at.try_into().unwrap_or(isize::MAX)
 }
@@ -108,7 +108,7 @@ impl<B: Backend> Index<B> {
         }
     }
 
-    /// How many axes it stands for.
+    /// The number of axes that it indexes.
     fn axes(&self) -> usize {
         match self {
             Self::At(_) | Self::Range(..) => 1,
@@ -119,7 +119,7 @@ impl<B: Backend> Index<B> {
     }
 }
 
-/// A position on an axis, counted from the front.
+/// Resolves a position on an axis, which may count from the back.
 fn resolve_at(at: isize, axis: usize, dim: usize) -> Result<SliceRange> {
     let from_front = if at < 0 { at.saturating_add_unsigned(dim) } else { at };
     if from_front < 0 || from_front as usize >= dim {
@@ -161,7 +161,8 @@ fn resolve_range(
     Ok(SliceRange::new(start, len, isize::try_from(step).unwrap_or(isize::MAX)))
 }
 
-/// One to eight of what converts to [`Index`]: `x.i(1)`, `x.i((0, 2..5))`, `x.i((.., -1))`, `x.i((&rows, &columns))`.
+/// One to eight values that convert to [`Index`]: `x.i(1)`, `x.i((0, 2..5))`, `x.i((.., -1))`,
+/// `x.i((&rows, &columns))`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no index of a tensor on the backend `{B}`",
     label = "takes integers, ranges, tensors of i64 or bool, and tuples of these",
@@ -202,17 +203,17 @@ tuple_index! { (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G)
 
 /// An index, resolved for one tensor.
 struct Selection<B: Backend> {
-    /// What is cut out of each axis, before tensors pick of it.
+    /// The range of each axis, sliced before index tensors are applied.
     ranges: Vec<SliceRange>,
-    /// Axes of which one position is taken.
+    /// Axes that are removed, since one position is taken.
     gone: Vec<usize>,
-    /// The axes of the cut, without those that went away.
+    /// The axes after slicing, without the removed ones.
     axes: Vec<Axis<B>>,
 }
 
 struct Axis<B: Backend> {
     extent: usize,
-    /// The tensor's axis that it comes from, the last one if it comes from several; `None` for a new axis.
+    /// The tensor's axis that it comes from, or the last of several; `None` for a new axis.
     source: Option<usize>,
     picks: Option<Tensor<B>>,
 }
@@ -285,8 +286,8 @@ impl<B: Backend> Selection<B> {
         self.axes.iter().map(|axis| axis.extent).collect()
     }
 
-    /// The axes from which tensors pick, and where what they pick goes: to their place if they are
-    /// neighbours, else to the front.
+    /// The axes that index tensors index, and the position of the result's axes: in place if those axes are adjacent,
+    /// else at the front.
     fn picked(&self) -> (Vec<usize>, usize) {
         let picked: Vec<_> = (0..self.axes.len()).filter(|&i| self.axes[i].picks.is_some()).collect();
         let neighbours = picked.windows(2).all(|pair| pair[0] + 1 == pair[1]);
@@ -298,8 +299,8 @@ impl<B: Backend> Selection<B> {
         (picked, front)
     }
 
-    /// The linear positions that the index tensors pick, for the given strides of their axes; `outside` where an
-    /// index is out of range.
+    /// The linear positions that the index tensors name, for the given strides of their axes. An index that is out of
+    /// range becomes `outside`, if given.
     fn linear(&self, picked: &[usize], strides: &[i64], outside: Option<i64>) -> Result<Option<Tensor<B>>> {
         let mut linear: Option<Tensor<B>> = None;
         let mut wrong: Option<Tensor<B>> = None;
@@ -357,7 +358,7 @@ impl<B: Backend> Selection<B> {
     }
 }
 
-/// The positions, as i64, that an index tensor names on the axes for which it stands.
+/// The positions, as i64, that an index tensor names on the axes that it indexes.
 fn positions_of<B: Backend>(picks: &Tensor<B>, indexed: &Tensor<B>, dims: &[usize]) -> Result<Tensor<B>> {
     if picks.dtype() != DType::Bool {
         return picks.checked_index(indexed);
@@ -414,7 +415,7 @@ impl<B: Backend> Tensor<B> {
         let of_picked: Vec<_> = picked.iter().map(|&axis| extents[axis]).collect();
         let strides = row_major(&of_picked);
         let total: usize = of_picked.iter().product();
-        // If there is just one index tensor, the op that picks checks it.
+        // A single index tensor is checked by the op itself.
         let outside = (picked.len() > 1).then_some(total as i64);
         let Some(linear) = selection.linear(&picked, &strides, outside)? else {
             return Ok(cut);
@@ -433,18 +434,18 @@ impl<B: Backend> Tensor<B> {
             .reshape([before, linear.shape().dims(), behind].concat())
     }
 
-    /// This tensor with what [`Tensor::i`] would take replaced by `value`, which is broadcast and takes this
-    /// tensor's dtype. Gradients flow to both. Where an index names a place twice, any of its values may win, and
-    /// gradients are then undefined.
+    /// This tensor with the elements that [`Tensor::i`] would take replaced by `value`, which is broadcast and
+    /// converted to this tensor's dtype. Gradients flow to both. If an index names an element twice, any of the values
+    /// may win, and gradients are then undefined.
     ///
     /// # Errors
-    /// As [`Tensor::i`]; when the value cannot be broadcast to what is replaced, or is on another device.
+    /// As [`Tensor::i`]; when the value cannot be broadcast to the indexed part, or is on another device.
     pub fn index_put(&self, index: impl IntoIndex<B>, value: impl Operand<B>) -> Result<Self> {
         self.put(index.into_index(), value, Self::scatter)
             .map_err(|e| context(e, "index_put", &[self]))
     }
 
-    /// [`Tensor::index_put`] that adds to what is there; of several values for one place, each counts.
+    /// [`Tensor::index_put`] that adds to the elements. If several values are added to the same element, all count.
     ///
     /// # Errors
     /// As [`Tensor::index_put`].
@@ -454,8 +455,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Assigns to a part of this tensor, as Python's `x[0, 2:5] = value`. Other tensors that share its values keep
-    /// them. Gradients flow as with [`Tensor::index_put`]. Where no gradient does and the part is a range along one
-    /// axis, it is written in place, if nobody else holds the memory and the backend can.
+    /// them. Gradients flow as with [`Tensor::index_put`]. If no gradient is needed and the part is a range along one
+    /// axis, the backend may write in place, provided that the memory is not shared.
     ///
     /// ```
     /// # use polygrad_reference::Reference;
@@ -492,7 +493,7 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// Assigns in place, if the index is a contiguous range of one axis and all of the others, and no gradient is
+    /// Assigns in place if the index is a contiguous range of one axis and all of the others, and no gradient is
     /// needed. Returns whether it did.
     fn write_stretch(&mut self, index: &[Index<B>], value: &Self) -> Result<bool> {
         let picks = index.iter().any(|index| matches!(index, Index::Tensor(_)));
@@ -531,7 +532,7 @@ impl<B: Backend> Tensor<B> {
             .reshape(self.shape())
     }
 
-    /// Where in row-major order the elements of a selection are, in its shape.
+    /// The linear row-major positions of the elements of a selection, in its shape.
     fn places(&self, selection: &Selection<B>) -> Result<Self> {
         let device = self.device();
         let strides = row_major(&self.dims());
@@ -541,7 +542,7 @@ impl<B: Backend> Tensor<B> {
             .map(|&axis| selection.axes[axis].source.map_or(1, |last| strides[last]))
             .collect();
         let linear = selection.linear(&picked, &of_picked, Some(self.numel() as i64))?;
-        // The extents of the result and, for each of its axes that comes from an axis of this tensor, which one.
+        // The extents of the result, and the source in this tensor of each axis without an index tensor.
         let (mut extents, mut sources) = (Vec::new(), Vec::new());
         for (i, axis) in selection
             .axes
@@ -589,7 +590,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// How far apart in row-major order neighbours are along each axis.
+/// The row-major strides of a shape.
 pub(super) fn row_major(dims: &[usize]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {

@@ -1,5 +1,5 @@
-//! Fused ops for code that runs models without gradients, such as an importer; compiled models get them automatically.
-//! If a gradient is needed after all, the ops are computed one after the other.
+//! Fused ops for code that runs models without gradients, such as an importer. Compiled models use them automatically.
+//! If a gradient is needed, the ops are computed one by one.
 
 use polygrad_core::{Backend, Prepack, Result};
 
@@ -12,9 +12,9 @@ pub use super::quantized::{
 pub use super::window::{conv, max_pool};
 use crate::Tensor;
 
-/// Prepares a weight for ops of a kind, so that the work which they would do on it at each call is done once. For
-/// weights that are used in many calls; it may take twice the memory. A weight that gets a gradient is returned
-/// unchanged, since its values will change.
+/// Prepares a weight for ops of a kind, so that their work on it is done once instead of in each call. For weights that
+/// are used in many calls; it may take twice the memory. A weight that requires a gradient is returned unchanged, since
+/// its values will change.
 ///
 /// # Errors
 /// When memory runs out.

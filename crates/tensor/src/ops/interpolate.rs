@@ -1,4 +1,4 @@
-//! Spatial axes brought to another extent.
+//! Resizing of spatial axes.
 
 pub use polygrad_core::InterpolateMode;
 use polygrad_core::{Backend, Composite, Error, HostTensor, Result, Shape};
@@ -7,18 +7,18 @@ use super::{collected, context};
 use crate::Tensor;
 use crate::graph::needs_graph;
 
-/// The extents to which [`Tensor::interpolate`] brings the spatial axes.
+/// The new extents of the spatial axes for [`Tensor::interpolate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Resize<'a> {
     /// The new extent of each spatial axis.
     Size(&'a [usize]),
-    /// A factor for each spatial axis; the product with the extent is rounded down, and the factor itself, not the
-    /// ratio of the extents, says where the new cells lie, unless the extent stays what it is and the mode is not
-    /// `Cubic`. (For PyTorch's `recompute_scale_factor` give the rounded product as a size.)
+    /// A factor for each spatial axis. The new extent is the product, rounded down. Positions follow from the factor
+    /// itself, not the ratio of the extents, unless the extent does not change and the mode is not `Cubic`. (For
+    /// PyTorch's `recompute_scale_factor` give the rounded product as a size.)
     Scale(&'a [f64]),
 }
 
-/// One axis on the way to its new extent.
+/// The resizing of one axis.
 struct Line {
     from: usize,
     to: usize,
@@ -28,8 +28,8 @@ struct Line {
 }
 
 impl Line {
-    /// How many old cells a number of halves of new cells spans. The products of extents are exact and divided once, so
-    /// that a quotient that is an integer or a half comes out exactly.
+    /// The number of old cells that `halves` half new cells span. Products of extents are exact and divided once, so
+    /// that a quotient that is an integer or a half is exact.
     fn span(&self, halves: usize) -> f64 {
         match self.step {
             None => halves as f64 * self.from as f64 / (2.0 * self.to as f64),
@@ -37,7 +37,7 @@ impl Line {
         }
     }
 
-    /// Where the centre of a new cell lies among the centres of the old ones.
+    /// The position of a new cell's centre, relative to the centres of the old cells.
     fn centre(&self, i: usize) -> f64 {
         if self.align_corners {
             return match self.to {
@@ -51,7 +51,7 @@ impl Line {
     /// One of the old cells that contribute to a new cell: its position and its weight.
     fn tap(&self, mode: InterpolateMode, tap: usize, i: usize) -> (usize, f64) {
         let last = self.from - 1;
-        // The inverse of a factor is rounded: 3 / 0.6 is to be 5.
+        // The inverse of a factor is rounded; through f32, 3 / 0.6 becomes 5.
         let whole = |position: f64| match self.step {
             None => position as usize,
             Some(_) => position as f32 as usize,
@@ -89,14 +89,12 @@ fn keys(distance: f64) -> f64 {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `[N, C, spatial…]` with its spatial axes brought to other extents, one axis after the other. With
-    /// `align_corners` the centres of the first and last cells stay where they are, else the outer edges do; it
-    /// concerns `Linear` and `Cubic` alone.
+    /// Resizes the spatial axes of `[N, C, spatial…]`, one after the other. With `align_corners` the centres of the
+    /// first and last cells keep their positions, else the outer edges do; it only applies to `Linear` and `Cubic`.
     ///
     /// # Errors
-    /// When the rank is not 3 to 5 (for `Cubic` 4), there is not one extent or factor for each spatial axis,
-    /// one of them, or an extent that is there, is not above 0, `align_corners` is asked of another mode, or
-    /// the dtype is no float.
+    /// When the rank is not 3 to 5 (for `Cubic` 4), there is not one extent or factor for each spatial axis, an extent,
+    /// old or new, or a factor is not above 0, `align_corners` is set for another mode, or the dtype is not a float.
     pub fn interpolate(&self, to: Resize<'_>, mode: InterpolateMode, align_corners: bool) -> Result<Self> {
         let fail = |e| context(e, "interpolate", &[self]);
         let factors = match to {
@@ -125,7 +123,7 @@ impl<B: Backend> Tensor<B> {
         let resampled =
             |x: &Self| (lines.iter().enumerate()).try_fold(x.clone(), |x, (i, line)| x.resampled(i + 2, line, mode));
         match mode {
-            // These move values, and change none.
+            // These modes only copy values, so nothing is rounded.
             InterpolateMode::Nearest | InterpolateMode::NearestExact => resampled(self),
             _ => Self::in_wide([self], |[x]| resampled(x)),
         }
@@ -188,7 +186,7 @@ impl<B: Backend> Tensor<B> {
         Ok(lines)
     }
 
-    /// Each new slice of an axis as a weighted sum of old ones.
+    /// Computes each new slice of an axis as a weighted sum of old ones.
     fn resampled(&self, axis: usize, line: &Line, mode: InterpolateMode) -> Result<Self> {
         let device = self.device();
         let part = |tap: usize| {

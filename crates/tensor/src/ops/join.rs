@@ -1,4 +1,4 @@
-//! Joining tensors and taking them apart.
+//! Joining and splitting tensors.
 
 use std::borrow::{Borrow, Cow};
 
@@ -18,7 +18,7 @@ pub(super) fn borrowed<B: Backend, T: Borrow<Tensor<B>>>(tensors: &[T]) -> Small
 
 impl<B: Backend> Tensor<B> {
     /// Joins tensors, or references to them, along an axis: `Tensor::cat(&[&a, &b], 0)`. The other extents must be
-    /// equal, dtypes promote. An operand of shape `[0]` adds nothing, whatever the others' rank, as in PyTorch.
+    /// equal, dtypes promote. An operand of shape `[0]` is ignored, whatever the others' rank, as in PyTorch.
     ///
     /// # Errors
     /// When there are none, the axis is out of range, or shapes or devices do not fit.
@@ -79,7 +79,7 @@ impl<B: Backend> Tensor<B> {
         Self::concat(&borrowed(&apart), axis)
     }
 
-    /// Parts of `size` along an axis; the last one is smaller where it does not come out even.
+    /// Parts of `size` along an axis; the last one is smaller if `size` does not divide the extent.
     ///
     /// # Errors
     /// When the axis is out of range, or the size is 0.
@@ -99,7 +99,7 @@ impl<B: Backend> Tensor<B> {
             .collect()
     }
 
-    /// All slices along an axis, which is taken out. Views.
+    /// All slices along an axis, which is removed. Views.
     ///
     /// # Errors
     /// When the axis is out of range.
@@ -111,8 +111,8 @@ impl<B: Backend> Tensor<B> {
         Ok(slices)
     }
 
-    /// Cuts by halves: the gradient of a cut is as large as what it was cut from, so cutting off one slice after the
-    /// other would make the backward pass quadratic in the extent.
+    /// Splits recursively in halves. The gradient of a slice is as large as the tensor that it was cut from, so cutting
+    /// off one slice after the other would make the backward pass quadratic in the extent.
     fn halve(&self, axis: usize, slices: &mut Vec<Self>) -> Result<()> {
         match self.shape()[axis] {
             0 => {}
@@ -147,7 +147,7 @@ impl<B: Backend> Tensor<B> {
         Ok(parts)
     }
 
-    /// At most `chunks` parts of equal size along an axis; the last one is smaller where it does not come out even.
+    /// At most `chunks` parts of equal size along an axis; the last one may be smaller.
     ///
     /// # Errors
     /// When the axis is out of range, or `chunks` is 0.

@@ -10,8 +10,8 @@ use crate::graph::{needs_graph, record};
 
 impl<B: Backend> Tensor<B> {
     /// Matrix product by NumPy's rules: `[…, m, k] × […, k, n]`, where leading axes broadcast; a vector on the left is
-    /// a row, on the right a column, and its axis is taken out of the result. Dtypes promote; integers wrap in theirs,
-    /// and never become floats.
+    /// a row, on the right a column, and its axis is removed from the result. Dtypes promote; integers wrap, and never
+    /// become floats.
     ///
     /// # Errors
     /// When the inner extents differ, the leading axes do not broadcast, an operand has rank 0, both are bool,
@@ -88,12 +88,12 @@ impl<B: Backend> Tensor<B> {
         self.matmul(other)
     }
 
-    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's
-    /// shape. Where `beta` is 0, its values do not matter, NaN included. Dtypes promote; integers take integers
-    /// for `beta` and `alpha`.
+    /// `beta · self + alpha · (a × b)` for matrices `a` and `b`; this tensor broadcasts to their product's shape. If
+    /// `beta` is 0, its values are ignored, NaN included. Dtypes promote; integers need integers for `beta` and
+    /// `alpha`.
     ///
     /// # Errors
-    /// As [`Tensor::mm`], when this tensor does not broadcast, and for integers that are to be scaled by floats.
+    /// As [`Tensor::mm`]; when this tensor does not broadcast, or integers would be scaled by floats.
     pub fn addmm(&self, a: &Self, b: &Self, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Self> {
         let (beta, alpha) = (beta.into(), alpha.into());
         if let Some(lower) = Lower::wanted() {
@@ -120,7 +120,7 @@ impl<B: Backend> Tensor<B> {
         if !self.is_tracked() {
             return product.to_dtype(dtype);
         }
-        // Its gradient is 0, whatever its values are.
+        // The gradient of this tensor is 0, whatever its values are.
         let all = Self::full((), true, (&self.device(), DType::Bool))?;
         self.masked_fill(&all, 0.0)?.add(&product)
     }
@@ -133,7 +133,7 @@ impl<B: Backend> Tensor<B> {
         linear(self, weight, bias, None)
     }
 
-    /// Whether input, weight and perhaps bias, in this order, can be multiplied as [`Tensor::linear`] does.
+    /// Checks the operands of [`Tensor::linear`]: input, weight and optional bias, in this order.
     fn check_linear(&self, operands: &[&Self]) -> Result<()> {
         let (x, w) = (self.shape(), operands[1].shape());
         if x.rank() == 0 || w.rank() != 2 {
@@ -160,7 +160,7 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// For rules: the last two axes exchanged.
+    /// Exchanges the last two axes; for gradient rules.
     pub(crate) fn matrix_transposed(&self) -> Result<Self> {
         let rank = self.rank();
         self.permute_axes(Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?)
@@ -186,7 +186,7 @@ pub fn linear<B: Backend>(
     let fail = |e| context(e, "linear", operands);
     x.check_linear(operands).map_err(fail)?;
     let float = x.dtype().is_float();
-    // The fused op has a gradient only if that of the activation is computed from the output.
+    // The fused op has a gradient only if the activation's gradient is computed from the output.
     if let Some(op) = activation
         && (!float || !op.saves_output() && needs_graph(operands))
     {

@@ -1,4 +1,4 @@
-//! Positions and elements by a mask.
+//! Selection by a mask.
 
 use polygrad_core::{Backend, DType, Error, Result};
 
@@ -7,7 +7,7 @@ use super::indexing::row_major;
 use crate::Tensor;
 
 impl<B: Backend> Tensor<B> {
-    /// The positions of all elements that are not zero, in row-major order: i64 `[count, rank]`. Waits for the values.
+    /// The positions of all nonzero elements, in row-major order: i64 `[count, rank]`. Waits for the values.
     ///
     /// # Errors
     /// When the device fails.
@@ -29,7 +29,7 @@ impl<B: Backend> Tensor<B> {
         Self::from_vec(positions, [count, self.rank()], &self.device()).map_err(fail)
     }
 
-    /// The elements where a mask of bool is true, as a vector; the two are broadcast.
+    /// The elements where a bool mask is true, as a vector; tensor and mask broadcast.
     ///
     /// # Errors
     /// When the mask is no bool, or the shapes do not fit.

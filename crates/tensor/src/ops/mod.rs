@@ -1,5 +1,5 @@
-//! The methods of [`Tensor`](crate::Tensor), by subject. Each checks its operands, calls the backend, and records what
-//! its gradient rule needs.
+//! The methods of [`Tensor`](crate::Tensor), by subject. Each method checks its operands, calls the backend, and
+//! records what its gradient rule needs.
 
 mod activation;
 mod attention;
@@ -45,7 +45,7 @@ use polygrad_core::{Backend, DType, Error, ErrorKind, Result, Shape};
 
 use crate::{Device, Tensor};
 
-/// The values of a function at `0..len`, or an error where memory does not suffice.
+/// The values of a function at `0..len`, or an error if memory runs out.
 pub(crate) fn collected<T>(len: usize, f: impl FnMut(usize) -> T) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values
@@ -55,7 +55,7 @@ pub(crate) fn collected<T>(len: usize, f: impl FnMut(usize) -> T) -> Result<Vec<
     Ok(values)
 }
 
-/// Adds to an error which op failed, and on what.
+/// Adds the op and its operands to an error.
 #[cold]
 pub(crate) fn context<B: Backend>(error: Error, op: &'static str, operands: &[&Tensor<B>]) -> Error {
     let error = error
@@ -67,7 +67,7 @@ pub(crate) fn context<B: Backend>(error: Error, op: &'static str, operands: &[&T
     }
 }
 
-/// Adds to an error which op could not make a tensor, what it was to be, and where.
+/// Adds to an error the op that failed to make a tensor, and the tensor's shape, dtype and device.
 #[cold]
 pub(crate) fn in_making<B: Backend>(
     error: Error,
@@ -80,7 +80,7 @@ pub(crate) fn in_making<B: Backend>(
 }
 
 impl<B: Backend> Tensor<B> {
-    /// For ops along an axis: a scalar as a vector of one element, for which they take it, as PyTorch does.
+    /// A scalar as a vector of one element, as which ops along an axis treat it, as in PyTorch. `None` for other ranks.
     pub(crate) fn vector_of_scalar(&self) -> Result<Option<Self>> {
         match self.rank() {
             0 => self.reshape([1]).map(Some),

@@ -11,15 +11,15 @@ use crate::tracked::Tracked;
 
 impl<B: Backend> Tensor<B> {
     /// Normalises over the last `axes` axes to mean 0 and variance 1, then scales by `weight` and shifts by `bias`,
-    /// which have the shape of those axes. PyTorch's default for `eps` is 1e-5. Weight and bias of f16 and bf16 may be
-    /// f32, here and in the other normalisations. Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+    /// which have the shape of those axes. PyTorch's default for `eps` is 1e-5. For f16 and bf16, weight and bias may
+    /// be f32, here and in the other normalisations. Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
     pub fn layer_norm(&self, weight: Option<&Self>, bias: Option<&Self>, axes: usize, eps: f64) -> Result<Self> {
         let fail = |e| context(e, "layer_norm", &[self]);
         let inner = self.last_axes(axes).map_err(fail)?;
-        // A bias alone is a weight of ones with a bias: the backend knows that form only.
+        // A bias without a weight gets a weight of ones, since backends require a weight with a bias.
         let ones = match (weight, bias) {
             (None, Some(bias)) => Some(bias.detach().ones_like()?),
             _ => None,
@@ -48,7 +48,7 @@ impl<B: Backend> Tensor<B> {
         let fail = |e| context(e, "rms_norm", &[self]);
         let inner = self.last_axes(axes).map_err(fail)?;
         self.check_affine(weight, None, inner).map_err(fail)?;
-        // What is saved for the gradient need not fit f16.
+        // The tensors saved for the gradient may overflow f16.
         if self.dtype() != self.dtype().wide() {
             let operands = [self, weight.unwrap_or(self)];
             let y = Self::in_wide(operands, |[x, scale]| x.rms_norm(weight.and(Some(scale)), axes, eps))?;
@@ -59,7 +59,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record_first(value, &[&rstd], &inputs, || Op::RmsNorm { axes, eps }))
     }
 
-    /// Batch normalisation as in training: normalises each channel of `[N, C, …]` by the batch's own mean and biased
+    /// Batch normalisation for training: normalises each channel of `[N, C, …]` by the batch's own mean and biased
     /// variance, then scales and shifts by `weight [C]` and `bias [C]`. Gives the output, and mean and biased variance
     /// `[C]`, which carry no gradient and are f32 for f16 and bf16.
     /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
@@ -117,7 +117,7 @@ impl<B: Backend> Tensor<B> {
             self.dtype()
         };
         check_params(self, dtype, [("mean", Some(mean)), ("variance", Some(var))], channels).map_err(fail)?;
-        // A bias alone is a weight of ones with a bias: the backend knows that form only.
+        // A bias without a weight gets a weight of ones, since backends require a weight with a bias.
         let ones = match (weight, bias) {
             (None, Some(bias)) => Some(bias.detach().ones_like()?),
             _ => None,
@@ -136,9 +136,9 @@ impl<B: Backend> Tensor<B> {
             .map_err(fail)
     }
 
-    /// Divides the channels of `[N, C, …]` into `num_groups` groups and brings each group of each sample to
-    /// mean 0 and variance 1, then scales each channel by `weight [C]` and shifts it by `bias [C]`. PyTorch's
-    /// default for `eps` is 1e-5.
+    /// Divides the channels of `[N, C, …]` into `num_groups` groups and normalises each group of each sample to mean 0
+    /// and variance 1, then scales each channel by `weight [C]` and shifts it by `bias [C]`. PyTorch's default for
+    /// `eps` is 1e-5.
     /// Source: Wu and He, "Group normalization" (2018).
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| context(e, "group_norm", &[self]))
     }
 
-    /// Brings each channel of each sample of `[N, C, spatial…]` to mean 0 and variance 1, then scales it by
+    /// Normalises each channel of each sample of `[N, C, spatial…]` to mean 0 and variance 1, then scales it by
     /// `weight [C]` and shifts it by `bias [C]`. PyTorch's default for `eps` is 1e-5.
     /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
     ///
@@ -183,7 +183,7 @@ impl<B: Backend> Tensor<B> {
             .to_dtype(self.dtype())
     }
 
-    /// `x · scale + shift` with a number for each channel.
+    /// `x · scale + shift` with one scale and one shift for each channel.
     fn scaled_channels(&self, scale: Option<&Self>, shift: Option<&Self>) -> Result<Self> {
         let mut column = vec![1; self.rank()];
         column[1] = self.shape()[1];
@@ -206,7 +206,7 @@ impl<B: Backend> Tensor<B> {
         Ok(Shape::from([shape[1]]))
     }
 
-    /// The mean of [`Tensor::cross_entropy`] over the rows that are not ignored, of rank 0; NaN where all are.
+    /// The mean of [`Tensor::cross_entropy`] over the rows that are not ignored, of rank 0; NaN if all are ignored.
     ///
     /// # Errors
     /// As [`Tensor::cross_entropy`].
@@ -215,8 +215,8 @@ impl<B: Backend> Tensor<B> {
         self.cross_entropy(target, &params)
     }
 
-    /// Cross entropy of logits `[N, C]` against class indices `[N]`, for each row or its mean; rows with the
-    /// ignored index are 0.
+    /// Cross entropy of logits `[N, C]` against class indices `[N]`: for each row, or the mean. Rows with the ignored
+    /// index are 0.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit, a class is out of range, or the label smoothing is outside `[0, 1]`.
@@ -239,8 +239,8 @@ impl<B: Backend> Tensor<B> {
             return Err(fail(error));
         }
         self.check_device(target).map_err(fail)?;
-        // The gradient is a difference of what was saved and the logits: rounded to 16 bits, logits far from 0
-        // would leave little of it.
+        // The gradient depends on the difference of the logits and the saved logsumexp. Rounded to 16 bits, it would
+        // lose most of its digits for logits far from 0.
         if self.dtype() != self.dtype().wide() {
             let losses = self.widened()?.cross_entropy(target, params)?;
             return match autocast_dtype() {
@@ -280,7 +280,8 @@ impl<B: Backend> Tensor<B> {
         Ok(())
     }
 
-    /// Where an f16 or bf16 input has parameters of f32: all of them in f32, in which the op is computed as one.
+    /// Converts an f16 or bf16 input and its parameters to f32 if a parameter is f32, so that the op runs in f32.
+    /// `None` otherwise.
     fn beside_wide(&self, weight: Option<&Self>, bias: Option<&Self>) -> Result<Option<Wide<B>>> {
         let wide = self.dtype().wide();
         if wide == self.dtype() || [weight, bias].into_iter().flatten().all(|x| x.dtype() != wide) {

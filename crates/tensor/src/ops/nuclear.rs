@@ -8,15 +8,15 @@ use crate::autocast::in_mode;
 use crate::{CustomOp, Tensor};
 
 with_and_without_axes! {
-    /// The sum of a matrix's singular values, for the matrices that two axes span. Computed with the nearest
-    /// matrix of singular values 1, which is also the gradient; singular values below 1e-12 of the matrix's norm
-    /// do not count in full.
+    /// The sum of the singular values of each matrix that two axes span. Computed with the nearest matrix whose
+    /// singular values are 1, which is also the gradient; singular values below 1e-12 of the matrix's norm do not count
+    /// in full.
     ///
     /// Source: Björck and Bowie, "An iterative algorithm for computing the best estimate of an
     /// orthogonal matrix" (1971).
     ///
     /// # Errors
-    /// When an axis is out of range, both are one, or the dtype is no float.
+    /// When an axis is out of range, both are the same, or the dtype is not a float.
     nuclear_norm, nuclear_norm_keepdim = nuclear_norm_with(axes: [isize; 2]) -> Self;
 }
 
@@ -43,11 +43,11 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// Over the last two axes.
+/// The nuclear norm over the last two axes.
 struct NuclearNorm;
 
-/// The factor `U Vᵀ` of matrices `U S Vᵀ`, by Newton's iteration: of singular values between 0 and 1 each step brings a
-/// small one half as near again to 1, until all are 1.
+/// The factor `U Vᵀ` of matrices `U S Vᵀ`, by Newton's iteration: each step multiplies a small singular value by about
+/// 1.5, until all are 1.
 fn orthogonal_factor<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     const STEPS: usize = 80;
     let norm = x.norm_keepdim(2.0, [-2, -1])?;

@@ -8,7 +8,7 @@ use super::{collected, context};
 use crate::Tensor;
 use crate::graph::needs_graph;
 
-/// What a border consists of, by PyTorch's names.
+/// The values of a border, by PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PadMode {
     /// One value.
@@ -22,8 +22,8 @@ pub enum PadMode {
 }
 
 impl PadMode {
-    /// Which element of an axis appears at `position`, which may be outside of it. `kept` is the part of the axis that
-    /// no negative border cuts off.
+    /// The element of an axis that appears at `position`, which may be outside the axis. `kept` is the part of the axis
+    /// that negative borders do not cut off.
     fn source(self, position: isize, dim: isize, kept: &Range<isize>) -> isize {
         match self {
             Self::Reflect if position < 0 => -position,
@@ -33,7 +33,7 @@ impl PadMode {
         }
     }
 
-    /// The widest border that an axis of extent `dim` has elements for.
+    /// The widest border for which an axis of extent `dim` has enough elements.
     fn limit(self, dim: usize) -> usize {
         match self {
             Self::Reflect => dim.saturating_sub(1),
@@ -45,13 +45,14 @@ impl PadMode {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// A border in one of several modes: for each axis how many elements before and after. A negative number cuts that
-    /// many elements off instead. Unlike PyTorch's, the list begins with the first axis and names all of them.
+    /// Adds a border in one of several modes: for each axis the number of elements before and after. A negative number
+    /// cuts off that many elements instead. Unlike PyTorch's, the list begins with the first axis and includes all
+    /// axes.
     ///
     /// # Errors
     /// When there is not one pair for each axis, more is cut off than there is, the shape gets too large, or an axis
-    /// has too few elements to make the border of (`Reflect` needs one more than the border is wide, `Circular` as
-    /// many, `Replicate` one).
+    /// has too few elements for the border (`Reflect` needs one more than the border's width, `Circular` as many as its
+    /// width, `Replicate` one).
     pub fn pad_with(&self, padding: &[(isize, isize)], mode: PadMode) -> Result<Self> {
         let fail = |e| context(e, "pad", &[self]);
         let shape = self.shape();
@@ -123,7 +124,8 @@ impl<B: Backend> Tensor<B> {
         Ok(out)
     }
 
-    /// The border as one op of the backend, where it has one, nothing is cut off, and no gradient is wanted.
+    /// The border as one op of the backend. `None` if the backend has none, something is cut off, or a gradient is
+    /// needed.
     fn bordered(&self, padding: &[(isize, isize)], mode: PadMode) -> Result<Option<Self>> {
         let mode = match mode {
             PadMode::Constant(_) => return Ok(None),

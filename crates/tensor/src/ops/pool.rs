@@ -10,7 +10,7 @@ use crate::autocast::in_mode;
 
 impl<B: Backend> Tensor<B> {
     /// Sum of each window of `[N, C, spatial…]`, divided by `divisor`: PyTorch's `avg_pool2d` and `avg_pool3d` with
-    /// `divisor_override`. What lies outside counts as zeros, so `count_include_pad` has no bearing.
+    /// `divisor_override`. Elements outside count as zeros, so `count_include_pad` has no effect.
     ///
     /// # Errors
     /// When the divisor is 0; and as [`Tensor::avg_pool`].
@@ -21,7 +21,7 @@ impl<B: Backend> Tensor<B> {
         }
         let shape = self.shape();
         let pooled = params.output_shape(&shape).map_err(fail)?;
-        // With the border made of zeros every window is full, and its mean is its sum by its volume.
+        // With a border of explicit zeros every window is full, and its mean is its sum divided by its volume.
         let mut border = vec![(0, 0); 2];
         let mut ranges = vec![SliceRange::full(shape[0]), SliceRange::full(shape[1])];
         let mut volume = 1;
@@ -53,9 +53,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// The mean of `[N, C, spatial…]` over windows that are chosen so that the spatial axes have the extents
-    /// `output_size` afterwards. Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to
-    /// `⌈(i + 1) · in / out⌉`, as in PyTorch.
+    /// The mean of `[N, C, spatial…]` over windows chosen so that the result has the spatial extents `output_size`.
+    /// Window `i` of `out` over an axis of `in` elements reaches from `⌊i · in / out⌋` to `⌈(i + 1) · in / out⌉`, as in
+    /// PyTorch.
     ///
     /// # Errors
     /// When the rank is not 3 to 5, there is not one extent for each spatial axis, a spatial axis is empty, or
@@ -70,7 +70,7 @@ impl<B: Backend> Tensor<B> {
         if let Some(params) = even {
             return self.avg_pool(&params);
         }
-        // Windows of different sizes: each axis in turn is a product with a matrix of weights.
+        // Windows of different sizes: each axis in turn is multiplied by a matrix of weights.
         let shape = self.shape();
         if shape.rank() == 5
             && let Some(x) = self.raised()?
@@ -109,8 +109,8 @@ impl<B: Backend> Tensor<B> {
         if let Some(params) = even_windows(&shape, output_size).map_err(fail)? {
             return self.max_pool(&params);
         }
-        // Windows of different sizes: each is a row of the longest one's length, in which a short one's last elements
-        // are repeated. The first of equal values stays the first.
+        // Windows of different sizes: each becomes a row of the longest window's size, in which a shorter window
+        // repeats its last elements. The first of equal values stays the first.
         let longest: Vec<_> = shape[2..]
             .iter()
             .zip(output_size)
@@ -163,8 +163,8 @@ fn even_windows(shape: &Shape, output_size: &[usize]) -> Result<Option<PoolParam
     Ok(even.then(|| PoolParams::new(kernel)))
 }
 
-/// How many elements the longest window has, or 1 where there is none. A window begins a multiple of `gcd / to` of an
-/// element after its first element, at most `1 − gcd / to`.
+/// The size of the longest window, or 1 if there is none. The exact start of a window lies a multiple of `gcd / to`
+/// after the start of its first element, at most `1 − gcd / to`.
 fn longest_window(from: usize, to: usize) -> usize {
     if to == 0 {
         return 1;

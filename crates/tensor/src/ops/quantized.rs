@@ -7,9 +7,9 @@ use crate::Tensor;
 use crate::flops;
 use crate::graph::cut;
 
-/// Products of `a […, m, k]` and `b […, k, n]` of u8 minus their zero points, whose leading axes broadcast: i32, which
-/// wraps. Zero points are u8, one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`, `[n]`. An i8
-/// is held as the byte that is 128 more, and so is its zero point.
+/// Product of `a […, m, k]` and `b […, k, n]` of u8, minus their zero points; leading axes broadcast. The result is
+/// i32, which wraps. Zero points are u8, one for all, `[1]`, or for each row of `a`, `[m]`, and each column of `b`,
+/// `[n]`. An i8 is stored as a byte that is 128 larger, and so is its zero point.
 ///
 /// # Errors
 /// When shapes, dtypes or devices do not fit.
@@ -241,7 +241,7 @@ fn of_dtypes<B: Backend>(operands: &[&Tensor<B>], dtypes: &[DType]) -> Result<()
     Ok(())
 }
 
-/// Fails unless this is one number, or one for each of `count`.
+/// Fails unless `x` has shape `[1]` or `[count]`.
 fn one_or<B: Backend>(x: &Tensor<B>, count: usize) -> Result<()> {
     let shape = x.shape();
     if shape.dims() == [1] || shape.dims() == [count] {

@@ -65,7 +65,8 @@ impl<B: Backend> Tensor<B> {
 
     /// A layer of an RNN in one direction, as one op: from this input `[T, N, C]` and `hidden [N, H]`, with
     /// `weight_ih [H, C]` and `weight_hh [H, H]`, and `bias_ih` and `bias_hh` `[H]`, to the outputs `[T, N, H]` and the
-    /// last state. `None` where a gradient is wanted, or the backend does not compute it: then go step by step.
+    /// last state. `None` if a gradient is needed, or the backend does not have the op; the caller then computes step
+    /// by step.
     ///
     /// # Errors
     /// When there is no step, or shapes, dtypes or devices do not fit.
@@ -85,8 +86,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// [`Tensor::rnn_sequence`] for an LSTM, whose gates [`Tensor::lstm_cell`] lists: weights have `4H` rows. Gives the
-    /// outputs, the last hidden state and the last cell state. Where a gradient is wanted it is `None` only for what
-    /// the backend cannot compute.
+    /// outputs, the last hidden state and the last cell state. If a gradient is needed, it is `None` only if the
+    /// backend cannot compute that.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -117,9 +118,9 @@ impl<B: Backend> Tensor<B> {
         })
     }
 
-    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows.
-    /// `reset_after` is PyTorch's form; without it the reset gate scales the state before its product for the new gate,
-    /// and not that product.
+    /// [`Tensor::rnn_sequence`] for a GRU, whose gates [`Tensor::gru_cell`] lists: weights have `3H` rows. With
+    /// `reset_after`, as in PyTorch, the reset gate scales the product for the new gate; without, it scales the state
+    /// before that product.
     ///
     /// # Errors
     /// As [`Tensor::rnn_sequence`].
@@ -144,8 +145,8 @@ impl<B: Backend> Tensor<B> {
         )
     }
 
-    /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph; none where no
-    /// gradient is wanted or the backend cannot compute them.
+    /// The states of all steps of an LSTM `[T, N, 2H]`, hidden before cell, in the gradient graph. `None` if no
+    /// gradient is needed, or the backend cannot compute them.
     fn lstm_states(
         &self,
         (hidden, cell): (&Self, &Self),
@@ -213,7 +214,7 @@ fn count_steps<B: Backend>(operands: &[&Tensor<B>], gates: usize) {
     flops::add_products(input[0] * input[1] * gates * hidden, input[2] + hidden);
 }
 
-/// That an input `[T, N, C]`, states `[N, H]`, two weights and perhaps two biases fit each other.
+/// Checks that an input `[T, N, C]`, states `[N, H]`, two weights and two optional biases fit each other.
 fn check_sequence<B: Backend>(operands: &[&Tensor<B>], gates: usize, states: usize) -> Result<()> {
     let form = || {
         Error::shape(
@@ -244,7 +245,8 @@ fn check_sequence<B: Backend>(operands: &[&Tensor<B>], gates: usize, states: usi
     Ok(())
 }
 
-/// The dtype to which operands of several float dtypes promote, where autocast made them so.
+/// The dtype to which operands of different float dtypes promote. `None` outside autocast, which causes such a mix, or
+/// if the dtypes are the same.
 fn mixed<B: Backend>(operands: &[&Tensor<B>]) -> Option<DType> {
     let first = operands[0].dtype();
     let differ = operands.iter().any(|x| x.dtype() != first);
@@ -254,7 +256,7 @@ fn mixed<B: Backend>(operands: &[&Tensor<B>]) -> Option<DType> {
     operands.iter().map(|x| x.dtype()).reduce(DType::promote)
 }
 
-/// That all gates are `[N, parts · H]` for a state `[N, H]`.
+/// Checks that all gates are `[N, parts · H]` for a state `[N, H]`.
 fn check_cell<B: Backend, const K: usize>(
     gates: [&Tensor<B>; K],
     parts: usize,

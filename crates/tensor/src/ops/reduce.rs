@@ -6,7 +6,7 @@ use super::{IntoAxes, context};
 use crate::Tensor;
 use crate::graph::{cut, record};
 
-/// A reduction twice: without the reduced axes, and with them as extents of 1.
+/// Defines a reduction in two forms: without the reduced axes, and with these kept with extent 1.
 macro_rules! with_and_without_axes {
     ($($(#[$doc:meta])* $name:ident, $keepdim:ident = $with:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         impl<B: Backend> Tensor<B> {$(
@@ -207,8 +207,8 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[&*x], || Op::CumSum { axis }))
     }
 
-    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient divides by nothing,
-    /// and so is right where there are zeros.
+    /// Running product along an axis, inclusive; integers and bool multiply in i64. Its gradient does not divide, and
+    /// so is correct where there are zeros.
     ///
     /// # Errors
     /// When the axis is out of range.
@@ -224,7 +224,8 @@ impl<B: Backend> Tensor<B> {
             let extent = x.shape()[at];
             let mut border = vec![(0, 0); x.rank()];
             let (mut products, mut factors) = (x.clone(), 1);
-            // Doubling: each product of `factors` elements, times the product of as many elements before them.
+            // Doubling: each product of `factors` elements is multiplied by the product of the `factors` elements
+            // before them.
             while factors < extent {
                 border[at] = (factors, 0);
                 let before = products.narrow(axis, 0, extent - factors)?.pad(&border, 1i64)?;
@@ -245,7 +246,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::SumTo(shape)))
     }
 
-    /// For rules: a reduction over axes counted from the front.
+    /// A reduction over axes counted from the front; for gradient rules.
     pub(crate) fn reduce_axes(&self, op: ReduceOp, axes: Axes, keepdims: bool) -> Result<Self> {
         let list: Vec<isize> = axes.iter().map(|axis| axis as isize).collect();
         self.reduce(op, list.as_slice(), keepdims)

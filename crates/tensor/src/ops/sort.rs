@@ -1,4 +1,4 @@
-//! Order.
+//! Sorting, and selection by order.
 
 use polygrad_core::{Backend, Error, Op, Result};
 
@@ -8,8 +8,8 @@ use crate::Tensor;
 use crate::graph::{cut, record_first};
 
 with_and_without_axes! {
-    /// Median along an axis and its position (i64): of an even number of elements the lower one of the two in the
-    /// middle, and NaN where there is one. The element that is picked gets the whole gradient.
+    /// Median along an axis and its position (i64): the lower of the two middle elements if their number is even, and
+    /// NaN if there is one. The selected element gets the whole gradient.
     ///
     /// # Errors
     /// When the axis is out of range or empty.
@@ -48,7 +48,7 @@ impl<B: Backend> Tensor<B> {
         self.picked(index, axis, keepdims)
     }
 
-    /// Sorted values along an axis, and where each came from (i64). Stable; NaN counts as the largest.
+    /// Sorted values along an axis, and the original position of each (i64). Stable; NaN counts as the largest.
     ///
     /// # Errors
     /// When the axis is out of range.
@@ -64,7 +64,7 @@ impl<B: Backend> Tensor<B> {
         Ok((sorted, cut(indices, &[self], "sort")))
     }
 
-    /// The positions (i64) in which [`Tensor::sort`] puts the values.
+    /// The original positions (i64) of the sorted values, as [`Tensor::sort`] returns them.
     ///
     /// # Errors
     /// When the axis is out of range.
@@ -72,7 +72,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.detach().sort(axis, descending)?.1)
     }
 
-    /// The `k` largest (or smallest) values along an axis, in order, and where each came from (i64).
+    /// The `k` largest (or smallest) values along an axis, in order, and the original position of each (i64).
     ///
     /// # Errors
     /// When the axis is out of range, or has fewer than `k` elements.

@@ -1,4 +1,4 @@
-//! Reductions made of others.
+//! Reductions composed of others.
 
 use polygrad_core::{Axes, Backend, CompareOp, Error, ReduceOp, Result, Scalar};
 
@@ -7,8 +7,8 @@ use super::{IntoAxes, context};
 use crate::Tensor;
 
 with_and_without_axes! {
-    /// Variance over axes, divided by the number of elements less `correction` (PyTorch's default is 1, the unbiased
-    /// estimate), or by 0 where that is negative; NaN over nothing.
+    /// Variance over axes, divided by the number of elements minus `correction` (PyTorch's default is 1, the unbiased
+    /// estimate), or by 0 if that is negative; NaN over nothing.
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
@@ -45,13 +45,13 @@ impl<B: Backend> Tensor<B> {
     /// [`Tensor::variance`] in this dtype.
     fn spread(&self, axes: Axes, correction: f64, keepdims: bool) -> Result<Self> {
         let count: usize = axes.iter().map(|axis| self.shape()[axis]).product();
-        // With no more elements than `correction` this is 0 / 0 or a division by 0, as in PyTorch.
+        // With at most `correction` elements this is 0 / 0 or a division by 0, as in PyTorch.
         let divisor = (count as f64 - correction).max(0.0);
         if count == 0 {
             return self.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor;
         }
-        // Far from 0, the mean may be rounded by more than the values differ. It only moves them near 0, where a
-        // second mean is precise.
+        // For values far from 0, the mean's rounding error may exceed their differences. So the first mean only moves
+        // them near 0, where a second mean is precise.
         let near = self.sub(&self.detach().reduce_axes(ReduceOp::Mean, axes, true)?)?;
         let centred = near.sub(&near.reduce_axes(ReduceOp::Mean, axes, true)?)?;
         centred.square()?.reduce_axes(ReduceOp::Sum, axes, keepdims)? / divisor
@@ -127,7 +127,7 @@ impl<B: Backend> Tensor<B> {
             return reduced(magnitude, ReduceOp::Sum);
         }
         let powers = if p < 2.0 && self.is_tracked() {
-            // The power or its slope changes infinitely fast at 0.
+            // The power or its derivative has an infinite slope at 0.
             let is_zero = self.eq(0.0)?;
             let power_of_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
             let powers = magnitude.masked_fill(&is_zero, 1.0)?.pow(p)?;
@@ -145,7 +145,7 @@ impl<B: Backend> Tensor<B> {
 
     /// The cosine of the angle between two tensors along an axis, `Σ x y / (max(‖x‖, eps) · max(‖y‖, eps))`; shapes
     /// broadcast first. PyTorch's defaults are axis 1 and an `eps` of 1e-8. Where a norm is below `eps`, its gradient
-    /// is taken as if it were not limited, as PyTorch has it.
+    /// is computed as if it were not limited, as in PyTorch.
     ///
     /// # Errors
     /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.

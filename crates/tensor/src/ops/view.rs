@@ -1,4 +1,4 @@
-//! The same elements under another shape, and cuts.
+//! Views and other changes of shape.
 
 use polygrad_core::{Axes, Backend, Error, IntoShape, MAX_RANK, Op, Result, Scalar, Shape, SliceRange};
 use smallvec::SmallVec;
@@ -11,8 +11,8 @@ use crate::graph::record;
 type Ranges = SmallVec<[SliceRange; MAX_RANK]>;
 
 impl<B: Backend> Tensor<B> {
-    /// The same elements in row-major order under another shape; no copy where the layout allows it. One extent may be
-    /// -1, and is what the others leave: `x.reshape([-1, 4])`, `x.reshape((batch, -1))`.
+    /// The same elements in row-major order under another shape, without a copy if the layout allows it. One extent may
+    /// be -1, and is computed from the others: `x.reshape([-1, 4])`, `x.reshape((batch, -1))`.
     ///
     /// # Errors
     /// When the number of elements differs.
@@ -38,7 +38,7 @@ impl<B: Backend> Tensor<B> {
     /// Axes in another order: axis `i` of the result is axis `axes[i]` of this tensor. A view.
     ///
     /// # Errors
-    /// When `axes` is no permutation of all axes.
+    /// When `axes` is not a permutation of all axes.
     pub fn permute(&self, axes: impl IntoAxes) -> Result<Self> {
         let shape = self.shape();
         let axes = axes.into_axes(&shape).and_then(|axes| {
@@ -105,7 +105,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::Expand(to)))
     }
 
-    /// Takes out an axis of extent 1.
+    /// Removes an axis of extent 1.
     ///
     /// # Errors
     /// When the axis is out of range or its extent is not 1.
@@ -122,7 +122,7 @@ impl<B: Backend> Tensor<B> {
         self.reshape(shape.reduced(Axes::one(axis), false))
     }
 
-    /// Takes out all axes of extent 1.
+    /// Removes all axes of extent 1.
     ///
     /// # Errors
     /// When the device fails.
@@ -131,7 +131,7 @@ impl<B: Backend> Tensor<B> {
         self.reshape(shape.iter().copied().filter(|&dim| dim != 1).collect::<Vec<_>>())
     }
 
-    /// Puts in an axis of extent 1 before `axis`; −1 puts it at the end.
+    /// Inserts an axis of extent 1 before `axis`; −1 appends it.
     ///
     /// # Errors
     /// When the axis is out of range, or the rank gets too large.
@@ -151,7 +151,7 @@ impl<B: Backend> Tensor<B> {
     /// Merges the axes from `start` to `end`, both included.
     ///
     /// # Errors
-    /// When an axis is out of range, or `start` lies behind `end`.
+    /// When an axis is out of range, or `start` is after `end`.
     pub fn flatten(&self, start: isize, end: isize) -> Result<Self> {
         let fail = |e| context(e, "flatten", &[self]);
         let shape = self.shape();
@@ -166,10 +166,10 @@ impl<B: Backend> Tensor<B> {
         self.reshape([&shape[..start], &[merged], &shape[end + 1..]].concat())
     }
 
-    /// A cut: one range for each axis. A view.
+    /// A slice: one range for each axis. A view.
     ///
     /// # Errors
-    /// When there is not one range for each axis, or a range leaves its axis.
+    /// When there is not one range for each axis, or a range exceeds its axis.
     pub fn slice(&self, ranges: &[SliceRange]) -> Result<Self> {
         let fail = |e| context(e, "slice", &[self]);
         let shape = self.shape();
@@ -198,12 +198,12 @@ impl<B: Backend> Tensor<B> {
     /// `len` elements of an axis from `start`. A view.
     ///
     /// # Errors
-    /// When they leave the axis.
+    /// When the range exceeds the axis.
     pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Result<Self> {
         self.slice_axis(axis, SliceRange::new(start, len, 1), "narrow")
     }
 
-    /// One range on one axis, everything of the others.
+    /// A range of one axis, and all of the others.
     pub(crate) fn slice_axis(&self, axis: isize, range: SliceRange, op: &'static str) -> Result<Self> {
         let shape = self.shape();
         let axis = shape.axis(axis).map_err(|e| context(e, op, &[self]))?;
@@ -212,10 +212,10 @@ impl<B: Backend> Tensor<B> {
         self.slice(&ranges)
     }
 
-    /// The slice at one position of an axis, which is taken out; negative positions count from the back.
+    /// The slice at one position of an axis, which is removed; negative positions count from the back.
     ///
     /// # Errors
-    /// When axis or position are out of range.
+    /// When axis or position is out of range.
     pub fn select(&self, axis: isize, index: isize) -> Result<Self> {
         let fail = |e| context(e, "select", &[self]);
         let shape = self.shape();
@@ -251,7 +251,7 @@ impl<B: Backend> Tensor<B> {
         self.slice(&ranges)
     }
 
-    /// A border of `value`: for each axis how many elements before and after.
+    /// Adds a border of `value`: for each axis the number of elements before and after.
     ///
     /// # Errors
     /// When there is not one pair for each axis, or the shape gets too large.
@@ -279,7 +279,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(padded, &[self], op))
     }
 
-    /// Distances `shifts` by which the elements of axes move, those that leave coming back at the other end.
+    /// Moves the elements of axes by `shifts`; elements that leave one end come back at the other.
     ///
     /// # Errors
     /// When an axis is out of range, or there is not one shift for each axis.
@@ -303,7 +303,7 @@ impl<B: Backend> Tensor<B> {
         Ok(out)
     }
 
-    /// The whole tensor repeated along each axis; more counts than axes add axes in front.
+    /// Repeats the whole tensor along each axis. More counts than axes add leading axes.
     ///
     /// # Errors
     /// When there are fewer counts than axes, or the shape gets too large.
@@ -327,7 +327,7 @@ impl<B: Backend> Tensor<B> {
             let mut apart = current.to_vec();
             apart[axis] = dim.saturating_mul(count);
             Shape::new(&apart).map_err(fail)?;
-            // As [outer, 1, rest] expanded to [outer, count, rest]: the rank never grows beyond three.
+            // [outer, 1, rest] expanded to [outer, count, rest], so that the rank never exceeds three.
             let outer = current[..axis].iter().product();
             let rest = current[axis..].iter().product();
             out = out
@@ -338,7 +338,7 @@ impl<B: Backend> Tensor<B> {
         Ok(out)
     }
 
-    /// [`Tensor::repeat`], but with fewer counts than axes the leading axes are not repeated.
+    /// [`Tensor::repeat`], but if there are fewer counts than axes, the leading axes are not repeated.
     ///
     /// # Errors
     /// When the shape gets too large.

@@ -1,4 +1,4 @@
-//! Several ops computed as one: f16 and bf16 are widened to f32, and the result is rounded once.
+//! Several ops as one: f16 and bf16 are widened to f32, and the result is rounded once.
 
 use polygrad_core::{Backend, DType, Result};
 
@@ -6,10 +6,10 @@ use crate::Tensor;
 use crate::autocast::{autocast_dtype, in_mode};
 
 impl<B: Backend> Tensor<B> {
-    /// Computes `f`, which has several steps, as if it were one op. In f16 and bf16 the steps would overflow (the
-    /// square of 300 is infinite in f16) and each would round. So `f` gets its operands in f32, and its result is
-    /// rounded once, to the dtype that the operands' float dtypes promote to. The same holds for the gradient. Operands
-    /// of other dtypes are passed as they are.
+    /// Computes `f`, which has several steps, as if it were one op. In f16 and bf16, steps would overflow (the square
+    /// of 300 is infinite in f16) and each would round. So `f` gets its operands in f32, and its result is rounded
+    /// once, to the dtype that the operands' float dtypes promote to. The same holds for the gradient. Operands of
+    /// other dtypes are passed as they are.
     ///
     /// ```
     /// # use polygrad_tensor::{Backend, Result, Tensor};
@@ -46,7 +46,7 @@ impl<B: Backend> Tensor<B> {
         in_mode(None, || f(wide.each_ref()))
     }
 
-    /// A float in the dtype of its [`DType::wide`]; anything else as it is.
+    /// Converts to [`DType::wide`], which only changes f16 and bf16.
     pub(crate) fn widened(&self) -> Result<Self> {
         self.to_dtype(self.dtype().wide())
     }

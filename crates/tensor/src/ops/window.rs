@@ -20,7 +20,7 @@ impl<B: Backend> Tensor<B> {
         conv(self, weight, bias, None, None, params)
     }
 
-    /// The shape of a convolution of an input, a weight and perhaps a bias, and a residual.
+    /// Checks a convolution's operands: input, weight, optional bias and residual. Returns the result's shape.
     fn check_conv(&self, operands: &[&Self], params: &ConvParams) -> Result<Shape> {
         let shape = params.output_shape(&self.shape(), &operands[1].shape())?;
         for operand in &operands[1..] {
@@ -79,8 +79,8 @@ impl<B: Backend> Tensor<B> {
         Shape::new(&out).map_err(fail)?;
         let grad_shape = params.output_shape(&out, &w).map_err(fail)?;
         if grad_shape != x {
-            // With an output_padding of a stride or more (below the dilation), a convolution of the output would be
-            // larger than the input. So take the whole without padding, and cut or add zeros afterwards.
+            // If output_padding is at least the stride (and below the dilation), a convolution of the output would be
+            // larger than the input. So compute the whole without padding, and then cut or add zeros.
             let whole = self.conv_transpose(
                 weight,
                 &ConvParams {
@@ -100,7 +100,7 @@ impl<B: Backend> Tensor<B> {
             .map_err(|e| e.with_op("conv_transpose"))
     }
 
-    /// The gradient of [`Tensor::conv`] wrt its input, which is linear in both operands again.
+    /// The gradient of [`Tensor::conv`] wrt its input. It is linear in both operands, too.
     pub(crate) fn conv_input_grad(&self, weight: &Self, input_shape: Shape, params: &ConvParams) -> Result<Self> {
         if !self.dtype().is_float() {
             return decompose::conv_input_grad::<Tracked<B>>(self, weight, input_shape, params);
@@ -139,8 +139,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Largest value of each square window of `[N, C, H, W]`, with windows side by side: PyTorch's
-    /// `max_pool2d(x, kernel_size)`. What is left at the end of an axis is left out.
-    /// [`Tensor::max_pool`] has all options.
+    /// `max_pool2d(x, kernel_size)`. A rest at the end of an axis is ignored. [`Tensor::max_pool`] has all options.
     ///
     /// # Errors
     /// When the rank is not 4, or a window does not fit.
@@ -192,7 +191,7 @@ impl<B: Backend> Tensor<B> {
         Ok(record(value, &[self], || Op::AvgPool(Box::new(*params))))
     }
 
-    /// Whether the operands of a convolution are on one device and of one dtype that has products.
+    /// Fails unless the operands of a convolution are on one device and have one dtype, which is not bool.
     fn check_factors(&self, weight: &Self) -> Result<()> {
         self.check_device(weight)?;
         if self.dtype() == DType::Bool || weight.dtype() != self.dtype() {
@@ -228,7 +227,7 @@ pub fn conv<B: Backend>(
         return Err(fail(Error::invalid("a residual needs a bias").with_hint("give zeros")));
     }
     let float = x.dtype().is_float();
-    // Together they have no gradient.
+    // The fused op has no gradient.
     if (residual.is_some() || activation.is_some()) && (!float || needs_graph(operands)) {
         let mut y = x.conv(weight, bias, params)?;
         if let Some(residual) = residual {
@@ -254,7 +253,7 @@ pub fn conv<B: Backend>(
     }))
 }
 
-/// [`Tensor::max_pool`], but the backend finds the positions only if they, or a gradient, are needed.
+/// [`Tensor::max_pool`], but the backend only computes positions if they or a gradient are needed.
 ///
 /// # Errors
 /// As [`Tensor::max_pool`].
@@ -283,7 +282,7 @@ pub fn max_pool<B: Backend>(
     Ok((values, places.map(Tensor::from_inner)))
 }
 
-/// How many products go into one output of a convolution.
+/// The number of products for one output of a convolution.
 fn taps(weight: Shape) -> usize {
     weight[1..].iter().product()
 }

@@ -1,4 +1,4 @@
-//! Rules of ops on each element.
+//! Gradient rules of element-wise ops.
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 
@@ -45,8 +45,8 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
         BinaryOp::Mul => c.two(|| to_a(g.mul(b())?), || to_b(g.mul(a())?)),
         BinaryOp::Div => c.two(|| to_a(g.div(b())?), || to_b(g.mul(&a().div(b())?.div(b())?)?.neg()?)),
         BinaryOp::Remainder => c.two(|| to_a(g.clone()), || to_b(g.mul(&a().div(b())?.floor()?)?.neg()?)),
-        // Where a slope is 0 although one of its factors is infinite, the base is replaced: masking the slope itself
-        // would leave NaN in the second derivative.
+        // Where the derivative is 0 although one of its factors is infinite, the base is replaced. Masking the
+        // derivative itself would leave NaN in the second derivative.
         BinaryOp::Pow => c.two(
             || {
                 let flat = a().eq(0.0)?.logical_and(&b().eq(0.0)?)?;
@@ -54,7 +54,7 @@ pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Pas
                 to_a(g.mul(&b().mul(&power)?)?)
             },
             || {
-                // 0 to a power that is not negative does not change with the power.
+                // 0 to a nonnegative power does not depend on the power.
                 let flat = a().eq(0.0)?.logical_and(&b().ge(0.0)?)?;
                 let logarithm = a().masked_fill(&flat, 1.0)?.log()?;
                 to_b(g.mul(&c.saved[2].mul(&logarithm)?)?)
@@ -107,14 +107,14 @@ pub(super) fn binary_scalar<B: Backend>(
         (BinaryOp::Sub, true) => g.neg()?,
         (BinaryOp::Mul, _) => (g * s)?,
         (BinaryOp::Div, false) => (g / s)?,
-        // One division after the other: the square of x may leave the range.
+        // Two divisions, since the square of x may overflow.
         (BinaryOp::Div, true) => g
             .mul(&x().binary_scalar(BinaryOp::Div, scalar, true)?.div(x())?)?
             .neg()?,
         (BinaryOp::Pow, false) if s == 0.0 => g.zeros_like()?,
         (BinaryOp::Pow, false) => g.mul(&(x().pow(s - 1.0)? * s)?)?,
         (BinaryOp::Pow, true) if s == 0.0 => {
-            // As above, but that the base is the number.
+            // As for tensors above, but the base is the number.
             let logarithm = x().zeros_like()?.masked_fill(&x().lt(0.0)?, f64::NEG_INFINITY)?;
             g.mul(&c.saved[1].mul(&logarithm)?)?
         }
@@ -156,7 +156,7 @@ pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     ]))
 }
 
-/// Rounding passes the gradient on as if it were not there, and what was cut off passes none. The scale's is that of
+/// The gradient passes as if nothing were rounded, and is 0 where values were clamped. The scale's gradient is that of
 /// learned step sizes.
 ///
 /// Sources: Bengio, Léonard and Courville, "Estimating or propagating gradients through stochastic neurons" (2013);

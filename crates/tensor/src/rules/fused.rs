@@ -1,4 +1,4 @@
-//! Rules of fused ops.
+//! Gradient rules of fused ops.
 
 use polygrad_core::{Activation, Backend, ConvParams, CrossEntropyParams, PoolParams, Result, Shape, decompose};
 use smallvec::smallvec;
@@ -7,8 +7,7 @@ use super::{Context, Passed};
 use crate::tracked::Tracked;
 use crate::{Tensor, flops};
 
-/// Calls a fused gradient of the backend, or, where it is to be differentiated again, its
-/// decomposition on tracked tensors.
+/// Calls a fused gradient of the backend, or, if it must be differentiable, its decomposition on tracked tensors.
 macro_rules! fused {
     ($c:ident, $op:ident($($tensor:expr),* ; $($arg:expr),*)) => {
         if $c.create_graph {
@@ -23,7 +22,7 @@ pub(super) fn activation<B: Backend>(op: Activation, c: &Context<'_, B>) -> Resu
     Passed::one(activation_backward(op, &c.saved[0], c)?)
 }
 
-/// The gradient before an activation function, from what it saved.
+/// The gradient wrt an activation function's input, from the saved tensor.
 pub(super) fn activation_backward<B: Backend>(
     op: Activation,
     saved: &Tensor<B>,
@@ -152,7 +151,7 @@ pub(super) fn attention<B: Backend>(scale: f64, causal: bool, c: &Context<'_, B>
     let gradients = B::attention_backward(grad, q, k, v, mask.map(|m| &m.value), scale, causal)?;
     let (keys, out) = (B::shape(k), B::shape(v));
     let (width, out) = (keys[keys.rank() - 1], out[out.rank() - 1]);
-    // The scores again, then the gradients of weights, values, queries and keys.
+    // The recomputed scores, and the gradients of weights, values, queries and keys.
     flops::add_products(c.grad.numel() / out.max(1) * keys[keys.rank() - 2], 3 * width + 2 * out);
     Ok(three_gradients(gradients))
 }

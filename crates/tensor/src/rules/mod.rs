@@ -1,8 +1,8 @@
 //! The gradient rules: one table, written in tensor ops.
 //!
-//! Each row passes the gradient of an op's output on to its inputs. Rows of fused ops call the backend's fused
-//! gradient; where the gradient itself is to be differentiated, they use its decomposition, or compute the op again
-//! from core ops and go through those.
+//! Each rule computes the gradients of an op's inputs from the gradient of its output. Rules of fused ops call the
+//! backend's fused gradient. If the gradient must itself be differentiable, they use its decomposition, or recompute
+//! the op from core ops and continue through those.
 
 mod elementwise;
 mod fused;
@@ -18,17 +18,17 @@ use crate::custom;
 use crate::graph::{Call, Rule};
 use crate::ops::blocks;
 
-/// Where a gradient goes.
+/// The result of a rule.
 pub(crate) enum Passed<B: Backend> {
-    /// To the inputs.
+    /// Gradients of the inputs.
     Inputs(InputGradients<B>),
-    /// To a range of one axis of the only input, beginning at `start`; the gradient is zero elsewhere.
+    /// The gradient of the only input, which is zero outside a range of one axis that begins at `start`.
     Stretch {
         axis: usize,
         start: usize,
         gradient: Tensor<B>,
     },
-    /// To the same output, computed again from other ops.
+    /// The output, recomputed from other ops, and its gradient, which continues through those.
     Through(Tensor<B>, Tensor<B>),
 }
 
@@ -38,7 +38,7 @@ impl<B: Backend> Passed<B> {
     }
 }
 
-/// What a rule may ask.
+/// The arguments of a rule.
 pub(crate) struct Context<'a, B: Backend> {
     call: &'a Call<B>,
     saved: &'a [Tensor<B>],
@@ -47,7 +47,7 @@ pub(crate) struct Context<'a, B: Backend> {
 }
 
 impl<B: Backend> Context<'_, B> {
-    /// Whether input `i` wants a gradient.
+    /// Whether input `i` needs a gradient.
     fn wants(&self, i: usize) -> bool {
         self.call.inputs[i].node.is_some()
     }
@@ -57,7 +57,7 @@ impl<B: Backend> Context<'_, B> {
         self.call.inputs[i].shape
     }
 
-    /// Computes the gradient of input `i` if it is wanted.
+    /// Computes the gradient of input `i` if it is needed.
     fn when(&self, i: usize, gradient: impl FnOnce() -> Result<Tensor<B>>) -> Result<Option<Tensor<B>>> {
         if self.wants(i) { gradient().map(Some) } else { Ok(None) }
     }
@@ -72,7 +72,7 @@ impl<B: Backend> Context<'_, B> {
     }
 }
 
-/// Passes the gradient of a call's output on.
+/// Applies the rule of a call to the gradient of its output.
 pub(crate) fn apply<B: Backend>(
     call: &Call<B>,
     saved: &[Tensor<B>],
@@ -100,10 +100,10 @@ pub(crate) fn apply<B: Backend>(
     }
 }
 
-/// The rules for f16 and bf16: those of several steps run in f32, as the ops themselves do, and round once.
+/// The rules for f16 and bf16: rules of several steps run in f32, as the ops themselves do, and round once.
 #[cold]
 fn narrow<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
-    // A product's gradient is another one, and its sum where an input was broadcast.
+    // The gradient of a product is a single product, unless an input was broadcast, which adds a sum.
     let is_product =
         || matches!(op, Op::Binary(BinaryOp::Mul)) && c.call.inputs.iter().all(|x| x.shape == c.grad.shape());
     if !op.gradient_takes_steps() || is_product() {
@@ -193,7 +193,7 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
     }
 }
 
-/// A gradient that nobody wrote is an error, never a hole.
+/// A missing gradient rule is an error; the gradient is never silently dropped.
 fn missing(op: &str) -> Error {
     Error::new(ErrorKind::NoGradient, format!("there is no gradient rule for {op}"))
 }

@@ -1,4 +1,4 @@
-//! Rules of ops that move elements.
+//! Gradient rules of ops that move elements.
 
 use polygrad_core::{Backend, Result, SliceRange};
 use smallvec::smallvec;

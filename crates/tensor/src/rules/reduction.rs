@@ -1,4 +1,4 @@
-//! Rules of reductions and matrix products.
+//! Gradient rules of reductions and matrix products.
 
 use polygrad_core::{Activation, Axes, Backend, DType, ReduceOp, Result, Shape};
 use smallvec::smallvec;
@@ -22,8 +22,8 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
         }
         ReduceOp::Max | ReduceOp::Min => {
             let (x, y) = (&c.saved[0], c.saved[1].reshape(kept)?);
-            // NaN counts as the extreme. The gradient is shared even among so many ties that a narrow dtype
-            // cannot hold their number.
+            // NaN counts as the extreme. Ties are counted in a wide dtype, since a narrow dtype may not hold their
+            // number.
             let wide = if g.dtype().size() < 4 { DType::F32 } else { g.dtype() };
             let ties = x.eq(&y)?.logical_or(&x.isnan()?)?.to_dtype(wide)?;
             let share = g.to_dtype(wide)?.div(&ties.reduce_axes(ReduceOp::Sum, axes, true)?)?;
@@ -45,7 +45,7 @@ pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -
     })
 }
 
-/// The product as a tree of multiplications, whose derivatives of any order are right at zeros, too.
+/// The product as a tree of multiplications, whose derivatives of any order are correct at zeros, too.
 fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
     let shape = x.shape();
     let order = (0..shape.rank())
