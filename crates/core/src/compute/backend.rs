@@ -69,8 +69,7 @@ pub trait ComputeBackend: Debug + Send + Sync {
     /// What the device offers.
     fn capabilities(&self) -> DriverCapabilities;
 
-    /// Whether the driver has a provided method for a dtype (of its first input; for [`Kernel::Elementwise`], of each
-    /// value).
+    /// Whether the driver has a kernel for a dtype (of its first input; for [`Kernel::Elementwise`], of each value).
     fn supports(&self, kernel: Kernel, dtype: DType) -> bool {
         let _ = (kernel, dtype);
         false

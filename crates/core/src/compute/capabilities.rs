@@ -2,8 +2,8 @@
 
 use crate::DType;
 
-/// Kernels that a driver may lack. Their provided methods in [`ComputeBackend`](super::ComputeBackend) only return an
-/// error.
+/// Kernels of [`ComputeBackend`](super::ComputeBackend) that a driver may lack, for some dtypes or all. The provided
+/// methods among them only return an error by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the method of the same name documents each")]
