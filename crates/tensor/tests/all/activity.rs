@@ -1,4 +1,4 @@
-//! Ops know for whose sake they run: in gradient rules and in updates.
+//! The activity of ops in gradient rules and in updates.
 
 use std::sync::{Arc, Mutex};
 

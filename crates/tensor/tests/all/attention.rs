@@ -1,4 +1,4 @@
-//! Grouped heads are repeated ones, and the weights are those that attention uses.
+//! Grouped heads equal repeated heads, and the weights are those that attention uses.
 
 use polygrad_reference::Reference;
 use polygrad_tensor::{Attention, Device, Result, manual_seed};

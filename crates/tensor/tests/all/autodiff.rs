@@ -133,7 +133,7 @@ fn gradients_of_parts_are_joined_once() -> Result<()> {
             }
         }
         assert_eq!(gradient.to_vec::<f64>()?, expected, "{parts:?}");
-        // Without those of the slices' own gradients.
+        // Without the ops of the slices' own gradients.
         let mut ops: Vec<_> = gradient.recorded_ops().iter().map(|op| op.name()).collect();
         ops.retain(|op| ["cat", "pad", "add"].contains(op));
         ops.sort_unstable();
@@ -144,7 +144,7 @@ fn gradients_of_parts_are_joined_once() -> Result<()> {
     assert_eq!(ops(&[(1, 3)])?, ["pad"]);
     assert_eq!(ops(&[(0, 4), (3, 3)])?, ["add", "pad", "pad"]);
     assert_eq!(ops(&[(0, 3), (2, 3), (3, 3)])?, ["add", "cat", "pad"]);
-    // More than are kept apart.
+    // More slices than are kept before joining.
     assert_eq!(ops(&[(1, 4); 9])?.len(), 9 + 8);
     Ok(())
 }
@@ -395,7 +395,7 @@ fn an_op_that_cuts_the_graph_is_named() -> Result<()> {
         ),
     ];
     for (told_in, loss) in cases {
-        // The mark goes along with a result, as long as nothing else in it is in the graph.
+        // A result inherits the mark if no other input is in the graph.
         let (marked, plain) = (
             (&loss + 1.0)?,
             Tensor::ones(loss.shape(), &device())?.to_dtype(loss.dtype())?,

@@ -1,11 +1,11 @@
-//! Compiled computations beside the same ops one after the other: what is joined, what is not, and what it gives.
+//! Compiled computations against the same ops one by one: which ops are fused, which are not, and the results.
 
 use polygrad_core::{Activation, ConvParams, ErrorKind, PoolParams};
 use polygrad_cpu::Cpu;
 use polygrad_reference::Reference;
 use polygrad_tensor::{Capture, Compiled, Device, Result, Tensor, manual_seed};
 
-/// The names of the ops that are left, after a look at the values.
+/// The names of the ops after compilation; also checks the values.
 fn ops(device: &Device, shape: &[usize], f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<&'static str> {
     let x = Tensor::randn(shape, device).unwrap();
     let compiled = Compiled::new(std::slice::from_ref(&x), || Ok(vec![f(&x)?])).unwrap();
@@ -41,7 +41,7 @@ fn products_take_what_is_a_bias_and_nothing_else() {
         for (bias, joined) in [
             (new(&[4]), true),
             (new(&[1, 4]), true),
-            // One for each row, for each element, for all.
+            // One number for each row, for each element, for all.
             (new(&[4, 1]), false),
             (new(&[4, 4]), false),
             (new(&[1]), false),
@@ -56,11 +56,11 @@ fn products_take_what_is_a_bias_and_nothing_else() {
             assert_eq!(ops(&device, &[4, 4], product), wanted, "{:?}", bias.shape());
             assert_eq!(ops(&device, &[4, 4], swapped), wanted, "{:?}", bias.shape());
         }
-        // A sum that is larger than the product.
+        // A sum with a larger shape than the product.
         let larger = new(&[2, 3, 4]);
         let grown = |x: &Tensor| x.matmul(&weight)?.add(&larger);
         assert_eq!(ops(&device, &[3, 4], grown), ["linear", "add"]);
-        // What is between is asked for twice.
+        // The intermediate value is used twice.
         let twice = |x: &Tensor| {
             let y = x.matmul(&weight)?;
             y.relu()?.add(&y)
@@ -75,7 +75,7 @@ fn products_take_what_is_a_bias_and_nothing_else() {
 fn convolutions_take_biases_residuals_and_activations() {
     for device in devices() {
         let new = |shape: &[usize]| Tensor::randn(shape, &device).unwrap();
-        // As many channels as columns: what is along one is not along the other.
+        // As many channels as columns, so that a bias along one axis must not be taken for the other.
         let weight = new(&[5, 5, 3, 3]);
         let params = ConvParams {
             padding: [1, 1, 0],
@@ -101,7 +101,7 @@ fn convolutions_take_biases_residuals_and_activations() {
         // The activation comes before the sum.
         let after = |x: &Tensor| conv(x)?.relu()?.add(x);
         assert_eq!(ops(&device, &shape, after), ["conv", "add"]);
-        // Positions that are asked for are found.
+        // Positions are computed if they are used.
         let pool = PoolParams::new([2, 2, 1]);
         let values = |x: &Tensor| Ok(x.max_pool(&pool)?.0);
         assert_eq!(ops(&device, &shape, values), ["max_pool"]);
@@ -136,7 +136,7 @@ fn inputs_that_were_not_compiled_for_are_refused() {
     assert_eq!(kind(&[Tensor::ones([2], &other).unwrap()]), ErrorKind::Device);
     assert_eq!(kind(&[x.clone(), x.clone()]), ErrorKind::InvalidArgument);
     assert_eq!(kind(&[x.clone().requires_grad().unwrap()]), ErrorKind::NoGradient);
-    // Nothing is broken by it.
+    // A failed run leaves the computation usable.
     assert_eq!(
         compiled.run(&[x]).unwrap()[0].to_vec::<f32>().unwrap(),
         [1.0f32.exp(); 2]
@@ -156,7 +156,8 @@ fn inputs_that_were_one_tensor_need_not_be_one_later() {
         assert!(error.to_string().contains("inputs 0 and 1 are one tensor"), "{error}");
         let compiled = Compiled::new(&both, || difference(&both)).unwrap();
         let mut capture = Capture::new();
-        // As an encoder that is to give back what it was given, and an LSTM whose two states begin with zeros.
+        // As in an autoencoder, whose input is also its target, and in an LSTM whose two states begin with the same
+        // zeros.
         for inputs in [
             &twice,
             &twice,
@@ -190,7 +191,7 @@ fn the_most_memory_is_that_of_the_values_which_are_needed_at_once() {
         capture.peak_bytes().unwrap()
     };
     for device in devices() {
-        // Each takes the place of the one before, which is there while it is computed.
+        // Each value replaces the one before, which is alive while it is computed.
         assert_eq!(peak(&device, &|x| x.exp()?.cos()?.sqrt()), 2 * VALUE);
         // Three at once: two and their maximum; then the sum, which is one number, beside one.
         assert_eq!(peak(&device, &|x| x.exp()?.maximum(&x.cos()?)?.sum_all()), 3 * VALUE);
@@ -200,13 +201,13 @@ fn the_most_memory_is_that_of_the_values_which_are_needed_at_once() {
             first.cos()?.sqrt()?.maximum(&first)
         };
         assert_eq!(peak(&device, &kept), 3 * VALUE);
-        // What only looks at others has no memory of its own, but keeps theirs.
+        // Views have no memory of their own, but keep that of their source.
         let seen = |x: &Tensor| x.exp()?.transpose(0, 1)?.narrow(0, 0, 1)?.cos();
         assert_eq!(peak(&device, &seen), VALUE + 32 * 4);
-        // Elements in another order are a copy.
+        // Reshaping a transposed view copies.
         let copied = |x: &Tensor| x.exp()?.transpose(0, 1)?.reshape([1024]);
         assert_eq!(peak(&device, &copied), 2 * VALUE);
-        // An input is the caller's, and so is a view of it.
+        // Inputs and views of them belong to the caller.
         assert_eq!(peak(&device, &|x| x.reshape([1024])), 0);
     }
 }

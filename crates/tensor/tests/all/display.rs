@@ -1,4 +1,4 @@
-//! Printing: the expected strings are what PyTorch 2.13 printed, but for the names of dtypes.
+//! Printing: the expected strings are those of PyTorch 2.13, except for the names of dtypes.
 
 use polygrad_reference::Reference;
 use polygrad_tensor::{DType, Device, Result};

@@ -1,4 +1,4 @@
-//! Gradients where a function has an edge, or its operands are no numbers: PyTorch's choices.
+//! Gradients at kinks of functions and at NaN, as PyTorch defines them.
 
 use polygrad_reference::Reference;
 use polygrad_tensor::{BackwardOptions, DType, Device, Result};
@@ -59,7 +59,7 @@ fn limits_pass_no_gradient_at_nan() -> Result<()> {
     assert_eq!(gradient(&y, &x)?, inside);
     assert_eq!(gradient(&y, &low)?, [1.0]);
     assert_eq!(gradient(&y, &high)?, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
-    // Where the bounds are in the wrong order, the upper one is the result, and gets all.
+    // If the bounds are in the wrong order, the upper one is the result, and gets the whole gradient.
     let (low, high) = (leaf(&[3.0, 3.0], &[2])?, leaf(&[1.0, NAN], &[2])?);
     let x = leaf(&[2.0, 2.0], &[2])?;
     let y = x.clamp(Some(&low), Some(&high))?;

@@ -1,4 +1,4 @@
-//! Floating-point operations are those of the products, forward and backward.
+//! Counted floating-point operations are those of the products, forward and backward.
 
 use polygrad_reference::Reference;
 use polygrad_tensor::{Attention, ConvParams, Device, Result, count_flops, no_grad};

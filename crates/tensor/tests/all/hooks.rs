@@ -9,7 +9,7 @@ type Tensor = polygrad_tensor::Tensor<Reference>;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// The identity, which notes when a gradient passes it.
+/// The identity, which logs when a gradient passes it.
 struct Note(&'static str, Log);
 
 impl CustomOp<Reference> for Note {
@@ -34,7 +34,7 @@ fn leaf(value: f64) -> Tensor {
         .unwrap()
 }
 
-/// The notes of a backward pass, and the names of leaves when they were given, with their final gradients.
+/// The log of a backward pass, with the names of leaves at the points where the hook reported their final gradients.
 fn order(y: &Tensor, leaves: &[(&'static str, &Tensor)], log: &Log) -> Result<String> {
     let ids: Vec<_> = leaves
         .iter()
@@ -72,7 +72,7 @@ fn leaves_are_given_once_nobody_uses_them() -> Result<()> {
     let y = second.mul(&c)?.sum_all()?;
     assert!(order(&y, &all, &log)?.starts_with("c second b first a"));
 
-    // Used by both.
+    // A leaf that both use.
     let log = Log::default();
     let first = note("first", &a.exp()?, &log)?;
     let second = note("second", &first.mul(&b)?, &log)?;
@@ -107,7 +107,7 @@ fn what_a_hook_complains_of_ends_the_pass() -> Result<()> {
     let options = BackwardOptions::default().hook(|_, _: &Tensor| Err(Error::communication("nobody is there")));
     let error = x.sum_all()?.backward_with(&options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Communication);
-    // A leaf is a result, too.
+    // A leaf as the result.
     let one = Tensor::full([1], 1.0, &Device::default())?.requires_grad()?;
     assert!(one.backward_with(&options).is_err());
     Ok(())

@@ -1,4 +1,5 @@
-//! The tests of this crate, in one program: what is generic over the backend is compiled once for all of them.
+//! The tests of this crate in one program, so that code that is generic over the backend is compiled once for all of
+//! them.
 
 mod activity;
 mod attention;

@@ -87,7 +87,7 @@ fn reductions_of_nothing() {
         Shape,
         &["cross_entropy", "no classes"],
     );
-    // Along the other axis there is nothing to reduce, and nothing wrong.
+    // Along the other axis there is nothing to reduce, which is no error.
     assert_eq!(empty.amax(0).unwrap().dims(), [0]);
     assert_eq!(empty.sum(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 2]);
     assert_eq!(empty.prod(1).unwrap().to_vec::<f32>().unwrap(), [1.0; 2]);
@@ -153,7 +153,7 @@ fn shapes() {
         &["from_vec", "[2]"],
     );
     fails(Tensor::zeros([usize::MAX, 2], &device()), Shape, &["more elements"]);
-    // Offsets that leave the tensor give an empty diagonal, however far.
+    // Any offset outside the tensor gives an empty diagonal.
     assert_eq!(x.diagonal(isize::MIN, 0, 1).unwrap().dims(), [0]);
     assert_eq!(x.diagonal(isize::MAX, 0, 1).unwrap().dims(), [0]);
 }

@@ -52,7 +52,7 @@ fn indices() {
     polygrad_tensor::no_grad(|| leaf.set_i(0, 1)).unwrap();
     assert!(leaf.is_leaf());
     fails(x.i(Index::from(..).step_by(0)), InvalidArgument, &["step of 0"]);
-    // As with Rust's slices, and unlike Python's: nothing is cut down without a word.
+    // As with Rust's slices, and unlike in Python, bounds are not clamped silently.
     let mut y = x.clone();
     for (range, words) in [
         (Index::from(0..9), "range 0..9 is not within axis 1 of extent 3"),

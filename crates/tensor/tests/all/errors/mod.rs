@@ -1,4 +1,4 @@
-//! Bad input to the ops: each is an error of the right kind, whose text names the op, what it was given, and the fix.
+//! Bad input to ops: each gives an error of the right kind, whose text names the op, the operands and a fix.
 
 mod axes;
 mod fused;
@@ -32,7 +32,7 @@ pub(crate) fn list(values: &[i64]) -> Tensor {
     Tensor::from_slice(values, [values.len()], &device()).unwrap()
 }
 
-/// Checks kind and text of what should have failed.
+/// Checks that a call failed, and the kind and text of its error.
 #[track_caller]
 pub(crate) fn fails<T>(result: Result<T>, kind: ErrorKind, parts: &[&str]) {
     let Err(error) = result else {

@@ -1,4 +1,4 @@
-//! Borders, interpolation, pooling to a size or with a divisor, norms by groups, rounded quotients.
+//! Padding, interpolation, pooling to a size or with a divisor, group norms, rounded division.
 
 use polygrad_tensor::ErrorKind::{DType as WrongDType, InvalidArgument, OutOfRange, Shape};
 use polygrad_tensor::{DType, InterpolateMode, PadMode, PoolParams, Resize, RoundingMode};

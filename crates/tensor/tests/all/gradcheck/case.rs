@@ -1,4 +1,4 @@
-//! One function to check, and inputs at which its derivatives exist.
+//! Cases of gradient checks: a function, and inputs at which its derivatives exist.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(crate) struct Case {
     function: Function,
 }
 
-/// A list of cases that grows.
+/// A list of cases.
 #[derive(Default)]
 pub(crate) struct Cases(Vec<Case>);
 
@@ -32,7 +32,7 @@ impl Cases {
         });
     }
 
-    /// A case of one input.
+    /// Adds a case with one input.
     pub(crate) fn unary(
         &mut self,
         name: impl Into<String>,
@@ -42,7 +42,7 @@ impl Cases {
         self.add(name, [input], move |x| function(&x[0]));
     }
 
-    /// Checks first and second derivatives of all.
+    /// Checks first and second derivatives of all cases.
     pub(crate) fn check(&self) {
         let wrong: Vec<String> = self.0.iter().filter_map(Case::check).collect();
         assert!(
@@ -95,7 +95,7 @@ pub(crate) fn device() -> Device<Reference> {
     Device::default()
 }
 
-/// Distinct numbers between two bounds, without a pattern; others for each seed.
+/// Distinct numbers between two bounds, without a pattern, which depend on the seed.
 pub(crate) fn between(low: f64, high: f64, shape: impl IntoShape, seed: usize) -> Tensor {
     let shape = shape.into_shape().unwrap();
     let fraction = |i: usize| ((i as f64 + 31.0 * seed as f64) * 0.618_033_988_749_895 + 0.213).fract();

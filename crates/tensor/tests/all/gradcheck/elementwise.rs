@@ -1,4 +1,4 @@
-//! Ops on each element, and choices.
+//! Element-wise ops and selection.
 
 use polygrad_core::{Activation, BinaryOp, UnaryOp};
 use polygrad_tensor::manual_seed;
@@ -173,7 +173,7 @@ fn activations(cases: &mut Cases) {
     }
 }
 
-/// Activations made of other ops.
+/// Activations composed of other ops.
 fn composed_activations(cases: &mut Cases) {
     type Function = fn(&Tensor) -> polygrad_tensor::Result<Tensor>;
     let functions: [(&str, Function); 10] = [
@@ -201,7 +201,7 @@ fn composed_activations(cases: &mut Cases) {
     }
 }
 
-/// Only where numbers are cut off is the rule the slope of what is computed: elsewhere it passes over the steps.
+/// The rule is the derivative of the function only where values are clamped. Elsewhere it ignores the rounding.
 fn rounding(cases: &mut Cases) {
     let far = || reals(&[-30.0, 40.0, 25.0, -50.0, 60.0, -70.0], [2, 3]);
     for (count, axis) in [(1, None), (2, Some(0)), (3, Some(-1))] {

@@ -146,7 +146,7 @@ fn shared_keys(cases: &mut Cases) {
     cases.add("attention with broadcast keys", inputs, |x| {
         x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(true))
     });
-    // Four heads of queries over two of keys.
+    // Four heads of queries for two heads of keys.
     for mask in [[1, 4, 2, 3], [1, 1, 2, 3]] {
         let inputs = [
             mixed([1, 4, 2, 2], 1),
@@ -164,7 +164,7 @@ fn shared_keys(cases: &mut Cases) {
     });
 }
 
-/// All outputs of an LSTM layer, each with another weight; one step, several, and backwards.
+/// All outputs of an LSTM layer, each with its own weight; for one step, several steps, and in reverse.
 fn sequences(cases: &mut Cases) {
     for (steps, reverse, biased) in [(3, false, true), (2, true, false), (1, true, true)] {
         let inputs = [

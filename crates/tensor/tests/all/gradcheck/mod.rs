@@ -1,4 +1,4 @@
-//! First and second derivatives of every differentiable op, against differences of values.
+//! First and second derivatives of every differentiable op, against finite differences.
 
 mod case;
 mod elementwise;

@@ -1,4 +1,4 @@
-//! Shapes, cuts, joins, and elements by index.
+//! Reshaping, slicing, joining and indexing.
 
 use polygrad_core::SliceRange;
 use polygrad_tensor::{Index, PadMode};
@@ -97,8 +97,8 @@ fn cuts(cases: &mut Cases) {
         let parts = x.chunk(2, 0)?;
         parts[0].narrow(0, 0, 2)?.mul(&parts[1])
     });
-    // Products of slices of one tensor, `(axis, start)` each, two long: side by side, apart, one over another, the same
-    // twice, along two axes.
+    // Products of slices of one tensor, given as `(axis, start)`, of length 2: adjacent, apart, overlapping, the same
+    // slice twice, along two axes.
     for slices in [
         [(1, 0), (1, 2), (1, 4)],
         [(1, 1), (1, 3), (1, 1)],

@@ -1,4 +1,4 @@
-//! What is documented to carry no gradient carries none, and what has a zero slope says so.
+//! Results documented to have no gradient have none, and functions with zero slope have a gradient of 0.
 
 use polygrad_core::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 use polygrad_tensor::{DType, PoolParams, Result, RoundingMode};
@@ -87,7 +87,7 @@ fn steps_have_a_gradient_of_zero() -> Result<()> {
 fn rounded_quotients_have_a_gradient_of_zero() -> Result<()> {
     for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
         let x = mixed([3], 1).requires_grad()?;
-        // Also by 0, where the quotient itself has none.
+        // Also for a division by 0, where the quotient itself has no gradient.
         let y = Tensor::new([0.5, -2.0, 0.0], (&device(), DType::F64))?.requires_grad()?;
         let gradients = x.div_rounded(&y, mode)?.sum_all()?.backward()?;
         assert_eq!(gradients.require(&x)?.to_vec::<f64>()?, [0.0; 3], "{mode:?}");

@@ -1,4 +1,4 @@
-//! Every row of the table of gradient rules has a case that uses it.
+//! Every gradient rule has a case that uses it.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use polygrad_tensor::{DType, Result};
 use super::case::{Tensor, mixed};
 use super::{elementwise, fused, movement, reduce, window};
 
-/// Ops without a rule: their results are bool or positions, or they are gradients, updates, forms for inference and for
-/// ops that are recorded as others.
+/// Ops without a rule: their results are bool or positions, or they are gradients, updates, forms for inference, or
+/// recorded as other ops.
 const WITHOUT: &[&str] = &[
     "Compare",
     "CompareScalar",
@@ -108,7 +108,7 @@ fn every_rule_has_a_case() {
     assert!(missing.is_empty(), "no case uses the rules of {missing:?}");
 }
 
-/// Differences of values that were rounded to f32 say nothing: so this one is checked by hand.
+/// Checked by hand, since differences of values that were rounded to f32 are meaningless.
 #[test]
 fn casts_bring_the_gradient_back_in_the_input_dtype() -> Result<()> {
     let x = mixed([3], 1).requires_grad()?;

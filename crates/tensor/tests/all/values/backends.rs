@@ -1,4 +1,4 @@
-//! Between backends, and with the backend erased.
+//! Conversion between backends, and erased backends.
 
 use polygrad_cpu::Cpu;
 use polygrad_reference::Reference;

@@ -1,4 +1,4 @@
-//! Ops in chains: tensors, references and numbers on the right, extents that are found out, and places with a dtype.
+//! Chains of ops: tensors, references and numbers as right operands, extents of -1, and places with a dtype.
 
 use polygrad_tensor::{DType, ErrorKind, Result, Scalar};
 

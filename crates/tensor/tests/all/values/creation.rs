@@ -22,7 +22,7 @@ fn sequences_are_pytorchs() -> Result<()> {
         let last = *Tensor::linspace(-0.3, 1.7, steps, d)?.to_vec::<f32>()?.last().unwrap();
         assert_eq!(last, 1.7, "{steps}");
     }
-    // Of whole numbers what is whole: 7 · 7 / 49 is 1.
+    // Exact for integers: 7 · 7 / 49 is 1.
     let whole = |start, end, steps| Tensor::linspace(start, end, steps, (d, DType::I64));
     for steps in 2..300 {
         let wanted: Vec<i64> = (0..steps as i64).map(|i| 7 * i / (steps as i64 - 1)).collect();
@@ -55,18 +55,18 @@ fn values_and_likenesses() -> Result<()> {
     same(Tensor::new([[1i64, 2], [3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(7i64, d)?, &[], &[7]);
     assert_eq!(Tensor::new([[[1.5]]], d)?.dims(), [1, 1, 1]);
-    // Literals that do not say what they are.
+    // Literals without a type suffix.
     assert_eq!(Tensor::new([1.0, 2.0], d)?.dtype(), DType::F32);
     assert_eq!(Tensor::new([1, 2], d)?.dtype(), DType::I64);
     let precise = Tensor::new([0.1], (d, DType::F64))?;
     assert_eq!(precise.to_vec::<f64>()?, [0.1]);
     assert_eq!(Tensor::new([1, 2], (d, DType::I32))?.dtype(), DType::I32);
     assert_eq!(Tensor::new([1u8, 2], d)?.dtype(), DType::U8);
-    // Vectors and slices, nested as arrays are.
+    // Nested vectors and slices.
     same(Tensor::new(vec![vec![1i64, 2], vec![3, 4]], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(&[[1i64, 2], [3, 4]][..], d)?, &[2, 2], &[1, 2, 3, 4]);
     same(Tensor::new(vec![[1i64], [2]], d)?, &[2, 1], &[1, 2]);
-    // Also where there are as many values as the first row promises.
+    // Also if the number of values fits the first row.
     for ragged in [
         vec![vec![1.0, 2.0], vec![3.0]],
         vec![vec![1.0, 2.0], vec![3.0], vec![4.0, 5.0, 6.0]],

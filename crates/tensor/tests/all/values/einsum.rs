@@ -1,4 +1,4 @@
-//! Einstein sums against the loops that they stand for.
+//! Einstein sums against explicit loops.
 
 use polygrad_tensor::Result;
 

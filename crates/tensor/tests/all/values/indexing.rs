@@ -1,4 +1,4 @@
-//! `x.i(…)` and the cuts, as Python has them.
+//! `x.i(…)` and slices, as in Python.
 
 use polygrad_core::SliceRange;
 use polygrad_tensor::{Index, Result};

@@ -1,4 +1,4 @@
-//! Integers stay integers: they wrap in their dtype, and none is rounded on the way.
+//! Integers stay integers: they wrap in their dtype, and are never rounded through floats.
 
 use polygrad_core::BinaryOp;
 use polygrad_cpu::Cpu;
@@ -7,7 +7,7 @@ use polygrad_tensor::{
     Backend, ClampBound, ConvParams, DType, Device, Element, ErrorKind, Result, RoundingMode, Tensor,
 };
 
-/// More than f64 can tell from its neighbours.
+/// Not representable in f64.
 const ODD: i64 = (1 << 53) + 1;
 
 /// Runs each test on each backend.
@@ -55,14 +55,14 @@ fn products_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
     gives(&a.matmul(&b)?, &[], &[-7_702_214_189_655_980_368i64]);
     let a = list(&[200u8, 100], &[1, 2], device)?;
     gives(&a.matmul(&list(&[2u8, 3], &[2, 1], device)?)?, &[1, 1], &[188u8]);
-    // What promotes.
+    // Promotion.
     let narrow = list(&[2i32, 3], &[1, 2], device)?;
     gives(
         &narrow.matmul(&list(&[ODD, 1], &[2, 1], device)?)?,
         &[1, 1],
         &[2 * ODD + 3],
     );
-    // Nothing to add up, and nothing at all.
+    // No terms, and no elements.
     let none = list::<i64, B>(&[], &[2, 0], device)?;
     gives(&none.matmul(&none.t()?)?, &[2, 2], &[0i64; 4]);
     gives(&none.t()?.matmul(&none)?, &[0, 0], &[0i64; 0]);
@@ -125,7 +125,7 @@ fn products_in_other_forms_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
 }
 
 fn convolutions_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
-    // With numbers that f64 holds, the same as in f64.
+    // For numbers that f64 represents, the result is the same as in f64.
     let small = |count: usize, seed: i64| -> Vec<i64> { wild(count, seed).iter().map(|v| v % 50).collect() };
     let shapes: [(&[usize], &[usize], ConvParams); 4] = [
         (
@@ -167,7 +167,7 @@ fn convolutions_wrap<B: Backend>(device: &Device<B>) -> Result<()> {
         let wanted = y.to_dtype(DType::F64)?.conv_transpose(&wide_weight, &params, [0; 3])?;
         gives(&back, &wanted.dims(), &wanted.to_dtype(DType::I64)?.to_vec::<i64>()?);
     }
-    // And with others, in their own width.
+    // Larger numbers, in their own width.
     let x = list(&[i64::MAX, 2, ODD], &[1, 1, 3], device)?;
     let weight = list(&[2i64, 3], &[1, 1, 2], device)?;
     gives(
@@ -201,7 +201,7 @@ fn limits_are_exact<B: Backend>(device: &Device<B>) -> Result<()> {
         &[ODD, ODD, ODD, ODD + 1, ODD + 1],
     );
     assert_eq!(x.clamp(Some(0.5), None)?.dtype(), DType::F32);
-    // A bound that no number of the dtype passes does not limit.
+    // A bound that no number of the dtype exceeds does not limit.
     let bytes = list(&[7u8, 255], &[2], device)?;
     gives(&bytes.clamp(Some(-5), Some(300))?, &[2], &[7u8, 255]);
     assert_eq!(bytes.clamp(Some(256), None).unwrap_err().kind(), ErrorKind::OutOfRange);
@@ -272,7 +272,7 @@ fn large_numbers_stay_exact<B: Backend>(device: &Device<B>) -> Result<()> {
     Ok(())
 }
 
-/// The default that engines without such products take, where it has to cut the terms in parts.
+/// The decomposition for engines without integer products, with so many terms that it splits them.
 #[test]
 fn the_decomposition_gives_the_same() -> Result<()> {
     use polygrad_core::{HostTensor, Shape, decompose};

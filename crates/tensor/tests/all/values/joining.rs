@@ -1,4 +1,4 @@
-//! Joins, parts, repetitions.
+//! Joining, splitting and repeating.
 
 use polygrad_tensor::Result;
 

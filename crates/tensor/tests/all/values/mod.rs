@@ -1,5 +1,5 @@
-//! What the ops give, where it can be said in plain numbers: indexing, dtypes, integers, new tensors, joins, Einstein
-//! sums, other backends.
+//! Results of ops against literal numbers: indexing, dtypes, integers, new tensors, joins, Einstein sums, other
+//! backends.
 
 mod backends;
 mod chains;

@@ -1,5 +1,4 @@
-//! f16 and bf16: what is made of several steps is computed wide and rounded once, and a number beside a tensor
-//! is not rounded at all.
+//! f16 and bf16: ops of several steps are computed in f32 and rounded once, and number operands are not rounded at all.
 
 use polygrad_core::BinaryOp;
 use polygrad_cpu::Cpu;
@@ -9,7 +8,7 @@ use polygrad_tensor::{
     RoundingMode, Scalar, Tensor,
 };
 
-/// Runs each test on the reference and on the CPU backend, and on that one erased.
+/// Runs each test on the reference, on the CPU backend, and on the erased CPU backend.
 macro_rules! on_backends {
     ($($test:ident),* $(,)?) => {
         mod reference {
@@ -49,12 +48,12 @@ on_backends!(
 
 const NARROW: [DType; 2] = [DType::F16, DType::BF16];
 
-/// Numbers of a given size, the same each time, not in order, of both signs.
+/// Numbers of a given size and of both signs, not in order, the same in each run.
 fn numbers(count: usize, size: f64) -> Vec<f64> {
     (0..count).map(|i| size * (i as f64 * 1.7 + 0.3).sin()).collect()
 }
 
-/// [`numbers`] of another kind.
+/// Other numbers like [`numbers`].
 fn others(count: usize, size: f64) -> Vec<f64> {
     (0..count).map(|i| size * ((i * i) as f64 * 0.37 + 0.9).cos()).collect()
 }
@@ -67,7 +66,7 @@ fn rounded(value: f64, dtype: DType) -> Result<f64> {
     tensor(&[value], &[1], dtype, &Device::<Reference>::default())?.item()
 }
 
-/// That a number is the truth rounded once, but for an error of f32 in it.
+/// Checks that a number is the truth, with an error of f32, rounded once.
 #[track_caller]
 fn is_rounded(found: f64, truth: f64, dtype: DType, what: &str) {
     within(found, truth, truth.abs() * 4e-6, dtype, what);
@@ -83,8 +82,7 @@ fn within(found: f64, truth: f64, error: f64, dtype: DType, what: &str) {
     );
 }
 
-/// A function's results, and the gradient of each input where the output's is of this size, in
-/// numbers of a narrow dtype.
+/// A function's result in a narrow dtype, and the gradient of each input for an output gradient of a given size.
 fn run<B: Backend>(
     f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>>,
     inputs: &[Tensor<B>],
@@ -109,7 +107,7 @@ fn run<B: Backend>(
     Ok(out)
 }
 
-/// That a function of narrow inputs and its gradient are those of f64, rounded once.
+/// Checks that a function of narrow inputs and its gradient are those of f64, rounded once.
 macro_rules! rounds_once {
     ($name:expr, $device:expr, $inputs:expr, $seed:expr, |$x:ident| $f:expr) => {
         for dtype in NARROW {
@@ -129,7 +127,7 @@ macro_rules! rounds_once {
             for (i, (found, truth)) in found.iter().zip(&truth).enumerate() {
                 let most = truth.iter().fold(0.0f64, |most, x| most.max(x.abs()));
                 for (found, truth) in found.iter().zip(truth) {
-                    // What cancels out is as precise as what it was made of.
+                    // A sum that cancels is as precise as its terms.
                     let error = 4e-6 * truth.abs() + 1e-6 * most;
                     within(*found, *truth, error, dtype, &format!("{name}, result {i}"));
                 }
@@ -160,7 +158,7 @@ fn numbers_are_not_rounded<B: Backend>(device: &Device<B>) -> Result<()> {
     assert_eq!((of(1000.0)? * 1e-8)?.item()?, rounded(1e-5, DType::F16)?);
     assert_eq!((1e5 / of(50.0)?)?.item()?, 2000.0);
     assert_eq!((of(-60_000.0)? + 70_000.0)?.item()?, 10_000.0);
-    // The larger one overflows where it is the result, and a comparison sees what a tensor would hold.
+    // A large bound overflows if it is the result, and comparisons use the rounded number.
     assert_eq!(of(2.0)?.clamp(Some(1e5), None)?.item()?, f64::INFINITY);
     assert_eq!(of(2.0)?.clamp(None, Some(1e5))?.item()?, 2.0);
     assert_eq!(of(0.1)?.eq(0.1)?.item()?, 1.0);
@@ -203,7 +201,7 @@ fn numbers_are_not_rounded<B: Backend>(device: &Device<B>) -> Result<()> {
                 }
             }
         }
-        // Integers as well.
+        // The same with integers.
         assert_eq!(
             (tensor(&[1.0], &[1], dtype, device)? * 2049i64)?.item()?,
             rounded(2049.0, dtype)?
@@ -315,7 +313,7 @@ fn rules_of_several_steps_do_not_overflow<B: Backend>(device: &Device<B>) -> Res
             .item()
     };
     let near = |found: f64, truth: f64| assert!((found / truth - 1.0).abs() < 4e-3, "{found}, not {truth}");
-    // The steps between are 2e5, 1.1e5 and 9e4.
+    // The intermediate results are 2e5, 1.1e5 and 9e4.
     near(gradient(3e-4, 0.01, &|x| x.rsqrt())?, -0.5 * 0.01 * 3e-4f64.powf(-1.5));
     near(gradient(3e-3, 0.01, &|x| x.reciprocal())?, -0.01 / (3e-3 * 3e-3));
     let ties = Tensor::full([70_000], 1.0, (device, DType::F16))?.requires_grad()?;

@@ -112,7 +112,7 @@ fn multinomial_draws_by_weight() -> Result<()> {
     near(share(0, 1)?, 0.0, 1e-9);
     near(share(1, 0)?, 0.5, 0.03);
     near(share(1, 2)?, 0.0, 1e-9);
-    // Without replacement: each once, the likelier one first in most cases.
+    // Without replacement: each index once, the likelier one first in most cases.
     let (mut first, rounds) = (0.0, 500);
     for _ in 0..rounds {
         let order = Tensor::new([1.0, 3.0], &device())?

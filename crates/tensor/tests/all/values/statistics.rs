@@ -1,4 +1,4 @@
-//! Variance and norms where rounding or an infinite slope would spoil them.
+//! Variance and norms where rounding or an infinite slope would make them wrong.
 
 use polygrad_cpu::Cpu;
 use polygrad_reference::Reference;
@@ -58,18 +58,18 @@ fn equal_values_have_no_slope<B: Backend>(device: &Device<B>) -> Result<()> {
                 assert_eq!(gradient(&y, &x)?, vec![0.0; count], "{dtype}, {count} times {value}");
             }
         }
-        // One element: 0 divided by 0 elements more, and by 1.
+        // One element: 0 divided by 0, and by 1.
         let x = leaf(&[2.5], &[1], dtype, device)?;
         assert!(x.std((), 1)?.item()?.is_nan());
         assert_eq!(gradient(&x.std((), 0)?, &x)?, [0.0]);
-        // A row of two, and one of equals.
+        // A row of two values, and a row of equal values.
         let x = leaf(&[1.0, 3.0, 2.0, 2.0], &[2, 2], dtype, device)?;
         let y = x.std(1, 0)?;
         assert_eq!(y.to_f64_vec()?, [1.0, 0.0]);
         assert_eq!(gradient(&y, &x)?, [-0.5, 0.5, 0.0, 0.0]);
         let scaled = x.sub(&x.mean_keepdim(1)?)?.div(&(x.std_keepdim(1, 0)? + 1e-2)?)?;
         assert!(gradient(&scaled.square()?, &x)?.iter().all(|g| g.is_finite()));
-        // What is no number stays so.
+        // NaN stays NaN.
         let x = leaf(
             &[f64::NAN, f64::NAN, f64::INFINITY, f64::INFINITY],
             &[2, 2],
@@ -78,7 +78,7 @@ fn equal_values_have_no_slope<B: Backend>(device: &Device<B>) -> Result<()> {
         )?;
         assert!(x.std(1, 0)?.to_f64_vec()?.iter().all(|y| y.is_nan()));
     }
-    // Its slope does not change either.
+    // Its second derivative is 0, too.
     let x = leaf(&[0.1; 3], &[3], DType::F64, device)?;
     let options = BackwardOptions::default().create_graph(true);
     let slope = x.std((), 1)?.backward_with(&options)?.require(&x)?.clone();
@@ -100,7 +100,7 @@ fn zeros_have_no_slope_in_a_norm<B: Backend>(device: &Device<B>) -> Result<()> {
         assert!(gradient(&first, &x)?.iter().all(|g| g.is_finite()), "{p}");
     }
     for p in [-0.5, -1.0, -2.0] {
-        // The smallest, so to speak, is 0 whatever the others are.
+        // With a zero among the elements, the norm of a negative order is 0, whatever the others are.
         let x = leaf(&values, &[3], DType::F64, device)?;
         let y = x.norm(p, ())?;
         assert_eq!(y.item()?, 0.0);
@@ -121,7 +121,7 @@ fn values_far_from_zero_keep_their_variance<B: Backend>(device: &Device<B>) -> R
     for (dtype, bound) in [(DType::F32, 1e-6), (DType::F64, 1e-14)] {
         let x = leaf(&values, &[64], dtype, device)?;
         let held = x.to_f64_vec()?;
-        // What lies near 1e6 is exact in f64 once that is taken off.
+        // Values near 1e6 are exact in f64 after 1e6 is subtracted.
         let off: Vec<f64> = held.iter().map(|x| x - 1e6).collect();
         let mean = off.iter().sum::<f64>() / 64.0;
         let truth = off.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 63.0;

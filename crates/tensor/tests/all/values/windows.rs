@@ -1,10 +1,10 @@
-//! Pools and interpolation, at extents where rounding or a border would show.
+//! Pooling and interpolation, at extents where errors in rounding or borders show.
 
 use polygrad_tensor::{InterpolateMode, PoolParams, Resize, Result};
 
 use super::{Tensor, device};
 
-/// PyTorch 2.13's, whose windows of ceil mode may be larger than their axis.
+/// As in PyTorch 2.13, windows of ceil mode may be larger than their axis.
 #[test]
 fn a_window_larger_than_its_axis_sees_what_is_there() -> Result<()> {
     let x = Tensor::new([[[[0.0, 1.0], [2.0, 3.0]]]], &device())?;
@@ -18,7 +18,7 @@ fn a_window_larger_than_its_axis_sees_what_is_there() -> Result<()> {
     assert_eq!(places.to_vec::<i64>()?, [3]);
     assert_eq!(x.avg_pool(&params)?.to_vec::<f32>()?, [1.5]);
     assert_eq!(x.avg_pool_with_divisor(&params, 3)?.to_vec::<f32>()?, [2.0]);
-    // The border counts, what is beyond it does not.
+    // The border counts, but not elements beyond it.
     let x = Tensor::new([[[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]]], &device())?;
     let params = PoolParams {
         stride: [4; 3],
@@ -30,8 +30,8 @@ fn a_window_larger_than_its_axis_sees_what_is_there() -> Result<()> {
     Ok(())
 }
 
-/// `⌊i · in / out⌋` and `⌊(i + ½) · in / out⌋`, as PyTorch has them but where its quotient in f32 falls
-/// short of a whole number.
+/// `⌊i · in / out⌋` and `⌊(i + ½) · in / out⌋`, as in PyTorch, except where its quotient in f32 falls short of a whole
+/// number.
 #[test]
 fn nearest_elements_are_exact() -> Result<()> {
     let d = &device();
@@ -46,7 +46,7 @@ fn nearest_elements_are_exact() -> Result<()> {
     Ok(())
 }
 
-/// PyTorch 2.13's extents and elements.
+/// Extents and elements recorded from PyTorch 2.13.
 #[test]
 fn factors_give_the_extents_that_they_are_meant_to() -> Result<()> {
     let x = Tensor::arange(0.0, 10.0, 1.0, &device())?.reshape([1, 1, 10])?;
