@@ -1,23 +1,23 @@
-//! What stands in `#[module(…)]`.
+//! The attributes `#[module(…)]`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Attribute, LitStr, Path, Result, Type};
 
-/// On the type.
+/// Attributes of the type.
 #[derive(Default)]
 pub(crate) struct TypeAttributes {
     /// `backend = T`.
     pub(crate) backend: Option<Type>,
     /// `crate = path`.
     pub(crate) krate: Option<Path>,
-    /// `forward`, with the place where it stands.
+    /// `forward`, with its span.
     pub(crate) forward: Option<Span>,
-    /// `unused = "name"`, each.
+    /// Every `unused = "name"`.
     pub(crate) unused: Vec<LitStr>,
 }
 
-/// On a field.
+/// Attributes of a field.
 #[derive(Default)]
 pub(crate) struct FieldAttributes {
     /// `skip`.

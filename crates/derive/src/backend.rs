@@ -1,4 +1,4 @@
-//! Which backend a module runs on.
+//! Finds the backend that a module runs on.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;

@@ -1,7 +1,7 @@
 //! The derive macro behind `polygrad_nn::Module`, which documents it.
 //!
-//! There are two macros, alike but for the crate that the generated code names: a macro cannot know whether its user
-//! depends on `polygrad-nn` or on the facade alone.
+//! There are two macros, which only differ in the crate that the generated code names: a macro cannot know whether its
+//! user depends on `polygrad-nn` or only on the facade.
 
 mod attributes;
 mod backend;

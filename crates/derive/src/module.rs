@@ -1,4 +1,4 @@
-//! The two impls.
+//! Generates the impls of `Visit` and `Module`.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -55,7 +55,8 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
         let locate = quote! { #krate::derive::locate::<#backend>(self, e) };
         quote! {
             const _: () = {
-                // Without a method of its own, `Self::forward` would be the trait's, and call itself.
+                // If the type had no `forward` of its own, `Self::forward` would be the trait's method, and call
+                // itself.
                 use #krate::Forward as _;
                 use #krate::derive::ForwardIsMissing as _;
                 #[automatically_derived]
@@ -85,7 +86,7 @@ pub(crate) fn derive(input: &DeriveInput, krate: Path) -> Result<TokenStream> {
     })
 }
 
-/// One call for each field, under its name.
+/// A visitor call for each field, under the field's name.
 fn visit_fields<'a>(fields: &'a Fields, krate: &Path, visited: &mut Vec<&'a Type>) -> Result<TokenStream> {
     let mut body = TokenStream::new();
     for (i, field) in fields.iter().enumerate() {
@@ -107,7 +108,7 @@ fn visit_fields<'a>(fields: &'a Fields, krate: &Path, visited: &mut Vec<&'a Type
     Ok(body)
 }
 
-/// A variant is its one field, without a name of its own.
+/// A variant is visited as its only field, and adds no name to the path.
 fn visit_variants<'a>(data: &'a DataEnum, krate: &Path, visited: &mut Vec<&'a Type>) -> Result<TokenStream> {
     let mut arms = TokenStream::new();
     for variant in &data.variants {
