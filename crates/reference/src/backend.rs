@@ -1,4 +1,4 @@
-//! The required ops of the seam, and none of the fused ones.
+//! The required ops of [`Backend`]; fused ops use their decompositions.
 
 use polygrad_core::{
     Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams,

@@ -1,4 +1,4 @@
-//! Ops that compute each element from those at its place.
+//! Element-wise ops.
 
 use polygrad_core::{BinaryOp, CompareOp, DType, Error, Result, Shape, UnaryOp};
 
@@ -47,7 +47,7 @@ pub(crate) fn binary(op: BinaryOp, a: &ReferenceTensor, b: &ReferenceTensor) -> 
         }
         (Values::Int(a), Values::Int(b)) => {
             let f = op.on_integers().ok_or_else(unknown)?;
-            // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+            // Bools are computed as 0 and 1, and a nonzero result is true: `+` is or, `*` is and.
             let kept = |x: i64| if dtype == DType::Bool { i64::from(x != 0) } else { x };
             ReferenceTensor::int(shape, dtype, collect(count, |i| Ok(kept(f(a[i], b[i]))))?)
         }
@@ -94,7 +94,7 @@ pub(crate) fn cast(x: &ReferenceTensor, dtype: DType) -> Result<ReferenceTensor>
     })
 }
 
-/// Two tensors of one dtype, each brought to the shape to which both broadcast.
+/// Broadcasts two tensors of one dtype to a common shape.
 fn broadcast(
     op: &'static str,
     a: &ReferenceTensor,

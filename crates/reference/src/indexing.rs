@@ -1,4 +1,4 @@
-//! Ops that follow an index tensor.
+//! Ops with an index tensor.
 
 use polygrad_core::{DType, Error, Result};
 
@@ -26,7 +26,7 @@ pub(crate) fn index_select(x: &ReferenceTensor, axis: usize, index: &ReferenceTe
     })
 }
 
-/// Of several writes to one place the last wins.
+/// If several write to the same element, the last wins.
 pub(crate) fn scatter(
     x: &ReferenceTensor,
     axis: usize,
@@ -97,7 +97,7 @@ fn routes(
         .collect()
 }
 
-/// An index tensor whose elements are checked against the axis that they name.
+/// An index tensor; each element is checked against the extent of its axis when it is read.
 struct Index<'a> {
     op: &'static str,
     values: &'a [i64],

@@ -1,8 +1,8 @@
-//! The reference backend: a plain interpreter to which every other backend is held.
+//! The reference backend: a plain interpreter with which every other backend is compared.
 //!
 //! Real numbers are computed in f64 and rounded once to the tensor's dtype after each op, integers in i64 and wrapped
-//! to their width. Each op is one loop over its output. Nothing is fused: the fused ops run as the decompositions in
-//! [`polygrad_core::decompose`], which are thereby tested too.
+//! to their width. Each op is one loop over its output. Nothing is fused: fused ops run as the decompositions in
+//! [`polygrad_core::decompose`], which are thereby tested, too.
 
 mod backend;
 mod elementwise;
@@ -27,12 +27,12 @@ pub use tensor::ReferenceTensor;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reference;
 
-/// The one place where reference tensors live: host memory.
+/// The only device of reference tensors: host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceDevice;
 
 impl ReferenceDevice {
-    /// The device for code that does not know its backend.
+    /// The device with its backend erased.
     pub fn erased() -> AnyDevice {
         AnyDevice::new::<Reference>(Self)
     }

@@ -31,7 +31,7 @@ pub(crate) fn matmul(a: &ReferenceTensor, b: &ReferenceTensor) -> Result<Referen
         ));
     }
     let shape = Shape::new(&[batch.dims(), &[m, n]].concat())?;
-    // Where the row of the first and the column of the second begin whose product element `i` is.
+    // The positions of the first elements of the row of `a` and the column of `b` whose product is element `i`.
     let starts = |i: usize| {
         let at = coordinates(i, &shape);
         let (leading, row, column) = (&at[..batch.rank()], at[batch.rank()], at[batch.rank() + 1]);

@@ -1,4 +1,4 @@
-//! Ops that copy elements elsewhere without looking at them. Views are copies here.
+//! Ops that move elements without changing them. Views are copies here.
 
 use polygrad_core::{Axes, Error, Result, Scalar, Shape, SliceRange};
 
@@ -106,7 +106,7 @@ pub(crate) fn concat(xs: &[&ReferenceTensor], axis: usize) -> Result<ReferenceTe
                 .with_operands([(*first.shape(), first.dtype()), (*odd.shape(), odd.dtype())]),
         );
     }
-    // Which tensor an element comes from, and its position there.
+    // The tensor that an element comes from, and its position there.
     let source = |i| {
         let mut at = coordinates(i, &shape);
         let mut which = 0;

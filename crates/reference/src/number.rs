@@ -1,8 +1,8 @@
-//! How numbers are rounded, wrapped and added up.
+//! Rounding, wrapping and summation of numbers.
 
 use polygrad_core::{DType, Element, Scalar, bf16, dispatch_dtype, f16};
 
-/// The nearest number that a float dtype holds, ties to even.
+/// Rounds to the nearest number of a float dtype, ties to even.
 pub(crate) fn round(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f64::from(value as f32),
@@ -17,8 +17,8 @@ fn round_to(value: f64, digits: i32, lowest: i32, max: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // A subnormal f64 shows the exponent -1023; it is below every number wanted here, so that nothing
-    // more exact is needed.
+    // A subnormal f64 has the exponent field 0, which gives -1023 here. That is below `lowest`, so it need not be
+    // exact.
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
     let unit = f64::powi(2.0, exponent.max(lowest) - (digits - 1));
     let rounded = (value / unit).round_ties_even() * unit;
@@ -29,7 +29,7 @@ fn round_to(value: f64, digits: i32, lowest: i32, max: f64) -> f64 {
     }
 }
 
-/// An integer taken to a dtype's width: wrapped, and `!= 0` for bool.
+/// An integer converted to a dtype: wrapped to its width, or `!= 0` for bool.
 pub(crate) fn wrap(value: i64, dtype: DType) -> i64 {
     match dtype {
         DType::Bool => i64::from(value != 0),
@@ -52,7 +52,7 @@ pub(crate) fn int(scalar: Scalar, dtype: DType) -> i64 {
     dispatch_dtype!(dtype, T => T::from_scalar(scalar).to_i64())
 }
 
-/// A running sum of reals that keeps what each addition loses.
+/// A compensated sum of reals, which also adds up the rounding error of each addition.
 ///
 /// Source: Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen" (1974).
 #[derive(Clone, Copy, Default)]
@@ -73,7 +73,7 @@ impl Sum {
     }
 
     pub(crate) fn value(self) -> f64 {
-        // Once infinite, what was lost is infinity minus infinity.
+        // If the sum is infinite, `lost` is NaN, from infinity minus infinity.
         if self.total.is_finite() {
             self.total + self.lost
         } else {

@@ -1,4 +1,4 @@
-//! Where elements lie in row-major order.
+//! Positions of elements in row-major order.
 
 use polygrad_core::{MAX_RANK, Shape};
 
@@ -20,8 +20,8 @@ pub(crate) fn position(coordinates: &[usize], shape: &Shape) -> usize {
         .fold(0, |at, (&i, &dim)| at * dim + i)
 }
 
-/// The position, in a tensor of `shape`, of the element that is seen at these coordinates of a larger
-/// shape it is broadcast to.
+/// The position, in a tensor of `shape`, of the element that appears at these coordinates of a larger shape to which
+/// the tensor is broadcast.
 pub(crate) fn broadcast_position(coordinates: &[usize], shape: &Shape) -> usize {
     let skip = coordinates.len() - shape.rank();
     let own = coordinates[skip..].iter().zip(shape.iter());

@@ -116,7 +116,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &ReferenceTensor, axis: usize, keepdims: 
     Ok(ReferenceTensor::int(shape, DType::I64, out))
 }
 
-/// How an element must compare with the best so far to take its place.
+/// How an element must compare with the best so far to replace it.
 fn arg_rule(op: ArgOp) -> Result<Ordering> {
     match op {
         ArgOp::Max => Ok(Ordering::Greater),

@@ -5,7 +5,7 @@ use polygrad_core::{DType, Result};
 use crate::positions::lines;
 use crate::tensor::ReferenceTensor;
 
-/// Sorted values along an axis, and where each came from. Stable both ways; NaN is the largest.
+/// Sorted values along an axis, and the original position of each. Stable in both directions; NaN is the largest.
 pub(crate) fn sort(x: &ReferenceTensor, axis: usize, descending: bool) -> Result<(ReferenceTensor, ReferenceTensor)> {
     let shape = *x.shape();
     let mut indices = vec![0; shape.numel()];

@@ -1,4 +1,4 @@
-//! What is computed for which dtype, and the errors for the rest.
+//! Checks of dtypes, and their errors.
 
 use polygrad_core::{DType, Error, Result};
 
@@ -10,21 +10,21 @@ pub(crate) enum Rule<R, I> {
     Int(I),
 }
 
-/// An op that makes no sense for a dtype.
+/// The error of an op that is not defined for a dtype.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     Error::dtype(format!("not defined for {dtype}"))
         .with_op(op)
         .with_device(crate::ReferenceDevice)
 }
 
-/// An op that is newer than this backend.
+/// The error of an op that this backend does not know.
 pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("not known to this backend")
         .with_op(op)
         .with_device(crate::ReferenceDevice)
 }
 
-/// An operand that must have a certain dtype.
+/// Fails unless an operand has this dtype.
 pub(crate) fn expect(op: &'static str, x: &ReferenceTensor, dtype: DType) -> Result<()> {
     if x.dtype() == dtype {
         return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn expect(op: &'static str, x: &ReferenceTensor, dtype: DType) -> Res
     Err(Error::dtype(format!("takes {dtype} here, got {}", x.dtype())).with_op(op))
 }
 
-/// An op for floats alone.
+/// Fails unless the dtype is a float.
 pub(crate) fn floats(op: &'static str, dtype: DType) -> Result<()> {
     if dtype.is_float() {
         Ok(())
@@ -41,7 +41,7 @@ pub(crate) fn floats(op: &'static str, dtype: DType) -> Result<()> {
     }
 }
 
-/// An op for all numbers, but not for bool.
+/// Fails if the dtype is bool.
 pub(crate) fn numbers(op: &'static str, dtype: DType) -> Result<()> {
     if dtype == DType::Bool {
         Err(refused(op, dtype))

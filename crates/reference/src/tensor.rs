@@ -1,4 +1,4 @@
-//! The tensor, and how values enter and leave it.
+//! The tensor, and its conversion from and to host tensors.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct ReferenceTensor {
     values: Arc<Values>,
 }
 
-/// Elements: of the float dtypes as f64, of the others as i64 (bool as 0 and 1).
+/// The elements: f64 for float dtypes, i64 for all others (bool as 0 and 1).
 #[derive(Debug)]
 pub(crate) enum Values {
     Real(Vec<f64>),
@@ -23,7 +23,7 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// The order of two elements; NaN is larger than all and equal to itself.
+    /// The order of two elements; NaN is larger than all others and equal to itself.
     pub(crate) fn compare(&self, i: usize, j: usize) -> Ordering {
         match self {
             Self::Real(x) => x[i]
@@ -38,7 +38,7 @@ impl Values {
     }
 }
 
-/// `count` values, or an error where memory cannot be had.
+/// `count` values, or an error if memory runs out.
 pub(crate) fn collect<T>(count: usize, mut value: impl FnMut(usize) -> Result<T>) -> Result<Vec<T>> {
     let mut out = room(count)?;
     for i in 0..count {
@@ -48,7 +48,7 @@ pub(crate) fn collect<T>(count: usize, mut value: impl FnMut(usize) -> Result<T>
 }
 
 impl ReferenceTensor {
-    /// Of a float dtype; each value is rounded to it.
+    /// A tensor of a float dtype, to which each value is rounded.
     pub(crate) fn real(shape: Shape, dtype: DType, mut values: Vec<f64>) -> Self {
         debug_assert!(dtype.is_float() && values.len() == shape.numel());
         for value in &mut values {
@@ -61,7 +61,7 @@ impl ReferenceTensor {
         }
     }
 
-    /// Of an integer dtype or bool; each value is wrapped to it.
+    /// A tensor of an integer dtype or bool, to which each value is wrapped.
     pub(crate) fn int(shape: Shape, dtype: DType, mut values: Vec<i64>) -> Self {
         debug_assert!(!dtype.is_float() && values.len() == shape.numel());
         for value in &mut values {
@@ -74,7 +74,7 @@ impl ReferenceTensor {
         }
     }
 
-    /// Of a dtype whose elements are computed from scalars.
+    /// A tensor of any dtype from scalars.
     pub(crate) fn from_scalars(shape: Shape, dtype: DType, value: impl Fn(usize) -> Scalar) -> Result<Self> {
         let count = shape.numel();
         Ok(if dtype.is_float() {
@@ -100,7 +100,8 @@ impl ReferenceTensor {
         }))
     }
 
-    /// A tensor of `shape` whose elements are copied from here: `source` says for each coordinates from which position.
+    /// A tensor of `shape` with elements of this one: `source` returns the position of each, given its coordinates in
+    /// `shape`.
     pub(crate) fn pick(&self, shape: Shape, source: impl Fn(&[usize]) -> Result<usize>) -> Result<Self> {
         let at = |i| source(&positions::coordinates(i, &shape)[..shape.rank()]);
         let count = shape.numel();
@@ -115,7 +116,7 @@ impl ReferenceTensor {
         })
     }
 
-    /// The same elements under another shape of as many.
+    /// The same elements under another shape with as many elements.
     pub(crate) fn reshape(&self, shape: Shape) -> Result<Self> {
         if shape.numel() != self.shape.numel() {
             return Err(Error::shape(format!("{} cannot be reshaped to {shape}", self.shape)).with_op("reshape"));

@@ -21,8 +21,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// The elements of the window at output coordinates `at`: the number of each in the kernel, and its position in the
-    /// input's flattened spatial axes. Those in the border are left out.
+    /// The elements of the window at output coordinates `at`: the index of each in the kernel, and its position in the
+    /// input's flattened spatial axes. Elements in the border are left out.
     fn elements(&self, at: &[usize]) -> Vec<(usize, usize)> {
         let inside = |k: usize| {
             let offset = coordinates(k, &self.kernel);
@@ -97,12 +97,12 @@ pub(crate) fn max_pool(x: &ReferenceTensor, params: &PoolParams) -> Result<(Refe
     support::numbers("max_pool", x.dtype())?;
     let (windows, shape) = pool_windows("max_pool", x, params)?;
     let plane = windows.input.numel();
-    // In the flattened spatial axes, and in the whole input.
+    // Positions in the flattened spatial axes, and in the whole input.
     let extremes = collect(shape.numel(), |i| {
         let at = coordinates(i, &shape);
         let base = (at[0] * x.shape()[1] + at[1]) * plane;
         let elements = windows.elements(&at[2..]).into_iter().map(|(_, at)| at);
-        // NaN is the largest, and the first of equals stays.
+        // NaN is the largest, and the first of equal values wins.
         let larger = |best: usize, other: usize| match x.values().compare(base + other, base + best) {
             Ordering::Greater => other,
             _ => best,
@@ -133,7 +133,7 @@ pub(crate) fn avg_pool(x: &ReferenceTensor, params: &PoolParams) -> Result<Refer
         if elements.is_empty() {
             return Err(sees_nothing("avg_pool", x));
         }
-        // The border counts, but not what a window of ceil mode covers beyond it.
+        // The border counts, but not the elements beyond it, which a window may cover in ceil mode.
         let with_border = |axis: usize| {
             let start = at[axis + 2] * windows.stride[axis];
             let end = (start + windows.kernel[axis]).min(windows.input[axis] + 2 * windows.padding[axis]);

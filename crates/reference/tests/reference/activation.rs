@@ -1,4 +1,4 @@
-//! Activation functions: values by their formulas, gradients by differences.
+//! Activation functions: values against their formulas, gradients against finite differences.
 
 use polygrad_core::{Activation, Backend};
 

@@ -1,4 +1,4 @@
-//! The backend chosen at run time, and what it says about itself.
+//! The backend chosen at run time, and what it claims to support.
 
 use polygrad_core::{
     AnyBackend, ArgOp, Axes, Backend, BinaryOp, CompareOp, ConvParams, DType, ErrorKind, Op, OpDesc, PoolParams,
@@ -25,7 +25,7 @@ fn opens_by_name_and_computes_erased() {
     );
 }
 
-/// Says whether what the backend claims about an op is what happens.
+/// Checks that what the backend claims about an op is true.
 fn claims_truly<V>(op: Op, dtype: DType, result: polygrad_core::Result<V>) {
     let claim = R::supports(&ReferenceDevice, &OpDesc { op: &op, dtype });
     match (&claim, &result) {

@@ -226,7 +226,7 @@ fn binary_on_integers() {
     let (a, b) = (vector(&[i64::MIN]), vector(&[-1i64]));
     assert_eq!(elements::<i64>(&R::div(&a, &b).unwrap()), [i64::MIN]);
     assert_eq!(elements::<i64>(&R::binary(BinaryOp::Remainder, &a, &b).unwrap()), [0]);
-    // Beyond what f64 holds.
+    // Not representable in f64.
     let large = R::add(&vector(&[(1i64 << 53) + 1]), &vector(&[0i64])).unwrap();
     assert_eq!(elements::<i64>(&large), [(1i64 << 53) + 1]);
 }
@@ -338,7 +338,7 @@ fn casts_as_elements_convert() {
     );
     let ints = vector(&[300i64, -1, (1 << 24) + 1, (1 << 62) + (1 << 38) + 1]);
     assert_eq!(elements::<u8>(&R::cast(&ints, DType::U8).unwrap()), [44, 255, 1, 1]);
-    // Rounded once: by way of f64 the last would be a tie, and go down.
+    // Rounded once: through f64 the last value would be a tie, and be rounded down.
     let rounded = elements::<f32>(&R::cast(&ints, DType::F32).unwrap());
     assert_eq!(rounded, [300.0, -1.0, 16_777_216.0, ((1i64 << 62) + (1 << 39)) as f32]);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The reference backend on cases computed by hand, and core's decompositions, run on it, against
-//! formulas and derivatives.
+//! The reference backend against cases computed by hand, and core's decompositions on it against formulas and numerical
+//! derivatives.
 
 mod activation;
 mod attention;

@@ -15,7 +15,7 @@ fn small(dims: &[usize], seed: u64, dtype: DType) -> T {
     R::cast(&normal(dims, seed), dtype).unwrap()
 }
 
-/// Runs an op on tensors, and on the same in f32, and compares each result.
+/// Runs an op on tensors, and on the same tensors in f32, and compares each result.
 #[track_caller]
 fn assert_rounded_once<const N: usize>(inputs: [&T; N], f: impl Fn([&T; N]) -> Vec<T>) {
     let dtype = R::dtype(inputs[0]);
@@ -118,7 +118,7 @@ fn normalisations() {
         assert_rounded_once([&x, &w, &b], |[x, w, b]| {
             vec![R::batch_norm(x, Some(w), Some(b), 1e-5).unwrap().0]
         });
-        // The statistics are not rounded: the variance is beyond f16.
+        // The statistics stay f32: the variance overflows f16.
         let (_, mean, var) = R::batch_norm(&x, None, None, 1e-5).unwrap();
         let (_, wide_mean, wide_var) = R::batch_norm(&R::cast(&x, DType::F32).unwrap(), None, None, 1e-5).unwrap();
         for (found, wide) in [(&mean, wide_mean), (&var, wide_var)] {

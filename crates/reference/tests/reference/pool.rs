@@ -1,10 +1,10 @@
-//! Pooling against loops that follow the definition, and its gradients against differences.
+//! Pooling against loops that follow the definition, and its gradients against finite differences.
 
 use polygrad_core::{Backend, PoolParams, Shape};
 
 use crate::tools::{R, assert_close, assert_gradient, elements, normal, reals};
 
-/// All small one-axis settings that fit, with an extent each.
+/// All small settings for one axis that fit, each with an extent.
 fn settings() -> Vec<(usize, PoolParams)> {
     let mut out = Vec::new();
     for dim in 1..=7 {
@@ -29,7 +29,7 @@ fn settings() -> Vec<(usize, PoolParams)> {
     out
 }
 
-/// Mean of the window at `position`; PyTorch's rule for what counts.
+/// Mean of the window at `position`, by PyTorch's rule for the elements that count.
 fn mean(x: &[f64], position: usize, params: &PoolParams) -> f64 {
     let (dim, padding) = (x.len() as isize, params.padding[0] as isize);
     let start = (position * params.stride[0]) as isize - padding;
@@ -111,7 +111,7 @@ fn two_and_three_axes_with_settings_of_their_own() {
             assert_gradient(|x| R::max_pool(x, &dilated, true).unwrap().0, &x, &grad, &analytic);
         }
     }
-    // The mean over two axes at once is the mean of means where no border is involved.
+    // Without a border, the mean over two axes is the mean of means.
     let x = normal(&[1, 1, 4, 6], 8);
     let both = R::avg_pool(&x, &PoolParams::new([2, 3, 1])).unwrap();
     let rows = R::avg_pool(&x, &PoolParams::new([2, 1, 1])).unwrap();

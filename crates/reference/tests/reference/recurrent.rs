@@ -50,7 +50,7 @@ fn gru_cell() {
     assert_close(&reals(&y), &expected, 1e-14);
 }
 
-/// The input of a step, `[N, C]`.
+/// The input at step `t`, `[N, C]`.
 fn step(x: &Tensor, t: usize) -> Tensor {
     let shape = R::shape(x);
     let ranges = [

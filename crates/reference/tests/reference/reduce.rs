@@ -106,7 +106,7 @@ fn sums_are_accurate() {
     assert_eq!(sum, f64::from((f64::from(0.1f32) * 1e5) as f32));
     let cancelling = vector(&[1e300, 1.0, -1e300]);
     assert_eq!(reals(&reduce(ReduceOp::Sum, &cancelling, &[0], false)), [1.0]);
-    // An f16 sum stops at 2048 when it is added up in f16.
+    // A sum accumulated in f16 would stop at 2048.
     let ones = R::expand(&vector_of(DType::F16, &[1.0]), Shape::from([3000])).unwrap();
     assert_eq!(reals(&reduce(ReduceOp::Sum, &ones, &[0], false)), [3000.0]);
 }

@@ -1,4 +1,4 @@
-//! Making tensors, reading them, and derivatives by differences.
+//! Making and reading tensors, and derivatives by finite differences.
 
 use polygrad_core::{
     Axes, Backend, DType, Distribution, Element, ErrorKind, HostTensor, RandomKey, ReduceOp, Result, Shape,
@@ -19,12 +19,12 @@ pub(crate) fn vector<E: Element>(values: &[E]) -> T {
     tensor([values.len()], values)
 }
 
-/// A vector of another dtype than the values'.
+/// A vector of a given dtype.
 pub(crate) fn vector_of(dtype: DType, values: &[f64]) -> T {
     R::cast(&vector(values), dtype).unwrap()
 }
 
-/// Normal numbers in f64, other ones for each seed.
+/// Normal numbers in f64, which depend on the seed.
 pub(crate) fn normal(dims: &[usize], seed: u64) -> T {
     let distribution = Distribution::Normal { mean: 0.0, std: 1.0 };
     let key = RandomKey { seed, offset: 0 };

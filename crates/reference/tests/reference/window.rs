@@ -1,4 +1,4 @@
-//! Convolution and pooling on cases computed by hand. Convolution in full generality: see `conv`.
+//! Convolution and pooling against cases computed by hand. For convolution in general see `conv`.
 
 use polygrad_core::{Backend, ConvParams, ErrorKind, PoolParams};
 
@@ -71,15 +71,15 @@ fn means_of_windows() {
     assert_eq!(reals(&R::avg_pool(&x, &params).unwrap()), [1.5, 3.5]);
     params.ceil_mode = true;
     assert_eq!(reals(&R::avg_pool(&x, &params).unwrap()), [1.5, 3.5, 6.0]);
-    // Three wide from −1: [0 1 2] [3 4 6], with a border of one; in ceil mode none is added, as a window
-    // may not begin there.
+    // Windows of 3 from −1, with a border of 1: [0 1 2] [3 4 6]. Ceil mode adds none, since no window may begin in the
+    // border after the end.
     let mut wide = PoolParams::new([3; 3]);
     wide.padding = [1; 3];
     assert_close(&reals(&R::avg_pool(&x, &wide).unwrap()), &[1.0, 13.0 / 3.0], 1e-15);
     wide.count_include_pad = false;
     assert_close(&reals(&R::avg_pool(&x, &wide).unwrap()), &[1.5, 13.0 / 3.0], 1e-15);
-    // Four wide from −1, four apart, over 1…5: [0 1 2 3], and [4 6 0 ·], of which the last lies beyond the
-    // border and does not count.
+    // Windows of 4 from −1 with stride 4: [0 1 2 3] and [4 6 0 ·], whose last element is beyond the border and does not
+    // count.
     let mut four = PoolParams::new([4; 3]);
     four.padding = [1; 3];
     four.ceil_mode = true;
