@@ -1,8 +1,8 @@
-//! Fuzzers of files: bytes are changed by a seed, and what they do to the reader is watched.
+//! Fuzzers of file readers, which change the bytes of files by a seed.
 //!
-//! A fuzzer runs for POLYGRAD_FUZZ_SECONDS (5 by default) from POLYGRAD_FUZZ_SEED (0). What panics or takes too long is
-//! written to the temporary folder as `polygrad-fuzz-NAME-SEED`, and the program ends with 1. Where memory ends, the
-//! program ends at once: the last seed is in `polygrad-fuzz-NAME-now`.
+//! A fuzzer runs for POLYGRAD_FUZZ_SECONDS (5 by default) from POLYGRAD_FUZZ_SEED (0). A file that makes the reader
+//! panic or take too long is written to the temporary folder as `polygrad-fuzz-NAME-SEED`, and the program exits with
+//! 1. If memory runs out, the program ends at once: the last seed is in `polygrad-fuzz-NAME-now`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use std::process::exit;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long one file may take.
+/// The longest time that one file may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A small generator: what matters is that a seed always gives the same.
+/// A small generator. It only has to give the same numbers for the same seed.
 pub struct Random(u64);
 
 impl Random {
@@ -32,10 +32,10 @@ impl Random {
     }
 }
 
-/// The seed and the file that are being tried out, and since when.
+/// The seed and the bytes of the current file, and when it was started.
 static NOW: Mutex<Option<(u64, Instant, Vec<u8>)>> = Mutex::new(None);
 
-/// Makes one file after the other and tries it out, until the time is over; says at the end how many there were.
+/// Makes files and tries them out until the time is over, and prints their number at the end.
 pub fn fuzz<C>(
     name: &'static str,
     mut change: impl FnMut(&mut Random) -> (C, Vec<u8>),
@@ -64,7 +64,7 @@ pub fn fuzz<C>(
     println!("{runs} files; the next seed is {seed}");
 }
 
-/// Ends the program when a file takes too long.
+/// Ends the program if a file takes too long.
 fn watch(name: &str) {
     loop {
         std::thread::sleep(Duration::from_secs(1));
@@ -85,15 +85,15 @@ fn place(name: &str, what: &str) -> PathBuf {
     std::env::temp_dir().join(format!("polygrad-fuzz-{name}-{what}"))
 }
 
-/// Writes a file that broke something where it can be looked at.
+/// Keeps a file that caused a failure, and returns its path.
 fn keep(name: &str, seed: u64, bytes: &[u8]) -> String {
     let path = place(name, &seed.to_string());
     let _ = std::fs::write(&path, bytes);
     path.display().to_string()
 }
 
-/// Changes bytes without knowing what they mean: bits, pieces left out, put in or copied from another file, and numbers
-/// at which code breaks.
+/// Changes bytes without knowledge of the format: flips bits, removes, inserts or copies pieces from another file, and
+/// writes edge-case numbers.
 pub fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let at = random.below(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
     match random.below(8) {
@@ -110,7 +110,7 @@ pub fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             bytes.drain(at..end);
         }
         5 if !bytes.is_empty() => {
-            // A digit or a letter of a text becomes another.
+            // Replaces a character of a text.
             bytes[at] = b"0123456789-,:[]{}()'\" "[random.below(22)];
         }
         6 if !bytes.is_empty() => bytes[at] = [0, 1, 127, 128, 255][random.below(5)],
@@ -125,8 +125,8 @@ pub fn change_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// As [`change_bytes`], once or twice, and half of the time at the start or the end: there formats say where their
-/// values are.
+/// [`change_bytes`], once or twice, and half of the time at the start or the end of the file, where formats have their
+/// headers and indices.
 pub fn change_file(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..1 + random.below(2) {
         if random.below(2) == 0 && bytes.len() > 800 {

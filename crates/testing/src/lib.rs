@@ -1,4 +1,4 @@
-//! What the tests of several crates share. Crates have it as a dev-dependency by path alone, since it is not published.
+//! Helpers that the tests of several crates share. It is a dev-dependency by path only, since it is not published.
 
 pub mod fuzz;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! How much memory a test has taken, and on what size of files.
+//! The memory use of a test, and the size of its files.
 
 /// The most memory that this process ever held, in bytes.
 pub fn peak() -> u64 {
@@ -11,7 +11,7 @@ pub fn peak() -> u64 {
     kilobytes << 10
 }
 
-/// How many bytes to test with: what `POLYGRAD_MEMORY_MB` says, or else so many MB.
+/// The number of bytes to test with: `POLYGRAD_MEMORY_MB`, or `megabytes` by default.
 pub fn size(megabytes: u64) -> u64 {
     let asked = std::env::var("POLYGRAD_MEMORY_MB").map(|text| text.parse().expect("POLYGRAD_MEMORY_MB is a number"));
     asked.unwrap_or(megabytes) << 20

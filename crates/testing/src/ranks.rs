@@ -1,4 +1,4 @@
-//! Ranks that are lost at a collective, as by a kill.
+//! Ranks that are lost at a collective, as if they were killed.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 use polygrad_threads::Threads;
 use polygrad_train::{Event, Progress, RunFolder};
 
-/// A rank's end of a group, and of those that follow from it, which is gone for the others once it has made
-/// so many collectives.
+/// A rank's end of a group, and of groups derived from it. It disappears for the others after a number of collectives.
 #[derive(Debug)]
 pub struct Mortal {
     group: Mutex<Option<Arc<dyn Communicator>>>,
@@ -39,7 +38,7 @@ impl Mortal {
         match &*group {
             Some(group) if is_alive => Ok(Arc::clone(group)),
             _ => {
-                // The last handle: the others see that it is gone.
+                // Drops the last handle, so that the others see that it is gone.
                 *group = None;
                 Err(Error::new(ErrorKind::Io, "killed"))
             }
@@ -78,11 +77,11 @@ impl Communicator for Mortal {
     fn shrink(&self) -> Result<Arc<dyn Communicator>> {
         Ok(Arc::new(Self::new(self.alive()?.shrink()?, Arc::clone(&self.left))))
     }
-    // Who is killed does not say that it gives up.
+    // No `abort`: a killed rank does not tell the others.
 }
 
-/// Runs `f` on so many ranks, of which some are lost at their so-manieth collective; what each gives, and how many
-/// collectives it has made.
+/// Runs `f` on `size` ranks. `deaths` lists ranks and the number of collectives after which each is lost. Returns each
+/// rank's result, and how many collectives it has made.
 pub fn mortals<R: Send>(
     size: usize,
     deaths: &[(usize, usize)],
@@ -103,7 +102,7 @@ pub fn mortals<R: Send>(
     })
 }
 
-/// When those who are left go on, copies what is in the folder of their run.
+/// Copies the run folder when the remaining ranks continue.
 pub fn copy(event: Event<'_>, progress: &Progress<'_>, to: &Path) {
     if let (Event::Notice(notice), Some(from)) = (event, progress.run)
         && notice.contains("processes are left, and go on from the checkpoint")
@@ -121,7 +120,7 @@ pub fn copy(event: Event<'_>, progress: &Progress<'_>, to: &Path) {
     }
 }
 
-/// The rows of a run, but for their seconds.
+/// The metrics of a run, without the column of seconds.
 pub fn rows(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(RunFolder::new(path).metrics()).unwrap();
     let timeless = text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned());

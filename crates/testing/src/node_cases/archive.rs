@@ -7,18 +7,18 @@ use polygrad_onnx::Value;
 use polygrad_onnx::graph::Literal;
 use polygrad_tensor::Result;
 
-/// A value of a case, as the archive has it.
+/// A value of a case in an archive.
 pub enum Item {
-    /// The tensor of this number.
+    /// The tensor with this index.
     Tensor(usize),
-    /// Several in order.
+    /// Several values in order.
     Sequence(Vec<Item>),
-    /// None.
+    /// No value.
     Absent,
 }
 
 impl Item {
-    /// Counts the tensors from another place on.
+    /// Adds `by` to all tensor indices.
     fn shift(&mut self, by: usize) {
         match self {
             Self::Tensor(number) => *number += by,
@@ -30,29 +30,29 @@ impl Item {
 
 /// One case: a model, inputs and the outputs for them.
 pub struct Case {
-    /// What it is called.
+    /// The name of the case.
     pub name: String,
     /// Whether it counts towards the bar for ordinary ops.
     pub ordinary: bool,
-    /// How far a result may be off, as a share of it.
+    /// Relative tolerance.
     pub rtol: f64,
-    /// How far a result may be off besides.
+    /// Absolute tolerance, in addition.
     pub atol: f64,
     /// The ONNX file.
     pub model: Vec<u8>,
-    /// Inputs, and outputs.
+    /// Sets of inputs and their outputs.
     pub sets: Vec<(Vec<Item>, Vec<Item>)>,
 }
 
 /// A file of cases.
 pub struct Archive {
     blobs: Vec<Vec<u8>>,
-    /// All of them.
+    /// All cases.
     pub cases: Vec<Case>,
 }
 
 impl Archive {
-    /// Reads an archive; it is a part of the tests, so that a damaged one is a panic.
+    /// Reads an archive. It is part of the tests, so a damaged archive is a panic.
     pub fn read(name: &str) -> Self {
         let file = File::open(super::data().join(name)).expect("the archive of cases is checked in");
         let mut data = Vec::new();

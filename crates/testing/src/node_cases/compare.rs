@@ -1,10 +1,10 @@
-//! Whether values are what a case says.
+//! Comparisons of values with those of a case.
 
 use polygrad_onnx::Value;
 use polygrad_onnx::graph::ValueType;
 use polygrad_tensor::{Error, Result};
 
-/// As `numpy.testing.assert_allclose` has it, and of one shape and element type.
+/// Fails unless both have the same shape and element type and are close as by `numpy.testing.assert_allclose`.
 pub fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Result<()> {
     if let (Some(found), Some(wanted)) = (found.as_sequence(), wanted.as_sequence()) {
         if found.len() != wanted.len() {
@@ -47,7 +47,7 @@ pub fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Result<()> 
     }
 }
 
-/// Whether a value has the element type that the model says.
+/// Fails unless a value has the element type that the model declares.
 pub fn fits(value: &Value, ty: Option<&ValueType>) -> Result<()> {
     match (value.element(), ty.and_then(ValueType::as_tensor)) {
         (Some(found), Some(ty)) if found != ty.element => Err(Error::dtype(format!("{found}, not {}", ty.element))),

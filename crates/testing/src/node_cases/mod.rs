@@ -1,9 +1,9 @@
-//! The official node cases of ONNX 1.23 as tests of a backend, one each, and with them cases of ops that ONNX Runtime
-//! added, with its results.
+//! The official node cases of ONNX 1.23 as tests of a backend, one test for each case, and cases of ONNX Runtime's own
+//! ops with its results.
 //!
-//! What is expected to fail is listed with its reason in crates/onnx/tests/data/expected_failures.txt, and for a
-//! backend NAME also in expected_failures_NAME.txt beside it; an unexpected pass fails too. The tests of a backend's
-//! crate register the backend, and call [`run`].
+//! Expected failures are listed with their reasons in crates/onnx/tests/data/expected_failures.txt, and those of a
+//! backend NAME in expected_failures_NAME.txt beside it. An unexpected pass fails, too. The tests of a backend's crate
+//! register the backend, and call [`run`].
 
 mod archive;
 pub mod compare;
@@ -21,14 +21,14 @@ use polygrad_onnx::graph::{ElementType, Graph, ValueType};
 use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Error, Result};
 
-/// How many must pass: of the ordinary ones, and of all.
+/// The fewest cases that must pass: of ordinary ops, and in all.
 const BARS: (usize, usize) = (740, 1300);
 
-/// A test of all cases together: its name and itself.
+/// A test of all cases together: its name and its function.
 pub type Further = (&'static str, fn(&Archive, &Device) -> std::result::Result<(), String>);
 
-/// Runs the cases on a device, such as `cpu` or `torch:cuda:0`, of a registered backend, on so many threads as are said
-/// here or by the program's arguments; and what else is to be tested with them.
+/// Runs the cases and the `further` tests on a device of a registered backend, such as `cpu` or `torch:cuda:0`. The
+/// number of test threads is `threads` or given by the program's arguments.
 pub fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<ExitCode> {
     let device = Device::new(name)?;
     let backend = name.split(':').next().unwrap_or(name).to_owned();
@@ -76,9 +76,9 @@ pub fn run(name: &str, threads: Option<usize>, further: Vec<Further>) -> Result<
     Ok(libtest_mimic::run(&arguments, tests).exit_code())
 }
 
-/// Where the cases and lists are, from whatever crate this is compiled in.
+/// The folder of the cases and lists, independent of the crate that is tested.
 fn data() -> PathBuf {
-    // Asked for when it runs, since checkouts may share a build folder.
+    // Read at run time, since checkouts may share a build folder.
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let mut found = Path::new(&here)
         .ancestors()
@@ -87,7 +87,7 @@ fn data() -> PathBuf {
     found.next().unwrap_or_default()
 }
 
-/// Names and reasons.
+/// Names of expected failures, and their reasons.
 fn expected_failures(backend: &str) -> HashMap<String, String> {
     let data = data();
     let mut all = HashMap::new();
@@ -117,10 +117,10 @@ fn judge(archive: &Archive, case: &Case, device: &Device, reason: Option<&str>) 
     }
 }
 
-/// Twice: with inputs on the host and constants folded, and with inputs on the device and nothing folded.
+/// Runs a case twice: with inputs on the host and constants folded, and with inputs on the device and nothing folded.
 fn try_case(archive: &Archive, case: &Case, device: &Device) -> Result<()> {
     let graph = Graph::from_bytes(case.model.clone())?;
-    // Reading and writing are inverses.
+    // Also checks that writing and reading preserve the model.
     let graph = Graph::from_bytes(graph.to_bytes()?)?;
     for on_device in [false, true] {
         let options = Options {
@@ -166,8 +166,8 @@ fn run_model(archive: &Archive, case: &Case, model: &OnnxModel, on_device: bool)
     Ok(())
 }
 
-/// Cases whose results are real numbers that do not depend on those of the operands, or only by steps; the largest of
-/// nothing depends on nothing.
+/// Cases without gradients: their real results do not depend on the real operands, or only in steps. The maximum of no
+/// elements does not depend on anything.
 const FLAT: [&str; 9] = [
     "ort_Binarizer",
     "ort_OneHotEncoder",
@@ -180,8 +180,8 @@ const FLAT: [&str; 9] = [
     "test_reduce_min_empty_set",
 ];
 
-/// With inputs that ask for gradients, a real result either passes them on, or there is an error that
-/// says that it cannot.
+/// Checks that with inputs that require gradients, a real result either passes gradients on, or the run fails with an
+/// error that says that it cannot.
 fn lost_gradients(archive: &Archive, device: &Device) -> std::result::Result<(), Failed> {
     let mut lost = Vec::new();
     for case in &archive.cases {
@@ -220,11 +220,11 @@ fn lost_gradients(archive: &Archive, device: &Device) -> std::result::Result<(),
     }
 }
 
-/// Cases of a quotient midway between two integers, which RTen computes by the reciprocal.
+/// Cases with a quotient midway between two integers. RTen multiplies by the reciprocal, which may round it
+/// differently.
 const MIDWAY: [&str; 2] = ["test_dynamicquantizelinear", "test_dynamicquantizelinear_expanded"];
 
-/// A case is refused by RTen, by name where it computes it otherwise, or its results are right; those of
-/// f32, to a thousandth.
+/// Checks that RTen either refuses a case, or its results are correct, in f32 to a thousandth.
 fn taken_by_rten(archive: &Archive, device: &Device) -> std::result::Result<(), Failed> {
     let options = Options {
         engine: Engine::Rten,

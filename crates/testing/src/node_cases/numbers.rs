@@ -1,10 +1,10 @@
-//! What the official cases are too small for, and devices without f64 must get right all the same.
+//! Cases that need larger numbers than the official cases, and must be correct even on devices without f64.
 
 use polygrad_onnx::graph::{Attribute, Body, ElementType, Graph, Node, ValueId};
 use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{DType, Device, Error, HostTensor, Result, Shape};
 
-/// The result of one node on these operands.
+/// The result of a model of one node on these operands.
 fn run(device: &Device, op: &str, operands: &[HostTensor], attributes: &[(&str, Attribute)]) -> Result<HostTensor> {
     let mut body = Body::default();
     let inputs: Vec<ValueId> = (0..operands.len())
@@ -53,13 +53,13 @@ fn host<T: polygrad_tensor::Element>(values: Vec<T>, dims: &[usize]) -> Result<H
     HostTensor::new(Shape::new(dims)?, values)
 }
 
-/// Sums of products of 8 bits that are larger than what f32 holds, products of integers of 64 bits, and f64
-/// that is cast before use.
+/// Sums of products of 8 bits that exceed f32's exact range, products of integers of 64 bits, and f64 that is cast
+/// before use.
 pub(crate) fn check(device: &Device) -> Result<()> {
     const TERMS: usize = 1350;
     let a: Vec<u8> = (0..2 * TERMS).map(|i| 255 - (i * i % 61) as u8).collect();
     let b: Vec<u8> = (0..3 * TERMS).map(|i| 255 - (i * 7 % 53) as u8).collect();
-    // The rows of `b` are the columns of the matrix, and the weights of the convolution.
+    // The rows of `b` are the columns of the matrix, or the weights of the convolution.
     let dot = |row: usize, column: usize| -> i32 {
         let pairs = a[row * TERMS..][..TERMS].iter().zip(&b[column * TERMS..]);
         pairs.map(|(&a, &b)| (i32::from(a) - 2) * (i32::from(b) - 1)).sum()

@@ -1,4 +1,4 @@
-//! Replayed runs give what the plan gives, bit by bit and error by error, also on values that were not recorded.
+//! Checks that replayed runs give the same bits and errors as the plan, also on values that were not recorded.
 
 use polygrad_onnx::graph::{Graph, Literal};
 use polygrad_onnx::{OnnxModel, Options, Value};
@@ -28,7 +28,7 @@ pub(super) fn check(archive: &Archive, device: &Device) -> std::result::Result<(
     }
 }
 
-/// Whether there was a replay.
+/// Returns whether there was a replay.
 fn compare(archive: &Archive, case: &Case, device: &Device, on_device: bool) -> std::result::Result<bool, String> {
     let load = |replay| {
         let options = Options {
@@ -74,7 +74,7 @@ fn compare(archive: &Archive, case: &Case, device: &Device, on_device: bool) -> 
     Ok(ready)
 }
 
-/// The same elements from the last to the first: of a mask, of indices and of extents each is as valid as before.
+/// The same elements in reverse order: masks, indices and extents stay valid.
 fn turned(value: &Value) -> Result<Value> {
     if value.shape().is_none() {
         return Ok(value.clone());

@@ -1,4 +1,4 @@
-//! Ops by themselves, several to a model.
+//! Models of single ops, several in each model.
 
 use polygrad_core::{
     Activation, AnyBackend, Backend, BinaryOp, CompareOp, ConvParams, PoolParams, ReduceOp, SliceRange, UnaryOp,
@@ -6,8 +6,8 @@ use polygrad_core::{
 use polygrad_nn::Linear;
 use polygrad_tensor::{Attention, DType, InterpolateMode, Resize, Result, Tensor};
 
-/// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and whole numbers below
-/// 4 `[batch, seq, 6]`.
+/// A model's forward pass on `x` and `y` `[batch, seq, 6]`, images `[batch, 4, 12, 12]` and integers below 4
+/// `[batch, seq, 6]`.
 type Family = fn(&Linear, &[Tensor]) -> Result<Vec<Tensor>>;
 
 pub(crate) const ALL: [(&str, Family); 9] = [
@@ -205,7 +205,7 @@ fn movement(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
         (x.sum([0, 1])? * (b * s) as f64)?,
         x.matmul(&y.transpose(1, 2)?)?,
     ];
-    // One token before the first, as a class token is.
+    // A token before the first, like a class token.
     let class = x.narrow(1, 0, 1)?;
     let longer = Tensor::cat(&[&class, x], 1)?;
     all.extend([
@@ -277,7 +277,7 @@ fn attention(_: &Linear, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let sdpa = |q: &Tensor, k: &Tensor, mask: Option<&Tensor>, causal: bool| {
         q.scaled_dot_product_attention(k, k, Attention::new().mask(mask).causal(causal))
     };
-    // A query that sees no key: one of more queries than keys.
+    // Fewer keys than queries, so that a causal query sees no key.
     let blind = k.narrow(2, 0, 2)?;
     Ok(vec![
         sdpa(&q, &k, None, false)?,

@@ -1,4 +1,4 @@
-//! One model of each kind, small, with weights that are far from where they began.
+//! A small model of each kind, with weights far from their initial values.
 
 mod families;
 
@@ -24,7 +24,7 @@ pub type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
 /// A model, how it is exported, and how it runs.
 pub struct Case {
-    /// What it is called in messages and files.
+    /// Its name in messages and files.
     pub name: &'static str,
     /// The model.
     pub model: Box<dyn Module>,
@@ -34,10 +34,10 @@ pub struct Case {
     pub run: Run,
 }
 
-/// Other values for all parameters and buffers, so that none is 0 or 1 by chance.
+/// Sets all parameters and buffers to other values, so that none is still an initial 0 or 1.
 fn stir(model: &dyn Module) -> Result<()> {
     let mut state = StateDict::new();
-    // Of the names of a shared parameter one.
+    // A shared parameter has one of its names here.
     let params = model
         .named_parameters()
         .into_iter()
@@ -93,7 +93,7 @@ fn tokens(name: &str, below: i64) -> Input {
     Input::new(name, DType::I64, ["batch", "seq"]).below(below)
 }
 
-/// All of them.
+/// All cases.
 pub fn cases(device: &Device) -> Result<Vec<Case>> {
     let mut all = convolutional(device)?;
     all.extend(recurrent(device)?);
@@ -186,7 +186,7 @@ fn convolutional(device: &Device) -> Result<Vec<Case>> {
     ])
 }
 
-/// Images and signals no smaller than the windows.
+/// Bounds the named extents from below, so that images and signals are not smaller than the windows.
 fn with_bounds(mut case: Case, names: &[&str]) -> Case {
     for name in names {
         case.export = case.export.bound(name, 9..=usize::MAX);
@@ -398,7 +398,7 @@ fn attending(device: &Device) -> Result<Vec<Case>> {
     ])
 }
 
-/// What a user puts around a layer of width 24.
+/// A user's wrapper around a layer of width 24.
 #[derive(Module)]
 #[module(forward)]
 struct Lora {
@@ -425,7 +425,7 @@ impl Lora {
     }
 }
 
-/// Attention as a user writes it, with a causal mask and a class that is asked of the last token.
+/// A user's model with causal attention that classifies by the last token.
 #[derive(Module)]
 struct Mixed {
     embedding: Embedding,
