@@ -1,4 +1,4 @@
-//! How long an all_reduce takes: `mpirun -n 2 target/release/examples/latency`.
+//! Measures the latency of all_reduce: `mpirun -n 2 target/release/examples/latency`.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! MPI's functions, and all that is unsafe about them: memory in a request is owned by it, and is leaked rather than
-//! freed under MPI's hands.
+//! Bindings of MPI's functions, and all unsafe code. A request owns its memory, and leaks it if it is dropped while MPI
+//! may still use it.
 
 #![expect(unsafe_code, reason = "the one place where a C library is called")]
 
@@ -11,12 +11,12 @@ use libloading::Library;
 use polygrad_core::communicator::HostBuffer;
 use polygrad_core::{Error, ErrorKind};
 
-/// What an MPI names its objects by; a pointer in both binary interfaces.
+/// An opaque MPI handle; a pointer in both binary interfaces.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Handle(*mut c_void);
 
-// SAFETY: a handle is a name, which only MPI looks behind; what may come from two threads at once is MPI_Abort alone.
+// SAFETY: a handle is an opaque name that only MPI dereferences; only MPI_Abort may be called by two threads at once.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -86,7 +86,7 @@ struct Constants {
     serialized: c_int,
 }
 
-/// What MPI reduces, or moves.
+/// The element types that MPI reduces or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Datatype {
     U8,
@@ -98,7 +98,7 @@ pub(crate) enum Datatype {
     F64,
 }
 
-/// How MPI reduces.
+/// The reductions of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Sum,
@@ -106,42 +106,42 @@ pub(crate) enum Operation {
     Max,
 }
 
-/// As `MPI_IN_PLACE` is in both interfaces.
+/// The value of `MPI_IN_PLACE` in both interfaces.
 const IN_PLACE: *const c_void = std::ptr::without_provenance(1);
-/// As ULFM numbers them in Open MPI.
+/// The error classes of a failed process in Open MPI's ULFM.
 const FAILED: [c_int; 3] = [75, 76, 77];
-/// As `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` are, at most.
+/// At least `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING`.
 const TEXT: usize = 8192;
 /// Larger than any `MPI_Status`.
 type Status = [u64; 16];
 
-/// What MPI says went wrong.
+/// An error that MPI returned.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) message: String,
-    /// Whether it is the end of a process.
+    /// Whether a process has failed.
     pub(crate) process: bool,
 }
 
-/// A group, which is never freed.
+/// An MPI communicator, which is never freed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Comm(Handle);
 
-/// A library that stays loaded: MPI does not start twice in a process.
+/// A loaded MPI library. It stays loaded, since MPI cannot be started twice in a process.
 pub(crate) struct Mpi {
     functions: Functions,
     ulfm: Option<Ulfm>,
     constants: Constants,
 }
 
-/// Memory that a collective reads and writes.
+/// Memory that a collective reads from and writes to.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) send: HostBuffer,
     pub(crate) receive: HostBuffer,
 }
 
-/// A collective or a message under way.
+/// A collective or message in flight.
 #[derive(Debug)]
 pub(crate) struct Request {
     handle: Handle,
@@ -150,7 +150,7 @@ pub(crate) struct Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // MPI, a peer or a network card may still write to it.
+        // MPI, a peer or a network card may still write to the memory.
         std::mem::forget(self.memory.take());
     }
 }
@@ -159,7 +159,7 @@ impl Mpi {
     /// Loads a library.
     ///
     /// # Errors
-    /// What the loader says, or which interface the library lacks.
+    /// The loader's error, or that the library has neither interface.
     pub(crate) fn load(path: &Path) -> Result<&'static Self, String> {
         // SAFETY: loading an MPI runs its initializers, which is what is asked for.
         let library = unsafe { Library::new(path) }.map_err(|e| reason(&e))?;
@@ -196,13 +196,13 @@ impl Mpi {
         Err(Failed { message, process })
     }
 
-    /// A number that a function gives.
+    /// Calls a function that writes a number, and returns the number.
     fn number(&self, f: impl FnOnce(*mut c_int) -> c_int) -> Result<c_int, Failed> {
         let mut number = 0;
         self.check(f(&raw mut number)).map(|()| number)
     }
 
-    /// Whether MPI has been started, and whether it has been ended.
+    /// Whether MPI has been initialized, and whether it has been finalized.
     pub(crate) fn state(&self) -> Result<(bool, bool), Failed> {
         // SAFETY: it may be called at any time, with a place for the answer.
         let started = self.number(|flag| unsafe { (self.functions.initialized)(flag) })?;
@@ -211,7 +211,8 @@ impl Mpi {
         Ok((started != 0, over != 0))
     }
 
-    /// Starts it, if it has not been started; gives whether any thread may call it. Errors are returned from now on.
+    /// Starts MPI, unless `started`; returns whether any thread may call it, one at a time. From now on MPI returns
+    /// errors instead of aborting.
     pub(crate) fn start(&self, started: bool) -> Result<bool, Failed> {
         let serialized = self.constants.serialized;
         let level = self.number(|level| match started {
@@ -231,19 +232,19 @@ impl Mpi {
         self.check(unsafe { (self.functions.comm_set_errhandler)(comm.0, self.constants.errors_return) })
     }
 
-    /// Ends it; it waits for all ranks.
+    /// Finalizes MPI, which waits for all ranks.
     pub(crate) fn finalize(&self) -> Result<(), Failed> {
         // SAFETY: it has been started, and nothing calls it afterwards.
         self.check(unsafe { (self.functions.finalize)() })
     }
 
-    /// Ends all processes of the group.
+    /// Aborts all processes of the group.
     pub(crate) fn abort(&self, comm: Comm) {
         // SAFETY: it has been started.
         unsafe { (self.functions.abort)(comm.0, 1) };
     }
 
-    /// As it calls itself.
+    /// The library's version string.
     pub(crate) fn version(&self) -> Result<String, Failed> {
         let mut text = vec![0u8; TEXT];
         // SAFETY: the text is as long as MPI_MAX_LIBRARY_VERSION_STRING.
@@ -267,7 +268,7 @@ impl Mpi {
         Ok(size.unsigned_abs() as usize)
     }
 
-    /// The same ranks, whose messages are not mixed with others'; every rank calls it.
+    /// A communicator of the same ranks, with separate messages. Every rank must call it.
     pub(crate) fn duplicate(&self, comm: Comm) -> Result<Comm, Failed> {
         let mut new = comm;
         // SAFETY: the group is one of this library, and there is a place for the new one.
@@ -284,7 +285,7 @@ impl Mpi {
         self.check(f(&raw mut request.handle)).map(|()| request)
     }
 
-    /// Reduces values in place, over all ranks.
+    /// Reduces `count` values over all ranks, in place.
     pub(crate) fn all_reduce(
         &self,
         comm: Comm,
@@ -335,7 +336,7 @@ impl Mpi {
         })
     }
 
-    /// Sends `count` bytes of the root to all.
+    /// Sends `count` bytes from the root to all ranks.
     pub(crate) fn broadcast(
         &self,
         comm: Comm,
@@ -373,7 +374,7 @@ impl Mpi {
         })
     }
 
-    /// Whether a message of one rank has come.
+    /// Whether a message from a rank has arrived.
     pub(crate) fn probe(&self, comm: Comm, from: usize) -> Result<bool, Failed> {
         let mut status: Status = [0; _];
         let status = (&raw mut status).cast();
@@ -397,7 +398,7 @@ impl Mpi {
         })
     }
 
-    /// Whether a request is done, with its memory then.
+    /// The memory of a request if it is done, else `None`.
     pub(crate) fn test(&self, request: &mut Request) -> Result<Option<Memory>, Failed> {
         let mut status: Status = [0; _];
         let (handle, status) = (&raw mut request.handle, (&raw mut status).cast());
@@ -405,12 +406,12 @@ impl Mpi {
         let flag = self.number(|flag| unsafe { (self.functions.test)(handle, flag, status) })?;
         Ok(match flag {
             0 => None,
-            // MPI has done with the memory.
+            // MPI no longer uses the memory.
             _ => request.memory.take(),
         })
     }
 
-    /// Which ranks of a group are known to have ended.
+    /// The ranks of a group that are known to have failed.
     pub(crate) fn lost(&self, comm: Comm) -> Vec<usize> {
         let found = self.ulfm.as_ref().map(|ulfm| self.find_lost(ulfm, comm));
         found.and_then(Result::ok).unwrap_or_default()
@@ -437,13 +438,13 @@ impl Mpi {
         Ok(ours.into_iter().map(|rank| rank.unsigned_abs() as usize).collect())
     }
 
-    /// Whether the library could go on without a process.
+    /// Whether the library supports continuing without a failed process.
     pub(crate) fn shrinks(&self) -> bool {
         self.ulfm.is_some()
     }
 
-    /// Ends what others wait for in a group, agrees with those who are left, and gives a group of
-    /// these. It waits for them.
+    /// Revokes the communicators, so that ranks which wait in them return, agrees with the remaining ranks, and returns
+    /// a communicator of these. Waits for them.
     pub(crate) fn shrink(&self, comm: Comm, notes: Comm) -> Result<Comm, Failed> {
         let Some(ulfm) = &self.ulfm else {
             let message = "no MPIX_Comm_shrink".to_owned();
@@ -484,17 +485,17 @@ impl Datatype {
     }
 }
 
-/// Where memory is, which has to be as long as said.
+/// The address of memory, which must have at least `len` bytes.
 fn place(buffer: &mut HostBuffer, len: usize) -> *mut c_void {
     buffer.bytes_mut()[..len].as_mut_ptr().cast()
 }
 
-/// What the loader says.
+/// The loader's error message.
 fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A text up to its end.
+/// A text up to its terminating NUL.
 fn ended(text: &[u8]) -> String {
     let text = CStr::from_bytes_until_nul(text).unwrap_or_default();
     text.to_string_lossy().trim().to_owned()
@@ -504,7 +505,7 @@ fn constants(library: &Library) -> Option<Constants> {
     open_mpi(library).or_else(|| standard(library))
 }
 
-/// Open MPI's, whose handles are the addresses of its objects.
+/// Open MPI's constants. Its handles are the addresses of its objects.
 fn open_mpi(library: &Library) -> Option<Constants> {
     let address = |symbol: &[u8]| {
         // SAFETY: the object is not read; only its address is taken.
@@ -534,7 +535,7 @@ fn open_mpi(library: &Library) -> Option<Constants> {
     })
 }
 
-/// Those of the standard binary interface of MPI 5, as `mpi_abi.h` of MPICH 5.0.2 has them.
+/// The constants of the standard binary interface of MPI 5, from `mpi_abi.h` of MPICH 5.0.2.
 fn standard(library: &Library) -> Option<Constants> {
     type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     // SAFETY: the signature is that of the standard.

@@ -1,4 +1,4 @@
-//! Which MPI is loaded.
+//! Finds the MPI library to load.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use crate::ffi::Mpi;
 
-/// Names the library, where the loader does not find it, or finds another.
+/// The environment variable that names the library, if the loader does not find it, or finds another one.
 pub(crate) const VARIABLE: &str = "POLYGRAD_MPI_LIBRARY";
 
 const OPEN_MPI: &str = "libmpi.so.40";
 const STANDARD: &str = "libmpi_abi.so.1";
 
-/// Where to look, in order, as the environment says.
+/// The libraries to try, in order, by the environment.
 fn candidates(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = set(VARIABLE) {
@@ -22,23 +22,23 @@ fn candidates(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let relocated = set("OPAL_PREFIX").map(|prefix| Path::new(&prefix).join("lib").join(OPEN_MPI));
     let open_mpi = relocated.into_iter().chain([PathBuf::from(OPEN_MPI)]);
     let standard = PathBuf::from(STANDARD);
-    // MPICH's mpiexec says PMI_RANK, Open MPI's mpirun says PMIX_RANK.
+    // MPICH's mpiexec sets PMI_RANK, Open MPI's mpirun sets PMIX_RANK.
     match set("PMI_RANK").is_some() && set("PMIX_RANK").is_none() {
         true => [standard].into_iter().chain(open_mpi).collect(),
         false => open_mpi.chain([standard]).collect(),
     }
 }
 
-/// How many processes the launcher says that it started.
+/// The number of processes that the launcher started, by its environment variables.
 pub(crate) fn launched(variable: impl Fn(&str) -> Option<OsString>) -> Option<usize> {
     let number = |name| variable(name)?.to_str()?.parse().ok();
     ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(number)
 }
 
-/// Loads the first library that can be.
+/// Loads the first library that can be loaded.
 ///
 /// # Errors
-/// [`ErrorKind::BackendUnavailable`] when there is none: what was tried, and why it cannot be loaded.
+/// [`ErrorKind::BackendUnavailable`] when there is none; it lists what was tried, and why it cannot be loaded.
 pub(crate) fn load() -> Result<&'static Mpi> {
     let mut tried = Vec::new();
     for path in candidates(|name| std::env::var_os(name)) {

@@ -13,14 +13,14 @@ use crate::session::{START, Session};
 use crate::waiting::{Lost, Waiting};
 use crate::wire::Wire;
 
-/// How many bytes a collective moves at once: enough for speed, few enough for a cache, and far from
-/// where MPI's counts end.
+/// The most bytes that a collective moves at once: enough for speed, few enough for a cache, and far below the limit of
+/// MPI's counts.
 const PIECE: usize = 1 << 22;
-/// How many values of each of many ranks it moves at once at least.
+/// The fewest values of each rank that it moves at once, even with many ranks.
 const LEAST: usize = 1 << 12;
-/// How long a rank that gives up waits for the others to hear of it.
+/// How long a rank that gives up waits until the others have got its note.
 const FAREWELL: Duration = Duration::from_millis(50);
-/// How much longer than its time limit a call may take that knows more than that it took too long.
+/// How much a call may exceed its time limit in order to find out which rank is missing.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// One process's end of a group of processes that `mpirun` started.
@@ -36,13 +36,13 @@ pub struct Mpi {
 struct State {
     failed: Option<Lost>,
     calls: u64,
-    /// What the last call used, so that the next one need not ask for it.
+    /// The memory of the last call, reused by the next one.
     memory: Memory,
-    /// The thread of MPI has them while it works.
+    /// Locked by the MPI thread while it works.
     notes: Arc<Mutex<Notes>>,
 }
 
-/// A collective while it is made.
+/// A running collective.
 struct Running<'a> {
     group: &'a Mpi,
     state: &'a mut State,
@@ -50,13 +50,13 @@ struct Running<'a> {
 }
 
 impl Mpi {
-    /// Loads MPI, starts it and joins the group of all processes. A process that `mpirun` did not start
-    /// is a group of its own.
+    /// Loads MPI, starts it and joins the group of all processes. A process that `mpirun` did not start is a group of
+    /// one.
     ///
     /// # Errors
-    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without an MPI, and with another one than
-    /// the processes were started by; [`InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument) for a second call
-    /// in a process; [`Communication`](polygrad_core::ErrorKind::Communication) when the others do not come in time.
+    /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without an MPI library, or with another one
+    /// than that of the launcher; [`InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument) for a second call in a
+    /// process; [`Communication`](polygrad_core::ErrorKind::Communication) when the other ranks do not join in time.
     pub fn init(timeout: Duration) -> Result<Self> {
         let session = Arc::new(Session::start(timeout)?);
         let library = session.library;
@@ -65,7 +65,7 @@ impl Mpi {
         })
     }
 
-    /// A group that the thread of MPI makes.
+    /// Makes a group with a communicator that `f` makes on the MPI thread.
     fn of(
         session: &Arc<Session>,
         timeout: Duration,
@@ -97,7 +97,7 @@ impl Mpi {
         })
     }
 
-    /// Makes a collective, with memory to send from and to receive into.
+    /// Runs a collective, with memory of the given sizes to send from and to receive into.
     fn call(
         &self,
         name: &'static str,
@@ -121,21 +121,21 @@ impl Mpi {
         })
     }
 
-    /// What a collective of nothing does.
+    /// Runs a collective without values, as a barrier.
     fn meet(&self, name: &'static str) -> Result<()> {
         self.call(name, (0, 0), |call| {
             call.make(0, |library, comm, _| library.barrier(comm))
         })
     }
 
-    /// How many values of so many bytes travel at once, to or from so many ranks.
+    /// The number of values of `bytes` bytes that are sent at once, to or from `ranks` ranks.
     fn piece(&self, bytes: usize, ranks: usize) -> usize {
         (PIECE / bytes / ranks).max(LEAST)
     }
 }
 
 impl Running<'_> {
-    /// Lets MPI do something with the memory, of which so many bytes travel, and waits for it.
+    /// Starts an operation of MPI with the memory, which transfers `bytes` bytes, and waits for it.
     fn make(
         &mut self,
         bytes: usize,
@@ -150,7 +150,7 @@ impl Running<'_> {
             let mut waiting = Waiting::new(library, comm, &mut notes, note, timeout, begun);
             let done = waiting.complete(f(library, comm, memory), bytes);
             done.inspect_err(|lost| {
-                // Who is not reached hears of it by its own time limit.
+                // A rank that the note does not reach notices by its own time limit.
                 let _ = notes.tell(Note::GaveUp(lost.rank()));
                 notes.flush(FAREWELL);
             })
@@ -326,7 +326,7 @@ impl Drop for Mpi {
         let note = Note::Left(state.calls);
         let left = self.session.within(timeout + GRACE, move || {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-            // Not on the group itself, where others may be in a collective.
+            // Not on the group's own communicator, since others may be in a collective on it.
             let comm = notes.comm();
             let mut waiting = Waiting::new(library, comm, &mut notes, note, timeout, Instant::now());
             let left = waiting.complete(library.barrier(comm), 0);

@@ -12,16 +12,16 @@
 //! # }
 //! ```
 //!
-//! The library is loaded when it is asked for, so that one program runs under each of these: Open MPI 4 and 5
-//! (`libmpi.so.40`), and every MPI with the standard binary interface of MPI 5 (`libmpi_abi.so.1`; MPICH 5 has it).
-//! `POLYGRAD_MPI_LIBRARY` names another file. It has to be the library of the MPI whose `mpirun` starts the processes.
+//! The library is loaded at run time, so that one program runs under each of these: Open MPI 4 and 5 (`libmpi.so.40`),
+//! and every MPI with the standard binary interface of MPI 5 (`libmpi_abi.so.1`; MPICH 5 has it).
+//! `POLYGRAD_MPI_LIBRARY` names another file. It must be the library of the MPI whose `mpirun` starts the processes.
 //!
-//! Under `mpirun --with-ft ulfm` of Open MPI 5 the ranks that are left after one has died go on with
-//! [`Communicator::shrink`]; any other MPI stops all of them. The last handle ends MPI when it is dropped: drop it
-//! before the process exits, or `mpirun` takes that for a failure.
+//! Under `mpirun --with-ft ulfm` of Open MPI 5 the remaining ranks can continue with [`Communicator::shrink`] after one
+//! has died; any other MPI stops all of them. The last handle finalizes MPI when it is dropped: drop it before the
+//! process exits, since `mpirun` otherwise treats that as a failure.
 //!
-//! Every value passes through memory of the engine's own, since MPI may write to it after the time limit of a
-//! call; host memory only.
+//! Every value is copied through the engine's own memory, since MPI may still write to it after a call's time limit.
+//! Only host memory is supported.
 
 mod ffi;
 mod find;

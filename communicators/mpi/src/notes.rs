@@ -1,4 +1,4 @@
-//! What ranks tell each other when a collective takes long, so that the one who does not come is known by name. Nothing
+//! Notes that ranks send each other when a collective takes long, so that an error can name the missing rank. Nothing
 //! is sent while all is well.
 
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use polygrad_core::communicator::HostBuffer;
 use crate::ffi::{Comm, Failed, Mpi, Request};
 use crate::waiting::Lost;
 
-/// A message from one rank to another.
+/// A note from one rank to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// It waits in this call.
+    /// The sender waits in this call.
     Here(u64),
-    /// It left after this call.
+    /// The sender left after this call.
     Left(u64),
-    /// It gave up, because of one that is lost, if it knows which.
+    /// The sender gave up, because of this lost rank, if it is known.
     GaveUp(Option<usize>),
 }
 
 type Words = [u64; 2];
 
-/// More would be too many connections of a process.
+/// The largest group whose ranks greet each other; more ranks would be too many connections for a process.
 const MOST_GREETED: usize = 256;
 
 impl Note {
@@ -42,14 +42,14 @@ impl Note {
     }
 }
 
-/// What one rank has told and heard.
+/// The notes that a rank has sent and received.
 pub(crate) struct Notes {
     library: &'static Mpi,
     comm: Comm,
     rank: usize,
     heard: Vec<Option<Note>>,
     told: Option<Note>,
-    /// Messages that have not been taken yet.
+    /// Messages that have not been delivered yet.
     sent: Vec<Request>,
 }
 
@@ -74,15 +74,15 @@ impl Notes {
         (0..self.heard.len()).filter(move |&other| other != rank)
     }
 
-    /// Says hello, since MPI may wait without end for one that it has not met before and that is gone.
-    /// Every rank calls it.
+    /// Exchanges a first note with all others, since MPI may wait forever for a rank that is lost before their first
+    /// contact. Every rank must call it.
     pub(crate) fn greet(&mut self, limit: Duration) -> Result<(), Failed> {
         if self.heard.len() > MOST_GREETED {
             return Ok(());
         }
         let begun = Instant::now();
         self.tell(Note::Here(0))?;
-        // Who does not come is missed by the first collective.
+        // The first collective reports a rank that does not answer.
         while self.others().any(|other| self.heard[other].is_none()) && begun.elapsed() < limit {
             self.listen()?;
             std::thread::yield_now();
@@ -90,7 +90,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Tells all others, once.
+    /// Sends a note to all others, unless it was the last one sent.
     pub(crate) fn tell(&mut self, note: Note) -> Result<(), Failed> {
         if self.told.replace(note) == Some(note) {
             return Ok(());
@@ -107,7 +107,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Forgets the messages that have been taken.
+    /// Drops the requests of messages that have been delivered.
     fn settle(&mut self) -> Result<(), Failed> {
         let library = self.library;
         let mut left = Vec::new();
@@ -120,7 +120,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Lets the last messages go out, for a while.
+    /// Waits for the delivery of the last messages, at most `limit`.
     pub(crate) fn flush(&mut self, limit: Duration) {
         let begun = Instant::now();
         while self.settle().is_ok() && !self.sent.is_empty() && begun.elapsed() < limit {
@@ -128,7 +128,7 @@ impl Notes {
         }
     }
 
-    /// Reads what has come.
+    /// Reads the notes that have arrived.
     pub(crate) fn listen(&mut self) -> Result<(), Failed> {
         for other in self.others() {
             while self.library.probe(self.comm, other)? {
@@ -137,7 +137,7 @@ impl Notes {
                     process: false,
                 })?;
                 let mut request = self.library.receive(self.comm, message, other)?;
-                // It has come, so that this does not wait.
+                // The message has arrived, so this does not wait.
                 let memory = loop {
                     if let Some(memory) = self.library.test(&mut request)? {
                         break memory;
@@ -150,7 +150,7 @@ impl Notes {
         self.settle()
     }
 
-    /// Which call a rank waits in, as far as it has told.
+    /// The call in which a rank waits, by its last note; 0 if it has sent none.
     fn waits_in(&self, other: usize) -> u64 {
         match self.heard[other] {
             Some(Note::Here(call)) => call,
@@ -158,12 +158,12 @@ impl Notes {
         }
     }
 
-    /// Whether another one waits in a call, or still in the one before.
+    /// Whether another rank waits in this call, or still in the one before.
     pub(crate) fn waited_for(&self, call: u64) -> bool {
         self.others().any(|other| self.waits_in(other) + 1 >= call.max(2))
     }
 
-    /// What those who have left or given up make of a call.
+    /// Fails if a rank has left or given up, so that a call cannot complete.
     pub(crate) fn verdict(&self, call: u64) -> Result<(), Lost> {
         let (rank, what) = match self.heard.iter().enumerate().find_map(|(other, note)| match *note {
             Some(Note::Left(last)) if last < call => Some((other, "left the group".to_owned())),
@@ -180,8 +180,8 @@ impl Notes {
         Err(Lost::named(vec![rank], what))
     }
 
-    /// Who has not come to a call, as far as is known: those that are furthest behind, since the
-    /// others may wait for them.
+    /// The ranks that are not known to have reached a call. Only those furthest behind are returned, since the others
+    /// may wait for them.
     pub(crate) fn missing(&self, call: u64) -> Vec<usize> {
         let last = self.others().map(|other| self.waits_in(other)).min();
         let Some(last) = last.filter(|&last| last < call) else {

@@ -1,5 +1,5 @@
-//! The thread that calls MPI. Callers wait for it with a limit: functions of MPI that never wait do so nevertheless
-//! when a peer is gone.
+//! The thread that calls MPI. Callers wait for it with a time limit, since even nonblocking functions of MPI may block
+//! when a peer is lost.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,28 +12,28 @@ use polygrad_core::{Error, ErrorKind, Result};
 use crate::ffi::Mpi;
 use crate::find;
 
-/// MPI starts once in a process.
+/// Whether MPI was started; it can only be started once in a process.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// What it may take at least, whatever the time limit of collectives is.
+/// The shortest time limit of the start, whatever the time limit of collectives is.
 pub(crate) const START: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// MPI of this process, from its start to its end.
+/// MPI in this process, from its start to its end.
 pub(crate) struct Session {
     pub(crate) library: &'static Mpi,
     pub(crate) name: String,
-    /// Whether it was started here.
+    /// Whether this session started MPI.
     ours: bool,
-    /// Whether all ranks left together.
+    /// Whether all ranks have left together.
     clean: AtomicBool,
     limit: Duration,
     jobs: Sender<Job>,
 }
 
 thread_local! {
-    /// What the thread of MPI is to do next.
+    /// The jobs of the MPI thread.
     static NEXT: RefCell<Option<Rc<Receiver<Job>>>> = const { RefCell::new(None) };
 }
 
@@ -43,8 +43,8 @@ fn work(next: Receiver<Job>) {
     next.iter().for_each(|job| job());
 }
 
-/// Does what else the thread of MPI has been asked for, while it waits: another group may have a collective, too, and
-/// other ranks may wait for that one first.
+/// Runs another job of the MPI thread while it waits: another group may have a collective, and other ranks may wait in
+/// that one first.
 pub(crate) fn meanwhile() {
     let next = NEXT.with_borrow(Clone::clone);
     if let Some(job) = next.and_then(|next| next.try_recv().ok()) {
@@ -87,7 +87,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether every process that was started together is here.
+    /// Fails unless all processes of the launcher are in the world communicator.
     fn complete(&self) -> Result<()> {
         let size = self.library.size(self.library.world())?;
         match find::launched(|name| std::env::var_os(name)) {
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// What the thread of MPI makes of a job, unless it takes too long.
+    /// The result of a job on the MPI thread; `None` if it takes longer than `limit`.
     pub(crate) fn within<R: Send + 'static>(
         &self,
         limit: Duration,
@@ -118,7 +118,7 @@ impl Session {
         waits.recv_timeout(limit).ok()
     }
 
-    /// All ranks leave together.
+    /// Records that all ranks leave together.
     pub(crate) fn ends_well(&self) {
         self.clean.store(true, Ordering::SeqCst);
     }
@@ -126,7 +126,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // MPI would wait for those who are gone.
+        // Otherwise MPI would wait for lost ranks.
         if self.ours && self.clean.load(Ordering::SeqCst) {
             let library = self.library;
             let _ = self.within(self.limit, move || library.finalize());
@@ -134,7 +134,7 @@ impl Drop for Session {
     }
 }
 
-/// `Open MPI v5.0.11, package: ...` and `MPICH Version: 5.0.2` as `Open MPI 5.0.11` and `MPICH 5.0.2`.
+/// Shortens `Open MPI v5.0.11, package: ...` and `MPICH Version: 5.0.2` to `Open MPI 5.0.11` and `MPICH 5.0.2`.
 fn named(version: &str) -> String {
     let first = version.lines().next().unwrap_or_default();
     let first = first.split(',').next().unwrap_or_default().replace("Version:", " ");

@@ -1,4 +1,4 @@
-//! Waiting for MPI without standing in the way of those who compute, and not without end.
+//! Waits for MPI, with a time limit and without taking CPU time from computations.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use crate::ffi::{Comm, Failed, Memory, Mpi, Request};
 use crate::notes::{Note, Notes};
 use crate::session::meanwhile;
 
-/// How long a rank asks again and again, with room for others between.
+/// How long a rank polls continuously, yielding to other threads in between.
 const BUSY: Duration = Duration::from_micros(200);
-/// What it takes at least to move so many bytes a second, during which it does so, too.
+/// Bytes per second. A rank also polls continuously for the time that a transfer takes at this rate.
 const PACE: u64 = 500_000_000;
-/// Then it sleeps between two questions.
+/// The shortest and longest sleep between two polls afterwards.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(200)];
-/// How often it reads what others tell.
+/// How often it reads the notes of others.
 const LISTEN: Duration = Duration::from_millis(20);
 
-/// Why a group is of no more use.
+/// Why a group can no longer be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     ranks: Vec<usize>,
@@ -26,12 +26,12 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Because of ranks that did something.
+    /// Because of these ranks; `what` completes the sentence about them.
     pub(crate) fn named(ranks: Vec<usize>, what: String) -> Self {
         Self { ranks, what }
     }
 
-    /// Which rank is to blame, if that is known.
+    /// The rank that caused it, if it is known.
     pub(crate) fn rank(&self) -> Option<usize> {
         self.ranks.first().copied()
     }
@@ -49,12 +49,12 @@ impl Lost {
     }
 }
 
-/// One collective that is being waited for.
+/// A collective that this rank waits for.
 pub(crate) struct Waiting<'a> {
     library: &'static Mpi,
     comm: Comm,
     notes: &'a mut Notes,
-    /// What this rank tells those who wait for it.
+    /// The note to the ranks that wait for this one.
     note: Note,
     timeout: Duration,
     begun: Instant,
@@ -81,7 +81,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits until a request of so many bytes is done.
+    /// Waits until a request that transfers `bytes` bytes is done.
     pub(crate) fn complete(&mut self, request: Result<Request, Failed>, bytes: usize) -> Result<Memory, Lost> {
         let mut request = request.map_err(|e| self.lost(e))?;
         let begun = Instant::now();
@@ -116,7 +116,7 @@ impl<'a> Waiting<'a> {
                 self.notes.verdict(call)?;
                 waited >= self.timeout / 4 || self.notes.waited_for(call)
             }
-            // While it waits for others to leave, too, those that do not are told.
+            // While it waits for all to leave, it tells the others that it has left.
             Note::Left(_) | Note::GaveUp(_) => true,
         };
         match tells {

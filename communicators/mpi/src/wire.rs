@@ -1,16 +1,15 @@
-//! Values as MPI reduces them.
+//! Encodings of values for MPI's reductions.
 //!
-//! MPI has no half precision, says nothing about NaN in its minimum and maximum, and lets signed integers overflow;
-//! the sums of bytes saturate in Open MPI 5. So half precision travels as f32, floats of which the smallest or
-//! largest is wanted as integers of the same order, integers that are added as unsigned ones, and bytes that are
-//! added as longer ones.
+//! MPI has no half precision, does not define its minimum and maximum for NaN, and does not define overflow of signed
+//! integers; in Open MPI 5, sums of bytes saturate. So half precision is sent as f32, floats for minimum and maximum as
+//! integers with the same order, integers for sums as unsigned integers, and bytes for sums as wider integers.
 
 use polygrad_core::communicator::Reduction;
 use polygrad_core::{DType, bf16, f16};
 
 use crate::ffi::{Datatype, Operation};
 
-/// How the values of a dtype travel through a reduction.
+/// The encoding of a dtype for a reduction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     dtype: DType,
@@ -40,7 +39,7 @@ impl Wire {
         }
     }
 
-    /// Values that are about to travel.
+    /// Encodes values to send.
     pub(crate) fn encode(self, values: &[u8], to: &mut [u8]) {
         let sum = self.op == Reduction::Sum;
         match self.dtype {
@@ -55,7 +54,7 @@ impl Wire {
         }
     }
 
-    /// Values that have travelled.
+    /// Decodes received values.
     pub(crate) fn decode(self, values: &[u8], to: &mut [u8]) {
         let sum = self.op == Reduction::Sum;
         match self.dtype {
@@ -70,7 +69,7 @@ impl Wire {
         }
     }
 
-    /// What wins against everything.
+    /// The key of NaN, which wins against every other.
     fn nan(self) -> i32 {
         if self.op == Reduction::Min { i32::MIN } else { i32::MAX }
     }
@@ -112,7 +111,8 @@ impl Wire {
     }
 }
 
-/// Negative floats are larger integers the smaller they are, but for this; it is its own inverse.
+/// Maps the bits of a float to an integer with the same order, by flipping the lower bits of negative numbers, whose
+/// order would else be reversed. It is its own inverse.
 fn flipped(bits: i32) -> i32 {
     bits ^ ((bits >> 31) & i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Three hosts in network namespaces, one of which is cut off in the middle of work.
+//! Three hosts in network namespaces, one of which is cut off while they work.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,20 +8,20 @@ use polygrad_conformance::libtest_mimic::Failed;
 
 use crate::{FOLDER, Kind, Launcher, ROLE};
 
-/// How long MPI may take to start, and to see the end: its time limit is 5 s.
+/// The longest time for MPI to start, and to notice the cut. The communicator's time limit is 5 s.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Whether namespaces can be made here.
+/// Checks that network namespaces can be made here.
 ///
 /// # Errors
-/// Why not.
+/// The reason if they cannot.
 pub(crate) fn possible() -> Result<(), String> {
     Hosts::new(0)
         .map(drop)
         .map_err(|e| format!("network namespaces (root and iproute2): {e}"))
 }
 
-/// Ranks 0 and 1 name rank 2, whose host is cut off, and rank 2 names one of them.
+/// Checks that ranks 0 and 1 name rank 2, whose host is cut off, and rank 2 names one of them.
 pub(crate) fn cut_off(launcher: &Launcher) -> Result<(), Failed> {
     let hosts = Hosts::new(3)?;
     let folder = tempfile::tempdir()?;
@@ -34,7 +34,7 @@ pub(crate) fn cut_off(launcher: &Launcher) -> Result<(), Failed> {
     let list = |after: &str| [1, 2, 3].map(|host| format!("{}{after}", address(host))).join(",");
     match launcher.kind {
         Kind::Mpich => {
-            // It would see that the hosts are one machine, and use its memory.
+            // Otherwise MPICH would notice that the hosts are one machine, and use shared memory.
             command
                 .env("POLYGRAD_MPI_LIBRARY", launcher.library())
                 .env("UCX_TLS", "tcp,self");
@@ -79,7 +79,7 @@ pub(crate) fn cut_off(launcher: &Launcher) -> Result<(), Failed> {
     let runs = within(PATIENCE, || found().iter().all(|found| found == "runs"));
     let cut = hosts.cut(3);
     let seen = runs && within(PATIENCE, || found().iter().all(|found| found.starts_with("names")));
-    // The launcher may wait for a host that it does not reach any more.
+    // The launcher may wait for a host that it can no longer reach.
     drop(hosts);
     let _ = child.kill();
     child.wait()?;
@@ -119,7 +119,7 @@ fn ip(line: &str) -> Result<String, String> {
     }
 }
 
-/// Namespace 0 is the switch between the others.
+/// The hosts' namespaces. Namespace 0 is the switch between the others.
 struct Hosts {
     name: String,
     count: usize,
@@ -158,7 +158,7 @@ impl Hosts {
         ip(&format!("-n {} link set port{host} down", self.name(0))).map(drop)
     }
 
-    /// A program that starts others on a host, in the place of ssh.
+    /// Writes a script that replaces ssh: it starts a program on a host.
     fn agent(&self, folder: &Path) -> std::io::Result<String> {
         use std::os::unix::fs::PermissionsExt;
         let path = folder.join("agent");

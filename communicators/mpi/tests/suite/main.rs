@@ -1,5 +1,5 @@
-//! The suite of communicators under every MPI that is here, and what ends a group. This program starts itself under
-//! their launchers, which `POLYGRAD_MPI_LAUNCHERS` names (`cargo xtask setup mpi`).
+//! Runs the suite of communicators, and tests of lost ranks, under every MPI that is installed. This program starts
+//! itself under their launchers, which `POLYGRAD_MPI_LAUNCHERS` names (`cargo xtask setup mpi`).
 
 mod hosts;
 mod ranks;
@@ -12,11 +12,11 @@ use polygrad_conformance::communicator::Call;
 use polygrad_conformance::libtest_mimic::{self, Arguments, Failed, Trial};
 
 const LAUNCHERS: &str = "POLYGRAD_MPI_LAUNCHERS";
-/// Names what a rank does, in a program that a launcher started.
+/// The variable with a rank's role, in a program that a launcher started.
 const ROLE: &str = "POLYGRAD_MPI_TEST";
-/// Where ranks write what they find.
+/// The variable with the folder to which ranks write their results.
 const FOLDER: &str = "POLYGRAD_MPI_FOLDER";
-/// How long a launcher may take.
+/// The longest time that a launcher may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -63,12 +63,12 @@ impl Launcher {
         })
     }
 
-    /// MPICH's, which its launcher does not lead the loader to.
+    /// MPICH's library, which its launcher does not make visible to the loader.
     fn library(&self) -> PathBuf {
         self.path.with_file_name("../lib/libmpi_abi.so.1")
     }
 
-    /// So many ranks of this program in a role.
+    /// The command that starts `ranks` ranks of this program in a role.
     fn command(&self, ranks: usize, role: &str, folder: &Path) -> Command {
         let mut command = Command::new(&self.path);
         match self.kind {
@@ -100,7 +100,7 @@ impl Launcher {
 
 struct Ended {
     output: Output,
-    /// What each rank wrote.
+    /// The result that each rank wrote.
     found: Vec<Option<String>>,
 }
 
@@ -111,7 +111,7 @@ impl Ended {
         format!("{}\n{out}{err}\nranks: {:#?}", self.output.status, self.found)
     }
 
-    /// Whether the first so many ranks wrote something that contains a text.
+    /// Whether the results of the first `ranks` ranks all contain a text.
     fn all(&self, ranks: usize, text: &str) -> bool {
         self.found[..ranks]
             .iter()
@@ -119,7 +119,7 @@ impl Ended {
     }
 }
 
-/// A command that may hang.
+/// Runs a command that may hang, with a time limit.
 fn limited(mut command: Command) -> Result<Output, String> {
     command
         .stdin(Stdio::null())
@@ -238,7 +238,7 @@ fn of(launcher: &Launcher, trials: &mut Vec<Trial>) {
     }
 }
 
-/// What cannot be tested here, by name; a failure under CI.
+/// A named test that cannot run here; it fails under CI.
 fn skipped(what: String) -> Trial {
     let strict = std::env::var_os("CI").is_some_and(|value| value == "true");
     let test = move || match strict {

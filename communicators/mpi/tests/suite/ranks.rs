@@ -1,4 +1,4 @@
-//! What a rank does, in a program that a launcher started.
+//! The roles of ranks, in a program that a launcher started.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -48,7 +48,7 @@ fn ending(ending: Ending, call: &str) -> ExitCode {
         .unwrap();
     let report = ends(Arc::new(comm), ending, call, &Options::default());
     write(rank, &report.to_string());
-    // A launcher ends all ranks as soon as one is done without MPI_Finalize.
+    // A launcher ends all ranks as soon as one exits without MPI_Finalize.
     wait(SHORT * 4, || (0..size).all(|rank| file(rank).exists()));
     ExitCode::FAILURE
 }
@@ -59,13 +59,13 @@ fn aborts() -> ExitCode {
     if comm.rank() == comm.size() - 1 {
         comm.abort("its disk is full");
     }
-    // Nobody comes back from this.
+    // No rank should return from this.
     let error = comm.barrier().unwrap_err();
     write(comm.rank(), &format!("came back: {error}"));
     ExitCode::FAILURE
 }
 
-/// One rank kills itself in a loop of sums; the others shrink and go on.
+/// One rank kills itself in a loop of sums; the others shrink and continue.
 fn killed(victim: usize) -> ExitCode {
     let comm: Arc<dyn Communicator> = Arc::new(Mpi::init(Duration::from_secs(30)).unwrap());
     let (rank, size) = (comm.rank(), comm.size());
@@ -107,7 +107,7 @@ fn killed(victim: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// In a loop of sums, until the link to the last rank is cut.
+/// Runs a loop of reductions until the link to the last rank is cut.
 fn cut() -> ExitCode {
     let comm = Mpi::init(Duration::from_secs(5)).unwrap();
     let rank = comm.rank();
@@ -165,7 +165,7 @@ fn file(rank: usize) -> PathBuf {
     Path::new(&std::env::var_os(FOLDER).unwrap()).join(rank.to_string())
 }
 
-/// Whole, or not at all.
+/// Writes a rank's file atomically.
 fn write(rank: usize, text: &str) {
     let part = file(rank).with_extension("part");
     std::fs::write(&part, text).unwrap();
