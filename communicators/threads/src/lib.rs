@@ -11,8 +11,8 @@ use polygrad_core::{Error, Result};
 
 /// Ranks that are threads of one process: for tests, and as the definition of what each collective does.
 ///
-/// Sums are made in the order of the ranks. A thread that drops its end, because it is done or has failed, is
-/// gone for the others.
+/// Sums are computed in the order of the ranks. If a thread drops its end, because it is done or has failed, it counts
+/// as lost for the others.
 pub struct Threads {
     rank: usize,
     shared: Arc<Shared>,
@@ -20,27 +20,27 @@ pub struct Threads {
 }
 
 struct Shared {
-    /// By the rank in this group, the one that it began with.
+    /// For each rank of this group, its rank in the original group.
     names: Vec<usize>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    /// What each rank has brought to the running collective.
+    /// The values that each rank has contributed to the running collective.
     brought: Vec<Option<Brought>>,
-    /// How many ranks have not yet picked up the result; 0 while values are still being collected.
+    /// The number of ranks that have not picked up the result yet; 0 while values are still being collected.
     taking: usize,
-    /// What each rank that left said.
+    /// The last message of each rank that left.
     gone: Vec<Option<String>>,
-    /// Why the group is of no more use.
+    /// Why the group can no longer be used.
     failed: Option<Failure>,
-    /// The rank that aborted the work of all, and why.
+    /// The rank that aborted, and why.
     aborted: Option<Failure>,
-    /// The ranks that have agreed to go on without those that are gone; `next` is the group that they form.
+    /// The ranks that have agreed to continue without the lost ones; `next` is their new group.
     agreed: Vec<usize>,
     next: Option<Arc<Shared>>,
-    /// The groups of the same ranks, and how many of them each rank has.
+    /// Duplicates of this group, and how many of them each rank has already got.
     duplicates: Vec<Arc<Shared>>,
     duplicated: Vec<usize>,
 }
@@ -58,7 +58,7 @@ struct Brought {
 }
 
 impl Threads {
-    /// The ends of a group of `size` ranks, at least 1, to be moved to a thread each.
+    /// The ends of a group of `size` ranks, at least 1. Each end is moved to a thread.
     ///
     /// # Errors
     /// A size of 0.
@@ -75,7 +75,7 @@ impl Threads {
         Ok((0..size).map(end).collect())
     }
 
-    /// What every rank has brought to one collective, by rank.
+    /// Exchanges the contributions of all ranks to a collective, and returns them by rank.
     fn exchange(&self, call: Call, bytes: &[u8]) -> Result<Vec<Brought>> {
         self.exchanged(call, bytes).map_err(|e| e.with_op(call.kind.name()))
     }
@@ -83,7 +83,7 @@ impl Threads {
     fn exchanged(&self, call: Call, bytes: &[u8]) -> Result<Vec<Brought>> {
         let shared = &*self.shared;
         let begun = Instant::now();
-        // The previous result may not have been picked up by all ranks.
+        // Some ranks may not have picked up the previous result yet.
         let mut state = self.wait(shared.lock(), begun, &|state| state.taking == 0)?;
         state.brought[self.rank] = Some(Brought {
             call,
@@ -111,7 +111,7 @@ impl Threads {
         }
     }
 
-    /// Waits until a condition holds, a peer is gone, or the time is up.
+    /// Waits until a condition holds, a peer is lost, or the time is up.
     fn wait<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -125,7 +125,7 @@ impl Threads {
             if done(&state) {
                 return Ok(state);
             }
-            // A rank that left after its last collective is an error only for those that still wait for it.
+            // A rank that has left is an error only for ranks that still wait for its contribution.
             if let Some(rank) =
                 (0..state.gone.len()).find(|&rank| state.gone[rank].is_some() && state.brought[rank].is_none())
             {
@@ -172,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// Says in this group and its duplicates that a rank gives up.
+    /// Records in this group and its duplicates that a rank gives up.
     fn leave(&self, rank: usize, why: &str) {
         let mut state = self.lock();
         let what = format!("gave up: {why}");
@@ -265,7 +265,7 @@ impl Communicator for Threads {
         let mut state = self.shared.lock();
         let number = state.duplicated[self.rank];
         state.duplicated[self.rank] += 1;
-        // The first rank to arrive creates it.
+        // The first rank to arrive creates the duplicate.
         if number == state.duplicates.len() {
             let names = self.shared.names.clone();
             state.duplicates.push(Arc::new(Shared::new(names)));
