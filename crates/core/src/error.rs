@@ -35,7 +35,7 @@ pub enum ErrorKind {
     DeviceError,
     /// A driver was asked to work before it was initialized.
     NotInitialized,
-    /// A gradient was asked for where none exists.
+    /// A gradient that does not exist was requested.
     NoGradient,
     /// Reading or writing a file failed.
     Io,
@@ -229,7 +229,7 @@ impl Error {
         self
     }
 
-    /// In which layer it arose.
+    /// The layer in which it arose.
     #[doc(hidden)]
     pub fn layer(&self) -> Option<&FailedLayer> {
         self.0.layer.as_ref()

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-/// What [`observe`] has seen on its thread.
+/// The result of [`observe`]: what it has seen on its thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The ops that were decomposed, by [`Op::variant`](crate::Op::variant).

@@ -14,7 +14,7 @@ impl HostBuffer {
     /// `len` bytes, all zero.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when they cannot be had.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when memory runs out.
     pub fn new(len: usize) -> Result<Self> {
         let count = len.div_ceil(size_of::<u64>());
         let mut words = room(count)?;
@@ -25,7 +25,7 @@ impl HostBuffer {
     /// A copy of bytes.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when there is no room for it.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) when memory runs out.
     pub fn copied(bytes: &[u8]) -> Result<Self> {
         let mut buffer = Self::new(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);

@@ -81,7 +81,7 @@ pub trait Communicator: Debug + Send + Sync {
     /// Gives every rank the values of rank `root`.
     ///
     /// # Errors
-    /// A root that is no rank; those of the engine.
+    /// A root that is not a rank; those of the engine.
     fn broadcast(&self, values: HostSliceMut<'_>, root: usize) -> Result<()>;
 
     /// Waits until every rank has called it.
@@ -111,8 +111,8 @@ pub trait Communicator: Debug + Send + Sync {
             .with_hint("start all of them again: they go on from the last checkpoint; MPI with ULFM can go on (mpirun --with-ft ulfm)"))
     }
 
-    /// Tells the peers, as far as the engine can, that this process gives up, so that they neither wait for it nor go
-    /// on. Does nothing by default.
+    /// Tells the peers, if the engine can, that this process gives up, so that they neither wait for it nor continue.
+    /// Does nothing by default.
     fn abort(&self, _why: &str) {}
 }
 

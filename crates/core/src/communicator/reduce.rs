@@ -1,9 +1,9 @@
-//! How the values of several ranks become one.
+//! Reductions of the values of several ranks.
 
 use super::HostSlice;
 use crate::{DType, Element, Error, Result, bf16, f16};
 
-/// How the values of several ranks become one.
+/// How the values of several ranks are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// The sum; not defined for bools.

@@ -19,7 +19,7 @@ pub(super) fn conv_input_grad<B: Backend>(
     for axis in 0..spatial {
         spread = dilate::<B>(&spread, axis + 2, params.stride[axis])?;
     }
-    // Position p of the input meets output o through kernel element k where p = o * stride - padding + k * dilation.
+    // Input position p contributes to output o through kernel element k if p = o * stride - padding + k * dilation.
     let spread_shape = B::shape(&spread);
     // A negative border is cut off after the padding, since a window may lie entirely in the padding
     // of the forward pass.
@@ -68,7 +68,7 @@ pub(super) fn conv_weight_grad<B: Backend>(
         let grad = channels::<B>(grad, group * outputs, outputs)?;
         let (x, grad) = (B::permute(&x, swap)?, B::permute(&grad, swap)?);
         let part = B::conv(&x, &grad, None, None, None, &crossed)?;
-        // Strides may leave a margin at the end of the input that no window reaches; the product has it too.
+        // Strides may leave a margin at the end of the input that no window reaches, so the product may be too large.
         let ranges: Vec<_> = [inputs, outputs]
             .into_iter()
             .chain(weight_shape[2..].iter().copied())
@@ -183,7 +183,7 @@ fn dilate<B: Backend>(x: &B::Tensor, axis: usize, step: usize) -> Result<B::Tens
     if step == 1 {
         return Ok(x.clone());
     }
-    // [outer, dim, inner] gets zeros behind each element: pad a new axis after dim, merge, and cut the last zeros.
+    // [outer, dim, inner] gets zeros after each element: pad a new axis after dim, merge, and cut off the last zeros.
     let outer = shape[..axis].iter().product();
     let inner = shape[axis + 1..].iter().product();
     let dim = shape[axis];

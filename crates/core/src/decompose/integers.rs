@@ -5,7 +5,8 @@ use crate::{Backend, BinaryOp, ConvParams, DType, Error, Result, Scalar, Shape, 
 /// The most products kept in memory at a time, or one for each output if that is more.
 const AT_ONCE: usize = 1 << 20;
 
-/// [`Backend::matmul`] of integers, made of additions and multiplications of i64, which wrap: exactly, on any backend.
+/// [`Backend::matmul`] of integers by additions and multiplications of i64, which wrap, so that it is exact on any
+/// backend.
 pub fn integer_matmul<B: Backend>(a: &B::Tensor, b: &B::Tensor) -> Result<B::Tensor> {
     let dtype = B::dtype(a);
     if dtype == DType::Bool {

@@ -49,13 +49,13 @@ named! {
         Rsqrt = "rsqrt",
         /// `1 / x`.
         Reciprocal = "reciprocal",
-        /// Towards minus infinity.
+        /// Rounds towards minus infinity.
         Floor = "floor",
-        /// Towards plus infinity.
+        /// Rounds towards plus infinity.
         Ceil = "ceil",
-        /// To the nearest, halves to even.
+        /// Rounds to the nearest, halves to even.
         Round = "round",
-        /// Towards zero.
+        /// Rounds towards zero.
         Trunc = "trunc",
         /// Sine.
         Sin = "sin",
@@ -341,9 +341,9 @@ impl ReduceOp {
 named! {
     /// The position of an extreme along one axis, as i64. The first one wins a tie; NaN counts as the extreme.
     ArgOp {
-        /// Of the largest.
+        /// Position of the largest.
         Max = "argmax",
-        /// Of the smallest.
+        /// Position of the smallest.
         Min = "argmin",
     }
 }

@@ -64,8 +64,8 @@ impl<'a, T> Tensors<'a, T> {
     }
 }
 
-/// Hands out a call's `len` tensors one after the other, in the form that a method's parameters have. `get` returns a
-/// tensor by its index.
+/// Returns a call's `len` tensors one by one, in the form of a method's parameters. `get` returns a tensor by its
+/// index.
 pub(crate) struct Operands<'a, F> {
     pub(crate) op: &'a Op,
     pub(crate) len: usize,

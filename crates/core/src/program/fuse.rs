@@ -253,7 +253,7 @@ impl<'a> Draft<'a> {
             let [values, positions] = self.program.steps[pool].outputs[..] else {
                 continue;
             };
-            // Where ReLU zeroes a whole window, the positions change, so they must have no other reader.
+            // If ReLU zeroes a whole window, the positions change, so they must have no other reader.
             if self.uses[positions.index()] != 1 {
                 continue;
             }

@@ -87,7 +87,7 @@ impl Memory {
         let lends = match op {
             Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => true,
             Op::Reshape(_) => self.contiguous[input.index()],
-            // In place, if nothing else needs the old values.
+            // These run in place if nothing else needs the old values.
             Op::AccumulateGrad | Op::SliceScatter { .. } => {
                 self.holders[self.owner[input.index()]] == 1 && step.last.contains(&input)
             }
