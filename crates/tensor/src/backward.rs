@@ -111,7 +111,7 @@ impl<B: Backend> GradId for Tensor<B> {
 
 /// The gradients of one backward pass, for every leaf that the result depends on.
 pub struct Gradients<B: Backend = AnyBackend> {
-    /// In growing order of ids.
+    /// By increasing id.
     entries: Vec<Gradient<B>>,
 }
 
@@ -439,7 +439,7 @@ fn propagate_erased(
     propagate(root, seed, wanted, watch, active)
 }
 
-/// The gradients of all leaves, in growing order of ids.
+/// The gradients of all leaves, by increasing id.
 fn propagate<B: Backend>(
     root: &Arc<Node<B>>,
     seed: Tensor<B>,

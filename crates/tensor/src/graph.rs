@@ -199,7 +199,7 @@ impl<B: Backend> Drop for Node<B> {
 
 type Parents<B> = SmallVec<[Arc<Node<B>>; 8]>;
 
-/// Takes the parents out; those that have parents of their own go to `pending`.
+/// Removes the parents; those that may have parents themselves are moved to `pending`.
 fn take_parents<B: Backend>(call: &mut Call<B>, pending: &mut Parents<B>) {
     let parents = call.inputs.iter_mut().filter_map(|edge| edge.node.take());
     for parent in parents {
@@ -346,7 +346,7 @@ fn record_seen<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&T
     out
 }
 
-/// Not part of [`record_first`], since that is compiled anew for each op.
+/// Not part of [`record_first`], since that is compiled again for each op.
 #[inline(never)]
 fn record_op<B: Backend>(value: B::Tensor, others: &[&B::Tensor], inputs: &[&Tensor<B>], op: Op) -> Tensor<B> {
     if !inputs.iter().any(|input| input.is_tracked()) {

@@ -66,7 +66,7 @@ impl<B: Backend> Tensor<B> {
     /// A named leaf of the gradient graph: [`Gradients::by_name`](crate::Gradients::by_name) finds its gradient.
     ///
     /// # Errors
-    /// When the dtype is no float.
+    /// When the dtype is not a float.
     pub fn var(name: &str, value: Self) -> Result<Self> {
         let leaf = Leaf::default();
         leaf.set_name(name);
@@ -76,7 +76,7 @@ impl<B: Backend> Tensor<B> {
     /// This tensor as a leaf of the gradient graph, detached from its own graph.
     ///
     /// # Errors
-    /// When the dtype is no float.
+    /// When the dtype is not a float.
     pub fn requires_grad(self) -> Result<Self> {
         self.into_leaf(Leaf::default())
     }

@@ -198,7 +198,7 @@ impl<B: Backend> Tensor<B> {
     /// thread's generator.
     ///
     /// # Errors
-    /// When `p` is outside `[0, 1]`, or the dtype is no float.
+    /// When `p` is outside `[0, 1]`, or the dtype is not a float.
     pub fn dropout(&self, p: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&p) {
             return Err(context(
@@ -228,7 +228,7 @@ impl<B: Backend> Tensor<B> {
     /// `e^x / Σ e^x` along an axis.
     ///
     /// # Errors
-    /// When the axis is out of range, or the dtype is no float.
+    /// When the axis is out of range, or the dtype is not a float.
     pub fn softmax(&self, axis: isize) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.softmax(axis)?.reshape(());
@@ -242,7 +242,7 @@ impl<B: Backend> Tensor<B> {
     /// `x - ln Σ e^x` along an axis.
     ///
     /// # Errors
-    /// When the axis is out of range, or the dtype is no float.
+    /// When the axis is out of range, or the dtype is not a float.
     pub fn log_softmax(&self, axis: isize) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.log_softmax(axis)?.reshape(());

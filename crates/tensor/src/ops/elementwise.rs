@@ -44,13 +44,13 @@ unary! {
     rsqrt = Rsqrt;
     /// `1 / x`.
     reciprocal = Reciprocal;
-    /// Towards minus infinity.
+    /// Rounds towards minus infinity.
     floor = Floor;
-    /// Towards plus infinity.
+    /// Rounds towards plus infinity.
     ceil = Ceil;
-    /// To the nearest integer, halves to even.
+    /// Rounds to the nearest integer, halves to even.
     round = Round;
-    /// Towards zero.
+    /// Rounds towards zero.
     trunc = Trunc;
     /// Sine.
     sin = Sin;

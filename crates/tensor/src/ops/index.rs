@@ -11,7 +11,7 @@ impl<B: Backend> Tensor<B> {
     /// no larger than this tensor on the other axes, or is empty.
     ///
     /// # Errors
-    /// When shapes do not fit, the index is no integer tensor, or an index is out of range.
+    /// When shapes do not fit, the index is not an integer tensor, or an index is out of range.
     pub fn gather(&self, axis: isize, index: &Self) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.gather(axis, &index.flatten(0, -1)?)?.reshape(index.shape());
@@ -33,7 +33,7 @@ impl<B: Backend> Tensor<B> {
     /// undefined.
     ///
     /// # Errors
-    /// When shapes or dtypes do not fit, the index is no integer tensor, or an index is out of range.
+    /// When shapes or dtypes do not fit, the index is not an integer tensor, or an index is out of range.
     pub fn scatter(&self, axis: isize, index: &Self, src: &Self) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector
@@ -90,7 +90,8 @@ impl<B: Backend> Tensor<B> {
     /// Whole slices along an axis, in the order of an index of rank 1.
     ///
     /// # Errors
-    /// When the axis is out of range, the index has another rank or is no integer tensor, or an index is out of range.
+    /// When the axis is out of range, the index has another rank or is not an integer tensor, or an index is out of
+    /// range.
     pub fn index_select(&self, axis: isize, index: &Self) -> Result<Self> {
         if let Some(vector) = self.vector_of_scalar()? {
             return vector.index_select(axis, index)?.reshape(());
@@ -123,7 +124,7 @@ impl<B: Backend> Tensor<B> {
     /// `padding_idx` gets no gradient.
     ///
     /// # Errors
-    /// When the weight is no matrix, or an index is out of range.
+    /// When the weight is not a matrix, or an index is out of range.
     pub fn embedding(&self, weight: &Self, padding_idx: Option<usize>) -> Result<Self> {
         let fail = |e| context(e, "embedding", &[self, weight]);
         let shape = weight.shape();
@@ -146,7 +147,7 @@ impl<B: Backend> Tensor<B> {
     /// Adds a last axis of extent `num_classes` that is 1 at the position of each index and 0 elsewhere; i64.
     ///
     /// # Errors
-    /// When this is no integer tensor, or an index is out of range.
+    /// When this is not an integer tensor, or an index is out of range.
     pub fn one_hot(&self, num_classes: usize) -> Result<Self> {
         let fail = |e| context(e, "one_hot", &[self]);
         let index = self.checked_index(self).map_err(fail)?.unsqueeze(-1)?;

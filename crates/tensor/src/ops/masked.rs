@@ -32,7 +32,7 @@ impl<B: Backend> Tensor<B> {
     /// The elements where a bool mask is true, as a vector; tensor and mask broadcast.
     ///
     /// # Errors
-    /// When the mask is no bool, or the shapes do not fit.
+    /// When the mask is not bool, or the shapes do not fit.
     pub fn masked_select(&self, mask: &Self) -> Result<Self> {
         let fail = |e| context(e, "masked_select", &[self, mask]);
         if mask.dtype() != DType::Bool {

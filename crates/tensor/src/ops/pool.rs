@@ -58,8 +58,8 @@ impl<B: Backend> Tensor<B> {
     /// PyTorch.
     ///
     /// # Errors
-    /// When the rank is not 3 to 5, there is not one extent for each spatial axis, a spatial axis is empty, or
-    /// the dtype is no float.
+    /// When the rank is not 3 to 5, there is not one extent for each spatial axis, a spatial axis is empty, or the
+    /// dtype is not a float.
     pub fn adaptive_avg_pool(&self, output_size: &[usize]) -> Result<Self> {
         let fail = |e| context(e, "adaptive_avg_pool", &[self]);
         let even = even_windows(&self.shape(), output_size).map_err(fail)?;

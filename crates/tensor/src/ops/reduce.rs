@@ -136,7 +136,7 @@ impl<B: Backend> Tensor<B> {
     /// Mean of all elements, rank 0.
     ///
     /// # Errors
-    /// When there are none, or the dtype is no float.
+    /// When there are none, or the dtype is not a float.
     pub fn mean_all(&self) -> Result<Self> {
         self.mean(())
     }

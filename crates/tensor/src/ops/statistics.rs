@@ -12,7 +12,7 @@ with_and_without_axes! {
     /// PyTorch's `var`; here [`Tensor::var`] makes a named leaf.
     ///
     /// # Errors
-    /// When an axis is out of range or given twice, or the dtype is no float.
+    /// When an axis is out of range or given twice, or the dtype is not a float.
     #[doc(alias = "var")]
     variance, variance_keepdim = variance_with(axes: impl IntoAxes, correction: impl Into<Scalar>) -> Self;
     /// Standard deviation: the root of [`Tensor::variance`]. Where all values are equal it is 0,
@@ -148,7 +148,7 @@ impl<B: Backend> Tensor<B> {
     /// is computed as if it were not limited, as in PyTorch.
     ///
     /// # Errors
-    /// When the shapes do not broadcast, the axis is out of range, the dtype is no float, or the devices differ.
+    /// When the shapes do not broadcast, the axis is out of range, the dtype is not a float, or the devices differ.
     pub fn cosine_similarity(&self, other: &Self, axis: isize, eps: f64) -> Result<Self> {
         let fail = |e| context(e, "cosine_similarity", &[self, other]);
         self.check_pair(other).map_err(fail)?;

@@ -151,7 +151,7 @@ impl<B: Backend> Tensor<B> {
     /// Mean of each square window of `[N, C, H, W]`, otherwise as [`Tensor::max_pool2d`].
     ///
     /// # Errors
-    /// When the rank is not 4, a window does not fit, or the dtype is no float.
+    /// When the rank is not 4, a window does not fit, or the dtype is not a float.
     pub fn avg_pool2d(&self, kernel_size: usize) -> Result<Self> {
         self.check_images("avg_pool2d")?;
         self.avg_pool(&PoolParams::new([kernel_size; 3]))
@@ -167,7 +167,7 @@ impl<B: Backend> Tensor<B> {
     /// Mean of each window of `[N, C, spatial…]`.
     ///
     /// # Errors
-    /// When a window does not fit, it is dilated, or the dtype is no float.
+    /// When a window does not fit, it is dilated, or the dtype is not a float.
     pub fn avg_pool(&self, params: &PoolParams) -> Result<Self> {
         if self.rank() == 5
             && let Some(x) = self.raised()?
