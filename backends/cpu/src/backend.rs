@@ -29,7 +29,7 @@ impl Backend for Cpu {
         Capabilities::host(DType::ALL)
     }
 
-    /// As by default, but without a list on the heap: recurrent layers ask in each call.
+    /// Like the default, but without allocating a list: recurrent layers call this in each step.
     fn supports(device: &CpuDevice, op: &OpDesc<'_>) -> Result<()> {
         op.check(&DType::ALL).map_err(|e| e.with_device(device))
     }

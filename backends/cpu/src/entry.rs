@@ -1,4 +1,4 @@
-//! The backend, and how a registry finds it.
+//! The backend and its registry entry.
 
 use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo};
 

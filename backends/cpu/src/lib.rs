@@ -20,7 +20,7 @@ pub use tensor::CpuTensor;
 
 use polygrad_cpu_kernels::{Pointer, buffers, gemm, math, simd};
 
-/// The memory of tensors: counters, times and bounds of the buffer pool, which all CPU devices of a process share.
+/// The memory of tensors: counters, timings and limits of the buffer pool, which all CPU devices of a process share.
 pub mod memory {
     pub use crate::buffers::{MemoryStats, PoolTime, flush, reset_peak, set_limit, stats, time_pool};
 }

@@ -11,13 +11,13 @@ use crate::buffers::Buffer;
 use crate::loops;
 use crate::view::Handle;
 
-/// A tensor in host memory: a shared buffer, and where in it the elements lie. Cloning shares the memory.
+/// A tensor in host memory: a shared buffer and the layout of the elements in it. Cloning shares the memory.
 #[derive(Clone)]
 pub struct CpuTensor {
     buffer: Buffer,
-    /// Where the elements lie, unless they fill the shape that the buffer was made for from its start. Like
-    /// that shape it lives behind a pointer: tensors are moved around so often that their size decides what an
-    /// op on a small one costs.
+    /// The layout, unless the tensor has the shape that the buffer was made for and starts at its beginning. Like that
+    /// shape it is behind a pointer: tensors are moved so often that their size affects the cost of an op on a small
+    /// one.
     view: Handle,
     dtype: DType,
     device: CpuDevice,
@@ -26,7 +26,7 @@ pub struct CpuTensor {
 const _: () = assert!(size_of::<CpuTensor>() <= 32);
 
 impl CpuTensor {
-    /// A contiguous tensor whose elements are yet to be written.
+    /// A contiguous tensor whose elements are not yet written.
     #[inline]
     pub(crate) fn empty(shape: Shape, dtype: DType, device: CpuDevice) -> Result<Self> {
         Ok(Self {
@@ -37,7 +37,7 @@ impl CpuTensor {
         })
     }
 
-    /// A tensor whose elements lie in a buffer that is there already; all of them must be inside it.
+    /// A tensor over an existing buffer; all its elements must be inside the buffer.
     #[inline]
     pub(crate) fn over(buffer: Buffer, layout: Layout, dtype: DType, device: CpuDevice) -> Self {
         let plain = layout.offset() == 0 && layout.is_contiguous() && layout.shape() == buffer.shape();
@@ -57,14 +57,14 @@ impl CpuTensor {
         }
         let any: &dyn Any = &**host.shared();
         let buffer = match any.downcast_ref::<HostView>() {
-            // It was ours in the first place.
+            // The host tensor was made from this buffer.
             Some(view) if view.start == 0 => view.buffer.clone(),
             _ => Buffer::share(shape, Arc::clone(host.shared()))?,
         };
         Ok(Self::over(buffer, Layout::contiguous(shape), dtype, device))
     }
 
-    /// The elements, without a copy where they are contiguous.
+    /// The elements, without a copy if they are contiguous.
     pub(crate) fn to_host(&self) -> Result<HostTensor> {
         let whole = self.contiguous()?;
         let size = self.dtype.size();
@@ -91,7 +91,7 @@ impl CpuTensor {
         self.dtype
     }
 
-    /// Where in the buffer the elements lie.
+    /// The layout of the elements in the buffer.
     #[inline]
     pub fn layout(&self) -> Layout {
         match self.view.get() {
@@ -112,7 +112,7 @@ impl CpuTensor {
         self.device
     }
 
-    /// The same weight with what was made of it.
+    /// The same weight with its packed form.
     pub(crate) fn with_packed(&self, packed: impl Any + Send + Sync) -> Self {
         Self {
             view: Handle::new(self.layout(), Some(Box::new(packed))),
@@ -120,7 +120,7 @@ impl CpuTensor {
         }
     }
 
-    /// What was made of a weight, if that is a `T`.
+    /// The packed form of a weight, if it is a `T`.
     #[inline]
     pub(crate) fn packed<T: Any>(&self) -> Option<&T> {
         self.view.get()?.packed.as_ref()?.downcast_ref()
@@ -142,15 +142,15 @@ impl CpuTensor {
         self.view.get().is_none_or(|view| view.layout.is_contiguous())
     }
 
-    /// The first element.
+    /// Pointer to the first element.
     #[inline]
     pub(crate) fn ptr(&self) -> *const u8 {
         // Empty tensors may be sliced anywhere; nothing is read through their pointer.
         self.buffer.as_ptr().wrapping_add(self.offset() * self.dtype.size())
     }
 
-    /// The first element, to write. Callers hold the only handle: they have just made the tensor, or asked
-    /// [`CpuTensor::is_writable`].
+    /// Pointer for writing the first element. The caller holds the only handle: it has just made the tensor, or has
+    /// checked [`CpuTensor::is_writable`].
     #[inline]
     pub(crate) fn ptr_mut(&mut self) -> *mut u8 {
         self.ptr().cast_mut()
@@ -159,7 +159,7 @@ impl CpuTensor {
     /// The first element as a typed pointer.
     ///
     /// # Errors
-    /// When the dtype is another.
+    /// If the dtype is another.
     #[inline]
     pub(crate) fn typed<T: Element>(&self) -> Result<*const T> {
         if self.dtype == T::DTYPE {
@@ -176,7 +176,7 @@ impl CpuTensor {
     /// The elements of a contiguous tensor.
     ///
     /// # Errors
-    /// When the dtype is another or the tensor is not contiguous.
+    /// If the dtype is another or the tensor is not contiguous.
     pub(crate) fn slice<T: Element>(&self) -> Result<&[T]> {
         let ptr = self.typed::<T>()?;
         if !self.is_contiguous() {
@@ -186,19 +186,19 @@ impl CpuTensor {
             return Ok(&[]);
         }
         // SAFETY: a contiguous tensor's elements lie one after another from its first, inside its buffer, which lives
-        // as long as `self`. All of them have been written when a tensor leaves the op that made it, with values that
-        // its dtype has, and whoever writes later must hold the only handle, which a borrowed one rules out.
+        // as long as `self`. All of them have been written, with valid values of the dtype, when a tensor leaves the op
+        // that made it. Later writes require the only handle, which the borrow of `self` rules out.
         Ok(unsafe { std::slice::from_raw_parts(ptr, self.numel()) })
     }
 
-    /// Whether the elements may be overwritten in place: nobody else sees them, and they lie one after another.
+    /// Whether the elements may be overwritten in place: they are not shared, and they are contiguous.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         let packed = self.view.get().is_some_and(|view| view.packed.is_some());
         self.is_contiguous() && !packed && self.buffer.is_unique()
     }
 
-    /// Makes the tensor one that may be overwritten in place, copying it if need be.
+    /// Makes the tensor writable in place, by a copy if needed.
     pub(crate) fn make_writable(&mut self) -> Result<()> {
         if !self.is_writable() {
             copied_to_update(self.numel() * self.dtype.size());
@@ -207,7 +207,7 @@ impl CpuTensor {
         Ok(())
     }
 
-    /// The tensor itself if it is contiguous, else a copy that is.
+    /// The tensor itself if it is contiguous, else a contiguous copy.
     #[inline]
     pub(crate) fn contiguous(&self) -> Result<Self> {
         if self.is_contiguous() {
@@ -229,8 +229,8 @@ impl CpuTensor {
         Self::over(self.buffer.clone(), layout, self.dtype, self.device)
     }
 
-    /// The same elements in row-major order under another shape of as many, without a copy where
-    /// strides can express it.
+    /// The same elements in row-major order in another shape with as many elements, without a copy if strides can
+    /// express it.
     pub(crate) fn reshaped(&self, shape: Shape) -> Result<Self> {
         if shape.numel() != self.numel() {
             return Err(Error::shape(format!("{} cannot be reshaped to {shape}", self.shape())).with_op("reshape"));
@@ -248,7 +248,7 @@ impl std::fmt::Debug for CpuTensor {
     }
 }
 
-/// Part of a buffer as host memory.
+/// Part of a buffer as a host tensor's memory.
 struct HostView {
     buffer: Buffer,
     start: usize,
@@ -261,7 +261,7 @@ impl HostBytes for HostView {
             return &[];
         }
         // SAFETY: the view was made of a contiguous tensor, all of whose elements are written and lie inside the
-        // buffer. Nobody writes to a buffer that is shared, and this view holds a handle.
+        // buffer. A shared buffer is never written, and this view holds a handle.
         unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().add(self.start), self.len) }
     }
 }

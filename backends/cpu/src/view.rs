@@ -1,4 +1,4 @@
-//! How tensors look at their buffers, behind handles whose memory is used again.
+//! Layouts of tensors in their buffers, behind handles whose memory is reused.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,23 +9,23 @@ use polygrad_core::Layout;
 /// Views that a thread keeps for reuse: 72 KiB.
 const KEPT: usize = 256;
 
-/// How a tensor looks at its buffer.
+/// A tensor's view of its buffer.
 pub(crate) struct View {
     pub(crate) layout: Layout,
-    /// What a weight was made into for those who use it. Whoever has such a tensor may not change its elements.
+    /// The packed form of a weight, which kernels made. A tensor that has one must not be changed in place.
     pub(crate) packed: Option<Packed>,
 }
 
-/// A weight as kernels want it: what that is, they know.
+/// A weight in the form that kernels use; only they know its type.
 pub(crate) type Packed = Box<dyn Any + Send + Sync>;
 
-/// A shared view, or none for a tensor that fills the shape that its buffer was made for. The last clone leaves the
-/// memory to the next view of its thread: runs of a model make the same views again and again.
+/// A shared view, or none for a tensor that fills the shape that its buffer was made for. The last clone leaves its
+/// memory for the next view on its thread, since runs of a model make the same views again and again.
 #[derive(Clone)]
 pub(crate) struct Handle(Option<Arc<View>>);
 
 thread_local! {
-    /// Views that nobody else has, nothing packed in them.
+    /// Unused views of this thread, without packed weights.
     static FREE: Cell<Vec<Arc<View>>> = const { Cell::new(Vec::new()) };
 }
 
@@ -60,7 +60,7 @@ impl Drop for Handle {
     }
 }
 
-/// Keeps a view's memory if this was the last handle.
+/// Keeps a view's memory for reuse if this was the last handle.
 fn leave(mut view: Arc<View>) {
     let Some(last) = Arc::get_mut(&mut view) else {
         return;
@@ -74,7 +74,7 @@ fn leave(mut view: Arc<View>) {
     });
 }
 
-/// Nothing where the thread is about to end.
+/// `None` if the thread is ending.
 fn with_free(work: impl FnOnce(&mut Vec<Arc<View>>) -> Option<Arc<View>>) -> Option<Arc<View>> {
     let found = FREE.try_with(|cell| {
         let mut free = cell.take();

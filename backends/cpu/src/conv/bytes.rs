@@ -1,6 +1,6 @@
-//! Convolution of bytes: the weight as a matrix times the columns of each image, a strip of output positions at a time,
-//! so that a strip's columns and panels stay in the second-level cache. Where a group has hardly any outputs, as in
-//! depthwise convolutions, columns would cost more than the product, and each tap is added where it lies.
+//! Convolution of bytes: the weight matrix times the columns of each image, one strip of output positions at a time, so
+//! that a strip's columns and panels stay in the second-level cache. If a group has hardly any outputs, as in depthwise
+//! convolutions, building columns would cost more than the product, so each tap is added directly from the image.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{CpuDevice, CpuTensor};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
 use polygrad_cpu_kernels::conv::region::{AT_ONCE, Region};
 
-/// Bytes of a strip's columns, about.
+/// Approximate size of a strip's columns in bytes.
 const STRIP: usize = 96 << 10;
 
 /// Sums of a strip, about.
@@ -63,7 +63,7 @@ pub(crate) fn conv_requantize_u8(
     convolved(op, (x, weight), (zero_x, zero_weight), params, Some(bytes))
 }
 
-/// What makes bytes of sums: one number for all outputs, or one for each.
+/// The scales and biases that turn sums into bytes: one for all outputs, or one for each.
 struct Bytes<'a> {
     scale: &'a [f32],
     bias: &'a [i32],
@@ -127,7 +127,7 @@ struct Convolution<'a> {
     weight: &'a [u8],
     zero_x: u8,
     zero_weight: Zeros<'a>,
-    /// The result, of bytes or of i32.
+    /// The result, as u8 or i32.
     to: Pointer<u8>,
     bytes: Option<Bytes<'a>>,
 }
@@ -139,7 +139,7 @@ impl Convolution<'_> {
         let (k, places) = (g.inputs * g.taps(), g.out_plane());
         let zeros = Zeros(std::slice::from_ref(&zero_x));
         let weight = Mat::new(self.weight.as_ptr(), k.cast_signed(), 1);
-        // SAFETY: the matrix is the weight, which outlives it.
+        // SAFETY: the matrix is the weight, which outlives `left`.
         let left = unsafe {
             let rows = (g.groups, g.outputs, k);
             let tiles = match self.tiles.filter(|tiles| tiles.are(way, rows, Signed::A)) {
@@ -172,7 +172,7 @@ impl Convolution<'_> {
             } else {
                 columns = Buffer::alloc(k * count + AT_ONCE)?;
                 let region = Region::new(g, from, zero_x, (first, first + count))?;
-                // SAFETY: the buffer has room for the columns and for what is copied beyond them.
+                // SAFETY: the buffer has room for the columns and for the surplus that is copied after them.
                 unsafe { region.columns(columns.as_ptr(), count) };
                 Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
             };
@@ -185,7 +185,8 @@ impl Convolution<'_> {
             let at = image * g.outputs * places + first;
             let Some(bytes) = &self.bytes else {
                 let to = self.to.at(0).cast::<i32>().wrapping_add(at);
-                // SAFETY: the columns are those of the image; the output is new, and each strip of it one task's.
+                // SAFETY: the columns are those of the image; the output is new, and each of its strips belongs to one
+                // task.
                 return unsafe { left.strip(device, &strip, to, places) };
             };
             let sums = Buffer::alloc(g.outputs * count * size_of::<i32>())?;
@@ -218,7 +219,8 @@ impl Convolution<'_> {
                     }
                     None => self.to.at(0).cast::<i32>().wrapping_add(plane * places),
                 };
-                // SAFETY: the output is new, and each plane of it one task's; sums are set to 0 before they are read.
+                // SAFETY: the output is new, and each of its planes belongs to one task; sums are set to 0 before they
+                // are read.
                 let sums = unsafe {
                     sums.write_bytes(0, places);
                     std::slice::from_raw_parts_mut(sums, places)
@@ -255,13 +257,13 @@ impl Bytes<'_> {
     }
 }
 
-/// Where a tap is along each axis.
+/// Position of a tap along each axis.
 fn tap_at(g: &Geometry, tap: usize) -> [usize; 3] {
     let [_, height, width] = g.kernel;
     [tap / (height * width), tap / width % height, tap % width]
 }
 
-/// Where the row of the input begins that a tap meets on an output line, unless that lies in the border.
+/// Start of the input row that a tap reads for an output line, or `None` if that row lies in the border.
 fn input_line(g: &Geometry, channel: usize, tap: [usize; 3], line: [usize; 2]) -> Option<usize> {
     let mut input = channel;
     for axis in 0..2 {
@@ -299,7 +301,7 @@ impl Kernel for Taps<'_, '_> {
                     continue;
                 };
                 let (to, from) = (&mut to[inside..past], &image[input + start..]);
-                // Both factors are from -255 to 255. As i16, so that the compiler multiplies 16 bits by 16.
+                // Both factors are between -255 and 255. They are i16, so that the compiler multiplies 16 bits by 16.
                 let add = |to: &mut i32, x: u8| {
                     *to = to.wrapping_add(i32::from(i16::from(x) - zero) * i32::from(factor));
                 };

@@ -3,7 +3,7 @@
 use crate::gemm::Real;
 use polygrad_cpu_kernels::conv::geometry::Geometry;
 
-/// Along the last axis: the output positions at which a tap lies inside the input, first and one past the last.
+/// The output positions along the last axis at which a tap lies inside the input: the first, and one past the last.
 fn inside(g: &Geometry, tap: usize) -> (usize, usize) {
     let (stride, padding) = (g.stride[2], g.padding[2]);
     let offset = tap * g.dilation[2];
@@ -15,8 +15,8 @@ fn inside(g: &Geometry, tap: usize) -> (usize, usize) {
     (first, end.max(first))
 }
 
-/// Calls `row(line, input, tap)` for each row of output positions under each channel and tap: where the line begins
-/// among the columns, and where the input's row begins, or `None` if it lies in the border.
+/// Calls `row(line, input, tap)` for each row of output positions under each channel and tap. `line` is the start of
+/// the row among the columns; `input` is the start of the input's row, or `None` if that row lies in the border.
 #[inline(always)]
 fn lines(g: &Geometry, mut row: impl FnMut(usize, Option<usize>, usize)) {
     let at = |axis: usize, position: usize, tap: usize| {
@@ -77,7 +77,7 @@ pub(super) unsafe fn unfold<T: Real>(g: &Geometry, image: *const T, columns: *mu
     });
 }
 
-/// Adds columns back to the image that they were laid out from.
+/// Adds columns back to the image that they were made from.
 ///
 /// # Safety
 /// As for [`unfold`]; the image can be written.

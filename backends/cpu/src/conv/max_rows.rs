@@ -1,4 +1,4 @@
-//! The largest of each window of a plane, for windows without border whose steps along a row are 1 or 2.
+//! The maximum of each window of a plane, for windows without border and with a stride of 1 or 2 along a row.
 
 use crate::simd::{Kernel, Simd};
 use polygrad_cpu_kernels::conv::geometry::{Extents, Geometry};
@@ -8,12 +8,12 @@ pub(super) struct MaxRows<'a> {
     pub(super) g: &'a Geometry,
     pub(super) from: *const f32,
     pub(super) to: *mut f32,
-    /// For the places of the largest, where they are wanted.
+    /// Where to write the positions of the maxima, if they are wanted.
     pub(super) to_index: Option<*mut i64>,
 }
 
 impl MaxRows<'_> {
-    /// Whether these are such windows.
+    /// Whether the windows are of this kind.
     pub(super) fn fits(g: &Geometry) -> bool {
         g.windows_are_inside() && g.stride[2] <= 2 && g.plane() <= i32::MAX as usize
     }
@@ -36,14 +36,14 @@ impl Kernel for MaxRows<'_> {
 }
 
 impl MaxRows<'_> {
-    /// Depth and row of the input where the windows of an output's line begin.
+    /// Depth and row of the input where the windows of an output line begin.
     #[inline(always)]
     fn start(&self, line: usize) -> [usize; 2] {
         let [_, rows, _] = self.g.output;
         [line / rows * self.g.stride[0], line % rows * self.g.stride[1]]
     }
 
-    /// Where in the plane a tap lies of a window that begins at `start` and `column`.
+    /// Position within the plane of a tap of the window that begins at `start` and `column`.
     #[inline(always)]
     fn place(&self, start: [usize; 2], column: usize, tap: Extents) -> usize {
         let g = self.g;
@@ -77,7 +77,7 @@ impl MaxRows<'_> {
                                 (best, chosen, first) = (value, index, false);
                                 continue;
                             }
-                            // NaN is the largest, and the first of equals stays.
+                            // NaN counts as the largest; of equal elements the first is kept.
                             let larger = s.lt(best, value);
                             let (raised, moved) = (s.select(larger, value, best), s.select(larger, index, chosen));
                             let unordered = s.select(s.eq(best, best), index, chosen);
@@ -95,7 +95,7 @@ impl MaxRows<'_> {
                     s.store(indices.as_mut_ptr(), chosen);
                     let room = g.out_plane() - at;
                     if room >= S::N {
-                        // What is too much is written over by the next row.
+                        // The next row overwrites the surplus lanes.
                         s.store(to.add(at), best);
                         for (lane, index) in indices[..S::N].iter().enumerate() {
                             to_index.add(at + lane).write(i64::from(index.to_bits()));
@@ -111,7 +111,7 @@ impl MaxRows<'_> {
         }
     }
 
-    /// [`MaxRows::rows`] without places.
+    /// [`MaxRows::rows`] without positions.
     #[inline(always)]
     fn values<S: Simd>(&self, s: S, kernel: Extents, step: usize) {
         let &Self { g, from, to, .. } = self;
@@ -127,14 +127,13 @@ impl MaxRows<'_> {
                             let place = self.place(start, column * step, [depth, height, tap]);
                             // SAFETY: by `fits`, every tap of every window is inside the plane.
                             let value = unsafe { every(s, from.add(place), n, step) };
-                            // `max` keeps a NaN of its second operand alone.
+                            // `max` keeps a NaN only of its second operand.
                             best = s.select(s.eq(best, best), s.max(best, value), best);
                         }
                     }
                 }
                 let at = line * columns + column;
-                // SAFETY: the output has `n` more elements in this row; what is too much is written
-                // over by the next row.
+                // SAFETY: the output has `n` more elements in this row; the next row overwrites the surplus lanes.
                 unsafe {
                     if g.out_plane() - at >= S::N {
                         s.store(to.add(at), best);
@@ -150,7 +149,7 @@ impl MaxRows<'_> {
 /// `n` elements, each `stride` after the one before.
 ///
 /// # Safety
-/// They must be readable; the stride is 1 or 2.
+/// The elements must be readable; the stride is 1 or 2.
 #[inline(always)]
 unsafe fn every<S: Simd>(s: S, from: *const f32, n: usize, stride: usize) -> S::V {
     // SAFETY: by the caller.
@@ -158,7 +157,7 @@ unsafe fn every<S: Simd>(s: S, from: *const f32, n: usize, stride: usize) -> S::
         if stride == 1 {
             return if n == S::N { s.load(from) } else { s.load_part(from, n) };
         }
-        // The last element wanted is the last that is read.
+        // Nothing after the last wanted element is read.
         let readable = 2 * n - 1;
         let low = s.load_part(from, readable.min(S::N));
         let high = s.load_part(from.wrapping_add(S::N), readable.saturating_sub(S::N));

@@ -1,5 +1,5 @@
-//! Max pooling without positions. Windows with a border go first along columns of the image, whole rows at a time, then
-//! along the row that is left.
+//! Max pooling without positions. Windows with a border are reduced along the columns of the image first, whole rows at
+//! a time, then along the remaining row.
 
 use std::sync::OnceLock;
 
@@ -11,9 +11,9 @@ use crate::buffers::Buffer;
 use crate::simd::{Kernel, Level, Simd};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
 
-/// What is pooled.
+/// An element type of max pooling.
 pub(super) trait Number: Copy {
-    /// No other is smaller.
+    /// The smallest value.
     const LEAST: Self;
 
     fn larger(self, other: Self) -> Self;
@@ -22,7 +22,7 @@ pub(super) trait Number: Copy {
 impl Number for f32 {
     const LEAST: Self = Self::NEG_INFINITY;
 
-    /// NaN is the largest.
+    /// The larger of two numbers; NaN counts as the largest.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if other > self || other.is_nan() { other } else { self }
@@ -38,7 +38,7 @@ impl Number for u8 {
     }
 }
 
-/// The largest of each window, without dilation; both tensors are of `T`.
+/// The maximum of each window, without dilation; both tensors have elements `T`.
 pub(super) fn max_values<T: Number>(level: Level, g: &Geometry, x: &CpuTensor, out: &mut CpuTensor) -> Result<()> {
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let (from, to) = (
@@ -75,7 +75,8 @@ pub(super) fn max_values<T: Number>(level: Level, g: &Geometry, x: &CpuTensor, o
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// What windows meet, as [`Geometry::taps_inside`] and [`Geometry::positions_inside`] say it: each plane has the same.
+/// The windows' extents as [`Geometry::taps_inside`] and [`Geometry::positions_inside`] return them, the same for each
+/// plane.
 struct Walk {
     /// For each output position along the first two axes.
     depths: Vec<(usize, usize, usize)>,
@@ -169,8 +170,8 @@ impl<T: Number> Planes<'_, T> {
     }
 }
 
-/// The largest of each pair of two rows, `N` at a time, of which there are as many or more. The last `N` may be done in
-/// part a second time, which is faster than one by one.
+/// The maximum of each pair in two rows, `N` pairs at a time; there are at least `N`. Some of the last `N` may be
+/// computed twice, which is faster than one by one.
 #[inline(always)]
 fn pairs<T: Number, const N: usize>(top: &[[T; 2]], bottom: &[[T; 2]], to: &mut [T]) {
     let last = to.len() - N;
@@ -186,11 +187,11 @@ fn pairs<T: Number, const N: usize>(top: &[[T; 2]], bottom: &[[T; 2]], to: &mut 
     }
 }
 
-/// Raises elements to those that are `stride` apart.
+/// Raises elements to the maximum of themselves and of elements `stride` apart.
 #[inline(always)]
 fn raise<T: Number>(from: &[T], stride: usize, to: &mut [T]) {
     match (stride, to) {
-        // Whole pairs, which the compiler takes several of at a time.
+        // Whole pairs, several of which the compiler handles at a time.
         (2, [to @ .., last]) => {
             *last = last.larger(from[2 * to.len()]);
             let pairs = from.chunks_exact(2);

@@ -46,7 +46,7 @@ pub(crate) fn conv(
     if fused && Half::of(dtype).is_some() && tensors.clone().all(|x| x.dtype() == dtype) {
         let bias = bias.map(wide).transpose()?;
         let y = conv(&wide(x)?, &wide(weight)?, bias.as_ref(), None, None, params)?;
-        // Rounded before what follows, as where they are calls of their own: a recording gives the same bits.
+        // Rounded before the epilogue, as if these were separate calls, so that a recording gives the same bits.
         return decompose::epilogue::<Cpu>(convert::cast(&y, dtype)?, None, residual, activation);
     }
     let Some(level) = vectors(tensors).filter(|_| fused) else {
@@ -73,7 +73,7 @@ pub(crate) fn conv(
     convolve(x, weight, params, Some(&epilogue))
 }
 
-/// A convolution and what follows it, which is for f32 alone.
+/// A convolution and its epilogue, which is supported only for f32.
 pub(crate) fn convolve(
     x: &CpuTensor,
     weight: &CpuTensor,
@@ -125,7 +125,7 @@ pub(crate) fn convolve(
     Ok(out)
 }
 
-/// See [`polygrad_core::Backend::prepack`]: a place for the filters as kernels want them.
+/// See [`polygrad_core::Backend::prepack`]: adds a slot for the filters in the layout of the kernels.
 pub(crate) fn prepack(weight: &CpuTensor) -> CpuTensor {
     let packs = weight.dtype() == DType::F32 && weight.device().kernels() == Kernels::Simd;
     if packs {
@@ -222,12 +222,12 @@ pub(crate) fn conv_weight_grad(
     Ok(out)
 }
 
-/// The device, if it convolves such images directly.
+/// The device, if it convolves images of this geometry directly.
 fn direct_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
     vectors_on(x).filter(|_| direct::fits(g))
 }
 
-/// The device, if it convolves such images to few channels by shifted lines.
+/// The device, if it computes this convolution, which must have few output channels, by shifted lines.
 fn few_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
     vectors_on(x).filter(|_| direct::is_narrow(g) && g.inputs * g.taps() > 0)
 }

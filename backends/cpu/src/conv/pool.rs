@@ -26,7 +26,7 @@ fn prepare(op: &'static str, x: &CpuTensor, params: &PoolParams) -> Result<(CpuT
         .output_shape(x.shape())
         .map_err(|error| error.with_op(op).with_operands(operands))?;
     let geometry = Geometry::of_pool(x.shape(), &shape, params);
-    // Every window must see something.
+    // Every window must contain at least one element of the input.
     let blind = (0..3).any(|axis| {
         (0..geometry.output[axis]).any(|at| {
             let (first, end, _) = geometry.taps_inside(axis, at);
@@ -85,7 +85,7 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
         max_values::<u8>(level, &g, &x, &mut values)?;
         return Ok((values, None));
     }
-    // Other ways go by the positions, whether these are wanted or not.
+    // The other paths need the positions, even if the caller does not want them.
     let mut indices = places.map_or_else(empty, Ok)?;
     let to_index = Pointer(indices.ptr_mut().cast::<i64>());
     let ns = (out_plane * (2 + g.taps())) as f32 * 0.7;
@@ -94,8 +94,8 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
         let from = Pointer(x.ptr().cast_mut().cast::<T>());
         let to = Pointer(values.ptr_mut().cast::<T>());
         x.device().each(g.batch * g.groups, ns, |i| {
-            // SAFETY: the planes are inside their tensors, and those of the output are one task's each, which writes
-            // them before it makes slices of them.
+            // SAFETY: the planes are inside their tensors, and each plane of the output belongs to one task, which
+            // writes it before it makes slices of it.
             let (from, to, to_index) = unsafe {
                 let from = std::slice::from_raw_parts(from.at(i * plane), plane);
                 let (to, to_index) = (to.at(i * out_plane), to_index.at(i * out_plane));
@@ -112,15 +112,15 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
     Ok((values, positions.then_some(indices)))
 }
 
-/// The place in its plane of the first tap inside the input, for a position of the output.
+/// Position in its plane of the first tap inside the input, for a position of the output.
 fn first_tap(g: &Geometry, at: usize) -> usize {
     let [_, height, width] = g.input;
     let [z, y, x] = window(g, place(g, at)).0;
     (z * height + y) * width + x
 }
 
-/// Raises the first taps in `to`, whose places are in `to_index`, to the largest of their windows. Taps are the outer
-/// loops and the positions of an output row the inner one, which is then without branches.
+/// Raises the first taps in `to`, whose positions are in `to_index`, to the maxima of their windows. Taps are the outer
+/// loops and the positions of an output row the inner one, which thus has no branches.
 fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: &[T], to: &mut [T], to_index: &mut [i64]) {
     let [_, height, width] = g.input;
     let [_, rows, columns] = g.output;
@@ -141,7 +141,7 @@ fn max_plane<T: PartialOrd + Copy>(g: &Geometry, x: &[T], to: &mut [T], to_index
                     for ((to, to_index), place) in to[start..end].iter_mut().zip(&mut to_index[start..end]).zip(places)
                     {
                         let (value, best) = (x[place], *to);
-                        // NaN is the largest, and the first of equals stays.
+                        // NaN counts as the largest; of equal elements the first is kept.
                         #[allow(clippy::eq_op)]
                         let larger = (value > best) | ((value != value) & (best == best));
                         *to = if larger { value } else { best };
@@ -183,7 +183,7 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
             let to = Pointer(out.ptr_mut().cast::<$type>());
             grad.device()
                 .each(planes, (plane as f32) * 0.1 + out_plane as f32, |i| {
-                    // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
+                    // SAFETY: the plane is inside the output and belongs to one task; all bits zero are the number 0.
                     let to = unsafe {
                         std::ptr::write_bytes(to.at(i * plane), 0, plane);
                         std::slice::from_raw_parts_mut(to.at(i * plane), plane)
@@ -216,12 +216,12 @@ pub(crate) fn max_pool_backward(grad: &CpuTensor, indices: &CpuTensor, input_sha
     }
 }
 
-/// Number by which the sum over a window is divided.
+/// The number by which the sum over a window is divided.
 fn divisor(g: &Geometry, params: &PoolParams, at: [usize; 3], inside: usize) -> f64 {
     if !params.count_include_pad {
         return inside as f64;
     }
-    // The border counts, but not what a window of ceil mode covers beyond it.
+    // The border counts, but not the part of a window that `ceil_mode` puts beyond the border.
     (0..3)
         .map(|axis| {
             let start = at[axis] * g.stride[axis];
@@ -230,7 +230,7 @@ fn divisor(g: &Geometry, params: &PoolParams, at: [usize; 3], inside: usize) -> 
         .product()
 }
 
-/// The taps of a window that lie inside the input: for each axis where the first is, and how many.
+/// The taps of a window that lie inside the input: for each axis the first one and their number.
 fn window(g: &Geometry, at: [usize; 3]) -> ([usize; 3], [usize; 3]) {
     let mut start = [0; 3];
     let mut count = [0; 3];
@@ -292,7 +292,7 @@ fn place(g: &Geometry, at: usize) -> [usize; 3] {
     [at / (height * width), at / width % height, at % width]
 }
 
-/// Calls `f` with the place in its plane of each tap inside the input.
+/// Calls `f` with the position in its plane of each tap inside the input.
 #[inline]
 fn for_taps(g: &Geometry, start: [usize; 3], count: [usize; 3], mut f: impl FnMut(usize)) {
     let [_, height, width] = g.input;
@@ -330,7 +330,7 @@ pub(crate) fn avg_pool_backward(grad: &CpuTensor, input_shape: Shape, params: &P
             let from = grad.slice::<$type>()?;
             let to = Pointer(out.ptr_mut().cast::<$type>());
             grad.device().each(g.batch * g.groups, ns, |i| {
-                // SAFETY: the plane is inside the output, and one task's; all bits zero are the number 0.
+                // SAFETY: the plane is inside the output and belongs to one task; all bits zero are the number 0.
                 let to = unsafe {
                     std::ptr::write_bytes(to.at(i * plane), 0, plane);
                     std::slice::from_raw_parts_mut(to.at(i * plane), plane)

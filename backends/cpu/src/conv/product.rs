@@ -12,22 +12,23 @@ use crate::buffers::Buffer;
 use crate::gemm::{Dims, Mat, MatMut, Real, Update, cost, gemm};
 use crate::{CpuDevice, CpuTensor};
 
-/// In how many parts the weight's gradient is summed up: the same for any number of threads, so that the result is.
+/// Number of parts in which the weight's gradient is summed up. It does not depend on the number of threads, so that
+/// the result does not either.
 const PARTS: usize = 8;
 
-/// Output positions from which on an image that is its own columns is better multiplied as it lies: rows of B are long,
-/// and the product need not be turned.
+/// The fewest output positions from which a pointwise image is better multiplied in place as a matrix: rows of B are
+/// long enough, and the product need not be transposed.
 const WIDE: usize = 128;
 
-/// Whether convolution is best done so, though it could be done without columns.
+/// Whether the matrix product is the best way, though a direct kernel is possible.
 pub(super) fn suits(g: &Geometry) -> bool {
     g.is_pointwise() && g.out_plane() >= WIDE
 }
 
-/// Bytes of results, about, to which what follows is done while they are in the cache.
+/// Approximate size in bytes of the results to which the epilogue is applied while they are in the cache.
 const STRIP: usize = 256 << 10;
 
-/// Calls `task(image, group, columns)` for each image and group, with room for its columns if it needs any.
+/// Calls `task(image, group, columns)` for each image and group, with scratch memory for its columns if it needs any.
 fn each_image<T: Real>(
     device: CpuDevice,
     g: &Geometry,
@@ -60,7 +61,7 @@ fn each_image<T: Real>(
     }
 }
 
-/// `x`, `weight` and `out` are contiguous. What follows is done to f32 alone.
+/// `x`, `weight` and `out` are contiguous. The epilogue is supported only for f32.
 pub(super) fn forward<T: Real + Element>(
     x: &CpuTensor,
     weight: &CpuTensor,
@@ -181,7 +182,7 @@ pub(super) fn weight_grad<T: Real + Element>(
         n: rows,
         k: positions,
     };
-    // A part is one task: its images are added up in order.
+    // A part is one task, which adds up its images in order.
     let whole = Geometry { batch: parts, ..*g };
     each_image(device, &whole, 0..parts, |part, group, columns| {
         let sum = sums_ptr.at(part * size + g.filters(group));

@@ -1,5 +1,5 @@
-//! Who uses which memory: calls on several threads run at the same time, as long as none writes what
-//! another one touches.
+//! Which memory each call uses: calls on several threads run at the same time, as long as none writes memory that
+//! another one uses.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use polygrad_core::{Error, Result};
 use super::memory::Table;
 use crate::buffers::Buffer;
 
-/// A driver's allocations, and who uses them at the moment.
+/// A driver's allocations and their current uses.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     table: Mutex<Table>,
-    /// Held by the call that looks for its operands. It may wait for memory with some of its own in hand, since those
-    /// that it waits for have all of theirs.
+    /// Held by the call that is looking up its operands. It may wait for memory while it holds claims of its own, since
+    /// the calls that it waits for already have all of theirs.
     turn: Mutex<()>,
-    /// Told when calls are done with what they used.
+    /// Notified when calls release their memory.
     released: Condvar,
 }
 
@@ -50,7 +50,8 @@ impl Memory {
     }
 }
 
-/// The memory that a call found and uses: nobody writes it meanwhile, and nobody else touches what this one writes.
+/// The memory that a call has looked up and uses: no other call writes it meanwhile, and no other call uses what this
+/// one writes.
 pub(super) struct Claims<'a> {
     memory: &'a Memory,
     search: RefCell<Search<'a>>,
@@ -58,18 +59,18 @@ pub(super) struct Claims<'a> {
 
 #[derive(Default)]
 struct Search<'a> {
-    /// While it goes on.
+    /// Set while the look-up goes on.
     guards: Option<(MutexGuard<'a, ()>, MutexGuard<'a, Table>)>,
     is_over: bool,
     held: Vec<(usize, Access)>,
 }
 
 impl Claims<'_> {
-    /// The allocation around so many bytes, and where in it they begin; waits until it may be used so.
+    /// The allocation that contains `bytes` bytes at `ptr`, and their offset in it. Waits until this access is allowed.
     pub(super) fn find(&self, ptr: DevicePtr, bytes: usize, access: Access) -> Result<(Buffer, usize)> {
         let mut search = self.search.borrow_mut();
         if search.is_over {
-            // Whoever waits now may wait for one that waits for this call.
+            // A later look-up could deadlock: it might wait for a call that waits for this one.
             return Err(Error::invalid("a call looks for memory after it began to compute"));
         }
         let (turn, mut table) = match search.guards.take() {
@@ -86,7 +87,7 @@ impl Claims<'_> {
             match own.map(|i| (i, search.held[i].1)) {
                 Some((_, held)) if held == access || held == Access::Write => {}
                 own => {
-                    // Its own reading is no obstacle to its writing.
+                    // A call's own reading does not keep it from writing.
                     let own_readers = usize::from(own.is_some());
                     while !table.uses.is_free(at, access, own_readers) {
                         table.uses.is_waited_for = true;
@@ -108,7 +109,7 @@ impl Claims<'_> {
         found
     }
 
-    /// All operands are found: other calls may look for theirs while this one computes.
+    /// Ends the look-up: other calls may look up their operands while this one computes.
     pub(super) fn found(&self) {
         let mut search = self.search.borrow_mut();
         search.is_over = true;
@@ -127,7 +128,7 @@ impl Drop for Claims<'_> {
         for (at, access) in search.held.drain(..) {
             table.uses.leave(at, access);
         }
-        // To tell nobody would still take a call of the system.
+        // Only if a call waits, since a notification costs a system call even without waiters.
         if std::mem::take(&mut table.uses.is_waited_for) {
             self.memory.released.notify_all();
         }
@@ -146,7 +147,7 @@ impl Uses {
         self.list.iter().find(|used| used.at == at)
     }
 
-    /// Whether it may be used so beside `own` readers.
+    /// Whether the access is allowed beside the caller's `own` readers.
     pub(super) fn is_free(&self, at: usize, access: Access, own: usize) -> bool {
         self.of(at)
             .is_none_or(|used| !used.written && (access == Access::Read || used.readers == own))

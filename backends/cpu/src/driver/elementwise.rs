@@ -1,4 +1,4 @@
-//! Programs of element-wise steps, block by block, so that what lies between two steps stays in the cache.
+//! Programs of element-wise steps, computed block by block, so that intermediate values stay in the cache.
 
 use std::sync::OnceLock;
 
@@ -12,8 +12,8 @@ use super::strided::Strided;
 use crate::CpuDevice;
 use crate::buffers::Buffer;
 
-/// Elements that go through all steps at a time: a few blocks of eight bytes an element fit the second-level
-/// cache, of four the first.
+/// Elements that go through all steps at a time: a few blocks of eight-byte elements fit the second-level cache, of
+/// four-byte elements the first.
 const BLOCK: usize = 2048;
 
 /// See [`polygrad_core::compute::ComputeBackend::elementwise`].
@@ -27,8 +27,8 @@ pub(super) fn elementwise(memory: &Claims<'_>, call: &Elementwise<'_>, device: C
     if call.shape.numel() == 0 || outputs.is_empty() {
         return Ok(());
     }
-    // An input that an output lies over in another way is read before anything is written. Where both are the
-    // same, each block is.
+    // An input that overlaps an output with another layout is read before anything is written. If both layouts are
+    // equal, each block is read before it is written.
     let mut kept = Vec::new();
     let mut sources = Vec::with_capacity(inputs.len());
     for input in &inputs {
@@ -77,14 +77,14 @@ pub(super) fn elementwise(memory: &Claims<'_>, call: &Elementwise<'_>, device: C
     run.all(&call.shape, &outputs, device)
 }
 
-/// A program made ready.
+/// A compiled program.
 struct Plan {
     steps: Vec<(Loop, Vec<Value>)>,
-    /// Nanoseconds an element, about.
+    /// Approximate nanoseconds per element.
     ns: f32,
-    /// Which block of the scratch memory each step writes to.
+    /// The block of the scratch memory that each step writes to.
     slots: Vec<usize>,
-    /// How many of them there are.
+    /// Number of these blocks.
     room: usize,
 }
 
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Gives each step a block, which is another's once nobody needs the step's result any more.
+/// Assigns a block to each step; a block is reused once its step's result is no longer needed.
 fn slots(program: &ElementwiseProgram) -> (Vec<usize>, usize) {
     let count = program.steps().len();
     let mut last: Vec<usize> = (0..count).collect();
@@ -126,7 +126,7 @@ fn slots(program: &ElementwiseProgram) -> (Vec<usize>, usize) {
     }
     let (mut slots, mut free, mut room) = (Vec::with_capacity(count), Vec::new(), 0);
     for i in 0..count {
-        // A step does not write where it reads.
+        // A step does not write to a block that it reads.
         let slot = free.pop().unwrap_or_else(|| {
             room += 1;
             room - 1
@@ -139,7 +139,7 @@ fn slots(program: &ElementwiseProgram) -> (Vec<usize>, usize) {
 
 struct Source {
     memory: Strided,
-    /// Whether steps read it where it lies.
+    /// Whether steps read the input in place.
     direct: bool,
     dtype: DType,
 }
@@ -165,7 +165,7 @@ impl Run<'_> {
             .enumerate()
             .all(|(i, a)| outputs[..i].iter().all(|b| !a.meets(b)));
         if !apart {
-            // Their elements may be the same memory, which two threads must not write.
+            // Several elements may share memory, which two threads must not write.
             return self.range(0, n);
         }
         let failed = OnceLock::new();
@@ -186,7 +186,7 @@ impl Run<'_> {
         let at = |i: usize| scratch.as_ptr().wrapping_add(i * bytes);
         for (i, (value, dtype)) in self.scalars.iter().enumerate() {
             let value = Strided::everywhere(value.as_ptr(), dtype.size());
-            // SAFETY: the number can be read, and each block of the scratch memory has room for `block` elements.
+            // SAFETY: the number is readable, and each block of the scratch memory has room for `block` elements.
             unsafe { value.read(0, block, at(inputs + i)) };
         }
         let mut from: Vec<*const u8> = (0..inputs).map(|i| at(i).cast_const()).collect();
@@ -225,7 +225,7 @@ impl Run<'_> {
             for (i, target) in self.targets.iter().enumerate() {
                 if Some(i) != direct {
                     // SAFETY: the elements are inside their allocation; the values are in scratch memory, in an input
-                    // that no output lies over, or in another output.
+                    // that no output overlaps, or in another output.
                     unsafe { target.memory.write(first, n, find(target.value, &made)) };
                 }
             }
@@ -235,10 +235,10 @@ impl Run<'_> {
 }
 
 impl Source {
-    /// Sets where `n` elements from number `first` on can be read: in place, or in the block of scratch memory at `to`.
+    /// Sets `from` to `n` elements from number `first` on: in place, or in the block of scratch memory at `to`.
     ///
     /// # Safety
-    /// They must be readable, and the block large enough.
+    /// The elements must be readable, and the block large enough.
     unsafe fn load(&self, first: usize, n: usize, is_first: bool, to: *mut u8, from: &mut *const u8) {
         if self.direct && self.dtype != DType::Bool {
             *from = self.memory.nth(first);

@@ -10,15 +10,14 @@ use crate::buffers::Buffer;
 use crate::ops::compare;
 use crate::{CpuDevice, CpuTensor, loops};
 
-/// What was allocated, and what is in use. Every pointer and extent that a call names is looked up here before
-/// any memory is touched.
+/// The allocations and their uses. Every pointer and extent of a call is looked up here before any memory is accessed.
 #[derive(Default)]
 pub(super) struct Table {
     blocks: AddressSpace<Block>,
     pub(super) uses: Uses,
 }
 
-/// An allocation. Its bytes are never uninitialized: what a host may read must have some value.
+/// An allocation. Its bytes are never uninitialized, since the host may read any of them.
 struct Block(Buffer);
 
 impl std::fmt::Debug for Block {
@@ -34,16 +33,16 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// The allocation around so many bytes, and where in it they begin.
+    /// The allocation that contains `bytes` bytes at `ptr`, and their offset in it.
     pub(super) fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<(&Buffer, usize)> {
         self.blocks.find(ptr, bytes).map(|(block, at)| (&block.0, at))
     }
 }
 
-/// A shape of a call's extents.
+/// The shape with a call's extents.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument), as for all extents that are none.
+/// [`ErrorKind::InvalidArgument`](polygrad_core::ErrorKind::InvalidArgument), as for all invalid extents.
 pub(super) fn shape(dims: &[usize]) -> Result<Shape> {
     Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))
 }
@@ -51,12 +50,12 @@ pub(super) fn shape(dims: &[usize]) -> Result<Shape> {
 impl Memory {
     pub(super) fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
         let buffer = Buffer::alloc(bytes)?;
-        // SAFETY: the block is new and has so many bytes.
+        // SAFETY: the block is new and has this many bytes.
         unsafe { std::ptr::write_bytes(buffer.as_ptr(), 0, bytes) };
         self.table().blocks.insert(bytes, Block(buffer))
     }
 
-    /// A call that runs meanwhile keeps the memory until it is done.
+    /// A call that is running keeps the memory until it is done.
     pub(super) fn free(&self, ptr: DevicePtr) -> Result<()> {
         let removed = self.table().blocks.remove(ptr);
         removed.map(drop)
@@ -98,7 +97,7 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// The memory of a view that is read. One without elements is nowhere: its pointer is not looked at.
+    /// The memory of a view that is read. The pointer of a view without elements is not looked up.
     pub(super) fn place(&self, view: &DeviceView) -> Result<Place> {
         self.claim(view, Access::Read)
     }
@@ -121,7 +120,7 @@ impl Claims<'_> {
                 .with_hint(format!("it must be a multiple of {size}")));
         }
         let (buffer, at) = self.find(view.ptr, span.end, access)?;
-        // The stride of an axis with one place means nothing, and may be any number.
+        // The stride of an axis of extent 1 has no meaning, and may be any number.
         let mut strides = [0; MAX_RANK];
         for (axis, stride) in view.layout.strides().iter().enumerate() {
             strides[axis] = if dims[axis] == 1 { 0 } else { *stride };
@@ -136,7 +135,7 @@ impl Claims<'_> {
         })
     }
 
-    /// The memory of a view that is written to, in which no element lies twice.
+    /// The memory of a view that is written, in which no two elements overlap.
     pub(super) fn target(&self, view: &DeviceView) -> Result<Place> {
         if !view.is_injective() {
             return Err(Error::invalid(format!(
@@ -148,7 +147,7 @@ impl Claims<'_> {
         self.claim(view, Access::Write)
     }
 
-    /// A tensor over the elements of a contiguous shape, to read.
+    /// A readable tensor over the elements of a contiguous shape.
     pub(super) fn tensor(&self, ptr: DevicePtr, dtype: DType, dims: &[usize], device: CpuDevice) -> Result<CpuTensor> {
         self.input(ptr, dtype, dims)?.tensor(device)
     }
@@ -164,13 +163,13 @@ impl Claims<'_> {
     }
 }
 
-/// Part of an allocation, found to be inside it, and claimed by the call that found it.
+/// Part of an allocation, checked to be inside it, and claimed by the call that looked it up.
 pub(super) struct Place {
     buffer: Buffer,
     layout: Layout,
     dtype: DType,
     access: Access,
-    /// Which bytes of the allocation its elements are among.
+    /// The range of the allocation's bytes that contains the elements.
     span: Range<usize>,
 }
 
@@ -179,7 +178,7 @@ impl Place {
         self.dtype
     }
 
-    /// Where in the allocation its elements lie.
+    /// The layout of the elements in the allocation.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -191,7 +190,7 @@ impl Place {
             .wrapping_add(self.layout.offset() * self.dtype.size())
     }
 
-    /// Some of its elements; the layout counts from its first.
+    /// A part of the elements; the offset of `layout` is relative to the first.
     pub(super) fn part(&self, layout: Layout) -> Self {
         let layout = Layout::strided(
             *layout.shape(),
@@ -207,7 +206,7 @@ impl Place {
         }
     }
 
-    /// Whether some byte may be part of both.
+    /// Whether the two may share a byte.
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.buffer.as_ptr() == other.buffer.as_ptr()
             && self.span.start < other.span.end
@@ -223,13 +222,13 @@ impl Place {
             && self.layout.strides() == other.layout.strides()
     }
 
-    /// A tensor over the memory itself. A bool is whatever byte lies there.
+    /// A tensor over the memory itself. The bytes of bools are not checked.
     pub(super) fn raw(&self, device: CpuDevice) -> CpuTensor {
         CpuTensor::over(self.buffer.clone(), self.layout, self.dtype, device)
     }
 
-    /// A tensor to compute with: over the memory itself, but for bools, whose bytes the host wrote
-    /// and nobody vouches for.
+    /// A tensor to compute with: over the memory itself, or a copy for bools, since the host may have written bytes
+    /// other than 0 and 1.
     pub(super) fn tensor(&self, device: CpuDevice) -> Result<CpuTensor> {
         if self.dtype != DType::Bool {
             return Ok(self.raw(device));
@@ -238,7 +237,7 @@ impl Place {
         compare::compare_scalar(CompareOp::Ne, &bytes, Scalar::Int(0))
     }
 
-    /// Writes a result of as many elements here.
+    /// Writes a result with the same number of elements here.
     pub(super) fn write(&self, x: &CpuTensor) -> Result<()> {
         if self.access != Access::Write {
             return Err(Error::invalid("a result for memory that was claimed to be read"));
@@ -247,7 +246,7 @@ impl Place {
             return Err(Error::dtype(format!("a result of {} for {}", x.dtype(), self.dtype)));
         }
         let x = x.reshaped(*self.layout.shape())?;
-        // Some ops give their operand back, which may be this very memory.
+        // Some ops return their operand, which may be this very memory.
         let x = if x.is_in(&self.buffer) { x.copied()? } else { x };
         // SAFETY: the place was found inside its allocation, its elements are distinct, the result is elsewhere, and
         // the call has claimed the memory for itself.

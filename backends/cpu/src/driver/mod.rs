@@ -1,8 +1,9 @@
-//! The native kernels as a driver: the seam for chips, on the CPU, as the oracle for the drivers of other chips.
+//! The native kernels as a driver: the trait for devices, on the CPU. It is the reference for the drivers of other
+//! devices.
 //!
-//! Memory is a table of allocations. Each pointer and extent is looked up there, and becomes a tensor or a place that
-//! is known to lie inside one allocation, and that no other call writes until this one is done: calls on several
-//! threads run at the same time where they may.
+//! Memory is a table of allocations. Each pointer and extent is looked up there. The result is a tensor or a place that
+//! is known to lie inside one allocation, and that no other call writes until this one is done. Calls on several
+//! threads run at the same time if their memory allows it.
 
 mod claims;
 mod elementwise;
@@ -73,12 +74,12 @@ impl CpuDriver {
         CpuDevice::open(spec).map(Self::new)
     }
 
-    /// Runs a call, which has the memory that it finds until it ends.
+    /// Runs a call, which keeps the memory that it looks up until it ends.
     fn call<T>(&self, name: &'static str, run: impl FnOnce(&Claims<'_>) -> Result<T>) -> Result<T> {
         self.checked(name, |memory| run(&memory.begin()))
     }
 
-    /// Runs something about memory.
+    /// Runs a memory operation.
     fn checked<T>(&self, name: &'static str, run: impl FnOnce(&Memory) -> Result<T>) -> Result<T> {
         let name = || (name, &self.name);
         if !self.is_initialized() {
@@ -96,7 +97,7 @@ impl CpuDriver {
         })
     }
 
-    /// Runs a program of one step over elements in a row.
+    /// Runs a program of one step over contiguous elements.
     fn step(
         &self,
         name: &'static str,

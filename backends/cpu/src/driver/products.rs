@@ -1,4 +1,4 @@
-//! Matrix products, straight into the destination.
+//! Matrix products, written directly to the destination.
 
 use polygrad_core::compute::{Batch, Gemm};
 use polygrad_core::{DType, Element, Layout, Result, Shape};
@@ -10,7 +10,7 @@ use crate::gemm::{self, Dims, Mat, MatMut, Real, Update};
 use crate::ops::convert;
 use crate::{CpuDevice, CpuTensor};
 
-/// Rows, columns, and how far apart in elements rows and matrices lie.
+/// Rows, columns, and the distances in elements between rows and between matrices.
 #[derive(Clone, Copy)]
 struct Matrix {
     ld: usize,
@@ -19,7 +19,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Steps that are never taken may be any number; they become 0.
+    /// Strides that are never used may be any number; they are set to 0.
     fn new((rows, columns): (usize, usize), ld: usize, swapped: bool, stride: usize, count: usize) -> Self {
         let touched = rows > 0 && columns > 0;
         Self {
@@ -55,7 +55,7 @@ pub(super) fn gemm(memory: &Claims<'_>, call: &Gemm, batch: &Batch, device: CpuD
     memory.found();
     let read = |place: Place| -> Result<CpuTensor> {
         let x = place.raw(device);
-        // Other threads write while one reads: what C lies over is read from a copy.
+        // Threads write C while others read A and B, so an operand that overlaps C is copied.
         if place.meets(&target) { x.copied() } else { Ok(x) }
     };
     let (left, right) = (read(a_place)?, read(b_place)?);
@@ -81,7 +81,7 @@ pub(super) fn gemm(memory: &Claims<'_>, call: &Gemm, batch: &Batch, device: CpuD
                 false => wide(&target.raw(device))?,
             };
             run.product::<f32>(&wide(&left)?, &wide(&right)?, sums.ptr_mut().cast())?;
-            // What lies between the rows is not C's, and stays.
+            // The memory between the rows does not belong to C, and is left as it is.
             let strides = [c.stride, c.ld, 1].map(usize::cast_signed);
             let layout = Layout::strided(Shape::new(&[count, m, n])?, &strides, 0);
             let rounded = convert::cast(&sums.with_layout(layout), narrow)?;
@@ -90,7 +90,7 @@ pub(super) fn gemm(memory: &Claims<'_>, call: &Gemm, batch: &Batch, device: CpuD
     }
 }
 
-/// A call, its matrices found.
+/// A call whose matrices have been looked up.
 struct Run<'a> {
     call: &'a Gemm,
     count: usize,
@@ -118,8 +118,8 @@ impl Run<'_> {
             let a = left.moved((i * self.a.stride).cast_signed());
             let b = right.moved((i * self.b.stride).cast_signed());
             let c = MatMut::new(to.at(i * self.c.stride), self.c.ld.cast_signed(), 1);
-            // SAFETY: the call's spans were found inside their allocations; C is apart from A and B, which are copies
-            // where it was not, and each product writes a part of its own.
+            // SAFETY: the call's spans were found inside their allocations; A and B do not overlap C, or are copies;
+            // and each product writes a part of its own.
             unsafe { gemm::gemm(self.device, dims, a, b, c, update) }
         })
     }

@@ -1,4 +1,4 @@
-//! The steps of a program as loops over a few elements that lie in a row.
+//! The steps of a program as loops over a few contiguous elements.
 
 use polygrad_core::compute::Step;
 use polygrad_core::{DType, Result};
@@ -7,18 +7,19 @@ use crate::ops::half::Half;
 use crate::ops::{binary, compare, convert, refused, select, unary, unknown};
 use crate::simd::{Level, StorePolicy};
 
-/// Computes `n` elements from as many of each operand (up to three; the rest is not looked at).
+/// Computes `n` elements from `n` elements of each operand (up to three; the other pointers are not used).
 ///
-/// Calling one is sound where `n` elements of the operands' dtypes can be read, and of the step's dtype written.
+/// Calling one is sound if `n` elements of the operands' dtypes are readable, and `n` of the step's dtype writable.
 pub(super) type Loop = Box<dyn Fn([*const u8; 3], *mut u8, usize) + Send + Sync>;
 
-/// The loop of a step, whose operands have this dtype (for a choice: what is chosen from), and its
-/// nanoseconds an element.
+/// The loop of a step and its nanoseconds per element. `dtype` is that of the operands (for a choice: of the two
+/// values).
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all loops")]
 pub(super) fn compile(step: Step, dtype: DType, level: Option<Level>) -> Result<(Loop, f32)> {
     let half = Half::of(dtype);
     let policy = StorePolicy::cached(level);
-    // SAFETY of each loop: it was found for the dtype, and callers answer for the pointers, as the type says.
+    // SAFETY of each loop: it was found for the dtype; its callers guarantee that the pointers are valid, as [`Loop`]
+    // says.
     Ok(match step {
         Step::Unary(op, _) if op.is_predicate() => {
             let f = unary::find_predicate(op, dtype)?;

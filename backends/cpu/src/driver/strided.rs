@@ -4,18 +4,18 @@ use polygrad_core::{Layout, Shape};
 
 use crate::loops::{Nest, Operand};
 
-/// Elements somewhere in memory, counted in row-major order.
+/// Elements in memory of any layout, counted in row-major order.
 pub(super) struct Strided {
     nest: Nest<1>,
-    /// Whether they lie one after another.
+    /// Whether they are contiguous.
     is_run: bool,
 }
 
-// SAFETY: the pointers are only followed by `read` and `write`, whose callers answer for that.
+// SAFETY: the pointers are only dereferenced by `read` and `write`, whose callers guarantee that they are valid.
 unsafe impl Send for Strided {}
 
 impl Strided {
-    /// The first element at `first`, which the layout's own offset does not move.
+    /// The first element is at `first`; the layout's own offset is ignored.
     pub(super) fn new(first: *const u8, size: usize, layout: &Layout) -> Self {
         let nest = Nest::new(layout.shape(), [Operand::strided(first, size, layout)]);
         Self {
@@ -24,24 +24,24 @@ impl Strided {
         }
     }
 
-    /// One value as any number of elements.
+    /// One value, repeated any number of times.
     pub(super) fn everywhere(value: *const u8, size: usize) -> Self {
         let many = Shape::from([isize::MAX.cast_unsigned() / 8]);
         Self::new(value, size, &Layout::strided(many, &[0], 0))
     }
 
-    /// Whether all are the same memory.
+    /// Whether all elements are the same memory.
     pub(super) fn is_one_value(&self) -> bool {
         self.nest.rank() == 1 && self.nest.step(0) == 0
     }
 
-    /// The address of an element of those that lie one after another.
+    /// The address of element `n`, if the elements are contiguous.
     pub(super) fn nth(&self, n: usize) -> *mut u8 {
         self.nest.base(0).wrapping_add(n * self.nest.size(0)).cast_mut()
     }
 
-    /// Runs of elements at an even pace: for each its address, how many bytes are from one to the next, how many they
-    /// are, and how many were before.
+    /// Calls `each` for each run of evenly spaced elements, with its address, the bytes from one element to the next,
+    /// the number of elements, and the number of elements before the run.
     fn runs(&self, first: usize, n: usize, mut each: impl FnMut(*const u8, isize, usize, usize)) {
         let (width, step) = (self.nest.width(), self.nest.step(0));
         let (mut row, mut column, mut done) = (first / width, first % width, 0);
@@ -55,10 +55,10 @@ impl Strided {
         }
     }
 
-    /// Copies `n` elements from number `first` on to where they lie in a row.
+    /// Copies `n` elements from number `first` on to contiguous memory.
     ///
     /// # Safety
-    /// They must be readable, the target writable and apart from them.
+    /// The elements must be readable, the target writable, and the two must not overlap.
     pub(super) unsafe fn read(&self, first: usize, n: usize, to: *mut u8) {
         let size = self.nest.size(0);
         self.runs(first, n, |from, step, count, done| {
@@ -67,14 +67,14 @@ impl Strided {
         });
     }
 
-    /// Copies `n` elements that lie in a row to number `first` and those after it.
+    /// Copies `n` contiguous elements to number `first` and those after it.
     ///
     /// # Safety
-    /// They must be readable, and the places writable.
+    /// The elements must be readable, and the target writable.
     pub(super) unsafe fn write(&self, first: usize, n: usize, from: *const u8) {
         let size = self.nest.size(0);
         if self.is_run {
-            // SAFETY: by the caller; the same elements may have been asked for twice.
+            // SAFETY: by the caller; source and target may be the same elements.
             unsafe { std::ptr::copy(from, self.nth(first), n * size) };
             return;
         }
@@ -103,7 +103,7 @@ unsafe fn copy(from: *const u8, step: isize, to: *mut u8, to_step: isize, size: 
         unsafe { std::ptr::copy(from, to, n * size) };
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: by the caller.
     unsafe {
         match size {
             1 => copy_as::<u8>(from, step, to, to_step, n),

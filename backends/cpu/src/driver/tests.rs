@@ -1,4 +1,4 @@
-//! What the suite for drivers cannot see from outside; `conformance/tests/drivers.rs` holds the driver to the rest.
+//! Tests of what the suite for drivers cannot see from outside; `conformance/tests/drivers.rs` tests the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,13 +94,13 @@ fn nothing_is_left_when_all_is_freed() {
     assert_eq!(format!("{:?}", driver.memory.table()), "0 allocations of 0 bytes");
 }
 
-/// While one call uses memory, others run that touch other memory or read the same; those that write it, or read
-/// what it writes, wait.
+/// While one call uses memory, calls run that use other memory or read the same. Calls that write it, or read what it
+/// writes, wait.
 #[test]
 fn calls_wait_for_memory_and_not_for_each_other() {
     let driver = Arc::new(driver());
     let [a, b, c] = [1.0, 2.0, 3.0].map(|value| filled(&driver, &[value; 4]));
-    // A call over `a` and `b` that goes on until we say so.
+    // A call over `a` and `b` that runs until the test ends it.
     let running = driver.memory.begin();
     running.find(a, 16, Access::Read).unwrap();
     running.find(b, 16, Access::Write).unwrap();
@@ -132,7 +132,7 @@ fn calls_wait_for_memory_and_not_for_each_other() {
     drop(running);
     assert_eq!(reads_it.recv_timeout(long), Ok(true));
     assert_eq!(writes_it.recv_timeout(long), Ok(true));
-    // A call may write what it reads itself, and finds nothing once it has begun to compute.
+    // A call may write memory that it also reads, and cannot look up memory once it has begun to compute.
     let running = driver.memory.begin();
     for access in [Access::Read, Access::Write, Access::Read] {
         running.find(a, 16, access).unwrap();
@@ -146,7 +146,7 @@ fn calls_wait_for_memory_and_not_for_each_other() {
     }
 }
 
-/// Prints what fusion gives: `cargo test -p polygrad-cpu --release driver -- --ignored --nocapture`.
+/// Prints the speed-up by fusion: `cargo test -p polygrad-cpu --release driver -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn fusion_pays() {

@@ -8,10 +8,10 @@ use crate::Pointer;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.6;
 
-/// Planes shorter than this are left to the decomposition: a kernel call each would cost more than it saves.
+/// Shorter planes are left to the decomposition, since a kernel call for each would cost more than it saves.
 const SHORT: usize = 8;
 
 /// `x [N, C, …]` as `count` planes of `n` elements for each of the channels.
@@ -35,7 +35,7 @@ impl Planes {
         })
     }
 
-    /// Numbers for each channel, contiguous.
+    /// A tensor with one number per channel, made contiguous.
     fn of_channels(&self, op: &'static str, x: Option<&CpuTensor>) -> Result<Option<CpuTensor>> {
         match x {
             None => Ok(None),
@@ -54,7 +54,7 @@ impl Planes {
     }
 }
 
-/// The number of a channel in an optional tensor.
+/// The number of a channel in an optional tensor, or `absent` without the tensor.
 fn number(x: Option<&CpuTensor>, channel: usize, absent: f32) -> Result<f32> {
     x.map_or(Ok(absent), |x| Ok(x.slice::<f32>()?[channel]))
 }

@@ -1,4 +1,4 @@
-//! Rows of a table, and what flows back to them.
+//! The gradient of an embedding table.
 
 use polygrad_core::{DType, Error, Result, Shape, decompose};
 
@@ -39,7 +39,7 @@ pub(crate) fn embedding_backward(
     let mut out = CpuTensor::empty(Shape::new(&[num_embeddings, dim])?, DType::F32, grad.device())?;
     let to = Pointer(out.ptr_mut().cast::<f32>());
     let from = grad.slice::<f32>()?;
-    // Tasks have columns of their own, so that rows are added up in order whatever the number of threads.
+    // Each task has columns of its own, so that rows are added up in order for any number of threads.
     let ns = (rows.len() * STRIP) as f32 * 0.3 + (num_embeddings * STRIP) as f32 * 0.05;
     grad.device().each(dim.div_ceil(STRIP), ns, |strip| {
         let start = strip * STRIP;

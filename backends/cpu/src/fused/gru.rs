@@ -1,5 +1,5 @@
-//! A layer of a GRU over a whole sequence, as that of an LSTM: the input's part of all gates is one product, and each
-//! step takes the state's part and one pass for the cell, or two where the reset gate comes before the product.
+//! A GRU layer over a whole sequence, computed like an LSTM layer: the input's part of all gates is one product. Each
+//! step takes the state's part and one pass for the cell, or two if the reset gate is applied before the product.
 
 use polygrad_core::{BinaryOp, Result, Shape, decompose};
 
@@ -11,7 +11,7 @@ use crate::ops::{binary, matmul};
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds for the cell of one hidden unit, about.
+/// Approximate nanoseconds for the cell of one hidden unit.
 const NS: f32 = 3.0;
 
 /// See [`polygrad_core::Backend::gru`].
@@ -32,7 +32,7 @@ pub(crate) fn gru(
     };
     let ([steps, rows, _], size) = ([shape[0], shape[1], shape[2]], state[1]);
     let device = x.device();
-    // Where the reset gate comes before the product, both biases of a gate are added to the same sum.
+    // If the reset gate is applied before the product, both biases of a gate are added to the same sum.
     let input_bias = match (biases, reset_after) {
         (Some([input, own]), false) => Some(binary::binary(BinaryOp::Add, input, own)?),
         (Some([input, _]), true) => Some(input.clone()),
@@ -74,8 +74,8 @@ pub(crate) fn gru(
         };
         let state = Mat::new(before.0.cast_const(), row(size), 1);
         let dims = |n: usize| Dims { m: rows, n, k: size };
-        // SAFETY: the state and the scratch have `rows` rows, the weight has the columns that are taken, and the gates
-        // of this step, the output and the scratch are nobody else's.
+        // SAFETY: the state and the scratch have `rows` rows, the weight has the columns that are used, and no other
+        // task accesses the gates of this step, the output and the scratch.
         unsafe {
             if reset_after {
                 let update = Update {
@@ -108,18 +108,18 @@ pub(crate) fn gru(
     Ok((outputs, hidden))
 }
 
-/// What a pass over a row does.
+/// One kind of pass over a row.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// The whole cell, from the input's gates and the state's, which are in the scratch.
+    /// The whole cell, from the input's gates and from the state's gates in the scratch.
     ResetAfter,
-    /// The state, reset, into the scratch.
+    /// Writes the reset state to the scratch.
     Reset,
-    /// The next state, from the sums of all gates.
+    /// The next state from the sums of all gates.
     New,
 }
 
-/// One row: gates in the order reset, update, new.
+/// One row; the gates are in the order reset, update, new.
 struct Cell {
     gates: *const f32,
     scratch: *mut f32,
@@ -144,8 +144,8 @@ impl Kernel for Cell {
         } = self;
         for at in (0..size).step_by(S::N) {
             let n = S::N.min(size - at);
-            // SAFETY: three gates, the scratch (three times where the state's gates are in it) and both states have
-            // `size` elements each.
+            // SAFETY: three gates, the scratch (three times, if it holds the state's gates) and both states have `size`
+            // elements each.
             unsafe {
                 let gate = |i: usize| s.load_part(gates.add(i * size + at), n);
                 let own = |i: usize| s.load_part(scratch.cast_const().add(i * size + at), n);

@@ -9,17 +9,17 @@ use crate::ops::{floats, same_dtype};
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Rows, at most, that are added up in one go; the sums of more are cut into parts, each a task, as
-/// any other reduction.
+/// The most rows that are added up at once. Sums of more rows are cut into parts, each a task, like any other
+/// reduction.
 const ROWS: usize = 1024;
 
-/// Nanoseconds that an element takes, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.02;
 
-/// Columns whose sums are taken together.
+/// Columns that are added up together.
 const TOGETHER: usize = 64;
 
-/// Rows whose sum is begun anew: it bounds the rounding error.
+/// Rows after which a new partial sum begins, to bound the rounding error.
 const BLOCK: usize = 32;
 
 /// See [`polygrad_core::Backend::linear_weight_grad`].
@@ -40,7 +40,7 @@ pub(crate) fn linear_weight_grad(grad: &CpuTensor, x: &CpuTensor) -> Result<(Cpu
     }
 }
 
-/// As a matrix with a row for each place of the leading axes.
+/// The tensor as a matrix with one row per position of the leading axes.
 fn flat(x: &CpuTensor) -> Result<CpuTensor> {
     let (shape, rank) = (x.shape(), x.shape().rank());
     if rank == 2 {
@@ -62,7 +62,7 @@ fn gradients<T: Real + Element>(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuT
         k: rows,
     };
     let to = MatMut::new(of_weight.ptr_mut().cast::<T>(), inputs.cast_signed(), 1);
-    // SAFETY: the matrices are the tensors, the first turned, and the output is new.
+    // SAFETY: the matrices are the tensors, the first transposed, and the output is new.
     unsafe {
         let turned = Mat::new(grad.typed::<T>()?, grad_column, grad_row);
         gemm::gemm(
@@ -99,7 +99,7 @@ fn gradients<T: Real + Element>(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuT
 /// The sums of a matrix's columns.
 struct Columns {
     from: *const f32,
-    /// From one row to the next.
+    /// Elements from one row to the next.
     row: isize,
     rows: usize,
     columns: usize,
@@ -111,12 +111,12 @@ impl Kernel for Columns {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // Some rows at a time, whose lines of memory follow each other, not some columns.
+        // The outer loop is over rows, not over columns, since rows are consecutive in memory.
         for start in (0..self.rows).step_by(BLOCK) {
             let rows = BLOCK.min(self.rows - start);
             let mut column = 0;
             while column + 4 * S::N <= self.columns {
-                // SAFETY: the matrix has so many columns.
+                // SAFETY: the matrix has these columns.
                 unsafe { self.add::<S, 4>(s, start, rows, column, S::N) };
                 column += 4 * S::N;
             }
@@ -135,7 +135,7 @@ impl Columns {
     /// The first rows begin the sums.
     ///
     /// # Safety
-    /// There must be as many rows and columns.
+    /// These rows and columns must exist.
     #[inline(always)]
     unsafe fn add<S: Simd, const R: usize>(&self, s: S, start: usize, rows: usize, first: usize, n: usize) {
         let mut sums = [s.splat(0.0); R];
@@ -151,7 +151,7 @@ impl Columns {
             }
         }
         for (r, sum) in sums.into_iter().enumerate() {
-            // SAFETY: by the caller; there is a result for each column, which the first rows wrote.
+            // SAFETY: by the caller; there is a result for each column, which the first block of rows wrote.
             unsafe {
                 let to = self.to.add(first + r * S::N);
                 let sum = if start > 0 { s.add(s.load_part(to, n), sum) } else { sum };

@@ -1,5 +1,5 @@
-//! A layer of an LSTM over a whole sequence: the input's part of all gates is one product, and each step adds the
-//! state's part and applies the cell in one pass.
+//! An LSTM layer over a whole sequence: the input's part of all gates is one product. Each step adds the state's part
+//! and applies the cell in one pass.
 
 use polygrad_core::{Result, Shape, decompose};
 
@@ -11,7 +11,7 @@ use crate::ops::{binary, matmul};
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds for the cell of one hidden unit, about.
+/// Approximate nanoseconds for the cell of one hidden unit.
 const NS: f32 = 4.0;
 
 /// See [`polygrad_core::Backend::lstm`].
@@ -56,8 +56,8 @@ pub(crate) fn lstm(
         let gates = gates_at.at(step * rows * 4 * size);
         let a = Mat::new(before, size.cast_signed(), 1);
         let c = MatMut::new(gates, (4 * size).cast_signed(), 1);
-        // SAFETY: the state has `dims.m` rows, the weight is that of the panels, and the gates of this
-        // step are nobody else's.
+        // SAFETY: the state has `dims.m` rows, the weight is that of the panels, and no other task accesses the gates
+        // of this step.
         unsafe {
             match weights[1].packed::<Prepacked<f32>>() {
                 Some(packed) => packed.gemm(device, dims, a, own, c, Update::add())?,
@@ -85,7 +85,7 @@ pub(crate) fn lstm(
     Ok((outputs, hidden, cells))
 }
 
-/// One row: gates in the order input, forget, cell, output.
+/// One row; the gates are in the order input, forget, cell, output.
 struct Cell {
     gates: *const f32,
     cell: *mut f32,

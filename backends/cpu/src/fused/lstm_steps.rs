@@ -1,4 +1,4 @@
-//! All steps of an LSTM for training, and their gradient: a product and one pass over the cells each.
+//! All steps of an LSTM for training, and their gradient: each step is a product and one pass over the cells.
 
 use std::sync::OnceLock;
 
@@ -10,15 +10,15 @@ use crate::math::{Map, Sigmoid, Tanh};
 use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuDevice, CpuTensor};
 
-/// Nanoseconds for the cell of one hidden unit, about.
+/// Approximate nanoseconds for the cell of one hidden unit.
 const NS: f32 = 4.0;
 
-/// Rows that a thread takes through the steps, at least: so many that their products are computed
-/// like those of all rows.
+/// The fewest rows that a thread takes through the steps: enough for products of them to be computed like those of all
+/// rows.
 const LEAST: usize = 8;
 
-/// Steps for which the input's share of the gates is computed at a time: so few that they are still in the cache
-/// when their turn comes.
+/// Steps for which the input's share of the gates is computed at a time: few enough that it is still in the cache when
+/// each step uses it.
 const TOGETHER: usize = 8;
 
 /// Extents of a layer.
@@ -30,7 +30,8 @@ struct Extents {
 }
 
 impl Extents {
-    /// Those of steps `[T, N, …]` beside a cell state `[N, H]` and weights `[4H, H]`.
+    /// The extents for steps `[T, N, …]` with a cell state `[N, H]` and weights `[4H, H]`, or `None` if they do not
+    /// match.
     fn of(x: &CpuTensor, cell: &CpuTensor, weight: &CpuTensor) -> Result<Self> {
         if let (&[steps, rows, _], &[own, width]) = (x.shape().dims(), cell.shape().dims())
             && own == rows
@@ -42,13 +43,13 @@ impl Extents {
         Err(misfit(&[x, cell, weight]))
     }
 
-    /// Steps in the order in which they are taken.
+    /// Steps in the order of computation.
     fn order(self, reverse: bool) -> impl DoubleEndedIterator<Item = usize> {
         (0..self.steps).map(move |i| if reverse { self.steps - 1 - i } else { i })
     }
 
-    /// Calls `task(first, rows)` for parts that make up the rows, a thread each: no row has to do with another, so that
-    /// a part goes through `steps` steps without waiting.
+    /// Calls `task(first, rows)` for each part of the rows, one thread per part. Rows do not depend on each other, so a
+    /// part goes through all `steps` steps without waiting for the others.
     fn each_part(
         self,
         device: CpuDevice,
@@ -84,13 +85,13 @@ fn misfit(operands: &[&CpuTensor]) -> Error {
     Error::shape(form).with_operands(operands.iter().map(|x| (*x.shape(), x.dtype())))
 }
 
-/// The instruction set, if these are what there is a kernel for.
+/// The instruction set, if there is a kernel for these operands.
 fn kernel(operands: &[&CpuTensor]) -> Option<Level> {
     let fits = operands.iter().all(|x| x.dtype() == DType::F32);
     operands[0].device().vectors().filter(|_| fits)
 }
 
-/// A matrix that is multiplied at every step, in panels where the kernels take those.
+/// A matrix that is multiplied at every step, packed into panels if the kernels use those.
 struct Weight {
     matrix: Mat<f32>,
     packed: Option<Prepacked<f32>>,
@@ -191,8 +192,8 @@ pub(crate) fn lstm_steps(
         };
         let update = Update { bias, ..Update::set() };
         let x = Mat::new(x.at(first * rows, 0), x.rows, x.cols);
-        // SAFETY: the input has these rows, the weight and the bias the shapes of `dims`, and nobody else
-        // writes to these steps.
+        // SAFETY: the input has these rows, the weight and the bias have the shapes of `dims`, and no other task writes
+        // to these steps.
         unsafe { gemm(device, dims, x, input, gates(first), update)? };
         extents.each_part(device, together.len(), |first, rows| {
             for (i, &t) in together.iter().enumerate() {
@@ -212,8 +213,8 @@ pub(crate) fn lstm_steps(
                 let gates = gates(t);
                 let to_gates = MatMut::new(gates.at(first, 0), gates.rows, 1);
                 let hidden = Mat::new(hidden.at(first, 0), hidden.rows, 1);
-                // SAFETY: the state has these rows, the weight the shape of `dims`, and these rows of the
-                // step are this part's.
+                // SAFETY: the state has these rows, the weight has the shape of `dims`, and these rows of the step
+                // belong to this part.
                 unsafe { packed.gemm(device, dims, hidden, to_gates, Update::add())? };
                 for row in first..first + rows {
                     level.run(Forward {
@@ -236,9 +237,9 @@ struct Forward {
     width: usize,
     /// The cell before the step.
     before: *const f32,
-    /// The gates, and then what they come to.
+    /// The gates, replaced by their activations.
     activations: *mut f32,
-    /// The states after it.
+    /// The states after the step.
     hidden: *mut f32,
     cell: *mut f32,
 }
@@ -341,8 +342,8 @@ pub(crate) fn lstm_steps_backward(
             };
             let a = Mat::new(gates.at(start * 4 * width).cast_const(), (4 * width).cast_signed(), 1);
             let c = MatMut::new(to_hidden.at(start * width), width.cast_signed(), 1);
-            // SAFETY: the gates' gradient has these rows, the weight the shape of `dims`, and these rows of the hidden
-            // state's gradient are this part's.
+            // SAFETY: the gates' gradient has these rows, the weight has the shape of `dims`, and these rows of the
+            // hidden state's gradient belong to this part.
             unsafe { packed.gemm(device, dims, a, c, Update::set())? };
         }
         Ok(())
@@ -353,16 +354,16 @@ pub(crate) fn lstm_steps_backward(
 /// One row of a step.
 struct Backward {
     width: usize,
-    /// Of the states after the step, hidden before cell.
+    /// Gradient of the states after the step, hidden before cell.
     grad: *const f32,
     /// The cell before the step.
     before: *const f32,
-    /// The cell after it.
+    /// The cell after the step.
     cell: *const f32,
     activations: *const f32,
-    /// What the step after it says of the hidden state.
+    /// The hidden state's gradient from the following step.
     hidden: *const f32,
-    /// What the step after it says of the cell, and then what this one says of the cell before.
+    /// The cell's gradient from the following step, replaced by the gradient of the cell before this step.
     grad_cell: *mut f32,
     gates: *mut f32,
 }

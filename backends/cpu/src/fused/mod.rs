@@ -1,4 +1,4 @@
-//! Fused ops in one pass over memory, for f32 with vector kernels. Other dtypes, and the kernels `scalar`, take core's
+//! Fused ops in one pass over memory, for f32 with vector kernels. Other dtypes, and the `scalar` kernels, use core's
 //! decompositions.
 
 pub(crate) mod attention;
@@ -19,7 +19,7 @@ use polygrad_core::{Axes, DType, Result, Shape, SliceRange};
 use crate::CpuTensor;
 use crate::simd::Level;
 
-/// The instruction set for the fused kernels, if they apply: all tensors are f32, and vectors may be used.
+/// The instruction set for the fused kernels, if they apply: all tensors are f32, and vector instructions are allowed.
 #[inline]
 pub(crate) fn vectors<'a>(tensors: impl IntoIterator<Item = &'a CpuTensor>) -> Option<Level> {
     let mut level = None;
@@ -50,7 +50,7 @@ fn back_from_rows(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
     Ok(x.with_layout(x.layout().permute(last(rank, axis)?.inverse())))
 }
 
-/// The state `[N, H]` after one of the steps `[T, N, H]`, by a view.
+/// The state `[N, H]` after one of the steps `[T, N, H]`, as a view.
 fn state_after(step: usize, states: &CpuTensor) -> Result<CpuTensor> {
     let (rows, size) = (states.shape()[1], states.shape()[2]);
     let at = states.layout().slice(&[

@@ -9,11 +9,11 @@ use crate::buffers::Buffer;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuDevice, CpuTensor};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.6;
 
-/// Parts in which gradients of weight and bias are summed up, at most: a number of its own, so that results do not
-/// depend on the number of threads.
+/// The most parts in which gradients of weight and bias are summed up. It does not depend on the number of threads, so
+/// that results do not either.
 const PARTS: usize = 16;
 
 /// Rows of normalised elements.
@@ -101,7 +101,7 @@ pub(crate) fn rms_norm(
     Ok((y, rstd))
 }
 
-/// With or without a mean that is taken off.
+/// `CENTRE`: whether the mean is subtracted.
 fn forward<const CENTRE: bool>(
     op: &'static str,
     x: &CpuTensor,
@@ -154,7 +154,7 @@ impl<const CENTRE: bool> Kernel for Forward<CENTRE> {
         let Self { weight, bias, n, .. } = self;
         for row in 0..self.rows {
             let (x, y) = (self.x.wrapping_add(row * n), self.y.wrapping_add(row * n));
-            // SAFETY: the rows are inside their tensors; weight and bias, where there are, have `n` elements.
+            // SAFETY: the rows are inside their tensors; weight and bias, if present, have `n` elements.
             unsafe {
                 let mean = if CENTRE {
                     sum_row!(s, n, |load, store| load(x)) / n as f64
@@ -237,7 +237,7 @@ fn backward<const CENTRE: bool>(
     let mut grad_x = CpuTensor::empty(*x.shape(), DType::F32, device)?;
     let mut grad_weight = CpuTensor::empty(rows.inner, DType::F32, device)?;
     let mut grad_bias = CpuTensor::empty(rows.inner, DType::F32, device)?;
-    // Each part sums up the gradients of weight and bias over its rows.
+    // Each part sums up the gradients of weight and bias over its own rows.
     let parts = (rows.count * n / 16_384).clamp(1, PARTS).min(rows.count);
     let share = rows.count.div_ceil(parts);
     let parts = rows.count.div_ceil(share);
@@ -324,7 +324,7 @@ impl<const CENTRE: bool> Kernel for Backward<CENTRE> {
                 self.x.wrapping_add(row * n),
                 self.to.wrapping_add(row * n),
             );
-            // SAFETY: the rows are inside their tensors; weight, where there is one, has `n` elements.
+            // SAFETY: the rows are inside their tensors; the weight, if present, has `n` elements.
             unsafe {
                 let mean = s.splat(if CENTRE { self.mean.add(row).read() } else { 0.0 });
                 let rstd = s.splat(self.rstd.add(row).read());

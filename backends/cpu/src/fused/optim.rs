@@ -9,7 +9,7 @@ use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.6;
 
 fn check_shapes<'a>(
@@ -87,7 +87,7 @@ impl Kernel for PlainSgd<'_> {
         let Sgd { p, g, n, params, .. } = self.0;
         let (lr, decay) = (params.lr as f32, params.weight_decay as f32);
         for i in 0..n {
-            // SAFETY: `sgd_step` answers for the pointers.
+            // SAFETY: `sgd_step` guarantees that the pointers are valid.
             unsafe {
                 let x = p.add(i).read();
                 p.add(i).write(x - lr * (g.add(i).read() + decay * x));
@@ -110,7 +110,7 @@ impl Kernel for Sgd<'_> {
             (keep, (1.0 - params.dampening) as f32)
         };
         for i in 0..n {
-            // SAFETY: `sgd_step` answers for the pointers.
+            // SAFETY: `sgd_step` guarantees that the pointers are valid.
             unsafe {
                 let x = p.add(i).read();
                 let grad = g.add(i).read() + decay * x;
@@ -183,7 +183,7 @@ struct Adam<'a> {
     params: &'a AdamParams,
 }
 
-/// Without the largest second moments of AMSGrad.
+/// Adam without AMSGrad's largest second moments.
 struct PlainAdam<'a>(Adam<'a>);
 
 impl Adam<'_> {
@@ -205,14 +205,14 @@ impl Adam<'_> {
         let (fresh1, fresh2) = ((1.0 - params.beta1) as f32, (1.0 - params.beta2) as f32);
         let rate = (params.lr / correction1) as f32;
         let (root_scale, eps) = ((1.0 / correction2.sqrt()) as f32, params.eps as f32);
-        // AdamW shrinks the parameter, Adam adds to the gradient.
+        // AdamW shrinks the parameter; Adam adds the decay to the gradient.
         let (shrink, decay) = if params.decoupled {
             ((1.0 - params.lr * params.weight_decay) as f32, 0.0)
         } else {
             (1.0, params.weight_decay as f32)
         };
         for i in 0..n {
-            // SAFETY: `adam_step` answers for the pointers.
+            // SAFETY: `adam_step` guarantees that the pointers are valid.
             unsafe {
                 let x = p.add(i).read();
                 let grad = g.add(i).read() + decay * x;

@@ -2,7 +2,7 @@
 
 use crate::simd::Simd;
 
-/// Elements after which lanes are added up in f64: it bounds the rounding error.
+/// Elements after which the lanes are added up in f64, to bound the rounding error.
 pub(super) const BLOCK: usize = 1024;
 
 /// A register with all but the first `n` lanes set to 0.
@@ -16,8 +16,8 @@ pub(super) fn first<S: Simd>(s: S, v: S::V, n: usize) -> S::V {
     }
 }
 
-/// Adds up `$body` over a row of `$n` elements, where `$load` reads the elements of a tensor that belong to the step at
-/// hand, given the row's first; `$store` writes to them. The sum is an f64.
+/// Sums up `$body` over a row of `$n` elements. Given the pointer to a tensor's row, `$load` reads the elements of the
+/// current step, and `$store` writes them. The sum is an f64.
 macro_rules! sum_row {
     ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
         let (s, n): (_, usize) = ($s, $n);
@@ -68,8 +68,8 @@ macro_rules! sum_row {
     }};
 }
 
-/// Does `$body` for each step over a row; as for [`sum_row`], but what is stored may go past the caches, so that the
-/// kernel should not read it again.
+/// Evaluates `$body` for each step over a row, like [`sum_row`]. However, stores may bypass the caches, so the kernel
+/// should not read the results again.
 macro_rules! each_in_row {
     ($s:expr, $n:expr, |$load:ident, $store:ident| $body:expr) => {{
         let (s, n): (_, usize) = ($s, $n);
@@ -93,7 +93,7 @@ macro_rules! each_in_row {
 
 pub(super) use {each_in_row, sum_row};
 
-/// The largest element of a row; a NaN may get lost.
+/// The largest element of a row; a NaN may be lost.
 ///
 /// # Safety
 /// `n` elements must be readable.

@@ -12,10 +12,10 @@ use crate::ops::axis_in;
 use crate::simd::{Kernel, Simd, StorePolicy};
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.5;
 
-/// The longest rows whose powers are kept apart, in the first-level cache, where results go past the caches.
+/// The longest rows whose exponentials are kept in a buffer in the first-level cache, if results bypass the caches.
 const ROOM: usize = 4096;
 
 /// See [`polygrad_core::Backend::softmax`].
@@ -92,8 +92,8 @@ impl<const LOG: bool> Kernel for Forward<LOG> {
         for row in 0..self.rows {
             let (x, y) = (self.x.wrapping_add(row * n), self.y.wrapping_add(row * n));
             let powers = if s.past() { room.as_mut_ptr().cast() } else { y };
-            // SAFETY: the rows are inside input and output, which have one shape; where there is room for powers, rows
-            // are no longer than that.
+            // SAFETY: the rows are inside input and output, which have one shape; if the buffer holds the exponentials,
+            // rows are not longer than it.
             unsafe {
                 let most = max_row(s, x, n);
                 let top = s.splat(most);
@@ -171,7 +171,7 @@ impl<const LOG: bool> Kernel for Backward<LOG> {
                     ));
                 } else {
                     let mean = s.splat(sum_row!(s, n, |load, store| s.mul(load(g), load(y))) as f32);
-                    // Its rounding, which is all that would be left of a g whose weight is nearly 1.
+                    // The rounding error of the mean, which would dominate the result for a g whose weight is nearly 1.
                     let rest = sum_row!(s, n, |load, store| s.mul(s.sub(load(g), mean), load(y)));
                     let rest = s.splat(rest as f32);
                     each_in_row!(s, n, |load, store| {

@@ -6,7 +6,7 @@ use super::{Nest, Operand, map};
 use crate::CpuTensor;
 use crate::Pointer;
 
-/// Side of the squares in which two axes are exchanged: two of them fit the first-level cache.
+/// Side of the square tiles in which two axes are transposed: two tiles fit the first-level cache.
 const SQUARE: usize = 32;
 
 /// Copies a tensor of any layout to a contiguous one of the same shape and dtype.
@@ -38,7 +38,8 @@ pub(crate) fn copy(x: &CpuTensor, out: &mut CpuTensor) {
     }
 }
 
-/// Copies by squares where the innermost loop jumps and another does not: a transposition. Says whether it applied.
+/// Copies tile by tile if the innermost loop is strided and another one is contiguous: a transposition. Returns whether
+/// that was the case.
 fn transpose(x: &CpuTensor, to: *mut u8) -> bool {
     let nest = Nest::new(x.shape(), [Operand::new(x, x.shape())]);
     let [width, height] = [nest.width(), nest.extent(1)];
@@ -57,7 +58,7 @@ fn transpose(x: &CpuTensor, to: *mut u8) -> bool {
             for left in (0..width).step_by(SQUARE) {
                 for row in top..height.min(top + SQUARE) {
                     for column in left..width.min(left + SQUARE) {
-                        // SAFETY: row and column are inside the matrix on both sides; tasks write rows of their own.
+                        // SAFETY: row and column are inside the matrix on both sides; each task writes rows of its own.
                         unsafe {
                             let value = from.offset(column.cast_signed() * step + row.cast_signed()).read();
                             to.add(row * width + column).write(value);
@@ -69,10 +70,10 @@ fn transpose(x: &CpuTensor, to: *mut u8) -> bool {
     true
 }
 
-/// Copies a tensor to places of `layout`, which has its shape, in memory that starts at `to`.
+/// Copies a tensor to memory that starts at `to`, with the elements at the positions of `layout`, which has its shape.
 ///
 /// # Safety
-/// Every place must be writable, distinct from the others, and apart from `x`.
+/// Every position must be writable, distinct from the others, and apart from `x`.
 pub(crate) unsafe fn copy_into(x: &CpuTensor, to: *mut u8, layout: &Layout) {
     let shape = *x.shape();
     if shape.numel() == 0 {
@@ -98,7 +99,7 @@ pub(crate) unsafe fn copy_into(x: &CpuTensor, to: *mut u8, layout: &Layout) {
 }
 
 /// # Safety
-/// `n` elements must be readable and writable at the steps given, aligned to `size`, which is 1, 2, 4 or 8.
+/// `n` elements must be readable and writable with the given strides, aligned to `size`, which is 1, 2, 4 or 8.
 unsafe fn scatter(from: *const u8, step: isize, to: *mut u8, to_step: isize, size: usize, n: usize) {
     macro_rules! copy_as {
         ($type:ty) => {

@@ -7,14 +7,14 @@ use crate::simd::{Kernel, Simd};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// A result whose elements are each computed by themselves.
+/// A result whose elements are computed independently.
 pub(crate) trait Each {
     type T: Copy;
 
     /// Element `i`. Must be `#[inline(always)]`.
     ///
     /// # Safety
-    /// There must be one.
+    /// The element must exist.
     unsafe fn at(&self, i: usize) -> Self::T;
 }
 
@@ -35,9 +35,9 @@ impl<E: Each> Kernel for Fill<E> {
     fn run<S: Simd>(self, s: S) {
         let Self { each, to, n } = self;
         let mut done = 0;
-        // SAFETY: all elements are among the first `n`; whoever makes one answers for the pointers.
+        // SAFETY: all elements are among the first `n`; the creator of the `Fill` guarantees valid pointers.
         unsafe {
-            // Bytes are rarely that many, and it would be code for each op.
+            // Not for bytes: they rarely fill enough memory to bypass the caches, and each op would get more code.
             if size_of::<E::T>() > 1 && s.past() {
                 let most = LINE / size_of::<E::T>();
                 let head = (to.addr().wrapping_neg() % LINE / size_of::<E::T>()).min(n);

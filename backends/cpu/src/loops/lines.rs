@@ -4,16 +4,16 @@ use polygrad_core::{Layout, MAX_RANK, Shape};
 
 use super::{Nest, Operand};
 
-/// The lines along one axis of tensors that share their other axes.
+/// The lines along one axis of tensors whose other axes have the same extents.
 pub(crate) struct Lines<const N: usize> {
     nest: Nest<N>,
-    /// Bytes between neighbours in a line.
+    /// Bytes between neighbouring elements of a line.
     steps: [isize; N],
 }
 
 impl<const N: usize> Lines<N> {
-    /// Each tensor by its first element, its bytes an element, and its layout (whose offset does not count). `axis` is
-    /// one of their axes; the others have the extents of `shape`.
+    /// Each tensor is given by its first element, the size of an element in bytes, and its layout, whose offset is
+    /// ignored. `axis` is one of their axes; the others have the extents of `shape`.
     pub(crate) fn new(shape: &Shape, axis: usize, tensors: [(*const u8, usize, &Layout); N]) -> Self {
         let mut steps = [0; N];
         let others = shape.with_dim(axis, 1);

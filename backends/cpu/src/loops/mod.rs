@@ -1,7 +1,7 @@
 //! How element-wise kernels walk over tensors of any layout.
 //!
-//! Kernels know only runs of elements that lie one after another. Operands that do not are read tile by tile into a
-//! small buffer in the first-level cache; no tensor is ever materialized for that.
+//! Kernels take only contiguous runs of elements. Other operands are gathered tile by tile into a small buffer in the
+//! first-level cache, so that no tensor is ever materialized for a kernel.
 
 mod copy;
 mod each;
@@ -21,14 +21,14 @@ use polygrad_core::Shape;
 use crate::{CpuDevice, Pointer};
 use tile::{TILE, Tile};
 
-/// A kernel: reads `n` elements of each input and writes `n` outputs, all one after another. What the pointers point to
-/// is for the caller and the kernel to agree upon.
+/// A kernel: reads `n` contiguous elements of each input and writes `n` contiguous outputs. Caller and kernel agree on
+/// the element types.
 pub(crate) type Run<'a, const N: usize> = &'a (dyn Fn([*const u8; N], *mut u8, usize) + Sync);
 
-/// Rows shorter than this are not worth a kernel call each.
+/// Shorter rows are not worth a kernel call each.
 const SHORT_ROW: usize = 32;
 
-/// Writes a contiguous output of `shape`, with `out_size` bytes an element, from operands that have been broadcast to
+/// Writes a contiguous output of `shape`, with elements of `out_size` bytes, from operands that have been broadcast to
 /// that shape. An element costs about `ns` nanoseconds.
 ///
 /// # Safety
@@ -64,7 +64,8 @@ pub(crate) unsafe fn map<const N: usize>(
                 let n = TILE.min(end - first);
                 let mut from = [std::ptr::null(); N];
                 for (k, tile) in tiles.iter_mut().enumerate() {
-                    // SAFETY: `n` elements from `first` on are inside the operand, which the caller lets be read.
+                    // SAFETY: `n` elements from `first` on are inside the operand, which is readable by the caller's
+                    // contract.
                     from[k] = unsafe { tile.fill(&nest, k, first, n) };
                 }
                 run(from, out.at(first * out_size), n);
@@ -72,7 +73,7 @@ pub(crate) unsafe fn map<const N: usize>(
         });
         return;
     }
-    // Long rows are cut into segments, each a task of its own where there are few rows.
+    // Long rows are cut into segments, each a task of its own if there are few rows.
     let direct = (0..N).all(|k| nest.is_direct(k));
     let segment = if direct { width } else { width.min(TILE) };
     let segments = width.div_ceil(segment);
@@ -86,7 +87,7 @@ pub(crate) unsafe fn map<const N: usize>(
             let first = row * width + column;
             let mut from = [std::ptr::null(); N];
             for (k, tile) in tiles.iter_mut().enumerate() {
-                // SAFETY: the row's elements are inside the operand, which the caller lets be read.
+                // SAFETY: the row's elements are inside the operand, which is readable by the caller's contract.
                 from[k] = unsafe { tile.segment(&nest, k, row, column, n) };
             }
             run(from, out.at(first * out_size), n);

@@ -1,4 +1,4 @@
-//! Loop nests over broadcast operands, with as few loops as their strides allow.
+//! Loop nests over broadcast operands, with as few loops as the strides allow.
 
 use polygrad_core::{Layout, MAX_RANK, Shape};
 
@@ -19,7 +19,7 @@ impl Operand {
         Self::strided(x.ptr(), x.dtype().size(), &layout)
     }
 
-    /// Memory laid out as `layout`, its first element at `ptr`; the layout's own offset does not count.
+    /// Memory of the given layout with its first element at `ptr`; the layout's own offset is ignored.
     pub(crate) fn strided(ptr: *const u8, size: usize, layout: &Layout) -> Self {
         let mut strides = [0; MAX_RANK];
         for (to, from) in strides.iter_mut().zip(layout.strides()) {
@@ -28,7 +28,7 @@ impl Operand {
         Self { ptr, size, strides }
     }
 
-    /// One value, everywhere. It must outlive the operand.
+    /// One value, repeated everywhere. It must outlive the operand.
     pub(crate) fn scalar<T>(value: &T) -> Self {
         Self {
             ptr: std::ptr::from_ref(value).cast(),
@@ -48,11 +48,11 @@ pub(crate) struct Nest<const N: usize> {
     bases: [*const u8; N],
 }
 
-// SAFETY: the pointers are only read through, by code that answers for them.
+// SAFETY: the pointers are only dereferenced by code whose callers guarantee that they are valid.
 unsafe impl<const N: usize> Sync for Nest<N> {}
 
 impl<const N: usize> Nest<N> {
-    /// Axes of extent 1 are dropped, and neighbours merged where every operand steps through both at an even pace.
+    /// Drops axes of extent 1, and merges neighbouring axes if every operand steps through both evenly.
     pub(crate) fn new(shape: &Shape, operands: [Operand; N]) -> Self {
         let mut nest = Self {
             rank: 0,
@@ -81,7 +81,7 @@ impl<const N: usize> Nest<N> {
             nest.rank += 1;
         }
         if nest.rank == 0 {
-            // A single element is a run of one.
+            // A single element is a contiguous run of one.
             nest.strides
                 .iter_mut()
                 .zip(nest.sizes)
@@ -98,17 +98,17 @@ impl<const N: usize> Nest<N> {
         self.rank
     }
 
-    /// Iterations of a loop, the innermost counted as 0; 1 beyond the last.
+    /// Iterations of loop `level`, 0 being the innermost; 1 beyond the last.
     pub(crate) fn extent(&self, level: usize) -> usize {
         self.dims[level]
     }
 
-    /// Bytes that a loop steps through operand `k`.
+    /// Bytes that a loop advances in operand `k` per iteration.
     pub(crate) fn stride(&self, k: usize, level: usize) -> isize {
         self.strides[k][level]
     }
 
-    /// Elements of the innermost loop.
+    /// Iterations of the innermost loop.
     pub(crate) fn width(&self) -> usize {
         self.dims[0]
     }
@@ -126,17 +126,17 @@ impl<const N: usize> Nest<N> {
         self.strides[k][0]
     }
 
-    /// Whether neighbours in the innermost loop lie one after another.
+    /// Whether the innermost loop is contiguous.
     pub(crate) fn is_direct(&self, k: usize) -> bool {
         self.step(k) == self.sizes[k].cast_signed()
     }
 
-    /// Whether all operands are one run of elements each.
+    /// Whether each operand is one contiguous run.
     pub(crate) fn is_one_run(&self) -> bool {
         self.rank <= 1 && (0..N).all(|k| self.is_direct(k))
     }
 
-    /// The first element of operand `k` in a row, rows counted over all loops but the innermost.
+    /// The first element of operand `k` in a row; rows are counted over all loops except the innermost.
     pub(crate) fn row(&self, k: usize, mut row: usize) -> *const u8 {
         let mut ptr = self.bases[k];
         for level in 1..self.rank {

@@ -114,7 +114,7 @@ fn maps_broadcast_operands() {
     }
 }
 
-/// Thrice each element of a slice, by the compiler's own loop.
+/// Three times each element of a slice, by the compiler's own loop.
 struct Thrice<'a, T>(&'a [T]);
 
 impl<T: Copy + std::ops::Add<Output = T>> Each for Thrice<'_, T> {

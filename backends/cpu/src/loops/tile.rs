@@ -11,11 +11,11 @@ pub(super) const TILE: usize = 512;
 #[repr(align(64))]
 pub(super) struct Scratch(#[expect(dead_code, reason = "used by its address alone")] [u8; TILE * 8]);
 
-/// What one operand is gathered into.
+/// The buffer into which one operand is gathered.
 pub(super) struct Tile<'a> {
-    /// Apart from what is known about it, so that nothing has to be written before it is used.
+    /// Separate from the fields about it, so that it need not be initialized before use.
     room: &'a mut MaybeUninit<Scratch>,
-    /// Where the value comes from that fills the tile, if it is full of one value, and of how many.
+    /// If the tile is filled with one value: its address, and the number of copies.
     filled: (*const u8, usize),
 }
 
@@ -27,11 +27,11 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Elements `column..column + n` of a row, in place if they lie one after another, else gathered; `n` is at most
-    /// [`TILE`] unless they do.
+    /// Elements `column..column + n` of a row: in place if they are contiguous, else gathered. If they are gathered,
+    /// `n` is at most [`TILE`].
     ///
     /// # Safety
-    /// They must be readable.
+    /// The elements must be readable.
     pub(super) unsafe fn segment<const N: usize>(
         &mut self,
         nest: &Nest<N>,
@@ -56,10 +56,10 @@ impl<'a> Tile<'a> {
         to
     }
 
-    /// `n` elements from number `first` on in row-major order, over as many rows as that takes; at most [`TILE`].
+    /// `n` elements, at most [`TILE`], from number `first` on in row-major order, from as many rows as needed.
     ///
     /// # Safety
-    /// They must be readable.
+    /// The elements must be readable.
     pub(super) unsafe fn fill<const N: usize>(
         &mut self,
         nest: &Nest<N>,
@@ -84,13 +84,13 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// Copies `n` elements of `size` bytes, `step` bytes apart, to where they lie one after another.
+/// Copies `n` elements of `size` bytes, `step` bytes apart, to contiguous memory.
 ///
 /// # Safety
-/// They must be readable, and the target writable and apart from them. `size` is 1, 2, 4 or 8, and both sides are
-/// aligned to it.
+/// The elements must be readable, and the target writable and apart from them. `size` is 1, 2, 4 or 8, and both sides
+/// are aligned to it.
 unsafe fn gather(from: *const u8, step: isize, size: usize, n: usize, to: *mut u8) {
-    // SAFETY: passed on.
+    // SAFETY: by the caller.
     unsafe {
         match size {
             1 => gather_as::<u8>(from, step, n, to),

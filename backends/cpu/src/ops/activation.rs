@@ -1,4 +1,4 @@
-//! Activation functions and their gradients, one pass each.
+//! Activation functions and their gradients, each in one pass.
 
 use polygrad_core::{Activation, DType, Error, Result, UnaryOp, decompose};
 
@@ -13,7 +13,7 @@ use crate::math::{
 use crate::simd::StorePolicy;
 use crate::{Cpu, CpuTensor};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.8;
 
 /// See [`polygrad_core::Backend::activation`].
@@ -129,7 +129,7 @@ fn backward<F: Map>(slope: F, grad: &CpuTensor, saved: &CpuTensor) -> Result<Cpu
     Ok(out)
 }
 
-/// The gradient where the saved tensor is positive, else `slope` times that.
+/// The gradient if the saved tensor is positive, else the gradient times `slope`.
 fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
     let shape = *grad.shape();
     let (device, numel) = (grad.device(), shape.numel());
@@ -157,7 +157,7 @@ fn gated(grad: &CpuTensor, saved: &CpuTensor, slope: f32) -> Result<CpuTensor> {
         policy.run_loops(Fill { each, to, n });
     };
     let near = StorePolicy::cached(policy.level());
-    // SAFETY: inputs and output have one dtype, f32 or half of it, and one shape, and the output is new.
+    // SAFETY: inputs and output have one dtype, f32 or a 16-bit float, and one shape, and the output is new.
     unsafe {
         match half {
             None => map(device, &shape, operands, to, 4, 0.2, &|xg, to, n| {
@@ -185,7 +185,7 @@ impl Each for Gated {
         // SAFETY: by the caller.
         let (g, x) = unsafe { (self.g.add(i).read(), self.x.add(i).read()) };
         let zero = self.slope == 0.0;
-        // Relu is written as "not <= 0", so that a NaN passes its gradient on; and a blocked infinity is 0.
+        // Relu is written as "not <= 0", so that the gradient of a NaN is passed on. A blocked infinity becomes 0.
         let blocked = if zero { 0.0 } else { g * self.slope };
         let open = x > 0.0 || (zero && x.is_nan());
         if open { g } else { blocked }

@@ -1,4 +1,4 @@
-//! Two tensors of one dtype in, one of that dtype out.
+//! Ops on two tensors of one dtype with a result of that dtype.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use crate::{CpuDevice, CpuTensor};
 /// Combines `n` elements of two inputs.
 pub(crate) type Loop = unsafe fn(StorePolicy, *const u8, *const u8, *mut u8, usize);
 
-/// Below this many nanoseconds of work a contiguous operand is not worth being asked whether to go parallel.
+/// Below this many nanoseconds of work, contiguous operands are computed at once, without considering threads.
 const SMALL_NS: f32 = 20_000.0;
 
 /// See [`polygrad_core::Backend::binary`].
@@ -68,13 +68,13 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &CpuTensor, scalar: Scalar, reverse
     Ok(out)
 }
 
-/// `a[i] = f(a[i], b[i])` for tensors of one shape and dtype, both contiguous; `a` is one that may be written.
+/// `a[i] = f(a[i], b[i])` for contiguous tensors of one shape and dtype; `a` must be writable.
 pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result<()> {
     debug_assert!(a.is_writable() && a.shape() == b.shape() && a.dtype() == b.dtype());
     let (f, ns) = choose(op, a.dtype())?;
     let (shape, device, dtype) = (*a.shape(), a.device(), a.dtype());
     let to = a.ptr_mut();
-    // SAFETY: input and output are the same elements, one by one, or apart.
+    // SAFETY: each element of the output is the input's element at the same position, or both tensors are apart.
     unsafe {
         run(
             device,
@@ -90,7 +90,7 @@ pub(crate) fn in_place(op: BinaryOp, a: &mut CpuTensor, b: &CpuTensor) -> Result
 }
 
 /// # Safety
-/// As for [`map`], with operands and output of `dtype`, and `f` right for it (for f32 if it is a 16-bit float).
+/// As for [`map`], with operands and output of `dtype`; `f` must be right for it, or for f32 if it is a 16-bit float.
 unsafe fn run(
     device: CpuDevice,
     policy: StorePolicy,
@@ -114,7 +114,7 @@ unsafe fn run(
     }
 }
 
-/// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds an element.
+/// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds per element.
 #[inline]
 pub(crate) fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
     let found = match dtype {
@@ -135,7 +135,7 @@ pub(crate) fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
     Ok((f, ns))
 }
 
-/// A function that the compiler vectorizes by itself, where it can be.
+/// A function that the compiler vectorizes by itself if it can.
 trait Plain<T> {
     fn at(a: T, b: T) -> T;
 }
@@ -200,7 +200,7 @@ plain_ops! {
     };
     Pow<f32> = |a, b| f64::from(a).powf(f64::from(b)) as f32;
     Pow<f64> = |a, b| a.powf(b);
-    // NaN in either operand comes through.
+    // A NaN in either operand is returned.
     Maximum<f32, f64> = |a, b| if a > b || a.is_nan() { a } else { b };
     Minimum<f32, f64> = |a, b| if a < b || a.is_nan() { a } else { b };
     Atan2<f32> = |a, b| f64::from(a).atan2(f64::from(b)) as f32;
@@ -225,8 +225,7 @@ plain_ops! {
     Xor<u8, i32, i64> = |a, b| a ^ b;
 }
 
-/// By repeated squaring, wrapping; so the low bits are those of any width. A negative power is 0,
-/// but for bases 1 and −1.
+/// By repeated squaring, wrapping, so the low bits are right for any width. A negative power is 0, except of 1 and −1.
 fn int_pow(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
         return match base {
@@ -303,7 +302,7 @@ where
     })
 }
 
-/// Bools are bytes of 0 and 1, which these keep so.
+/// Bools are bytes of 0 and 1, and these ops keep them so.
 fn find_bool(op: BinaryOp) -> Option<Loop> {
     Some(match op {
         BinaryOp::Add | BinaryOp::Maximum | BinaryOp::Or => plain::<u8, Or>,

@@ -66,7 +66,7 @@ fn find<T: Ordered>(op: CompareOp) -> Option<Loop> {
     })
 }
 
-/// Elements and what they are compared as: 16-bit floats have no comparisons of their own that vectorize.
+/// An element type and the type as which it is compared: comparisons of 16-bit floats do not vectorize.
 trait Ordered: Copy {
     type As: PartialOrd + Copy;
     fn ordered(self) -> Self::As;
@@ -111,7 +111,7 @@ impl<T: Ordered, const OP: u8> Kernel for PlainLoop<T, OP> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for i in 0..self.n {
-            // SAFETY: the caller of `plain` answers for the pointers.
+            // SAFETY: the caller of `plain` guarantees that the pointers are valid.
             let (a, b) = unsafe { (self.a.add(i).read().ordered(), self.b.add(i).read().ordered()) };
             let holds = match OP {
                 0 => a == b,

@@ -62,13 +62,13 @@ impl<A: To<B>, B> Kernel for Convert<A, B> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for i in 0..self.n {
-            // SAFETY: `cast` answers for the pointers.
+            // SAFETY: `cast` guarantees that the pointers are valid.
             unsafe { self.to.add(i).write(self.x.add(i).read().to()) };
         }
     }
 }
 
-/// [`Element::from_scalar`] of [`Element::to_scalar`], without the detour.
+/// Same as [`Element::from_scalar`] of [`Element::to_scalar`], without the detour through a `Scalar`.
 trait To<B>: Copy {
     fn to(self) -> B;
 }
@@ -93,11 +93,11 @@ by_as! {
 }
 
 impl To<u8> for f32 {
-    /// As `as` does it, but by instructions that take several numbers.
+    /// Same as `as`, but with instructions that convert several numbers at once.
     #[expect(clippy::manual_clamp, reason = "of NaN `clamp` gives NaN")]
     #[inline(always)]
     fn to(self) -> u8 {
-        // SAFETY: numbers from 0 to 255 are i32; of NaN `max` gives the other operand.
+        // SAFETY: numbers from 0 to 255 fit i32; if one operand is NaN, `max` returns the other.
         unsafe { self.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8 }
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors from nothing.
+//! Tensors without operands.
 
 use polygrad_core::{
     DType, Distribution, Element, RandomKey, Result, Scalar, Shape, bf16, check_distribution, dispatch_dtype, draw, f16,
@@ -37,7 +37,7 @@ pub(crate) fn random(
     device: CpuDevice,
 ) -> Result<CpuTensor> {
     check_distribution(distribution)?;
-    // A draw may be rounded up to the bound that it must not reach.
+    // Rounding may raise a draw to the upper bound, which is excluded.
     let limit = match distribution {
         Distribution::Uniform { low, high } if high > low => high,
         _ => f64::INFINITY,
@@ -51,7 +51,7 @@ pub(crate) fn random(
     })
 }
 
-/// The largest number of a dtype below a limit.
+/// The largest number of the dtype below a limit.
 fn largest_below<T: Element>(limit: f64) -> T {
     let rounded = T::from_f64(limit);
     if rounded.to_f64() < limit || !limit.is_finite() {

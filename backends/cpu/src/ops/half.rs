@@ -1,14 +1,14 @@
-//! f16 and bf16 by way of f32.
+//! f16 and bf16, computed in f32.
 
 use half::slice::HalfFloatSliceExt;
 use polygrad_core::{DType, f16};
 
 use crate::simd::{Kernel, Level, Simd};
 
-/// Elements that are converted at a time; three buffers of them stay in the first-level cache.
+/// Elements that are converted at a time; three buffers of this size stay in the first-level cache.
 pub(crate) const BLOCK: usize = 256;
 
-/// Which of the 16-bit floats.
+/// A 16-bit float format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     F16,
@@ -43,7 +43,7 @@ impl Half {
         }
     }
 
-    /// Rounds `n` elements to the nearest, halves to even.
+    /// Rounds `n` elements to the nearest, ties to even.
     ///
     /// # Safety
     /// `n` f32 must be readable at `from`, `n` elements writable at `to`.
@@ -62,7 +62,7 @@ impl Half {
         }
     }
 
-    /// Runs a kernel of f32 on 16-bit floats: each of `n` elements is widened, computed and rounded once.
+    /// Runs an f32 kernel on 16-bit floats: each of `n` elements is widened, computed, and rounded once.
     ///
     /// # Safety
     /// `n` elements must be readable at each input and writable at `to`; `kernel` must be right for f32.
@@ -85,13 +85,13 @@ impl Half {
                 wide[k] = inputs[k].as_ptr().cast();
             }
             kernel(wide, output.as_mut_ptr().cast(), count);
-            // SAFETY: likewise for the output.
+            // SAFETY: as above, for the output.
             unsafe { self.narrow(level, output.as_ptr(), to.add(2 * start), count) };
         }
     }
 }
 
-/// The bits of f32 for those of bf16.
+/// Turns the bits of bf16 into those of f32.
 struct WidenBf16 {
     from: *const u16,
     to: *mut u32,
@@ -104,13 +104,13 @@ impl Kernel for WidenBf16 {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for i in 0..self.n {
-            // SAFETY: `widen` answers for the pointers.
+            // SAFETY: `widen` guarantees that the pointers are valid.
             unsafe { self.to.add(i).write(u32::from(self.from.add(i).read()) << 16) };
         }
     }
 }
 
-/// The bits of bf16 for those of f32: the nearest, halves to even. A NaN stays one, and becomes quiet.
+/// Turns the bits of f32 into those of bf16: the nearest, ties to even. A NaN stays a NaN, and becomes quiet.
 struct NarrowBf16 {
     from: *const u32,
     to: *mut u16,
@@ -125,7 +125,7 @@ impl Kernel for NarrowBf16 {
         const INFINITY: u32 = 0x7f80_0000;
         const QUIET: u32 = 0x40_0000;
         for i in 0..self.n {
-            // SAFETY: `narrow` answers for the pointers.
+            // SAFETY: `narrow` guarantees that the pointers are valid.
             unsafe {
                 let x = self.from.add(i).read();
                 let is_nan = x & !(1 << 31) > INFINITY;

@@ -1,4 +1,4 @@
-//! Ops that follow an index tensor.
+//! Ops with an index tensor.
 
 use polygrad_core::{DType, Error, Layout, Result, Shape, bf16, dispatch_dtype, f16};
 
@@ -7,7 +7,7 @@ use crate::CpuTensor;
 use crate::Pointer;
 use crate::loops::Lines;
 
-/// An index that points outside its axis; or an op that was given a wrong index tensor.
+/// The error for an index outside its axis.
 #[cold]
 fn outside(op: &'static str, index: i64, axis: usize, dim: usize) -> Error {
     Error::out_of_range(format!("index {index} is outside 0..{dim} of axis {axis}")).with_op(op)
@@ -23,7 +23,7 @@ fn check_index(op: &'static str, x: &CpuTensor, axis: usize, index: &CpuTensor) 
         .with_hint("cast it with to_dtype"))
 }
 
-/// Every index, checked against its axis, so that what follows may trust them.
+/// Checks every index against the axis, so that the ops below may trust them.
 fn check_values(op: &'static str, index: &CpuTensor, axis: usize, dim: usize) -> Result<()> {
     let bad = index
         .slice::<i64>()?
@@ -35,7 +35,7 @@ fn check_values(op: &'static str, index: &CpuTensor, axis: usize, dim: usize) ->
     }
 }
 
-/// Whether `a` has the rank of `b` and none of its axes but one is larger.
+/// Checks that `a` has the rank of `b`, and that no axis of `a` except `but` is larger.
 fn check_extents(op: &'static str, a: &Shape, b: &Shape, but: Option<usize>) -> Result<()> {
     let fits = a.rank() == b.rank() && (0..a.rank()).all(|axis| Some(axis) == but || a[axis] <= b[axis]);
     if fits {
@@ -67,8 +67,8 @@ pub(crate) fn gather(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Result<Cp
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
         let [from, index, to] = lines.starts(line);
         for i in 0..n {
-            // SAFETY: the index has been checked, the other two are walked over the index's own shape, and lines of the
-            // output do not overlap.
+            // SAFETY: the index has been checked, the other two tensors are walked over the index's own shape, and
+            // lines of the output do not overlap.
             unsafe {
                 let at = index.offset(i * lines.step(1)).cast::<i64>().read() as isize;
                 let value = from.offset(at * lines.step(0)).cast::<T>().read();
@@ -90,7 +90,7 @@ pub(crate) fn scatter(x: &CpuTensor, axis: usize, index: &CpuTensor, src: &CpuTe
 /// See [`polygrad_core::Backend::scatter_add`].
 pub(crate) fn scatter_add(x: &CpuTensor, axis: usize, index: &CpuTensor, src: &CpuTensor) -> Result<CpuTensor> {
     numbers("scatter_add", x.dtype())?;
-    // Several contributions are added up before they are rounded.
+    // Contributions are added up in f32, and rounded once.
     if matches!(x.dtype(), DType::F16 | DType::BF16) {
         let wide = super::convert::cast(x, DType::F32)?;
         let src = super::convert::cast(src, DType::F32)?;
@@ -112,7 +112,7 @@ fn prepare(op: &'static str, x: &CpuTensor, axis: usize, index: &CpuTensor, src:
     x.copied()
 }
 
-/// Combines each element of `src` with the place in `out` that the index names, line after line.
+/// Combines each element of `src` with the element of `out` that the index selects, line by line.
 fn route<T: Copy>(
     out: &mut CpuTensor,
     axis: usize,
@@ -136,8 +136,8 @@ fn route<T: Copy>(
     out.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
         let [to, index, from] = lines.starts(line);
         for i in 0..n {
-            // SAFETY: the index has been checked, the others are at least as large as its shape. Lines of the output do
-            // not overlap, so that each is changed by one task, in order.
+            // SAFETY: the index has been checked, the other tensors are at least as large as its shape. Lines of the
+            // output do not overlap, so each is changed by one task, in order.
             unsafe {
                 let at = index.offset(i * lines.step(1)).cast::<i64>().read() as isize;
                 let value = from.offset(i * lines.step(2)).cast::<T>().read();
@@ -147,7 +147,7 @@ fn route<T: Copy>(
     });
 }
 
-/// Addition as scatters do it. 16-bit floats and bool never get here, but the dispatch knows no better.
+/// Addition for scatters. 16-bit floats and bool never get here, but the dispatch macro needs an implementation.
 trait Plus: Copy {
     fn plus(self, other: Self) -> Self;
 }
@@ -183,7 +183,7 @@ pub(crate) fn index_select(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Res
     }
     let index = index.contiguous()?;
     check_values("index_select", &index, axis, x.shape()[axis])?;
-    // Slices that lie one after another are moved whole.
+    // Contiguous slices are copied whole.
     let x = x.contiguous()?;
     let count = index.numel();
     let shape = Shape::new(&x.shape().with_dim(axis, count))?;
@@ -195,7 +195,7 @@ pub(crate) fn index_select(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Res
     let (from, to) = (x.ptr(), Pointer(out.ptr_mut()));
     let (from, chosen) = (Pointer(from.cast_mut()), index.slice::<i64>()?);
     if inner == 1 {
-        // Single elements: a copy of each would take longer than finding it.
+        // Single elements: calling a copy function for each would take longer than finding it.
         dispatch_dtype!(x.dtype(), T => x.device().each(outer, count as f32 * 0.5, |i| {
             let (from, to) = (from.at(0).cast::<T>(), to.at(0).cast::<T>());
             for (j, &at) in chosen.iter().enumerate() {
@@ -223,7 +223,7 @@ pub(crate) fn index_add(x: &CpuTensor, axis: usize, index: &CpuTensor, src: &Cpu
         ))
         .with_op("index_add"));
     }
-    // One index for each slice, seen by all its elements.
+    // One index per slice, broadcast to all its elements.
     let mut strides = [0; polygrad_core::MAX_RANK];
     strides[axis] = index.layout().strides()[0];
     let layout = Layout::strided(*src.shape(), &strides, index.layout().offset());

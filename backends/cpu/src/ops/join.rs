@@ -30,7 +30,7 @@ pub(crate) fn concat(xs: &[&CpuTensor], axis: usize) -> Result<CpuTensor> {
     for x in xs {
         let len = x.shape()[axis];
         let place = out.layout().slice_axis(axis, SliceRange::new(start, len, 1));
-        // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.
+        // SAFETY: `place` is a part of `out`, which is new, and has the shape of `x`.
         unsafe { write_part(x, &mut out, &place) };
         start += len;
     }
@@ -61,7 +61,7 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
         .map(|(&(before, _), &dim)| SliceRange::new(before, dim, 1))
         .collect();
     let place = out.layout().slice(&ranges);
-    // SAFETY: the place is a part of `out`, which is new, and of the shape of `x`.
+    // SAFETY: `place` is a part of `out`, which is new, and has the shape of `x`.
     unsafe { write_part(x, &mut out, &place) };
     Ok(out)
 }
@@ -70,15 +70,15 @@ pub(crate) fn pad(x: &CpuTensor, padding: &[(usize, usize)], value: Scalar) -> R
 pub(crate) fn slice_scatter(x: &mut CpuTensor, src: &CpuTensor, axis: usize, start: usize) -> Result<()> {
     decompose::check_slice_scatter((x.shape(), x.dtype()), (src.shape(), src.dtype()), axis, start)?;
     x.make_writable()?;
-    // From the first element on: `x` may be the end of a larger tensor that is gone.
+    // The layout starts at 0, since `x` may be the end of a larger tensor that has been dropped.
     let place = Layout::contiguous(*x.shape()).slice_axis(axis, SliceRange::new(start, src.shape()[axis], 1));
-    // SAFETY: the place is a part of `x`, of the shape of `src`; nobody else holds `x`, so that `src` lies elsewhere.
+    // SAFETY: `place` is a part of `x`, with the shape of `src`; `x` is not shared, so `src` lies elsewhere.
     unsafe { write_part(src, x, &place) };
     Ok(())
 }
 
 /// # Safety
-/// `place` must be a part of `out`'s contiguous layout, of the shape of `x`; `out` has no other holder.
+/// `place` must be a part of `out`'s contiguous layout with the shape of `x`; `out` must not be shared.
 unsafe fn write_part(x: &CpuTensor, out: &mut CpuTensor, place: &Layout) {
     let to = out.ptr_mut().wrapping_add(place.offset() * x.dtype().size());
     // SAFETY: by the caller.

@@ -56,7 +56,7 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     Ok(out)
 }
 
-/// A product of two matrices, not of stacks of them: small ones are too short for what stacks need besides.
+/// A product of two single matrices, without the work that stacks need, which small products cannot afford.
 fn single<T: Real + Element>(a: &CpuTensor, b: &CpuTensor, out: &mut CpuTensor, dims: Dims) -> Result<()> {
     let mat = |x: &CpuTensor| -> Result<Mat<T>> {
         let layout = x.layout();
@@ -67,7 +67,7 @@ fn single<T: Real + Element>(a: &CpuTensor, b: &CpuTensor, out: &mut CpuTensor, 
     unsafe { gemm::gemm(out.device(), dims, mat(a)?, mat(b)?, c, Update::set()) }
 }
 
-/// The product in the processor's own instructions for bf16; none where it has none, or the shapes do not fit.
+/// The product by the processor's bf16 instructions, or `None` if it has none or the shapes do not fit.
 fn matmul_bf16(a: &CpuTensor, b: &CpuTensor) -> Result<Option<CpuTensor>> {
     let device = a.device();
     let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
@@ -102,7 +102,7 @@ fn matmul_bf16(a: &CpuTensor, b: &CpuTensor) -> Result<Option<CpuTensor>> {
     Ok(Some(out))
 }
 
-/// [`matmul_bf16`] for [`linear`], whose operands fit.
+/// [`matmul_bf16`] for [`linear`], whose operands are known to fit.
 fn linear_bf16(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<Option<CpuTensor>> {
     let (device, shape, rank) = (x.device(), *x.shape(), x.shape().rank());
     if !gemm::multiplies_bf16(device) {
@@ -133,12 +133,12 @@ fn linear_bf16(x: &CpuTensor, weight: &CpuTensor, bias: Option<&CpuTensor>) -> R
         None => std::ptr::null(),
     };
     let c = MatMut::new(out.ptr_mut().cast::<u16>(), dims.n.cast_signed(), 1);
-    // SAFETY: the matrices are the tensors, the bias has `n` elements one after another, and the output is new.
+    // SAFETY: the matrices are the tensors, the bias has `n` contiguous elements, and the output is new.
     unsafe { gemm::gemm_bf16(device, dims, mat(&flat)?, mat(weight)?.transposed(), c, bias)? };
     Ok(Some(out))
 }
 
-/// One matrix of a batch.
+/// How the matrices of a batch lie in memory.
 pub(crate) struct Stack {
     /// Elements from matrix to matrix, for each batch axis.
     strides: [isize; 8],
@@ -165,7 +165,7 @@ impl Stack {
         out
     }
 
-    /// How far the matrix number `i` of the batch is from the first.
+    /// Distance in elements of matrix `i` of the batch from the first one.
     pub(crate) fn offset(&self, batch: &Shape, mut i: usize) -> isize {
         let mut offset = 0;
         for axis in (0..batch.rank()).rev() {
@@ -199,7 +199,7 @@ fn batched<T: Real + Element>(
     device.try_each(batch.numel(), gemm::cost(Dims { m, n, k }, device.level()), one)
 }
 
-/// Rows whose product is still in the cache when an activation follows.
+/// Rows whose product is still in the cache when the activation is applied.
 const BAND: usize = 96;
 
 /// See [`polygrad_core::Backend::linear`].
@@ -216,7 +216,7 @@ pub(crate) fn linear(
     }
 }
 
-/// The activation is for f32 with vector kernels only.
+/// [`linear`], with an activation only for f32 with vector kernels.
 fn linear_then(
     x: &CpuTensor,
     weight: &CpuTensor,
@@ -321,8 +321,7 @@ impl<'a, T: Real + Element> Linear<'a, T> {
         };
         let a = Mat::new(self.a.at(start, 0), self.a.rows, self.a.cols);
         let c = MatMut::new(self.c.at(start, 0), self.c.rows, self.c.cols);
-        // SAFETY: the matrices have the shapes of `dims`, the bias has `n` elements one after
-        // another, the output is new.
+        // SAFETY: the matrices have the shapes of `dims`, the bias has `n` contiguous elements, the output is new.
         unsafe {
             match self.packed {
                 Some(packed) => packed.gemm(self.device, dims, a, self.b, c, self.update),
@@ -333,7 +332,8 @@ impl<'a, T: Real + Element> Linear<'a, T> {
 }
 
 impl Linear<'_, f32> {
-    /// All rows and what follows, band by band where the weight need not be packed for each.
+    /// All rows and their activation, band by band if the weight is packed already, since else each band would pack it
+    /// again.
     fn with_activation(&self, then: Pointwise, level: Level) -> Result<()> {
         let Dims { m, n, k } = self.dims;
         let bands = if self.packed.is_some() {
@@ -344,7 +344,7 @@ impl Linear<'_, f32> {
         if bands == 1 {
             self.rows(0, m)?;
             self.device.split(m * n, 0.8, 64, |start, end| {
-                // SAFETY: the output is new, and each stretch of it one task's.
+                // SAFETY: the output is new, and each stretch of it belongs to one task.
                 unsafe { then.run(level, self.c.ptr.wrapping_add(start), end - start) };
             });
             return Ok(());
@@ -353,19 +353,19 @@ impl Linear<'_, f32> {
         self.device.try_each(bands, ns, |band| {
             let (start, end) = (band * m / bands, (band + 1) * m / bands);
             self.rows(start, end)?;
-            // SAFETY: the output is new, and each band of it one task's.
+            // SAFETY: the output is new, and each band of it belongs to one task.
             unsafe { then.run(level, self.c.at(start, 0), (end - start) * n) };
             Ok(())
         })
     }
 }
 
-/// See [`polygrad_core::Backend::prepack`]: the panels of the right-hand side that it is.
+/// See [`polygrad_core::Backend::prepack`]: adds the panels of a weight as the right-hand side of a product.
 pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
     if weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
         return Ok(weight.clone());
     }
-    // Products with a vector want the rows one after another.
+    // Products with a vector need contiguous rows.
     let weight = weight.contiguous()?;
     let (n, k) = (weight.shape()[0], weight.shape()[1]);
     let b = Mat::new(weight.typed::<f32>()?, k.cast_signed(), 1).transposed();

@@ -23,7 +23,7 @@ use polygrad_core::{DType, Error, Result, Shape};
 
 use crate::CpuTensor;
 
-/// An op that makes no sense for a dtype.
+/// The error for an op that is not defined for a dtype.
 #[cold]
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     let hint = match dtype {
@@ -36,13 +36,13 @@ pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
         .with_hint(hint)
 }
 
-/// An op that is newer than this backend.
+/// The error for an op that this backend does not know yet.
 #[cold]
 pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("not known to this backend").with_op(op)
 }
 
-/// An op for floats alone.
+/// Checks that the dtype is a float.
 #[inline]
 pub(crate) fn floats(op: &'static str, dtype: DType) -> Result<()> {
     if dtype.is_float() {
@@ -52,7 +52,7 @@ pub(crate) fn floats(op: &'static str, dtype: DType) -> Result<()> {
     }
 }
 
-/// An op for all numbers, but not for bool.
+/// Checks that the dtype is not bool.
 pub(crate) fn numbers(op: &'static str, dtype: DType) -> Result<()> {
     if dtype == DType::Bool {
         Err(refused(op, dtype))
@@ -61,7 +61,7 @@ pub(crate) fn numbers(op: &'static str, dtype: DType) -> Result<()> {
     }
 }
 
-/// Operands of one dtype.
+/// Checks that both operands have one dtype, and returns it.
 #[inline]
 pub(crate) fn same_dtype(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Result<DType> {
     if a.dtype() == b.dtype() {
@@ -70,7 +70,7 @@ pub(crate) fn same_dtype(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Resu
     Err(mismatch(Error::dtype("operands of different dtypes"), op, a, b))
 }
 
-/// Names op and operands.
+/// Adds the op and the operands to an error.
 #[cold]
 pub(crate) fn mismatch(error: Error, op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Error {
     error
@@ -86,7 +86,7 @@ pub(crate) fn broadcast(op: &'static str, a: &CpuTensor, b: &CpuTensor) -> Resul
         .map_err(|error| mismatch(error, op, a, b))
 }
 
-/// An axis that the tensor has.
+/// Checks that the tensor has this axis.
 pub(crate) fn axis_in(op: &'static str, x: &CpuTensor, axis: usize) -> Result<()> {
     if axis < x.shape().rank() {
         return Ok(());

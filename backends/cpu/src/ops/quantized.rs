@@ -1,4 +1,4 @@
-//! Products of bytes.
+//! Products of matrices of bytes.
 
 use polygrad_core::{DType, Error, Result, Shape};
 
@@ -9,7 +9,7 @@ use crate::Pointer;
 use crate::gemm::bytes::{Block, Panels, Product, To, Zeros};
 use crate::gemm::{Dims, Mat};
 
-/// A tensor of `expected` dtype, whose elements follow each other.
+/// A contiguous tensor of the `expected` dtype.
 pub(crate) fn operand(op: &'static str, x: &CpuTensor, expected: DType) -> Result<CpuTensor> {
     if x.dtype() != expected {
         let error = Error::dtype(format!("an operand is {}, not {expected}", x.dtype()));
@@ -18,7 +18,7 @@ pub(crate) fn operand(op: &'static str, x: &CpuTensor, expected: DType) -> Resul
     x.contiguous()
 }
 
-/// One number, or `count` of them.
+/// A tensor with one number, or with `count` of them.
 pub(crate) fn numbers_for(op: &'static str, x: &CpuTensor, dtype: DType, count: usize) -> Result<CpuTensor> {
     if x.shape().rank() != 1 || ![1, count].contains(&x.numel()) {
         let error = Error::shape(format!("{} is neither [1] nor [{count}]", x.shape()));

@@ -1,4 +1,4 @@
-//! Products with weights of few bits in blocks.
+//! Products with block-quantized weights of few bits.
 
 use polygrad_core::{BlockScheme, DType, Error, Result, Shape, decompose};
 
@@ -52,19 +52,19 @@ pub(crate) fn quantized_linear(
         scales: kept_scales,
         zeros: kept_zeros,
     };
-    // SAFETY: the operands are the tensors, which live until the end and have these shapes; the output is new.
+    // SAFETY: the matrices are the tensors, which outlive the product and have these shapes; the output is new.
     unsafe {
         of.product(x.device(), level, (rows, transposed), x.typed()?, out.ptr_mut().cast())?;
     }
     Ok(out)
 }
 
-/// A contiguous tensor of numbers for blocks, or of one number for all.
+/// The factors of a contiguous tensor: one number per block, or one number for all.
 fn factors(x: &CpuTensor) -> Option<Factors> {
     Factors::new(x.dtype(), x.ptr(), x.shape().rank() == 1)
 }
 
-/// The bytes one after another, from a place on where words of 32 bits may begin.
+/// The weight, contiguous and aligned for 32-bit words.
 fn aligned(weight: &CpuTensor) -> Result<CpuTensor> {
     let weight = weight.contiguous()?;
     match weight.ptr().addr().is_multiple_of(align_of::<u32>()) {

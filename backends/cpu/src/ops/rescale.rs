@@ -1,4 +1,4 @@
-//! Between bytes, sums of their products and floats.
+//! Conversions between bytes, sums of their products, and floats.
 
 use std::iter::repeat;
 use std::sync::{Mutex, PoisonError};
@@ -127,7 +127,7 @@ pub(crate) fn dequantize_u8(x: &CpuTensor, scale: &CpuTensor, zero: &CpuTensor) 
     each(&x, move |x: u8| (f32::from(x) - zero) * scale)
 }
 
-/// A scale and a zero point for all.
+/// The scale and the zero point, one number each.
 fn constants(op: &'static str, scale: &CpuTensor, zero: &CpuTensor) -> Result<(f32, f32)> {
     let (scale, zero) = (
         numbers_for(op, scale, DType::F32, 1)?,
@@ -136,16 +136,16 @@ fn constants(op: &'static str, scale: &CpuTensor, zero: &CpuTensor) -> Result<(f
     Ok((scale.slice::<f32>()?[0], f32::from(zero.slice::<u8>()?[0])))
 }
 
-/// The byte nearest to a number plus a zero point. NaN is 0.
+/// The nearest byte to a number plus a zero point; 0 for NaN.
 #[expect(clippy::manual_clamp, reason = "of NaN `clamp` gives NaN")]
 #[inline(always)]
 fn byte(x: f32, zero: f32) -> u8 {
     let y = x.round_ties_even() + zero;
-    // SAFETY: numbers from 0 to 255 are i32; of NaN `max` gives the other operand.
+    // SAFETY: numbers from 0 to 255 fit i32; if one operand is NaN, `max` returns the other.
     unsafe { y.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8 }
 }
 
-/// A function of each number of a tensor whose elements follow each other.
+/// Applies a function to each number of a contiguous tensor.
 fn each<T: Element, U: Element>(x: &CpuTensor, f: impl Fn(T) -> U + Copy + Sync) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(*x.shape(), U::DTYPE, x.device())?;
     let from = x.slice::<T>()?;
@@ -154,7 +154,7 @@ fn each<T: Element, U: Element>(x: &CpuTensor, f: impl Fn(T) -> U + Copy + Sync)
     device.split(from.len(), 0.3, 64, |start, end| {
         let stretch = Each {
             from: &from[start..end],
-            // SAFETY: the output is new, and each stretch of it one task's, which only writes.
+            // SAFETY: the output is new, and each stretch of it belongs to one task, which only writes.
             to: unsafe { std::slice::from_raw_parts_mut(to.at(start), end - start) },
             f,
         };

@@ -30,7 +30,7 @@ pub(crate) fn cumsum(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
     Ok(out)
 }
 
-/// How elements add up: floats in a wider type, integers wrapping.
+/// How elements are added up: floats in a wider type, integers wrapping.
 trait Sum: Sized {
     type Total: Copy + Default;
     fn add(total: &mut Self::Total, x: Self);
@@ -69,7 +69,7 @@ sums! {
     f64: Compensated, Compensated::plus, |t| if t.total.is_finite() { t.total + t.lost } else { t.total };
 }
 
-/// A sum that keeps what each addition loses.
+/// A sum that also accumulates the rounding error of each addition.
 ///
 /// Source: Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen" (1974).
 #[derive(Clone, Copy, Default)]
@@ -134,10 +134,10 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
     Ok(out)
 }
 
-/// Where the first element stands that beats all others, or the first NaN.
+/// Position of the first element that beats all others, or of the first NaN.
 ///
 /// # Safety
-/// `n` elements must be readable, `step` bytes apart, and be at least one.
+/// `n` elements must be readable, `step` bytes apart, and `n` be at least 1.
 #[inline]
 unsafe fn extreme<T: PartialOrd + Copy>(from: *const u8, step: isize, n: usize, beats: impl Fn(T, T) -> bool) -> usize {
     // SAFETY: by the caller.
@@ -146,7 +146,7 @@ unsafe fn extreme<T: PartialOrd + Copy>(from: *const u8, step: isize, n: usize, 
     let mut index = 0;
     for i in 0..n {
         let x = at(i);
-        // NaN is what does not equal itself.
+        // Only NaN differs from itself.
         #[allow(clippy::eq_op)]
         if x != x {
             return i;

@@ -30,8 +30,8 @@ pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Res
     ];
     let size = dtype.size();
     let ns = 0.06 * size as f32;
-    // SAFETY: operands have been broadcast to the output's shape, and the output is new. What an element means does not
-    // matter for moving it.
+    // SAFETY: the operands have been broadcast to the output's shape, and the output is new. Elements are only copied,
+    // so their type does not matter.
     unsafe {
         map(a.device(), &shape, operands, to, size, ns, &|cab, to, n| {
             choose(level, size, cab, to, n)
@@ -40,7 +40,7 @@ pub(crate) fn select(condition: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Res
     Ok(out)
 }
 
-/// Takes `n` elements of `size` bytes from the second input where the first is true, else from the third.
+/// Takes `n` elements of `size` bytes: from the second input if the first is true, else from the third.
 ///
 /// # Safety
 /// `n` elements must be readable at the inputs and writable at `to`.
@@ -70,7 +70,7 @@ impl<T: Copy> Kernel for Choose<T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for i in 0..self.n {
-            // SAFETY: the caller of `run` answers for the pointers.
+            // SAFETY: the caller of `run` guarantees that the pointers are valid.
             unsafe {
                 let (a, b) = (self.a.add(i).read(), self.b.add(i).read());
                 self.to

@@ -35,7 +35,7 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
                 (if descending { !key } else { key }, i)
             })
             .collect();
-        // By the index too, so that equal elements keep their order in both directions.
+        // The index is part of the key, so that equal elements keep their order in both directions.
         keys.sort_unstable();
         for (i, (_, index)) in (0..n.cast_signed()).zip(keys) {
             // SAFETY: all three have `n` elements along the axis, and lines do not overlap.
@@ -48,7 +48,8 @@ pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuT
     Ok((values, indices))
 }
 
-/// A number that is ordered as the elements are, of whatever dtype: the code that sorts is large, and there once.
+/// A number with the order of the elements, the same type for every dtype: sorting is a lot of code, and thus compiled
+/// once.
 ///
 /// # Safety
 /// `at` must point at an element of the dtype.
@@ -69,7 +70,7 @@ unsafe fn key(dtype: DType, at: *const u8) -> u64 {
 
 const SIGN: u64 = 1 << 63;
 
-/// NaN is larger than all and equal to itself, zeros are equal.
+/// NaN is larger than all other numbers and equal to itself; zeros of either sign are equal.
 fn float_key(x: f64) -> u64 {
     if x.is_nan() {
         return u64::MAX;

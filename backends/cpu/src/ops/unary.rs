@@ -1,4 +1,4 @@
-//! One tensor in, one of the same shape out.
+//! Ops on one tensor with a result of the same shape.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use crate::math::{self, Map};
 use crate::simd::StorePolicy;
 use crate::{CpuDevice, CpuTensor};
 
-/// Writes `f` of each of `n` elements; the level is `None` for the plain kernels.
+/// Writes `f` of each of `n` elements; the policy's level is `None` for the plain kernels.
 pub(crate) type Loop = unsafe fn(StorePolicy, *const u8, *mut u8, usize);
 
 /// See [`polygrad_core::Backend::unary`].
@@ -30,12 +30,12 @@ pub(crate) fn unary(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
     )
 }
 
-/// Nanoseconds an element, roughly.
+/// Approximate nanoseconds per element.
 pub(crate) fn cost(op: UnaryOp) -> f32 {
     if op.needs_float() { 0.6 } else { 0.15 }
 }
 
-/// Applies a loop, which computes in f32 for 16-bit floats and in the tensor's own dtype else.
+/// Applies a loop, which computes in f32 for 16-bit floats, else in the tensor's own dtype.
 pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
     let (dtype, device) = (x.dtype(), x.device());
     let mut out = CpuTensor::empty(*x.shape(), dtype, device)?;
@@ -55,7 +55,7 @@ pub(crate) fn apply(x: &CpuTensor, f: Loop, ns: f32) -> Result<CpuTensor> {
 }
 
 /// # Safety
-/// `to` must have room for as many elements of `size` bytes as `x` has, and `f` be right for both.
+/// `to` must have room for the elements of `x` with `size` bytes each, and `f` must be right for both.
 unsafe fn run(
     device: CpuDevice,
     x: &CpuTensor,
@@ -75,7 +75,7 @@ unsafe fn run(
     }
 }
 
-/// The loop of a function that keeps the dtype.
+/// The loop of a function whose result has the dtype of its operand.
 pub(crate) fn find(op: UnaryOp, dtype: DType) -> Option<Loop> {
     match dtype {
         DType::F32 => find_f32(op),
@@ -130,7 +130,7 @@ unsafe fn mapped<F: Map + Default>(policy: StorePolicy, x: *const u8, to: *mut u
     unsafe { math::map(policy, F::default(), x.cast(), to.cast(), n) }
 }
 
-/// A function of f64, by the standard library.
+/// A function of f64, computed by the standard library.
 ///
 /// # Safety
 /// `n` f64 must be readable at `x` and writable at `to`.
@@ -247,7 +247,7 @@ where
     })
 }
 
-/// Functions to bool.
+/// Functions with a result of bools.
 fn predicate(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(*x.shape(), DType::Bool, x.device())?;
     let to = out.ptr_mut();
@@ -259,7 +259,7 @@ fn predicate(op: UnaryOp, x: &CpuTensor) -> Result<CpuTensor> {
 
 pub(crate) type Predicate = unsafe fn(*const u8, *mut u8, usize);
 
-/// The loop of a function to bool.
+/// The loop of a function with a result of bools.
 pub(crate) fn find_predicate(op: UnaryOp, dtype: DType) -> Result<Predicate> {
     Ok(match (op, dtype.is_float()) {
         (UnaryOp::LogicalNot, _) => find_not(dtype),
@@ -302,7 +302,8 @@ fn find_not(dtype: DType) -> Predicate {
     }
 }
 
-/// Of what class a float is: NaN (0), infinite (1), or finite (2). By its bits without the sign against infinity's.
+/// Whether a float is NaN (0), infinite (1), or finite (2), found by comparing its bits without the sign with
+/// infinity's.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment says it for all arms")]
 fn find_class<const CLASS: u8>(dtype: DType) -> Predicate {
     fn is<const CLASS: u8, T: Ord>(bits: T, infinity: T) -> bool {

@@ -1,4 +1,4 @@
-//! The gradient of attention: weights are computed again, block by block, from the last one on.
+//! The gradient of attention: the weights are recomputed block by block, from the last block to the first.
 
 use polygrad_core::{DType, Result, decompose};
 
@@ -36,7 +36,7 @@ pub(crate) fn attention_backward(
         let (room, more) = (task.room()?, task.room()?);
         let (weights, scores) = (room.as_ptr().cast::<f32>(), more.as_ptr().cast::<f32>());
         let mut update = Update::set();
-        // The last block sees all keys, and so it is the one that may overwrite.
+        // The last block sees all keys, so its product may overwrite the gradients instead of adding to them.
         for block in task.blocks().rev() {
             let Block {
                 first,
@@ -47,8 +47,8 @@ pub(crate) fn attention_backward(
             let (q, grad, to_q) = (of_block(q).readable(), of_block(grad).readable(), of_block(to_q));
             let square = |ptr: *mut f32| Mat::new(ptr.cast_const(), keys.cast_signed(), 1);
             let dims = |m, n, k| Dims { m, n, k };
-            // SAFETY: the matrices are parts of the tensors, there is room for a block, and each matrix of the results
-            // is written by one task.
+            // SAFETY: the matrices are parts of the tensors, the buffers have room for a block, and each matrix of the
+            // results is written by one task.
             unsafe {
                 task.weights(i, block, weights)?;
                 let c = MatMut::new(scores, keys.cast_signed(), 1);

@@ -1,5 +1,5 @@
-//! Attention: a block of scores at a time, which stays in the cache between its product, its softmax and the
-//! products that follow.
+//! Attention, one block of scores at a time: the block stays in the cache for its product, its softmax and the products
+//! that follow.
 
 mod backward;
 mod task;
@@ -40,8 +40,8 @@ pub(crate) fn attention(
             };
             let weights = Mat::new(scores.cast_const(), keys.cast_signed(), 1);
             let part = MatMut::new(y.at(block.first, 0), y.rows, y.cols);
-            // SAFETY: the matrices are parts of the tensors, there is room for a block, and each block of the output is
-            // written by one task.
+            // SAFETY: the matrices are parts of the tensors, the buffer has room for a block, and each block of the
+            // output is written by one task.
             unsafe {
                 task.weights(i, block, scores)?;
                 gemm::gemm(device, dims, weights, v.readable(), part, Update::set())?;

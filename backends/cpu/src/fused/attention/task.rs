@@ -1,4 +1,4 @@
-//! What attention and its gradient work on, and how it is cut into blocks.
+//! The operands of attention and its gradient, and how they are cut into blocks.
 
 use polygrad_core::{Axes, DType, Layout, Result, Shape};
 
@@ -11,13 +11,13 @@ use crate::ops::matmul::Stack;
 use crate::simd::Level;
 use crate::{CpuDevice, CpuTensor};
 
-/// Scores that are computed at a time, at most, if a block is to have more than [`FEWEST`] queries.
+/// The most scores that are computed at a time, unless that gives a block fewer than [`FEWEST`] queries.
 const SCORES: usize = 32 << 10;
 
-/// Queries of a block, at least, so that the products are worth it.
+/// The fewest queries of a block, so that its products are large enough to be efficient.
 const FEWEST: usize = 16;
 
-/// Queries of a block, at most, where later ones see more keys: those that none of them sees are left out.
+/// The most queries of a block of causal attention: keys that none of its queries sees are skipped.
 const CAUSAL: usize = 32;
 
 /// At most so long is what [`CpuDevice::try_each`] does side by side on several threads.
@@ -43,16 +43,16 @@ pub(super) struct Task {
     mask: Option<Masks>,
 }
 
-/// Which keys a query sees, but for a mask: the first ones.
+/// The keys that a query sees apart from the mask: always the first ones.
 #[derive(Clone, Copy)]
 pub(super) struct VisibleKeys {
     keys: usize,
-    /// Causal attention is aligned to the bottom right: query i sees keys up to i and this.
+    /// Causal attention is aligned to the bottom right: query i sees keys up to i plus this.
     ahead: Option<isize>,
 }
 
 impl VisibleKeys {
-    /// How many.
+    /// The number of keys that a query sees.
     #[inline(always)]
     pub(super) fn keys(self, query: usize) -> usize {
         match self.ahead {
@@ -71,12 +71,12 @@ impl VisibleKeys {
 pub(super) struct Block {
     pub(super) first: usize,
     pub(super) rows: usize,
-    /// How many keys any of them sees.
+    /// Number of keys that at least one of the queries sees.
     pub(super) keys: usize,
 }
 
 impl Task {
-    /// `None` where other kernels must do: for other dtypes, layouts and what does not fit together.
+    /// `None` if other kernels must be used: for other dtypes, other layouts and operands whose shapes do not match.
     pub(super) fn new(
         q: &CpuTensor,
         k: &CpuTensor,
@@ -119,7 +119,7 @@ impl Task {
         }))
     }
 
-    /// Calls `one` for each index of the leading axes. `terms` says how many products each score is part of.
+    /// Calls `one` for each index of the leading axes. `terms` is the number of products per score.
     pub(super) fn each(&self, terms: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
         let dims = Dims {
             m: self.queries,
@@ -128,7 +128,7 @@ impl Task {
         };
         let (count, scores) = (self.batch.numel(), (self.queries * self.keys) as f32);
         let ns = gemm::cost(dims, self.level) + scores;
-        // The passes over scores are one thread's, so that all are busy only side by side.
+        // The passes over scores run on one thread each, so all threads are busy only if tasks run side by side.
         let side_by_side = count >= self.device.threads();
         self.device
             .try_each(count, if side_by_side { ns.min(LONG_NS) } else { ns }, one)
@@ -140,7 +140,7 @@ impl Task {
         rows.min(most).min(self.queries).max(1)
     }
 
-    /// In order; the last one sees all keys.
+    /// The blocks in order; the last one sees all keys.
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> {
         let step = self.block_rows();
         (0..self.queries.div_ceil(step)).map(move |i| {
@@ -156,10 +156,10 @@ impl Task {
         Buffer::alloc(self.block_rows() * self.keys * size_of::<f32>())
     }
 
-    /// Writes how much each query of a block takes of each value, for the keys of the block.
+    /// Writes the attention weights of a block's queries for the keys that the block sees.
     ///
     /// # Safety
-    /// `to` must have [`Task::room`], and `i` be an index of the leading axes.
+    /// `to` must have the size of [`Task::room`], and `i` be an index of the leading axes.
     pub(super) unsafe fn weights(&self, i: usize, block: Block, to: *mut f32) -> Result<()> {
         let (q, k) = (self.q.at(&self.batch, i), self.k.at(&self.batch, i));
         let dims = Dims {
@@ -173,7 +173,7 @@ impl Task {
         };
         let part = Mat::new(q.at(block.first, 0).cast_const(), q.rows, q.cols);
         let scores = MatMut::new(to, self.keys.cast_signed(), 1);
-        // SAFETY: the matrices are parts of the tensors; the room by the caller.
+        // SAFETY: the matrices are parts of the tensors; the caller guarantees the size of `to`.
         unsafe { gemm::gemm(self.device, dims, part, k.readable().transposed(), scores, update)? };
         self.level.run(Softmax {
             scores: to,
@@ -193,7 +193,7 @@ pub(super) struct Matrices {
 }
 
 impl Matrices {
-    /// Those of a tensor of f32, to be read.
+    /// The matrices of a tensor of f32, for reading.
     pub(super) fn new(x: &CpuTensor, batch: &Shape) -> Result<Self> {
         Ok(Self {
             ptr: Pointer(x.typed::<f32>()?.cast_mut()),
@@ -234,8 +234,7 @@ impl Masks {
     }
 }
 
-/// A new tensor whose matrices lie as those of heads do that are brought together again, so that
-/// doing so copies nothing.
+/// A new tensor whose memory layout is already that of the merged heads, so that merging them copies nothing.
 pub(super) struct Output {
     tensor: CpuTensor,
     layout: Layout,
@@ -260,7 +259,7 @@ impl Output {
         })
     }
 
-    /// Its matrices, to be written.
+    /// The matrices, for writing.
     pub(super) fn matrices(&mut self, batch: &Shape) -> Matrices {
         let view = self.tensor.with_layout(self.layout);
         Matrices {

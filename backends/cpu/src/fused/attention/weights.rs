@@ -1,14 +1,14 @@
-//! From scores to weights, and from the weights' gradient to that of the scores.
+//! From scores to weights, and from the weights' gradient to the scores' gradient.
 
 use super::super::rows::{each_in_row, max_row, sum_row};
 use super::task::{Block, VisibleKeys};
 use crate::math::exp_nonpositive;
 use crate::simd::{Kernel, Simd};
 
-/// Scores to weights, in place. Keys that a query does not see have the weight 0, and their scores are not read.
+/// Turns scores into weights, in place. Keys that a query does not see get the weight 0; their scores are not read.
 pub(super) struct Softmax {
     pub(super) scores: *mut f32,
-    /// From row to row.
+    /// Elements from row to row.
     pub(super) stride: usize,
     pub(super) block: Block,
     pub(super) sight: VisibleKeys,
@@ -36,7 +36,7 @@ impl Kernel for Softmax {
                 }
                 let most = max_row(s, x, n);
                 if most == f32::NEG_INFINITY && blocked {
-                    // What is blocked is 0, also where nothing else is; a NaN stays.
+                    // Blocked keys get the weight 0 even if all keys are blocked; a NaN stays.
                     (0..n).for_each(|i| x.add(i).write(if x.add(i).read().is_nan() { f32::NAN } else { 0.0 }));
                     continue;
                 }
@@ -53,14 +53,14 @@ impl Kernel for Softmax {
     }
 }
 
-/// The weights' gradient to that of the products of queries and keys, in place: `scale · w (g − Σ w g)`.
+/// Turns the weights' gradient into that of the products of queries and keys, in place: `scale · w (g − Σ w g)`.
 ///
-/// Where one weight is nearly 1, its g and the mean are nearly the same, and the rounding of the mean would be all that
-/// is left of their difference: so the mean of what is left of g is taken off, too.
+/// If one weight is nearly 1, its g and the mean are nearly equal, and their difference would be mostly the rounding
+/// error of the mean. Therefore the mean of the differences is subtracted, too.
 pub(super) struct ToScores {
     pub(super) weights: *const f32,
     pub(super) grad: *mut f32,
-    /// From row to row, in both.
+    /// Elements from row to row, in both.
     pub(super) stride: usize,
     pub(super) block: Block,
     pub(super) sight: VisibleKeys,
@@ -95,7 +95,7 @@ impl Kernel for ToScores {
     }
 }
 
-/// Which keys count, or what is added to their scores; strides in elements.
+/// Which keys are visible (bools), or numbers to add to their scores; strides in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Mask {
     pub(super) ptr: *const u8,

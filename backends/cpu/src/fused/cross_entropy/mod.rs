@@ -45,12 +45,12 @@ impl Task {
         })
     }
 
-    /// Whether there are kernels for it.
+    /// Whether these kernels support the task.
     fn is_here<'a>(&self, operands: impl IntoIterator<Item = &'a CpuTensor>) -> bool {
         vectors(operands).is_some() && self.classes > 0
     }
 
-    /// How many rows are not ignored.
+    /// Number of rows that are not ignored.
     fn counted(&self) -> Result<usize> {
         let classes = self.target.slice::<i64>()?;
         Ok(classes
@@ -95,7 +95,7 @@ pub(crate) fn cross_entropy(
     Ok((losses, logsumexp))
 }
 
-/// The sum, in an order that depends on the length alone.
+/// The sum, in an order that depends only on the length.
 fn total(losses: &[f32]) -> f64 {
     let blocks = losses.chunks_exact(8);
     let rest: f64 = blocks.remainder().iter().copied().map(f64::from).sum();
@@ -174,7 +174,7 @@ pub(crate) fn cross_entropy_backward(
         let each = grad.slice::<f32>()?[0] / task.counted()? as f32;
         return backward(&task, &raw const each, 0, logits, logsumexp);
     }
-    // Of a sum it is one number for all rows.
+    // The gradient of a summed loss is one number for all rows.
     let grad_step = usize::from(grad.layout().strides()[0] != 0);
     let grad = if grad_step == 0 {
         grad.clone()
@@ -184,7 +184,7 @@ pub(crate) fn cross_entropy_backward(
     backward(&task, grad.typed::<f32>()?, grad_step, logits, logsumexp)
 }
 
-/// The gradients `grads` of rows are `grad_step` apart: 0 where they are one number.
+/// The rows' gradients in `grads` are `grad_step` apart: 0 if all rows share one number.
 fn backward(
     task: &Task,
     grads: *const f32,
@@ -220,7 +220,7 @@ struct Backward<'a> {
     x: *const f32,
     to: *mut f32,
     grads: *const f32,
-    /// From one row's gradient to the next one's.
+    /// Elements from one row's gradient to the next one's.
     grad_step: usize,
     lse: &'a [f32],
     classes: &'a [i64],

@@ -1,4 +1,4 @@
-//! Cross entropy of few classes: a register holds one class of as many rows.
+//! Cross entropy of few classes: each register holds one class of several rows.
 
 use polygrad_core::CrossEntropyParams;
 
@@ -6,18 +6,19 @@ use super::{Backward, Forward};
 use crate::math::{exp_nonpositive, log};
 use crate::simd::Simd;
 
-/// Classes, at most, that are worth it: reading a row's elements one by one costs more than the row's own sums save.
+/// The most classes for which this is faster: reading a row's elements one by one costs more than the row sums save.
 pub(super) const MAX_CLASSES: usize = 10;
 
-/// The longest register.
+/// Lanes of the longest register.
 const LANES: usize = 16;
 
-/// As many rows as a register has lanes, class by class.
+/// One block of rows, one per lane of a register, stored class by class.
 struct Columns([[f32; LANES]; MAX_CLASSES]);
 
 impl Columns {
     /// # Safety
-    /// There must be `rows` rows of `n` elements at `x`, at most a register and [`MAX_CLASSES`] of them.
+    /// `rows` rows of `n` elements must be readable at `x`, at most the lanes of a register and [`MAX_CLASSES`]
+    /// respectively.
     #[inline(always)]
     unsafe fn read(x: *const f32, rows: usize, n: usize) -> Self {
         let mut columns = Self([[0.0; LANES]; MAX_CLASSES]);
@@ -71,7 +72,7 @@ pub(super) unsafe fn forward<S: Simd>(s: S, task: &Forward<'_>) {
                     own[row] = columns.0[class as usize][row];
                 }
             }
-            // The largest logit first, for it is near the class's own: their difference loses nothing.
+            // The largest logit comes first: it is close to the class's own, so their difference loses no precision.
             let mut losses = s.add(s.sub(most, s.load(own.as_ptr())), log);
             if label_smoothing > 0.0 {
                 let mean = s.mul(sum, s.splat(1.0 / n as f32));
@@ -89,8 +90,7 @@ pub(super) unsafe fn forward<S: Simd>(s: S, task: &Forward<'_>) {
     }
 }
 
-/// The gradients of all rows: as many rows at a time as a register has lanes are as many registers
-/// as there are classes.
+/// The gradients of all rows, a block at a time: a block has one row per lane, and thus fills one register per class.
 ///
 /// # Safety
 /// As for the rows of [`Backward`].
@@ -127,7 +127,7 @@ pub(super) unsafe fn backward<S: Simd>(s: S, task: &Backward<'_>) {
             for (row, &class) in classes.iter().enumerate() {
                 let to = to.add(row * n);
                 if class == params.ignore_index {
-                    // Not a number of what is ignored would be one.
+                    // Multiplying by 0 would keep the NaN of an ignored row.
                     std::ptr::write_bytes(to, 0, n);
                     continue;
                 }

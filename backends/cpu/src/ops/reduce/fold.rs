@@ -1,6 +1,6 @@
-//! What is done to the elements in a reduction.
+//! The arithmetic of the reductions.
 
-/// A reduction of elements `T`. Short runs are folded in `Acc`, their results joined in `Wide`.
+/// A reduction of elements `T`. Short runs are folded in `Acc`, and their results joined in `Wide`.
 pub(super) trait Fold<T>: 'static {
     type Acc: Copy;
     type Wide: Copy + Send;
@@ -12,7 +12,7 @@ pub(super) trait Fold<T>: 'static {
 
     fn finish(wide: Self::Wide) -> T;
 
-    /// Makes a mean of a sum: floats only have one.
+    /// Turns a sum into a mean; only floats have one.
     #[inline(always)]
     fn divide(wide: Self::Wide, _count: usize) -> Self::Wide {
         wide
@@ -143,8 +143,7 @@ float_folds!(f32 f64);
 int_folds!(u8 i32 i64);
 
 /// Calls a generic function with the types for an op and dtype: `with_fold!(op, dtype, T, F => f::<T, F>())`, an
-/// `Option`. Bools are bytes of 0 and 1; a mean is a sum that is divided later; 16-bit floats have no folds of their
-/// own.
+/// `Option`. Bools are bytes of 0 and 1; a mean is a sum that is divided later; 16-bit floats have no folds.
 macro_rules! with_fold {
     ($op:expr, $dtype:expr, $T:ident, $F:ident => $body:expr) => {
         match ($op, $dtype) {

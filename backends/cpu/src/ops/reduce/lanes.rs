@@ -1,4 +1,4 @@
-//! The inner loops: many lanes at once, which the compiler turns into vectors.
+//! The inner loops, over many lanes at once, which the compiler vectorizes.
 
 use super::fold::Fold;
 use crate::simd::{Kernel, Simd};
@@ -6,20 +6,20 @@ use crate::simd::{Kernel, Simd};
 /// Outputs that are folded side by side.
 pub(super) const STRIP: usize = 64;
 
-/// Lanes of a fold along a run: four registers of 64 bytes, so that one sum need not wait for the last.
+/// Lanes of a fold along a run: four registers of 64 bytes, so that additions need not wait for one another.
 const LANES: usize = 64;
 
-/// Steps that a lane takes before its result is widened: it bounds the rounding error.
+/// Steps that a lane takes before its result is widened, to bound the rounding error.
 const STEPS: usize = 32;
 
 /// Elements after which a run's lanes are widened.
 pub(super) const BLOCK: usize = LANES * STEPS;
 
-/// Runs of elements that are a fixed distance apart, each joined to a result of its own.
+/// Runs of evenly spaced elements, each joined to a result of its own.
 pub(super) struct Along<'a, T, F: Fold<T>> {
     /// The first run.
     pub(super) from: *const u8,
-    /// Bytes from one of its elements to the next.
+    /// Bytes from one element of a run to the next.
     pub(super) step: isize,
     /// Elements of a run.
     pub(super) count: usize,
@@ -40,7 +40,7 @@ impl<T: Copy, F: Fold<T>> Kernel for Along<'_, T, F> {
             let mut left = self.count;
             while left > 0 {
                 let n = left.min(BLOCK);
-                // SAFETY: the plan's elements are readable, and `n` of those that are left are taken.
+                // SAFETY: the plan's elements are readable, and at most the remaining ones are read.
                 let block = unsafe {
                     if direct {
                         run_block::<T, F>(from.cast(), n)
@@ -92,7 +92,7 @@ unsafe fn run_block<T: Copy, F: Fold<T>>(from: *const T, n: usize) -> F::Wide {
             }
         )*};
     }
-    // Each with a count that the compiler sees, so that lanes stay in registers.
+    // The counts are constants, so that the lanes stay in registers.
     join_halves!(32 16 8 4 2 1);
     F::join(wides[0], tail)
 }
@@ -116,8 +116,8 @@ unsafe fn strided_block<T: Copy, F: Fold<T>>(from: *const u8, step: isize, n: us
     total
 }
 
-/// Folds `count` rows, `step` bytes apart, of as many neighbouring elements as there are results,
-/// joining them to those.
+/// Folds `count` rows, `step` bytes apart, with as many neighbouring elements as there are results, and joins them to
+/// the results.
 pub(super) struct Across<'a, T, F: Fold<T>> {
     from: *const u8,
     step: isize,
@@ -150,9 +150,9 @@ impl<T: Copy, F: Fold<T>> Kernel for Across<'_, T, F> {
         for top in (0..count).step_by(STEPS) {
             let from = from.wrapping_offset(top.cast_signed() * step);
             let rows = STEPS.min(count - top);
-            // SAFETY: the plan's elements are readable: `rows` rows of as many as there are results.
+            // SAFETY: the plan's elements are readable: `rows` rows with one element per result.
             unsafe {
-                // As many lanes as registers hold easily.
+                // The number of lanes that easily fits the registers.
                 let mut at = 0;
                 while wides.len() - at >= LANES {
                     rows_block::<T, F, LANES>(from, step, rows, at, wides);
@@ -172,7 +172,7 @@ impl<T: Copy, F: Fold<T>> Kernel for Across<'_, T, F> {
 }
 
 /// # Safety
-/// `rows` rows of `N` elements, `step` bytes apart, must be readable from number `at` on, and as many results be there.
+/// `rows` rows of `N` elements from number `at` on, `step` bytes apart, must be readable, and the same results exist.
 #[inline(always)]
 unsafe fn rows_block<T: Copy, F: Fold<T>, const N: usize>(
     from: *const u8,

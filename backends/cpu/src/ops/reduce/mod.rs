@@ -1,8 +1,8 @@
 //! Reductions over any axes of any layout.
 //!
-//! Each output is a fold over rows of the reduced axes. Where elements lie one after another along the reduced axes the
-//! fold runs along them, in many lanes at once; where they lie so along the kept axes, it runs across: many outputs at
-//! once, row by row. Partial results are joined in an order that depends on the shape alone.
+//! Each output is a fold over rows of the reduced axes. If elements are contiguous along the reduced axes, the fold
+//! runs along them, in many lanes at once. If they are contiguous along the kept axes, it runs across: over many
+//! outputs at once, row by row. Partial results are joined in an order that depends only on the shape.
 
 mod fold;
 mod lanes;
@@ -19,7 +19,7 @@ use crate::{CpuDevice, CpuTensor};
 use fold::{Fold, with_fold};
 use lanes::{Across, Along, STRIP};
 
-/// Elements that one task folds at least, and tasks that a reduction with few outputs is cut into at most.
+/// The fewest elements that one task folds, and the most tasks into which a reduction with few outputs is cut.
 const TASK: usize = 32_768;
 const TASKS: usize = 64;
 
@@ -52,7 +52,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &CpuTensor, axes: Axes, keepdims: bool) ->
     Ok(out)
 }
 
-/// Whether an op is defined for a dtype.
+/// Checks that an op is defined for a dtype.
 pub(crate) fn accepts(op: ReduceOp, dtype: DType) -> Result<()> {
     let compute = if matches!(dtype, DType::F16 | DType::BF16) {
         DType::F32
@@ -62,11 +62,11 @@ pub(crate) fn accepts(op: ReduceOp, dtype: DType) -> Result<()> {
     with_fold!(op, compute, _T, _F => ()).ok_or_else(|| refused(op.name(), dtype))
 }
 
-/// The kept axes and the reduced ones as loop nests of their own.
+/// Two loop nests: the kept axes and the reduced axes.
 struct Plan {
     kept: Nest<1>,
     reduced: Nest<1>,
-    /// Elements behind each output.
+    /// Number of elements that are reduced to each output.
     count: usize,
     mean: bool,
 }
@@ -100,7 +100,7 @@ impl Plan {
     }
 
     /// # Safety
-    /// The input's elements are of type `T`, and `out` has room for one for each kept position.
+    /// The input's elements are of type `T`, and `out` has room for one element per kept position.
     unsafe fn run<T: Copy + 'static, F: Fold<T>>(&self, device: CpuDevice, out: *mut T) {
         let outputs = self.kept.numel();
         if outputs == 0 {
@@ -113,7 +113,7 @@ impl Plan {
             }
             let to = out.at(first);
             for (i, &mut wide) in wides.iter_mut().enumerate() {
-                // SAFETY: there is room for all outputs, by the caller, and tasks have their own.
+                // SAFETY: there is room for all outputs, by the caller, and each task has its own.
                 unsafe { to.add(i).write(F::finish(wide)) };
             }
         };
@@ -123,7 +123,7 @@ impl Plan {
         }
         let across =
             self.kept.rank() > 0 && self.kept.is_direct(0) && !(self.reduced.is_direct(0) && self.reduced.rank() > 0);
-        // Neighbouring outputs that are folded by one call: side by side, or short runs one after another.
+        // Neighbouring outputs that one call folds: side by side, or short runs one after another.
         let strip = if across {
             STRIP
         } else if self.kept.rank() <= 1 && self.reduced.rank() <= 1 {
@@ -133,7 +133,7 @@ impl Plan {
         };
         let strip = strip.min(self.kept.width());
         let strips = self.kept.width().div_ceil(strip) * (outputs / self.kept.width());
-        // The reduced axes are cut along all loops but the innermost, or that one if it is the only one.
+        // The reduced axes are cut along all loops except the innermost, unless that is the only loop.
         let rows = self.count / self.reduced.width();
         let (pieces, piece) = self.pieces(rows, strips, strip);
         let ns = (piece * strip) as f32 * 0.15 * size_of::<T>() as f32 / 4.0 + 5.0;
@@ -153,7 +153,7 @@ impl Plan {
             let (i, part) = (task / pieces, task % pieces);
             let (first, n) = self.strip(i, strip);
             let range = part * piece..self.count.min((part + 1) * piece);
-            // SAFETY: there is a partial result for each piece and output, and tasks have their own.
+            // SAFETY: there is a partial result for each piece and output, and each task has its own.
             let wides = unsafe { std::slice::from_raw_parts_mut(partials.at(part * outputs + first), n) };
             self.fold::<T, F>(level, across, first, range, wides);
         });
@@ -164,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// Into how many pieces the reduction behind each strip of outputs is cut, and how many elements a piece has.
+    /// The number of pieces into which the reduction of each strip of outputs is cut, and the elements of a piece.
     fn pieces(&self, rows: usize, strips: usize, strip: usize) -> (usize, usize) {
         let wanted = (self.count * strip / TASK).min(TASKS / strips.min(TASKS)).max(1);
         if wanted == 1 {
@@ -179,7 +179,7 @@ impl Plan {
         (self.count.div_ceil(piece), piece)
     }
 
-    /// The first output of a strip, and how many it has.
+    /// The first output of a strip, and its number of outputs.
     fn strip(&self, i: usize, strip: usize) -> (usize, usize) {
         let width = self.kept.width();
         let in_row = width.div_ceil(strip);
@@ -187,8 +187,8 @@ impl Plan {
         (i / in_row * width + column, strip.min(width - column))
     }
 
-    /// Joins the elements of the reduced axes in a range to the results of neighbouring outputs from `first` on. Cuts
-    /// inside a row occur where there is but one row.
+    /// Joins a range of the reduced elements to the results of neighbouring outputs from `first` on. A range ends
+    /// inside a row only if there is a single row.
     fn fold<T: Copy, F: Fold<T>>(
         &self,
         level: Option<Level>,
