@@ -1,4 +1,4 @@
-//! The device: how many threads, and which kernels.
+//! The device: its threads and kernels.
 
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -8,24 +8,23 @@ use polygrad_core::{DeviceSpec, Error, ErrorKind, Result};
 use crate::simd::StorePolicy;
 use crate::{Level, ThreadPool, available_threads};
 
-/// More threads than any machine has cores is a mistyped number.
+/// No machine has more cores, so a larger number of threads must be a typing error.
 const MAX_THREADS: usize = 1024;
 
-/// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, small enough that
-/// cores finish together.
+/// Nanoseconds of work in one parallel chunk: much more than the pool's overhead, but small enough that all cores
+/// finish at about the same time.
 const CHUNK_NS: f32 = 5_000.0;
 
-/// Which set of kernels computes. All give the same answers, within rounding.
+/// A set of kernels. All sets give the same results within rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernels {
-    /// Plain loops, functions by way of f64, matrix products as three loops: slow, and what the others
-    /// are checked against.
+    /// Plain loops, functions computed in f64, and matrix products as three loops: slow, the reference for the others.
     Scalar,
     /// Vector instructions, as detected at run time.
     #[default]
     Simd,
-    /// Like `Simd`, with matrix products by a CBLAS library. Needs the cargo feature `blas`.
+    /// Like `Simd`, but with matrix products by a CBLAS library. Needs the cargo feature `blas`.
     Blas,
 }
 
@@ -45,17 +44,17 @@ impl Kernels {
         !matches!(self, Self::Blas) || cfg!(feature = "blas")
     }
 
-    /// The names of those that are part of this build.
+    /// The names of the sets that are part of this build.
     pub fn built_names() -> String {
         let names: Vec<_> = Self::ALL.into_iter().filter(|k| k.is_built()).map(Self::name).collect();
         names.join(", ")
     }
 }
 
-/// Where CPU tensors live: host memory, together with the threads and kernels that compute there.
+/// The home of CPU tensors: host memory, with the threads and kernels that compute there.
 ///
-/// A device is made once for each choice of options and lives as long as the process, its threads asleep when there is
-/// nothing to do; the handle is a pointer. Tensors of different CPU devices can meet in one op, which then runs on the
+/// There is one device for each choice of options; it lives as long as the process, and its threads sleep while there
+/// is nothing to do. The handle is a pointer. An op may combine tensors of different CPU devices; it then runs on the
 /// device of its first operand.
 #[derive(Clone, Copy)]
 pub struct CpuDevice(&'static Inner);
@@ -73,7 +72,7 @@ impl CpuDevice {
     /// A device on which `threads` threads compute with a set of kernels.
     ///
     /// # Errors
-    /// When `threads` is 0 or above 1,024, or the kernels are not part of this build.
+    /// If `threads` is 0 or above 1,024, or the kernels are not part of this build.
     pub fn new(threads: usize, kernels: Kernels) -> Result<Self> {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(Error::invalid(format!(
@@ -107,11 +106,11 @@ impl CpuDevice {
         Ok(device)
     }
 
-    /// The device for `cpu`, `cpu:threads=N` and `cpu:kernels=scalar|simd|blas`. Without `threads` as many as the
-    /// system lets this process run at once; without `kernels` `simd`.
+    /// The device for `cpu`, `cpu:threads=N` and `cpu:kernels=scalar|simd|blas`. The default of `threads` is the number
+    /// that the system lets this process run at once; the default of `kernels` is `simd`.
     ///
     /// # Errors
-    /// When the string asks for anything else.
+    /// If the string asks for anything else.
     pub fn open(spec: &DeviceSpec) -> Result<Self> {
         spec.expect(0, &["threads", "kernels"])?;
         let threads = match spec.option("threads") {
@@ -135,8 +134,8 @@ impl CpuDevice {
         Self::new(threads, kernels)
     }
 
-    /// The number of threads that compute, the calling one among them. Fewer than asked for where the
-    /// system refused some.
+    /// The number of computing threads, including the calling one. It is lower than requested if the system refused to
+    /// start some.
     #[inline]
     pub fn threads(self) -> usize {
         self.0.pool.threads()
@@ -148,13 +147,13 @@ impl CpuDevice {
         self.0.kernels
     }
 
-    /// The instruction set that was detected; the kernels `scalar` make no use of it.
+    /// The detected instruction set, which the `scalar` kernels do not use.
     #[inline]
     pub fn level(self) -> Level {
         self.0.level
     }
 
-    /// The instruction set of vector kernels, none for the kernels `scalar`.
+    /// The instruction set of the vector kernels; `None` for the `scalar` kernels.
     #[inline]
     pub fn vectors(self) -> Option<Level> {
         match self.0.kernels {
@@ -163,14 +162,14 @@ impl CpuDevice {
         }
     }
 
-    /// How loops over elements run whose results have so many bytes and are not among the operands.
+    /// The store policy for element-wise loops with results of `bytes` bytes that are not among the operands.
     #[inline]
     pub fn store_policy(self, bytes: usize) -> StorePolicy {
         StorePolicy::new(self.vectors(), bytes)
     }
 
-    /// Calls `task` for ranges that make up `0..n`, in parallel where it pays. An item costs about `ns` nanoseconds.
-    /// The ranges depend on `n` and `ns` alone, never on the number of threads, and begin at multiples of `multiple`.
+    /// Calls `task` for ranges that make up `0..n`, in parallel if it pays. An item costs about `ns` nanoseconds. The
+    /// ranges depend only on `n` and `ns`, never on the number of threads, and begin at multiples of `multiple`.
     #[inline]
     pub fn split(self, n: usize, ns: f32, multiple: usize, task: impl Fn(usize, usize) + Sync) {
         if n as f32 * ns < 2.0 * CHUNK_NS {
@@ -190,7 +189,7 @@ impl CpuDevice {
         });
     }
 
-    /// Calls `task(i)` for `i` in `0..n`, in parallel where a call is worth `ns` nanoseconds and that pays.
+    /// Calls `task(i)` for `i` in `0..n`, in parallel if that pays for calls of `ns` nanoseconds.
     #[inline]
     pub fn each(self, n: usize, ns: f32, task: impl Fn(usize) + Sync) {
         self.split(n, ns, 1, |start, end| (start..end).for_each(&task));
@@ -232,7 +231,7 @@ impl PartialEq for CpuDevice {
 impl Eq for CpuDevice {}
 
 impl fmt::Display for CpuDevice {
-    /// The device string, without what is the default.
+    /// The device string, without options that have their default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cpu")?;
         let mut separator = ':';

@@ -1,6 +1,6 @@
-//! What the CPU backend is made of: vector instructions, threads, memory, matrix products, convolutions.
+//! The lower half of the CPU backend: vector instructions, threads, memory, matrix products, convolutions.
 //!
-//! A crate below `polygrad-cpu`, for which alone it is there, so that the two are compiled side by side.
+//! A crate below `polygrad-cpu`, its only user, so that the two are compiled side by side.
 #![allow(unsafe_code, reason = "kernels work on raw memory; every block says why it is sound")]
 #![allow(missing_docs, reason = "one crate uses this, whose modules they were")]
 

@@ -1,4 +1,4 @@
-//! What the processor gives at most, by loops that do nothing else: what kernels are measured by.
+//! The peak rates of the processor, measured by loops that do nothing else; kernels are compared with them.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -11,35 +11,36 @@ use crate::buffers::{self, Buffer};
 use crate::gemm::bytes;
 use crate::simd::{Kernel, Level, Simd};
 
-/// The fewest runs of a loop, and the fewest seconds for all of them; the fastest run counts.
+/// The fewest runs of a loop, and the fewest seconds of all runs; the fastest run counts.
 const TURNS: usize = 3;
 const SECONDS: f64 = 0.05;
 
-/// Independent sums: as many instructions are on their way at a time, and no more than there are registers.
+/// Independent sums: this many instructions are in flight at a time, and no more than there are registers.
 const SUMS: usize = 12;
 
-/// Bytes of each thread that stay in the second level of the cache.
+/// Bytes per thread that stay in the second-level cache.
 const NEAR: usize = 512 << 10;
 
-/// Bytes that do not stay in the last level, for one thread, and for each of many.
+/// Bytes that do not stay in the last-level cache: in all, and the fewest per thread.
 const FAR: usize = 256 << 20;
 const LEAST_FAR: usize = 32 << 20;
 
-/// The most that a device can do in a second.
+/// The peak rates of a device, per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Additions and multiplications of f32 by fused instructions, two for each pair.
+    /// Additions and multiplications of f32, by fused instructions that count as two.
     pub flops: f64,
-    /// The same of bytes, by the instructions that products of bytes are made of.
+    /// The same for bytes, by the instructions that products of bytes use.
     pub byte_ops: f64,
-    /// Bytes that are read from the second level of the cache.
+    /// Bytes read from the second-level cache.
     pub near: f64,
-    /// Bytes that are read from memory.
+    /// Bytes read from memory.
     pub far: f64,
 }
 
 impl Limits {
-    /// Measures a device with all its threads, in less than a second; needs 256 MiB, and 32 MiB for each thread.
+    /// Measures a device with all its threads, in less than a second. Needs 256 MiB, or 32 MiB per thread if that is
+    /// more.
     ///
     /// # Errors
     /// When memory runs out.
@@ -51,18 +52,18 @@ impl Limits {
         let byte_ops = best(device, |_| bytes::multiplied(device, rounds));
         let far = (FAR / threads).max(LEAST_FAR);
         let buffer = Buffer::alloc(threads * far)?;
-        // SAFETY: the buffer has room; its pages are there from now on.
+        // SAFETY: the buffer has room; this also maps its pages.
         unsafe { buffer.as_ptr().write_bytes(1, threads * far) };
         let read = |bytes: usize, again: usize| {
             best(device, |thread| {
-                // SAFETY: the buffer is written, and has as much for each thread.
+                // SAFETY: the buffer is written, and has `far` bytes for each thread.
                 let part = unsafe { std::slice::from_raw_parts(buffer.as_ptr().add(thread * far), bytes) };
                 level.run(Read { part, again })
             })
         };
         let (near, far) = (read(NEAR, 64), read(far, 1));
         drop(buffer);
-        // The pool would keep it, and what is measured next would find its memory ready.
+        // Otherwise the pool would keep the memory, and later measurements would find memory that is already mapped.
         buffers::flush();
         Ok(Self {
             flops,
@@ -73,7 +74,7 @@ impl Limits {
     }
 }
 
-/// What all threads do in a second, of work that says how much it did.
+/// The rate of all threads together, for work that returns its amount.
 fn best(device: CpuDevice, work: impl Fn(usize) -> f64 + Sync) -> f64 {
     let threads = device.threads();
     let amounts: Vec<OnceLock<f64>> = (0..threads).map(|_| OnceLock::new()).collect();
@@ -113,7 +114,7 @@ impl Kernel for Fma {
     }
 }
 
-/// Sums of what lies in memory.
+/// Sums of the numbers in memory.
 struct Read<'a> {
     part: &'a [u8],
     again: usize,
@@ -131,7 +132,7 @@ impl Kernel for Read<'_> {
         for _ in 0..self.again {
             for i in 0..count {
                 for (j, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the part has as many numbers; all bits are some f32, and a buffer is aligned.
+                    // SAFETY: the part has these numbers; all bits are some f32, and a buffer is aligned.
                     *sum = s.add(*sum, unsafe { s.load(from.add(i * at_once + j * S::N)) });
                 }
             }

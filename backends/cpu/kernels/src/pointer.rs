@@ -1,16 +1,16 @@
-//! Pointers that threads share.
+//! Pointers shared by threads.
 
-/// A pointer that tasks on several threads write through, each to a part of its own.
+/// A pointer through which tasks on several threads write, each to a part of its own.
 #[derive(Clone, Copy)]
 pub struct Pointer<T>(pub *mut T);
 
-// SAFETY: only an address is sent; those who write through it answer for threads that write to parts of their own.
+// SAFETY: only an address is sent; the code that writes through it guarantees that threads write to separate parts.
 unsafe impl<T> Send for Pointer<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Pointer<T> {}
 
 impl<T> Pointer<T> {
-    /// The address `n` elements on.
+    /// The address `n` elements further on.
     #[inline(always)]
     pub fn at(&self, n: usize) -> *mut T {
         self.0.wrapping_add(n)

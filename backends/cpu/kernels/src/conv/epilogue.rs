@@ -1,4 +1,4 @@
-//! What follows a convolution, in place.
+//! The epilogue of a convolution, in place.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::Pointer;
 use crate::math::Pointwise;
 use crate::simd::{Level, Simd};
 
-/// Nanoseconds an element, about.
+/// Approximate nanoseconds per element.
 const NS: f32 = 0.3;
 
 /// A bias for each channel, a residual and an activation: `f(y + bias + residual)`.
@@ -17,18 +17,18 @@ pub struct Epilogue<'a> {
     pub level: Level,
     /// A number for each channel of the output.
     pub bias: &'a [f32],
-    /// As many elements as the output has.
+    /// Has the shape of the output.
     pub residual: Option<&'a [f32]>,
-    /// One that [`Pointwise`] knows.
+    /// An activation that [`Pointwise`] supports.
     pub activation: Option<Activation>,
 }
 
 impl Epilogue<'_> {
-    /// Does it to `n` elements of the planes of some channels: the first begin `place` elements after the output's
-    /// first, `y`, and those of the next channel `step` further on.
+    /// Applies the epilogue to `n` elements of the planes of some channels. Those of the first channel begin `place`
+    /// elements after the output's first element, `y`; those of each next channel `step` elements later.
     ///
     /// # Safety
-    /// They must be inside the output, and the caller's to write.
+    /// The elements must be inside the output, and the caller must be allowed to write them.
     pub unsafe fn run_planes(
         &self,
         device: CpuDevice,
@@ -44,15 +44,15 @@ impl Epilogue<'_> {
         });
     }
 
-    /// Whether [`Epilogue::run_rows`] does all of it.
+    /// Whether [`Epilogue::run_rows`] applies the whole epilogue.
     pub fn ends_in_rows(&self) -> bool {
         self.residual.is_none() && matches!(self.activation, None | Some(Activation::Relu))
     }
 
-    /// Adds the biases of some channels to rows of `width` channels, and ends there where nothing but ReLU follows.
+    /// Adds the biases of some channels to rows of `width` channels, and applies ReLU if it completes the epilogue.
     ///
     /// # Safety
-    /// There must be `rows` of them, which are the caller's to write; there are no more biases than channels.
+    /// There must be `rows` rows, which the caller is allowed to write, and at most as many biases as channels.
     #[inline(always)]
     pub unsafe fn run_rows<S: Simd>(&self, s: S, bias: &[f32], y: *mut f32, (rows, width): (usize, usize)) {
         let relu = self.ends_in_rows() && self.activation.is_some();
@@ -66,7 +66,7 @@ impl Epilogue<'_> {
                     let at = y.add(row * width + column);
                     let mut v = s.add(s.load_part(at, n), add);
                     if relu {
-                        // A NaN is not below 0, and stays.
+                        // A NaN is not below 0, so it stays.
                         v = s.select(s.lt(v, zero), zero, v);
                     }
                     s.store_part(at, n, v);
@@ -75,11 +75,11 @@ impl Epilogue<'_> {
         }
     }
 
-    /// Does it to `n` elements, with their channel's bias or what is left of it, which begin `place` elements after the
-    /// output's first, `y`.
+    /// Applies the epilogue to `n` elements that begin `place` elements after the output's first element, `y`. `bias`
+    /// is their channel's bias, or 0 if it has been added.
     ///
     /// # Safety
-    /// They must be inside the output, and the caller's to write.
+    /// The elements must be inside the output, and the caller must be allowed to write them.
     pub unsafe fn run(&self, bias: f32, y: *mut f32, place: usize, n: usize) {
         let pointwise = Pointwise {
             bias,

@@ -1,7 +1,7 @@
-//! Convolution to few channels of each group, above all to one from one: sums of shifted lines.
+//! Convolution to few channels per group, above all depthwise: sums of shifted lines.
 //!
-//! A task copies what the windows of some output lines meet, border included, and sorts the places of a line by what is
-//! left of them by the stride: so each tap finds what it needs of an output line in one piece, whatever the stride.
+//! A task copies the input lines of some output lines, border included, and sorts the elements of a line by their
+//! column modulo the stride. Thus the elements that a tap needs for an output line are contiguous for any stride.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -16,19 +16,19 @@ use crate::buffers::Buffer;
 use crate::gemm::{Dims, cost};
 use crate::simd::{Kernel, Simd};
 
-/// Bytes of a task's copy, about: it stays in the first levels of the cache.
+/// Approximate bytes of a task's copy: it stays in the first levels of the cache.
 const COPY: usize = 96 << 10;
 
-/// Registers of sums that are on their way at a time.
+/// Registers of sums that are computed at a time.
 const AT_ONCE: usize = 8;
 
-/// Places of a window whose products are added up in a row, at most.
+/// The most elements of a window whose products are added to one sum before that is added to the total.
 const MAX_ROWS: usize = 320;
 
-/// Elements of a register, at most.
+/// Lanes of the largest register.
 const MAX_LANES: usize = 16;
 
-/// Convolves images, `g.outputs` channels of each group, and does to the results what follows.
+/// Convolves images to `g.outputs` channels per group, and applies the epilogue.
 ///
 /// # Safety
 /// `x` and `weight` hold the input and the filters of `g`, contiguous; `to` has room for its output.
@@ -87,22 +87,22 @@ pub unsafe fn forward(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// How the copy of a strip is laid out.
+/// The layout of a strip's copy.
 struct Lines {
-    /// Elements of a line of the image: one stretch for each remainder by the stride.
+    /// Elements of a copied line, which has one stretch for each remainder modulo the stride, and of a stretch.
     line: usize,
     stretch: usize,
-    /// Output lines of a task, at most, and the lines of the image that these meet.
+    /// The most output lines of a task, and the input lines that their windows cover.
     height: usize,
     met: usize,
-    /// [`Lines::inside`] and [`Lines::places`], in memory of the pool.
+    /// [`Lines::inside`] and [`Lines::places`], in memory of the buffer pool.
     table: Buffer,
     phases: usize,
     count: usize,
 }
 
-/// For a remainder the first place of its stretch that is inside of the image, one past the last, and where the first
-/// is in the line of the image.
+/// For one remainder: the first element of its stretch that is inside the image, one past the last, and the column of
+/// the first in the image's line.
 type Inside = [usize; 3];
 
 impl Lines {
@@ -145,15 +145,15 @@ impl Lines {
         })
     }
 
-    /// For each remainder what of its stretch is inside of the image.
+    /// The part of each remainder's stretch that is inside the image.
     fn inside(&self) -> &[Inside] {
         // SAFETY: `new` wrote them.
         unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast(), self.phases) }
     }
 
-    /// How far each channel, depth, line and column of a window is from the first.
+    /// Offset of each channel, depth, line and column of a window from the first.
     fn places(&self) -> &[usize] {
-        // SAFETY: `new` wrote them behind the others.
+        // SAFETY: `new` wrote them after the others.
         unsafe { std::slice::from_raw_parts(self.table.as_ptr().cast::<Inside>().add(self.phases).cast(), self.count) }
     }
 
@@ -162,7 +162,7 @@ impl Lines {
         g.inputs * g.kernel[0] * self.met * self.line
     }
 
-    /// Copies a line of the image into its stretches.
+    /// Copies a line of the image, sorted into its stretches.
     ///
     /// # Safety
     /// The line has `width` elements, and `to` room for the stretches.
@@ -173,7 +173,7 @@ impl Lines {
             let (mut i, mut at) = (low, first);
             while i < high {
                 let n = S::N.min(high - i);
-                // SAFETY: these places are inside of the line, and of the stretch.
+                // SAFETY: these elements are inside the line, and inside the stretch.
                 unsafe {
                     let (from, to) = (from.add(at), to.add(phase * self.stretch + i));
                     match stride {
@@ -193,7 +193,7 @@ impl Lines {
     }
 }
 
-/// Some output lines of a plane, of all channels of a group.
+/// Some output lines in a plane of each output channel of a group.
 struct Strip<'a> {
     g: &'a Geometry,
     lines: &'a Lines,
@@ -201,13 +201,13 @@ struct Strip<'a> {
     rows: Range<usize>,
     /// The group's channels in the image.
     from: *const f32,
-    /// Has room for the copy.
+    /// Scratch memory with room for the copy.
     room: *mut f32,
-    /// The group's filters, and the first one's channel.
+    /// The group's filters, and the index of its first output channel.
     weight: *const f32,
     first: usize,
     epilogue: Option<&'a Epilogue<'a>>,
-    /// The whole output, and where the group's first plane begins.
+    /// The whole output, and the start of the group's first plane in it.
     to: *mut f32,
     place: usize,
 }
@@ -218,7 +218,7 @@ impl Kernel for Strip<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { g, lines, .. } = self;
-        // SAFETY: the room is that of these lines; the caller of `forward` answers for the rest.
+        // SAFETY: the scratch memory was sized by these lines; the caller of `forward` guarantees the rest.
         unsafe {
             self.copy(s);
             for output in 0..g.outputs {
@@ -236,15 +236,15 @@ impl Kernel for Strip<'_> {
 }
 
 impl Strip<'_> {
-    /// Brings the lines that the windows meet into the room; what lies outside of the image is 0.
+    /// Copies the lines that the windows cover to the scratch memory; elements outside the image are 0.
     ///
     /// # Safety
-    /// `room` has place for them, `from` the group's channels.
+    /// `room` must have space for them, and `from` be the group's channels.
     #[inline(always)]
     unsafe fn copy<S: Simd>(&self, s: S) {
         let Self { g, lines, .. } = self;
         let (planes, size) = (g.inputs * g.kernel[0], lines.met * lines.line);
-        // SAFETY: the room has place for as many; all bits zero are the number 0.
+        // SAFETY: the scratch memory has this many elements; all bits zero are the number 0.
         unsafe { std::ptr::write_bytes(self.room, 0, planes * size) };
         for plane in 0..planes {
             let (channel, depth) = (plane / g.kernel[0], plane % g.kernel[0]);
@@ -254,7 +254,7 @@ impl Strip<'_> {
                 let high = (self.rows.start * g.stride[1] + line).wrapping_sub(g.padding[1]);
                 if deep < g.input[0] && high < g.input[1] {
                     let from = (channel * g.input[0] + deep) * g.input[1] + high;
-                    // SAFETY: the line is inside the image, and the room has place for it.
+                    // SAFETY: the line is inside the image, and the scratch memory has space for it.
                     unsafe {
                         let to = self.room.add(plane * size + line * lines.line);
                         lines.sort(s, self.from.add(from * g.input[2]), g.input[2], to);
@@ -267,7 +267,7 @@ impl Strip<'_> {
     /// The sums of one output channel.
     ///
     /// # Safety
-    /// The room is filled, `weight` has a number for each place, and `to` room for the lines.
+    /// The lines have been copied, `weight` has a number for each element of a window, and `to` has room for the lines.
     #[inline(always)]
     unsafe fn sums<S: Simd>(&self, s: S, weight: *const f32, to: *mut f32) {
         let Self { g, lines, .. } = self;
@@ -275,8 +275,8 @@ impl Strip<'_> {
         let (count, step) = (self.rows.len() * width.div_ceil(S::N), g.stride[1] * lines.line);
         let (mut row, mut column) = (0, 0);
         for first in (0..count).step_by(AT_ONCE) {
-            // Where each register's elements are met, where they go to, and how many they are; beyond the last the last
-            // again.
+            // Each register's first element in the copy, its place in the output, and its number of elements. Surplus
+            // registers repeat the last one.
             let mut from = [self.room.cast_const(); AT_ONCE];
             let mut out = [(0, 0); AT_ONCE];
             for i in 0..AT_ONCE {
@@ -294,7 +294,8 @@ impl Strip<'_> {
             }
             let zero = s.splat(0.0);
             let mut all = [zero; AT_ONCE];
-            // SAFETY: all places are inside the room, and those of the output by the caller.
+            // SAFETY: all elements are inside the scratch memory, and those of the output are writable by the caller's
+            // contract.
             unsafe {
                 for top in (0..places.len()).step_by(MAX_ROWS) {
                     let mut sums = [zero; AT_ONCE];

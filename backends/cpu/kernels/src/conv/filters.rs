@@ -1,4 +1,4 @@
-//! Filters that are made ready once and used many times.
+//! Filters that are transformed once and used many times.
 
 use std::sync::OnceLock;
 
@@ -6,14 +6,14 @@ use polygrad_core::Result;
 
 use super::{direct, winograd};
 
-/// A weight's filters in each form that a convolution has asked for, which depends on the images.
+/// A weight's filters in each form that a convolution has asked for; the form depends on the images.
 #[derive(Default)]
 pub struct Filters {
     pub direct: OnceLock<direct::Filters>,
     pub winograd: OnceLock<winograd::Filters>,
 }
 
-/// Calls `run` with the filters that were kept, if they are the right ones, or with new ones, which are then kept.
+/// Calls `run` with the kept filters if they fit, else with new ones, which are then kept.
 ///
 /// # Errors
 /// Those of `make` and `run`.
@@ -29,7 +29,7 @@ pub fn with<T>(
     let made = make()?;
     let result = run(&made);
     if let Some(kept) = kept {
-        // Filters of other groups may be there already; those stay.
+        // Filters for other groups may be there already; in that case those stay.
         let _ = kept.set(made);
     }
     result

@@ -1,4 +1,4 @@
-//! How windows walk over images. One and two spatial axes are taken as three, the first ones of extent 1.
+//! How windows move over images. One or two spatial axes are extended to three by leading axes of extent 1.
 
 use polygrad_core::{ConvParams, PoolParams, Shape};
 
@@ -10,7 +10,7 @@ pub type Extents = [usize; 3];
 pub struct Geometry {
     pub batch: usize,
     pub groups: usize,
-    /// Channels of a group, of the input and of the output.
+    /// Channels per group, of the input and of the output.
     pub inputs: usize,
     pub outputs: usize,
     pub input: Extents,
@@ -21,7 +21,7 @@ pub struct Geometry {
     pub dilation: Extents,
 }
 
-/// Entries for the last axes, `fill` before them.
+/// Values for the last axes, with `fill` before them.
 fn spread(values: &[usize], rank: usize, fill: usize) -> Extents {
     let mut out = [fill; 3];
     out[3 - rank..].copy_from_slice(&values[..rank]);
@@ -63,8 +63,8 @@ impl Geometry {
         .dense()
     }
 
-    /// The same without a last axis that holds nothing, as where a sequence is an image one pixel wide: kernels go
-    /// along the last one.
+    /// The same without trailing axes of extent 1, as when a sequence is an image one pixel wide: kernels run along the
+    /// last axis.
     fn dense(mut self) -> Self {
         let empty = |g: &Self| [g.input[2], g.output[2], g.kernel[2]] == [1; 3] && g.padding[2] == 0;
         for _ in 0..2 {
@@ -118,8 +118,8 @@ impl Geometry {
         (0..3).all(|axis| self.padding[axis] == 0 && reach(axis) < self.input[axis])
     }
 
-    /// Along one axis: the taps of the window at output position `at` that lie inside the input, first and one past the
-    /// last, and where the first of them is.
+    /// Along one axis, for the window at output position `at`: the first tap inside the input, one past the last, and
+    /// the input position of the first.
     #[inline]
     pub fn taps_inside(&self, axis: usize, at: usize) -> (usize, usize, usize) {
         let (dilation, padding) = (self.dilation[axis], self.padding[axis]);
@@ -136,8 +136,8 @@ impl Geometry {
         (first, end, start + first * dilation - padding)
     }
 
-    /// Along one axis: the output positions whose tap `tap` lies inside the input, first and one past the last, and
-    /// where the tap is in the window at the first of them.
+    /// Along one axis, for the tap `tap`: the first output position at which it lies inside the input, one past the
+    /// last, and the input position of the tap at the first.
     #[inline]
     pub fn positions_inside(&self, axis: usize, tap: usize) -> (usize, usize, usize) {
         let (stride, padding) = (self.stride[axis], self.padding[axis]);

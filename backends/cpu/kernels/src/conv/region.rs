@@ -1,12 +1,13 @@
-//! What the windows of some output positions meet of an image, so that each tap finds what it needs of an output line
-//! in one piece: border included, and the places of a line sorted by what is left of them by the stride.
+//! A copy of the part of an image that the windows of some output positions cover, border included. The elements of a
+//! line are sorted by their column modulo the stride, so that the elements that a tap needs for an output line are
+//! contiguous.
 
 use polygrad_core::Result;
 
 use super::geometry::{Extents, Geometry};
 use crate::buffers::Buffer;
 
-/// Copies are of this many bytes each, so the last one of a stretch may go past its end.
+/// Bytes of each copy, so the last copy of a stretch may run past its end.
 pub const AT_ONCE: usize = 16;
 
 pub struct Region {
@@ -14,21 +15,21 @@ pub struct Region {
     /// Bytes of a channel.
     channel: usize,
     channels: usize,
-    /// Where each tap begins in a channel.
+    /// Offset of each tap in a channel.
     taps: Vec<usize>,
     lines: Vec<Line>,
 }
 
-/// A stretch of an output line.
+/// A part of an output line.
 struct Line {
-    /// Where the first tap finds it in a channel.
+    /// Offset in a channel of the first tap's elements for it.
     from: usize,
-    /// Where it is among the output positions.
+    /// Its start among the output positions.
     to: usize,
     len: usize,
 }
 
-/// Places along an axis: what tap `t` meets at the `o`th of the output positions is at `o * stride + t * step`.
+/// Positions along an axis of the region: tap `t` of the `o`th output position reads `o * stride + t * step`.
 #[derive(Clone, Copy)]
 struct Axis {
     stride: usize,
@@ -37,8 +38,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// As in the image, where windows share places; else each tap has places of its own, so that neither long strides
-    /// nor dilation make a region larger than the columns.
+    /// As in the image, if windows overlap enough. Otherwise each tap has elements of its own, so that neither large
+    /// strides nor dilation make a region larger than the columns.
     fn new(stride: usize, dilation: usize, taps: usize, positions: usize) -> Self {
         let shared = (positions - 1) * stride + (taps - 1) * dilation + 1;
         let apart = taps * positions;
@@ -57,17 +58,18 @@ impl Axis {
     }
 }
 
-/// Places of a line of the image that become neighbours, a stride of the convolution apart.
+/// Elements of a line of the image, a stride of the convolution apart, that become contiguous.
 struct Run {
-    /// Where the first of them is in the line of the image, and how many are inside of it.
+    /// Column of the first of them in the image's line, and how many are inside it.
     from: usize,
     count: usize,
-    /// Where they go to.
+    /// Their target.
     to: usize,
 }
 
 impl Region {
-    /// Copies what output positions from `first` to before `last` meet; `border` is what lies around the image.
+    /// Copies the elements that output positions from `first` to before `last` read; `border` is the value around the
+    /// image.
     ///
     /// # Errors
     /// When memory runs out.
@@ -127,7 +129,8 @@ impl Region {
         })
     }
 
-    /// Writes what each tap of each channel meets, `count` bytes for each, and up to [`AT_ONCE`] more behind the last.
+    /// Writes the elements that each tap of each channel reads, `count` bytes each, and up to [`AT_ONCE`] surplus bytes
+    /// at the end.
     ///
     /// # Safety
     /// `to` must have room for them, and `count` be the number of output positions.
@@ -135,8 +138,8 @@ impl Region {
         for channel in 0..self.channels {
             for tap in &self.taps {
                 for line in &self.lines {
-                    // SAFETY: the region has all that windows meet, and AT_ONCE bytes more; `to` by the caller: what is
-                    // copied beyond a stretch is written again with the next one.
+                    // SAFETY: the region has all elements that windows read, and AT_ONCE bytes more; `to` by the
+                    // caller. The next stretch overwrites the surplus bytes.
                     unsafe {
                         let from = self.bytes.as_ptr().add(channel * self.channel + tap + line.from);
                         let to = to.add(line.to);
@@ -153,7 +156,7 @@ impl Region {
     }
 }
 
-/// The first output position along each axis, and one past the last, of those from `first` to before `last`.
+/// The first position along each axis, and one past the last, of the output positions from `first` to before `last`.
 fn positions(g: &Geometry, first: usize, last: usize) -> (Extents, Extents) {
     let [_, height, width] = g.output;
     let place = |at: usize| [at / (height * width), at / width % height, at % width];
@@ -168,13 +171,14 @@ fn positions(g: &Geometry, first: usize, last: usize) -> (Extents, Extents) {
     (low, past)
 }
 
-/// Where a tap of an output position is in the image along an axis, if it is inside.
+/// Position in the image along an axis that a tap of an output position reads, or `None` if it is outside.
 fn in_image(g: &Geometry, axis: usize, position: usize, tap: usize) -> Option<usize> {
     let place = (position * g.stride[axis] + tap * g.dilation[axis]).checked_sub(g.padding[axis])?;
     Some(place).filter(|&place| place < g.input[axis])
 }
 
-/// Along one of the first axes, the places of a region that lie inside the image, and where they are in it.
+/// Along one of the first axes: the positions of a region that lie inside the image, each with its position in the
+/// image.
 fn inside(g: &Geometry, axis: usize, (low, past): (usize, usize), of: Axis) -> Vec<(usize, usize)> {
     let mut places = Vec::new();
     for position in low..past {
@@ -188,11 +192,11 @@ fn inside(g: &Geometry, axis: usize, (low, past): (usize, usize), of: Axis) -> V
     places
 }
 
-/// How a line of an image is laid out for `positions` output positions from `low` on.
+/// How a line of an image is copied for `positions` output positions from `low` on.
 fn runs(g: &Geometry, low: usize, positions: usize, of: Axis) -> Vec<Run> {
     let (stride, taps) = (g.stride[2], g.kernel[2]);
     let room = of.extent.div_ceil(of.stride);
-    // Where windows share places, all that leave the same by the stride follow each other; else those of a tap.
+    // If windows share elements, those with the same column modulo the stride become contiguous, else those of one tap.
     let shared = of.step == g.dilation[2] && of.stride == stride;
     let starts: Vec<(usize, usize, usize)> = match shared {
         true => (0..stride).map(|left| (left, left * room, room)).collect(),
@@ -214,14 +218,14 @@ fn runs(g: &Geometry, low: usize, positions: usize, of: Axis) -> Vec<Run> {
     starts.into_iter().map(run).filter(|run| run.count > 0).collect()
 }
 
-/// Every `stride`th byte.
+/// Copies every `stride`th byte.
 #[inline(always)]
 fn take(from: &[u8], stride: usize, to: &mut [u8]) {
     match (stride, to) {
         (1, to) => to.copy_from_slice(&from[..to.len()]),
         (2, [to @ .., last]) => {
             *last = from[2 * to.len()];
-            // Whole pairs, which the compiler takes several of at a time.
+            // Whole pairs, several of which the compiler handles at a time.
             to.iter_mut()
                 .zip(from.chunks_exact(2))
                 .for_each(|(to, pair)| *to = pair[0]);
@@ -237,7 +241,7 @@ fn take(from: &[u8], stride: usize, to: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// What a tap meets at an output position, by definition.
+    /// The byte that a tap reads at an output position, by definition.
     fn met(g: &Geometry, image: &[u8], border: u8, channel: usize, tap: Extents, at: usize) -> u8 {
         let [_, height, width] = g.output;
         let output = [at / (height * width), at / width % height, at % width];

@@ -1,7 +1,7 @@
-//! Products of bf16 with AVX512-BF16, whose instruction multiplies and adds two pairs at a time in f32.
+//! Products of bf16 with AVX512-BF16, whose instruction adds the products of two pairs in f32.
 //!
-//! A result is added up in f32 along the whole of `k`, and rounded once. The instruction takes subnormal numbers
-//! for 0, and gives none.
+//! A result is summed in f32 along the whole of `k`, and rounded once. The instruction treats subnormal operands as 0
+//! and flushes subnormal results to 0.
 #![allow(
     clippy::needless_range_loop,
     reason = "rows and registers of a tile are named by their indices"
@@ -24,13 +24,13 @@ const NV: usize = 2;
 const NR: usize = 16 * NV;
 /// Rows of a tile: 24 of 32 registers for C, beside 2 for B and some for A.
 const MR: usize = 12;
-/// Rows of a task, at most.
+/// The most rows of a task.
 const BAND: usize = 96;
 
-/// Two bf16 that follow each other along `k`, the first in the lower half.
+/// Two bf16 that are adjacent along `k`, the first in the lower half.
 type Pair = u32;
 
-/// Says that the device's kernels may use the instructions.
+/// A token: the device's kernels may use the instructions.
 #[derive(Clone, Copy)]
 pub(super) struct DotBf16(());
 
@@ -44,11 +44,11 @@ impl DotBf16 {
         has.then_some(Self(()))
     }
 
-    /// `C ← A B`, and the bias, unless it is null, added to each row. Matrices hold the bits of bf16.
+    /// `C ← A B`, plus the bias in each row unless it is null. Matrices hold the bits of bf16.
     ///
     /// # Safety
-    /// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its
-    /// columns one after another.
+    /// A, B and `n` elements of the bias must be readable; C must be writable, apart from them, and have contiguous
+    /// rows.
     ///
     /// # Errors
     /// When memory runs out.
@@ -87,7 +87,7 @@ impl DotBf16 {
             None => {
                 packed_a = room(count * MR)?;
                 let to = Pointer(packed_a.as_ptr().cast::<Pair>());
-                // SAFETY: A has the rows, and the buffer room for each tile.
+                // SAFETY: A has the rows, and the buffer has room for each tile.
                 device.each(count, (pairs * MR) as f32 * 0.2, |tile| unsafe {
                     let rows = (first(tile), first(tile + 1) - first(tile));
                     self.pack(device, a.transposed(), k, rows, MR, to.at(tile * MR * pairs));
@@ -125,8 +125,8 @@ impl DotBf16 {
                         n: NR.min(n - column),
                         bias: if bias.0.is_null() { bias.0 } else { bias.at(column) },
                     };
-                    // SAFETY: the token says that the CPU has the instructions; the tile is inside the
-                    // matrices, and one task's.
+                    // SAFETY: the token says that the CPU has the instructions; the tile is inside the matrices, and
+                    // belongs to one task.
                     unsafe { task.rows(end - start) };
                 }
             }
@@ -134,8 +134,8 @@ impl DotBf16 {
         Ok(())
     }
 
-    /// Packs columns of a matrix of `k` rows: for each pair of rows the columns one after another, `width` places, of
-    /// which those beyond the columns are 0.
+    /// Packs columns of a matrix of `k` rows: for each pair of rows the pairs of all columns, in a row of `width`
+    /// elements whose rest is 0.
     ///
     /// # Safety
     /// The matrix must have the columns, and `to` room for `width` of each pair.
@@ -168,13 +168,13 @@ impl DotBf16 {
     }
 }
 
-/// A matrix of `k` rows whose columns lie in pairs, as one of pairs.
+/// Reinterprets a matrix of `k` rows as one of pairs, if its columns consist of aligned pairs.
 fn in_pairs(x: Mat<u16>, k: usize) -> Option<Mat<f32>> {
     let fits = x.rows == 1 && k.is_multiple_of(2) && x.cols % 2 == 0 && x.ptr.cast::<Pair>().is_aligned();
     fits.then(|| Mat::new(x.ptr.cast(), 1, x.cols / 2))
 }
 
-/// Pairs are moved as if they were f32.
+/// Packs pairs as if they were f32.
 struct PackPairs {
     from: Strided<f32>,
     pairs: usize,
@@ -188,12 +188,12 @@ impl Kernel for PackPairs {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: `pack`'s caller answers for the columns and the room.
+        // SAFETY: the caller of `pack` guarantees the columns and the room.
         unsafe { self.from.pack(s, (0, self.pairs), self.columns, self.width, self.to) };
     }
 }
 
-/// [`DotBf16::pack`] of rows whose elements follow each other.
+/// [`DotBf16::pack`] for a matrix with contiguous rows.
 ///
 /// # Safety
 /// As for [`DotBf16::pack`], for columns from 0 on; the CPU must have AVX-512F, BW and VL.
@@ -203,7 +203,7 @@ unsafe fn interleave(from: Mat<u16>, k: usize, count: usize, width: usize, to: *
         for column in (0..width).step_by(16) {
             let lanes = |limit: usize| ((1u32 << 16.min(limit.saturating_sub(column))) - 1) as u16;
             let (read, written) = (lanes(count), lanes(width));
-            // SAFETY: lanes beyond the columns and beyond the width are not touched.
+            // SAFETY: lanes beyond the columns and beyond the width are not accessed.
             unsafe {
                 let row = |row: usize| {
                     let narrow = _mm256_maskz_loadu_epi16(read, from.at(row, column).cast());
@@ -219,7 +219,7 @@ unsafe fn interleave(from: Mat<u16>, k: usize, count: usize, width: usize, to: *
     }
 }
 
-/// [`DotBf16::pack`] of any matrix.
+/// [`DotBf16::pack`] for any matrix.
 ///
 /// # Safety
 /// As for [`DotBf16::pack`].
@@ -242,7 +242,7 @@ unsafe fn one_by_one(from: Mat<u16>, k: usize, (start, count): (usize, usize), w
     }
 }
 
-/// A in pairs: how far the next row and the next pair are, and if it is packed the next tile.
+/// A in pairs: the distances to the next row and the next pair, and to the next tile if A is packed.
 struct Left {
     ptr: *const Pair,
     row: isize,
@@ -254,7 +254,7 @@ struct Left {
 unsafe impl Sync for Left {}
 
 impl Left {
-    /// The first pair of a tile, which begins with a row.
+    /// The first pair of tile number `tile`, whose first row is `row`.
     fn at(&self, tile: usize, row: usize) -> *const Pair {
         match self.tile {
             Some(step) => self.ptr.wrapping_add(tile * step),
@@ -263,7 +263,7 @@ impl Left {
     }
 }
 
-/// A tile of C, and what it is the product of.
+/// A tile of C, and its operands.
 struct Tile {
     pairs: usize,
     a: *const Pair,
@@ -277,7 +277,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// The product of so many rows, at most [`MR`].
+    /// The product for `rows` rows, at most [`MR`].
     ///
     /// # Safety
     /// A must have the rows, C the rows and `n` columns, B [`NR`] columns; the CPU must have AVX-512F, BW, VL and BF16.
@@ -286,7 +286,7 @@ impl Tile {
         macro_rules! tiles_of {
             ($($rows:literal)*) => {
                 while rows > 0 {
-                    // In two halves, for a size that is not worth its code.
+                    // A size that has no code of its own is done in two halves.
                     let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
                     match (step, self.n > 16) {
                         $(

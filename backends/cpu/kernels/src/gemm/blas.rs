@@ -1,4 +1,4 @@
-//! The products of a CBLAS library.
+//! Matrix products by a CBLAS library.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use polygrad_core::Result;
 use super::{Dims, Gemm, Mat, MatMut, Packed, Real, Update};
 use crate::CpuDevice;
 
-/// Products by the linked library, on as many threads as that chooses: its own environment variables rule them.
+/// Products by the linked library, which chooses its number of threads by its own environment variables.
 pub(super) struct Blas;
 
 const ROW_MAJOR: c_int = 101;
@@ -58,14 +58,14 @@ macro_rules! declare {
 declare!(cblas_sgemm f32);
 declare!(cblas_dgemm f64);
 
-/// How CBLAS takes a matrix of some rows and columns: as it is or transposed, and the step from row to row of what it
-/// then reads. `None` where neither rows nor columns lie one after another, or a number is too large.
+/// How to pass a matrix of some rows and columns to CBLAS: as it is or transposed, and the stride of its rows as
+/// passed. `None` if neither rows nor columns are contiguous, or a number is too large.
 fn form(rows: isize, cols: isize, (height, width): (usize, usize)) -> Option<(c_int, c_int)> {
     let fits = |step: isize, least: usize| {
         let step = c_int::try_from(step).ok()?;
         (step >= c_int::try_from(least.max(1)).ok()?).then_some(step)
     };
-    // With a single row or column the step to the next means nothing.
+    // The stride of a single row or column has no meaning.
     if cols == 1 || width == 1 {
         let step = if height == 1 { width.cast_signed().max(1) } else { rows };
         if let Some(step) = fits(step, width) {
@@ -99,19 +99,19 @@ impl<T: Real> Gemm<T> for Blas {
         let (&[Ok(m_), Ok(n_), Ok(k_)], [Some((ta, lda)), Some((tb, ldb)), Some((PLAIN, ldc))], true) =
             (&sizes, forms, k > 0)
         else {
-            // CBLAS has no call for such a product.
+            // CBLAS has no call for this layout.
             // SAFETY: passed on.
             return unsafe { Packed(device.level()).gemm(device, dims, a, b, c, update) };
         };
         let mut beta = update.beta;
         if !update.bias.is_null() {
             for i in 0..m {
-                // SAFETY: the bias has `n` elements, and so has each row of C, one after another.
+                // SAFETY: the bias has `n` elements, and so has each row of C, which is contiguous.
                 unsafe { std::ptr::copy_nonoverlapping(update.bias, c.at(i, 0), n) };
             }
             beta = T::ONE;
         }
-        // SAFETY: the steps are those of the matrices, which the caller lets be read and written.
+        // SAFETY: the strides are those of the matrices, which the caller guarantees to be readable and writable.
         unsafe {
             T::CBLAS(
                 ROW_MAJOR,

@@ -11,27 +11,27 @@ use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
-/// Rows of B that are packed at a time, at most.
+/// The most rows of B that are packed at a time.
 const MAX_K: usize = 384;
 
-/// Bytes of a panel, at most, where registers are wide: it and a row tile of A fit the first-level cache.
+/// The largest panel in bytes, if registers are wide: a panel and a row tile of A fit the first-level cache.
 const MAX_PANEL: usize = 24 << 10;
 
-/// Columns of B that are packed at a time, at most.
+/// The most columns of B that are packed at a time.
 const MAX_N: usize = 1024;
 
-/// Bytes of a core's second-level cache.
+/// Size in bytes of a core's second-level cache.
 pub(super) fn second_level() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| described().unwrap_or(512 << 10))
 }
 
-/// What the processor says of its second-level cache.
+/// The size of the second-level cache as the processor reports it.
 fn described() -> Option<usize> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
-        // The leaf that describes a cache in each of its subleaves, by maker.
+        // The leaf that describes one cache per subleaf; it depends on the maker.
         let amd = [*b"Auth", *b"Hygo"].contains(&__cpuid(0).ebx.to_le_bytes());
         let leaf = if amd { 0x8000_001d } else { 4 };
         if __cpuid(leaf & 0x8000_0000).eax >= leaf {
@@ -44,7 +44,7 @@ fn described() -> Option<usize> {
     None
 }
 
-/// Rows and columns of the largest tile of a level.
+/// Rows and columns of a level's largest tile.
 pub(super) fn tile_size<T: Real>(level: Level) -> (usize, usize) {
     level.run(TileSize::<T>(PhantomData))
 }
@@ -61,13 +61,13 @@ impl<T: Real> Kernel for TileSize<T> {
     }
 }
 
-/// How B is cut into blocks that are packed, and multiplied, at a time.
+/// How B is cut into blocks, each of which is packed and multiplied at a time.
 pub(super) struct Blocks {
     n: usize,
     k: usize,
     /// Columns of a panel.
     nr: usize,
-    /// Columns and rows of a block, at most.
+    /// The most columns and rows of a block.
     pub(super) width: usize,
     pub(super) depth: usize,
 }
@@ -76,13 +76,14 @@ impl Blocks {
     pub(super) fn new<T>(n: usize, k: usize, nr: usize) -> Self {
         let most = (MAX_PANEL / (nr * size_of::<T>())).clamp(1, MAX_K);
         let depth = k.div_ceil(k.div_ceil(most).max(1));
-        // It leaves a quarter of the second-level cache to A and C. Sums are the same for any width.
+        // A block leaves a quarter of the second-level cache to A and C. The width does not affect the sums.
         let fits = second_level() / 4 * 3 / (depth.max(1) * size_of::<T>());
         let width = (fits.min(MAX_N) / nr).max(1) * nr;
         Self { n, k, nr, width, depth }
     }
 
-    /// First column and columns, first row and rows of each block, in the order in which they are multiplied.
+    /// The first column, number of columns, first row, and number of rows of each block, in the order of
+    /// multiplication.
     pub(super) fn each(&self) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
         let Self { n, k, width, depth, .. } = *self;
         (0..n).step_by(width).flat_map(move |left| {
@@ -91,12 +92,12 @@ impl Blocks {
         })
     }
 
-    /// Elements that a block of so many columns and rows takes.
+    /// Number of elements of a packed block.
     pub(super) fn room(&self, columns: usize, rows: usize) -> usize {
         columns.next_multiple_of(self.nr) * rows
     }
 
-    /// Where a block begins when all are packed one after another.
+    /// Offset of a block if all are packed one after another.
     pub(super) fn start(&self, (left, columns): (usize, usize), top: usize) -> usize {
         left * self.k + self.room(columns, top)
     }

@@ -1,8 +1,8 @@
 //! Matrix products.
 //!
-//! `C ← α A B + β C` for matrices of any strides, in f32 and f64, behind the one trait [`Gemm`]. The vector form packs
-//! B into panels as wide as a register tile and multiplies row tiles of A into them; which numbers are added in which
-//! order depends on the shape of the product alone, so that results are the same for any number of threads.
+//! `C ← α A B + β C` for matrices with any strides, in f32 and f64, behind the trait [`Gemm`]. The vector form packs B
+//! into panels as wide as a register tile and multiplies row tiles of A by them. The order of additions depends only on
+//! the shape of the product, so results are the same for any number of threads.
 
 #[cfg(target_arch = "x86_64")]
 mod bf16;
@@ -40,7 +40,7 @@ pub struct Dims {
     pub k: usize,
 }
 
-/// A matrix to read: its first element, and how many elements on the next row and the next column are.
+/// A matrix to read: its first element, and the strides of rows and columns in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Mat<T> {
     pub ptr: *const T,
@@ -48,7 +48,7 @@ pub struct Mat<T> {
     pub cols: isize,
 }
 
-/// A matrix to write, likewise.
+/// A matrix to write, in the same form.
 #[derive(Clone, Copy, Debug)]
 pub struct MatMut<T> {
     pub ptr: *mut T,
@@ -56,7 +56,7 @@ pub struct MatMut<T> {
     pub cols: isize,
 }
 
-// SAFETY: whoever makes a matrix answers for what its pointer is used for.
+// SAFETY: the creator of a matrix guarantees that its pointer is used soundly.
 unsafe impl<T> Sync for Mat<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for MatMut<T> {}
@@ -72,7 +72,7 @@ impl<T> Mat<T> {
             .wrapping_offset(row.cast_signed() * self.rows + column.cast_signed() * self.cols)
     }
 
-    /// The matrix that begins `by` elements further on.
+    /// The matrix that begins `by` elements later.
     pub fn moved(&self, by: isize) -> Self {
         Self::new(self.ptr.wrapping_offset(by), self.rows, self.cols)
     }
@@ -102,14 +102,13 @@ impl<T> MatMut<T> {
     }
 }
 
-/// What becomes of the product.
+/// How the product is combined with C.
 #[derive(Clone, Copy, Debug)]
 pub struct Update<T> {
     pub alpha: T,
-    /// When it is 0, C is not read.
+    /// If it is 0, C is not read.
     pub beta: T,
-    /// Added to each row of the result, `n` elements one after another; null for none. Only with
-    /// `alpha` 1 and `beta` 0.
+    /// Added to each row of the result: `n` contiguous elements, or null for no bias. Only with `alpha` 1 and `beta` 0.
     pub bias: *const T,
 }
 
@@ -117,7 +116,7 @@ pub struct Update<T> {
 unsafe impl<T> Sync for Update<T> {}
 
 impl<T: Real> Update<T> {
-    /// C is overwritten.
+    /// Overwrites C.
     pub fn set() -> Self {
         Self {
             alpha: T::ONE,
@@ -126,12 +125,12 @@ impl<T: Real> Update<T> {
         }
     }
 
-    /// The product is added to C.
+    /// Adds the product to C.
     pub fn add() -> Self {
         Self::add_scaled(T::ONE)
     }
 
-    /// `α` times the product is added to C.
+    /// Adds `α` times the product to C.
     pub fn add_scaled(alpha: T) -> Self {
         Self {
             alpha,
@@ -140,7 +139,7 @@ impl<T: Real> Update<T> {
         }
     }
 
-    /// For the part of C that begins at a column.
+    /// The update for the part of C that begins at a column.
     #[inline(always)]
     fn at_column(self, column: usize) -> Self {
         let bias = if self.bias.is_null() {
@@ -157,7 +156,7 @@ pub trait Gemm<T> {
     /// `C ← α A B + β C`, on one thread or more of the device.
     ///
     /// # Safety
-    /// A and B must be readable, C writable and apart from both, its elements distinct.
+    /// A and B must be readable; C must be writable, apart from both, and its elements must not overlap.
     unsafe fn gemm(
         &self,
         device: CpuDevice,
@@ -169,7 +168,7 @@ pub trait Gemm<T> {
     ) -> Result<()>;
 }
 
-/// f32 and f64.
+/// The element types f32 and f64.
 pub trait Real: Copy + PartialEq + Send + Sync + 'static {
     /// Registers of this element at a level.
     type Lanes<S: Simd>: Lanes<T = Self>;
@@ -255,19 +254,19 @@ pub unsafe fn gemm<T: Real>(
     }
 }
 
-/// Whether the device multiplies bf16 in instructions for it, by [`gemm_bf16`].
+/// Whether the device has instructions for products of bf16, which [`gemm_bf16`] uses.
 pub fn multiplies_bf16(device: CpuDevice) -> bool {
     bf16::DotBf16::of(device).is_some()
 }
 
-/// `C ← A B` plus a bias for each row, if it is not null, where the device [multiplies bf16](multiplies_bf16). Matrices
+/// `C ← A B`, plus a bias in each row if it is not null, on a device that [multiplies bf16](multiplies_bf16). Matrices
 /// hold the bits of bf16. A sum is f32, and rounded once.
 ///
 /// # Safety
-/// A, B and `n` elements of the bias must be readable, C writable, apart from them, and its columns one after another.
+/// A, B and `n` elements of the bias must be readable; C must be writable, apart from them, and have contiguous rows.
 ///
 /// # Errors
-/// When the device has no such instructions; when memory runs out.
+/// If the device has no such instructions; if memory runs out.
 pub unsafe fn gemm_bf16(
     device: CpuDevice,
     dims: Dims,
@@ -285,7 +284,7 @@ pub unsafe fn gemm_bf16(
     }
 }
 
-/// Nanoseconds that a multiplication and addition take, about.
+/// Approximate nanoseconds of a product.
 #[inline]
 pub fn cost(dims: Dims, level: Level) -> f32 {
     let per_flop = if level == Level::Portable { 0.5 } else { 0.02 };

@@ -1,4 +1,4 @@
-//! No instructions for products of bf16.
+//! Stands in for `bf16` on targets without instructions for products of bf16.
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use polygrad_core::Result;
 use super::{Dims, Mat, MatMut};
 use crate::CpuDevice;
 
-/// There is none.
+/// Has no value.
 #[derive(Clone, Copy)]
 pub(super) struct DotBf16(Infallible);
 

@@ -1,13 +1,13 @@
-//! Where B comes from: panels of its columns, each as wide as a tile, its rows one after another.
+//! Sources of B: panels of its columns, each as wide as a tile, with contiguous rows.
 
 use super::{Mat, Real};
 use crate::simd::Lanes;
 
-/// A matrix B that can be packed: a matrix in memory, or one that only exists as panels, such as the
-/// patches of an image.
+/// A matrix B that can be packed: a matrix in memory, or one that exists only as panels, such as the patches of an
+/// image.
 pub trait Panels<T>: Sync {
-    /// Writes rows `row..row + rows` of columns `column..column + columns` to `to`, row after row, each `width`
-    /// elements long, of which those beyond `columns` are set to 0.
+    /// Writes rows `row..row + rows` of columns `column..column + columns` to `to`, row by row. Each row is `width`
+    /// elements long; elements beyond `columns` are set to 0.
     ///
     /// # Safety
     /// The matrix must have these rows and columns, and `to` room for `rows * width` elements.
@@ -39,7 +39,7 @@ impl<T: Real> Panels<T> for Strided<T> {
         to: *mut T,
     ) {
         let b = self.0;
-        // SAFETY: all places are inside the matrix and the panel, by the caller.
+        // SAFETY: all elements are inside the matrix and the panel, by the caller.
         unsafe {
             if b.cols == 1 && columns == width && width.is_multiple_of(L::N) {
                 for p in 0..rows {

@@ -13,37 +13,38 @@ use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
-/// Rows of A that are a task, at most.
+/// The most rows of A in a task.
 const MAX_M: usize = 96;
 
-/// Elements of a register, at most.
+/// Lanes of the largest register.
 const MAX_LANES: usize = 16;
 
 /// Rows whose distance is a multiple of this many bytes map to the same sets of the first-level cache.
 const CLASH: usize = 4096;
 
-/// Rows of a task, at least, where a product is cut for several threads: panels of B should be worth their way into
-/// the first-level cache.
+/// The fewest rows of a task if a product is cut for several threads, so that loading panels of B into the first-level
+/// cache pays.
 const LEAST_M: usize = 48;
 
-/// Nanoseconds of a task, about, where a product is cut for several threads.
+/// Approximate nanoseconds of a task if a product is cut for several threads.
 const TASK_NS: f32 = 5_000.0;
 
-/// Elements of B that need no packing if they lie right: they stay in the first cache levels as they are.
+/// The most elements of a B that needs no packing if its layout is right: they stay in the first cache levels in place.
 const SMALL_B: usize = 16 << 10;
 
-/// A larger B that fits the second level is not packed for products of at most this many tiles of rows: packing it
-/// would take longer than it saves.
+/// A larger B that fits the second-level cache is not packed for products of at most this many tiles of rows, since
+/// packing would take longer than it saves.
 const FEW_TILES: usize = 6;
 
-/// Elements of A that need no packing however they lie.
+/// The most elements of an A that needs no packing, whatever its layout.
 const SMALL_A: usize = 8 << 10;
 
-/// A result of fewer columns and at least so many rows is computed transposed where A's columns lie one after another.
+/// If A's columns are contiguous, a result with fewer than `NARROW` columns and at least `WIDE` rows is computed
+/// transposed.
 const NARROW: usize = 8;
 const WIDE: usize = 16;
 
-/// Numbers of a sum from which on bringing A into tiles costs more than transposing the result.
+/// The shortest sums for which packing A into tiles costs more than transposing the result.
 const DEEP: usize = 64;
 
 /// Products by vector instructions.
@@ -82,16 +83,16 @@ impl<T: Real> Gemm<T> for Packed {
     }
 }
 
-/// Whether a product whose matrices lie row by row, the first transposed, is better computed transposed.
+/// Whether a product is better computed transposed; the matrices have contiguous rows, except that A is transposed.
 fn better_turned(dims: Dims) -> bool {
     let Dims { m, n, k } = dims;
-    // Columns of A fill registers, those of B would not; or fewer rows must be brought into tiles, which costs more
-    // than packing columns.
+    // Columns of A fill registers, while those of B would not. Or fewer rows must be packed into tiles, which costs
+    // more than packing columns.
     (n < NARROW && m >= WIDE) || (m >= 2 * n && k >= DEEP && m * k > SMALL_A)
 }
 
 impl Packed {
-    /// The product when C's elements have gaps in both directions: it is computed apart and then brought into C.
+    /// Computes a product whose C has gaps in both directions in a buffer, and then copies it to C.
     ///
     /// # Safety
     /// As for [`Gemm::gemm`].
@@ -137,7 +138,7 @@ impl Packed {
                 });
                 return Ok(());
             }
-            // In C's order, for it is written there.
+            // In the order of C, since C is written.
             for j in 0..n {
                 for i in 0..m {
                     let mut y = apart.at(i, j).read();
@@ -152,7 +153,7 @@ impl Packed {
     }
 }
 
-/// Copies a matrix that lies row by row to one that lies column by column.
+/// Copies a matrix with contiguous rows to one with contiguous columns.
 struct Turn<T> {
     rows: usize,
     columns: usize,
@@ -189,11 +190,11 @@ impl<T: Real> Kernel for Turn<T> {
     }
 }
 
-/// Where B comes from.
+/// The source of B's panels.
 pub(super) enum Source<'a, T, P> {
-    /// It is packed block by block; if it lies in memory as a matrix, there.
+    /// B is packed block by block, unless it is a matrix in memory that can be used in place.
     Pack(&'a P, Option<Mat<T>>),
-    /// All its panels are there, block after block, as [`pack_all`] leaves them.
+    /// All panels are packed already, block after block, as [`pack_all`] writes them.
     Panels(*const T),
 }
 
@@ -215,7 +216,7 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     let blocks = Blocks::new::<T>(n, k, nr);
     let near = n * k <= SMALL_B || m <= FEW_TILES * mr && n * k * size_of::<T>() <= second_level();
     let room = match source {
-        // Registers must not run over the end of B's rows.
+        // Registers must not extend past the end of B's rows.
         Source::Pack(_, Some(b)) if near && b.cols == 1 && n.is_multiple_of(nr / NV) => None,
         Source::Pack(..) => Some(Buffer::alloc(
             blocks.room(n.min(blocks.width), blocks.depth) * size_of::<T>(),
@@ -265,12 +266,12 @@ pub(super) unsafe fn product<T: Real, P: Panels<T>>(
     Ok(())
 }
 
-/// Whether rows of a tile that lie in memory as they are would not stay in the first-level cache.
+/// Whether rows of a tile would evict each other from the first-level cache if they were used in place.
 fn clashes<T>(a: Mat<T>) -> bool {
     (a.rows.unsigned_abs() * size_of::<T>()).is_multiple_of(CLASH)
 }
 
-/// B as tiles read it: panels of columns, `panel` elements apart, whose rows are `row` elements apart and readable to
+/// B as tiles read it: panels of columns, `panel` elements apart. Their rows are `row` elements apart, and readable to
 /// the end of a register.
 #[derive(Clone, Copy)]
 struct B<T> {
@@ -282,7 +283,7 @@ struct B<T> {
 // SAFETY: B is only read.
 unsafe impl<T> Sync for B<T> {}
 
-/// A product whose B is ready.
+/// A product whose B is packed.
 struct Block<T> {
     m: usize,
     n: usize,
@@ -300,8 +301,8 @@ impl<T: Real> Block<T> {
         let Self { m, n, k, .. } = *self;
         let ns = cost(Dims { m, n, k }, level);
         let (threads, panels) = (device.threads(), n.div_ceil(nr));
-        // Tasks of the same size, as many for each thread. No more than keep the threads busy: each packs its
-        // rows of A for itself.
+        // Tasks of equal size, the same number for each thread. Not more than keep the threads busy, since each packs
+        // its rows of A again.
         let wanted = match threads {
             1 => 1,
             _ => (((ns / TASK_NS) as usize / threads).min(2) * threads).max(1),
@@ -313,7 +314,7 @@ impl<T: Real> Block<T> {
         let parts = wanted.div_ceil(bands).min(panels);
         let part = panels.div_ceil(parts);
         let parts = panels.div_ceil(part);
-        // Even numbers of rows, as in tiles.
+        // Even numbers of rows, as tiles have.
         let start = |band: usize| m.min(band * m.div_ceil(2) / bands * 2);
         let failed = OnceLock::new();
         device.each(bands * parts, ns / (bands * parts) as f32, |task| {
@@ -350,8 +351,9 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// How `rows` are cut into tiles of at most `mr`, which is even: the number of tiles, and the first row of one. Tiles
-/// are about equal, so that the last is not a sliver, and of even numbers of rows, for which there are kernels.
+/// How `rows` are cut into tiles of at most `mr`, which is even: the number of tiles, and a function from a tile to its
+/// first row. Tiles are about equal, so that the last is not a sliver, and have even numbers of rows, for which there
+/// are kernels.
 #[inline(always)]
 pub fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
     let pairs = rows.div_ceil(2);
@@ -359,16 +361,16 @@ pub fn tiles(rows: usize, mr: usize) -> (usize, impl Fn(usize) -> usize) {
     (count, move |tile| rows.min(tile * pairs / count * 2))
 }
 
-/// Packs a tile of rows: for each column its rows one after another, `mr` places for each column.
+/// Packs a tile of rows: for each column its elements, in `mr` places per column.
 struct PackTile<T> {
     a: Mat<T>,
-    /// The first row of the tile, how many it has, and how many A has.
+    /// The tile's first row, its number of rows, and that of A.
     start: usize,
     width: usize,
     rows: usize,
     k: usize,
     mr: usize,
-    /// Has room for `mr * k` elements and those of a register.
+    /// Has room for `mr * k` elements, and for one register more.
     to: *mut T,
 }
 
@@ -386,7 +388,8 @@ impl<T: Real> PackTile<T> {
             mr,
             to,
         } = self;
-        // SAFETY: all places are inside A and the room. Stores run over the end of a column, where the next one comes.
+        // SAFETY: all elements are inside A and the room. Stores extend past the end of a column; the next column
+        // overwrites that.
         unsafe {
             if a.rows == 1 {
                 for p in 0..k {
@@ -422,7 +425,7 @@ impl<T: Real> PackTile<T> {
 struct Rows<T> {
     rows: usize,
     a: Mat<T>,
-    /// Where tiles of A are packed, with room as [`PackTile`] wants it, if they are.
+    /// Where tiles of A are packed, with the room that [`PackTile`] needs, or `None` if they are used in place.
     tile: Option<*mut T>,
     columns: usize,
     k: usize,
@@ -450,7 +453,7 @@ impl<T: Real> Kernel for Rows<T> {
         let mr = most_rows::<T::Lanes<S>>();
         let nr = NV * <T::Lanes<S> as Lanes>::N;
         let (count, first) = tiles(rows, mr);
-        // A tile stays in the first level of the cache, all panels in the second.
+        // A tile stays in the first-level cache, all panels in the second.
         for tile in 0..count {
             let (start, end) = (first(tile), first(tile + 1));
             let width = end - start;
@@ -491,7 +494,7 @@ impl<T: Real> Kernel for Rows<T> {
                     rows: c.rows,
                     n: nr.min(columns - left),
                 };
-                // SAFETY: the tile is inside the product, whose matrices `product`'s caller answers for.
+                // SAFETY: the tile is inside the product; the caller of `product` guarantees its matrices.
                 unsafe {
                     any_tile(l, width, input, out, update.at_column(left));
                 }

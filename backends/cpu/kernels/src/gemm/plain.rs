@@ -1,4 +1,4 @@
-//! Three loops.
+//! Products by three nested loops.
 
 use polygrad_core::Result;
 
@@ -6,7 +6,7 @@ use super::{Dims, Gemm, Mat, MatMut, Real, Update};
 use crate::CpuDevice;
 use crate::Pointer;
 
-/// The plain form, which the others are checked against. It adds up in f64.
+/// The plain form, the reference for the others. It sums in f64.
 pub struct Plain;
 
 impl<T: Real> Gemm<T> for Plain {
@@ -25,7 +25,7 @@ impl<T: Real> Gemm<T> for Plain {
             for j in 0..dims.n {
                 let mut sum = 0.0;
                 for p in 0..dims.k {
-                    // SAFETY: all indices are inside the matrices; tasks write rows of their own.
+                    // SAFETY: all indices are inside the matrices; each task writes rows of its own.
                     sum += unsafe { a.at(i, p).read().widened() * b.at(p, j).read().widened() };
                 }
                 sum *= alpha.widened();

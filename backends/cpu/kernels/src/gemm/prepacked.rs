@@ -21,7 +21,7 @@ pub struct Prepacked<T> {
 }
 
 impl<T: Real> Prepacked<T> {
-    /// Packs B, `k` rows and `n` columns; `None` where the device's kernels take no panels.
+    /// Packs B, `k` rows and `n` columns; `None` if the device's kernels use no panels.
     ///
     /// # Safety
     /// B must be readable.

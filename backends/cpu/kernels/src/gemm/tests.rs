@@ -1,7 +1,7 @@
 use super::*;
 use crate::simd::Level;
 
-/// Numbers between -1 and 1 without a pattern.
+/// Pseudo-random numbers between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f64> {
     (0..count as u64)
         .map(|i| {
@@ -38,7 +38,7 @@ impl Number for f64 {
     const EPSILON: f64 = 1.2e-16;
 }
 
-/// How the elements of a matrix lie: row after row, column after column, or with gaps everywhere.
+/// Layouts of a matrix: contiguous rows, contiguous columns, or gaps everywhere.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Rows,
@@ -165,7 +165,7 @@ fn large_products_are_right_and_do_not_depend_on_the_threads() {
         (2, 600, 500),
         (600, 1, 700),
         (97, 200, 390),
-        // Few rows, by a B that is read where it lies.
+        // Few rows, with a B that is read in place.
         (70, 144, 400),
     ] {
         for (a, b) in [(Rows, Rows), (Rows, Columns), (Columns, Rows)] {
@@ -174,7 +174,7 @@ fn large_products_are_right_and_do_not_depend_on_the_threads() {
     }
 }
 
-/// The bits of the nearest bf16, and what they stand for.
+/// The bits of the nearest bf16, and their value.
 fn rounded(x: f64) -> (u16, f64) {
     let x = half::bf16::from_f64(x);
     (x.to_bits(), x.into())
@@ -195,7 +195,7 @@ fn check_bf16(dims: Dims, orders: [Order; 2], biased: bool, threads: usize) -> V
     );
     let ((ar, ac), (br, bc)) = (orders[0].steps(m, k), orders[1].steps(k, n));
     let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
-    // A result with room beside its rows, which must stay as it is.
+    // A result with gaps between its rows, which must stay unchanged.
     let (step, untouched) = (n + 3, rounded(77.0).0);
     let mut c = vec![untouched; m * step];
     let of_bias = if biased { bias.0.as_ptr() } else { std::ptr::null() };
@@ -215,7 +215,7 @@ fn check_bf16(dims: Dims, orders: [Order; 2], biased: bool, threads: usize) -> V
             };
             let products = (0..k).map(|p| at(&a.1, (ar, ac), i, p) * at(&b.1, (br, bc), p, j));
             let sum = products.sum::<f64>() + if biased { bias.1[j] } else { 0.0 };
-            // Half a step of bf16, and what the sum in f32 is off.
+            // Half a unit of the last place of bf16, plus the error of the f32 sum.
             let bound = sum.abs() * 2f64.powi(-8) + 6e-8 * (k as f64 + 8.0);
             assert!(
                 (got - sum).abs() <= bound,

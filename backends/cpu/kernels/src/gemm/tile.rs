@@ -1,4 +1,4 @@
-//! The innermost kernel: a tile of C that stays in registers while it goes once through `k`.
+//! The innermost kernel: a tile of C that stays in registers during one pass through `k`.
 #![allow(
     clippy::needless_range_loop,
     reason = "rows and registers of a tile are named by their indices"
@@ -10,7 +10,7 @@ use crate::simd::Lanes;
 /// Registers in a row of a tile.
 pub const NV: usize = 2;
 
-/// Rows of the largest tile that the registers hold: 24 of 32 for C, or 12 of 16, beside 2 for B and 1 for A.
+/// Rows of the largest tile that fits the registers: 24 of 32 for C, or 12 of 16, beside 2 for B and 1 for A.
 #[inline(always)]
 pub const fn most_rows<L: Lanes>() -> usize {
     match L::REGISTERS {
@@ -20,8 +20,8 @@ pub const fn most_rows<L: Lanes>() -> usize {
     }
 }
 
-/// The rows to begin with of so many, so that no single row is left: each size of a tile is code of its own, and those
-/// that are missing are two that are there.
+/// Size of the next tile for each number of remaining rows, so that no single row is left over. Each size is separate
+/// code, so only some exist, and the others are made of two.
 const STEPS: [usize; 12] = [1, 2, 3, 4, 3, 6, 4, 8, 6, 6, 8, 12];
 
 /// `tile` for any number of rows up to [`most_rows`] and columns up to [`NV`] registers.
@@ -64,7 +64,8 @@ pub unsafe fn any_tile<L: Lanes, A: Left<L::T>>(
     }
 }
 
-/// A tile of C: where it starts, how rows step, and its columns, one after another, at most `NV` registers of them.
+/// A tile of C: its start, the stride of its rows, and its number of columns, which are contiguous and at most `NV`
+/// registers.
 #[derive(Clone, Copy)]
 pub struct Out<T> {
     pub ptr: *mut T,
@@ -72,25 +73,25 @@ pub struct Out<T> {
     pub n: usize,
 }
 
-/// Where the elements of A lie: column by column, and how far each row is from the first.
+/// The layout of A's elements: an iterator over columns, and the offset of each row from the first.
 pub trait Left<T>: Copy {
     /// The first row's element in the next column.
     ///
     /// # Safety
-    /// There must be one more column.
+    /// There must be another column.
     unsafe fn next(&mut self) -> *const T;
 
-    /// How far a row's elements are from those of the first.
+    /// Offset of a row's elements from those of the first.
     ///
     /// # Safety
-    /// There must be such a row.
+    /// The row must exist.
     unsafe fn row(&self, row: usize) -> isize;
 
-    /// What begins some rows further down.
+    /// The part that begins `rows` rows further down.
     fn below(self, rows: usize) -> Self;
 }
 
-/// A matrix.
+/// A matrix with strides.
 #[derive(Clone, Copy)]
 pub struct Even<T> {
     pub ptr: *const T,
@@ -120,8 +121,8 @@ impl<T: Copy> Left<T> for Even<T> {
     }
 }
 
-/// A number that the compiler takes as it is. Where it knows that the places of rows are multiples of each other, it
-/// steps from one row's address to the next one's, in a chain that takes longer than the multiplications.
+/// Hides a number's value from the compiler. If the compiler knew that row offsets are multiples of each other, it
+/// would compute each row's address from the one before, a dependency chain that takes longer than the multiplications.
 #[inline(always)]
 fn hidden(mut x: isize) -> isize {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -132,8 +133,8 @@ fn hidden(mut x: isize) -> isize {
     x
 }
 
-/// Windows of an image: the columns are the places of a window, a table says how far they are from `base`; the rows are
-/// windows side by side, `STEP` elements apart.
+/// Windows of an image: the columns are the elements of a window, with a table of their offsets from `base`; the rows
+/// are neighbouring windows, `STEP` elements apart.
 #[derive(Clone, Copy)]
 pub struct Windows<T, const STEP: usize> {
     pub base: *const T,
@@ -163,8 +164,8 @@ impl<T: Copy, const STEP: usize> Left<T> for Windows<T, STEP> {
     }
 }
 
-/// Windows the other way round: the rows are places of a window, the columns windows anywhere in the image. `SIDE`
-/// places after each other lie side by side, so that fewer addresses are needed than there are rows.
+/// Transposed windows: the rows are elements of a window, the columns are windows anywhere in the image. Groups of
+/// `SIDE` rows are adjacent in memory, so fewer addresses are needed than there are rows.
 #[derive(Clone, Copy)]
 pub struct Turned<T, const SIDE: usize> {
     pub base: *const T,
@@ -197,7 +198,7 @@ impl<T: Copy, const SIDE: usize> Left<T> for Turned<T, SIDE> {
     }
 }
 
-/// The rows of A and of B that a tile multiplies. B's rows hold neighbouring columns one after another.
+/// The rows of A and of B that a tile multiplies. B's columns are contiguous within a row.
 #[derive(Clone, Copy)]
 pub struct Input<T, A> {
     pub k: usize,
@@ -209,8 +210,8 @@ pub struct Input<T, A> {
 /// Multiplies `MR` rows.
 ///
 /// # Safety
-/// The rows of A must be readable, those of B to the end of the last register, whatever `n` says, and the tile of C
-/// writable. `update.bias`, if there is one, points at the tile's first column.
+/// The rows of A must be readable, those of B to the end of the last register, whatever `n` is, and the tile of C
+/// writable. `update.bias`, unless null, points at the tile's first column.
 #[inline(always)]
 unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
     l: L,
@@ -220,8 +221,8 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
 ) where
     L::T: Real,
 {
-    /// Does it for each row, whose number is a constant: a tile whose loops the compiler does not
-    /// unroll ends up in memory.
+    /// Repeats the body for each row, whose index is a constant: if the compiler does not unroll a tile's loops, the
+    /// tile ends up in memory.
     macro_rules! each_row {
         (|$i:ident| $body:block) => {
             each_row!($i, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
@@ -277,7 +278,7 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
             });
             return;
         }
-        // From memory, and one row's code for all: unrolled it would be most of a tile's code, for what it does once.
+        // A loop over sums in memory: unrolled, this would be most of a tile's code, though it runs only once.
         let mut done = [[zero; NV]; MR];
         each_row!(|I| { done[I] = acc[I] });
         for row in 0..hidden(MR as isize) as usize {
@@ -300,7 +301,7 @@ unsafe fn tile<L: Lanes, A: Left<L::T>, const MR: usize, const NV: usize>(
     }
 }
 
-/// `α acc + β old`. With `β` 0 `old` is not looked at, be it NaN.
+/// `α acc + β old`. If `β` is 0, `old` is ignored, even if it is NaN.
 #[inline(always)]
 fn combine<L: Lanes>(l: L, acc: L::V, old: L::V, update: Update<L::T>) -> L::V
 where

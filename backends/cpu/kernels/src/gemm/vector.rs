@@ -1,16 +1,16 @@
-//! Products with a vector, and with a handful of them.
+//! Products with one vector, or with a few.
 
 use super::{Dims, Mat, MatMut, Real, Update, cost};
 use crate::CpuDevice;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
-/// Rows of A up to which each is multiplied as a vector of its own: packing B would cost more.
+/// The most rows of A that are each multiplied as a vector, since packing B would cost more.
 const FEW: usize = 3;
 
 /// Columns of a result that stay in the first-level cache while rows of B are added to it.
 const STRETCH: usize = 2048;
 
-/// Computes the product if it is one with few vectors and its matrices lie right for that; says whether it did.
+/// Computes the product if it has few vectors and its matrices have the right layout. Returns whether it did.
 ///
 /// # Safety
 /// As for [`super::Gemm::gemm`].
@@ -35,7 +35,7 @@ pub(super) unsafe fn by_vectors<T: Real>(
     }
 }
 
-/// For what a bias has an element each.
+/// Whether a bias has an element per row or per column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bias {
     Row,
@@ -58,7 +58,7 @@ unsafe fn few<T: Real>(
     bias: Bias,
 ) -> bool {
     let Dims { m, n, k } = dims;
-    // Columns of B one after another: dot products. Rows one after another: sums of rows.
+    // If B has contiguous columns: dot products. If it has contiguous rows: sums of rows.
     let dots = b.rows == 1 && a.cols == 1;
     let sums = b.cols == 1 && c.cols == 1 && (update.bias.is_null() || bias == Bias::Column);
     if m > FEW || k == 0 || !(dots || sums) {
@@ -104,8 +104,7 @@ unsafe fn few<T: Real>(
     true
 }
 
-/// `c[j] = Σ a[p] b[p, j]` with the columns of B one after another. One column's bias is `BIAS` elements
-/// from the next one's.
+/// `c[j] = Σ a[p] b[p, j]`, where B has contiguous columns. The columns' biases are `BIAS` elements apart.
 struct Dots<T, const BIAS: usize> {
     n: usize,
     k: usize,
@@ -121,7 +120,7 @@ impl<T: Real, const BIAS: usize> Kernel for Dots<T, BIAS> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let l = T::lanes(s);
-        // SAFETY: the columns are inside B; the caller of `by_vectors` answers for the matrices.
+        // SAFETY: the columns are inside B; the caller of `by_vectors` guarantees the matrices.
         unsafe {
             let whole = self.n - self.n % 4;
             for j in (0..whole).step_by(4) {
@@ -188,7 +187,7 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
     }
 }
 
-/// `c = Σ a[p] b[p, :]` with the rows of B one after another, and so the result.
+/// `c = Σ a[p] b[p, :]`, where B and the result have contiguous rows.
 struct Sums<T> {
     n: usize,
     k: usize,
@@ -206,7 +205,7 @@ impl<T: Real> Kernel for Sums<T> {
         let l = T::lanes(s);
         for left in (0..self.n).step_by(STRETCH) {
             let n = STRETCH.min(self.n - left);
-            // SAFETY: the columns are inside B; the caller of `by_vectors` answers for the matrices.
+            // SAFETY: the columns are inside B; the caller of `by_vectors` guarantees the matrices.
             unsafe {
                 self.start(l, left, n);
                 let whole = self.k - self.k % 4;

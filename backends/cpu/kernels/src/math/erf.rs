@@ -4,7 +4,7 @@ use super::exponential::{bounded_abs, exp, exp_nonpositive, gate};
 use super::normal;
 use crate::simd::Simd;
 
-/// Where [`erf`] goes from one form to the other.
+/// Where [`erf`] switches from one form to the other.
 const SMALL: f32 = 0.92;
 
 /// `erf(x) / x - 1` by powers of `x²` for `|x| < 0.93`, minimax for the relative error, highest power first.
@@ -66,7 +66,7 @@ pub(super) fn erf<S: Simd>(s: S, x: S::V) -> S::V {
 fn normal_tail<S: Simd>(s: S, v: S::V) -> (S::V, S::V) {
     let a = s.splat(3.5);
     let q = s.div(s.sub(v, a), s.add(v, a));
-    // The square in two parts: its rounding error alone would cost up to 100 ulp.
+    // The square is split in two, since its rounding error would cost up to 100 ulp.
     let half = s.mul(v, s.splat(-0.5));
     let high = s.mul(half, v);
     let low = s.mul_add(half, v, s.neg(high));
@@ -75,7 +75,7 @@ fn normal_tail<S: Simd>(s: S, v: S::V) -> (S::V, S::V) {
     (s.poly(q, TAIL), bell)
 }
 
-/// A function by its table in [`normal`], for `v` from 0 to where that ends.
+/// A function from its table in [`normal`], for `v` from 0 to the end of the table.
 #[inline(always)]
 fn by_pieces<S: Simd, const TERMS: usize>(s: S, v: S::V, table: &[[f32; 32]; TERMS]) -> S::V {
     let piece = s.round(s.mul(v, s.splat(1.0 / normal::STEP)));
@@ -96,8 +96,8 @@ pub(super) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     }
     let v = bounded_abs(s, x, normal::END);
     let y = gate(s, x, v, by_pieces(s, v, &normal::TAIL));
-    // Lane by lane, so that no result depends on its neighbours. On the right nothing of the tail is left in it
-    // where the table ends.
+    // Chosen lane by lane, so that no result depends on its neighbours. On the right, the tail no longer affects the
+    // result beyond the table's end.
     let ended = s.lt(x, s.splat(-normal::END));
     if s.any(ended) {
         return s.select(ended, gelu_anywhere(s, x), y);
@@ -109,7 +109,7 @@ pub(super) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
 fn gelu_anywhere<S: Simd>(s: S, x: S::V) -> S::V {
     let v = bounded_abs(s, x, 15.0);
     let (scaled, bell) = normal_tail(s, v);
-    // `v` comes in first, so that nothing is subnormal before the result is.
+    // `v` is multiplied first, so that no intermediate is subnormal unless the result is.
     gate(s, x, s.mul(v, scaled), bell)
 }
 
@@ -135,7 +135,7 @@ fn slope_anywhere<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(s.mul_add(v, s.splat(-DENSITY), scaled), bell)
 }
 
-/// From the derivative at `-|x|`: on the right it is 1 less that.
+/// The derivative at `x` from `left`, that at `-|x|`: for positive `x` it is 1 minus that.
 #[inline(always)]
 fn slope<S: Simd>(s: S, x: S::V, left: S::V) -> S::V {
     s.select(s.lt(x, s.splat(0.0)), left, s.sub(s.splat(1.0), left))

@@ -1,4 +1,4 @@
-//! The exponential function and what is made of it.
+//! The exponential function, and functions made of it.
 
 use super::log::log1p;
 use crate::simd::Simd;
@@ -54,7 +54,7 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(s.mul(y, pow2(s, half)), pow2(s, s.sub_int(n, half)))
 }
 
-/// `e^x` for `x` up to 0; 0 where that is below the normal numbers. Saves some instructions of [`exp`].
+/// `e^x` for `x` up to 0, with subnormal results as 0. Needs fewer instructions than [`exp`].
 #[inline(always)]
 pub fn exp_nonpositive<S: Simd>(s: S, x: S::V) -> S::V {
     let (n, r) = reduce(s, s.max(s.splat(-88.0), x));
@@ -64,12 +64,12 @@ pub fn exp_nonpositive<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(y, pow2(s, s.to_int(n)))
 }
 
-/// `e^x - 1` for `x` that is not 0, or with the sign of zero lost.
+/// `e^x - 1` for `x` that is not 0; for 0 the sign of zero is lost.
 #[inline(always)]
 fn expm1_nonzero<S: Simd>(s: S, x: S::V) -> S::V {
     let (n, r) = reduce(s, clamp(s, x, -20.0, 89.0));
     let y = s.mul_add(s.poly(r, EXPM1), s.mul(r, r), r);
-    // 2^n y + (2^n - 1), halved so that 2^128 does not overflow before its time.
+    // 2^n y + (2^n - 1), halved so that 2^128 does not overflow too early.
     let scale = pow2(s, s.sub_int(s.to_int(n), s.splat_int(1)));
     let half = s.mul_add(scale, y, s.sub(scale, s.splat(0.5)));
     s.add(half, half)
@@ -104,14 +104,14 @@ fn lower_sigmoid<S: Simd>(s: S, v: S::V) -> S::V {
     s.div(e, s.add(s.splat(1.0), e))
 }
 
-/// `max(x, 0) - v tail`: `x` times a distribution function with the lower tail `tail` at `-v`, `v = |x|`. It neither
-/// cancels on the left nor multiplies infinity by zero, so long as `v` is bounded.
+/// `max(x, 0) - v tail`: `x` times a distribution function whose lower tail at `-v` is `tail`, where `v = |x|`. As long
+/// as `v` is bounded, this neither cancels on the left nor multiplies infinity by zero.
 #[inline(always)]
 pub(super) fn gate<S: Simd>(s: S, x: S::V, v: S::V, tail: S::V) -> S::V {
     s.mul_add(s.neg(v), tail, s.max(s.splat(0.0), x))
 }
 
-/// `|x|`, at most `most`; NaN stays.
+/// `|x|`, at most `most`; a NaN stays.
 #[inline(always)]
 pub(super) fn bounded_abs<S: Simd>(s: S, x: S::V, most: f32) -> S::V {
     s.min(s.splat(most), s.abs(x))
@@ -165,7 +165,7 @@ pub(super) fn gelu_tanh_slope<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul_add(s.mul(x, inner), bell, sigma)
 }
 
-/// `ln(1 + e^(βx)) / β`, and `x` where `βx` is above the threshold.
+/// `ln(1 + e^(βx)) / β`, or `x` if `βx` is above the threshold.
 #[inline(always)]
 pub(super) fn softplus<S: Simd>(s: S, x: S::V, beta: f32, threshold: f32) -> S::V {
     let z = s.mul(x, s.splat(beta));

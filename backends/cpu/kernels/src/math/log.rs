@@ -39,11 +39,11 @@ fn assemble<S: Simd>(s: S, e: S::V, f: S::V, small: S::V) -> S::V {
     s.mul_add(e, s.splat(LN2[0]), s.add(f, y))
 }
 
-/// The values at 0 (minus infinity), below it (NaN) and at infinity put in; `at` is what the logarithm is taken of.
+/// Inserts the values at 0 (minus infinity), below 0 (NaN) and at infinity; `at` is the logarithm's argument.
 #[inline(always)]
 fn with_edges<S: Simd>(s: S, at: S::V, y: S::V) -> S::V {
     let zero = s.splat(0.0);
-    // Infinity and NaN stay themselves; what is left above the largest number is one of the two.
+    // Infinity and NaN stay; nothing else compares as not below infinity.
     let y = s.select(s.lt(at, s.splat(f32::INFINITY)), y, at);
     let y = s.select(s.lt(at, zero), s.splat(f32::NAN), y);
     s.select(s.eq(at, zero), s.splat(f32::NEG_INFINITY), y)
@@ -65,7 +65,7 @@ pub(super) fn log1p<S: Simd>(s: S, x: S::V) -> S::V {
     let one = s.splat(1.0);
     let u = s.add(x, one);
     let (e, m) = split(s, u);
-    // What the sum lost. Near 1 the sum is not needed at all: there f is x itself.
+    // The rounding error of the sum. For `u` near 1 the sum is not needed: f is x itself.
     let lost = s.div(s.sub(x, s.sub(u, one)), u);
     let near = s.eq_int(e, s.splat_int(0));
     let f = s.select(near, x, s.sub(m, one));

@@ -1,4 +1,4 @@
-//! Functions as values, and the loops that apply them to memory.
+//! Functions as types, and the loops that apply them to memory.
 
 use super::{erf, exponential, log, reference, trig};
 
@@ -9,7 +9,7 @@ pub trait Map: Copy + Send + Sync {
     /// Must be `#[inline(always)]`.
     fn at<S: Simd>(self, s: S, x: S::V) -> S::V;
 
-    /// The same in f64.
+    /// The same function in f64.
     fn reference(self, x: f64) -> f64;
 }
 
@@ -144,7 +144,7 @@ fn sigmoid_slope<S: Simd>(s: S, y: S::V) -> S::V {
     s.mul(y, s.sub(s.splat(1.0), y))
 }
 
-/// Writes `f(x)` for each of `n` elements of `x`; in f64 where the policy has no level.
+/// Writes `f(x)` for each of `n` elements of `x`; computed in f64 if the policy has no level.
 ///
 /// # Safety
 /// `n` elements must be readable at `x` and writable at `to`, which may be the same address but not overlap otherwise.
@@ -161,7 +161,7 @@ pub unsafe fn map<F: Map>(policy: StorePolicy, f: F, x: *const f32, to: *mut f32
     }
 }
 
-/// Writes `f(x) g` for each of `n` elements of `x` and `g`: what most gradients of activations are.
+/// Writes `f(x) g` for each of `n` elements of `x` and `g`, as in most gradients of activations.
 ///
 /// # Safety
 /// `n` elements must be readable at `x` and `g` and writable at `to`, which may be one of the two but
@@ -196,7 +196,7 @@ impl<F: Map> Kernel for MapLoop<F> {
     fn run<S: Simd>(self, s: S) {
         let Self { f, x, to, n } = self;
         let whole = n - n % S::N;
-        // SAFETY: all offsets stay below `n`; the caller of `map` answers for the pointers.
+        // SAFETY: all offsets stay below `n`; the caller of `map` guarantees the pointers.
         unsafe {
             for i in (0..whole).step_by(S::N) {
                 s.stream(to.add(i), f.at(s, s.load(x.add(i))));
@@ -224,7 +224,7 @@ impl<F: Map> Kernel for MapMulLoop<F> {
     fn run<S: Simd>(self, s: S) {
         let Self { f, x, g, to, n } = self;
         let whole = n - n % S::N;
-        // SAFETY: all offsets stay below `n`; the caller of `map_mul` answers for the pointers.
+        // SAFETY: all offsets stay below `n`; the caller of `map_mul` guarantees the pointers.
         unsafe {
             for i in (0..whole).step_by(S::N) {
                 let y = f.at(s, s.load(x.add(i)));

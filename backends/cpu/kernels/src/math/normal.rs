@@ -1,13 +1,13 @@
-//! The normal distribution's tail, piece by piece.
+//! The normal distribution's tail as piecewise polynomials.
 //!
-//! Piece `k` is a polynomial in `v - k STEP` for `v` within half a step of `k STEP`, minimax; highest powers first.
+//! Piece `k` is a minimax polynomial in `v - k STEP` for `v` within half a step of `k STEP`; highest powers first.
 
 pub(super) const STEP: f32 = 0.19;
 
-/// The last piece ends just behind.
+/// Just before the end of the last piece.
 pub(super) const END: f32 = 5.98;
 
-/// `Φ(-v)`, for the relative error.
+/// `Φ(-v)`, minimax for the relative error.
 #[rustfmt::skip]
 pub(super) static TAIL: [[f32; 32]; 7] = [
     [
@@ -54,7 +54,7 @@ pub(super) static TAIL: [[f32; 32]; 7] = [
     ],
 ];
 
-/// `Φ(-v) - v φ(v)`, for the absolute error.
+/// `Φ(-v) - v φ(v)`, minimax for the absolute error.
 #[rustfmt::skip]
 pub(super) static SLOPE: [[f32; 32]; 6] = [
     [

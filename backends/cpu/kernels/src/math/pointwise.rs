@@ -1,4 +1,4 @@
-//! What follows a product, in place: a bias for each stretch of elements, a residual, an activation.
+//! The epilogue of a product, in place: a bias for each stretch of elements, a residual, an activation.
 
 use polygrad_core::Activation;
 
@@ -6,7 +6,7 @@ use super::{Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh, map};
 use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd, StorePolicy};
 
-/// What is done to each of a stretch of elements: `f(y + bias + residual)`.
+/// The epilogue of each element in a stretch: `f(y + bias + residual)`.
 #[derive(Clone, Copy)]
 pub struct Pointwise {
     pub bias: f32,
@@ -19,7 +19,7 @@ pub struct Pointwise {
 unsafe impl Sync for Pointwise {}
 
 impl Pointwise {
-    /// Whether an activation can be applied so.
+    /// Whether an activation is supported.
     pub const fn knows(activation: Activation) -> bool {
         matches!(
             activation,
@@ -43,17 +43,17 @@ impl Pointwise {
         }
     }
 
-    /// Does it to `n` elements.
+    /// Applies the epilogue to `n` elements.
     ///
     /// # Safety
-    /// They must be the caller's to write, and as many of the residual be readable.
+    /// The caller must be allowed to write the elements, and the same number of the residual must be readable.
     pub unsafe fn run(self, level: Level, y: *mut f32, n: usize) {
         let relu = self.activation == Some(Activation::Relu);
         if relu || self.bias != 0.0 || !self.residual.is_null() {
             level.run(Add { with: self, relu, y, n });
         }
         let policy = StorePolicy::cached(Some(level));
-        // SAFETY: passed on; reading and writing the same elements, one after another.
+        // SAFETY: passed on; each element is read before it is written.
         unsafe {
             match self.activation {
                 None | Some(Activation::Relu) => {}
@@ -93,7 +93,7 @@ impl Kernel for Add {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let whole = self.n / S::N * S::N;
-        // SAFETY: `Pointwise::run` answers for the elements.
+        // SAFETY: `Pointwise::run` guarantees the elements.
         unsafe {
             for at in (0..whole).step_by(S::N) {
                 let y = self.y.add(at);
@@ -118,7 +118,7 @@ impl Kernel for Add {
 impl Add {
     #[inline(always)]
     fn last<S: Simd>(&self, s: S, v: S::V) -> S::V {
-        // A NaN stays, being the second.
+        // A NaN stays, since it is the second operand.
         if self.relu { s.max(s.splat(0.0), v) } else { v }
     }
 }

@@ -1,5 +1,5 @@
-//! The same functions in f64, by the standard library and `libm`: what the `scalar` kernels and tensors of f64 use, and
-//! the truth that the vector forms are tested against.
+//! The same functions in f64, by the standard library and `libm`. The `scalar` kernels and tensors of f64 use them, and
+//! the vector forms are tested against them.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
@@ -36,7 +36,7 @@ pub fn gelu(x: f64) -> f64 {
 
 /// Derivative of [`gelu`].
 pub fn gelu_slope(x: f64) -> f64 {
-    // Far out the density is 0, and so is its product with x, infinite or not.
+    // Far out the density is 0, and so is its product with x, even if x is infinite.
     let density = normal_pdf(x);
     normal_cdf(x) + if density == 0.0 { 0.0 } else { x * density }
 }
@@ -71,7 +71,7 @@ pub fn silu_slope(x: f64) -> f64 {
     sigmoid(x) + if bell == 0.0 { 0.0 } else { x * bell }
 }
 
-/// `ln(1 + e^(βx)) / β`, and `x` where `βx` is above the threshold.
+/// `ln(1 + e^(βx)) / β`, or `x` if `βx` is above the threshold.
 pub fn softplus(x: f64, beta: f64, threshold: f64) -> f64 {
     let z = x * beta;
     if z > threshold {

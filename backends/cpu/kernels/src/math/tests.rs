@@ -1,15 +1,15 @@
-//! Every function against f64, in units of the last place of the true value.
+//! Compares every function with f64, in units of the last place of the true value.
 
 use super::*;
 use crate::simd::{Level, StorePolicy};
 
-/// The distance of `got` from the truth in units of the last place of an f32 that holds the truth. Where the truth is
-/// below `floor` in size, in units of the last place at `floor`.
+/// The distance of `got` from the truth in units of the last place of the f32 nearest to the truth. If the truth is
+/// smaller than `floor`, in units of the last place at `floor`.
 fn ulps(got: f32, truth: f64, floor: f64) -> f64 {
     let rounded = truth as f32;
     if rounded.is_nan() || rounded.is_infinite() || got.is_nan() || got.is_infinite() {
         let same = rounded.is_nan() && got.is_nan() || rounded == got;
-        // One past the largest number is where rounding may go either way.
+        // At the largest number, rounding may go either way.
         let at_the_edge = rounded.abs().max(got.abs()) == f32::INFINITY && rounded.abs().min(got.abs()) == f32::MAX;
         return if same || at_the_edge && rounded.signum() == got.signum() {
             0.0
@@ -22,7 +22,7 @@ fn ulps(got: f32, truth: f64, floor: f64) -> f64 {
     (f64::from(got) - truth).abs() / (exponent - 23.0).exp2()
 }
 
-/// The largest error of a function over every `step`-th bit pattern, and where.
+/// The largest error of a function over every `step`-th bit pattern, and its argument.
 fn worst<F: Map>(level: Level, f: F, floor: f64, step: u64) -> (f64, f32) {
     const BLOCK: usize = 4096;
     let mut worst = (0.0, 0.0);
@@ -53,8 +53,8 @@ fn worst<F: Map>(level: Level, f: F, floor: f64, step: u64) -> (f64, f32) {
     worst
 }
 
-/// A name for the test, the function, its bound in ulp, and the size below which the last place is
-/// counted at that size.
+/// For each test its name, the function, the bound in ulp, and the size below which the last place is that at this
+/// size.
 macro_rules! bounds {
     ($($name:ident: $f:expr, $ulps:literal, $floor:literal;)*) => {
         #[test]
@@ -64,7 +64,7 @@ macro_rules! bounds {
             }
         }
 
-        /// All 2^32 numbers; minutes each. Run with `cargo xtask ulp`.
+        /// All 2^32 numbers, which takes minutes each. Run with `cargo xtask ulp`.
         mod every_number {
             use super::*;
             $(

@@ -2,7 +2,7 @@
 
 use crate::simd::Simd;
 
-/// Up to here the argument is reduced with `π/2` in three parts; beyond, f64 takes over.
+/// The largest argument that is reduced with `π/2` in three parts; larger ones are computed in f64.
 const LIMIT: f32 = 71_000.0;
 
 /// `π/2` in three parts of 24 bits.
@@ -11,7 +11,7 @@ const HALF_PI: [f32; 3] = [std::f32::consts::FRAC_PI_2, -4.371_139e-8, -1.715_12
 /// `(sin r - r) / r³` by powers of `r²`, for `r` within `±π/4`, minimax for the relative error, highest power first.
 const SIN: [f32; 4] = [2.718_084e-6, -1.983_930_9e-4, 0.008_333_329, -0.166_666_67];
 
-/// `(cos r - 1 + r²/2) / r⁴` by powers of `r²`, likewise.
+/// `(cos r - 1 + r²/2) / r⁴` by powers of `r²`, in the same way.
 const COS: [f32; 4] = [-2.720_54e-7, 2.479_945_6e-5, -0.001_388_888_3, 0.041_666_668];
 
 /// `x = n π/2 + r`: `n` and `r`.
@@ -36,7 +36,7 @@ fn both<S: Simd>(s: S, r: S::V) -> (S::V, S::V) {
     (sin, cos)
 }
 
-/// Lanes beyond [`LIMIT`] (NaN and infinity among them) recomputed in f64.
+/// Recomputes lanes beyond [`LIMIT`] in f64, including NaN and infinity.
 #[inline(always)]
 fn with_large<S: Simd>(s: S, x: S::V, y: S::V, exact: fn(f64) -> f64) -> S::V {
     let fine = s.lt(s.abs(x), s.splat(LIMIT));
@@ -59,7 +59,7 @@ fn large<S: Simd>(s: S, x: S::V, y: S::V, exact: fn(f64) -> f64) -> S::V {
         s.store(ys.as_mut_ptr(), y);
     }
     for (y, &x) in ys.iter_mut().zip(&xs).take(S::N) {
-        // Written so that NaN is taken too.
+        // Written so that NaN is included.
         if !matches!(x.abs().partial_cmp(&LIMIT), Some(std::cmp::Ordering::Less)) {
             *y = exact(x.into()) as f32;
         }

@@ -1,4 +1,4 @@
-//! What takes the place of `placement` on systems where threads are left where they are.
+//! Stands in for `placement` on systems where threads are not pinned.
 
 #[derive(Default)]
 pub(super) struct Placement;

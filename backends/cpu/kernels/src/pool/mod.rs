@@ -1,9 +1,9 @@
 //! A persistent thread pool for work of a few microseconds.
 //!
-//! Workers spin for a while after their last task and then sleep, so that back-to-back ops pay well under a
-//! microsecond to go parallel while an idle process costs nothing. The calling thread takes chunks too; chunks are
-//! claimed one by one, so a worker that the system has descheduled holds up at most the chunk in its hands. The caller
-//! takes the first ones and workers the last, so that a thread finds in its cache what it wrote in the op before.
+//! Workers spin for a while after their last task and then sleep. So back-to-back ops go parallel in well under a
+//! microsecond, while an idle process costs nothing. The calling thread takes chunks too. Chunks are claimed one by
+//! one, so a worker that the system has descheduled delays at most one chunk. The caller claims from the start and
+//! workers from the end, so that a thread finds in its cache what it wrote in the op before.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod placement;
@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 
 use placement::Placement;
 
-/// How long a thread spins before it sleeps: longer than the gap between two ops of a training step, shorter than a
-/// time slice that anybody would miss.
+/// How long a thread spins before it sleeps: longer than the gap between two ops of a training step, and too short to
+/// matter to other processes.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Spins between two looks at the clock.
+/// Spins between two reads of the clock.
 const SPINS_PER_LOOK: u32 = 64;
 
 thread_local! {
-    /// Set on workers always, and on a caller while its own job runs: nested calls then run inline.
+    /// Always set on workers, and on a caller while its own job runs: nested calls then run inline.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -51,10 +51,10 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// A pool in which `threads` threads work, the caller among them: `threads - 1` workers are started.
+    /// A pool of `threads` threads, including the caller: `threads - 1` workers are started.
     ///
-    /// Where the system refuses to start a thread the pool makes do with those it has, down to none at all;
-    /// [`ThreadPool::threads`] tells. Zero counts as one.
+    /// If the system refuses to start a thread, the pool works with those it has, even with none;
+    /// [`ThreadPool::threads`] returns their number. Zero counts as one.
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let mut workers = Vec::new();
@@ -77,13 +77,13 @@ impl ThreadPool {
         self.workers.len() + 1
     }
 
-    /// Calls `task(0)` … `task(chunks - 1)`, each once, in any order, on any of the threads; returns when all are done.
+    /// Calls `task(0)` … `task(chunks - 1)`, each once, in any order, on any of the threads. Returns when all are done.
     ///
-    /// Runs inline on the calling thread when there is one chunk or no worker, when called from inside a task, and
-    /// when another thread is using the pool at the moment.
+    /// Runs inline on the calling thread if there is one chunk or no worker, if called from inside a task, or if
+    /// another thread is using the pool.
     ///
     /// # Panics
-    /// When a task panics: the first panic goes on in the caller once all chunks are done.
+    /// If a task panics: the first panic resumes in the caller once all chunks are done.
     #[inline]
     pub fn run<F: Fn(usize) + Sync>(&self, chunks: usize, task: F) {
         self.run_dyn(chunks, &task);
@@ -109,7 +109,7 @@ impl Drop for ThreadPool {
         self.shared.work_ready.notify_all();
         let me = std::thread::current().id();
         for worker in self.workers.drain(..) {
-            // The last owner may be a task on a worker of this very pool, which cannot wait for itself.
+            // A task on a worker of this pool may drop the last handle, and a worker cannot join itself.
             if worker.thread().id() != me {
                 let _ = worker.join();
             }
@@ -117,15 +117,15 @@ impl Drop for ThreadPool {
     }
 }
 
-/// Number of threads that this process may run at once; 1 where the system does not tell.
+/// Number of threads that this process may run at once, or 1 if the system does not tell.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// What is called with the number of each chunk.
+/// The function that is called with the number of each chunk.
 type Task<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 
-/// The job that is being worked on; lives on the caller's stack until its last chunk is done.
+/// The current job, on the caller's stack until its last chunk is done.
 struct Job<'a> {
     task: Task<'a>,
 }
@@ -137,18 +137,17 @@ struct Line<T>(T);
 
 #[derive(Default)]
 struct Shared {
-    /// Chunks that nobody has claimed, see [`Unclaimed`]. A thread that takes one out owns that
-    /// chunk of the current job.
+    /// Unclaimed chunks, see [`Unclaimed`]. A thread that takes a chunk out owns that chunk of the current job.
     unclaimed: Line<AtomicU64>,
-    /// Chunks that are not done.
+    /// Number of chunks that are not done.
     unfinished: Line<AtomicUsize>,
-    /// The current job. Valid for whoever owns a chunk, until that chunk is counted as done.
+    /// The current job. Valid for owners of a chunk until that chunk is counted as done.
     job: AtomicPtr<Job<'static>>,
-    /// Whether a caller has the pool.
+    /// Whether a caller is using the pool.
     busy: AtomicBool,
     stop: AtomicBool,
     placement: Placement,
-    /// Workers that sleep, or are about to.
+    /// Number of workers that sleep or are about to.
     sleepers: AtomicUsize,
     /// Whether the caller sleeps, or is about to.
     caller_sleeps: AtomicBool,
@@ -159,7 +158,7 @@ struct Shared {
     work_done: Condvar,
 }
 
-/// The chunks from the first number to below the second.
+/// The chunks from the first number up to, but not including, the second.
 #[derive(Clone, Copy)]
 struct Unclaimed(u32, u32);
 
@@ -176,7 +175,7 @@ impl Unclaimed {
         self.0 == self.1
     }
 
-    /// Takes out the first or the last.
+    /// Takes out the first or the last chunk.
     fn take(self, end: End) -> Option<(Self, usize)> {
         let Self(first, past) = self;
         match end {
@@ -187,7 +186,7 @@ impl Unclaimed {
     }
 }
 
-/// From which end a thread takes chunks.
+/// The end from which a thread claims chunks.
 #[derive(Clone, Copy)]
 enum End {
     First,
@@ -208,13 +207,15 @@ impl Shared {
         let chunks = count as usize;
         let job = Job { task };
         INSIDE.set(true);
-        // The lifetime is left out: no thread looks at the job after its last chunk is done.
+        // The lifetime is erased: no thread accesses the job after its last chunk is done.
         let erased = std::ptr::from_ref(&job).cast_mut().cast();
         self.job.store(erased, Ordering::Relaxed);
         self.unfinished.0.store(chunks, Ordering::Relaxed);
-        // Publishes the job: whoever claims a chunk reads this store or one that follows it in its release sequence.
+        // Publishes the job: a thread that claims a chunk reads this store or one that follows it in its release
+        // sequence.
         self.unclaimed.0.store(Unclaimed(0, count).bits(), Ordering::SeqCst);
-        // A worker announces its sleep before it looks for work a last time, so that one of the two sees the other.
+        // A worker announces its sleep before it checks for work a last time, so either it or this thread sees the
+        // other.
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.placement.caller_is_here();
             drop(self.lock());
@@ -258,11 +259,11 @@ impl Shared {
                 if first.is_none() {
                     *first = Some(panic);
                 } else {
-                    // Its destructor is the user's and may panic too, which this thread must not.
+                    // The payload's destructor is the user's and may panic too, which must not happen on this thread.
                     std::mem::forget(panic);
                 }
             }
-            // From here on the job may be gone.
+            // From here on the job may have been dropped.
             if self.unfinished.0.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_sleeps.load(Ordering::SeqCst) {
                 drop(self.lock());
                 self.work_done.notify_one();
@@ -286,7 +287,7 @@ impl Shared {
         self.placement.caller_is_here();
     }
 
-    /// The life of a worker.
+    /// The main loop of a worker.
     fn work(&self) {
         INSIDE.set(true);
         self.placement.add_worker();
@@ -312,7 +313,7 @@ impl Shared {
     }
 }
 
-/// Spins until `condition` holds, and says whether it did before [`SPIN`] had passed.
+/// Spins until `condition` holds, and returns whether it did within [`SPIN`].
 fn spin_until(condition: impl Fn() -> bool) -> bool {
     let mut start = None;
     loop {

@@ -1,32 +1,33 @@
-//! Which CPUs workers may run on: all but their caller's.
+//! Restricts workers to CPUs other than their caller's.
 //!
-//! A system may wake a worker on the CPU of the thread that woke it although another one is idle, and leave the two
-//! there for tens of milliseconds. Linux does so in virtual machines: an idle CPU has been given back to the host,
-//! which counts as taken away. Both then take as long as one, and more, since each waits for the other in a loop.
+//! A system may wake a worker on the CPU of the thread that woke it although another CPU is idle, and leave both there
+//! for tens of milliseconds. Linux does so in virtual machines, where an idle CPU that was given back to the host
+//! counts as stolen. The two threads then take as long as one thread, or longer, since each waits for the other in a
+//! loop.
 
 use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// Keeps workers off the CPU of their caller. Does as much as the system lets it: a pool works without.
+/// Keeps workers off the CPU of their caller, as far as the system allows; the pool also works without.
 #[derive(Default)]
 pub(super) struct Placement(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     workers: Vec<Worker>,
-    /// The CPU that all workers stay off.
+    /// The CPU that all workers avoid.
     avoided: Option<usize>,
 }
 
 struct Worker {
     thread: Pid,
-    /// The CPUs that it could use when it started.
+    /// The CPUs that the worker was allowed to use when it started.
     allowed: CpuSet,
 }
 
 impl Placement {
-    /// The calling thread is a worker.
+    /// Registers the calling thread as a worker.
     pub(super) fn add_worker(&self) {
         if let Ok(allowed) = sched_getaffinity(None) {
             self.with(|state| {
@@ -37,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// The calling thread is about to compute beside the workers, and may have been moved since it last did.
+    /// Tells that the calling thread is about to compute beside the workers; it may have moved since its last call.
     pub(super) fn caller_is_here(&self) {
         let cpu = sched_getcpu();
         self.with(|state| {
@@ -85,7 +86,7 @@ mod tests {
             let mut here = CpuSet::new();
             here.set(cpu);
             sched_setaffinity(None, &here).unwrap();
-            // Long enough for the worker to fall asleep, since only then it is placed.
+            // Long enough for the worker to fall asleep, since workers are placed only when they are woken.
             std::thread::sleep(Duration::from_millis(20));
             pool.run(2, |_| ());
             let state = pool.shared.placement.0.lock().unwrap();

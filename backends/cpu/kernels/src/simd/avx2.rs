@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
 
-/// Registers of eight f32. Only [`run`] makes one.
+/// Registers of eight f32. Only [`run`] and [`run_streaming`] make this token.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2 {
     past: bool,
@@ -21,7 +21,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
     kernel.run(Avx2 { past: false })
 }
 
-/// As [`run`], with what the kernel streams stored past the caches or not.
+/// Like [`run`]; if `past` is set, the kernel's streamed results bypass the caches.
 ///
 /// # Safety
 /// As for [`run`].
@@ -29,7 +29,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     let out = kernel.run(Avx2 { past });
     if past {
-        // Such stores keep no order with others: whoever hears that the kernel is done is to see them.
+        // These stores are not ordered with others: the fence makes them visible before the kernel's end is.
         #[allow(unused_unsafe, reason = "the fence is an unsafe function in Rust 1.92")]
         // SAFETY: every CPU with the instructions of this function has SSE.
         unsafe {
@@ -39,7 +39,7 @@ pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     out
 }
 
-/// A window of this at `8 - n` selects the first `n` lanes.
+/// The eight entries from `8 - n` on select the first `n` lanes.
 static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// # Safety
@@ -50,8 +50,8 @@ unsafe fn mask(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
 }
 
-// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the
-// CPU has AVX2 and FMA.
+// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX2
+// and FMA.
 
 impl Lanes for Avx2 {
     type T = f32;
@@ -79,7 +79,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn stream(self, to: *mut f32, v: __m256) {
-        // SAFETY: see above; the address by the caller, and its alignment was looked at.
+        // SAFETY: see above; the address by the caller, and its alignment is checked.
         unsafe {
             if self.past && to.addr().is_multiple_of(32) {
                 _mm256_stream_ps(to, v);
@@ -91,15 +91,15 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_part(self, from: *const f32, n: usize) -> __m256 {
-        // SAFETY: see above; lanes that the mask excludes are not touched.
+        // SAFETY: see above; lanes that the mask excludes are not accessed.
         unsafe { _mm256_maskload_ps(from, mask(n)) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, n: usize, v: __m256) {
-        // SAFETY: see above; lanes that the mask excludes are not touched.
+        // SAFETY: see above; lanes that the mask excludes are not accessed.
         unsafe {
-            // Some processors take tens of cycles for a store by mask, be it of all lanes.
+            // Some processors take tens of cycles for a masked store, even of all lanes.
             match n {
                 8 => _mm256_storeu_ps(to, v),
                 _ => _mm256_maskstore_ps(to, mask(n), v),
@@ -163,7 +163,7 @@ impl Lanes for Avx2 {
     fn sums(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
         // SAFETY: see above; the array has room for four.
         unsafe {
-            // Half a register for each, then a quarter.
+            // First half a register for each, then a quarter.
             let low = _mm256_add_ps(
                 _mm256_permute2f128_ps::<0x20>(a, b),
                 _mm256_permute2f128_ps::<0x31>(a, b),
@@ -176,7 +176,7 @@ impl Lanes for Avx2 {
                 _mm256_shuffle_ps::<0x44>(low, high),
                 _mm256_shuffle_ps::<0xee>(low, high),
             );
-            // The sums of a and c in the lower half, those of b and d in the upper one.
+            // The sums of a and c are in the lower half, those of b and d in the upper one.
             let one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
             let (ac, bd) = (_mm256_castps256_ps128(one), _mm256_extractf128_ps::<1>(one));
             let mut sums = [0.0; 4];
@@ -190,14 +190,14 @@ impl Lanes for Avx2 {
     unsafe fn transpose(self, from: *const f32, from_step: isize, to: *mut f32, to_step: usize) {
         // SAFETY: see above; the addresses by the caller.
         unsafe {
-            // Without closures, which would not have the instructions that this function has.
+            // Without closures, which would not be compiled with this function's instructions.
             let mut halves = [[_mm256_setzero_ps(); 4]; 2];
             for (half, first) in halves.iter_mut().zip([0, 4]) {
                 let mut rows = [_mm256_setzero_ps(); 4];
                 for (i, row) in (first..).zip(&mut rows) {
                     *row = _mm256_loadu_ps(from.offset(i * from_step));
                 }
-                // Pairs of rows, then fours, then halves.
+                // Interleaves pairs of rows, then fours, then halves.
                 let [a, b, c, d] = rows;
                 let (a, b) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
                 let (c, d) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
@@ -314,7 +314,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        // SAFETY: see above; a prefetch reads nothing that the program sees, and does not fault.
+        // SAFETY: see above; a prefetch has no visible effect, and does not fault.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
 
@@ -332,7 +332,7 @@ impl Simd for Avx2 {
     fn evens(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: see above.
         unsafe {
-            // Pairs of a and of b by turns, then in order.
+            // Alternating pairs of a and of b, then in order.
             let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
             _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(pairs))
         }
@@ -405,7 +405,7 @@ impl Lanes for Avx2Double {
 
     #[inline(always)]
     unsafe fn load_part(self, from: *const f64, n: usize) -> __m256d {
-        // SAFETY: see above; lanes that the mask excludes are not touched. A lane of f64 is two entries of the table.
+        // SAFETY: see above; lanes that the mask excludes are not accessed. A lane of f64 is two entries of the table.
         unsafe { _mm256_maskload_pd(from, mask(2 * n)) }
     }
 

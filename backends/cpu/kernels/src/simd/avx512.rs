@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Kernel, Lanes, Simd};
 
-/// Registers of sixteen f32. Only [`run`] makes one.
+/// Registers of sixteen f32. Only [`run`] and [`run_streaming`] make this token.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512 {
     past: bool,
@@ -21,7 +21,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
     kernel.run(Avx512 { past: false })
 }
 
-/// As [`run`], with what the kernel streams stored past the caches or not.
+/// Like [`run`]; if `past` is set, the kernel's streamed results bypass the caches.
 ///
 /// # Safety
 /// As for [`run`].
@@ -29,7 +29,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     let out = kernel.run(Avx512 { past });
     if past {
-        // Such stores keep no order with others: whoever hears that the kernel is done is to see them.
+        // These stores are not ordered with others: the fence makes them visible before the kernel's end is.
         #[allow(unused_unsafe, reason = "the fence is an unsafe function in Rust 1.92")]
         // SAFETY: every CPU with the instructions of this function has SSE.
         unsafe {
@@ -68,7 +68,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn stream(self, to: *mut f32, v: __m512) {
-        // SAFETY: see above; the address by the caller, and its alignment was looked at.
+        // SAFETY: see above; the address by the caller, and its alignment is checked.
         unsafe {
             if self.past && to.addr().is_multiple_of(64) {
                 _mm512_stream_ps(to, v);
@@ -80,13 +80,13 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
-        // SAFETY: see above; lanes that the mask excludes are not touched.
+        // SAFETY: see above; lanes that the mask excludes are not accessed.
         unsafe { _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, from) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, n: usize, v: __m512) {
-        // SAFETY: see above; lanes that the mask excludes are not touched.
+        // SAFETY: see above; lanes that the mask excludes are not accessed.
         unsafe { _mm512_mask_storeu_ps(to, ((1u32 << n) - 1) as u16, v) }
     }
 
@@ -142,7 +142,7 @@ impl Lanes for Avx512 {
     fn sums(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
         // SAFETY: see above; the array has room for four.
         unsafe {
-            // Half a register for each, then a quarter.
+            // First half a register for each, then a quarter.
             let low = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
             let high = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
             let four = _mm512_add_ps(
@@ -186,12 +186,12 @@ impl Lanes for Avx512 {
     }
 }
 
-/// Of four rows of 16, `step` elements apart, the columns j, j + 4, j + 8 and j + 12 in the quarters of register j.
-/// This is no closure: in builds with checks, one that is used so often stays a function of its own, without the
-/// instructions of those around it, and each intrinsic becomes a call.
+/// Loads four rows of 16, `step` elements apart. The quarters of register j hold the columns j, j + 4, j + 8 and j +
+/// 12. A function instead of a closure: in builds with checks, a closure with so many uses would stay a function of its
+/// own, without the caller's instructions, and each intrinsic would become a call.
 ///
 /// # Safety
-/// The machine must have the instructions, and the rows be readable.
+/// The CPU must have the instructions, and the rows be readable.
 #[inline(always)]
 unsafe fn four_rows(from: *const f32, step: isize) -> [__m512; 4] {
     // SAFETY: by the caller.
@@ -324,7 +324,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
-        // SAFETY: see above; a prefetch reads nothing that the program sees, and does not fault.
+        // SAFETY: see above; a prefetch has no visible effect, and does not fault.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
 
@@ -409,7 +409,7 @@ impl Lanes for Avx512Double {
 
     #[inline(always)]
     unsafe fn load_part(self, from: *const f64, n: usize) -> __m512d {
-        // SAFETY: see above; lanes that the mask excludes are not touched.
+        // SAFETY: see above; lanes that the mask excludes are not accessed.
         unsafe { _mm512_maskz_loadu_pd(((1u32 << n) - 1) as u8, from) }
     }
 

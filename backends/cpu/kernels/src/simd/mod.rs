@@ -1,9 +1,9 @@
 //! A thin layer over vector registers: kernels are written once, generic over [`Lanes`] or [`Simd`], and compiled for
 //! each instruction set by [`Level::run`].
 //!
-//! The tokens (`Avx2`, `Avx512`, …) can only be made where the instructions were found, which is what makes their
-//! methods safe to call. Everything is `#[inline(always)]`, so that it ends up inside the one function that enables
-//! the target features; plain Rust loops in a [`Kernel`] are vectorized by the compiler for the same reason.
+//! The tokens (`Avx2`, `Avx512`, …) can only be made if the CPU has the instructions, so their methods are safe to
+//! call. Everything is `#[inline(always)]`, so that it ends up inside the one function that enables the target
+//! features. For the same reason the compiler vectorizes plain Rust loops in a [`Kernel`].
 #![allow(
     clippy::wrong_self_convention,
     reason = "the self of every op is the instruction set"
@@ -25,7 +25,7 @@ pub use policy::StorePolicy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// No particular instructions: what the compiler may assume of any machine of this architecture.
+    /// No particular instructions: only those that every machine of this architecture has.
     Portable,
     /// x86-64 with AVX2 and FMA: eight f32 at a time.
     #[cfg(target_arch = "x86_64")]
@@ -39,7 +39,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best that this machine has.
+    /// The best level that this machine has.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -58,7 +58,7 @@ impl Level {
         Self::Portable
     }
 
-    /// Every level that this machine has, the plainest first.
+    /// Every level that this machine has, the simplest first.
     pub fn available() -> Vec<Self> {
         let best = Self::detect();
         let mut levels = vec![Self::Portable];
@@ -85,8 +85,8 @@ impl Level {
         }
     }
 
-    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level for no instruction set in
-    /// particular. Wider registers than those of AVX2 bring such loops nothing but more code.
+    /// Runs a kernel of plain loops, which the compiler vectorizes; without a level, for the architecture's baseline.
+    /// Registers wider than those of AVX2 give such loops no speed, only more code.
     #[inline(always)]
     pub fn run_loops<K: Kernel>(level: Option<Self>, kernel: K) -> K::Out {
         match level {
@@ -100,8 +100,8 @@ impl Level {
         }
     }
 
-    /// Runs a kernel compiled for this level, which must be one that the machine has: it comes from [`Level::detect`]
-    /// or [`Level::available`].
+    /// Runs a kernel compiled for this level, which the machine must have: the level comes from [`Level::detect`] or
+    /// [`Level::available`].
     #[inline(always)]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
@@ -119,11 +119,11 @@ impl Level {
     }
 }
 
-/// A piece of work that is compiled once for each [`Level`].
+/// A task that is compiled once for each [`Level`].
 pub trait Kernel {
     type Out;
 
-    /// Must be `#[inline(always)]`, and so must everything in it that is to be compiled for the level.
+    /// Must be `#[inline(always)]`, like everything in it that is to be compiled for the level.
     fn run<S: Simd>(self, simd: S) -> Self::Out;
 }
 
@@ -135,7 +135,7 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     type V: Copy;
     /// Elements in a register, at most 16.
     const N: usize;
-    /// Registers that a kernel can keep its numbers in.
+    /// Number of registers that a kernel can use.
     const REGISTERS: usize;
 
     fn splat(self, x: Self::T) -> Self::V;
@@ -148,7 +148,7 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     /// `N` elements must be writable at `to`.
     unsafe fn store(self, to: *mut Self::T, v: Self::V);
 
-    /// Stores a result that the kernel does not read again: past the caches if it [runs so](StorePolicy).
+    /// Stores a result that the kernel does not read again: past the caches if the [policy](StorePolicy) says so.
     ///
     /// # Safety
     /// `N` elements must be writable at `to`.
@@ -158,7 +158,7 @@ pub trait Lanes: Copy + Send + Sync + 'static {
         unsafe { self.store(to, v) };
     }
 
-    /// The first `n` lanes from memory, zero in the others.
+    /// The first `n` lanes from memory, the others zero.
     ///
     /// # Safety
     /// `n <= N` elements must be readable at `from`.
@@ -176,16 +176,16 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     /// `a b + c`, rounded once.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
 
-    /// The larger. If one is NaN the result is NaN or `b`, so a NaN in `b` always stays.
+    /// The larger of each pair. If one is NaN, the result is NaN or `b`, so a NaN in `b` always stays.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
 
-    /// The smaller. If one is NaN the result is NaN or `b`, so a NaN in `b` always stays.
+    /// The smaller of each pair. If one is NaN, the result is NaN or `b`, so a NaN in `b` always stays.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
 
-    /// All lanes added up, halves first.
+    /// The sum of all lanes, computed by adding halves.
     fn sum(self, v: Self::V) -> Self::T;
 
-    /// [`Lanes::sum`] of each.
+    /// [`Lanes::sum`] of each register.
     #[inline(always)]
     fn sums(self, v: [Self::V; 4]) -> [Self::T; 4] {
         let [a, b, c, d] = v;
@@ -196,7 +196,7 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     /// `to_step` in the target.
     ///
     /// # Safety
-    /// The squares must be readable and writable, and apart.
+    /// The squares must be readable and writable, and must not overlap.
     #[inline(always)]
     unsafe fn transpose(self, from: *const Self::T, from_step: isize, to: *mut Self::T, to_step: usize) {
         for i in 0..Self::N {
@@ -211,18 +211,18 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     }
 }
 
-/// Registers of f32 with what vector maths needs.
+/// Registers of f32, with the operations of vector maths.
 pub trait Simd: Lanes<T = f32> {
-    /// A register of as many i32.
+    /// A register with the same number of i32.
     type I: Copy;
-    /// A truth value for each lane.
+    /// A boolean for each lane.
     type M: Copy;
     /// The same instruction set's registers of f64.
     type Double: Lanes<T = f64>;
 
     fn double(self) -> Self::Double;
 
-    /// Whether [`Lanes::stream`] may go past the caches.
+    /// Whether [`Lanes::stream`] may bypass the caches.
     #[inline(always)]
     fn past(self) -> bool {
         false
@@ -230,10 +230,10 @@ pub trait Simd: Lanes<T = f32> {
 
     fn sqrt(self, v: Self::V) -> Self::V;
 
-    /// To the nearest integer, halves to even.
+    /// Rounds to the nearest integer, ties to even.
     fn round(self, v: Self::V) -> Self::V;
 
-    /// To the nearest integer; the value must fit.
+    /// Converts to the nearest integer; the value must fit.
     fn to_int(self, v: Self::V) -> Self::I;
     fn from_int(self, i: Self::I) -> Self::V;
     fn bits(self, v: Self::V) -> Self::I;
@@ -247,13 +247,13 @@ pub trait Simd: Lanes<T = f32> {
     /// Shifted to the left by `BY` bits.
     fn shl<const BY: i32>(self, i: Self::I) -> Self::I;
 
-    /// Shifted to the right by `BY` bits, the sign kept.
+    /// Shifted to the right by `BY` bits, keeping the sign.
     fn shr<const BY: i32>(self, i: Self::I) -> Self::I;
 
-    /// Whether [`Simd::pick`] is one instruction.
+    /// Whether [`Simd::pick`] is a single instruction.
     const PICKS: bool = false;
 
-    /// For each lane the number at the place that the lowest five bits of `at` name.
+    /// For each lane, the number in `from` at the index in the lowest five bits of `at`.
     #[inline(always)]
     fn pick(self, from: &[f32; 32], at: Self::I) -> Self::V {
         let mut lanes = [0f32; 16];
@@ -267,8 +267,8 @@ pub trait Simd: Lanes<T = f32> {
         }
     }
 
-    /// Asks for the cache line with this byte, which need not be readable, and goes to the second level: there it does
-    /// not drive out what is used meanwhile.
+    /// Prefetches the cache line with this byte, which need not be readable, to the second level, where it does not
+    /// evict the current working set.
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
 
@@ -279,7 +279,7 @@ pub trait Simd: Lanes<T = f32> {
     #[inline(always)]
     unsafe fn spread(self, from: *const f32, shift: u32) -> Self::V {
         let mut lanes = [0f32; 16];
-        // SAFETY: no place is larger than the lane's own, and no register longer than 16 elements.
+        // SAFETY: no index is larger than the lane's own, and no register is longer than 16 elements.
         unsafe {
             for (i, lane) in lanes[..Self::N].iter_mut().enumerate() {
                 *lane = from.add(i >> shift).read();
@@ -288,7 +288,7 @@ pub trait Simd: Lanes<T = f32> {
         }
     }
 
-    /// The lanes of `a` with an even number, then those of `b`; a lone lane is even.
+    /// The even lanes of `a`, then those of `b`; if there is only one lane, it is even.
     fn evens(self, a: Self::V, b: Self::V) -> Self::V;
 
     /// `a < b`, false for NaN.
@@ -298,11 +298,11 @@ pub trait Simd: Lanes<T = f32> {
     fn eq(self, a: Self::V, b: Self::V) -> Self::M;
     fn eq_int(self, a: Self::I, b: Self::I) -> Self::M;
 
-    /// `a` where the mask is set, else `b`.
+    /// `a` if the mask is set, else `b`.
     fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V;
     fn any(self, mask: Self::M) -> bool;
 
-    /// The largest lane. NaN may get lost.
+    /// The largest lane. A NaN may be lost.
     fn max_lane(self, v: Self::V) -> f32;
 
     #[inline(always)]
@@ -315,19 +315,19 @@ pub trait Simd: Lanes<T = f32> {
         self.from_bits(self.xor_int(self.bits(v), self.splat_int(i32::MIN)))
     }
 
-    /// The sign bit alone.
+    /// Only the sign bit.
     #[inline(always)]
     fn sign_bit(self, v: Self::V) -> Self::I {
         self.and_int(self.bits(v), self.splat_int(i32::MIN))
     }
 
-    /// The sign of `v` flipped where `sign` has its sign bit set; the other bits of `sign` must be 0.
+    /// Flips the sign of `v` if `sign` has its sign bit set; the other bits of `sign` must be 0.
     #[inline(always)]
     fn xor_sign(self, v: Self::V, sign: Self::I) -> Self::V {
         self.from_bits(self.xor_int(self.bits(v), sign))
     }
 
-    /// A polynomial by Horner's rule, the coefficient of the highest power first.
+    /// Evaluates a polynomial by Horner's rule, with the coefficient of the highest power first.
     #[inline(always)]
     fn poly<const TERMS: usize>(self, x: Self::V, coefficients: [f32; TERMS]) -> Self::V {
         let mut sum = self.splat(coefficients[0]);

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::{Kernel, Lanes, Simd};
 
-/// Registers of four f32. Only [`run`] makes one.
+/// Registers of four f32. Only [`run`] makes this token.
 #[derive(Clone, Copy)]
 pub(super) struct Neon(());
 
@@ -52,7 +52,7 @@ macro_rules! lanes {
             unsafe fn load_part(self, from: *const $float, n: usize) -> $vector {
                 let mut lanes = [0.0; $n];
                 for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-                    // SAFETY: the caller lets `n` elements be read.
+                    // SAFETY: the caller guarantees that `n` elements are readable.
                     *lane = unsafe { from.add(i).read() };
                 }
                 // SAFETY: see above; the array is one register long.
@@ -65,7 +65,7 @@ macro_rules! lanes {
                 // SAFETY: see above; the array is one register long.
                 unsafe { $store(lanes.as_mut_ptr(), v) };
                 for (i, &lane) in lanes.iter().enumerate().take(n) {
-                    // SAFETY: the caller lets `n` elements be written.
+                    // SAFETY: the caller guarantees that `n` elements are writable.
                     unsafe { to.add(i).write(lane) };
                 }
             }
@@ -96,7 +96,7 @@ macro_rules! lanes {
 
             #[inline(always)]
             fn mul_add(self, a: $vector, b: $vector, c: $vector) -> $vector {
-                // SAFETY: see above. The addend comes first here.
+                // SAFETY: see above. The addend is the first operand here.
                 unsafe { $fma(c, a, b) }
             }
 
@@ -210,7 +210,7 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn shr<const BY: i32>(self, i: int32x4_t) -> int32x4_t {
-        // SAFETY: see above. A shift to the left by a negative count is one to the right.
+        // SAFETY: see above. A left shift by a negative count is a right shift.
         unsafe { vshlq_s32(i, vdupq_n_s32(-BY)) }
     }
 

@@ -1,12 +1,12 @@
-//! How a loop over elements runs: with which instructions, and where its results are stored.
+//! How an element-wise loop runs: with which instructions, and where its results are stored.
 
 use super::{Kernel, Level, portable};
 
-/// A result of so many bytes is stored past the caches: few would hold it until it is read, and a store into a cache
-/// reads the line first that it overwrites.
+/// Results of at least this many bytes bypass the caches: little of them would stay cached until they are read, and a
+/// store to a cache first reads the line that it overwrites.
 const STREAMING_BYTES: usize = 32 << 20;
 
-/// How a loop over elements runs.
+/// How an element-wise loop runs.
 #[derive(Clone, Copy)]
 pub struct StorePolicy {
     level: Option<Level>,
@@ -14,7 +14,7 @@ pub struct StorePolicy {
 }
 
 impl StorePolicy {
-    /// With these instructions, or the plain kernels, for a result of so many bytes that is not among the operands.
+    /// For a result of `bytes` bytes that is not among the operands; without a level, for the plain kernels.
     #[inline]
     pub fn new(level: Option<Level>, bytes: usize) -> Self {
         let streaming = bytes >= STREAMING_BYTES;
@@ -35,7 +35,7 @@ impl StorePolicy {
         self.level
     }
 
-    /// As [`Level::run`]; without a level for no instruction set in particular.
+    /// Like [`Level::run`]; without a level, for the architecture's baseline.
     #[inline(always)]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self.level {
@@ -46,7 +46,7 @@ impl StorePolicy {
         }
     }
 
-    /// As [`Level::run_loops`].
+    /// Like [`Level::run_loops`].
     #[inline(always)]
     pub fn run_loops<K: Kernel>(self, kernel: K) -> K::Out {
         match self.level {

@@ -1,4 +1,4 @@
-//! One lane, for machines without vector instructions that we know.
+//! A single lane, for machines without vector instructions that are supported here.
 
 use super::{Kernel, Lanes, Simd};
 
@@ -6,7 +6,7 @@ use super::{Kernel, Lanes, Simd};
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
-/// Not inlined, so that a kernel is there once for all its callers.
+/// Not inlined, so that all callers share one copy of a kernel.
 #[inline(never)]
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Out {
     kernel.run(Portable)
@@ -101,8 +101,8 @@ macro_rules! lanes {
 mod single {
     use super::{Lanes, Portable};
 
-    /// The product of two f32 is exact in f64, so this is a fused operation but for a double rounding; the library
-    /// function that stands in for the missing instruction is several times slower.
+    /// The product of two f32 is exact in f64, so this equals a fused operation except for double rounding. The library
+    /// function that replaces the missing instruction is several times slower.
     #[inline(always)]
     fn fused(a: f32, b: f32, c: f32) -> f32 {
         (f64::from(a) * f64::from(b) + f64::from(c)) as f32
@@ -114,7 +114,7 @@ mod single {
 mod double {
     use super::{Lanes, PortableDouble};
 
-    /// Rounded twice: nothing in f64 relies on the fused form.
+    /// Rounded twice: nothing in f64 relies on fusion.
     #[inline(always)]
     fn fused(a: f64, b: f64, c: f64) -> f64 {
         a * b + c

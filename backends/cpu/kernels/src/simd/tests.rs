@@ -1,8 +1,8 @@
-//! Every level's primitives against plain arithmetic.
+//! Compares the primitives of every level with plain arithmetic.
 
 use super::*;
 
-/// Bits of one register for each primitive, applied to fixed inputs.
+/// The bits of one register for each primitive, applied to fixed inputs.
 struct Probe;
 
 const A: [f32; 16] = [

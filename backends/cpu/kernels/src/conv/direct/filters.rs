@@ -1,4 +1,4 @@
-//! Filters as panels of output channels.
+//! Filters, packed into panels of output channels.
 
 use polygrad_core::Result;
 
@@ -9,7 +9,7 @@ use crate::buffers::Buffer;
 use crate::gemm::{Mat, Panels, Strided};
 use crate::simd::{Kernel, Simd};
 
-/// The filters of all groups: for each group and panel a row for each place of a window, as wide as a tile.
+/// The filters of all groups. Each panel of a group has a row for each input channel and tap, as wide as a tile.
 pub struct Filters {
     panels: Buffer,
     groups: usize,
@@ -35,7 +35,7 @@ impl Filters {
         let weight = Pointer(weight.cast_mut());
         out.each_panel(device, |group, first, columns, to| {
             let from = weight.at((group * g.outputs + first) * out.rows).cast_const();
-            // As a matrix a column is a filter.
+            // As a matrix, each column is a filter.
             let filters = Strided(Mat::new(from, 1, out.rows.cast_signed()));
             device.level().run(Pack {
                 filters,
@@ -48,8 +48,8 @@ impl Filters {
         Ok(out)
     }
 
-    /// Packs the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way round,
-    /// and `weight` is `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
+    /// Packs the filters for the gradient with respect to the input: `g` has inputs and outputs exchanged, and `weight`
+    /// is `[inputs, outputs, taps]`, contiguous, for each group. The taps are reversed.
     ///
     /// # Errors
     /// When memory runs out.
@@ -64,8 +64,8 @@ impl Filters {
             for input in 0..g.inputs {
                 let from = weight.at(((group * g.inputs + input) * g.outputs + first) * taps);
                 for tap in 0..taps {
-                    // SAFETY: the panel has a row of `width` places for each input and tap; the
-                    // filters have these taps.
+                    // SAFETY: the panel has a row of `width` elements for each input and tap; the filters have these
+                    // taps.
                     unsafe {
                         let row = to.add((input * taps + tap) * out.width);
                         (0..columns).for_each(|j| row.add(j).write(from.add(j * taps + taps - 1 - tap).read()));
@@ -100,7 +100,7 @@ impl Filters {
         });
     }
 
-    /// Whether these are filters of such a convolution, for the device's kernels.
+    /// Whether these filters fit the convolution and the device's kernels.
     pub fn are_of(&self, device: CpuDevice, g: &Geometry) -> bool {
         self.width == panel_width(device.level())
             && (self.groups, self.outputs, self.rows) == (g.groups, g.outputs, g.inputs * g.taps())
@@ -116,7 +116,7 @@ impl Filters {
         self.width
     }
 
-    /// Where a panel begins, counted over all groups.
+    /// The start of a panel, counted over all groups.
     pub(super) fn panel(&self, panel: usize) -> *const f32 {
         let size = self.rows * self.width;
         self.panels

@@ -1,4 +1,4 @@
-//! Outputs: patches times filters.
+//! The outputs: patches times filters.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -14,20 +14,20 @@ use crate::conv::Epilogue;
 use crate::gemm::{Dims, Input, Out, Update, Windows, any_tile, cost, most_rows, tiles};
 use crate::simd::{Kernel, Simd};
 
-/// Places of a window that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
+/// The most elements of a window that are multiplied at a time: their rows of a panel stay in the first-level cache.
 const MAX_ROWS: usize = 320;
 
-/// Positions of a task, about.
+/// Approximate number of positions of a task.
 const POSITIONS: usize = 256;
 
-/// Bytes of images with a border that are copied at a time, about, unless the filters are larger: they stay in the
-/// second-level cache while all filters go over them.
+/// Approximate bytes of images with a border that are copied at a time, unless the filters are larger: the copies stay
+/// in the second-level cache while all filters are applied to them.
 const COPY: usize = 512 << 10;
 
-/// Tasks for each thread, at least, if there are so many.
+/// The fewest tasks for each thread, if the batch allows.
 const TASKS: usize = 8;
 
-/// Convolves images with filters, and does to the results what follows.
+/// Convolves images with filters, and applies the epilogue.
 ///
 /// # Safety
 /// `x` holds the input of `g`, contiguous; `to` has room for its output.
@@ -63,10 +63,10 @@ pub unsafe fn forward(
     Ok(())
 }
 
-/// How many images are convolved at a time.
+/// Number of images that are convolved at a time.
 fn together(device: CpuDevice, g: &Geometry, filters: &Filters) -> usize {
     if g.padding == [0; 3] {
-        // They are not copied.
+        // Images without a border are not copied.
         return g.batch;
     }
     let plane: usize = (0..3).map(|axis| g.input[axis] + 2 * g.padding[axis]).product();
@@ -81,9 +81,9 @@ fn together(device: CpuDevice, g: &Geometry, filters: &Filters) -> usize {
 
 /// Some images of a batch.
 struct Batch<'a> {
-    /// Of these images.
+    /// The geometry for these images.
     g: &'a Geometry,
-    /// The first of them.
+    /// Index in the batch of the first of them.
     first: usize,
     images: &'a Images,
     places: &'a [isize],
@@ -109,7 +109,7 @@ impl Batch<'_> {
         };
         let failed = OnceLock::new();
         let panels = g.outputs.div_ceil(filters.width());
-        // Tasks of one panel follow each other, so that it stays in the cache.
+        // Tasks of one panel are consecutive, so that the panel stays in the cache.
         let tasks = g.groups * panels * parts;
         device.each(tasks, cost(dims, device.level()) + dims.m as f32, |task| {
             let (panel, part) = (task / parts, task % parts);
@@ -141,17 +141,17 @@ impl Batch<'_> {
     }
 }
 
-/// Some rows of positions, counted over the images, times a panel of filters.
+/// Some rows of positions, counted over the images, times one panel of filters.
 struct Part<'a> {
     batch: &'a Batch<'a>,
     group: usize,
     lines: Range<usize>,
     filters: *const f32,
     width: usize,
-    /// The panel's first channel, counted over all groups, and how many it has.
+    /// The panel's first channel, counted over all groups, and its number of channels.
     first: usize,
     channels: usize,
-    /// For each position a row of the panel's width.
+    /// A row of the panel's width for each position.
     sums: *mut f32,
     epilogue: Option<&'a Epilogue<'a>>,
     /// The whole output.
@@ -163,7 +163,7 @@ impl Kernel for Part<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the lines are those of the output, and all places of their windows are inside the images.
+        // SAFETY: the lines are those of the output, and all elements of their windows are inside the images.
         unsafe {
             if self.batch.g.stride[2] == 1 {
                 self.multiply::<S, 1>(s);
@@ -176,9 +176,9 @@ impl Kernel for Part<'_> {
 }
 
 impl Part<'_> {
-    /// The places of a window that are multiplied at a time: the first, how many, and what becomes of the
-    /// sums. This is an iterator and takes no closure, because a closure with a tile in it may not be inlined, and then
-    /// loses the vector instructions.
+    /// The parts of a window that are multiplied at a time: their first element, their length, and the update of the
+    /// sums. An iterator instead of a function with a closure: a closure that contains a tile may not be inlined, and
+    /// would lose the vector instructions.
     #[inline(always)]
     fn depths(&self) -> impl Iterator<Item = (usize, usize, Update<f32>)> + use<> {
         let places = self.batch.places.len();
@@ -189,7 +189,7 @@ impl Part<'_> {
         })
     }
 
-    /// The panel's rows from a place of the window on.
+    /// The panel's rows from element `top` of the window on.
     #[inline(always)]
     fn rows(&self, top: usize) -> *const f32 {
         self.filters.wrapping_add(top * self.width)
@@ -226,14 +226,14 @@ impl Part<'_> {
                         b_rows: self.width.cast_signed(),
                     };
                     let out = self.out(i * g.output[2] + start);
-                    // SAFETY: the panel's rows are as wide as a tile, and so are those of the sums.
+                    // SAFETY: the rows of the panel and of the sums are as wide as a tile.
                     unsafe { any_tile(s, end - start, input, out, update) };
                 }
             }
         }
     }
 
-    /// Brings the sums, which lie position by position, into the output's planes, and does what follows while
+    /// Transposes the sums, which lie position by position, into the output's planes, and applies the epilogue while
     /// they are in the cache.
     #[inline(always)]
     unsafe fn bring_out<S: Simd>(&self, s: S) {
@@ -255,7 +255,7 @@ impl Part<'_> {
             let positions = some * g.output[2];
             let channel = (first + image) * g.groups * g.outputs + self.first;
             let place = channel * plane + inside * g.output[2];
-            // SAFETY: the sums of these positions lie from `sums` on; the planes have them from `place` on.
+            // SAFETY: the sums of these positions start at `sums`; their elements in the planes start at `place`.
             unsafe {
                 let to = self.to.add(place);
                 turn(s, sums, self.width, (positions, self.channels), to, plane);

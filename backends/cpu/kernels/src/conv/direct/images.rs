@@ -1,4 +1,4 @@
-//! Images with their border around them.
+//! Images with their border.
 
 use polygrad_core::Result;
 
@@ -7,16 +7,16 @@ use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
 
-/// A batch of images in which every window lies inside.
+/// A batch of images that contains all windows, border included.
 pub(super) struct Images {
-    /// The copy, where there is a border.
+    /// The copy, if there is a border.
     _copy: Option<Buffer>,
     from: Pointer<f32>,
     extents: [usize; 3],
 }
 
 impl Images {
-    /// Copies images with a border of zeros, if there is to be one.
+    /// Copies the images with a border of zeros if the convolution has padding.
     ///
     /// # Safety
     /// `from` holds the batch.
@@ -46,14 +46,14 @@ impl Images {
         })
     }
 
-    /// How far the windows of some images are from the first image's first: image by image, position by position.
+    /// Offsets of the windows of `images` images from the first window: image by image, position by position.
     pub(super) fn windows(&self, g: &Geometry, images: usize) -> Vec<isize> {
         let lines = g.output[0] * g.output[1];
         let start = self.window(g, 0, 0, 0);
         let mut windows = Vec::with_capacity(images * g.out_plane());
         for image in 0..images {
             for line in 0..lines {
-                // SAFETY: both lie in the same images.
+                // SAFETY: both pointers are into the same images.
                 let first = unsafe { self.window(g, image, 0, line).offset_from(start) };
                 windows.extend((0..g.output[2]).map(|x| first + (x * g.stride[2]).cast_signed()));
             }
@@ -61,7 +61,7 @@ impl Images {
         windows
     }
 
-    /// Where the window of an output row's first position begins, in the first channel of a group.
+    /// The start of the window of an output row's first position, in the first channel of a group.
     pub(super) fn window(&self, g: &Geometry, image: usize, group: usize, line: usize) -> *const f32 {
         let [depth, height, width] = self.extents;
         let (z, y) = (line / g.output[1] * g.stride[0], line % g.output[1] * g.stride[1]);
@@ -69,7 +69,7 @@ impl Images {
         self.from.at(((plane * depth + z) * height + y) * width).cast_const()
     }
 
-    /// How far each place of a window is from the first: channel by channel, tap by tap.
+    /// Offsets of a window's elements from its first: channel by channel, tap by tap.
     pub(super) fn places(&self, g: &Geometry) -> Vec<isize> {
         let [depth, height, width] = self.extents;
         let mut places = Vec::with_capacity(g.inputs * g.taps());
@@ -88,7 +88,7 @@ impl Images {
 }
 
 /// # Safety
-/// `from` holds a plane of the input, `to` has room for one with its border.
+/// `from` holds a plane of the input, `to` has room for a plane with its border.
 unsafe fn with_border(g: &Geometry, extents: [usize; 3], from: *const f32, to: *mut f32) {
     let [depths, heights, width] = extents;
     let [_, rows, columns] = g.input;

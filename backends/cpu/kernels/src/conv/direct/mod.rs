@@ -1,9 +1,9 @@
-//! Convolution without columns: patches are read where they lie in the images, which are copied with their
-//! border if they have one.
+//! Convolution without columns: patches are read directly from the images, which are copied with their border if they
+//! have one.
 //!
-//! A product's rows are output positions and its columns output channels, so that the filters are packed once for the
-//! whole batch, and every place of a patch is at the same distance from the patch's first for all patches: a table of
-//! distances takes the place of columns.
+//! Rows of the product are output positions and its columns output channels, so the filters are packed once for the
+//! whole batch. The offset of each element from the first one of its patch is the same for all patches, so a table of
+//! offsets replaces the columns.
 
 mod filters;
 mod forward;
@@ -18,24 +18,24 @@ use super::geometry::Geometry;
 use crate::gemm::NV;
 use crate::simd::{Kernel, Level, Simd};
 
-/// Output channels of a group below which a register of them is mostly idle.
+/// With fewer output channels per group, most lanes of a register would be idle.
 const FEW_OUTPUTS: usize = 8;
 
-/// The longest step along a row that there is a kernel for.
+/// The largest stride along a row for which there is a kernel.
 const MAX_STEP: usize = 2;
 
-/// Whether a register has positions of one channel rather than channels of one position.
+/// Whether a register should hold positions of one channel instead of channels of one position.
 pub fn is_narrow(g: &Geometry) -> bool {
     g.outputs < FEW_OUTPUTS
 }
 
-/// Whether convolution is done so.
+/// Whether the convolution is computed this way.
 pub fn fits(g: &Geometry) -> bool {
     !is_narrow(g) && g.inputs > 0 && g.stride[2] <= MAX_STEP
 }
 
-/// The geometry of the gradient with respect to the input as a convolution of the output's gradient; none where
-/// a stride leaves gaps.
+/// The gradient with respect to the input as a convolution of the output's gradient: its geometry, or `None` if a
+/// stride leaves gaps.
 pub fn of_input_grad(g: &Geometry) -> Option<Geometry> {
     let reach = |axis: usize| (g.kernel[axis] - 1) * g.dilation[axis];
     let padding = |axis: usize| reach(axis).checked_sub(g.padding[axis]);
@@ -55,7 +55,7 @@ pub fn of_input_grad(g: &Geometry) -> Option<Geometry> {
     })
 }
 
-/// Columns of a panel: a tile's.
+/// The number of columns of a panel, which is that of a tile.
 struct PanelWidth;
 
 impl Kernel for PanelWidth {
@@ -71,7 +71,7 @@ fn panel_width(level: Level) -> usize {
     level.run(PanelWidth)
 }
 
-/// Positions of a whole plane as one row, where windows are single elements and lie side by side.
+/// The positions of a whole plane as one row, if windows are single elements without stride and padding.
 fn flat(g: &Geometry) -> Geometry {
     if g.taps() != 1 || g.stride != [1; 3] || g.padding != [0; 3] {
         return *g;
@@ -83,7 +83,7 @@ fn flat(g: &Geometry) -> Geometry {
     }
 }
 
-/// Brings rows of channels, `width` elements apart, into channels one after another, `step` elements apart.
+/// Transposes rows of channels, `width` elements apart, to channels that are `step` elements apart.
 ///
 /// # Safety
 /// The rows and channels must be readable at `from` and writable at `to`.

@@ -1,4 +1,4 @@
-//! The weight's gradient: patches, turned, times the output's gradient.
+//! The weight's gradient: transposed patches times the output's gradient.
 
 use std::ops::Range;
 
@@ -12,16 +12,17 @@ use crate::buffers::Buffer;
 use crate::gemm::{Dims, Input, Mat, Out, Panels, Strided, Turned, Update, any_tile, cost, most_rows};
 use crate::simd::{Kernel, Simd};
 
-/// Positions after which a tile is put down: the gradient's rows of that many stay in the first cache levels.
+/// Positions after which a tile is stored: the gradient's rows for these positions stay in the first cache levels.
 const POSITIONS: usize = 256;
 
-/// Places of a window that are one task.
+/// Elements of a window that are one task.
 const PLACES: usize = 96;
 
-/// Tasks, at least, where images allow: with fewer, each is cut into parts of the batch, whose sums are then added up.
+/// The fewest tasks, if images allow: if there are fewer, each is cut into parts of the batch, whose sums are then
+/// added up.
 const LEAST_TASKS: usize = 4;
 
-/// Adds up the gradient with respect to the filters.
+/// Computes the gradient with respect to the filters.
 ///
 /// # Safety
 /// `x` holds the input of `g` and `grad` its output, both contiguous; `to` has room for the filters.
@@ -38,7 +39,7 @@ pub unsafe fn weight_grad(
     let places = images.places(g);
     let (width, plane) = (panel_width(device.level()), g.out_plane());
     let panels = g.outputs.div_ceil(width);
-    // For each group, panel and image a row of channels for each position.
+    // For each group, panel and image: a row of channels for each position.
     let rows = Buffer::alloc(g.groups * panels * g.batch * plane * width * size_of::<f32>())?;
     let (rows, grad, to) = (
         (Pointer(rows.as_ptr().cast::<f32>()), rows),
@@ -59,7 +60,7 @@ pub unsafe fn weight_grad(
             to: rows.0.at(i * plane * width),
         });
     });
-    // As many images at a time as make a long sum.
+    // Several small images at a time, so that sums are long.
     let together = POSITIONS.div_ceil(plane).min(g.batch);
     let windows = images.windows(g, together);
     let shares = places.len().div_ceil(PLACES);
@@ -110,7 +111,7 @@ pub unsafe fn weight_grad(
             let first = part(task, 0);
             for other in 1..parts {
                 for i in 0..first.places.len() * width {
-                    // SAFETY: each part of the task has as many sums, and this task is theirs.
+                    // SAFETY: each part of the task has this many sums, and they belong to this task.
                     unsafe { *first.sums.add(i) += *sums.0.at((task * parts + other) * size + i) };
                 }
             }
@@ -120,7 +121,7 @@ pub unsafe fn weight_grad(
     Ok(())
 }
 
-/// Channels of an image's gradient as columns.
+/// Packs the channels of an image's gradient as columns.
 struct Turn {
     channels: Strided<f32>,
     positions: usize,
@@ -142,12 +143,12 @@ impl Kernel for Turn {
     }
 }
 
-/// Some places of a window times a panel of channels, over some of the images.
+/// Some elements of a window times a panel of channels, over some of the images.
 struct Part<'a> {
     g: &'a Geometry,
     images: &'a Images,
     group: usize,
-    /// Images that are added up at a time, and where their windows are.
+    /// Number of images that are summed up at a time, and the offsets of their windows.
     together: usize,
     batch: Range<usize>,
     windows: &'a [isize],
@@ -156,15 +157,15 @@ struct Part<'a> {
     rows: *const f32,
     width: usize,
     channels: usize,
-    /// For each place a row of the panel's width.
+    /// A row of the panel's width for each element of the window.
     sums: *mut f32,
-    /// The first of these places in the panel's first filter.
+    /// The first of these elements in the panel's first filter.
     to: *mut f32,
     /// Elements of a filter.
     filter: usize,
 }
 
-/// Adds up the sums of a part.
+/// Computes the sums of a part.
 struct AddUp<'a>(&'a Part<'a>);
 
 impl Kernel for AddUp<'_> {
@@ -172,7 +173,7 @@ impl Kernel for AddUp<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // The width of most windows.
+        // Most windows are 3 wide.
         let g = self.0.g;
         let threes = g.kernel[2] == 3 && g.dilation[2] == 1 && most_rows::<S>().is_multiple_of(3);
         if threes {
@@ -184,7 +185,7 @@ impl Kernel for AddUp<'_> {
 }
 
 impl Part<'_> {
-    /// With windows in which `SIDE` places lie side by side.
+    /// For windows in which groups of `SIDE` elements are adjacent.
     #[inline(always)]
     fn add_up<S: Simd, const SIDE: usize>(&self, s: S) {
         let plane = self.g.out_plane();
@@ -217,7 +218,7 @@ impl Part<'_> {
                         rows: self.width.cast_signed(),
                         n: self.width,
                     };
-                    // SAFETY: windows and places are inside the images; rows and sums are as wide as a tile.
+                    // SAFETY: all elements of the windows are inside the images; rows and sums are as wide as a tile.
                     unsafe { any_tile(s, end - top, input, out, update) };
                 }
             }
@@ -225,7 +226,7 @@ impl Part<'_> {
     }
 }
 
-/// Brings the sums of a part into the filters.
+/// Transposes the sums of a part into the filters.
 struct BringOut<'a>(&'a Part<'a>);
 
 impl Kernel for BringOut<'_> {
@@ -235,7 +236,7 @@ impl Kernel for BringOut<'_> {
     fn run<S: Simd>(self, s: S) {
         let part = self.0;
         let size = (part.places.len(), part.channels);
-        // SAFETY: the sums have a row for each place, the filters these places.
+        // SAFETY: the sums have a row for each element of the window, and the filters have these elements.
         unsafe { turn(s, part.sums, part.width, size, part.to, part.filter) };
     }
 }

@@ -1,4 +1,4 @@
-//! Filters, transformed.
+//! Transformed filters.
 
 use polygrad_core::Result;
 
@@ -9,8 +9,8 @@ use crate::buffers::Buffer;
 use crate::gemm::NV;
 use crate::simd::{Kernel, Simd};
 
-/// The transformed filters of all groups: for each place of a patch, and each panel of output channels, a row of these
-/// channels for each input channel.
+/// The transformed filters of all groups. For each element of a patch and each panel of output channels there is a row
+/// of these channels for each input channel.
 pub struct Filters {
     values: Buffer,
     groups: usize,
@@ -18,7 +18,7 @@ pub struct Filters {
     outputs: usize,
     /// Panels of a group's output channels.
     panels: usize,
-    /// Rows of a panel: a group's input channels, and zeros up to a multiple of the lanes.
+    /// Rows of a panel: a group's input channels, padded with zeros to a multiple of the lanes.
     rows: usize,
     /// Output channels of a panel.
     width: usize,
@@ -34,8 +34,8 @@ impl Filters {
         unsafe { Self::transformed(device, g, weight, false) }
     }
 
-    /// Transforms the filters of the convolution whose gradient is computed: `g` has inputs and outputs the other way
-    /// round, and `weight` is `[inputs, outputs, taps]`, contiguous, for each group. Taps are reversed.
+    /// Transforms the filters for the gradient with respect to the input: `g` has inputs and outputs exchanged, and
+    /// `weight` is `[inputs, outputs, taps]`, contiguous, for each group. The taps are reversed.
     ///
     /// # Safety
     /// `weight` holds these filters.
@@ -81,34 +81,34 @@ impl Filters {
         Ok(out)
     }
 
-    /// Whether these are filters of such a convolution, for the device's kernels.
+    /// Whether these filters fit the convolution and the device's kernels.
     pub fn are_of(&self, device: CpuDevice, g: &Geometry) -> bool {
         self.width == NV * lanes(device.level())
             && (self.groups, self.inputs, self.outputs) == (g.groups, g.inputs, g.outputs)
     }
 
-    /// Where a panel's rows begin.
+    /// The start of a panel's rows.
     pub(super) fn panel(&self, group: usize, place: usize, panel: usize) -> *const f32 {
         let panel = (group * PLACES + place) * self.panels + panel;
         let values = self.values.as_ptr().cast_const().cast::<f32>();
         values.wrapping_add(panel * self.rows * self.width)
     }
 
-    /// Where the register of an input channel and of output channels from `output` on is.
+    /// Address of the register of an input channel and of the output channels from `output` on.
     fn register(&self, group: usize, place: usize, input: usize, output: usize) -> *mut f32 {
         let panel = self.panel(group, place, output / self.width).cast_mut();
         panel.wrapping_add(input * self.width + output % self.width)
     }
 }
 
-/// As many rows of `[rows, width, taps]` as a register has lanes, or the last ones.
+/// Rows of `[rows, width, taps]`, one per lane of a register; the last strip may have fewer.
 struct Strip<'a> {
     from: *const f32,
     rows: usize,
     width: usize,
-    /// Whether rows are input channels and taps reversed.
+    /// Whether rows are input channels and taps are reversed.
     reverse: bool,
-    /// Its number in its group.
+    /// The strip's index in its group.
     strip: usize,
     to: &'a Filters,
     group: usize,
@@ -160,7 +160,7 @@ impl Kernel for Strip<'_> {
                 if self.reverse {
                     for place in 0..PLACES {
                         let from = turned.as_ptr().add(place * S::N * S::N);
-                        // Reversed taps are the transform's rows and columns 3, 1, 2, 0.
+                        // Reversing the taps permutes the transform's rows and columns to 3, 1, 2, 0.
                         let swapped = |i: usize| [3, 1, 2, 0][i];
                         let place = swapped(place / 4) * 4 + swapped(place % 4);
                         let to = self.to.register(self.group, place, self.strip * S::N, first);

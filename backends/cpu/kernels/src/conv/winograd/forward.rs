@@ -1,4 +1,4 @@
-//! Outputs: patches times filters, place by place.
+//! The outputs: patches times filters, for each element of a patch.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -15,16 +15,17 @@ use crate::conv::Epilogue;
 use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
 use crate::simd::{Kernel, Simd};
 
-/// Tiles of a block, about: their patches and products stay in the second-level cache where channels are few.
+/// Approximate number of tiles of a block: their patches and products stay in the second-level cache if channels are
+/// few.
 const TILES: usize = 96;
 
-/// Output channels whose products are computed before they become outputs; a multiple of a tile's columns.
+/// Output channels whose products are computed before they are transformed to outputs; a multiple of a tile's columns.
 const CHANNELS: usize = 64;
 
-/// Input channels that are multiplied at a time, at most: their rows of a panel stay in the first-level cache.
+/// The most input channels that are multiplied at a time: their rows of a panel stay in the first-level cache.
 const MAX_ROWS: usize = 192;
 
-/// Convolves images with filters, and does to the results what follows.
+/// Convolves images with filters, and applies the epilogue.
 ///
 /// # Safety
 /// `x` holds the input of `g`, contiguous; `to` has room for its output.
@@ -41,7 +42,8 @@ pub unsafe fn forward(
     let share = TILES.div_ceil(tiles.width).min(lines);
     let blocks = lines.div_ceil(share);
     let chunks = g.outputs.div_ceil(CHANNELS);
-    // Blocks that are too few for the threads are cut by output channels; each part transforms the patches for itself.
+    // If there are too few blocks for the threads, they are cut by output channels; each part transforms the patches
+    // again.
     let parts = device.threads().div_ceil(g.groups * blocks).min(chunks);
     let part = chunks.div_ceil(parts);
     let parts = chunks.div_ceil(part);
@@ -74,7 +76,7 @@ pub unsafe fn forward(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Some lines of tiles, in some chunks of output channels.
+/// Some lines of tiles, for some chunks of output channels.
 struct Block<'a> {
     g: &'a Geometry,
     tiles: Tiles,
@@ -153,7 +155,7 @@ impl Block<'_> {
     }
 }
 
-/// Some output channels of some tiles, for each place of a patch.
+/// Some output channels of some tiles, for each element of a patch.
 struct Products<'a> {
     filters: &'a Filters,
     group: usize,
@@ -162,10 +164,10 @@ struct Products<'a> {
     inputs: usize,
     channels: usize,
     tiles: usize,
-    /// For each place and tile a row of input channels, `step` elements from the next one.
+    /// A row of input channels for each patch element and tile, `step` elements apart.
     patches: *const f32,
     step: usize,
-    /// For each place and tile a row of output channels, `to_step` elements from the next one.
+    /// A row of output channels for each patch element and tile, `to_step` elements apart.
     to: *mut f32,
     to_step: usize,
 }
@@ -200,11 +202,11 @@ impl Kernel for Products<'_> {
                         let out = Out {
                             ptr: self.to.wrapping_add(row * self.to_step + left),
                             rows: self.to_step.cast_signed(),
-                            // Whole registers: the products' rows are as long as panels.
+                            // Whole registers, since the products' rows are as long as panels.
                             n: (self.channels - left).next_multiple_of(S::N).min(width),
                         };
-                        // SAFETY: patches and products have a row for each tile, and the panel one
-                        // for each input channel.
+                        // SAFETY: patches and products have a row for each tile, and the panel has one for each input
+                        // channel.
                         unsafe { any_tile(s, end - start, input, out, update) };
                     }
                 }

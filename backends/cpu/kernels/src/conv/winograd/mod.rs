@@ -1,9 +1,8 @@
 //! Convolution with windows of 3 × 3 by Winograd's F(2 × 2, 3 × 3): tiles of 2 × 2 outputs are computed from patches of
-//! 4 × 4 inputs with 16 multiplications where there were 36.
+//! 4 × 4 inputs with 16 multiplications instead of 36.
 //!
-//! Patches and filters are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`; for each of the 16 places of a patch one
-//! matrix product over the channels follows, `M = V U`; and the outputs are `Y = Aᵀ M A`. Registers hold
-//! neighbouring channels.
+//! Patches and filters are transformed: `V = Bᵀ d B` and `U = G g Gᵀ`. For each of the 16 elements of a patch, a matrix
+//! product over the channels follows: `M = V U`. The outputs are `Y = Aᵀ M A`. Registers hold neighbouring channels.
 //!
 //! Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015, section 4.1.
 
@@ -26,20 +25,21 @@ use crate::gemm::NV;
 use crate::simd::{Kernel, Level, Simd};
 use pixels::{Frame, Planes};
 
-/// Places of a patch.
+/// Elements of a patch.
 const PLACES: usize = 16;
 
 /// Taps of a filter.
 const TAPS: usize = 9;
 
-/// Channels on either side, and tiles, from which on the products are so much of the work that fewer of them pay.
+/// The fewest channels on either side, and the fewest tiles, for which this pays: below, products are too small a part
+/// of the work.
 const LEAST_CHANNELS: usize = 16;
 const LEAST_TILES: usize = 32;
 
-/// Tiles from which on they pay where the filters are transformed once and used many times.
+/// The fewest tiles for which it pays if the filters are transformed once and used many times.
 const LEAST_TILES_KEPT: usize = 12;
 
-/// Whether convolution is done so; `kept` says whether the transformed filters are used again.
+/// Whether the convolution is computed this way; `kept` tells whether the transformed filters are used again.
 pub fn fits(g: &Geometry, kept: bool) -> bool {
     let least = if kept { LEAST_TILES_KEPT } else { LEAST_TILES };
     g.kernel == [1, 3, 3]
@@ -78,7 +78,7 @@ impl Tiles {
         self.batch * self.lines
     }
 
-    /// The lines of each image, where lines are counted over the batch.
+    /// The range of lines in each image, for a range of lines counted over the batch.
     fn images(self, lines: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let of = self.lines;
         (lines.start / of..lines.end.div_ceil(of)).map(move |image| {
@@ -88,7 +88,7 @@ impl Tiles {
     }
 }
 
-/// The planes of a register's channels of the input, or of the output's gradient.
+/// The planes of the input, or of the output's gradient, for a register of channels.
 fn planes(
     batch: Pointer<f32>,
     groups: usize,
@@ -118,13 +118,12 @@ fn input_frame(g: &Geometry, tiles: Tiles) -> Frame {
     }
 }
 
-/// Channels in whole panels of a product, and an odd number of registers, so that rows do not meet in few
-/// places of the cache.
+/// Channels rounded up to whole panels of a product, plus a register, so that rows do not map to few sets of the cache.
 fn padded(channels: usize, lanes: usize) -> usize {
     channels.next_multiple_of(NV * lanes) + lanes
 }
 
-/// Elements of a register.
+/// The number of lanes of a register.
 struct Lane;
 
 impl Kernel for Lane {

@@ -1,4 +1,4 @@
-//! Tiles of outputs from the products.
+//! Computes tiles of outputs from the products.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::simd::{Kernel, Simd};
 pub(super) struct Outputs<'a> {
     pub(super) g: &'a Geometry,
     pub(super) tiles: Tiles,
-    /// Counted over the batch.
+    /// Line numbers, counted over the batch.
     pub(super) lines: Range<usize>,
-    /// The first channel, counted over all groups, and how many there are.
+    /// The first channel, counted over all groups, and the number of channels.
     pub(super) first: usize,
     pub(super) channels: usize,
-    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one,
-    /// registers of channels.
+    /// Registers of channels for each patch element and tile: patch elements are `place` elements apart, tiles `step`
+    /// elements.
     pub(super) from: *const f32,
     pub(super) step: usize,
     pub(super) place: usize,
-    /// Has room for a register for each pixel of the lines.
+    /// Scratch memory: a register for each pixel of the lines.
     pub(super) scratch: *mut f32,
     pub(super) epilogue: Option<&'a Epilogue<'a>>,
     /// The whole output.
@@ -77,7 +77,7 @@ impl Kernel for Outputs<'_> {
 /// `Aᵀ M A`, row by row.
 ///
 /// # Safety
-/// There must be a register in each place, `place` elements apart.
+/// There must be a register for each patch element, `place` elements apart.
 #[inline(always)]
 unsafe fn transform<S: Simd>(s: S, from: *const f32, place: usize) -> [S::V; 4] {
     let mut columns = [[s.splat(0.0); 2]; 4];

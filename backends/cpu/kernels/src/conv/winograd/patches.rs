@@ -1,4 +1,4 @@
-//! Patches of inputs and tiles of the output's gradient, transformed.
+//! Transforms patches of inputs and tiles of the output's gradient.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::pixels::{Frame, Planes};
 use super::{PLACES, Tiles};
 use crate::simd::{Kernel, Simd};
 
-/// What is transformed.
+/// The kind of tile that is transformed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Patches of 4 × 4 inputs: `Bᵀ d B`.
@@ -16,7 +16,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Pixels that a tile has on each side.
+    /// Side of a tile in pixels.
     fn side(self) -> usize {
         match self {
             Self::Inputs => 4,
@@ -25,24 +25,24 @@ impl Form {
     }
 }
 
-/// Some lines of tiles, in a register's channels.
+/// Some lines of tiles, for a register of channels.
 pub(super) struct Patches {
     pub(super) form: Form,
     pub(super) tiles: Tiles,
     pub(super) planes: Planes,
     pub(super) frame: Frame,
-    /// Counted over the batch.
+    /// Line numbers, counted over the batch.
     pub(super) lines: Range<usize>,
-    /// Has [`room`] elements, all 0.
+    /// Scratch memory of [`room`] elements, all 0.
     pub(super) scratch: *mut f32,
-    /// For each place, `place` elements from the next one, and each tile, `step` elements from the next one, a
-    /// register of channels.
+    /// A register of channels for each patch element and tile: patch elements are `place` elements apart, tiles `step`
+    /// elements.
     pub(super) to: *mut f32,
     pub(super) step: usize,
     pub(super) place: usize,
 }
 
-/// Elements of the pixels that so many lines need.
+/// Number of elements of the pixels that `lines` lines need.
 pub(super) fn room(form: Form, frame: Frame, lines: usize, lanes: usize) -> usize {
     (2 * lines + form.side()) * frame.columns * lanes
 }
@@ -56,7 +56,7 @@ impl Kernel for Patches {
         let row = frame.columns * S::N;
         let mut to = self.to;
         for (image, lines) in tiles.images(self.lines.clone()) {
-            // SAFETY: the lines are in the batch; their pixels and tiles have the room.
+            // SAFETY: the lines are in the batch; there is room for their pixels and tiles.
             unsafe {
                 let rows = 2 * lines.start..2 * (lines.end - 1) + self.form.side();
                 self.planes.read(s, image, frame, rows, self.scratch);

@@ -1,10 +1,10 @@
-//! Images with channels side by side: what transforms work on, a register of channels at a time.
+//! Images with interleaved channels, a register of channels per pixel, as the transforms take them.
 
 use std::ops::Range;
 
 use crate::simd::Simd;
 
-/// Planes of some channels, as many as a register has lanes or fewer.
+/// Planes of some channels, at most as many as a register has lanes.
 #[derive(Clone, Copy)]
 pub(super) struct Planes {
     /// The first channel in the first image.
@@ -16,12 +16,12 @@ pub(super) struct Planes {
     pub(super) image: usize,
 }
 
-/// Rows of pixels with a border around the image.
+/// Rows of pixels, with a border around the image.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     /// Pixels of the border above and on the left.
     pub(super) border: [usize; 2],
-    /// Pixels of a row, those of the border among them.
+    /// Pixels of a row, including the border.
     pub(super) columns: usize,
 }
 
@@ -31,8 +31,8 @@ impl Planes {
         self.height * self.width
     }
 
-    /// Reads rows of an image, counted with the border, to pixels of a register's length, which are 0 where the border
-    /// and further channels are.
+    /// Reads rows of an image, counted with the border, as pixels of one register each. Lanes of the border and of
+    /// missing channels are 0.
     ///
     /// # Safety
     /// The planes must have the image, and `to` room for the rows, whose borders on the left and right are 0 already.
@@ -77,7 +77,7 @@ impl Planes {
             // Registers have at most 16 lanes.
             let mut square = [0f32; 16 * 16];
             for first in pixels.clone().step_by(S::N) {
-                // The last square takes in some pixels of the one before.
+                // The last square overlaps the one before.
                 let first = first.min(pixels.end - S::N);
                 s.transpose(from.add(first), step.cast_signed(), square.as_mut_ptr(), S::N);
                 for i in 0..S::N {
@@ -88,7 +88,7 @@ impl Planes {
     }
 }
 
-/// Brings pixels of a register's length into planes, `step` elements apart.
+/// Writes pixels of one register each into planes that are `step` elements apart.
 ///
 /// # Safety
 /// The pixels must be readable, and the planes have room for them.
@@ -106,7 +106,7 @@ pub(super) unsafe fn write<S: Simd>(s: S, from: *const f32, pixels: usize, to: *
             return;
         }
         for first in (0..pixels).step_by(S::N) {
-            // The last square takes in some pixels of the one before.
+            // The last square overlaps the one before.
             let first = first.min(pixels - S::N);
             s.transpose(from.add(first * S::N), S::N.cast_signed(), to.add(first), step);
         }

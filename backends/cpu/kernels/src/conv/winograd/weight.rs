@@ -12,10 +12,10 @@ use crate::buffers::Buffer;
 use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
 use crate::simd::{Kernel, Simd};
 
-/// Tiles of a block, about: more make longer sums, fewer stay in the cache.
+/// Approximate number of tiles of a block: more tiles make longer sums, fewer tiles stay in the cache.
 const TILES: usize = 96;
 
-/// Adds up the gradient with respect to the filters.
+/// Computes the gradient with respect to the filters.
 ///
 /// # Safety
 /// `x` holds the input of `g` and `grad` its output, both contiguous; `to` has room for the filters.
@@ -124,18 +124,18 @@ pub unsafe fn weight_grad(
     Ok(())
 }
 
-/// One place's sums over some tiles.
+/// The sums of one patch element over some tiles.
 struct Products {
     outputs: usize,
     inputs: usize,
     tiles: usize,
-    /// A row of output channels for each tile, `step` elements from the next one.
+    /// A row of output channels for each tile, `step` elements apart.
     gradients: *const f32,
     step: usize,
-    /// Panels of input channels, `panel` elements from the next one, with a row for each tile.
+    /// Panels of input channels, `panel` elements apart, with a row for each tile.
     patches: *const f32,
     panel: usize,
-    /// A row of input channels for each output channel, `row` elements from the next one.
+    /// A row of input channels for each output channel, `row` elements apart.
     to: *mut f32,
     row: usize,
     update: Update<f32>,
@@ -163,21 +163,22 @@ impl Kernel for Products {
                 let out = Out {
                     ptr: self.to.wrapping_add(start * self.row + left),
                     rows: self.row.cast_signed(),
-                    // Whole registers: the sums' rows are as long as the panels.
+                    // Whole registers, since the sums' rows are as long as the panels.
                     n: (self.inputs - left).next_multiple_of(S::N).min(NV * S::N),
                 };
-                // SAFETY: gradients and patches have a row for each tile, and the sums one for each output channel.
+                // SAFETY: gradients and patches have a row for each tile, and the sums have one for each output
+                // channel.
                 unsafe { any_tile(s, end - start, input, out, self.update) };
             }
         }
     }
 }
 
-/// `Gᵀ u G` of a filter's sums.
+/// Computes `Gᵀ u G` of a filter's sums.
 struct Filter {
     inputs: usize,
-    /// The filter's first input channel in the first place, the other places `place` elements apart; whole
-    /// registers of channels.
+    /// The filter's first input channel at the first patch element; patch elements are `place` elements apart. Channels
+    /// are whole registers.
     from: *const f32,
     place: usize,
     to: *mut f32,
@@ -192,8 +193,8 @@ impl Kernel for Filter {
         let mut taps = [0f32; 16 * 16];
         let mut turned = [0f32; 16 * 16];
         for first in (0..self.inputs).step_by(S::N) {
-            // SAFETY: the sums have whole registers of channels, the filter these channels and their taps, the
-            // arrays room for squares.
+            // SAFETY: the sums have whole registers of channels, the filter has these channels and their taps, and the
+            // arrays have room for squares.
             unsafe {
                 let mut columns = [[s.splat(0.0); 3]; 4];
                 for (x, column) in columns.iter_mut().enumerate() {

@@ -1,18 +1,18 @@
-//! Instructions that multiply bytes: sums of four products of bytes, or of two products of numbers of 16 bits, for each
-//! lane of 32 bits. None of them saturates.
+//! Instructions that multiply bytes: for each lane of 32 bits they sum up four products of bytes, or two products of
+//! 16-bit numbers. None of them saturates.
 
 use crate::{CpuDevice, Level};
 
-/// Registers of i32, and the words of 32 bits that are multiplied into them. A word holds [`Dot::GROUP`] numbers that
-/// follow each other along `k`: unsigned in one operand, signed in the other.
+/// Registers of i32, and 32-bit words that are multiplied into them. A word holds [`Dot::GROUP`] numbers that are
+/// adjacent along `k`: unsigned in one operand, signed in the other.
 pub(in crate::gemm) trait Dot: Copy {
     /// A register of i32, or of words.
     type V: Copy;
-    /// A register of as many f32.
+    /// A register with the same number of f32.
     type F: Copy;
     /// Words in a register.
     const LANES: usize;
-    /// Rows of a tile: with [`NV`] registers each, and those for the operands, as many as there are registers.
+    /// Rows of a tile: as many as the registers allow, with [`NV`] for each row, and some for the operands.
     const ROWS: usize;
     /// Numbers in a word.
     const GROUP: usize;
@@ -33,7 +33,7 @@ pub(in crate::gemm) trait Dot: Copy {
     /// `a b + c` in each lane; wraps.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
 
-    /// Words without their lowest `BY` bits, and of these the bits of the mask.
+    /// Words shifted right by `BY` bits, and masked.
     fn part<const BY: u32>(self, words: Self::V, mask: u32) -> Self::V;
 
     fn splat_float(self, x: f32) -> Self::F;
@@ -58,23 +58,23 @@ pub(in crate::gemm) trait Dot: Copy {
 /// Registers in a row of a tile.
 pub(super) const NV: usize = 2;
 
-/// Which instructions a device uses.
+/// The instructions that a device uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Whatever the compiler makes of loops.
+    /// Loops, as the compiler vectorizes them.
     Portable,
-    /// Products of pairs of 16 bits.
+    /// Products of pairs of 16-bit numbers.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Products of four bytes, in registers of 256 bits.
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
-    /// The same in registers of 512 bits.
+    /// Products of four bytes, in registers of 512 bits.
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
 }
 
-/// What is compiled once for each [`Way`]. `run` must be `#[inline(always)]`.
+/// A task that is compiled once for each [`Way`]. `run` must be `#[inline(always)]`.
 pub(in crate::gemm) trait Work {
     type Out;
 
@@ -96,7 +96,7 @@ impl Way {
         }
     }
 
-    /// All that this machine has.
+    /// All ways that this machine supports.
     #[cfg(test)]
     pub(in crate::gemm) fn available(device: CpuDevice) -> Vec<Self> {
         let best = Self::of(device);
@@ -141,7 +141,7 @@ impl Way {
         }
     }
 
-    /// A level that has registers of as many f32, if there is one.
+    /// A level whose registers hold the same number of f32, if there is one.
     pub(in crate::gemm) fn level(self) -> Level {
         match self {
             Self::Portable => Level::Portable,
@@ -179,7 +179,7 @@ impl Way {
         }
     }
 
-    /// Nanoseconds that a multiplication and addition take, about.
+    /// Approximate nanoseconds of a multiplication and addition.
     pub fn cost(self) -> f32 {
         match (self, self.group()) {
             (Self::Portable, _) => 0.1,
@@ -272,7 +272,8 @@ impl Dot for Portable {
         std::array::from_fn(|i| a[i] * b[i])
     }
 
-    /// By way of f64, which holds the product, since the library's function is slow; so the last bit may differ.
+    /// Computed in f64, which holds the product exactly, since the library's fused function is slow. The last bit may
+    /// differ from it.
     #[inline(always)]
     fn add_times(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| (f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i])) as f32)
@@ -381,7 +382,7 @@ mod x86 {
 
             #[inline(always)]
             unsafe fn store_floats(self, to: *mut f32, n: usize, v: __m256) {
-                // SAFETY: as for words, of which these have the bits.
+                // SAFETY: as for words; the numbers are stored as words with the same bits.
                 unsafe { self.store_part(to.cast(), n, _mm256_castps_si256(v)) };
             }
 
@@ -488,7 +489,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn store_floats(self, to: *mut f32, n: usize, v: __m512) {
-            // SAFETY: as for words, of which these have the bits.
+            // SAFETY: as for words; the numbers are stored as words with the same bits.
             unsafe { self.store_part(to.cast(), n, _mm512_castps_si512(v)) };
         }
 

@@ -1,4 +1,4 @@
-//! Products of few rows with a matrix that is used once, which is read where it lies.
+//! Products of few rows with a matrix that is used once, which is read in place.
 
 use polygrad_core::Result;
 
@@ -9,21 +9,21 @@ use crate::buffers::Buffer;
 use crate::gemm::{Dims, Mat};
 use crate::simd::{Kernel, Level, Simd};
 
-/// The most rows for which packing B costs more than it brings.
+/// The most rows for which packing B costs more than it saves.
 const MOST_ROWS: usize = 2;
 
 /// Rows of B that are added to the result at a time.
 const TERMS: usize = 8;
 
-/// Columns of a task, at least.
+/// The fewest columns of a task.
 const COLUMNS: usize = 512;
 
-/// Whether there are so few rows, and B lies row by row.
+/// Whether there are few enough rows, and B has contiguous rows.
 pub(super) fn fits(product: &Product<'_>) -> bool {
     product.dims.m <= MOST_ROWS && product.b.cols == 1
 }
 
-/// The product, for one that [`fits`].
+/// Computes a product that [`fits`].
 ///
 /// # Safety
 /// As for [`Product::run`].
@@ -100,7 +100,7 @@ impl Kernel for Stripe<'_, '_> {
             ..
         } = *self.product;
         let (left, count) = self.columns;
-        // SAFETY: the stripe is this task's; its elements are all set to 0 first.
+        // SAFETY: the stripe belongs to this task; its elements are all set to 0 first.
         let out = unsafe {
             self.to.write_bytes(0, count);
             std::slice::from_raw_parts_mut(self.to, count)
@@ -109,7 +109,7 @@ impl Kernel for Stripe<'_, '_> {
         let mut total = 0i32;
         for first in (0..dims.k).step_by(TERMS) {
             let terms = TERMS.min(dims.k - first);
-            // From -255 to 255. As i16, so that the compiler multiplies 16 bits by 16.
+            // Between -255 and 255. They are i16, so that the compiler multiplies 16 bits by 16.
             let mut factors = [0i16; TERMS];
             for (i, factor) in factors.iter_mut().enumerate().take(terms) {
                 // SAFETY: A has the row and the column.
@@ -124,7 +124,7 @@ impl Kernel for Stripe<'_, '_> {
     }
 }
 
-/// Adds rows of bytes times their factors.
+/// Adds rows of bytes, each multiplied by its factor.
 #[inline(always)]
 fn add(out: &mut [i32], factors: [i16; TERMS], terms: usize, row: impl Fn(usize) -> *const u8) {
     let count = out.len();

@@ -1,16 +1,16 @@
-//! Products of matrices of bytes, exactly.
+//! Exact products of matrices of bytes.
 //!
 //! `C = (A - zero points of its rows) (B - zero points of its columns)` in i32, which wraps. The instructions multiply
-//! unsigned bytes with signed ones, so that 128 is taken off one operand. With `a' = a`, `b' = b - 128` and the zero
+//! unsigned bytes by signed ones, so 128 is subtracted from one operand. With `a' = a`, `b' = b - 128` and the zero
 //! points `x` and `y` of a row and a column
 //!
 //! ```text
 //! Σ (a - x) (b - y) = Σ a' b' + (Σ a' - k x) (128 - y) - x Σ b'
 //! ```
 //!
-//! and likewise the other way round: the sum of products that the processor gives, and two products of a number for
-//! the row and one for the column. All of it wraps, so the order of additions does not matter, and results are the
-//! same for any number of threads, and for any of the ways in `dot`.
+//! and likewise with the operands exchanged: the sum of products that the processor computes, and two products of a
+//! number per row and a number per column. Everything wraps, so the order of additions does not matter, and results are
+//! the same for any number of threads and for all ways in `dot`.
 
 mod dot;
 mod few;
@@ -35,7 +35,7 @@ use crate::buffers::Buffer;
 /// Panels that are packed at a time.
 const AT_ONCE: usize = 8;
 
-/// Rows of a task, at most.
+/// The most rows of a task.
 const BAND: usize = 96;
 
 /// Zero points: one for all rows or columns, or one for each.
@@ -48,13 +48,13 @@ impl Zeros<'_> {
         i32::from(if self.0.len() == 1 { self.0[0] } else { self.0[i] })
     }
 
-    /// Whether all of them are a number.
+    /// Whether all of them equal `x`.
     fn are(self, x: u8) -> bool {
         self.0.iter().all(|&zero| zero == x)
     }
 }
 
-/// i32 that live as long as a product.
+/// A buffer of i32.
 struct Numbers(Buffer);
 
 impl Numbers {
@@ -71,37 +71,37 @@ impl Numbers {
         self.0.as_ptr().cast_const().cast()
     }
 
-    /// One of them, of which there must be more than `i`.
+    /// Number `i`, which must exist.
     fn get(&self, i: usize) -> i32 {
-        // SAFETY: all are written when they are made.
+        // SAFETY: all of them were written by `new`.
         unsafe { self.as_ptr().add(i).read() }
     }
 }
 
-/// A as words, in tiles of rows.
+/// A packed into words, in tiles of rows.
 pub struct Tiles {
     way: Way,
     words: Buffer,
-    /// Tiles do not reach from one part into the next.
+    /// Number of parts; tiles do not extend from one part into the next.
     parts: usize,
     /// Rows of each part.
     rows: usize,
     k: usize,
-    /// Words from group to group of a tile.
+    /// Words from one group of a tile to the next.
     step: usize,
     signed: Signed,
     /// The sum of each row's packed numbers, if wanted.
     sums: Option<Numbers>,
 }
 
-/// A, and what its rows bring to the terms.
+/// A, and the factors of its rows in the terms.
 pub struct Left {
     tiles: Arc<Tiles>,
     terms: [Option<Numbers>; 2],
 }
 
-/// Which operand the instructions take as signed. The other one's zero points cost nothing where those of this one are
-/// 128, as they are of i8 that is symmetric about 0.
+/// The operand that the instructions take as signed. Its zero points cost nothing if all are 128, as for i8 that is
+/// symmetric about 0; those of the other operand if all are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signed {
     A,
@@ -116,7 +116,7 @@ impl Signed {
         }
     }
 
-    /// Whether the first and the second of the terms are other than 0.
+    /// Whether the first and the second of the terms are needed, since they are not always 0.
     fn needs(self, a: Zeros<'_>, b: Zeros<'_>) -> [bool; 2] {
         match self {
             Self::A => [!a.are(128), !b.are(0)],
@@ -126,7 +126,7 @@ impl Signed {
 }
 
 impl Tiles {
-    /// Packs A, `parts` times `rows` rows of `k`.
+    /// Packs A, which has `parts` times `rows` rows of `k` elements.
     ///
     /// # Safety
     /// A must be readable.
@@ -171,14 +171,14 @@ impl Tiles {
         })
     }
 
-    /// Whether these are tiles as [`Tiles::new`] makes them of such a matrix.
+    /// Whether these are the tiles that [`Tiles::new`] makes of such a matrix.
     pub fn are(&self, way: Way, rows: (usize, usize, usize), signed: Signed) -> bool {
         (self.way, (self.parts, self.rows, self.k), self.signed) == (way, rows, signed)
     }
 }
 
 impl Left {
-    /// The tiles of A, with zero points for its rows, for products with a B whose zero points are `other`.
+    /// A as tiles, with the zero points of its rows, for products with a B whose zero points are `other`.
     ///
     /// # Safety
     /// A must be readable.
@@ -210,7 +210,7 @@ impl Left {
     }
 }
 
-/// The panels of a matrix B, `k` rows of `n`, as [`Signed::B`] wants them, with the sums of its columns.
+/// The panels of a matrix B, `k` rows of `n`, as [`Signed::B`] needs them, with the sums of its columns.
 pub struct Panels {
     way: Way,
     n: usize,
@@ -268,7 +268,7 @@ impl Panels {
         unsafe { self.sums.as_ptr().cast::<i32>().add(column).read() }
     }
 
-    /// What its columns bring to the [terms](Terms), as many for each panel as it has columns.
+    /// The factors of the columns in the [terms](Terms), as many for each panel as it has columns.
     fn terms(&self, signed: Signed, needs: [bool; 2], zeros: Zeros<'_>) -> Result<[Option<Numbers>; 2]> {
         let (n, k) = (self.n, self.k as i32);
         let room = n.next_multiple_of(self.way.columns());
@@ -296,9 +296,9 @@ pub struct Product<'a> {
     pub dims: Dims,
     pub a: Mat<u8>,
     pub b: Mat<u8>,
-    /// One for all rows of A, or one for each.
+    /// Zero points: one for all rows of A, or one for each.
     pub zero_a: Zeros<'a>,
-    /// One for all columns of B, or one for each.
+    /// Zero points: one for all columns of B, or one for each.
     pub zero_b: Zeros<'a>,
     /// The panels of B, if it was packed before.
     pub panels: Option<&'a Panels>,
@@ -339,7 +339,7 @@ impl Product<'_> {
         unsafe { self.run_by(device, Way::of(device), c) }
     }
 
-    /// Nanoseconds that it takes, about.
+    /// Approximate nanoseconds of the product.
     pub fn cost(&self, device: CpuDevice) -> f32 {
         let Dims { m, n, k } = self.dims;
         (m * n * k) as f32 * Way::of(device).cost()
@@ -411,7 +411,7 @@ impl Product<'_> {
     }
 }
 
-/// Columns that a part of a [`Left`] is multiplied with, once.
+/// Columns that are multiplied once, with one part of a [`Left`].
 pub struct Strip<'a> {
     pub part: usize,
     /// Rows and columns of B.
@@ -421,10 +421,11 @@ pub struct Strip<'a> {
 }
 
 impl Left {
-    /// The product with a strip, whose rows are written `to_row` apart; the zero points are those this was made for.
+    /// The product with a strip, written to rows `to_row` apart. The strip's zero points must be those that `self` was
+    /// made for.
     ///
     /// # Safety
-    /// B must be readable, and `to` have room, apart from it.
+    /// B must be readable; `to` must have room, and be apart from it.
     ///
     /// # Errors
     /// When memory runs out.

@@ -1,4 +1,4 @@
-//! What the instructions give at most.
+//! The peak rate of the instructions.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ impl Work for Multiply {
         let mut sums = [d.splat(black_box(1)); SUMS];
         for _ in 0..self.rounds {
             for sum in &mut sums {
-                // Of the sum itself, since a product that stays the same would be taken out of the loop.
+                // The sum itself is an operand, since the compiler would move a constant product out of the loop.
                 *sum = d.dot(*sum, *sum, y);
             }
         }

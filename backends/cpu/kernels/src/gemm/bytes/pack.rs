@@ -1,9 +1,9 @@
-//! How operands are brought into words.
+//! How operands are packed into words.
 
 use super::dot::{Dot, NV, Work};
 use crate::gemm::Mat;
 
-/// The sign bit of a byte: a number minus 128 as i8 is the number with it turned.
+/// The sign bit of a byte: flipping it turns a u8 into that number minus 128 as i8.
 const SIGN: u8 = 0x80;
 
 /// The most columns of a panel.
@@ -17,7 +17,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// What is subtracted from each.
+    /// The number that is subtracted from each byte.
     pub(super) fn offset(self) -> i32 {
         match self {
             Self::Unsigned => 0,
@@ -40,14 +40,14 @@ impl Bytes {
     }
 }
 
-/// Packs columns of a matrix of `k` rows into panels: for each group of rows the words of the columns, as many as a
-/// tile has; those beyond the matrix are 0. Then writes the sum of each column's numbers as they are packed, if wanted.
+/// Packs columns of a matrix of `k` rows into panels: for each group of rows, the words of as many columns as a tile
+/// has; those beyond the matrix are 0. Then writes the sum of each column's packed numbers, if wanted.
 ///
-/// A group of several panels is packed at a time, since rows of a large matrix are pages apart.
+/// Each group of rows is packed for several panels at a time, since the rows of a large matrix are pages apart.
 pub(super) struct PackPanels {
     pub(super) from: Mat<u8>,
     pub(super) k: usize,
-    /// The first column, and how many.
+    /// The first column, and the number of columns.
     pub(super) columns: (usize, usize),
     pub(super) bytes: Bytes,
     /// Has room for the words of the panels.
@@ -65,7 +65,7 @@ impl Work for PackPanels {
         let (left, count) = self.columns;
         let groups = self.k.div_ceil(D::GROUP);
         let by_columns = self.from.rows == 1 && self.from.cols != 1;
-        // SAFETY: the caller that makes the work guarantees that the matrix can be read, and `to` has room.
+        // SAFETY: the creator of the work guarantees that the matrix is readable, and that `to` has room.
         unsafe {
             for group in 0..groups {
                 for first in (0..count).step_by(width) {
@@ -89,7 +89,7 @@ impl Work for PackPanels {
 }
 
 impl PackPanels {
-    /// A group of a panel, row by row, whatever lies between the elements of a row.
+    /// Packs a group of a panel, row by row, for any stride within a row.
     ///
     /// # Safety
     /// The matrix must have the columns and rows, `to` the room.
@@ -130,7 +130,7 @@ impl PackPanels {
         }
     }
 
-    /// A group of a panel, column by column, where the elements of a column follow each other.
+    /// Packs a group of a panel, column by column, for contiguous columns.
     ///
     /// # Safety
     /// As for [`PackPanels::by_rows`].
@@ -175,7 +175,7 @@ impl PackPanels {
     }
 }
 
-/// The words of lines of equal length: loops that the compiler turns into vector instructions.
+/// The words of lines of equal length, in loops that the compiler vectorizes.
 #[inline(always)]
 fn interleave<const G: usize>(lines: [&[u8]; G], bytes: Bytes, to: &mut [u32]) {
     let offset = bytes.offset();
@@ -192,13 +192,13 @@ fn interleave<const G: usize>(lines: [&[u8]; G], bytes: Bytes, to: &mut [u32]) {
     }
 }
 
-/// Packs a tile of rows of a matrix of `k` columns: for each group of columns a word of each row.
+/// Packs a tile of rows of a matrix of `k` columns: for each group of columns one word per row.
 pub(super) struct PackTile {
     pub(super) from: Mat<u8>,
     pub(super) k: usize,
-    /// The first row, and how many.
+    /// The first row, and the number of rows.
     pub(super) rows: (usize, usize),
-    /// Words from group to group.
+    /// Words from one group to the next.
     pub(super) step: usize,
     pub(super) bytes: Bytes,
     pub(super) to: *mut u32,
@@ -209,7 +209,7 @@ impl Work for PackTile {
 
     #[inline(always)]
     fn run<D: Dot>(self, _: D) {
-        // SAFETY: the caller that makes the work guarantees that the matrix can be read, and `to` has room.
+        // SAFETY: the creator of the work guarantees that the matrix is readable, and that `to` has room.
         unsafe {
             if D::GROUP == 4 {
                 self.pack::<4>();
@@ -250,13 +250,13 @@ impl PackTile {
     }
 }
 
-/// The sum of a row's numbers, minus what `bytes` takes off.
+/// The sum of a row's numbers as they are packed.
 pub(super) fn row_sum(from: Mat<u8>, row: usize, k: usize, bytes: Bytes) -> i32 {
     let mut sum = 0i32;
     if from.cols == 1 {
         // SAFETY: the caller guarantees that the matrix has the row.
         let row = unsafe { std::slice::from_raw_parts(from.at(row, 0), k) };
-        // 256 bytes at a time, whose sum fits 16 bits.
+        // 256 bytes at a time, since their sum fits 16 bits.
         for part in row.chunks(256) {
             sum = sum.wrapping_add(part.iter().map(|&x| u16::from(x)).sum::<u16>().into());
         }

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::Kernels;
 
-/// Bytes without a pattern; of every seven one is 0 and one 255.
+/// Pseudo-random bytes; of every seven, one is 0 and one is 255.
 fn bytes(count: usize, seed: u64) -> Vec<u8> {
     (0..count as u64)
         .map(|i| {
@@ -18,7 +18,7 @@ fn bytes(count: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The definition.
+/// The product by definition.
 fn expected(dims: Dims, a: Mat<u8>, b: Mat<u8>, zeros: [Zeros<'_>; 2]) -> Vec<i32> {
     let Dims { m, n, k } = dims;
     let mut c = vec![0i32; m * n];
@@ -34,7 +34,7 @@ fn expected(dims: Dims, a: Mat<u8>, b: Mat<u8>, zeros: [Zeros<'_>; 2]) -> Vec<i3
     c
 }
 
-/// How elements lie: rows one after another, columns, or with gaps everywhere.
+/// Layouts of a matrix: contiguous rows, contiguous columns, or gaps everywhere.
 const ORDERS: [usize; 3] = [0, 1, 2];
 
 fn steps(order: usize, rows: usize, columns: usize) -> (isize, isize) {

@@ -6,8 +6,8 @@
 
 use super::dot::{Dot, NV, Work};
 
-/// Two products of a factor for each row with one for each column, which are added to the result: what the zero points
-/// and the offset of the signed operand come to. A pair that is all zeros is null.
+/// Two products of a factor per row and a factor per column that are added to the result, to account for the zero
+/// points and the offset of the signed operand. The pointers of a product that is always 0 are null.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) rows: [*const i32; 2],
@@ -19,7 +19,7 @@ pub(super) struct Terms {
 unsafe impl Sync for Terms {}
 
 impl Terms {
-    /// Those of a part of the result.
+    /// The terms for a part of the result.
     pub(super) fn at(self, row: usize, column: usize) -> Self {
         let moved = |ptr: *const i32, by: usize| match ptr.is_null() {
             true => ptr,
@@ -34,15 +34,15 @@ impl Terms {
 
 /// Tiles of rows times panels, tile by tile.
 pub(super) struct Rows {
-    /// How many rows there are; tiles have [`Dot::ROWS`], but for the last.
+    /// Number of rows; each tile has [`Dot::ROWS`], except the last.
     pub(super) rows: usize,
     /// Words along `k`.
     pub(super) groups: usize,
-    /// Tile by tile, and in a tile group by group, a word of each row, `step` words apart from group to group. One
-    /// address for all rows of a tile is what the compiler turns into the loop that is meant.
+    /// One word per row, group by group within a tile, and tile by tile; groups are `step` words apart. All rows of a
+    /// tile share one base address, so that the compiler generates the intended loop.
     pub(super) a: *const u32,
     pub(super) step: usize,
-    /// Whether the rows hold the signed numbers, and not the panel.
+    /// Whether the rows, instead of the panel, hold the signed numbers.
     pub(super) signed_rows: bool,
     pub(super) b: *const u32,
     pub(super) to: *mut i32,
@@ -81,7 +81,7 @@ impl Rows {
     unsafe fn some<D: Dot>(&self, d: D, a: *const u32, place: (usize, usize), rows: usize) -> usize {
         macro_rules! sizes {
             ($($rows:literal)*) => {
-                // The largest that is not too large.
+                // The largest tile that fits.
                 $(
                     if $rows <= D::ROWS && rows >= $rows {
                         // SAFETY: passed on.
