@@ -11,12 +11,12 @@ use crate::table::{self, Class};
 /// Elements per thread.
 pub(crate) const EACH: u32 = 4;
 
-/// How the elements of a view are found.
+/// How the elements of a view are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
-    /// They lie in a row.
+    /// Contiguous.
     Row,
-    /// By a stride for each axis.
+    /// With a stride for each axis.
     Strided,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Access {
 /// view, the views' addresses and the scalars.
 ///
 /// # Errors
-/// When there is no CUDA C for one of its steps.
+/// If one of its steps has no form in CUDA C.
 pub(crate) fn text(program: &ElementwiseProgram, rank: usize, views: &[Access]) -> Result<String> {
     let mut text = format!("#define EACH {EACH}\n");
     write(&mut text, program, rank, views).map_err(|_| Error::invalid("a program too long to be written down"))??;
@@ -141,7 +141,7 @@ fn number(dtype: DType) -> String {
     format!("Number<{}>", type_of(dtype))
 }
 
-/// A scalar, which is passed as the bits of its dtype.
+/// A scalar argument, which is passed as the bits of its dtype.
 fn scalar(dtype: DType, i: usize) -> String {
     let bits = format!("args.scalar{i}");
     match dtype {
@@ -162,11 +162,12 @@ fn name(value: Value) -> String {
     }
 }
 
-/// What a step computes, rounded to its dtype.
+/// The expression that a step computes, rounded to its dtype.
 fn expression(program: &ElementwiseProgram, step: Step, result: DType) -> Result<String> {
     let of = |value| program.dtype(value).unwrap_or(result);
     let lacks = |dtype: DType| Error::unsupported(format!("CUDA has no such function of {dtype}"));
-    // The table's expressions are of names, which stand for the operands inside a lambda: an operand is computed once.
+    // The table's expressions use names, which are bound to the operands inside a lambda, so that each operand is
+    // computed once.
     let call = |dtype: DType, parameters: &[(&str, Value)], text: &str| {
         let declared: Vec<_> = (parameters.iter())
             .map(|&(parameter, value)| format!("const C {parameter} = {}", name(value)))

@@ -1,4 +1,4 @@
-//! Kernel sources, which are assembled from parts, and the arguments of kernels.
+//! Kernel sources, which are assembled from parts, and kernel arguments.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,10 +13,10 @@ const TYPES: &str = include_str!("kernels/types.cu");
 const MATH: &str = include_str!("kernels/math.cu");
 const SUMS: &str = include_str!("kernels/sums.cu");
 
-/// Bytes of a kernel's name at most.
+/// The longest name of a kernel, in bytes.
 const LONGEST_NAME: usize = 80;
 
-/// The type in which a dtype is kept.
+/// The type in which a dtype is stored.
 pub(crate) const fn type_of(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "boole",
@@ -30,7 +30,7 @@ pub(crate) const fn type_of(dtype: DType) -> &'static str {
     }
 }
 
-/// A file of `kernels/`, known by its name.
+/// A file of `kernels/`, identified by its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct File {
     pub(crate) name: &'static str,
@@ -62,7 +62,7 @@ impl Hash for File {
     }
 }
 
-/// What a name stands for in a kernel.
+/// The definition of a name in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Meaning {
     Number(usize),
@@ -87,27 +87,27 @@ impl From<&'static str> for Meaning {
     }
 }
 
-/// What comes after the definitions.
+/// The part after the definitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Body<'a> {
     File(File),
-    /// Over axes of this rank, with its views.
+    /// A program over axes of this rank, with the access of each view.
     Program(Cow<'a, ElementwiseProgram>, usize, Vec<Access>),
 }
 
-/// What a kernel is made of, which serves as its key in the cache. Its text has thousands of bytes, and is written only
+/// The parts of a kernel, which serve as its key in the cache. Its text has thousands of bytes, and is written only
 /// when it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source<'a> {
     dtype: DType,
-    /// Threads of a block.
+    /// Threads per block.
     block: u32,
     meanings: Vec<(&'static str, Meaning)>,
     body: Body<'a>,
 }
 
 impl<'a> Source<'a> {
-    /// A file's kernel for a dtype and blocks of so many threads.
+    /// A file's kernel for a dtype and blocks of this many threads.
     pub(crate) fn new(file: File, dtype: DType, block: u32) -> Self {
         Self {
             dtype,
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A program over axes of this rank, each view found as `views` say.
+    /// A program over axes of this rank, with an access for each view.
     pub(crate) fn of_program(program: &'a ElementwiseProgram, rank: usize, views: Vec<Access>, block: u32) -> Self {
         Self {
             // Not used, but the definitions need a dtype.
@@ -163,10 +163,10 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What the compiler gets.
+    /// The text for the compiler.
     ///
     /// # Errors
-    /// When a program has a step that there is no CUDA C for.
+    /// If a program has a step without a form in CUDA C.
     pub(crate) fn text(&self) -> Result<String> {
         let wide = self.dtype == DType::F64;
         let own = [
@@ -177,10 +177,10 @@ impl<'a> Source<'a> {
             ("ROOT", Meaning::Text(if wide { "sqrt" } else { "sqrtf" })),
             ("FMA", Meaning::Text(if wide { "fma" } else { "fmaf" })),
         ];
-        // Files and programs call it `kernel`.
+        // Files and programs name the function `kernel`.
         let mut text = format!("#define kernel {}\n", self.name());
         for (name, meaning) in own.iter().chain(&self.meanings) {
-            // Writing to a text never fails.
+            // Writing to a string never fails.
             let _ = match meaning {
                 Meaning::Number(number) => writeln!(text, "#define {name} {number}"),
                 Meaning::Text(words) => writeln!(text, "#define {name} {words}"),
@@ -209,9 +209,9 @@ impl Args {
         self
     }
 
-    /// All of them, if CUDA takes so many.
+    /// All of them, if CUDA accepts this many.
     pub(crate) fn get(&self) -> Result<&[u64]> {
-        // CUDA takes 4 KiB.
+        // CUDA accepts 4 KiB.
         match self.0.len() <= 512 {
             true => Ok(&self.0),
             false => Err(Error::unsupported(format!(

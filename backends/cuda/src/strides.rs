@@ -1,8 +1,8 @@
-//! Shapes whose axes are merged where the strides of all operands allow it.
+//! Shapes whose axes are merged if the strides of all operands allow it.
 
 use polygrad_core::{Layout, Shape};
 
-/// Extents and, for each operand, strides; never without an axis.
+/// Extents and, for each operand, strides; at least one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Axes {
     pub(crate) dims: Vec<usize>,
@@ -10,7 +10,7 @@ pub(crate) struct Axes {
 }
 
 impl Axes {
-    /// The axes of a shape, merged to as few as visit the same elements in the same order.
+    /// The axes of a shape, merged into the fewest that visit the same elements in the same order.
     pub(crate) fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
         let mut out = Self {
             dims: Vec::new(),
@@ -20,7 +20,7 @@ impl Axes {
             if dims[axis] == 1 {
                 continue;
             }
-            // The innermost of those so far stands last.
+            // The innermost axis so far is the last one.
             let joins = out.dims.last().is_some_and(|&inner| {
                 (strides.iter().zip(&out.strides)).all(|(outer, mine)| {
                     mine.last()
@@ -56,7 +56,7 @@ impl Axes {
         self.dims.len()
     }
 
-    /// Whether an operand's elements lie in a row.
+    /// Whether an operand's elements are contiguous.
     pub(crate) fn is_row(&self, operand: usize) -> bool {
         self.rank() == 1 && (self.strides[operand][0] == 1 || self.dims[0] == 1)
     }

@@ -1,8 +1,8 @@
-//! The one table of ops: what each is in CUDA C, by the class of its dtype.
+//! The table of ops: the CUDA C of each op, by the class of its dtype.
 //!
 //! CUDA's functions are within 2 units in the last place (f32: `sinf`, `cosf`, `tanhf`, `erff`, `expm1f` 2, `expf`,
-//! `logf`, `log1pf` 1; `tanf` 4, as much as the contract allows) but for `powf` (4) and `atan2f` (3), which are
-//! computed in f64 and rounded. Of f64, `tan` has 2, `pow` 2, `atan2` 2, `erf` 2. Source: the tables of the CUDA C++
+//! `logf`, `log1pf` 1; `tanf` 4, the most that the contract allows), except `powf` (4) and `atan2f` (3), which are
+//! computed in f64 and rounded. For f64, `tan` has 2, `pow` 2, `atan2` 2, `erf` 2. Source: the tables of the CUDA C++
 //! programming guide, "Mathematical functions".
 
 use polygrad_core::{BinaryOp, CompareOp, DType, UnaryOp};
@@ -27,7 +27,7 @@ impl Class {
     }
 }
 
-/// A function of `x`, of the type `C`.
+/// The expression of a function of `x`, of type `C`.
 pub(crate) fn unary(op: UnaryOp, class: Class) -> Option<&'static str> {
     use Class::{Bool, Double, Int, Single};
     Some(match (op, class) {
@@ -81,7 +81,7 @@ pub(crate) fn unary(op: UnaryOp, class: Class) -> Option<&'static str> {
     })
 }
 
-/// A function of `a` and `b`, of the type `C`.
+/// The expression of a function of `a` and `b`, of type `C`.
 pub(crate) fn binary(op: BinaryOp, class: Class) -> Option<&'static str> {
     use Class::{Bool, Double, Int, Single};
     Some(match (op, class) {
@@ -113,7 +113,7 @@ pub(crate) fn binary(op: BinaryOp, class: Class) -> Option<&'static str> {
     })
 }
 
-/// A comparison of `a` and `b`.
+/// The expression of a comparison of `a` and `b`.
 pub(crate) fn compare(op: CompareOp) -> Option<&'static str> {
     Some(match op {
         CompareOp::Eq => "a == b",

@@ -1,4 +1,4 @@
-//! The driver over an emulated GPU, held to the contract by the suite for drivers.
+//! The driver over an emulated GPU, tested against the contract by the suite for drivers.
 
 #[path = "emulator/mod.rs"]
 mod emulator;

@@ -1,4 +1,4 @@
-//! NCCL where it is missing; where it is, `cargo xtask gpu-bundle` holds it to the suite.
+//! NCCL if it is missing; if it is present, `cargo xtask gpu-bundle` runs the suite on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn group(device: usize) -> polygrad_core::Result<Nccl> {
 
 #[test]
 fn what_is_missing_is_named() {
-    // No machine has so many devices, so that it fails with the libraries, too.
+    // No machine has this many devices, so this also fails with the libraries.
     let error = group(1000).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendUnavailable, "{error}");
     assert!(error.hint().is_some(), "{error}");

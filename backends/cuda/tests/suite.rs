@@ -1,8 +1,8 @@
-//! The backend that `Compute` makes of the driver, over an emulated GPU, held to PyTorch by Polygrad's
-//! suite: fused and unfused.
+//! The backend that `Compute` makes of the driver, over an emulated GPU, compared with PyTorch by Polygrad's suite:
+//! fused and unfused.
 //!
-//! Each chain that a case makes is a kernel for the C++ compiler: without POLYGRAD_CUDA_SUITE in the
-//! environment a sample is run.
+//! Each chain of a case is a kernel for the C++ compiler, so only a sample runs without POLYGRAD_CUDA_SUITE in the
+//! environment.
 
 #[path = "emulator/mod.rs"]
 mod emulator;
@@ -14,9 +14,9 @@ use polygrad_tensor::{DType, Device, Result};
 
 use emulator::Emulator;
 
-/// Parts of the names of what makes many kernels, and is made of ops that have cases of their own.
+/// Parts of the names of cases that need many kernels, and whose ops have cases of their own.
 const LARGE: [&str; 4] = ["For", "LMHead", " models.", " nn."];
-/// What of ` nn.` is quick all the same.
+/// The part of ` nn.` that is fast nevertheless.
 const FUNCTIONS: &str = " nn.functional.";
 
 fn main() -> Result<std::process::ExitCode> {
@@ -31,7 +31,7 @@ fn main() -> Result<std::process::ExitCode> {
     let whole = std::env::var_os("POLYGRAD_CUDA_SUITE").is_some();
     let options = Options {
         sample: (!whole).then_some(1),
-        // What differs between the floats is held by the suite for drivers.
+        // The suite for drivers covers the differences between floats.
         dtypes: (!whole).then(|| vec![DType::F32, DType::I64, DType::Bool]),
         ..Options::default()
     };

@@ -11,7 +11,7 @@ use crate::source::{Args, File, file};
 const KERNEL: File = file!("attention");
 const BY_MATRICES: File = file!("attention_matrices");
 
-/// The longest heads and values, and the queries and threads of a block, where instructions multiply matrices.
+/// For the kernel with matrix instructions: the longest heads and values, and the queries and threads of a block.
 const LONGEST: usize = 128;
 const QUERIES: usize = 64;
 const THREADS: u32 = 128;
@@ -41,7 +41,7 @@ impl Tile {
         Self { across, down, per }
     }
 
-    /// The largest that fits.
+    /// The largest tile that fits shared memory, if any.
     fn of(head: usize, value: usize, size: usize) -> Option<Self> {
         let fits = |tile: &Self| tile.bytes(head, value, size).is_some_and(|bytes| bytes <= SHARED);
         Self::ALL.into_iter().find(fits)
@@ -51,8 +51,8 @@ impl Tile {
         self.down * self.per
     }
 
-    /// The bytes of shared memory that the kernel needs: for queries, for keys, which weights later
-    /// replace, and for values.
+    /// The bytes of shared memory that the kernel needs: for queries, for keys (later overwritten by weights), and for
+    /// values.
     fn bytes(self, head: usize, value: usize, size: usize) -> Option<usize> {
         let Self { across, down, per } = self;
         let queries = head.checked_mul(down + 1)?.checked_mul(per)?;

@@ -1,7 +1,7 @@
-//! Convolutions as matrix products: kernels lay out the windows of the images, cuBLAS multiplies.
+//! Convolutions as matrix products: kernels copy the windows of the images to columns, cuBLAS multiplies.
 //!
-//! For each group, `output = weight · columns`, where a column is what the window sees at one place of one image. The
-//! gradients are `weightᵀ · grad`, whose elements are added up where the windows overlap, and `grad · columnsᵀ`.
+//! For each group, `output = weight · columns`, where a column is the window at one position of one image. The
+//! gradients are `weightᵀ · grad`, whose elements are added up where windows overlap, and `grad · columnsᵀ`.
 
 use polygrad_core::compute::{Batch, Conv2d, DevicePtr, DeviceView, Gemm, Transpose};
 use polygrad_core::{DType, Layout, Result, Scalar};
@@ -13,19 +13,19 @@ use crate::source::{Args, File, file};
 
 const COLUMNS: File = file!("columns");
 
-/// Which of the three tensors is computed.
+/// The tensor that is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// By `weight · columns`.
     Output,
-    /// Its gradient, by `weightᵀ · grad`.
+    /// The input's gradient, by `weightᵀ · grad`.
     Input,
-    /// Its gradient, by `grad · columnsᵀ`.
+    /// The weight's gradient, by `grad · columnsᵀ`.
     Weight,
 }
 
-/// Elements of the columns that are laid out at a time, per thread of a fully occupied device: half a
-/// gigabyte on a large device.
+/// Elements of the columns that are copied at a time, per thread of a fully occupied device: half a gigabyte on a large
+/// device.
 const EACH: usize = 512;
 
 /// See [`polygrad_core::compute::ComputeBackend::conv2d_forward`] and its two gradients.
@@ -74,7 +74,7 @@ struct Run<'a> {
     /// The rows of the columns, over all groups.
     rows: usize,
     out: [usize; 2],
-    /// How many are done at a time.
+    /// Number of images that are computed at a time.
     images: usize,
 }
 
@@ -114,7 +114,7 @@ impl Run<'_> {
         let dtype = self.call.dtype;
         let columns = self.scratch(self.rows, dtype)?;
         let turned = self.scratch(self.filters, dtype)?;
-        // Sums that are computed in parts are rounded once, at the end.
+        // Sums over several parts are rounded once, at the end.
         let wide = if self.images < self.call.input_shape[0] {
             wide(dtype)
         } else {
@@ -139,7 +139,7 @@ impl Run<'_> {
         turned.release()
     }
 
-    /// The first image of each part, and how many there are in it.
+    /// The first image and the number of images of each part.
     fn chunks(&self) -> impl Iterator<Item = (usize, usize)> {
         let batch = self.call.input_shape[0];
         (0..batch)
@@ -151,7 +151,7 @@ impl Run<'_> {
         self.out[0] * self.out[1]
     }
 
-    /// So many rows of a column for each place of each image that is done at a time.
+    /// Scratch memory with `rows` elements per position of each image of a part.
     fn scratch(&self, rows: usize, dtype: DType) -> Result<Allocation> {
         self.queue.scratch(rows * self.images * self.plane() * dtype.size())
     }
@@ -167,7 +167,7 @@ impl Run<'_> {
         output + (image * self.filters * self.plane() * self.call.dtype.size()) as u64
     }
 
-    /// Lays out the windows of images, or adds them up.
+    /// Copies the windows of images to columns, or adds columns up to images.
     fn columns(&self, images: usize, at: u64, columns: u64, gather: bool) -> Result<()> {
         let [_, channels, height, width] = self.call.input_shape;
         let [_, _, kernel_h, kernel_w] = self.call.weight_shape;
@@ -186,8 +186,8 @@ impl Run<'_> {
         self.queue.launch_each(source, count, &args)
     }
 
-    /// Exchanges the first two axes: `[filters, images, places]` of products, and
-    /// `[images, filters, places]` of tensors.
+    /// Exchanges the first two axes, between `[filters, images, positions]` for products and `[images, filters,
+    /// positions]` for tensors.
     fn turn(&self, images: usize, from: u64, to: u64, back: bool) -> Result<()> {
         let (filters, plane) = (self.filters, self.plane());
         let shape = shape_of(&[images, filters, plane])?;
@@ -210,12 +210,12 @@ impl Run<'_> {
         Ok(scratch.address())
     }
 
-    /// A product for each group, of matrices at these addresses.
+    /// Runs a product for each group, with matrices at these addresses.
     fn product(&self, side: Side, images: usize, matrices: [u64; 3], dtype_c: DType, beta: f64) -> Result<()> {
         let groups = self.call.params.groups;
         let (filters, rows) = (self.filters / groups, self.rows / groups);
         let (no, yes, places) = (Transpose::No, Transpose::Yes, images * self.plane());
-        // The weight lies by rows of the columns, all else by places.
+        // The weight's rows have the length of a column; all other matrices' rows run over positions.
         let ((trans_a, trans_b), [m, n, k], widths) = match side {
             Side::Output => ((no, no), [filters, places, rows], [rows, places, places]),
             Side::Input => ((yes, no), [rows, places, filters], [rows, places, places]),

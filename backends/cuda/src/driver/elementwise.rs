@@ -9,7 +9,7 @@ use crate::program::{self, Access};
 use crate::source::{Args, Source};
 use crate::strides::Axes;
 
-/// Inputs and outputs of a program: as many as leave room for their strides among a kernel's arguments.
+/// The most inputs and outputs of a program: their strides must fit among a kernel's arguments.
 pub(super) const MAX_VIEWS: usize = 40;
 
 /// See [`polygrad_core::compute::ComputeBackend::elementwise`].
@@ -28,7 +28,7 @@ pub(super) fn elementwise(queue: &Queue, space: &Space<'_>, call: &Elementwise<'
     at(queue, call, &addresses)
 }
 
-/// Runs a program of one step over elements in a row.
+/// Runs a program of one step over contiguous elements.
 pub(super) fn step(
     queue: &Queue,
     space: &Space<'_>,
@@ -92,7 +92,7 @@ pub(super) fn at(queue: &Queue, call: &Elementwise<'_>, addresses: &[u64]) -> Re
     queue.launch(source, blocks, queue.block(), &args)
 }
 
-/// A number as the bits of a dtype.
+/// The bits of a number in a dtype.
 pub(super) fn bits(scalar: Scalar, dtype: DType) -> u64 {
     let mut bytes = [0; 8];
     dispatch_dtype!(dtype, T => {
@@ -102,7 +102,7 @@ pub(super) fn bits(scalar: Scalar, dtype: DType) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// One value everywhere.
+/// Fills a view with one value.
 pub(super) fn fill(queue: &Queue, space: &Space<'_>, view: &DeviceView, value: Scalar) -> Result<()> {
     let mut program = ElementwiseProgram::default();
     let scalar = program.scalar(view.dtype);
@@ -133,15 +133,15 @@ pub(super) fn convert(queue: &Queue, shape: Shape, from: (&DeviceView, u64), to:
     at(queue, &run, &[from.1, to.1])
 }
 
-/// Converts elements in a row.
+/// Converts contiguous elements.
 pub(super) fn narrow(queue: &Queue, from: (DType, u64), to: (DType, u64), count: usize) -> Result<()> {
     let shape = shape_of(&[count])?;
-    // Their addresses are given by hand.
+    // The addresses are passed separately.
     let [x, y] = [from.0, to.0].map(|dtype| DeviceView::contiguous(DevicePtr::NULL, dtype, shape));
     convert(queue, shape, (&x, from.1), (&y, to.1))
 }
 
-/// Whether a dtype is one of floats.
+/// Checks that a dtype is a float.
 pub(super) fn floats(dtype: DType) -> Result<()> {
     match dtype.is_float() {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Elements by index.
+//! Indexing: gather and scatter.
 
 use polygrad_core::compute::{DevicePtr, DeviceView, Gather, Scatter};
 use polygrad_core::{DType, Error, Layout, Result};
@@ -11,7 +11,7 @@ use crate::strides::Axes;
 
 const KERNEL: File = file!("index");
 
-/// Whether an index fits the tensor that it names elements of.
+/// Checks that an index fits the tensor that it selects from.
 fn check(data: &DeviceView, axis: usize, index: &DeviceView) -> Result<()> {
     let (shape, names) = (data.shape(), index.shape());
     if index.dtype != DType::I64 {
@@ -121,14 +121,14 @@ pub(super) fn scatter(queue: &Queue, space: &Space<'_>, call: &Scatter, add: boo
     }
 }
 
-/// Adds in f32 and rounds once.
+/// Adds in f32, and rounds once.
 fn wide(run: &Run<'_>) -> Result<()> {
     let queue = run.queue;
     let (target, source) = (run.data.0, run.other.0);
     let (shape, added) = (*target.shape(), *source.shape());
     let sums = queue.scratch(shape.numel() * 4)?;
     let terms = queue.scratch(added.numel() * 4)?;
-    // Their addresses are given by hand.
+    // The addresses are passed separately.
     let sums_view = DeviceView::new(DevicePtr::NULL, DType::F32, Layout::contiguous(shape));
     let terms_view = DeviceView::new(DevicePtr::NULL, DType::F32, Layout::contiguous(added));
     elementwise::convert(queue, shape, run.data, (&sums_view, sums.address()))?;

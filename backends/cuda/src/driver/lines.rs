@@ -1,4 +1,4 @@
-//! What runs along one axis of a view: positions of extremes, running sums, sorting.
+//! Ops along one axis of a view: positions of extremes, running sums, sorting.
 
 use polygrad_core::compute::{ArgReduce, CumSum, DeviceView, Sort};
 use polygrad_core::{ArgOp, DType, Error, Layout, Result};
@@ -45,7 +45,7 @@ impl Lines {
         self.count == 0 || self.len == 0
     }
 
-    /// The fields that kernels have in common after their own.
+    /// The kernel arguments that follow each kernel's own.
     fn args(&self, args: Args) -> Args {
         args.push(self.stride)
             .push(self.out_stride)

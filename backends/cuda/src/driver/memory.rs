@@ -9,7 +9,7 @@ use polygrad_core::{DType, Error, Result, Shape};
 use crate::runtime::{Function, Runtime};
 use crate::source::Source;
 
-/// Memory is given in multiples of this.
+/// Sizes of allocations are multiples of this.
 const UNIT: usize = 256;
 
 /// Device memory that is freed on drop.
@@ -39,7 +39,7 @@ impl Allocation {
         self.address.unwrap_or(0)
     }
 
-    /// Frees it after all work that was submitted before.
+    /// Frees the memory after all work that was submitted before.
     pub(super) fn release(mut self) -> Result<()> {
         match self.address.take() {
             Some(address) => self.runtime.free(address),
@@ -51,18 +51,18 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Some(address) = self.address.take() {
-            // There is nobody to report an error to.
+            // A drop cannot report an error.
             let _ = self.runtime.free(address);
         }
     }
 }
 
-/// The shape of an operand; an error if it has more elements than any memory could hold.
+/// The shape of an operand, or an error if it has more elements than any memory could hold.
 pub(super) fn shape_of(dims: &[usize]) -> Result<Shape> {
     Shape::new(dims).map_err(|error| Error::invalid(error.message().to_owned()))
 }
 
-/// See the module.
+/// The tables of a device.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     space: Mutex<AddressSpace<Allocation>>,
@@ -75,7 +75,7 @@ impl Tables {
         Space(self.space.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The kernel of a source, compiled if it is the first time.
+    /// The kernel of a source, compiled on first use.
     pub(super) fn function(&self, runtime: &dyn Runtime, source: Source<'_>) -> Result<Function> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         // A shorter lifetime for the key, so that a borrowed source can be looked up.
@@ -103,7 +103,7 @@ impl Space<'_> {
         self.0.remove(ptr)
     }
 
-    /// The address of a number of bytes. For 0 bytes the pointer is not checked, and the address is null.
+    /// The address of `bytes` bytes. For 0 bytes the pointer is not checked, and the address is null.
     pub(super) fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Result<u64> {
         match bytes {
             0 => Ok(0),
@@ -111,7 +111,7 @@ impl Space<'_> {
         }
     }
 
-    /// The address of elements whose last byte is so far from `ptr`.
+    /// The address of elements that end `bytes` bytes after `ptr`.
     pub(super) fn span(&self, ptr: DevicePtr, dtype: DType, bytes: usize) -> Result<u64> {
         let size = dtype.size();
         if bytes > 0 && !ptr.get().is_multiple_of(size as u64) {
@@ -121,7 +121,7 @@ impl Space<'_> {
         self.bytes(ptr, bytes)
     }
 
-    /// The address of so many elements in a row.
+    /// The address of contiguous elements.
     pub(super) fn row(&self, ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<u64> {
         let shape = shape_of(dims)?;
         self.span(ptr, dtype, DeviceView::contiguous(ptr, dtype, shape).span()?.end)
@@ -137,7 +137,7 @@ impl Space<'_> {
         Ok(base + (view.layout.offset() * view.dtype.size()) as u64)
     }
 
-    /// The address of the first element of a view that is written to.
+    /// The address of the first element of a view that is written.
     pub(super) fn target(&self, view: &DeviceView) -> Result<u64> {
         if !view.is_injective() {
             return Err(Error::invalid(format!(

@@ -1,4 +1,4 @@
-//! The driver: checks pointers and extents, and turns calls into kernels.
+//! The driver: checks pointers and extents, and turns calls into kernel launches.
 
 mod attention;
 mod conv;
@@ -41,10 +41,11 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// The driver for `cuda` or `cuda:1`, with the option `tf32=on` for f32 products whose operands may lose digits.
+    /// The driver for `cuda` or `cuda:1`. The option `tf32=on` allows f32 products to round their operands to fewer
+    /// digits.
     ///
     /// # Errors
-    /// When the string asks for anything else. Whether there is such a device [`ComputeBackend::init`] tells.
+    /// If the string asks for anything else. Whether the device exists is checked by [`ComputeBackend::init`].
     pub fn open(spec: &DeviceSpec) -> Result<Self> {
         spec.expect(1, &["tf32"])?;
         let index = match spec.path().first() {
@@ -79,7 +80,7 @@ impl CudaDriver {
         })
     }
 
-    /// A driver over another runtime than CUDA, for tests without a GPU.
+    /// A driver over a runtime other than CUDA, for tests without a GPU.
     pub fn over(runtime: Box<dyn Runtime>) -> Self {
         Self {
             name: Self::NAME.to_owned(),
@@ -90,7 +91,7 @@ impl CudaDriver {
         }
     }
 
-    /// What is available on this machine.
+    /// The devices that are available on this machine.
     pub fn list() -> Vec<DeviceInfo> {
         runtime::devices()
     }
@@ -104,7 +105,7 @@ impl CudaDriver {
         })
     }
 
-    /// Makes a call, with the allocations locked so that none of its operands is freed meanwhile.
+    /// Makes a call with the allocations locked, so that none of its operands is freed meanwhile.
     fn call<T>(&self, name: &'static str, run: impl FnOnce(&Queue, &mut Space<'_>) -> Result<T>) -> Result<T> {
         let queue = self.opened(name)?;
         let mut space = queue.tables.space();
@@ -199,7 +200,7 @@ impl ComputeBackend for CudaDriver {
     fn copy_dtoh(&self, dst: &mut [u8], src: DevicePtr) -> Result<()> {
         let name = "copy_dtoh";
         let read = self.call(name, |queue, space| queue.read(space, src, dst.len()))?;
-        // The lock is released first, so that other threads can go on during the wait.
+        // The lock is released first, so that other threads can continue during the wait.
         let bytes = read.wait();
         let bytes = bytes.map_err(|error| error.with_op(name).with_device(&self.name))?;
         dst.copy_from_slice(&bytes);
@@ -227,7 +228,7 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn record(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<Recording> {
-        // Without holding the lock that calls take.
+        // Without the lock that calls take.
         let graph = record::record(self.opened("record")?, calls);
         let graph = graph.map_err(|error| error.with_op("record").with_device(&self.name))?;
         Ok(Recording::new(graph))

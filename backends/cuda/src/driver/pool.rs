@@ -35,7 +35,7 @@ pub(super) fn pool2d(queue: &Queue, space: &Space<'_>, call: &Pool2d, largest: b
         return Ok(());
     }
     for axis in 0..2 {
-        // With dilation a window may step over a short input.
+        // With dilation, a window may skip a short input entirely.
         let sees = |at: usize| {
             let start = (at * params.stride[axis]).cast_signed() - params.padding[axis].cast_signed();
             (0..params.kernel[axis]).any(|tap| {

@@ -1,5 +1,5 @@
-//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed
-//! matrices, exchanged.
+//! Matrix products by cuBLAS, which is column-major: a row-major C is the product of the transposed matrices in reverse
+//! order.
 
 use polygrad_core::compute::{Batch, DeviceView, Elementwise, ElementwiseProgram, Gemm, Step};
 use polygrad_core::{BinaryOp, DType, Error, Layout, Result, Scalar};
@@ -24,7 +24,7 @@ pub(super) fn gemm(queue: &Queue, space: &Space<'_>, call: &Gemm, batch: &Batch)
     multiply(queue, call, batch, [a, b, c])
 }
 
-/// Products of matrices at these addresses, with rows, columns and terms.
+/// Multiplies matrices at these addresses, for a product with rows, columns and terms.
 pub(super) fn multiply(queue: &Queue, call: &Gemm, batch: &Batch, [a, b, c]: [u64; 3]) -> Result<()> {
     let narrow = |what: &str, value: usize| {
         i32::try_from(value).map_err(|_| {
@@ -66,7 +66,7 @@ pub(super) fn multiply(queue: &Queue, call: &Gemm, batch: &Batch, [a, b, c]: [u6
     })
 }
 
-/// `beta · C`, for products without terms.
+/// Computes `beta · C`, for products without terms.
 fn scale(queue: &Queue, space: &Space<'_>, call: &Gemm, batch: &Batch) -> Result<()> {
     let stride = |count: usize, step: usize| if count > 1 { step.cast_signed() } else { 0 };
     let strides = [stride(batch.count, batch.stride_c), stride(call.m, call.ldc), 1];

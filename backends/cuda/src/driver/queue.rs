@@ -9,18 +9,18 @@ use super::reports::{Reports, told};
 use crate::runtime::{Readback, Runtime};
 use crate::source::{Args, File, Source};
 
-/// See the module.
+/// The queue of a device, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) tables: Tables,
-    /// Errors that its kernels report.
+    /// Errors reported by kernels.
     pub(super) reports: Reports,
     /// Whether f32 products may round their operands.
     pub(super) tf32: bool,
-    /// Held by the thread that records.
+    /// Held by the thread that is recording.
     recording: Mutex<()>,
-    /// Memory with bytes that came from the host since recording began.
+    /// Memory with bytes that were copied from the host since recording began.
     kept: Mutex<Vec<Allocation>>,
 }
 
@@ -36,12 +36,12 @@ impl Queue {
         }
     }
 
-    /// What came from the host while calls were recorded.
+    /// Takes the bytes that were copied from the host while calls were recorded.
     pub(super) fn take_kept(&self) -> Vec<Allocation> {
         std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until nobody else records.
+    /// Waits until no other thread is recording.
     pub(super) fn recording_alone(&self) -> MutexGuard<'_, ()> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,14 +56,14 @@ impl Queue {
         new.ok_or_else(|| Error::invalid("nothing was allocated"))
     }
 
-    /// Gives such memory back.
+    /// Frees memory from [`Queue::alloc`].
     pub(super) fn free(&self, memory: Allocation) -> Result<()> {
         let mut memory = Some(memory);
         self.runtime
             .aside(&mut || memory.take().map_or(Ok(()), Allocation::release))
     }
 
-    /// Copies bytes from the host; if calls are being recorded, in each replay.
+    /// Copies bytes from the host. If calls are being recorded, each replay copies them again.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         if !self.reports.is_recording() {
             return self.runtime.write(address, bytes);
@@ -99,7 +99,7 @@ impl Queue {
         self.runtime.launch(function, blocks, threads, args.get()?)
     }
 
-    /// Runs a kernel with a thread for each of so many elements.
+    /// Runs a kernel with one thread per element.
     pub(super) fn launch_each(&self, source: Source<'_>, count: usize, args: &Args) -> Result<()> {
         self.launch(
             source,
@@ -140,8 +140,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Work in flight uses memory and kernels that are dropped with the queue. There is nobody
-        // to report an error to.
+        // Work in flight uses memory and kernels that are dropped with the queue. A drop cannot report an error.
         let _ = self.runtime.synchronize();
     }
 }

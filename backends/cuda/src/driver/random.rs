@@ -1,4 +1,4 @@
-//! Random numbers, as the host draws them.
+//! Random numbers, equal to those that the host draws.
 
 use polygrad_core::compute::Random;
 use polygrad_core::{DType, Distribution, Result, random_host};
@@ -15,7 +15,8 @@ pub(super) fn random(queue: &Queue, space: &Space<'_>, call: &Random) -> Result<
     if call.len == 0 {
         return random_host(shape_of(&[0])?, call.distribution, call.dtype, call.key).map(drop);
     }
-    // The logarithm and cosine of normal numbers, and the rounding to halves, are the host's, bit by bit.
+    // The logarithm and cosine of normal numbers, and the rounding to 16-bit floats, must equal the host's in every
+    // bit, so the host draws these.
     let host =
         matches!(call.distribution, Distribution::Normal { .. }) || matches!(call.dtype, DType::F16 | DType::BF16);
     let drawn = match (host, call.distribution) {
@@ -28,7 +29,7 @@ pub(super) fn random(queue: &Queue, space: &Space<'_>, call: &Random) -> Result<
         let host = random_host(shape_of(&[call.len])?, call.distribution, call.dtype, call.key)?;
         return queue.runtime.write(output, host.bytes());
     };
-    // The parameters are checked where the host draws.
+    // Drawing no number on the host checks the parameters.
     random_host(shape_of(&[0])?, call.distribution, call.dtype, call.key)?;
     let source = queue
         .source(KERNEL, call.dtype)

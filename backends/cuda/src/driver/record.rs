@@ -1,4 +1,4 @@
-//! Recorded runs of calls, which are CUDA's graphs, and copies that go together.
+//! Recorded runs of calls, as CUDA graphs, and copies that share a launch.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,9 +13,9 @@ use crate::source::{Args, File, file};
 
 const COPIES: File = file!("copies");
 
-/// The most copies per launch, whose addresses and lengths fit into a kernel's arguments.
+/// The most copies per launch: their addresses and lengths must fit into a kernel's arguments.
 const TOGETHER: usize = 128;
-/// Bytes per thread, beyond which more threads are used.
+/// The most bytes per thread before more threads are used.
 const EACH: usize = 64;
 /// The most blocks per copy.
 const MOST_BLOCKS: usize = 256;
@@ -23,9 +23,9 @@ const MOST_BLOCKS: usize = 256;
 /// A recorded run of calls.
 pub(super) struct Graph {
     recorded: Box<dyn Any + Send + Sync>,
-    /// Where its kernels report an index outside its axis.
+    /// The slot in which its kernels report an index outside its axis.
     reports: Arc<Allocation>,
-    /// Memory with the bytes that it copies from the host.
+    /// Memory with the bytes that the graph copies from the host.
     _kept: Vec<Allocation>,
 }
 

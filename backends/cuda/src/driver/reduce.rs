@@ -10,9 +10,9 @@ use crate::strides::Axes;
 
 const KERNEL: File = file!("reduce");
 
-/// From this many results on, each result is computed by one thread.
+/// With at least this many results, each result is computed by one thread.
 const COLUMNS: usize = 4096;
-/// Lines of up to this length are reduced by one thread, too.
+/// Lines up to this length are reduced by one thread, too.
 const SHORT: usize = 32;
 
 /// See [`polygrad_core::compute::ComputeBackend::reduce`].
@@ -74,13 +74,13 @@ struct Run<'a> {
     len: usize,
 }
 
-/// What one launch does.
+/// The arguments of one launch.
 struct Pass {
     input: u64,
     output: u64,
     len: usize,
     chunks: usize,
-    /// Whether it reads, and writes, states of sums.
+    /// Whether the input, and the output, are states of partial sums.
     from: bool,
     to: bool,
 }
@@ -108,7 +108,7 @@ impl Run<'_> {
         if chunks < 2 {
             return self.pass(&one, kept, gone, false);
         }
-        // A state is two numbers at most.
+        // A state is at most two numbers.
         let scratch = self.queue.scratch(self.outputs * chunks * 16)?;
         let first = Pass {
             output: scratch.address(),

@@ -1,7 +1,7 @@
 //! Reports of kernels that found an index outside its axis.
 //!
-//! A kernel writes to a slot in the device's memory whether there was such an index, which one, and the axis's extent.
-//! Every thread has a slot of its own, so that only the thread that made the faulty call gets the error.
+//! A kernel writes three numbers to a slot in device memory: whether there was such an index, the index, and the axis's
+//! extent. Every thread has a slot of its own, so that only the thread that made the faulty call gets the error.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(super) struct Reports(Mutex<Slots>);
 #[derive(Debug, Default)]
 struct Slots {
     own: HashMap<ThreadId, Arc<Allocation>>,
-    /// By thread: slots that may have been written to since they were last read.
+    /// By thread: slots that may have been written since they were last read.
     written: HashMap<ThreadId, Vec<Arc<Allocation>>>,
     /// The slot of a thread that is recording.
     recording: Option<(ThreadId, Arc<Allocation>)>,

@@ -1,4 +1,4 @@
-//! What runs along rows that lie one after another: softmax, layer normalisation and cross entropy.
+//! Ops along contiguous rows: softmax, layer normalisation and cross entropy.
 
 use polygrad_core::compute::{CrossEntropy, LayerNorm, Softmax};
 use polygrad_core::{DType, Error, Result};
@@ -12,7 +12,7 @@ const SOFTMAX: File = file!("softmax");
 const LAYER_NORM: File = file!("layer_norm");
 const CROSS_ENTROPY: File = file!("cross_entropy");
 
-/// Threads for a row: no more than it has elements, but a warp at least.
+/// Threads for a row: at most as many as it has elements, but at least a warp.
 fn threads(queue: &Queue, columns: usize) -> u32 {
     let wanted = u32::try_from(columns).unwrap_or(u32::MAX).min(queue.block());
     wanted.next_power_of_two().max(32).min(queue.block())

@@ -1,4 +1,4 @@
-// The position of the extreme of a line: the first wins a tie, NaN counts as the extreme.
+// The position of a line's extreme: the first wins a tie, and NaN counts as the extreme.
 typedef Number<T>::C C;
 
 struct Args {

@@ -1,6 +1,6 @@
-// Attention of ROWS queries by a block, over KEYS keys at a time: what was added up is scaled down where a larger score turns up
-// (Milakov and Gimelshein 2018; Dao and others 2022). A thread has PER queries and PER keys, whose scores it keeps, and of the
-// output the same queries and every ACROSS-th four columns.
+// Attention of ROWS queries per block, over KEYS keys at a time: sums so far are scaled down when a larger score is
+// found (Milakov and Gimelshein 2018; Dao and others 2022). A thread computes the scores of PER queries with PER keys.
+// Of the output it computes the same queries, in every ACROSS-th group of four columns.
 typedef Number<T>::C C;
 
 #define THREADS (ACROSS * DOWN)
@@ -18,18 +18,18 @@ struct Args {
     f64 scale;
 };
 
-// Read from a block's memory at once.
+// Loaded from shared memory in one access.
 struct alignas(PER * sizeof(C)) Few { C at[PER]; };
 struct alignas(4 * sizeof(C)) Four { C at[4]; };
 
-// A row more than there are threads, so that threads that write columns of it do not meet in a bank.
+// One more column than there are threads, so that threads that write a column have no bank conflicts.
 union Tile {
     Few k[HEAD][ACROSS + 1];
     Few tops[ACROSS][DOWN + 1];
     Few weights[KEYS][DOWN + 1];
 };
 
-// GUARDED: a key that is not seen adds nothing, whatever its value is.
+// GUARDED: a key with weight 0 adds nothing, even if its value is not finite.
 template<bool GUARDED> static __device__ __forceinline__ void add_values(
     const Few (*weights)[DOWN + 1], const Four (*v)[FOURS * ACROSS], i32 x, i32 y, Four (*sums)[FOURS]
 ) {
@@ -68,12 +68,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
     Four sums[PER][FOURS];
     for (i32 i = 0; i < PER; ++i) {
         top[i] = lowest;
-        // Of this thread's keys.
+        // Sums over this thread's keys only.
         total[i] = 0;
         for (i32 f = 0; f < FOURS; ++f)
             for (i32 n = 0; n < 4; ++n) sums[i][f].at[n] = 0;
     }
-    // Beyond the last key that the last of these queries sees nothing is read.
+    // Keys after the last one visible to this block's last query are not read.
     i64 seen = args.seq_kv;
 #if CAUSAL
     const i64 shift = args.seq_kv - args.seq_q, last = first + ROWS + shift;
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
                 best.at[i] = larger(best.at[i], scores[i][j]);
             }
         }
-        // Each of the three is written where the one before it lay.
+        // Keys, maxima and weights share this memory, hence the barriers between them.
         __syncthreads();
         tile.tops[x][y] = best;
         __syncthreads();
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
         Few weights[PER];
 #pragma unroll
         for (i32 i = 0; i < PER; ++i) {
-            // With nothing but minus infinity so far, differences to it would be NaN.
+            // While all scores are minus infinity, differences to the maximum would be NaN.
             const bool none = best.at[i] == lowest;
             const C less = none ? (C)1 : EXP(top[i] - best.at[i]);
             total[i] *= less;

@@ -1,11 +1,11 @@
-// Attention of 64 queries by a block of four warps, over 64 keys at a time, as attention.cu computes it, by the instructions for
-// products of 16-bit matrices (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"). A warp has 16 queries: a thread has
-// of them rows `y` and `y + 8`, and of each eight columns `x` and `x + 1`. A weight is multiplied as two numbers of 16 bits, the
-// rounded one and what it lacks, so that the output is rounded once.
+// Attention of 64 queries per block of four warps, over 64 keys at a time, computed like attention.cu, with the
+// instructions for products of 16-bit matrices (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"). A warp
+// has 16 queries. A thread has rows `y` and `y + 8` of them, and columns `x` and `x + 1` of each eight. A weight is
+// multiplied as two 16-bit numbers, the rounded weight and the rest, so that the output is rounded once.
 #define THREADS 128
 #define ROWS 64
 #define KEYS 64
-// Of 16 columns of a head, and of values.
+// Groups of 16 columns of a head, and of values.
 #define STEPS ((HEAD + 15) / 16)
 #define PARTS ((VALUE + 15) / 16)
 
@@ -20,10 +20,10 @@ struct Args {
 
 struct alignas(16) Eight { u16 at[8]; };
 
-// Eight more columns than there are, so that neighbouring rows do not meet in a bank.
+// Eight more columns than needed, so that neighbouring rows have no bank conflicts.
 template<int COUNT> struct Row { Eight at[2 * COUNT + 1]; };
 
-// The four 8 x 8 matrices whose rows the lanes name, lane `8 i + j` row `j` of matrix `i`, each matrix transposed or not.
+// Loads four 8 x 8 matrices: lane `8 i + j` passes row `j` of matrix `i`. Each matrix is transposed if TRANSPOSED.
 template<bool TRANSPOSED> static __device__ __forceinline__ void load_four(u32 (&out)[4], const Eight* row) {
 #ifdef __CUDA_ARCH__
     u32 at;
@@ -39,7 +39,7 @@ template<bool TRANSPOSED> static __device__ __forceinline__ void load_four(u32 (
 #endif
 }
 
-// sums += a b, of 16 x 16 and 16 x 8 numbers.
+// sums += a b, for matrices of 16 x 16 and 16 x 8.
 static __device__ __forceinline__ void multiply(f32 (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #ifdef __CUDA_ARCH__
     asm("mma.sync.aligned.m16n8k16.row.col." FORMATS " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -51,13 +51,13 @@ static __device__ __forceinline__ void multiply(f32 (&sums)[4], const u32 (&a)[4
 #endif
 }
 
-// What the four threads of a row have: of each, that of the one whose lane differs by `by`.
+// Value of the lane whose index differs by `by` (a butterfly exchange within the four threads of a row).
 static __device__ __forceinline__ f32 across(f32 x, i32 by) { return __shfl_xor_sync(0xffffffffu, x, by); }
 
 static __device__ __forceinline__ u32 pair(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
 
-// Brings rows of `WIDTH` columns to a block; 0 stands beyond the columns and in rows from `count` on. Where `infinite` is asked
-// for, 0 stands for what is not finite, too, and it becomes `tile`.
+// Loads rows of `WIDTH` columns into shared memory; columns beyond them and rows from `count` on are 0. If `infinite`
+// is given, numbers that are not finite become 0 as well, and `*infinite` is then set to `tile`.
 template<int WIDTH, int COUNT>
 static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 count, i64* infinite = 0, i64 tile = 0) {
     for (i32 e = threadIdx.x; e < KEYS * 2 * COUNT; e += THREADS) {
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void bring(Row<COUNT>* to, const T* from, i64 
 extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
     __shared__ Row<STEPS> k[KEYS];
     __shared__ Row<PARTS> v[KEYS];
-    // The last keys of which a value is not finite, and which weights are not 0.
+    // The last tile of keys with a value that is not finite, and which weights are not 0.
     __shared__ i64 infinite;
     __shared__ u8 weighs[ROWS][KEYS];
     const i32 lane = threadIdx.x % 32, base = threadIdx.x / 32 * 16, y = base + lane / 4, x = lane % 4 * 2;
@@ -103,14 +103,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
 #pragma unroll
     for (i32 s = 0; s < STEPS; ++s) load_four<false>(q[s], &k[base + lane % 16].at[2 * s + lane / 16]);
     f32 top[2] = {lowest, lowest};
-    // Of this thread's keys.
+    // Sums over this thread's keys only.
     f32 total[2] = {0, 0};
     f32 sums[2 * PARTS][4];
 #pragma unroll
     for (i32 c = 0; c < 2 * PARTS; ++c)
 #pragma unroll
         for (i32 n = 0; n < 4; ++n) sums[c][n] = 0;
-    // Beyond the last key that the last of these queries sees nothing is read.
+    // Keys after the last one visible to this block's last query are not read.
     i64 seen = args.seq_kv;
 #if CAUSAL
     const i64 shift = args.seq_kv - args.seq_q, last = first + ROWS + shift;
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
         bring<HEAD>(k, from_k + from * HEAD, args.seq_kv - from);
         bring<VALUE>(v, from_v + from * VALUE, args.seq_kv - from, &infinite, from);
         __syncthreads();
-        // Scores, and then weights.
+        // Scores, later weights.
         f32 p[KEYS / 8][4];
 #pragma unroll
         for (i32 t = 0; t < KEYS / 8; t += 2) {
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
         for (i32 i = 0; i < 2; ++i) {
             best[i] = larger(best[i], across(best[i], 1));
             best[i] = larger(best[i], across(best[i], 2));
-            // With nothing but minus infinity so far, differences to it would be NaN.
+            // While all scores are minus infinity, differences to the maximum would be NaN.
             const bool none = best[i] == lowest;
             const f32 less = none ? 1.0f : EXP(top[i] - best[i]);
             total[i] *= less;
@@ -195,7 +195,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args) {
                 multiply(sums[2 * c + 1], rest, b[2], b[3]);
             }
         }
-        // Products of what is not finite would be NaN with a key that is not seen, and with the second number of a weight.
+        // Values that are not finite are added here: multiplied with a weight of 0 or with the rest of a weight they
+        // would give NaN.
         if (infinite != from) continue;
 #pragma unroll
         for (i32 t = 0; t < KEYS / 8; ++t)

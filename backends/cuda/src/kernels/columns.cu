@@ -1,5 +1,6 @@
-// The windows of images as the columns of a matrix: a row for each channel and place in the window, a column for each image and place of the
-// window. GATHER 0 lays them out; 1 adds up, for each element of the images, where it stands in them.
+// The windows of images as columns of a matrix: a row for each channel and tap, a column for each image and position of
+// the window. GATHER 0 copies images to columns; 1 sums up, for each element of the images, all its copies in the
+// columns.
 typedef Number<T>::C C;
 
 struct Args {
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) kernel(const Args args) {
     const i64 i = (i64)FIRST;
     const i64 columns = args.count * args.out_height * args.out_width;
 #if GATHER == 0
-    // A thread lays out all of a window's places in a channel: finding the window takes the divisions.
+    // A thread copies a window's whole channel, since finding the window takes divisions.
     if (i >= args.channels * columns) return;
     const i64 channel = (u64)i / (u64)columns, column = i - channel * columns;
     const i64 line = (u64)column / (u64)args.out_width, out_x = column - line * args.out_width;

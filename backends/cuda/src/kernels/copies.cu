@@ -1,4 +1,4 @@
-// Copies between places that do not overlap, by so many blocks each.
+// Copies between ranges that do not overlap, with `parts` blocks per copy.
 struct alignas(16) Sixteen { u64 low, high; };
 
 struct Args {

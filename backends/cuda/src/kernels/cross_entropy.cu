@@ -1,4 +1,5 @@
-// Cross entropy of a row by a block, or, BACKWARD, an element of its gradient by a thread. A class that the row has not is told in `status`.
+// Cross entropy of one row per block, or, if BACKWARD, one element of its gradient per thread. A class outside the row
+// is reported in `status`.
 typedef Number<T>::C C;
 typedef Adder<C> Rule;
 

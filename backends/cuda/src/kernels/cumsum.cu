@@ -1,4 +1,5 @@
-// Running sums of a line by a block: each thread adds up a part, the parts' sums are added up, and each thread runs through its part again.
+// Running sums of one line per block: each thread sums up a part, the parts' sums are summed up, and each thread goes
+// through its part again.
 typedef Number<T>::C C;
 typedef Adder<C> Rule;
 

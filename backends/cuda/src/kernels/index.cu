@@ -1,4 +1,5 @@
-// Elements that an index names. MODE 0: gather, 1: scatter, 2: scatter_add. An index outside its axis is told in `status` and moves nothing.
+// Elements selected by an index. MODE 0: gather, 1: scatter, 2: scatter_add. An index outside its axis is reported in
+// `status`, and moves nothing.
 typedef Number<T>::C C;
 
 struct Args {
@@ -16,7 +17,7 @@ static __device__ __forceinline__ void add(f64* to, f64 x) { atomicAdd(to, x); }
 static __device__ __forceinline__ void add(i32* to, i32 x) { atomicAdd(to, x); }
 static __device__ __forceinline__ void add(i64* to, i64 x) { atomicAdd((u64*)to, (u64)x); }
 static __device__ __forceinline__ void add(u8* to, u8 x) {
-    // Memory is given in multiples of 256 bytes, so that the word around a byte is there.
+    // Allocations are multiples of 256 bytes, so the whole word around a byte is accessible.
     u32* word = (u32*)((u64)to & ~(u64)3);
     const u32 shift = (u32)((u64)to & 3) * 8;
     u32 seen = *word, wanted;

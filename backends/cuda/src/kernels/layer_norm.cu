@@ -1,4 +1,4 @@
-// Layer normalisation of a row by a block: the mean first, then the variance around it.
+// Layer normalisation of one row per block: first the mean, then the variance around it.
 typedef Number<T>::C C;
 typedef Adder<C> Rule;
 

@@ -1,4 +1,4 @@
-// What the table of ops names beyond CUDA's own functions.
+// Functions that the table of ops uses in addition to CUDA's own.
 template<class C> static __device__ __forceinline__ C sign_of(C x) { return (C)((x > 0) - (x < 0)); }
 template<class C> static __device__ __forceinline__ C larger(C a, C b) { return a > b || is_nan(a) ? a : b; }
 template<class C> static __device__ __forceinline__ C smaller(C a, C b) { return a < b || is_nan(a) ? a : b; }
@@ -22,7 +22,7 @@ static __device__ __forceinline__ f64 floored(f64 a, f64 b) {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// Integers wrap: sums and products are made in u64, where that is defined.
+// Integers wrap: sums and products are computed in u64, where overflow is defined.
 template<class C> static __device__ __forceinline__ C wrap_add(C a, C b) { return (C)((u64)a + (u64)b); }
 template<class C> static __device__ __forceinline__ C wrap_sub(C a, C b) { return (C)((u64)a - (u64)b); }
 template<class C> static __device__ __forceinline__ C wrap_mul(C a, C b) { return (C)((u64)a * (u64)b); }

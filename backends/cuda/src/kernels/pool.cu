@@ -1,4 +1,4 @@
-// One window a thread. LARGEST: its largest element and where that was; else its mean.
+// One window per thread. LARGEST: its largest element and the position of it; else its mean.
 typedef Number<T>::C C;
 
 struct Args {

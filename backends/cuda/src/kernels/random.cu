@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) kernel(const Args args) {
 #endif
     Number<T>::C out = Cast<T>::from(value);
 #if BOUNDED
-    // What rounds up to the bound becomes the largest number below it.
+    // A result that is rounded up to the bound becomes the largest number below it.
     if (args.high > args.low && (f64)out >= args.high) out = below((Number<T>::C)args.high);
 #endif
     args.output[i] = Number<T>::put(out);

@@ -1,5 +1,5 @@
-// A reduction of any view: output `o` of each chunk, by a block or (COLUMN) by one thread.
-// OP: 0 sum, 1 mean, 2 prod, 3 max, 4 min, 5 any, 6 all. FROM 1: what is read are the states of an earlier pass.
+// A reduction of any view: output `o` of each chunk is computed by a block or (COLUMN) by one thread.
+// OP: 0 sum, 1 mean, 2 prod, 3 max, 4 min, 5 any, 6 all. FROM 1: the input is the states of an earlier pass.
 typedef Number<T>::C C;
 
 struct Extreme {

@@ -1,4 +1,4 @@
-// Softmax of a row by a block, or its gradient. LOG: of its logarithm.
+// Softmax of one row per block, or its gradient. LOG: log-softmax.
 typedef Number<T>::C C;
 typedef Adder<C> Rule;
 

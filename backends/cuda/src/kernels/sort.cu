@@ -1,4 +1,5 @@
-// A bitonic sort of positions, which decide where values are equal: so it is stable. STEP 0: the start, 1: an exchange, 2: the results.
+// A bitonic sort of positions. Positions decide between equal values, so the sort is stable. STEP 0: the start, 1: an
+// exchange, 2: the results.
 typedef Number<T>::C C;
 
 struct Args {
@@ -11,7 +12,7 @@ struct Args {
 };
 
 static __device__ __forceinline__ bool before(const T* line, i64 stride, u64 len, i64 i, i64 j) {
-    // What fills the line up comes last.
+    // Padding of the line comes last.
     if (i >= (i64)len || j >= (i64)len) return i < j;
     const C a = Number<T>::get(line[i * stride]), b = Number<T>::get(line[j * stride]);
     const bool nan_a = is_nan(a), nan_b = is_nan(b);

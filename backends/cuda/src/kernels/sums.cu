@@ -1,4 +1,5 @@
-// What reductions keep while they run. A float sum keeps what each addition loses (Neumaier 1974), integers wrap.
+// States of reductions. A float sum also accumulates the rounding error of each addition (Neumaier 1974); integers
+// wrap.
 template<class C> struct Total { C sum, lost; };
 template<class C> struct Plain { C sum; };
 
@@ -21,7 +22,7 @@ template<class C> struct FloatAdder {
     static __device__ __forceinline__ State start() { State out; out.sum = 0; out.lost = 0; return out; }
     static __device__ __forceinline__ void add(State& to, C x) { two_sum(to, x); }
     static __device__ __forceinline__ void merge(State& to, State x) { two_sum(to, x.sum); to.lost += x.lost; }
-    // Once it is infinite, what was lost is infinity less infinity.
+    // Once the sum is infinite, the rounding error is infinity minus infinity.
     static __device__ __forceinline__ C value(State x) { return is_finite(x.sum) ? x.sum + x.lost : x.sum; }
 };
 template<> struct Adder<f32> : FloatAdder<f32> {};

@@ -1,4 +1,4 @@
-// Storage types, the types that are computed in, and the conversions between them. No header is needed, so that none has to be found.
+// Storage types, the types of computation, and the conversions between them. No headers, so that none has to be found.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -10,13 +10,13 @@ typedef double f64;
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
-// Any byte but 0 counts as true, so that what the host wrote is harmless.
+// Any byte except 0 counts as true, so any byte from the host is valid.
 struct boole { u8 bits; };
 
 #define INFINITE_F32 __uint_as_float(0x7f800000u)
 #define NAN_F32 __uint_as_float(0x7fffffffu)
 
-// How one number is kept and computed with.
+// How a number is stored and computed with.
 template<class T> struct Number {
     typedef T C;
     static __device__ __forceinline__ C get(T x) { return x; }
@@ -67,7 +67,7 @@ static __device__ __forceinline__ u16 narrow_brain(f32 x) {
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-// To f32 towards the odd neighbour, so that rounding it once more is as rounding once.
+// Converts to f32, rounding to odd, so that a second rounding gives the same result as rounding once.
 static __device__ __forceinline__ f32 to_odd(f64 x) {
     const f32 near = (f32)x;
     if (near != near || (f64)near == x) return near;
@@ -94,12 +94,12 @@ template<> struct Number<boole> {
     static __device__ __forceinline__ boole put(C x) { boole out; out.bits = x; return out; }
 };
 
-// A result as it would be after it was kept.
+// A result as it would be after storing and loading it.
 template<class T> static __device__ __forceinline__ typename Number<T>::C rounded(typename Number<T>::C x) {
     return Number<T>::get(Number<T>::put(x));
 }
 
-// Conversions as Rust's `as` makes them: floats to integers saturate, and NaN is 0.
+// Conversions like Rust's `as`: floats to integers saturate, and NaN becomes 0.
 template<class To> struct Cast {
     template<class C> static __device__ __forceinline__ To from(C x) { return (To)x; }
 };
@@ -147,7 +147,7 @@ static __device__ __forceinline__ bool is_finite(f32 x) { return fabsf(x) < INFI
 static __device__ __forceinline__ bool is_finite(f64 x) { return fabs(x) < (f64)INFINITE_F32; }
 template<class C> static __device__ __forceinline__ bool is_finite(C) { return true; }
 
-// The `i`-th element of a shape in row-major order, as a distance.
+// The offset of the `i`-th element of a shape in row-major order.
 template<int R> static __device__ __forceinline__ i64 place(u64 i, const i64* dims, const i64* strides) {
     i64 at = 0;
 #pragma unroll

@@ -1,4 +1,4 @@
-//! NCCL itself: a communicator, the device memory that goes through it, and waits that end.
+//! NCCL itself: a communicator, its device memory, and waits with a time limit.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -16,25 +16,25 @@ use crate::runtime::failed;
 /// The id that all ranks of a group share.
 pub(super) type Id = [u8; 128];
 
-/// What NCCL or CUDA says.
+/// An error message of NCCL or CUDA.
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) String);
 
 type Done<T> = std::result::Result<T, Fault>;
 
-/// The first bytes of a configuration, by which NCCL knows it: `NCCL_API_MAGIC`.
+/// The first bytes of a configuration, by which NCCL recognizes it: `NCCL_API_MAGIC`.
 const MAGIC: u32 = 0xcafe_beef;
-/// The version of NCCL whose configuration is given.
+/// The version of NCCL whose configuration struct is used.
 const VERSION: u32 = 22_400;
-/// What leaves a number to NCCL: `NCCL_CONFIG_UNDEF_INT`.
+/// Leaves the choice of a number to NCCL: `NCCL_CONFIG_UNDEF_INT`.
 const UNDEFINED: c_int = c_int::MIN;
-/// The pause between two polls of an operation that takes long.
+/// The pause between two polls of a long operation.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// The version of the library.
 pub(super) fn version() -> String {
     let mut code: c_int = 0;
-    // SAFETY: the library is there, and writes a number.
+    // SAFETY: the library is loaded, and writes a number.
     let known = unsafe { sys::ncclGetVersion(&raw mut code) };
     match known {
         sys::ncclResult_t::ncclSuccess => format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100),
@@ -45,7 +45,7 @@ pub(super) fn version() -> String {
 /// A new group's id.
 pub(super) fn id() -> Done<Id> {
     let mut id = sys::ncclUniqueId { internal: [0; 128] };
-    // SAFETY: the library is there, and writes an id.
+    // SAFETY: the library is loaded, and writes an id.
     good(unsafe { sys::ncclGetUniqueId(&raw mut id) }, ptr::null_mut())?;
     Ok(id.internal.map(|byte| byte as u8))
 }
@@ -57,12 +57,12 @@ fn good(result: sys::ncclResult_t, comm: sys::ncclComm_t) -> Done<()> {
     ) {
         return Ok(());
     }
-    // SAFETY: both give strings that are parts of the library or of the communicator, and take one that is null.
+    // SAFETY: both return strings that belong to the library or to the communicator, and accept a null communicator.
     let [what, more] = unsafe { [sys::ncclGetErrorString(result), sys::ncclGetLastError(comm)] }.map(|text| {
         if text.is_null() {
             return String::new();
         }
-        // SAFETY: a string that stays until the next call.
+        // SAFETY: the string stays valid until the next call.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
     });
     Err(Fault(match more.is_empty() {
@@ -108,10 +108,10 @@ pub(super) struct Comm {
     limit: Duration,
 }
 
-// SAFETY: NCCL takes a communicator on any thread, by one at a time, for which the lock around it answers.
+// SAFETY: NCCL accepts a communicator on any thread, but only one at a time, which the lock around it guarantees.
 unsafe impl Send for Comm {}
 
-/// What a collective is called with: addresses in one memory, and NCCL's own.
+/// The arguments of a collective: an address in device memory, and NCCL's own.
 pub(super) struct Call {
     pub(super) memory: u64,
     pub(super) comm: sys::ncclComm_t,
@@ -119,14 +119,14 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// An address so many bytes behind the first.
+    /// The address `offset` bytes after the first.
     pub(super) fn at(&self, offset: usize) -> *mut c_void {
         (self.memory + offset as u64) as *mut c_void
     }
 }
 
 impl Comm {
-    /// Meets the others.
+    /// Joins the group with the other ranks.
     pub(super) fn new(stage: Stage, id: &Id, rank: usize, size: usize, limit: Duration) -> Done<Self> {
         let number = |n: usize| c_int::try_from(n).map_err(|_| Fault(format!("{n} ranks are too many")));
         let (rank, size) = (number(rank)?, number(size)?);
@@ -151,15 +151,15 @@ impl Comm {
             stage,
             limit,
         };
-        // SAFETY: the context of the device is bound; both places outlive the call, and the
-        // communicator is `comm`'s own.
+        // SAFETY: the context of the device is bound; `id` and `config` outlive the call, and the communicator is
+        // `comm`'s own.
         let begun = unsafe { sys::ncclCommInitRankConfig(&raw mut comm.comm, size, id, rank, &raw mut config) };
         good(begun, comm.comm)?;
         comm.settled(Instant::now() + limit)?;
         Ok(comm)
     }
 
-    /// Waits until NCCL has done what it was last called for on the host.
+    /// Waits until NCCL has finished its last call on the host.
     fn settled(&self, deadline: Instant) -> Done<()> {
         while self.in_progress()? {
             late(deadline)?;
@@ -176,7 +176,7 @@ impl Comm {
         Ok(state == sys::ncclResult_t::ncclInProgress)
     }
 
-    /// Copies bytes into device memory, runs a collective on it, and copies bytes from another place in it back.
+    /// Copies bytes to an offset in device memory, runs a collective, and copies bytes back from another offset.
     pub(super) fn exchange(
         &mut self,
         bytes: usize,
@@ -227,7 +227,7 @@ fn late(deadline: Instant) -> Done<()> {
 impl Drop for Comm {
     fn drop(&mut self) {
         if !self.comm.is_null() && self.stage.stream.context().bind_to_thread().is_ok() {
-            // SAFETY: it was made and is given back once; what is under way is given up, so that nothing waits.
+            // SAFETY: it was created, and is aborted once; work in flight is abandoned, so that nothing waits.
             let _ = unsafe { sys::ncclCommAbort(self.comm) };
         }
     }

@@ -21,11 +21,11 @@ use comm::{Call, Comm, Fault, Id, Stage};
 /// **Several GPUs have not run it yet**: one rank on one GPU passes the suite, and a machine with more holds two to it
 /// (`cargo xtask gpu-bundle`, part `nccl`).
 ///
-/// - Values are in host memory and go through memory of the device, which stays taken for the largest of them.
-/// - Sums are NCCL's own. Since its minimum and maximum may lose NaN, those of floats are made here, from the
+/// - Values are in host memory and go through device memory, which stays allocated for the largest of them.
+/// - Sums are NCCL's own. Since its minimum and maximum may lose NaN, those of floats are computed here, from the
 ///   values of all ranks.
-/// - When a collective fails, the ranks wait for each other in the group by which they met: its error names who is
-///   lost, and takes its time limit at most.
+/// - When a collective fails, the ranks wait for each other in `bootstrap`: its error names the lost rank, and takes at
+///   most its time limit.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -54,13 +54,13 @@ enum State {
 }
 
 impl Nccl {
-    /// The same ranks as those of `bootstrap`, this one on the CUDA device of index `device`; torchrun
-    /// gives each process a `LOCAL_RANK` for it. `bootstrap` carries NCCL's id to all ranks, and its time
-    /// limit is this group's too.
+    /// A group of the same ranks as `bootstrap`, this one on the CUDA device of index `device`; torchrun gives each
+    /// process a `LOCAL_RANK` for it. `bootstrap` carries NCCL's id to all ranks, and its time limit is this group's
+    /// too.
     ///
     /// # Errors
     /// [`BackendUnavailable`](polygrad_core::ErrorKind::BackendUnavailable) without NVIDIA's driver, NCCL or the
-    /// device; [`Communication`](polygrad_core::ErrorKind::Communication) when another rank lacks them, and when they
+    /// device; [`Communication`](polygrad_core::ErrorKind::Communication) if another rank lacks them, or if the ranks
     /// do not meet in time.
     pub fn new(bootstrap: Arc<dyn Communicator>, device: usize) -> Result<Self> {
         Self::met(bootstrap, device).map_err(|e| e.with_op("nccl"))
@@ -95,7 +95,7 @@ impl Nccl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a collective. After a failure all later ones fail, too.
+    /// Runs a collective. After a failure, all later ones fail, too.
     fn collective(
         &self,
         name: &'static str,
@@ -118,7 +118,7 @@ impl Nccl {
         Err(error(&state).with_op(name))
     }
 
-    /// Reduces, in place.
+    /// Reduces in place.
     fn reduced(&self, name: &'static str, mut values: HostSliceMut<'_>, op: Reduction) -> Result<()> {
         let (dtype, len) = (values.dtype(), values.len());
         if len == 0 {
@@ -131,7 +131,7 @@ impl Nccl {
         self.collective(name, |comm| {
             let call = |call: &Call| {
                 let memory = call.at(0);
-                // SAFETY: the memory holds `len` values of the dtype, and is left alone until the collective is over.
+                // SAFETY: the memory holds `len` values of the dtype, and is not accessed until the collective is over.
                 unsafe { sys::ncclAllReduce(memory, memory, len, code(dtype), number(op), call.comm, call.stream) }
             };
             comm.exchange(sent.len(), (0, &sent), call, (0, values.bytes_mut()))
@@ -146,7 +146,7 @@ impl Nccl {
         let place = self.rank() * len;
         self.collective(name, |comm| {
             let call = |call: &Call| {
-                // SAFETY: the memory holds as many bytes of every rank, those of this one at its place.
+                // SAFETY: the memory holds `len` bytes of every rank, those of this one at its own offset.
                 unsafe { sys::ncclAllGather(call.at(place), call.at(0), len, BYTES, call.comm, call.stream) }
             };
             let bytes = all.bytes_mut();
@@ -154,13 +154,13 @@ impl Nccl {
         })
     }
 
-    /// A collective of nothing: it waits for all.
+    /// An empty collective, which waits for all ranks.
     fn wait(&self, name: &'static str) -> Result<()> {
         self.reduced(name, HostSliceMut::new(&mut [0u8]), Reduction::Sum)
     }
 }
 
-/// The device and, if this rank makes it, the id.
+/// The device and, if this rank creates it, the id.
 fn open(device: usize, makes_id: bool) -> Result<(Stage, Id)> {
     runtime::nccl(device)?;
     let stage = Stage::new(device)?;
@@ -171,7 +171,7 @@ fn open(device: usize, makes_id: bool) -> Result<(Stage, Id)> {
     Ok((stage, id))
 }
 
-/// Finds out which rank caused NCCL's error: all ranks meet here except the one that is lost.
+/// Finds out which rank caused NCCL's error: all ranks except the lost one meet here.
 fn blamed(bootstrap: &dyn Communicator, said: String) -> State {
     let missed = bootstrap.barrier().err();
     let lost = missed
@@ -210,7 +210,7 @@ fn code(dtype: DType) -> sys::ncclDataType_t {
         DType::BF16 => sys::ncclDataType_t::ncclBfloat16,
         DType::I64 => sys::ncclDataType_t::ncclInt64,
         DType::I32 => sys::ncclDataType_t::ncclInt32,
-        // 0 and 1 compare as false and true do.
+        // 0 and 1 compare like false and true.
         DType::U8 | DType::Bool => BYTES,
     }
 }
@@ -260,8 +260,8 @@ impl Communicator for Nccl {
         }
         self.collective(name, |comm| {
             let call = |call: &Call| {
-                // SAFETY: the memory holds `len` values of the dtype for every rank; this one's
-                // come to their own place.
+                // SAFETY: the memory holds `len` values of the dtype for every rank; those of this one are written to
+                // its own place.
                 unsafe {
                     sys::ncclReduceScatter(
                         call.at(0),
@@ -301,7 +301,7 @@ impl Communicator for Nccl {
         self.collective("broadcast", |comm| {
             let call = |call: &Call| {
                 let memory = call.at(0);
-                // SAFETY: the memory holds so many bytes.
+                // SAFETY: the memory holds `len` bytes.
                 unsafe { sys::ncclBroadcast(memory, memory, len, BYTES, root as i32, call.comm, call.stream) }
             };
             comm.exchange(len, (0, &sent), call, (0, values.bytes_mut()))
@@ -321,7 +321,7 @@ impl Communicator for Nccl {
         match self.state.try_lock() {
             Ok(mut state) => *state = failed,
             Err(TryLockError::Poisoned(state)) => *state.into_inner() = failed,
-            // The one that is under way ends by the time limit.
+            // The collective in flight ends by the time limit.
             Err(TryLockError::WouldBlock) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! CUDA itself: a context and a stream by cudarc, modules, pinned memory for reads, cuBLAS.
+//! CUDA itself: a context and a stream from cudarc, modules, pinned memory for reads, and cuBLAS.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -16,15 +16,15 @@ use super::errors::{blas_failed, failed};
 use super::handles::{Executable, Pinned, is_pinned};
 use super::{Facts, Function, Product, Readback, Runtime, kept, libraries};
 
-/// Threads of a block.
+/// Threads per block.
 const BLOCK: u32 = 256;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that cuBLAS works in while it is recorded: what NVIDIA advises for its large devices. Without them it would
-/// allocate in each product.
+/// Bytes of cuBLAS's workspace for recorded calls: NVIDIA's recommendation for its large devices. Without a workspace,
+/// cuBLAS would allocate in each product.
 const WORKSPACE: usize = 32 << 20;
 
 thread_local! {
@@ -38,7 +38,7 @@ pub(crate) struct Cuda {
     lane: Lane,
     /// The stream on which calls are recorded, created at the first recording.
     recorder: OnceLock<Lane>,
-    /// What reads are copied to.
+    /// The memory that reads are copied to.
     pinned: Arc<Pinned>,
 }
 
@@ -55,19 +55,19 @@ impl Lane {
             handle: blas::create_handle().map_err(blas_failed)?,
             workspace: None,
         };
-        // What is summed in parts is rounded once, at the end.
+        // Sums over several parts are rounded once, at the end.
         let exact = blas_sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-        // SAFETY: both were created above; CUDA's two names of a stream are one thing.
+        // SAFETY: both were created above; the two types name the same stream.
         unsafe { blas::set_stream(blas.handle, stream.cu_stream().cast()) }.map_err(blas_failed)?;
         // SAFETY: as above.
         unsafe { blas_sys::cublasSetMathMode(blas.handle, exact) }
             .result()
             .map_err(blas_failed)?;
         if let Some(bytes) = workspace {
-            // SAFETY: the context is bound: cuBLAS was given a stream of it.
+            // SAFETY: the context is bound, since cuBLAS was given a stream of it.
             let memory = unsafe { result::malloc_sync(bytes) }.map_err(failed)?;
             blas.workspace = Some(memory);
-            // SAFETY: the memory has so many bytes, and goes away behind the handle.
+            // SAFETY: the memory has `bytes` bytes, and is freed after the handle.
             unsafe { blas_sys::cublasSetWorkspace_v2(blas.handle, memory as *mut c_void, bytes) }
                 .result()
                 .map_err(blas_failed)?;
@@ -79,7 +79,7 @@ impl Lane {
     }
 }
 
-/// The device, and what was loaded on it.
+/// The device and the modules that were loaded on it.
 struct Device {
     context: Arc<CudaContext>,
     facts: Facts,
@@ -93,18 +93,19 @@ struct Module {
     function: sys::CUfunction,
 }
 
-// SAFETY: modules and functions belong to the context, and CUDA takes them on any thread that the context is bound to.
+// SAFETY: modules and functions belong to the context, and CUDA accepts them on any thread that the context is bound
+// to.
 unsafe impl Send for Module {}
 
 struct Blas {
     handle: blas_sys::cublasHandle_t,
-    /// The workspace that it was given, if it does not use its own.
+    /// The workspace that it was given, if not its own.
     workspace: Option<sys::CUdeviceptr>,
 }
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: both were made and are given back once, while the context is bound. What that says matters to nobody.
+        // SAFETY: both were created, and are freed once, while the context is bound. Errors cannot be handled here.
         unsafe {
             let _ = blas::destroy_handle(self.handle);
             if let Some(memory) = self.workspace {
@@ -114,17 +115,17 @@ impl Drop for Blas {
     }
 }
 
-// SAFETY: a handle may be used on any thread, by one at a time, for which the lock around it answers.
+// SAFETY: a handle may be used on any thread, but only one at a time, which the lock around it guarantees.
 unsafe impl Send for Blas {}
 
-/// Freed memory stays with the process: without this, each time that the host waits for the device, all of it
-/// goes back to the driver.
+/// Lets freed memory stay with the process: by default, all of it is returned to the driver each time that the host
+/// waits for the device.
 fn keep_freed_memory(context: &CudaContext) -> Result<()> {
     let mut pool = ptr::null_mut();
     let mut all = u64::MAX;
     let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the pool is the device's own, which is there as long as the device; the attribute is a number of 64
-    // bits, which is copied.
+    // SAFETY: the pool is the device's own, which lives as long as the device; the attribute is a 64-bit number, which
+    // is copied.
     unsafe {
         sys::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device())
             .result()
@@ -137,7 +138,7 @@ impl Cuda {
     /// Opens the device of this index.
     ///
     /// # Errors
-    /// [`ErrorKind::BackendUnavailable`] when a library or the device is missing.
+    /// [`ErrorKind::BackendUnavailable`] if a library or the device is missing.
     pub(crate) fn open(index: usize) -> Result<Self> {
         libraries::present()?;
         libraries::check_index(index)?;
@@ -175,7 +176,7 @@ impl Cuda {
         RECORDS.get() == ptr::from_ref(self).addr()
     }
 
-    /// The stream that this thread's calls go to.
+    /// The stream for this thread's calls.
     fn lane(&self) -> &Lane {
         match self.recorder.get() {
             Some(recorder) if self.records() => recorder,
@@ -206,7 +207,7 @@ impl fmt::Debug for Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // For what goes away with it.
+        // The fields' drops need the context to be bound.
         let _ = self.bind();
     }
 }
@@ -215,7 +216,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
             for module in lock(&self.modules).drain(..) {
-                // SAFETY: it was loaded and is unloaded once, after the driver has waited for what it ran.
+                // SAFETY: it was loaded, and is unloaded once, after the driver has waited for all its kernels.
                 let _ = unsafe { result::module::unload(module.module) };
             }
         }
@@ -235,15 +236,15 @@ impl Runtime for Cuda {
 
     fn free(&self, address: u64) -> Result<()> {
         let stream = self.bind()?;
-        // SAFETY: callers give what `alloc` gave, once.
+        // SAFETY: callers pass an address from `alloc`, once.
         unsafe { result::free_async(address, stream) }.map_err(failed)
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.not_recorded("a copy from the host")?;
         let stream = self.bind()?;
-        // SAFETY: callers answer for the address. From pageable memory, CUDA has taken the bytes when this returns;
-        // from pinned memory it has when the stream is done, which is waited for below, before the borrow ends.
+        // SAFETY: callers guarantee the address. From pageable memory, CUDA has copied the bytes when this returns.
+        // From pinned memory it has when the stream is done, which is waited for below, before the borrow ends.
         unsafe { result::memcpy_htod_async(address, bytes, stream) }.map_err(failed)?;
         if is_pinned(bytes) {
             self.lane.stream.synchronize().map_err(failed)?;
@@ -254,13 +255,13 @@ impl Runtime for Cuda {
     fn read(&self, address: u64, bytes: usize) -> Result<Box<dyn Readback>> {
         self.not_recorded("a copy to the host")?;
         let stream = self.bind()?;
-        // SAFETY: callers answer for the address; the context was bound, and the stream is one of it.
+        // SAFETY: callers guarantee the address; the context was bound, and the stream belongs to it.
         unsafe { self.pinned.read(address, bytes, stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         let stream = self.bind()?;
-        // SAFETY: callers answer for the addresses.
+        // SAFETY: callers guarantee the addresses.
         unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }.map_err(failed)
     }
 
@@ -268,7 +269,7 @@ impl Runtime for Cuda {
         let image = kept::compile(source, self.device.capability)?;
         let name = CString::new(name).map_err(|_| Error::invalid("a kernel's name has a 0 in it"))?;
         self.bind()?;
-        // SAFETY: the image is what NVRTC gave: a cubin, which knows its length, or a text that ends with a 0.
+        // SAFETY: the image is from NVRTC: a cubin, which contains its length, or a text that ends with a 0.
         let module = unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }.map_err(failed)?;
         // SAFETY: the module was loaded above.
         let function = unsafe { result::module::get_function(module, name) }.map_err(failed)?;
@@ -282,8 +283,8 @@ impl Runtime for Cuda {
         let function = lock(&self.device.modules).get(function.0).map(|module| module.function);
         let function = function.ok_or_else(|| Error::invalid("a kernel that was not compiled here"))?;
         let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the kernel has one parameter, of as many bytes as the arguments have, which CUDA copies before it
-        // returns; callers answer for the addresses among them.
+        // SAFETY: the kernel has one parameter with the size of the arguments, which CUDA copies before it returns;
+        // callers guarantee the addresses in it.
         unsafe { result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut parameters) }
             .map_err(failed)
     }
@@ -306,7 +307,7 @@ impl Runtime for Cuda {
             (DType::F32, true) => blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
-        // cuBLAS takes the factors in the type that it computes in.
+        // cuBLAS takes the factors in the type of computation.
         let wide = [product.alpha, product.beta];
         let narrow = wide.map(|factor| factor as f32);
         let factors: [*const c_void; 2] = match product.dtype {
@@ -316,7 +317,7 @@ impl Runtime for Cuda {
         let (kind_a, kind_c) = (kind(product.dtype)?, kind(product.dtype_c)?);
         let ([m, n, k], [a, b, c]) = (product.dims, product.matrices);
         let blas = lock(&self.lane().blas);
-        // SAFETY: callers answer for addresses and extents; the factors live as long as the call, which reads them.
+        // SAFETY: callers guarantee addresses and extents; the factors outlive the call that reads them.
         unsafe {
             blas::gemm_strided_batched_ex(
                 blas.handle,
@@ -363,7 +364,7 @@ impl Runtime for Cuda {
                 self.recorder.get_or_init(|| new)
             }
         };
-        // In this mode other threads may go on with calls that the other modes forbid.
+        // In this mode, other threads may make calls that the other modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is this value's own.
         unsafe { result::stream::begin_capture(recorder.stream.cu_stream(), mode) }.map_err(failed)?;
@@ -399,7 +400,7 @@ impl Runtime for Cuda {
         let foreign = || Error::invalid("a graph that another driver recorded");
         let graph: &Executable = graph.downcast_ref().ok_or_else(foreign)?;
         let graph = graph.of(&self.device.context).ok_or_else(foreign)?;
-        // SAFETY: the graph is one of this context, and callers answer for the memory that it was recorded with.
+        // SAFETY: the graph belongs to this context, and callers guarantee the memory that it was recorded with.
         unsafe { result::graph::launch(graph, stream) }.map_err(failed)
     }
 }

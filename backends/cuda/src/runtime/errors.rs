@@ -1,4 +1,4 @@
-//! CUDA's errors as ours.
+//! Conversion of CUDA's errors.
 
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::{DriverError, sys};

@@ -1,4 +1,4 @@
-//! What CUDA gives and must get back: pinned memory for reads, and graphs.
+//! Owners of CUDA's resources: pinned memory for reads, and graphs.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -11,22 +11,22 @@ use polygrad_core::Result;
 use super::Readback;
 use super::errors::failed;
 
-/// Whether CUDA has registered this memory; pageable memory it has not.
+/// Whether CUDA has registered this memory, which it has not for pageable memory.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let mut kind = 0u32;
     let mut wanted = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut places = [(&raw mut kind).cast::<c_void>()];
-    // The call for one attribute fails where memory is pageable, and checkers of CUDA programs count that as a fault;
-    // this one leaves 0. SAFETY: there is one attribute, a number of 32 bits; any address may be asked about.
+    // The call for a single attribute fails for pageable memory, and checkers of CUDA programs count that as a fault;
+    // this one leaves 0. SAFETY: there is one attribute, a 32-bit number; any address may be queried.
     let asked = unsafe { sys::cuPointerGetAttributes(1, &raw mut wanted, places.as_mut_ptr(), bytes.as_ptr() as u64) };
     asked.result().is_ok() && kind != 0
 }
 
 /// The smallest block of pinned memory, in bytes.
 const SMALLEST: usize = 4096;
-/// The largest that is kept; up to it, blocks are powers of two.
+/// The largest block that is kept. Sizes up to it are powers of two.
 const LARGEST: usize = 1 << 20;
-/// How many are kept.
+/// The most blocks that are kept.
 const KEPT: usize = 16;
 
 /// Pinned memory, and an event that tells when a copy into it is done.
@@ -36,13 +36,13 @@ struct Block {
     bytes: usize,
 }
 
-// SAFETY: the memory and the event are its own, and CUDA takes them on any thread that the context is bound to.
+// SAFETY: the memory and the event are its own, and CUDA accepts them on any thread that the context is bound to.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Gives it back; the context is bound, and no copy is under way.
+    /// Frees the block. The context must be bound, and no copy be in flight.
     fn release(self) {
-        // SAFETY: each was made and is given back once.
+        // SAFETY: each was created, and is freed once.
         unsafe {
             if !self.event.is_null() {
                 let _ = result::event::destroy(self.event);
@@ -54,8 +54,8 @@ impl Block {
     }
 }
 
-/// The pinned memory of a context. Small blocks are kept from read to read: making one, and giving it back,
-/// waits for the device.
+/// The pinned memory of a context. Small blocks are kept from read to read, since allocating and freeing one waits for
+/// the device.
 pub(super) struct Pinned {
     context: Arc<CudaContext>,
     free: Mutex<Vec<Block>>,
@@ -69,10 +69,11 @@ impl Pinned {
         })
     }
 
-    /// Orders a copy of so many bytes to the host.
+    /// Submits a copy of `bytes` bytes to the host.
     ///
     /// # Safety
-    /// They must be there at the address until the copy is done, and the stream be one of the context, which is bound.
+    /// They must stay valid at the address until the copy is done; the stream must belong to the context, which must be
+    /// bound.
     pub(super) unsafe fn read(
         self: &Arc<Self>,
         address: u64,
@@ -84,7 +85,7 @@ impl Pinned {
             bytes,
             pinned: Arc::clone(self),
         };
-        // SAFETY: the caller answers for the address and the stream.
+        // SAFETY: the caller guarantees the address and the stream.
         unsafe { staging.fill(address, stream) }?;
         Ok(Box::new(staging))
     }
@@ -93,7 +94,7 @@ impl Pinned {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of at least so many bytes.
+    /// A block of at least this many bytes.
     fn take(&self, bytes: usize) -> Result<Block> {
         let bytes = match bytes {
             ..=LARGEST => bytes.next_power_of_two().max(SMALLEST),
@@ -109,7 +110,7 @@ impl Pinned {
             event: std::ptr::null_mut(),
             bytes,
         };
-        // SAFETY: what is made is owned by the block.
+        // SAFETY: the block owns the new resources.
         block.memory = unsafe { result::malloc_host(bytes, 0) }.map_err(failed)?.cast();
         match result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING) {
             Ok(event) => block.event = event,
@@ -121,7 +122,7 @@ impl Pinned {
         Ok(block)
     }
 
-    /// Takes back a block into which no copy is under way; the context is bound.
+    /// Takes back a block without a copy in flight. The context must be bound.
     fn give(&self, block: Block) {
         let mut free = self.free();
         if block.bytes <= LARGEST && free.len() < KEPT {
@@ -142,26 +143,26 @@ impl Drop for Pinned {
 
 /// A copy to the host that has been submitted.
 struct Staging {
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     block: Option<Block>,
     bytes: usize,
     pinned: Arc<Pinned>,
 }
 
 impl Staging {
-    /// Orders the copy.
+    /// Submits the copy.
     ///
     /// # Safety
-    /// So many bytes must be there at the address until the copy is done, and the stream be one of the context.
+    /// The bytes must stay valid at the address until the copy is done; the stream must belong to the context.
     unsafe fn fill(&self, address: u64, stream: sys::CUstream) -> Result<()> {
         let Some(block) = &self.block else { return Ok(()) };
-        // SAFETY: the memory has this many bytes and stays until the event behind the copy has come, or the stream is
-        // done; the rest is the caller's.
+        // SAFETY: the memory has this many bytes, and stays until the event after the copy has occurred, or the stream
+        // is done; the caller guarantees the rest.
         unsafe {
             let to = std::slice::from_raw_parts_mut(block.memory.cast::<MaybeUninit<u8>>(), self.bytes);
             result::memcpy_dtoh_async(to, address, stream).map_err(failed)?;
             if let Err(error) = result::event::record(block.event, stream) {
-                // Without the event, nothing would say when the memory may be freed.
+                // Without the event, it would be unknown when the memory may be freed.
                 let _ = result::stream::synchronize(stream);
                 return Err(failed(error));
             }
@@ -176,7 +177,7 @@ impl Readback for Staging {
         let Some(block) = &self.block else {
             return Ok(Vec::new());
         };
-        // SAFETY: the event was recorded behind the copy; after it the memory holds so many bytes that were written.
+        // SAFETY: the event was recorded after the copy; after it, this many bytes of the memory are written.
         unsafe {
             result::event::synchronize(block.event).map_err(failed)?;
             Ok(std::slice::from_raw_parts(block.memory, self.bytes).to_vec())
@@ -189,14 +190,14 @@ impl Drop for Staging {
         if let Some(block) = self.block.take()
             && self.pinned.context.bind_to_thread().is_ok()
         {
-            // SAFETY: the event is the block's own; one that was never recorded is done.
+            // SAFETY: the event is the block's own; an event that was never recorded counts as done.
             let _ = unsafe { result::event::synchronize(block.event) };
             self.pinned.give(block);
         }
     }
 }
 
-/// A graph that can be run.
+/// An executable graph.
 pub(super) struct Executable {
     context: Arc<CudaContext>,
     graph: sys::CUgraphExec,
@@ -204,7 +205,7 @@ pub(super) struct Executable {
 
 // SAFETY: CUDA runs a graph from any thread that the context is bound to, and orders runs of one graph itself.
 unsafe impl Send for Executable {}
-// SAFETY: as above; nothing changes it.
+// SAFETY: as above; it is never changed.
 unsafe impl Sync for Executable {}
 
 impl Executable {
@@ -215,7 +216,7 @@ impl Executable {
         }
     }
 
-    /// The graph, if it is one of a context.
+    /// The graph, if it belongs to `context`.
     pub(super) fn of(&self, context: &Arc<CudaContext>) -> Option<sys::CUgraphExec> {
         Arc::ptr_eq(&self.context, context).then_some(self.graph)
     }
@@ -224,7 +225,7 @@ impl Executable {
 impl Drop for Executable {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: it was made and is destroyed once.
+            // SAFETY: it was created, and is destroyed once.
             let _ = unsafe { result::graph::exec_destroy(self.graph) };
         }
     }

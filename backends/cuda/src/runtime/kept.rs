@@ -1,6 +1,6 @@
 //! Compiled kernels on disk, so that the next process has them at once.
 //!
-//! A file holds what compiled it, the source, the image and a checksum. It is read only if all of them are as expected;
+//! A file holds the compiler's name, the source, the image and a checksum. It is used only if all are as expected;
 //! otherwise the kernel is compiled again, and the file replaced.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use polygrad_core::Result;
 
 use super::nvrtc::{self, Image};
 
-/// Compiles a source as [`nvrtc::compile`] does, unless that was done before.
+/// Compiles a source like [`nvrtc::compile`], unless a compiled kernel is kept.
 ///
 /// # Errors
 /// As [`nvrtc::compile`].
@@ -47,7 +47,7 @@ fn kept(folder: &Path, compiler: &str, source: &str, make: impl FnOnce() -> Resu
     let mut file = [&key[..], &[kind], &part(bytes)].concat();
     let sum = hash(&file).to_le_bytes();
     file.extend(sum);
-    // Where it cannot be written, the next process compiles once more. Others may write the same file.
+    // If writing fails, the next process compiles again. Other processes may write the same file.
     let beside = path.with_extension(process::id().to_string());
     let written = fs::create_dir_all(folder).and_then(|()| fs::write(&beside, file));
     if written.and_then(|()| fs::rename(&beside, &path)).is_err() {
@@ -56,7 +56,7 @@ fn kept(folder: &Path, compiler: &str, source: &str, make: impl FnOnce() -> Resu
     Ok(image)
 }
 
-/// The image of a file that begins with the key and is whole.
+/// The image of a file that begins with the key and is intact.
 fn image_of(file: &[u8], key: &[u8]) -> Option<Image> {
     let (body, sum) = file.split_last_chunk()?;
     if hash(body) != u64::from_le_bytes(*sum) {
@@ -74,12 +74,12 @@ fn image_of(file: &[u8], key: &[u8]) -> Option<Image> {
     }
 }
 
-/// Bytes behind their number.
+/// Bytes, preceded by their length.
 fn part(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes(), bytes].concat()
 }
 
-/// FNV-1a (Fowler, Noll and Vo), the same in every version of ours.
+/// FNV-1a (Fowler, Noll and Vo), the same in every version of this crate.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -1,10 +1,10 @@
-//! The libraries of CUDA, which may not be there.
+//! CUDA's libraries, which may be missing.
 #![allow(unsafe_code)]
 
 use cudarc::{cublas, driver, nvrtc};
 use polygrad_core::{Availability, DeviceInfo, Error, ErrorKind, Result};
 
-/// A library that is needed, and how to get it.
+/// A required library, and how to get it.
 struct Library {
     name: &'static str,
     fix: &'static str,
@@ -41,7 +41,7 @@ const NCCL: Library = Library {
 
 impl Library {
     fn check(&self) -> Result<()> {
-        // SAFETY: it opens the library, whose initializers are NVIDIA's, and closes it.
+        // SAFETY: this loads the library, whose initializers are NVIDIA's, and closes it.
         if unsafe { (self.present)() } {
             return Ok(());
         }
@@ -52,26 +52,26 @@ impl Library {
     }
 }
 
-/// Whether all libraries are there.
+/// Checks that all libraries can be loaded.
 ///
 /// # Errors
-/// When one is missing.
+/// If one is missing.
 pub(crate) fn present() -> Result<()> {
     LIBRARIES.iter().try_for_each(Library::check)
 }
 
-/// Whether NVRTC is there.
+/// Checks that NVRTC can be loaded.
 ///
 /// # Errors
-/// When it is missing.
+/// If it is missing.
 pub(super) fn nvrtc() -> Result<()> {
     NVRTC.check()
 }
 
-/// Whether NCCL and a device of this index are there.
+/// Checks that NCCL can be loaded and that the device exists.
 ///
 /// # Errors
-/// When one is missing.
+/// If one is missing.
 #[cfg(feature = "nccl")]
 pub(crate) fn nccl(index: usize) -> Result<()> {
     LIBRARIES[0].check()?;
@@ -79,7 +79,7 @@ pub(crate) fn nccl(index: usize) -> Result<()> {
     check_index(index)
 }
 
-/// What devices there are.
+/// The devices of this machine.
 pub(crate) fn devices() -> Vec<DeviceInfo> {
     let none = |error: Error| {
         let reason = match error.hint() {
@@ -111,10 +111,10 @@ fn no_device() -> Error {
         .with_hint("nvidia-smi lists the devices; CUDA_VISIBLE_DEVICES may hide some")
 }
 
-/// The devices' names; the libraries are there.
+/// The devices' names. The libraries must be present.
 ///
 /// # Errors
-/// When CUDA does not start.
+/// If CUDA does not start.
 fn names() -> Result<Vec<String>> {
     let failed = |error: driver::DriverError| {
         let name = super::errors::driver_error_name(error);
@@ -135,10 +135,10 @@ fn names() -> Result<Vec<String>> {
         .collect()
 }
 
-/// Whether there is a device of this index.
+/// Checks that a device of this index exists.
 ///
 /// # Errors
-/// When there is none: names those that there are.
+/// If there is none; the error names those that exist.
 pub(super) fn check_index(index: usize) -> Result<()> {
     let names = names()?;
     if index < names.len() {

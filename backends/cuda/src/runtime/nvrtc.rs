@@ -1,4 +1,4 @@
-//! NVIDIA's compiler at run time.
+//! NVIDIA's run-time compiler.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char};
@@ -9,17 +9,17 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use super::libraries;
 
-/// What a source became.
+/// A compiled source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
     /// Instructions for one generation of devices.
     Cubin(Vec<u8>),
-    /// Assembly that the driver translates; ends with a 0.
+    /// Assembly for the driver to compile; ends with a 0.
     Ptx(Vec<u8>),
 }
 
 impl Image {
-    /// What the driver loads.
+    /// The bytes that the driver loads.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Cubin(bytes) | Self::Ptx(bytes) => bytes,
@@ -27,32 +27,33 @@ impl Image {
     }
 }
 
-/// No contraction to FMA: products and sums round separately, so that a fused program gives what its steps would.
+/// No contraction to FMA: products and sums are rounded separately, so that a fused program gives the same results as
+/// its steps.
 const OPTIONS: [&str; 3] = ["--fmad=false", "--std=c++17", "--device-as-default-execution-space"];
 
-/// Whether the compiler is there.
+/// Checks that the compiler is present.
 ///
 /// # Errors
-/// When its library cannot be loaded.
+/// If its library cannot be loaded.
 pub fn present() -> Result<()> {
     libraries::nvrtc()
 }
 
-/// Compiles a source for devices of a compute capability (90: 9.0), or, for one newer than the compiler, to the newest
-/// assembly that it knows.
+/// Compiles a source for devices of a compute capability (90: 9.0). For a capability newer than the compiler, compiles
+/// to the newest assembly that the compiler knows.
 ///
 /// # Errors
-/// When the compiler is missing or finds fault with the source, which is a mistake in this crate.
+/// If the compiler is missing, or rejects the source, which is a bug in this crate.
 pub fn compile(source: &str, capability: u32) -> Result<Image> {
     present()?;
     let known = capabilities()?;
     if known.contains(&capability) {
         return program(source, &format!("--gpu-architecture=sm_{capability}"), |program| {
             let mut size = 0;
-            // SAFETY: the program is one that was compiled, and the size is ours.
+            // SAFETY: the program has been compiled, and the size is a local variable.
             check(unsafe { sys::nvrtcGetCUBINSize(program, &mut size) })?;
             let mut bytes = vec![0u8; size];
-            // SAFETY: the buffer has the size that was asked for.
+            // SAFETY: the buffer has the size that NVRTC returned.
             check(unsafe { sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()) })?;
             Ok(Image::Cubin(bytes))
         });
@@ -74,41 +75,41 @@ pub fn compile(source: &str, capability: u32) -> Result<Image> {
 pub fn ptx(source: &str, capability: u32) -> Result<Image> {
     present()?;
     program(source, &format!("--gpu-architecture=compute_{capability}"), |program| {
-        // SAFETY: the program is one that was compiled.
+        // SAFETY: the program has been compiled.
         let text = unsafe { result::get_ptx(program) }.map_err(|error| failed(error.0))?;
         Ok(Image::Ptx(text.into_iter().map(c_char::cast_unsigned).collect()))
     })
 }
 
-/// What images depend on beside the source: the compiler's version, the device's generation and the options.
+/// Everything except the source that images depend on: the compiler's version, the device's generation and the options.
 ///
 /// # Errors
-/// When the compiler is missing.
+/// If the compiler is missing.
 pub(super) fn name(capability: u32) -> Result<String> {
     present()?;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the numbers are ours.
+    // SAFETY: the numbers are local variables.
     check(unsafe { sys::nvrtcVersion(&mut major, &mut minor) })?;
     Ok(format!("NVRTC {major}.{minor} for {capability} {}", OPTIONS.join(" ")))
 }
 
-/// The compute capabilities that it compiles for.
+/// The compute capabilities that the compiler supports.
 fn capabilities() -> Result<Vec<u32>> {
     let mut count = 0;
-    // SAFETY: the number is ours.
+    // SAFETY: the number is a local variable.
     check(unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) })?;
     let mut all = vec![0; usize::try_from(count).unwrap_or(0)];
-    // SAFETY: there is room for as many as there are.
+    // SAFETY: there is room for all of them.
     check(unsafe { sys::nvrtcGetSupportedArchs(all.as_mut_ptr()) })?;
     Ok(all.into_iter().filter_map(|known| u32::try_from(known).ok()).collect())
 }
 
-/// A program that goes away.
+/// A program that is destroyed on drop.
 struct Program(nvrtcProgram);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: it was created, and is destroyed once. What that says matters to nobody.
+        // SAFETY: it was created, and is destroyed once. Errors cannot be handled here.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }
@@ -123,7 +124,7 @@ fn program(source: &str, target: &str, take: impl FnOnce(nvrtcProgram) -> Result
         .collect();
     // SAFETY: the program was created above.
     if let Err(error) = unsafe { result::compile_program(program.0, &options) } {
-        // SAFETY: likewise; the log is a text that ends with a 0.
+        // SAFETY: as above; the log is a text that ends with a 0.
         let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
         let log: Vec<u8> = log.into_iter().map(c_char::cast_unsigned).collect();
         let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();

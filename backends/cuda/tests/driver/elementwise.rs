@@ -9,7 +9,7 @@ use polygrad_reference::{Reference, ReferenceTensor};
 
 use crate::support::{close, each, empty, filled, numbers, read, reference, samples};
 
-/// Runs a program of many outputs over elements in a row and compares each.
+/// Runs a program of many outputs over contiguous elements, and compares each output.
 fn check(
     driver: &CudaDriver,
     dtype: DType,
@@ -147,7 +147,7 @@ fn views_of_all_layouts_are_read_and_written() {
         let x = filled(driver, DType::F32, &(0..120).map(f64::from).collect::<Vec<_>>());
         let y = filled(driver, DType::F32, &[100.0, 200.0, 300.0]);
         let out = filled(driver, DType::F32, &[-1.0; 120]);
-        // Every second row, columns backwards, axes exchanged.
+        // Every second row, with columns reversed and axes exchanged.
         let layout = Layout::contiguous(Shape::from([2, 4, 3, 5]))
             .slice(&[
                 SliceRange::full(2),

@@ -1,4 +1,4 @@
-//! Compiled computations that the driver records: what they give, what they keep, and what is not recorded.
+//! Compiled computations that the driver records: their results, the memory they keep, and what is not recorded.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_core::ErrorKind;
@@ -21,7 +21,7 @@ fn on_device(test: impl FnOnce(&Device, &ComputeDevice<CudaDriver>)) {
     assert_eq!(emulator.allocations(), 0, "memory is left");
 }
 
-/// A computation of more kernels than are run one by one.
+/// A computation with more kernels than the limit below which kernels are launched one by one.
 fn layers(x: &Tensor, weights: &[Tensor]) -> Result<Tensor> {
     let mut x = x.clone();
     for weight in weights {
@@ -30,7 +30,7 @@ fn layers(x: &Tensor, weights: &[Tensor]) -> Result<Tensor> {
     Ok(x)
 }
 
-/// It compiled, and its weights.
+/// [`layers`], compiled, and its weights.
 fn compiled_layers(device: &Device) -> (Compiled, Vec<Tensor>) {
     let weights: Vec<Tensor> = (0..3).map(|_| Tensor::randn([4, 4], device).unwrap()).collect();
     let example = Tensor::randn([2, 4], device).unwrap();
@@ -49,7 +49,7 @@ fn a_recording_gives_what_its_ops_give_in_memory_of_its_own() {
         let (compiled, weights) = compiled_layers(device);
         let mut all = Vec::new();
         for i in 0..7 {
-            // Contiguous, in another order, or yet to be computed.
+            // Contiguous, permuted, or not computed yet.
             let x = match i % 3 {
                 0 => Tensor::randn([2, 4], device).unwrap(),
                 1 => Tensor::randn([4, 2], device).unwrap().transpose(0, 1).unwrap(),
@@ -59,7 +59,7 @@ fn a_recording_gives_what_its_ops_give_in_memory_of_its_own() {
             all.push((values(&layers(&x, &weights).unwrap()), found));
         }
         assert_eq!(counted.stats().replays, 5);
-        // Those that came before are still what they were.
+        // Earlier results must not have changed.
         for (wanted, found) in &all {
             assert_eq!(values(found), *wanted);
         }
@@ -124,7 +124,7 @@ fn threads_share_a_recording_and_others_compute_while_it_is_made() {
                 });
             }
         });
-        // The thread that records goes on with it at the latest.
+        // At the latest, the recording thread itself continues with the recording.
         assert!(counted.stats().replays >= 18, "{:?}", counted.stats());
     });
 }

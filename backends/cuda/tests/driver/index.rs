@@ -1,4 +1,4 @@
-//! Elements by index, and random numbers.
+//! Indexing, and random numbers.
 
 use polygrad_core::compute::{ComputeBackend, DeviceView, Gather, Random, Scatter};
 use polygrad_core::{Axes, Backend, DType, Distribution, ErrorKind, Layout, RandomKey, Shape, random_host};
@@ -19,7 +19,7 @@ fn elements_are_found_written_and_added_by_index() {
             };
             let (x, source) = (clean(60), clean(80).split_off(20));
             let target = filled(driver, dtype, &x);
-            // [3, 5, 4] in another order; an index of [2, 9, 4], of which many are the same.
+            // [3, 5, 4] permuted; an index of [2, 9, 4] with many duplicates.
             let view = DeviceView::new(target, dtype, Layout::contiguous(shape).permute(order));
             let names: Vec<f64> = (0..72).map(|i| f64::from((i * 7) % 5)).collect();
             let index = filled(driver, DType::I64, &names);
@@ -38,7 +38,7 @@ fn elements_are_found_written_and_added_by_index() {
             let wanted = numbers(&Reference::gather(&tensor, 1, &index_tensor).unwrap());
             close(dtype, &read(driver, dtype, output, 72), &wanted, 0.0, 0.0, "gather");
 
-            // Distinct places, so that one answer is right.
+            // Distinct positions, so that the result is unique.
             let distinct: Vec<f64> = (0..24).map(|i| f64::from((i / 4) % 3)).collect();
             let places = filled(driver, DType::I64, &distinct);
             let part = Shape::from([2, 3, 4]);

@@ -1,4 +1,4 @@
-//! Reductions, and what runs along lines and rows, against the reference.
+//! Reductions and ops along lines and rows, compared with the reference.
 
 use polygrad_core::compute::{
     ArgReduce, ComputeBackend, CumSum, DeviceView, LayerNorm, Reduce, ReduceAxes, Softmax, Sort,
@@ -18,7 +18,7 @@ fn every_reduction_of_every_dtype() {
                 if op == ReduceOp::Prod && dtype.is_float() {
                     x = (0..270).map(|i| [1.0, 0.5, 2.0, -1.0][i % 4]).collect();
                 } else if matches!(op, ReduceOp::Sum | ReduceOp::Mean) && dtype.is_float() {
-                    // Without what would make all of them NaN, and an overflow of f16.
+                    // Without values that would make all results NaN, or overflow f16.
                     x = x.iter().map(|&x| if x.is_finite() { x } else { 0.25 }).collect();
                 }
                 let input = filled(driver, dtype, &x);
@@ -126,7 +126,7 @@ fn axes_of_any_layout_are_reduced() {
 #[test]
 fn long_sums_are_accurate() {
     each(|driver| {
-        // Chunks, whose states are put together by a second launch; and many columns, a thread each.
+        // Chunks, whose states are merged by a second launch; and many columns, one thread each.
         for (outer, len, inner) in [(1, 30_000, 1), (1, 40, 5000)] {
             let x: Vec<f64> = (0..len * inner)
                 .map(|i| if i % 3 == 0 { 1e7 } else { 0.1 + (i % 7) as f64 })
@@ -326,7 +326,7 @@ fn layer_norm() {
                     1e-5,
                 )
                 .unwrap();
-                // The reference rounds each step of it to the dtype.
+                // The reference rounds each step to the dtype.
                 let slack = if dtype == DType::F64 {
                     1e-12
                 } else if dtype == DType::F32 {

@@ -1,4 +1,4 @@
-//! The driver over an emulated GPU, its kernels under NVIDIA's compiler, and what it says where CUDA is missing.
+//! The driver over an emulated GPU, its kernels under NVIDIA's compiler, and its errors if CUDA is missing.
 
 mod elementwise;
 #[path = "../emulator/mod.rs"]

@@ -1,4 +1,4 @@
-//! What is said where CUDA is not there, or another device is meant.
+//! Errors if CUDA is missing, or if a device string names another device.
 
 use polygrad_core::compute::{ComputeBackend, Kernel};
 use polygrad_core::{Availability, DType, ErrorKind};

@@ -1,4 +1,4 @@
-//! Every kernel, by way of the calls that make it, under NVIDIA's compiler for two generations of devices.
+//! Compiles every kernel that calls make with NVIDIA's compiler, for two generations of devices.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use polygrad_cuda::CudaDriver;
 use polygrad_cuda::runtime::nvrtc::{self, Image};
 use polygrad_cuda::runtime::{Facts, Function, Product, Readback, Runtime};
 
-/// A device that compiles, has addresses without memory, and runs nothing.
+/// A device that compiles kernels, has addresses without memory, and runs nothing.
 #[derive(Clone, Debug)]
 struct Compiler {
     facts: Facts,
@@ -96,7 +96,7 @@ impl Runtime for Compiler {
     }
 }
 
-/// Whether NVRTC is there; under CI it must be.
+/// Whether NVRTC is present; under CI it must be.
 fn present() -> bool {
     match nvrtc::present() {
         Ok(()) => true,
@@ -111,7 +111,7 @@ fn present() -> bool {
     }
 }
 
-/// Sources of what the calls need, each once.
+/// The sources that the calls need, without duplicates.
 fn sources(calls: impl Fn(&CudaDriver, DevicePtr) -> Result<()>) -> Vec<(String, String)> {
     let compiler = Compiler {
         facts: Facts {
@@ -132,7 +132,7 @@ fn sources(calls: impl Fn(&CudaDriver, DevicePtr) -> Result<()>) -> Vec<(String,
     sources.iter().cloned().collect()
 }
 
-/// Compiles them for two generations of devices.
+/// Compiles sources for two generations of devices.
 fn compile(what: &str, sources: &[(String, String)]) {
     if !present() {
         return;
@@ -141,7 +141,7 @@ fn compile(what: &str, sources: &[(String, String)]) {
     for (name, source) in sources {
         let ptx = nvrtc::ptx(source, 80).unwrap();
         assert!(String::from_utf8_lossy(ptx.bytes()).contains(&format!(".entry {name}(")));
-        // By way of PTX to machine code, so that the assembler has its say too.
+        // Through PTX to machine code, so that the assembler checks it as well.
         match nvrtc::compile(source, 90).unwrap() {
             Image::Cubin(bytes) => assert!(bytes.starts_with(b"\x7fELF")),
             other => panic!("{other:?}"),
@@ -160,7 +160,7 @@ fn program(inputs: &[DType], steps: impl Fn(&[polygrad_core::compute::Value]) ->
     program
 }
 
-/// Runs a program in a row, and with axes that do not go together.
+/// Runs a program over contiguous elements, and over axes that cannot be merged.
 fn run(driver: &CudaDriver, ptr: DevicePtr, program: &ElementwiseProgram) -> Result<()> {
     let shape = Shape::from([16, 32]);
     let exchanged = Layout::contiguous(Shape::from([32, 16])).permute(Axes::new([1, 0])?);
@@ -221,7 +221,7 @@ fn reductions_compile() {
         let output = ptr.add(1 << 35);
         for dtype in DType::ALL {
             for op in ReduceOp::ALL.iter().copied().filter(|op| op.accepts(dtype)) {
-                // A thread each, a block each, and in chunks.
+                // One thread each, one block each, and in chunks.
                 for (outer, len, inner) in [(1, 8, 4096), (512, 4096, 1), (1, 1 << 22, 1)] {
                     driver.reduce(&Reduce {
                         op,

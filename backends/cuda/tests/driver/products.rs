@@ -1,4 +1,4 @@
-//! Products and attention against plain loops.
+//! Products and attention, compared with plain loops.
 
 use polygrad_core::compute::{Attention, Batch, ComputeBackend, Gemm, Transpose};
 use polygrad_core::{Backend, DType, Shape};
@@ -20,7 +20,7 @@ fn products_of_all_orders_batches_and_factors() {
             for trans_a in Transpose::ALL {
                 for trans_b in Transpose::ALL {
                     for (alpha, beta) in [(1.0, 0.0), (0.5, 2.0)] {
-                        // Longer rows than needed, and products apart.
+                        // Rows longer than needed, and gaps between products.
                         let (lda, ldb, ldc) = (7, 8, 6);
                         let (a, b) = (values(200, 5), values(200, 7));
                         let c = if beta == 0.0 {

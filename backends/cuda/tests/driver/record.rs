@@ -20,7 +20,7 @@ fn what_is_recorded_runs_when_it_is_replayed() {
                 b: x,
                 output: x,
             })?;
-            // In parts, with memory of its own.
+            // In parts, with scratch memory.
             driver.reduce(&Reduce {
                 op: ReduceOp::Sum,
                 dtype,
@@ -37,7 +37,7 @@ fn what_is_recorded_runs_when_it_is_replayed() {
             driver.replay(&graph).unwrap();
             assert_eq!(read(driver, dtype, sum, 1), [4000.0 * factor]);
         }
-        // What is allocated meanwhile is there, and what comes from the host comes each time.
+        // Memory that is allocated while recording stays, and bytes from the host are copied in each replay.
         let mut place = None;
         let graph = driver.record(&mut || {
             let ptr = *place.insert(driver.alloc(4)?);
@@ -88,7 +88,7 @@ fn many_places_are_copied_together() {
         let values: Vec<f64> = (0..250).map(f64::from).collect();
         let from = filled(driver, DType::U8, &values);
         let to = filled(driver, DType::U8, &[255.0; 250]);
-        // More than go into a launch; whole and broken sixteens, and none.
+        // More than fit one launch; whole and partial groups of sixteen bytes, and empty copies.
         let copies: Vec<ByteCopy> = (0..140)
             .map(|i| ByteCopy {
                 dst: to.add(i),

@@ -7,7 +7,8 @@ use polygrad_reference::{Reference, ReferenceTensor};
 
 use crate::emulator::{self, Emulator};
 
-/// Runs a test over emulators of two block sizes, one with products of matrices, if there is a compiler for them.
+/// Runs a test over emulators of two block sizes, one of them with matrix instructions, if there is a compiler for
+/// them.
 pub(crate) fn each(test: impl Fn(&CudaDriver)) {
     if !emulator::present() {
         return;
@@ -22,7 +23,7 @@ pub(crate) fn each(test: impl Fn(&CudaDriver)) {
     }
 }
 
-/// Memory with numbers, converted to a dtype.
+/// Allocates memory with numbers, converted to a dtype.
 pub(crate) fn filled(driver: &CudaDriver, dtype: DType, values: &[f64]) -> DevicePtr {
     let host = host(dtype, Shape::from([values.len()]), values);
     let ptr = driver.alloc(host.bytes().len()).unwrap();
@@ -30,12 +31,12 @@ pub(crate) fn filled(driver: &CudaDriver, dtype: DType, values: &[f64]) -> Devic
     ptr
 }
 
-/// Memory with whatever.
+/// Allocates uninitialized memory.
 pub(crate) fn empty(driver: &CudaDriver, dtype: DType, len: usize) -> DevicePtr {
     driver.alloc(len * dtype.size()).unwrap()
 }
 
-/// The numbers there.
+/// Reads the numbers at `ptr`.
 pub(crate) fn read(driver: &CudaDriver, dtype: DType, ptr: DevicePtr, len: usize) -> Vec<f64> {
     let mut bytes = vec![0; len * dtype.size()];
     driver.copy_dtoh(&mut bytes, ptr).unwrap();
@@ -44,7 +45,7 @@ pub(crate) fn read(driver: &CudaDriver, dtype: DType, ptr: DevicePtr, len: usize
         .to_f64_vec()
 }
 
-/// Numbers as a dtype holds them.
+/// Numbers rounded to a dtype.
 pub(crate) fn host(dtype: DType, shape: Shape, values: &[f64]) -> HostTensor {
     HostTensor::new(shape, values.to_vec()).unwrap().cast(dtype)
 }
@@ -59,7 +60,7 @@ pub(crate) fn numbers(x: &ReferenceTensor) -> Vec<f64> {
     Reference::to_host(x).unwrap().to_f64_vec()
 }
 
-/// A few numbers that are hard on functions, and many that are not.
+/// A few numbers that are difficult for functions, and many that are not.
 pub(crate) fn samples(dtype: DType, len: usize) -> Vec<f64> {
     let hard = match dtype.is_float() {
         true => vec![
@@ -102,7 +103,7 @@ pub(crate) fn samples(dtype: DType, len: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Whether numbers are equal up to `ulps` units in a dtype's last place and `slack`.
+/// Asserts that numbers are equal within `ulps` units in a dtype's last place and `slack`.
 pub(crate) fn close(dtype: DType, got: &[f64], wanted: &[f64], ulps: f64, slack: f64, what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}");
     let digits = match dtype {

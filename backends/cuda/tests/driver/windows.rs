@@ -1,4 +1,4 @@
-//! Convolutions with their gradients, and pooling, against the reference.
+//! Convolutions with their gradients, and pooling, compared with the reference.
 
 use polygrad_core::compute::{ComputeBackend, Conv2d, Pool2d};
 use polygrad_core::{Backend, ConvParams, DType, ErrorKind, PoolParams, Shape};
@@ -22,7 +22,7 @@ fn convolutions_and_their_gradients() {
         ([2, 3, 7, 6], [4, 3, 3, 2], params([1; 3], [0; 3], [1; 3], 1)),
         ([2, 4, 8, 9], [6, 2, 3, 3], params([2, 1, 1], [1, 2, 0], [1, 2, 1], 2)),
         ([1, 3, 5, 5], [3, 1, 1, 1], params([1; 3], [0; 3], [1; 3], 3)),
-        // Too large for all images at a time: one by one, and four and one.
+        // Too large for all images at a time: one by one, and four plus one.
         ([3, 1, 34, 33], [2, 1, 3, 3], params([1; 3], [1; 3], [1; 3], 1)),
         ([5, 4, 7, 6], [4, 2, 3, 2], params([1; 3], [0; 3], [1; 3], 2)),
         ([0, 2, 5, 5], [3, 2, 3, 3], params([1; 3], [0; 3], [1; 3], 1)),

@@ -1,4 +1,5 @@
-// CUDA C as C++ on a CPU: one block after another, the threads of a block as contexts that take turns at each __syncthreads.
+// CUDA C as C++ on a CPU: blocks run one after another, and the threads of a block are contexts that switch at each
+// __syncthreads.
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static inline long long __double_as_longlong(double x) { long long y; memcpy(&y,
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
-// The threads of a block take turns on one thread, blocks come one after another: nothing happens in between.
+// The threads of a block take turns on one thread, and blocks run one after another, so nothing can interrupt these.
 template<class T> static inline T atomicAdd(T* to, T x) { T old = *to; *to = (T)(old + x); return old; }
 template<class T> static inline T atomicCAS(T* to, T expected, T wanted) {
     T old = *to;
@@ -55,7 +56,7 @@ static inline void __syncthreads() {
     threadIdx.x = current;
 }
 
-// What the threads of a warp give each other. The whole block waits, so all its warps must take part.
+// Values that the threads of a warp exchange. The whole block waits, so all its warps must take part.
 struct Lane {
     float number;
     unsigned int a[4], b[2];
@@ -88,7 +89,8 @@ static inline void emulated_ldmatrix(unsigned int (&out)[4], const void* row, bo
     __syncthreads();
 }
 
-// PTX ISA, "Matrix fragments for mma.m16n8k16": 16 x 16 numbers of 16 bits times 16 x 8, added up exactly and rounded once.
+// PTX ISA, "Matrix fragments for mma.m16n8k16": 16 x 16 numbers of 16 bits times 16 x 8, summed exactly and rounded
+// once.
 template<class Widen>
 static inline void emulated_mma(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2], Widen widen) {
     memcpy(lanes[current].a, a, sizeof a);

@@ -1,4 +1,4 @@
-// Behind the kernel: how it is run.
+// Appended to the kernel: runs it.
 static thread_local const Args* arguments;
 
 static void body() {

@@ -1,5 +1,5 @@
-//! A GPU on the CPU: the generated CUDA C goes through the machine's C++ compiler and runs, block by
-//! block, over host memory.
+//! A GPU emulated on the CPU: the machine's C++ compiler compiles the generated CUDA C, which runs block by block over
+//! host memory.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -21,7 +21,7 @@ const BEHIND: &str = include_str!("launch.h");
 /// Bytes of the largest allocation.
 const MEMORY: usize = 1 << 30;
 
-/// The flags: no contraction, as NVRTC is told, and IEEE arithmetic.
+/// Flags: no contraction, as NVRTC is told, and IEEE arithmetic.
 const FLAGS: [&str; 8] = [
     "-std=c++20",
     "-O1",
@@ -42,20 +42,20 @@ struct Kernel {
     _library: Library,
 }
 
-/// Memory, which the kernels see as it is.
+/// Memory, which the kernels access directly.
 struct Block {
     address: u64,
     layout: std::alloc::Layout,
 }
 
-/// Calls that wait, the thread whose calls they are, and the memory that is theirs.
+/// Recorded calls, the recording thread, and the recording's scratch memory.
 struct Recording {
     thread: ThreadId,
     calls: Vec<Call>,
     scratch: Vec<Block>,
 }
 
-/// A call that waits.
+/// A recorded call.
 enum Call {
     Launch(Function, u32, u32, Vec<u64>),
     Gemm(Product),
@@ -77,14 +77,15 @@ struct State {
 }
 
 impl State {
-    /// What this thread records.
+    /// The recording of this thread, if any.
     fn recording(&mut self) -> Option<&mut Recording> {
         let thread = std::thread::current().id();
         self.recording.as_mut().filter(|recording| recording.thread == thread)
     }
 }
 
-/// See the module. `busy` and `block` can be chosen, so that small inputs take the ways of large ones.
+/// The emulated device, see the [module](self). `busy` and `block` can be chosen, so that small inputs take the code
+/// paths of large ones.
 #[derive(Clone)]
 pub(crate) struct Emulator {
     facts: Facts,
@@ -97,7 +98,7 @@ impl std::fmt::Debug for Emulator {
     }
 }
 
-/// Whether there is a C++ compiler; under CI there must be.
+/// Whether there is a C++ compiler; under CI there must be one.
 pub(crate) fn present() -> bool {
     let found = Command::new("c++")
         .arg("--version")
@@ -126,13 +127,13 @@ impl Emulator {
         }
     }
 
-    /// How many allocations there are.
+    /// Number of current allocations.
     pub(crate) fn allocations(&self) -> usize {
         self.state.lock().unwrap().blocks.len()
     }
 }
 
-/// A library made of a source, kept from run to run.
+/// The library compiled from a source, kept between test runs.
 fn library(source: &str) -> PathBuf {
     let text = format!("{BEFORE}\n{source}\n{BEHIND}");
     let mut hasher = DefaultHasher::new();
@@ -143,7 +144,7 @@ fn library(source: &str) -> PathBuf {
     if path.exists() {
         return path;
     }
-    // Others may make the same one: each its own file, and whichever comes last stays.
+    // Other processes may make the same library: each writes a file of its own, and the last one stays.
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let beside = path.with_extension(unique.replace(['(', ')'], ""));
     let (input, output) = (beside.with_added_extension("cpp"), beside.with_added_extension("new"));
@@ -189,8 +190,8 @@ impl Runtime for Emulator {
         if address.is_null() {
             return Err(none());
         }
-        // SAFETY: it has this many bytes. No number that a kernel computes is 0xa5a5…, so that what
-        // was not written shows.
+        // SAFETY: it has this many bytes. No kernel computes the number 0xa5a5…, so elements that were not written are
+        // noticed.
         unsafe { address.write_bytes(0xa5, bytes) };
         let address = address as u64;
         self.state.lock().unwrap().blocks.push(Block { address, layout });
@@ -243,7 +244,7 @@ impl Runtime for Emulator {
 
     fn compile(&self, source: &str, _name: &str) -> Result<Function> {
         let path = library(source);
-        // SAFETY: the library is generated above, and has no initializers but C++'s own.
+        // SAFETY: the library is generated above, and has no initializers except C++'s own.
         let library = unsafe { Library::new(&path) }.unwrap();
         // SAFETY: the symbols are of these types.
         let (launch, size) = unsafe {
@@ -271,7 +272,7 @@ impl Runtime for Emulator {
         }
         let kernel = &state.kernels[function.0];
         assert_eq!(kernel.size, args.len() * 8, "the arguments are not the kernel's");
-        // SAFETY: the arguments are as many as the kernel has, and the driver has checked what they point to.
+        // SAFETY: there are as many arguments as the kernel has, and the driver has checked what they point to.
         unsafe { (kernel.launch)(args.as_ptr(), blocks, threads, kernel.waits.into()) };
         Ok(())
     }
@@ -343,13 +344,13 @@ impl Runtime for Emulator {
     }
 }
 
-/// Products as cuBLAS defines them, added up in f64.
+/// Products as cuBLAS defines them, summed in f64.
 fn multiply<T: Element, U: Element>(product: &Product) {
     let ([m, n, k], [a, b, c]) = (product.dims.map(|dim| dim as usize), product.matrices);
     let leading = product.leading.map(|ld| ld as usize);
     let strides = product.strides.map(|stride| stride as usize);
     let rows = |trans: Transpose, rows, columns| if trans.swaps() { columns } else { rows };
-    // What cuBLAS insists on.
+    // Preconditions that cuBLAS checks.
     assert!(m > 0 && n > 0 && k > 0 && product.count > 0);
     assert!(leading[0] >= rows(product.trans_a, m, k) && leading[1] >= rows(product.trans_b, k, n) && leading[2] >= m);
     let at = |trans: Transpose, row: usize, column: usize, ld: usize| match trans.swaps() {
