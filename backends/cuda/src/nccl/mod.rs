@@ -18,7 +18,7 @@ use comm::{Call, Comm, Fault, Id, Stage};
 /// A rank of a group over NVIDIA's NCCL, each rank on a device of its own. The feature is `nccl`; the library
 /// is loaded at run time.
 ///
-/// **Several GPUs have not run it yet**: one rank on one GPU passes the suite, and a machine with more holds two to it
+/// **Not yet run on several GPUs**: one rank on one GPU passes the suite; a machine with more tests two ranks
 /// (`cargo xtask gpu-bundle`, part `nccl`).
 ///
 /// - Values are in host memory and go through device memory, which stays allocated for the largest of them.
