@@ -1,5 +1,4 @@
-//! Tensors without the driver in their type: shared memory, there or yet to be computed, and where in
-//! it the elements lie.
+//! Tensors without the driver in their type: shared storage, computed or pending, and a layout.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,27 +10,27 @@ use crate::chain::{self, Expr};
 use crate::memory::Buffer;
 use crate::movement;
 
-/// Row-major elements: in memory, or as an expression that gives them.
+/// Row-major elements: in memory, or as an expression that computes them.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) context: Arc<Context>,
     pub(crate) shape: Shape,
     pub(crate) dtype: DType,
     buffer: OnceLock<Buffer>,
-    /// Nothing once there is a buffer.
+    /// `None` once there is a buffer.
     expr: Mutex<Option<Arc<Expr>>>,
-    /// Held by who computes it, so that others need not.
+    /// Held by the thread that computes it, so that other threads wait instead of computing it, too.
     running: Mutex<()>,
 }
 
-/// What there is of a tensor.
+/// The state of a storage: computed or pending.
 pub(crate) enum State<'a> {
     Ready(&'a Buffer),
     Pending(Arc<Expr>),
 }
 
 impl Storage {
-    /// The memory, computed if it is not yet.
+    /// The memory; computes the elements if they are pending.
     pub(crate) fn buffer(self: &Arc<Self>) -> Result<&Buffer> {
         if let Some(buffer) = self.buffer.get() {
             return Ok(buffer);
@@ -46,14 +45,14 @@ impl Storage {
         }
     }
 
-    /// What there is of it at the moment.
+    /// The state at the moment.
     pub(crate) fn state(&self) -> State<'_> {
         if let Some(buffer) = self.buffer.get() {
             return State::Ready(buffer);
         }
         match self.expr() {
             Some(expr) => State::Pending(expr),
-            // The memory is there before the expression goes.
+            // The buffer is set before the expression is removed.
             None => match self.buffer.get() {
                 Some(buffer) => State::Ready(buffer),
                 None => unreachable!("a tensor is in memory, or there is an expression that gives it"),
@@ -69,16 +68,16 @@ impl Storage {
         self.expr.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts the memory in the place of the expression.
+    /// Sets the buffer, and removes the expression.
     pub(crate) fn fill(&self, buffer: Buffer) {
-        // Two programs may have computed it, for two results that it is on the way to: the values are the same.
+        // Two programs may have computed it as an intermediate of their results; the values are the same.
         let _ = self.buffer.set(buffer);
         let expr = self.expr.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(expr);
     }
 }
 
-/// A tensor: cheap to clone.
+/// A tensor. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Array {
     pub(crate) storage: Arc<Storage>,
@@ -107,14 +106,14 @@ impl Array {
         }
     }
 
-    /// Memory that is yet to be written.
+    /// A tensor in memory that is not yet written.
     pub(crate) fn empty(context: &Arc<Context>, shape: Shape, dtype: DType) -> Result<Self> {
         context.expect(dtype)?;
         let buffer = Buffer::alloc(context, shape.numel() * dtype.size())?;
         Ok(Self::over(context, shape, dtype, OnceLock::from(buffer), None))
     }
 
-    /// What an expression will give.
+    /// A tensor that an expression will compute.
     pub(crate) fn pending(context: &Arc<Context>, shape: Shape, dtype: DType, expr: Expr) -> Self {
         Self::over(context, shape, dtype, OnceLock::new(), Some(Arc::new(expr)))
     }
@@ -141,7 +140,7 @@ impl Array {
         HostTensor::from_bytes(dtype, shape, &bytes)
     }
 
-    /// So many elements from a place of its storage.
+    /// Reads `elements` elements of its storage, starting at `from`.
     fn read(&self, from: DevicePtr, elements: usize) -> Result<Vec<u8>> {
         let mut bytes = host_bytes(elements * self.dtype().size())?;
         if !bytes.is_empty() {
@@ -162,7 +161,7 @@ impl Array {
         self.storage.dtype
     }
 
-    /// The same memory seen otherwise.
+    /// The same memory with another layout.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self {
             storage: Arc::clone(&self.storage),
@@ -170,13 +169,13 @@ impl Array {
         }
     }
 
-    /// Whether it shows all of its storage, as it lies, whatever its shape.
+    /// Whether it covers its whole storage in order, whatever its shape.
     pub(crate) fn is_whole(&self) -> bool {
         self.shape().numel() == self.storage.shape.numel() && self.layout.offset() == 0 && self.layout.is_contiguous()
     }
 
-    /// What it is yet to be computed from, computed into memory of its own; nothing if it is there
-    /// already or is but a part.
+    /// Computes the pending expression into new memory. `None` if the elements are in memory already, or if this is
+    /// only a part of its storage.
     pub(crate) fn computed_apart(&self) -> Result<Option<Self>> {
         let expr = match self.is_whole() && self.storage.is_pending() {
             true => self.storage.expr(),
@@ -194,23 +193,23 @@ impl Array {
         Ok(Some(apart.with_layout(self.layout)))
     }
 
-    /// Where its storage begins.
+    /// The start of its storage.
     fn ptr(&self) -> Result<DevicePtr> {
         Ok(self.storage.buffer()?.ptr())
     }
 
-    /// Where its first element lies; of a row-major tensor.
+    /// The address of its first element, if it is row-major.
     pub(crate) fn start(&self) -> Result<DevicePtr> {
         Ok(self.ptr()?.add(self.layout.offset() * self.dtype().size()))
     }
 
-    /// It, for a driver.
+    /// Its view for a driver.
     pub(crate) fn view(&self) -> Result<DeviceView> {
         Ok(DeviceView::new(self.ptr()?, self.dtype(), self.layout))
     }
 }
 
-/// Zeroed memory of the host.
+/// Zeroed host memory.
 fn host_bytes(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| {

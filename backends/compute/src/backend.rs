@@ -1,4 +1,4 @@
-//! The seam: each op's way to the driver.
+//! The backend's ops, each in terms of the driver.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::index::Mode;
 use crate::{ComputeDevice, ComputeTensor, elementwise, fused, index, matmul, movement, reduce, window};
 
-/// The backend that a driver becomes: see the [crate's documentation](crate).
+/// The backend that a driver is turned into: see the [crate's documentation](crate).
 pub struct Compute<D>(PhantomData<fn() -> D>);
 
 impl<D> Clone for Compute<D> {
@@ -61,7 +61,7 @@ impl<D: Driver> Backend for Compute<D> {
         let mut out = Capabilities::host(driver.dtypes.clone());
         out.asynchronous = driver.asynchronous || device.0.fuses;
         out.unified_memory = driver.unified_memory;
-        // Where each op is to run by itself, it does.
+        // If each op must run by itself, graphs are not used.
         out.graphs = driver.records && device.0.fuses;
         out
     }
@@ -168,7 +168,7 @@ impl<D: Driver> Backend for Compute<D> {
         one(movement::concat(&arrays, axis))
     }
 
-    // Fused ops that a driver may have kernels for; the others are decomposed into what becomes a program again.
+    // Fused ops for which a driver may have kernels. The others are decomposed into ops that become a program again.
 
     fn binary_scalar(op: BinaryOp, x: &T<D>, scalar: Scalar, reverse: bool) -> Result<T<D>> {
         if op.is_fused() {
@@ -263,8 +263,8 @@ impl<D: Driver> Backend for Compute<D> {
         }
     }
 
-    // Steps of optimizers are computed at once: what they need would be kept alive otherwise, and a step that fails is
-    // to say so.
+    // Optimizer steps are computed at once: otherwise their operands would be kept alive, and a failing step could not
+    // report its error.
 
     fn sgd_step(param: &mut T<D>, grad: &T<D>, mut momentum: Option<&mut T<D>>, params: &SgdParams) -> Result<()> {
         let mut new = param.clone();
@@ -322,7 +322,7 @@ impl<D: Driver> DeviceGraph<T<D>> for Graph {
     }
 }
 
-/// Computes what is recorded.
+/// Computes pending tensors.
 fn finish<D>(tensors: &[Option<&T<D>>]) -> Result<()> {
     tensors
         .iter()

@@ -1,7 +1,7 @@
-//! Element-wise ops are recorded, and run as one program when a value of theirs is needed.
+//! Element-wise ops are recorded, and run as one program when one of their values is needed.
 //!
-//! A recorded op without a handle is computed in registers for the op that needs it, and never stored; without such an
-//! op it is not computed. One that still has a handle becomes a second output of the same program.
+//! A recorded op without a handle is computed in registers for the op that needs it, and never stored; if no op needs
+//! it, it is not computed. A recorded op that still has a handle becomes a second output of the same program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::array::{Array, State, Storage};
 use crate::memory::Buffer;
 use crate::single;
 
-/// Steps of a program at most: beyond them, a chain is computed in parts.
+/// The most steps of a program; longer chains are computed in parts.
 const MAX_STEPS: usize = 64;
 
-/// What a recorded op does.
+/// The kind of a recorded op.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// The one operand, which is a number, everywhere.
+    /// Repeats its operand, which is a number.
     Fill,
     Unary(UnaryOp),
     Binary(BinaryOp),
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As a step over values; `Fill` is none.
+    /// The step over these values; `None` for `Fill`.
     fn step(self, values: &[Value]) -> Option<Step> {
         Some(match (self, values) {
             (Self::Unary(op), &[x]) => Step::Unary(op, x),
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// What an op takes.
+/// An operand of an op.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
     Array(Array),
@@ -64,13 +64,13 @@ impl Operand {
 pub(crate) struct Expr {
     kind: Kind,
     operands: Vec<Operand>,
-    /// How many steps it and what it is made of are, counting twice what is used twice.
+    /// Number of steps of it and its operands; those that are used twice count twice.
     steps: usize,
-    /// How many tensors in memory it is made of, counted likewise.
+    /// Number of tensors in memory among its operands, counted in the same way.
     leaves: usize,
 }
 
-/// Records an op over operands that broadcast to `shape`, or runs it at once where nothing is fused.
+/// Records an op over operands that broadcast to `shape`. Runs it at once if nothing is fused.
 pub(crate) fn record(
     context: &Arc<Context>,
     kind: Kind,
@@ -88,11 +88,11 @@ pub(crate) fn record(
         if let Operand::Array(array) = operand
             && !(array.is_whole() && array.storage.walks_over(&shape))
         {
-            // What is broadcast or rearranged is stored first: a program walks over one shape.
+            // Operands that are broadcast or rearranged are stored first, since a program iterates over one shape.
             array.storage.buffer()?;
         }
     }
-    // One view is the result, and one is left for a result on the way that somebody holds.
+    // One view is reserved for the result, and one for an intermediate that still has a handle.
     let most_leaves = context.capabilities.max_elementwise_views.saturating_sub(2).max(3);
     let mut expr = Expr::new(kind, operands);
     while expr.steps > MAX_STEPS || expr.leaves > most_leaves {
@@ -109,7 +109,7 @@ pub(crate) fn record(
     Ok(array)
 }
 
-/// A tensor of one number that is not in memory yet is the number.
+/// Replaces a pending tensor of one number by the number.
 fn as_number(operand: Operand) -> Operand {
     if let Operand::Array(array) = &operand
         && array.storage.is_pending()
@@ -143,7 +143,7 @@ impl Expr {
         }
     }
 
-    /// Whether all that it is made of can be read in the order of a shape: its own, or one with as many elements.
+    /// Whether all operands can be read in the order of `shape`, which is `own` or has as many elements.
     fn walks_over(&self, own: &Shape, shape: &Shape) -> bool {
         self.operands.iter().all(|operand| match operand {
             Operand::Scalar(..) => true,
@@ -161,8 +161,8 @@ impl Expr {
     }
 }
 
-/// Where the elements of an operand of an op of shape `own` lie, in the order of a shape with as many elements; nothing
-/// if strides cannot tell.
+/// The layout of an operand of an op of shape `own`, in the order of a shape with as many elements; `None` if strides
+/// cannot express it.
 fn in_order(array: &Array, own: &Shape, shape: &Shape) -> Option<Layout> {
     let layout = array.layout.expand(*own);
     if own == shape {
@@ -179,8 +179,8 @@ impl Storage {
     }
 }
 
-/// Computes a recorded op, and with it those that it is made of and that somebody holds. Other threads may meanwhile
-/// compute other ops that are made of the same ones.
+/// Computes a recorded op, and with it those of its operands that still have a handle. Meanwhile, other threads may
+/// compute other ops with the same operands.
 pub(crate) fn run(root: &Arc<Storage>, expr: Arc<Expr>) -> Result<()> {
     let context = &root.context;
     let mut builder = Builder::new(root.shape);
@@ -193,7 +193,7 @@ pub(crate) fn run(root: &Arc<Storage>, expr: Arc<Expr>) -> Result<()> {
     builder.program.output(value);
     let mut outputs = vec![Arc::clone(root)];
     for node in &builder.nodes {
-        // The list here and the expressions of this program are all that hold it, unless somebody else does.
+        // Its only holders are this list and the expressions of this program, unless it has another handle.
         let held = Arc::strong_count(&node.storage) > node.uses + 1;
         if held && outputs.len() < most_outputs && !Arc::ptr_eq(&node.storage, root) {
             builder.program.output(node.value);
@@ -224,15 +224,15 @@ pub(crate) fn run(root: &Arc<Storage>, expr: Arc<Expr>) -> Result<()> {
     Ok(())
 }
 
-/// A program in the making.
+/// A program that is being built.
 struct Builder {
     shape: Shape,
     program: ElementwiseProgram,
     inputs: Vec<DeviceView>,
     scalars: Vec<Scalar>,
     nodes: Vec<Node>,
-    /// They hold the memory that is read: a thread that stores one of the nodes meanwhile lets go
-    /// of what it is made of.
+    /// They keep the memory alive that is read: another thread that stores one of the nodes meanwhile drops the node's
+    /// operands.
     exprs: Vec<Arc<Expr>>,
     /// The position in `nodes` by the storage's address.
     known: HashMap<*const Storage, usize>,
@@ -243,7 +243,7 @@ struct Builder {
 struct Node {
     storage: Arc<Storage>,
     value: Value,
-    /// How many operands of this program it is.
+    /// How often it is an operand in this program.
     uses: usize,
 }
 
@@ -261,7 +261,7 @@ impl Builder {
         }
     }
 
-    /// The value of a recorded op of this shape. Goes no deeper than chains are long.
+    /// The value of a recorded op of this shape. The recursion is at most as deep as a chain is long.
     fn visit(&mut self, expr: Arc<Expr>, of: Shape) -> Result<Value> {
         self.exprs.push(Arc::clone(&expr));
         let mut values = Vec::with_capacity(expr.operands.len());
@@ -298,7 +298,7 @@ impl Builder {
         Ok(value)
     }
 
-    /// An operand of an op of shape `of`, read in the order of the program's shape.
+    /// The value of an operand of an op of shape `of`, read in the order of the program's shape.
     fn input(&mut self, array: &Array, buffer: &Buffer, of: Shape) -> Value {
         let Some(layout) = in_order(array, &of, &self.shape) else {
             unreachable!("what cannot be read in this order was stored before")

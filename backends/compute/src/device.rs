@@ -1,4 +1,4 @@
-//! The device: a driver, its memory, and what is yet to be computed on it.
+//! The device: a driver, its memory, and the pending ops.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,14 +11,14 @@ use polygrad_core::{DType, Error, Result};
 use crate::array::Storage;
 use crate::memory::{Cache, MemoryStats};
 
-/// What happens on a device, whatever its driver is.
+/// The state of a device, independent of the type of its driver.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) driver: Box<dyn ComputeBackend>,
     pub(crate) capabilities: DriverCapabilities,
-    /// Whether the driver runs element-wise programs, by dtype.
+    /// The dtypes over which the driver runs element-wise programs.
     programs: Vec<DType>,
-    /// Whether chains wait to become one program, and fused ops go to kernels of their own.
+    /// Whether chains are fused into programs, and fused ops use kernels of their own.
     pub(crate) fuses: bool,
     pub(crate) cache: Mutex<Cache>,
     recorded: Mutex<Vec<Weak<Storage>>>,
@@ -27,24 +27,24 @@ pub(crate) struct Context {
     replays: AtomicU64,
 }
 
-/// What a device has done so far.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Kernels that the driver was asked to run, copies to and from the host not among them.
+    /// Kernels that the driver was asked to run, without copies to and from the host.
     pub launches: u64,
-    /// Ops that were computed on the host, because the driver has no kernel for them.
+    /// Ops that were computed on the host, since the driver has no kernel for them.
     pub host_ops: u64,
-    /// How often a recording was started, whose kernels are not among the launches.
+    /// How often a recording was replayed. Its kernels are not counted in `launches`.
     pub replays: u64,
     /// Its memory.
     pub memory: MemoryStats,
 }
 
-/// The least that a driver's buffers hold.
+/// The dtypes that a driver's buffers must support.
 const NEEDED: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
 
-/// Recorded ops that are dead are forgotten when so many have come together.
+/// The number of recorded ops at which dead ones are removed.
 const RECORDED: usize = 1024;
 
 impl Context {
@@ -78,7 +78,7 @@ impl Context {
         self.programs.contains(&dtype)
     }
 
-    /// A dtype that buffers can have.
+    /// Checks that buffers can have a dtype.
     pub(crate) fn expect(&self, dtype: DType) -> Result<()> {
         if self.capabilities.dtypes.contains(&dtype) {
             return Ok(());
@@ -92,7 +92,7 @@ impl Context {
             )))
     }
 
-    /// Calls a kernel.
+    /// Runs a kernel, and counts the launch.
     pub(crate) fn launch<T>(&self, op: &str, run: impl FnOnce(&dyn ComputeBackend) -> Result<T>) -> Result<T> {
         let out = run(&*self.driver).map_err(|error| error.with_op(op.to_owned()))?;
         self.launches.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Context {
         self.launches.load(Ordering::Relaxed)
     }
 
-    /// Starts what was recorded.
+    /// Replays a recording.
     pub(crate) fn replay(&self, recording: &Recording) -> Result<()> {
         self.driver.replay(recording)?;
         self.replays.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Context {
         self.on_host.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers an op that is yet to be computed.
+    /// Remembers a pending op.
     pub(crate) fn record(&self, storage: &Arc<Storage>) {
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         if recorded.len() >= RECORDED {
@@ -123,7 +123,7 @@ impl Context {
         recorded.push(Arc::downgrade(storage));
     }
 
-    /// Computes what was recorded and is still held by somebody, and waits.
+    /// Computes the pending ops that still have a handle, and waits.
     fn synchronize(&self) -> Result<()> {
         let recorded = std::mem::take(&mut *self.recorded.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first = Ok(());
@@ -134,24 +134,25 @@ impl Context {
     }
 }
 
-/// A device of a driver, with a memory of its own. Clones are one device; tensors of two do not meet.
+/// A device of a driver, with memory of its own. Clones are the same device; tensors of different devices cannot be
+/// combined.
 pub struct ComputeDevice<D>(pub(crate) Arc<Context>, PhantomData<fn() -> D>);
 
 impl<D: Driver> ComputeDevice<D> {
-    /// Over a driver, which is initialized if it is not. Chains of element-wise ops become one kernel each, where
-    /// the driver runs such.
+    /// A device over a driver, which is initialized if necessary. Chains of element-wise ops become one kernel each, if
+    /// the driver runs programs.
     ///
     /// # Errors
-    /// When the driver cannot be initialized.
+    /// If the driver cannot be initialized.
     pub fn new(driver: D) -> Result<Self> {
         Self::over(Box::new(driver), true)
     }
 
-    /// Like [`ComputeDevice::new`], with nothing fused: fused ops are decomposed, and each op is run by itself as soon
-    /// as it is called. For comparison, and to find faults.
+    /// Like [`ComputeDevice::new`], but with nothing fused: fused ops are decomposed, and each op runs by itself as
+    /// soon as it is called. For comparison, and for finding faults.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`ComputeDevice::new`].
     pub fn unfused(driver: D) -> Result<Self> {
         Self::over(Box::new(driver), false)
     }
@@ -170,7 +171,7 @@ impl<D: Driver> ComputeDevice<D> {
         &*self.0.driver
     }
 
-    /// What it has done so far.
+    /// The counters.
     pub fn stats(&self) -> DeviceStats {
         DeviceStats {
             launches: self.0.launches(),
@@ -180,7 +181,7 @@ impl<D: Driver> ComputeDevice<D> {
         }
     }
 
-    /// Gives the memory that is kept for tensors to come back to the driver.
+    /// Returns the memory that is cached for later tensors to the driver.
     pub fn release_cache(&self) {
         self.0.release();
     }

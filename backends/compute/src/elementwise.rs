@@ -15,7 +15,7 @@ fn array(x: &Array) -> Operand {
     Operand::Array(x.clone())
 }
 
-/// An op that makes no sense for a dtype.
+/// The error for an op that is not defined for a dtype.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     Error::dtype(format!("not defined for {dtype}")).with_op(op)
 }
@@ -92,7 +92,7 @@ pub(crate) fn cast(x: &Array, dtype: DType) -> Result<Array> {
     record(x.context(), Kind::Cast(dtype), [array(x)], *x.shape(), dtype)
 }
 
-/// A number as a tensor of the dtype would hold it.
+/// A number as a tensor of the dtype would store it.
 fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => <T as Element>::from_scalar(scalar).to_scalar())
 }

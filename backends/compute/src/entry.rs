@@ -1,4 +1,4 @@
-//! A driver in the registry.
+//! Registration of a driver.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,9 +8,9 @@ use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpe
 
 use crate::{Compute, ComputeDevice, Context};
 
-/// A driver as a backend for a [`Registry`](polygrad_core::Registry), under its own name. `open` makes the driver of
-/// a device string's path; the option `fusion=off` is for all. The same string opens the same device as long as
-/// anything of it is alive.
+/// A driver as a backend for a [`Registry`](polygrad_core::Registry), under its own name. `open` makes the driver for a
+/// device string's path; the option `fusion=off` is supported for all drivers. The same string opens the same device as
+/// long as any part of it is alive.
 pub fn entry<D: Driver>(
     description: &'static str,
     open: impl Fn(&DeviceSpec) -> Result<D> + Send + Sync + 'static,

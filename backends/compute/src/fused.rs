@@ -1,4 +1,5 @@
-//! Fused ops for which a driver may have a kernel. Each gives nothing where it has none: then the op is decomposed.
+//! Fused ops for which a driver may have a kernel. Each returns `None` if there is no kernel; the op is then
+//! decomposed.
 
 use polygrad_core::compute::{Attention, ComputeBackend, CrossEntropy, Kernel, LayerNorm, Softmax};
 use polygrad_core::{Axes, CrossEntropyParams, ErrorKind, Result, Shape};
@@ -6,12 +7,12 @@ use polygrad_core::{Axes, CrossEntropyParams, ErrorKind, Result, Shape};
 use crate::array::Array;
 use crate::movement::{contiguous, permute};
 
-/// Whether fused ops go to the driver, and it has the kernel.
+/// Whether fused ops are passed to the driver, and it has the kernel.
 fn has(x: &Array, kernel: Kernel) -> bool {
     x.context().fuses && x.context().driver.supports(kernel, x.dtype())
 }
 
-/// The axis brought to the end, and back by the same exchange.
+/// Exchanges the axis and the last one; a second call undoes the first.
 fn exchanged(x: &Array, axis: usize) -> Result<Array> {
     let last = x.shape().rank() - 1;
     if axis == last {
@@ -28,7 +29,7 @@ pub(crate) fn softmax(x: &Array, axis: usize, log: bool) -> Result<Option<Array>
     rows(Kernel::Softmax, x, None, axis, log, run)
 }
 
-/// Its gradient, from the output's gradient and the output.
+/// Gradient of [`softmax`], from the output's gradient and the output.
 pub(crate) fn softmax_backward(grad: &Array, output: &Array, axis: usize, log: bool) -> Result<Option<Array>> {
     let run = |driver: &dyn ComputeBackend, call: &Softmax| driver.softmax_backward(call);
     rows(Kernel::SoftmaxBackward, grad, Some(output), axis, log, run)
@@ -160,7 +161,7 @@ pub(crate) fn layer_norm(
     Ok(Some([out, mean, rstd]))
 }
 
-/// Attention without a mask of its own, if batch and heads are the same in all three.
+/// Attention without an explicit mask, if batch and heads are the same in all three.
 pub(crate) fn attention(q: &Array, k: &Array, v: &Array, scale: f64, causal: bool) -> Result<Option<Array>> {
     let rank = q.shape().rank();
     let lead = |x: &Array| x.shape()[..x.shape().rank() - 2].to_vec();

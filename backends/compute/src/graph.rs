@@ -1,4 +1,4 @@
-//! Computations that a driver records, and starts at once from then on.
+//! Computations that a driver records once, and then starts as a whole.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,24 +10,24 @@ use crate::array::Array;
 use crate::memory::Arena;
 use crate::movement::contiguous;
 
-/// So few kernels are not worth copying inputs and outputs for.
+/// With at most this many kernels, copying inputs and outputs is not worth it.
 const FEW: u64 = 4;
 
 /// A recording, and the memory that it works in.
 pub(crate) struct Graph {
-    // Given up first: it works in the memory of the others.
+    // Dropped first, since it works in the memory of the others.
     recording: Recording,
     inputs: Vec<Array>,
     outputs: Vec<Array>,
-    /// Keeps back what it works in besides.
+    /// Holds the rest of its memory.
     _arena: Arc<Arena>,
     context: Arc<Context>,
-    /// Held while it is started: the inputs of another run must not come between.
+    /// Held while it is started: the inputs of another run must not be copied in between.
     starting: Mutex<()>,
 }
 
 impl Graph {
-    /// Records `f`; nothing if it is but a few kernels. It is run once before, so that memory and kernels are there.
+    /// Records `f`; `None` if it has only a few kernels. Runs `f` once before, so that memory and kernels are ready.
     pub(crate) fn record(context: &Arc<Context>, inputs: &[Array], f: Computation<'_, Array>) -> Result<Option<Self>> {
         let arena = Arena::new(context);
         let own = inputs
@@ -57,7 +57,7 @@ impl Graph {
         if kernels <= FEW {
             return Ok(None);
         }
-        // What the runs before took is not needed twice.
+        // The memory of the first run is not needed a second time.
         context.release();
         Ok(Some(Self {
             recording,

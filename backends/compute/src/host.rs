@@ -1,4 +1,4 @@
-//! What a driver has no kernel for is computed on the host, by the reference backend: right, and slow.
+//! Ops without a kernel in the driver are computed on the host by the reference backend: correct, but slow.
 
 use std::sync::Arc;
 

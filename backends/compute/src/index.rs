@@ -1,4 +1,4 @@
-//! Elements by index.
+//! Indexing.
 
 use polygrad_core::compute::{Gather, Kernel, Scatter};
 use polygrad_core::{Backend, DType, Result, SliceRange};
@@ -72,7 +72,7 @@ pub(crate) fn scatter(mode: Mode, x: &Array, axis: usize, index: &Array, src: &A
     Ok(out)
 }
 
-/// One index for whole slices, seen as one for each element: a view.
+/// Expands one index per slice to one per element, as a view.
 fn widened(x: &Array, axis: usize, index: &Array) -> Result<Array> {
     let shape = x.shape().with_dim(axis, index.shape()[0]);
     let mut column = shape;

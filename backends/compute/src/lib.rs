@@ -1,10 +1,10 @@
-//! A backend out of any driver.
+//! A backend made of any driver.
 //!
-//! A driver, [`ComputeBackend`](polygrad_core::compute::ComputeBackend), has memory and kernels. [`Compute`] makes
-//! tensors of them: memory that is counted, kept and reused; views that copy nothing; broadcasting; and chains of
-//! element-wise ops that run as one kernel when a value is needed. What a driver has no kernel for is made of those it
-//! has or, if nothing else helps, computed on the host, which [`Backend::supports`](polygrad_core::Backend::supports)
-//! and [`DeviceStats::host_ops`] tell.
+//! A driver, [`ComputeBackend`](polygrad_core::compute::ComputeBackend), has memory and kernels. [`Compute`] turns them
+//! into tensors: memory that is counted, cached and reused; views without copies; broadcasting; and chains of
+//! element-wise ops that run as one kernel when a value is needed. Ops without a kernel are made of those that the
+//! driver has or, if nothing else helps, computed on the host, which
+//! [`Backend::supports`](polygrad_core::Backend::supports) and [`DeviceStats::host_ops`] report.
 
 mod array;
 mod backend;

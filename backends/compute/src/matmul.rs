@@ -1,4 +1,4 @@
-//! Matrix products: how the operands lie, in the driver's terms.
+//! Matrix products, with the operands' layouts in the driver's terms.
 
 use polygrad_core::compute::{Batch, DevicePtr, Gemm, Transpose};
 use polygrad_core::{Backend, ErrorKind, Result, Scalar, Shape};
@@ -9,10 +9,10 @@ use crate::elementwise::full;
 use crate::host::one_on_host;
 use crate::movement::contiguous;
 
-/// More single calls than that, and the operands are copied into one batch.
+/// The most calls for one product; if it would take more, the operands are copied into one batch.
 const MAX_CALLS: usize = 4;
 
-/// Of floats.
+/// The product of floats.
 pub(crate) fn matmul(a: &Array, b: &Array) -> Result<Array> {
     match by_driver(a, b) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -31,7 +31,7 @@ fn by_driver(a: &Array, b: &Array) -> Result<Array> {
         return full(a.context(), shape, Scalar::Int(0), a.dtype());
     }
     let rows: usize = shape[..shape.rank() - 1].iter().product();
-    // One matrix for all: what it is multiplied with is one tall matrix, if its rows lie evenly.
+    // A single right-hand matrix: the left one becomes one tall matrix, if its rows are evenly spaced.
     if b.shape()[..rank_b - 2].iter().all(|&dim| dim == 1)
         && lead.numel() > 1
         && let Some(tall) = a.layout.reshape(Shape::from([rows, k]))
@@ -91,7 +91,7 @@ fn by_driver(a: &Array, b: &Array) -> Result<Array> {
     Ok(out)
 }
 
-/// A product of two matrices, whose result has another shape; nothing if the left one would have to be copied for it.
+/// A product of two matrices, reshaped to `shape`; `None` if the left one would have to be copied.
 fn one(a: &Array, b: &Array, shape: Shape) -> Result<Option<Array>> {
     if orientation(a).is_none() {
         return Ok(None);
@@ -110,8 +110,8 @@ fn one(a: &Array, b: &Array, shape: Shape) -> Result<Option<Array>> {
     Ok(Some(crate::movement::reshape(&product, shape)?))
 }
 
-/// How the last two axes of a tensor are a matrix, and the elements from a row of it, as it lies, to the next.
-/// Nothing if they are none.
+/// Whether the last two axes of a tensor form a matrix as they are or transposed, and its leading dimension in
+/// elements. `None` if they do not.
 fn orientation(x: &Array) -> Option<(Transpose, usize)> {
     let rank = x.shape().rank();
     let (rows, columns) = (x.shape()[rank - 2], x.shape()[rank - 1]);
@@ -125,12 +125,12 @@ fn orientation(x: &Array) -> Option<(Transpose, usize)> {
         .or_else(|| lies(rows, down, columns, across).map(|ld| (Transpose::Yes, ld)))
 }
 
-/// A tensor as matrices for a driver.
+/// A tensor as a stack of matrices for a driver.
 struct Matrices {
     array: Array,
     trans: Transpose,
     ld: usize,
-    /// From one to the next along each of the leading axes of the result.
+    /// Elements from one matrix to the next along each leading axis of the result.
     lead: Vec<usize>,
 }
 
@@ -141,7 +141,7 @@ impl Matrices {
             Some(found) if !turned => (x.clone(), found),
             _ => {
                 let copy = contiguous(x)?;
-                // In row-major order, but perhaps with strides of any kind along axes of one element.
+                // It is row-major, but may have any strides along axes of extent 1.
                 let layout = polygrad_core::Layout::contiguous(*copy.shape());
                 let offset = copy.layout.offset();
                 let copy = copy.with_layout(polygrad_core::Layout::strided(
@@ -175,7 +175,7 @@ impl Matrices {
         self.array.start()
     }
 
-    /// With a matrix of its own for each of the result.
+    /// Copies the matrices so that each product of the result has one of its own.
     fn spread(&self, lead: &Shape) -> Result<Array> {
         let shape = self.array.shape();
         let dims = [lead.dims(), &shape[shape.rank() - 2..]].concat();
@@ -183,12 +183,12 @@ impl Matrices {
     }
 }
 
-/// The last axis of more than one.
+/// The last axis whose extent is not 1.
 fn innermost(lead: &Shape) -> Option<usize> {
     (0..lead.rank()).rev().find(|&axis| lead[axis] != 1)
 }
 
-/// How many products lie evenly one after the other, and where, in elements, each such batch begins.
+/// The number of evenly spaced products per batch, and the start of each batch in A and B, in elements.
 fn batches(lead: &Shape, a: &Matrices, b: &Matrices) -> (usize, Vec<(usize, usize)>) {
     let mut count = 1;
     let mut outer = lead.rank();

@@ -1,4 +1,4 @@
-//! Memory of the device, kept for the next tensor of its size.
+//! Device memory, which is cached for the next tensor of its size class.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,25 +9,25 @@ use polygrad_core::{ErrorKind, Result};
 
 use crate::Context;
 
-/// What a device's memory is used for.
+/// Memory counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Bytes of tensors that are alive, and of recordings.
+    /// Bytes of live tensors and of recordings.
     pub live_bytes: u64,
     /// The most [`MemoryStats::live_bytes`] so far.
     pub peak_bytes: u64,
-    /// Bytes that are kept for tensors to come.
+    /// Bytes that are cached for later tensors.
     pub cached_bytes: u64,
-    /// Buffers of tensors that are alive.
+    /// Buffers of live tensors.
     pub live_buffers: u64,
-    /// How often the driver was asked for memory.
+    /// Allocations by the driver.
     pub allocations: u64,
-    /// How often memory was there already.
+    /// Allocations from the cache.
     pub reuses: u64,
-    /// How often the cache was given back because the driver had no memory left.
+    /// How often the cache was returned to the driver because the driver was out of memory.
     pub flushes: u64,
-    /// Buffers that the driver would not take back.
+    /// Buffers that the driver failed to free.
     pub failed_frees: u64,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct Cache {
     stats: MemoryStats,
 }
 
-/// The bytes that are allocated for so many: four classes between two powers of two, so that at most a fifth is wasted.
+/// The size that is allocated for `bytes`: four classes per power of two, so that from 1 KiB on at most a fifth is
+/// wasted.
 fn size_class(bytes: usize) -> usize {
     const SMALLEST: usize = 256;
     let bytes = bytes.max(SMALLEST);
@@ -46,7 +47,7 @@ fn size_class(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
-/// Memory that is kept back from all but a recording, which uses the same again whenever it is replayed.
+/// Memory reserved for one recording, which uses the same memory in each replay.
 #[derive(Debug)]
 pub(crate) struct Arena {
     context: Arc<Context>,
@@ -54,7 +55,7 @@ pub(crate) struct Arena {
 }
 
 thread_local! {
-    /// Where this thread's buffers come from, if not from the cache.
+    /// The source of this thread's buffers instead of the cache.
     static ARENA: RefCell<Option<Arc<Arena>>> = const { RefCell::new(None) };
 }
 
@@ -66,7 +67,7 @@ impl Arena {
         })
     }
 
-    /// Runs `f`, whose buffers are the arena's.
+    /// Runs `f` with buffers from the arena.
     pub(crate) fn within<T>(self: &Arc<Self>, f: impl FnOnce() -> T) -> T {
         struct Back(Option<Arc<Arena>>);
         impl Drop for Back {
@@ -78,7 +79,7 @@ impl Arena {
         f()
     }
 
-    /// That of this thread, for a device.
+    /// This thread's arena, if it belongs to the device.
     fn of(context: &Arc<Context>) -> Option<Arc<Self>> {
         let is_of = |arena: &&Arc<Self>| Arc::ptr_eq(&arena.context, context);
         ARENA.with_borrow(|arena| arena.as_ref().filter(is_of).cloned())
@@ -106,12 +107,12 @@ impl Drop for Arena {
     }
 }
 
-/// Memory on the device, given back to where it came from when the last tensor over it goes.
+/// Device memory, which is returned to its source when the last tensor over it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     context: Arc<Context>,
     ptr: DevicePtr,
-    /// Its size class; 0 for no memory at all.
+    /// Its size class; 0 if there is no memory.
     class: usize,
     arena: Option<Arc<Arena>>,
 }
@@ -141,7 +142,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Calls take effect in order, so that whoever gets it next writes after what still reads it.
+        // Calls take effect in order, so the next user's writes come after the last reads of this one.
         match &self.arena {
             Some(arena) => arena.give(self.class, self.ptr),
             None if self.class == 0 => {}
@@ -178,7 +179,7 @@ impl Context {
         Ok(ptr)
     }
 
-    /// Takes back memory that no tensor has any more.
+    /// Returns memory without tensors to the cache.
     fn keep(&self, class: usize, ptr: DevicePtr) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.stats.live_bytes -= class as u64;
@@ -196,7 +197,7 @@ impl Context {
         cache.stats.cached_bytes = 0;
     }
 
-    /// Gives the memory that no tensor has back to the driver.
+    /// Returns the cached memory to the driver.
     pub(crate) fn release(&self) {
         self.flush(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner));
     }

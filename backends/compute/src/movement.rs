@@ -1,4 +1,4 @@
-//! Views, and what becomes of them where a view does not do.
+//! Views, and copies for the cases that a view cannot express.
 
 use polygrad_core::compute::{Elementwise, ElementwiseProgram, Fill};
 use polygrad_core::{Axes, Backend, Error, Layout, Result, Scalar, Shape, SliceRange};
@@ -7,7 +7,7 @@ use polygrad_reference::Reference;
 use crate::array::Array;
 use crate::host::one_on_host;
 
-/// In row-major order, from any offset: itself, or a copy.
+/// A row-major tensor with any offset: itself, or a copy.
 pub(crate) fn contiguous(x: &Array) -> Result<Array> {
     if x.layout.is_contiguous() {
         return Ok(x.clone());
@@ -20,7 +20,7 @@ pub(crate) fn contiguous(x: &Array) -> Result<Array> {
     Ok(out)
 }
 
-/// Copies tensors of one shape and the target's dtype into parts of the target, by one program.
+/// Copies tensors of one shape, and of the target's dtype, into parts of the target, by one program.
 fn write(target: &Array, parts: &[(&Array, Layout)]) -> Result<()> {
     let (shape, dtype) = (*parts[0].0.shape(), target.dtype());
     if shape.numel() == 0 {
@@ -43,7 +43,7 @@ fn write(target: &Array, parts: &[(&Array, Layout)]) -> Result<()> {
     target.context().launch("copy", |driver| driver.elementwise(&call))
 }
 
-/// Elements by strides out of raw bytes, in row-major order.
+/// Gathers strided elements from raw bytes, in row-major order.
 pub(crate) fn gather_bytes(bytes: &[u8], layout: &Layout, size: usize, out: &mut [u8]) {
     let (dims, strides) = (layout.shape().dims(), layout.strides());
     let mut index = [0usize; polygrad_core::MAX_RANK];
@@ -122,7 +122,7 @@ pub(crate) fn concat(xs: &[&Array], axis: usize) -> Result<Array> {
     let out = Array::empty(first.context(), Shape::new(&dims)?, first.dtype())?;
     let mut part: Vec<_> = dims.iter().map(|&dim| SliceRange::full(dim)).collect();
     let mut start = 0;
-    // Elements of parts that are narrower than a word may share one, which a program must not write from two sides.
+    // Elements narrower than a word may share one with another part; a program must not write a word for two parts.
     let most = match first.dtype().size() {
         4.. => first.context().capabilities.max_elementwise_views / 2,
         _ => 1,

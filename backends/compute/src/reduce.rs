@@ -42,7 +42,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &Array, axes: Axes, keepdims: bool) -> Res
     reshape(&out, kept)
 }
 
-/// Nothing to add up, or nothing to write.
+/// The result if there are no elements to reduce, or no results.
 fn over_nothing(op: ReduceOp, x: &Array, shape: Shape) -> Result<Array> {
     let value = match op {
         ReduceOp::Sum | ReduceOp::Any => 0,
@@ -53,7 +53,7 @@ fn over_nothing(op: ReduceOp, x: &Array, shape: Shape) -> Result<Array> {
     full(x.context(), shape, Scalar::Int(value), x.dtype())
 }
 
-/// By the kernel that every driver has: the axes are brought to the end, where they are one.
+/// Reduces with the kernel that every driver has: the axes are moved to the end, where they are one.
 fn over_one_axis(op: ReduceOp, x: &Array, axes: Axes, bare: Shape) -> Result<Array> {
     let order = (0..x.shape().rank())
         .filter(|&axis| !axes.contains(axis))

@@ -1,5 +1,5 @@
-//! Element-wise ops for drivers that run no programs over a dtype: by the two kernels that every driver
-//! has, or on the host.
+//! Element-wise ops for drivers that run no programs over a dtype: with the two kernels that every driver has, or on
+//! the host.
 
 use std::sync::Arc;
 
@@ -66,9 +66,9 @@ fn compute(kind: Kind, operands: &[ReferenceTensor]) -> Result<ReferenceTensor> 
     }
 }
 
-/// By [`unary`](polygrad_core::compute::ComputeBackend::unary) or
-/// [`binary`](polygrad_core::compute::ComputeBackend::binary), if the op is one of theirs and its operands are
-/// tensors of its shape.
+/// Runs [`unary`](polygrad_core::compute::ComputeBackend::unary) or
+/// [`binary`](polygrad_core::compute::ComputeBackend::binary), if they support the op and its operands are tensors of
+/// its shape.
 fn by_kernel(
     context: &Arc<Context>,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! The tensor, with its driver in its type.
+//! The tensor, with the driver in its type.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -29,7 +29,7 @@ pub(crate) fn conv(x: &Array, weight: &Array, params: &ConvParams) -> Result<Arr
     by_product(x, weight, params, shape)
 }
 
-/// Gradient wrt the input; nothing if the driver has no kernel for it.
+/// Gradient wrt the input; `None` if the driver has no kernel for it.
 pub(crate) fn conv_input_grad(
     grad: &Array,
     weight: &Array,
@@ -53,7 +53,7 @@ pub(crate) fn conv_input_grad(
     Ok(Some(out))
 }
 
-/// Gradient wrt the weight; nothing if the driver has no kernel for it.
+/// Gradient wrt the weight; `None` if the driver has no kernel for it.
 pub(crate) fn conv_weight_grad(
     grad: &Array,
     x: &Array,
@@ -77,7 +77,7 @@ pub(crate) fn conv_weight_grad(
     Ok(Some(out))
 }
 
-/// Input, weight and output over two axes: one axis is two, of which the first has one element.
+/// Input, weight and output over two axes: a single axis becomes two, the first of extent 1.
 fn flat(shapes: [Shape; 3], params: &ConvParams) -> Option<([[usize; 4]; 3], ConvParams)> {
     match shapes[0].rank() {
         4 => Some((shapes.map(|shape| [shape[0], shape[1], shape[2], shape[3]]), *params)),
@@ -106,7 +106,7 @@ fn conv2d(of: &Array, shapes: [[usize; 4]; 3], params: ConvParams, arrays: [&Arr
     })
 }
 
-/// All windows as rows of a matrix, times the filters: for what no kernel is there.
+/// Convolution as a product of all windows, as rows of a matrix, and the filters: for cases without a kernel.
 fn by_product(x: &Array, weight: &Array, params: &ConvParams, shape: Shape) -> Result<Array> {
     let (rank, batch) = (x.shape().rank(), x.shape()[0]);
     let spatial = rank - 2;

@@ -1,4 +1,4 @@
-//! Callers on several threads: they are inside the driver at the same time, and get what they ask for.
+//! Callers on several threads: they run in the driver at the same time, and get their own results.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use polygrad_core::{Error, Result};
 use polygrad_cpu::CpuDriver;
 use polygrad_tensor::{DType, Device, Tensor};
 
-/// Where programs of element-wise steps wait for each other, once it is open.
+/// Once it is open, element-wise programs wait here for each other.
 #[derive(Default)]
 struct Meeting {
-    /// How many are expected, and how many have come.
+    /// The expected number, and the number that have arrived.
     state: Mutex<(usize, usize)>,
     came: Condvar,
 }
@@ -60,7 +60,7 @@ fn two_callers_are_in_the_driver_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Threads that compute results with common parts, which each of them may store: all agree with what one thread gets.
+/// Threads compute results with common parts, which each of them may store: all results equal those of a single thread.
 #[test]
 fn common_parts_may_be_computed_by_any_of_them() -> Result<()> {
     let device = Device::<Compute<CpuDriver>>::from_inner(ComputeDevice::new(CpuDriver::default())?);

@@ -1,4 +1,4 @@
-//! A driver that fails, at whichever call: it is reported, nothing leaks, and the next step goes well.
+//! A driver that fails at any call: the error is reported, nothing leaks, and the next step succeeds.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn ready(fuses: bool) -> Result<(Training, Arc<Watch>)> {
     Ok((Training::ready(device)?, watch))
 }
 
-/// Everything goes; gives the allocations that stay.
+/// Drops everything, and returns the number of remaining allocations.
 fn end(training: Training, watch: &Watch) -> i64 {
     watch.plan.disarm();
     drop(training);
@@ -43,7 +43,7 @@ fn fails_well(fuses: bool, fault: DriverFault, kind: ErrorKind) -> Result<()> {
                 assert_eq!(error.kind(), kind, "{case}: {error}");
                 assert!(error.op().is_some(), "{case}: {error} names no op");
             }
-            // The cache was given back, and there was memory then.
+            // The cache was returned to the driver, and then there was memory.
             Ok(_) => {
                 let after = training.device.inner().stats().memory;
                 assert!(struck == "alloc" && kind == ErrorKind::OutOfMemory, "{case}: no error");
@@ -56,7 +56,7 @@ fn fails_well(fuses: bool, fault: DriverFault, kind: ErrorKind) -> Result<()> {
             assert_eq!(training.step().unwrap_err().kind(), kind, "{case}");
         }
         watch.plan.disarm();
-        // Parameters before the one that failed may have taken the step.
+        // Parameters before the failing one may have taken the step.
         let next = training.step()?;
         assert!(next <= undisturbed + 1e-6, "{case}: {next} after {undisturbed}");
         assert_eq!(end(training, &watch), 0, "{case}: leaks");
@@ -79,7 +79,7 @@ fn a_call_that_fails_is_reported_and_leaves_nothing() -> Result<()> {
 fn a_lost_device_can_be_let_go() -> Result<()> {
     let (training, watch) = ready(true)?;
     watch.plan.arm(None, 1, DriverFault::Lost);
-    // Its memory cannot be freed any more, which is nothing to panic about.
+    // Its memory can no longer be freed, which must not panic.
     drop(training);
     assert!(watch.live() > 0);
     Ok(())

@@ -1,4 +1,4 @@
-//! Which ops become one kernel.
+//! The ops that are fused into one kernel.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_cpu::CpuDriver;
@@ -93,7 +93,7 @@ fn a_long_chain_runs_in_parts_and_drops_without_recursion() -> Result<()> {
     assert_eq!(x.to_vec::<f32>()?[0], 9997.5);
     let parts = launches(&device) - before;
     assert!((100..400).contains(&parts), "{parts}");
-    // Each value twice: a chain that doubles is no longer to run than to write down.
+    // Each value is used twice: the program must not double in length with each op.
     let mut y = ramp(&device);
     for _ in 0..200 {
         y = (y.mul(&y)? * 0.0)?;

@@ -1,4 +1,4 @@
-//! How many kernels a training step takes, fused and not.
+//! Number of kernels of a training step, fused and unfused.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_nn::loss::cross_entropy;
@@ -12,7 +12,7 @@ type B = Compute<NullDriver>;
 type Step = Box<dyn FnMut() -> Result<()>>;
 type Workload = fn(&Device<B>) -> Result<Step>;
 
-/// Launches of the second step, in which the optimizer's state is there.
+/// Launches of the second step, when the optimizer's state exists.
 fn of_a_step(fuses: bool, workload: Workload) -> Result<u64> {
     let driver = NullDriver::default();
     let device = Device::from_inner(match fuses {

@@ -1,4 +1,4 @@
-//! What the suite does not see: what is fused and launched, what memory is kept, and what happens when a driver fails.
+//! Tests of what the suite does not see: fused kernels and launches, cached memory, and a failing driver.
 
 mod callers;
 mod faults;

@@ -1,4 +1,4 @@
-//! What is kept, and what is given back.
+//! Cached and returned memory.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_core::ErrorKind;

@@ -1,4 +1,4 @@
-//! f16 on a driver: several steps are one, and numbers are not rounded.
+//! f16 on a driver: several steps are one kernel, and intermediate values are not rounded.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_cpu::CpuDriver;

@@ -21,7 +21,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Allocations that were not freed.
+    /// Number of allocations that were not freed.
     pub(crate) fn live(&self) -> i64 {
         self.live.load(Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ impl DriverHooks for Watch {
 pub(crate) type Watched = Hooked<CpuDriver, Watch>;
 pub(crate) type B = Compute<Watched>;
 
-/// A driver, and the watch over it.
+/// A driver, and its watch.
 pub(crate) fn watched() -> (Watched, Arc<Watch>) {
     let watch = Arc::new(Watch::default());
     (Hooked::new(CpuDriver::default(), Arc::clone(&watch)), watch)
@@ -60,7 +60,7 @@ pub(crate) struct Training {
 }
 
 impl Training {
-    /// After one step, so that the optimizer has its state.
+    /// A training after one step, so that the optimizer has its state.
     pub(crate) fn ready(device: ComputeDevice<Watched>) -> Result<Self> {
         manual_seed(3);
         let device = Device::from_inner(device);

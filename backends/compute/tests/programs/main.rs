@@ -1,5 +1,5 @@
-//! Whole programs at random: on the CPU's kernels as a backend and as a driver, and on backends with a fault,
-//! which has to be found.
+//! Random whole programs: on the CPU's kernels as a backend and as a driver, and on backends with a fault, which must
+//! be found.
 
 mod mutant;
 
@@ -41,7 +41,7 @@ fn programs_hold_on_the_cpu() {
     }
 }
 
-/// Reduced programs that failed once.
+/// Reduced programs that failed in the past.
 const KEPT: [&str; 3] = [
     include_str!("cases/f32-1-208.json"),
     include_str!("cases/f64-31-2748.json"),
@@ -95,7 +95,7 @@ fn an_engine_is_asked_although_another_one_lacks_what_it_takes() {
     assert!(kept.failure.reason.starts_with("second: "), "{}", kept.failure.reason);
 }
 
-/// Programs that find a fault.
+/// The most programs that it may take to find a fault.
 const MOST: u64 = 2000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A backend over another one with a fault of its own.
+//! A backend over another one, with a deliberate fault.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,28 +9,28 @@ use polygrad_core::{
     PoolParams, Prepack, RandomKey, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp, call_methods, decompose,
 };
 
-/// What is wrong with the backend.
+/// The fault of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
     None,
-    /// The activation that was joined to a product or a convolution is left out.
+    /// The activation that was fused with a product or a convolution is left out.
     DroppedEpilogue,
-    /// A product reads an operand that was permuted as if it lay in memory in that order.
+    /// A product reads a permuted operand as if it were stored in that order.
     WrongStrides,
-    /// An elementwise op writes to its operand's memory, which others still hold.
+    /// An element-wise op writes to its operand's memory, though that is still shared.
     ReusedBuffer,
-    /// What is added to a gradient is added twice.
+    /// A contribution to a gradient is added twice.
     AddedTwice,
-    /// A device's own recording reads the inputs that it was recorded with.
+    /// A replay of a device's own recording reads the inputs from when it was recorded.
     StaleInput,
 }
 
-/// The backend of all mutants; what differs is in the devices.
+/// The backend of all mutants; the devices differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mutant;
 
-/// A device, and what is wrong with it.
+/// A device, and its fault.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) below: AnyDevice,
@@ -61,7 +61,7 @@ pub(crate) struct Value(Arc<Held>);
 
 struct Held {
     tensor: Mutex<AnyTensor>,
-    /// What it is a permutation of.
+    /// The tensor that it is a permutation of.
     source: Option<AnyTensor>,
     shape: Shape,
     dtype: DType,
@@ -87,7 +87,7 @@ impl Value {
         *self.0.tensor.lock().unwrap_or_else(PoisonError::into_inner) = tensor;
     }
 
-    /// As if its memory were in the order of its axes.
+    /// The tensor, misread as if its memory were in the order of its axes.
     fn misread(&self) -> Result<AnyTensor> {
         match &self.0.source {
             None => Ok(self.tensor()),
@@ -131,7 +131,7 @@ impl Mutant {
     }
 }
 
-/// What a recording of the device gave when it was made.
+/// The results of a recording when it was made.
 struct Stale(Vec<Value>);
 
 impl DeviceGraph<Value> for Stale {

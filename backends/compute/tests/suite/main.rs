@@ -1,5 +1,5 @@
-//! The backend, held to PyTorch by Polygrad's suite: over the CPU's kernels, fused and unfused, and over the kernels
-//! that a driver must have.
+//! The backend, compared with PyTorch by Polygrad's suite: over the CPU's kernels, fused and unfused, and over only the
+//! kernels that a driver must have.
 
 mod least;
 
