@@ -1,4 +1,4 @@
-//! Finding adapters, and opening one.
+//! Listing adapters, and opening one.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -8,7 +8,7 @@ use wgpu::{Adapter, AdapterInfo, Backends, DeviceType, Features, Instance, Insta
 use crate::gpu::Gpu;
 use crate::state::State;
 
-/// What is asked of the system. No shaders in GLSL, and so no OpenGL.
+/// The backends that are requested. Without shaders in GLSL, and thus without OpenGL.
 const BACKENDS: Backends = Backends::PRIMARY;
 
 fn instance() -> Instance {
@@ -18,12 +18,12 @@ fn instance() -> Instance {
     })
 }
 
-/// Whether it computes on a CPU.
+/// Whether the adapter computes on a CPU.
 pub(crate) fn is_software(info: &AdapterInfo) -> bool {
     info.device_type == DeviceType::Cpu
 }
 
-/// Adapters, the fastest kinds first; each once, though DirectX and Vulkan may both have it.
+/// The adapters, fastest kinds first, without duplicates: DirectX and Vulkan may both list an adapter.
 async fn adapters() -> Vec<Adapter> {
     let mut found = instance().enumerate_adapters(BACKENDS).await;
     let rank = |adapter: &Adapter| match adapter.get_info().device_type {
@@ -68,13 +68,13 @@ pub(crate) fn spec(index: usize) -> String {
     }
 }
 
-/// The adapters of this machine, found out once.
+/// The adapters of this machine, listed once.
 pub(crate) fn devices() -> Vec<DeviceInfo> {
     static FOUND: OnceLock<Vec<DeviceInfo>> = OnceLock::new();
     FOUND.get_or_init(list).clone()
 }
 
-/// The first adapter that is a GPU. It is not opened, so that nothing of it is known but its kind.
+/// The first adapter if it is a GPU. The adapter is not opened, so only its kind is known.
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn choice() -> Result<String, String> {
     let found = crate::wait::block_on(adapters());
@@ -85,7 +85,7 @@ pub(crate) fn choice() -> Result<String, String> {
     }
 }
 
-/// In a browser nothing can be waited for, so that there is nothing to choose.
+/// A browser cannot block to wait for an adapter, so nothing can be chosen.
 #[cfg(target_arch = "wasm32")]
 pub(crate) fn choice() -> Result<String, String> {
     Err("a browser's adapter is opened by WgpuDriver::new_async".to_owned())

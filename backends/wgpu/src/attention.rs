@@ -1,11 +1,11 @@
-//! Scaled dot-product attention: in one kernel, or, for long queries and values, by products and a softmax.
+//! Scaled dot-product attention: in one kernel or, for long queries and values, by products and a softmax.
 
 use polygrad_core::compute::{Attention, Batch, Gemm, Softmax, Transpose};
 use polygrad_core::{DType, Error, Result};
 
 use crate::gpu::Session;
 
-/// Bytes of scores that are there at a time.
+/// The most bytes of scores at a time.
 const SCORES: usize = 64 << 20;
 
 impl Session<'_> {
@@ -39,7 +39,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Scores, their softmax, and the values' sums, of some heads.
+    /// Computes scores, their softmax, and the weighted sums of values, for some heads.
     fn some_heads(&mut self, call: &Attention, first: usize, count: usize) -> Result<()> {
         let size = call.dtype.size();
         let (rows, columns) = (call.seq_q, call.seq_kv);
@@ -79,7 +79,7 @@ impl Session<'_> {
             output: scores,
         };
         self.softmax(&softmax, call.causal.then_some(rows))?;
-        // The weights are f32, and the values too: one rounding, at the end.
+        // The weights are f32, so the values are converted to f32, too: the result is rounded once, at the end.
         let values = self.wide(
             call.v.add(first * columns * call.value_dim * size),
             count * columns * call.value_dim,

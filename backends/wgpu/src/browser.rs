@@ -1,4 +1,4 @@
-//! Reading on a page of a browser, where nothing can wait.
+//! Reading on a web page, where no thread may block.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 use crate::failure::lock;
 use crate::gpu::Gpu;
 
-/// Whether the memory is there, and who waits for it.
+/// Whether the memory is mapped, and the waker of the waiting future.
 #[derive(Default)]
 struct Mapped {
     done: Option<bool>,

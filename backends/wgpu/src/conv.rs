@@ -1,4 +1,4 @@
-//! Convolutions as products whose operands are found by arithmetic on indices.
+//! Convolutions as products whose operands are addressed by index arithmetic.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::source::{Access, Slots, Source, param};
 use crate::state::Place;
 use crate::tile::{OWN, Tile};
 
-/// Which of the three tensors is computed.
+/// The tensor that is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Gives {
     Output,
@@ -19,7 +19,7 @@ pub(crate) enum Gives {
     Weight,
 }
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) gives: Gives,
@@ -27,16 +27,16 @@ pub(crate) struct Form {
     pub(crate) tile: Tile,
 }
 
-/// The parameters behind those of the tiles: extents, of a group `cg` and `og` channels, steps, and where input,
-/// weight and output begin.
+/// The parameters after those of the tiles: extents, channels per group (`cg` and `og`), strides, padding, dilation,
+/// and the offsets of input, weight and output.
 const NAMES: [&str; 20] = [
     "c", "h", "w", "o", "kh", "kw", "oh", "ow", "sh", "sw", "ph", "pw", "dh", "dw", "cg", "og", "x0", "w0", "y0",
     "unused",
 ];
 
-/// Terms that one workgroup adds up at least where they are cut in parts.
+/// The fewest terms that a workgroup sums up if terms are split into parts.
 const PART: usize = 1024;
-/// Workgroups that are enough.
+/// Number of workgroups that keep the device busy.
 const BUSY: u64 = 256;
 
 impl Kernel for Form {
@@ -44,7 +44,7 @@ impl Kernel for Form {
         "conv"
     }
 
-    /// The operands: two that are read, and the one that is written.
+    /// The operands: two that are read, and one that is written.
     fn accesses(&self) -> Vec<Access> {
         vec![Access::Read, Access::Read, Access::Write]
     }

@@ -16,8 +16,8 @@ use crate::gpu::{Gpu, Session};
 
 /// A GPU, through Vulkan, Metal, DirectX 12 or WebGPU.
 ///
-/// Nothing happens before [`init`](ComputeBackend::init). Calls are recorded and handed over in groups; none waits
-/// but those that read.
+/// The adapter is opened only by [`init`](ComputeBackend::init). Calls are recorded and submitted in batches; only
+/// calls that read wait.
 ///
 /// ```no_run
 /// use polygrad_core::compute::ComputeBackend;
@@ -39,8 +39,8 @@ pub struct WgpuDriver {
 }
 
 impl WgpuDriver {
-    /// The adapter of that number, as [`devices`](ComputeBackend::devices) has them; without one the first,
-    /// which is the fastest.
+    /// The adapter with this index in [`devices`](ComputeBackend::devices); without an index, the first one, which is
+    /// the fastest.
     pub fn open(index: Option<usize>) -> Self {
         Self {
             index,
@@ -53,7 +53,7 @@ impl WgpuDriver {
     /// The driver for a device string: `wgpu`, `wgpu:1`.
     ///
     /// # Errors
-    /// When it asks for anything else.
+    /// If it asks for anything else.
     pub fn from_spec(spec: &DeviceSpec) -> Result<Self> {
         spec.expect(1, &[])?;
         let index = spec.path().first().map(|text| text.parse());
@@ -65,15 +65,15 @@ impl WgpuDriver {
         }
     }
 
-    /// The device string of the first adapter that is a GPU, for `auto`; or why there is none.
+    /// The device string of the first adapter that is a GPU, for `auto`.
     ///
     /// # Errors
-    /// That there is no adapter, or none but software.
+    /// The reason, if there is no adapter, or only software.
     pub fn choice() -> Result<String, String> {
         adapter::choice()
     }
 
-    /// An open driver, on a page of a browser too, where nobody can wait.
+    /// An initialized driver, also on a web page, where no thread may block.
     ///
     /// # Errors
     /// As [`init`](ComputeBackend::init).
@@ -84,7 +84,7 @@ impl WgpuDriver {
         Ok(driver)
     }
 
-    /// How many kernels were launched so far.
+    /// Number of kernels launched so far.
     pub fn launches(&self) -> u64 {
         self.gpu.get().map_or(0, |gpu| lock(&gpu.state).launched)
     }
@@ -101,7 +101,7 @@ impl WgpuDriver {
         self.gpu()?.session()
     }
 
-    /// The bytes at an address, when they are there: for pages of browsers, where nothing can wait.
+    /// Reads the bytes at an address asynchronously: for web pages, where no thread may block.
     ///
     /// # Errors
     /// As [`copy_dtoh`](ComputeBackend::copy_dtoh).
@@ -155,7 +155,7 @@ impl ComputeBackend for WgpuDriver {
         match kernel {
             Kernel::Elementwise | Kernel::ReduceAxes | Kernel::Sort | Kernel::ArgReduce => there,
             Kernel::CumSum | Kernel::MaxPool2d => there && dtype != DType::Bool,
-            // Moving needs no arithmetic.
+            // Moving elements needs no arithmetic.
             Kernel::Gather | Kernel::Scatter => dtype != DType::F64,
             Kernel::ScatterAdd => !matches!(dtype, DType::F64 | DType::Bool),
             Kernel::Conv2dForward
@@ -346,12 +346,12 @@ impl ComputeBackend for WgpuDriver {
     }
 }
 
-/// An error's op, unless a part of the call has put its own.
+/// Adds the op to an error, unless a part of the call has already named another.
 fn named(op: &'static str, result: Result<()>) -> Result<()> {
     result.map_err(|error| error.with_op(op))
 }
 
-/// A program over elements that lie in a row.
+/// Runs a program over contiguous elements.
 fn row(
     session: &mut Session<'_>,
     program: &ElementwiseProgram,

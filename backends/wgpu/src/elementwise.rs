@@ -10,27 +10,27 @@ use crate::kernel::Kernel;
 use crate::source::{Access, Slots, Source, param, type_of};
 use crate::table;
 
-/// How an operand's elements lie.
+/// The layout of an operand's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lie {
-    /// All are one.
+    /// All elements are the same.
     Constant,
-    /// One behind the other.
+    /// Contiguous.
     Linear,
-    /// Anyhow.
+    /// Any layout.
     Strided,
 }
 
-/// What the shader of a program depends on, besides the program.
+/// The properties that a program's shader depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) program: ElementwiseProgram,
-    /// How many axes are left.
+    /// Number of axes after merging.
     pub(crate) rank: usize,
-    /// Of inputs, then outputs.
+    /// Layouts of the inputs, then of the outputs.
     pub(crate) lies: Vec<Lie>,
-    /// Whether a thread computes the elements of whole words. If not, elements smaller than a word are put
-    /// into theirs atomically.
+    /// Whether each thread computes all elements of a word. Otherwise elements smaller than a word are stored
+    /// atomically.
     pub(crate) packed: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Form {
 const EACH: u32 = 4;
 /// Threads of a workgroup.
 const THREADS: u32 = 256;
-/// The parameters before the axes: how many elements.
+/// Number of parameters before the axes: the number of elements.
 const HEAD: usize = 1;
 
 impl Kernel for Form {
@@ -129,7 +129,7 @@ impl Form {
         self.program.inputs().iter().copied().chain(outputs)
     }
 
-    /// Where the parameters of an operand begin, and where those of the scalars.
+    /// Start of each operand's parameters, and of the scalars'.
     fn params(&self) -> (Vec<usize>, usize) {
         let mut next = HEAD + self.rank;
         let mut starts = Vec::with_capacity(self.lies.len());
@@ -140,7 +140,7 @@ impl Form {
         (starts, next)
     }
 
-    /// The element's place on each axis, innermost last.
+    /// Defines the element's coordinates, innermost axis last.
     fn coordinates(&self, body: &mut String) {
         if self.rank < 2 || !self.lies.contains(&Lie::Strided) {
             return;
@@ -188,7 +188,7 @@ impl Form {
                 Step::Cast(x, to) if of(x) == to => text,
                 _ => table::rounded(dtype, &text),
             };
-            // Else a sum of it might be computed in one rounding, unlike the steps one by one.
+            // Otherwise a compiler might fuse it with a later addition, with one rounding less than the separate steps.
             let text = match dtype == DType::F32 && self.is_added(Value::Step(i as u16)) {
                 true => format!("opaque({text})"),
                 false => text,
@@ -206,7 +206,7 @@ impl Form {
         })
     }
 
-    /// Collects elements in words, and writes those.
+    /// Packs elements into words, and writes the words.
     #[allow(clippy::too_many_arguments, reason = "the parts of one text")]
     fn pack(
         &self,
@@ -244,7 +244,7 @@ impl Form {
     }
 }
 
-/// Puts an element that is smaller than a word into its place, while others write to the same word.
+/// Stores an element that is smaller than a word atomically, since other threads write to the same word.
 fn scatter(source: &Source<'_>, operand: usize, size: usize, bits: &str, body: &mut String) {
     let (per_word, width) = (4 / size, 8 * size);
     let mask = (1u64 << width) - 1;
@@ -257,7 +257,7 @@ fn scatter(source: &Source<'_>, operand: usize, size: usize, bits: &str, body: &
     );
 }
 
-/// A value as it lies in memory, of a dtype smaller than a word.
+/// The bits of a value as stored in memory, for dtypes smaller than a word.
 fn bits(dtype: DType, value: &str) -> String {
     match dtype {
         DType::Bool => format!("select(0u, 1u, {value})"),
@@ -274,7 +274,7 @@ fn name(value: Value) -> String {
     }
 }
 
-/// A number as the parameters have it.
+/// Appends a number in the format of the parameters.
 pub(crate) fn scalar_words(scalar: Scalar, dtype: DType, words: &mut Vec<u32>) {
     match dtype {
         DType::F32 | DType::F64 => words.push(f32::from_scalar(scalar).to_bits()),
@@ -290,8 +290,8 @@ pub(crate) fn scalar_words(scalar: Scalar, dtype: DType, words: &mut Vec<u32>) {
     }
 }
 
-/// Axes and strides of several operands with as few axes as can be: those of 1 go, and those that all operands walk
-/// in one stride are one.
+/// Axes and strides of several operands with the fewest axes: axes of extent 1 are dropped, and axes that all operands
+/// step through evenly are merged.
 pub(crate) fn collapse(dims: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec<Vec<isize>>) {
     let mut kept: Vec<usize> = Vec::new();
     let mut steps: Vec<Vec<isize>> = vec![Vec::new(); strides.len()];
@@ -322,7 +322,7 @@ pub(crate) fn collapse(dims: &[usize], strides: &[&[isize]]) -> (Vec<usize>, Vec
 }
 
 impl Session<'_> {
-    /// Refuses dtypes that the device does not compute in.
+    /// Checks that the device computes in a dtype.
     pub(crate) fn offers(&self, dtype: DType) -> Result<()> {
         match dtype {
             DType::F64 => Err(Error::unsupported("the driver has no f64").with_hint("f32, or another backend")),

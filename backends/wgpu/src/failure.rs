@@ -1,27 +1,27 @@
-//! What wgpu reports by itself becomes an error of the next call.
+//! Errors that wgpu reports asynchronously become the error of the next call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::{Error, ErrorKind, Result};
 use wgpu::{Device, DeviceLostReason};
 
-/// What went wrong, until somebody is told.
+/// An error that has not been returned yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: ErrorKind,
     message: String,
-    /// The device is gone, and every call says so.
+    /// The device is lost; every call returns this error.
     lost: bool,
 }
 
 pub(crate) type Failures = Arc<Mutex<Option<Failure>>>;
 
-/// A lock that a panic elsewhere does not close.
+/// Locks a mutex even if it was poisoned by a panic elsewhere.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what the device reports.
+/// Records the errors that the device reports.
 pub(crate) fn watch(device: &Device, failures: &Failures) {
     let note = Arc::clone(failures);
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -44,7 +44,7 @@ pub(crate) fn watch(device: &Device, failures: &Failures) {
     });
 }
 
-/// The first one counts, unless a later one is final.
+/// The first error counts, unless a later one is a lost device.
 fn put(failures: &Failures, kind: ErrorKind, message: String, lost: bool) {
     let mut slot = lock(failures);
     if slot.is_none() || (lost && !slot.as_ref().is_some_and(|failure| failure.lost)) {
@@ -52,7 +52,7 @@ fn put(failures: &Failures, kind: ErrorKind, message: String, lost: bool) {
     }
 }
 
-/// Tells what was noted, once, or again and again if the device is gone.
+/// Returns the recorded error: once, or on every call if the device is lost.
 pub(crate) fn check(failures: &Failures) -> Result<()> {
     let mut slot = lock(failures);
     let Some(failure) = slot.clone() else { return Ok(()) };
@@ -62,7 +62,7 @@ pub(crate) fn check(failures: &Failures) -> Result<()> {
     Err(Error::new(failure.kind, failure.message))
 }
 
-/// The error that a scope caught.
+/// Converts the error that an error scope caught.
 pub(crate) fn caught(error: &wgpu::Error, doing: &str) -> Error {
     let kind = match error {
         wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,

@@ -1,5 +1,5 @@
-//! Attention in one kernel: a workgroup has some queries, walks over keys and values a tile at a time, and keeps a
-//! running softmax. Source: Dao et al. 2022.
+//! Attention in one kernel: each workgroup handles some queries, iterates over keys and values tile by tile, and keeps
+//! a running softmax. Source: Dao et al. 2022.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::gpu::Session;
 use crate::kernel::Kernel;
 use crate::source::{Access, Slots, Source, param};
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) dtype: DType,
@@ -21,10 +21,10 @@ pub(crate) struct Form {
     pub(crate) causal: bool,
 }
 
-/// Queries of a workgroup, and keys of a tile: a thread for each pair.
+/// Queries of a workgroup, and keys of a tile, with a thread for each pair.
 const SIDE: usize = 16;
 const THREADS: usize = SIDE * SIDE;
-/// The longest queries and values that there is room for.
+/// The longest queries and values that fit.
 const MAX_WIDTH: usize = 128;
 
 // Parameters, then the offsets of q, k, v and the output.
@@ -113,7 +113,7 @@ impl Kernel for Form {
         );
         for j in 0..value / SIDE {
             let at = format!("c * {pitch_kv}u + column + {}u", j * SIDE);
-            // A key that is not seen counts for nothing, even where its value is NaN.
+            // An invisible key adds nothing, even if its value is NaN.
             let _ = writeln!(body, "if (w != 0.0) {{ c{j} = fma(w, tile[{at}], c{j}); }}");
         }
         let _ = write!(
@@ -138,7 +138,7 @@ impl Kernel for Form {
 }
 
 impl Form {
-    /// Bytes that a workgroup shares.
+    /// Bytes of workgroup memory.
     fn shared(self) -> usize {
         let longest = self.head.max(self.value);
         4 * SIDE * ((self.head + 1) + (longest + 1) + 2 * (SIDE + 1))
@@ -146,7 +146,7 @@ impl Form {
 }
 
 impl Session<'_> {
-    /// Whether there was room for it.
+    /// Computes attention if it fits; returns whether it did.
     pub(crate) fn flash(&mut self, call: &Attention) -> Result<bool> {
         let heads = call.batch * call.heads;
         let form = Form {

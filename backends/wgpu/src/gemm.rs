@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::source::{Access, Slots, Source, param};
 use crate::tile::{K, M, N, OWN, Tile};
 
-/// Own parameters: offset, leading dimension and batch stride of A, B and C, then alpha and beta.
+/// Parameters of a product: offset, leading dimension and batch stride of A, B and C, then alpha and beta.
 const A: usize = OWN;
 const B: usize = OWN + 3;
 const C: usize = OWN + 6;
@@ -22,16 +22,17 @@ const BETA: usize = OWN + 10;
 pub(crate) enum Plan {
     /// By tiles.
     Tiled(Tile),
-    /// At most this many columns of C (or rows, if `flip`), which a thread holds all. `dots`: the long operand lies
-    /// along the terms, and a workgroup computes one row; else neighbouring threads have neighbouring rows.
+    /// For at most this many columns of C (or rows, if `flip`), all of which a thread handles. `dots`: the long operand
+    /// is contiguous along the terms, and a workgroup computes one row; otherwise neighbouring threads handle
+    /// neighbouring rows.
     Skinny { width: usize, flip: bool, dots: bool },
 }
 
-/// What the shader of a product depends on.
+/// The properties that a product's shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) plan: Plan,
-    /// Of A and B; C is f32.
+    /// The dtype of A and B; C is f32.
     pub(crate) dtype: DType,
     pub(crate) trans_a: bool,
     pub(crate) trans_b: bool,
@@ -41,7 +42,7 @@ pub(crate) struct Form {
 
 /// Threads of a workgroup for skinny products.
 const THREADS: usize = 128;
-/// Of those, neighbours that have neighbouring rows where the long operand lies across the terms.
+/// Of these, the threads on neighbouring rows, if the long operand is contiguous across the terms.
 const ROWS: usize = 32;
 
 impl Kernel for Form {
@@ -90,10 +91,10 @@ impl Kernel for Form {
     }
 }
 
-/// A row of C, or of its transpose, has few elements: each thread adds up some terms of all of them, and a
-/// workgroup its threads' sums.
+/// For short rows of C, or of its transpose: each thread sums up some terms of all elements, and a workgroup adds up
+/// its threads' sums.
 fn skinny(mut source: Source<'_>, width: usize, flip: bool, dots: bool) -> String {
-    // Rows that a workgroup has, and threads that share one.
+    // Rows of a workgroup, and threads per row.
     let (rows, slices) = if dots { (1, THREADS) } else { (ROWS, THREADS / ROWS) };
     source.share("sums", "f32", THREADS * width);
     let (long, short) = if flip {
@@ -203,7 +204,7 @@ impl Session<'_> {
         self.gemm_by(Form::new(call, batch.count, software), call, batch)
     }
 
-    /// Into f32, in a given form.
+    /// Computes the product in f32, in a given form.
     fn gemm_by(&mut self, form: Form, call: &Gemm, batch: &Batch) -> Result<()> {
         let [span_a, span_b, span_c] = batch.spans(call)?;
         let c = self.typed(call.c, span_c, call.dtype_c)?;
@@ -242,7 +243,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Into a dtype smaller than a word: by way of f32, rounded once.
+    /// Computes a product of a dtype smaller than a word, in f32, and rounds it once.
     fn gemm_narrow(&mut self, call: &Gemm, batch: &Batch, span_c: usize) -> Result<()> {
         self.typed(call.c, span_c, call.dtype_c)?;
         let shape = Shape::new(&[batch.count, call.m, call.n])?;
@@ -268,7 +269,7 @@ impl Session<'_> {
         self.convert(&between, &narrow)
     }
 
-    /// Elements in another dtype.
+    /// Converts elements to another dtype.
     pub(crate) fn convert(&mut self, from: &DeviceView, to: &DeviceView) -> Result<()> {
         let mut program = ElementwiseProgram::default();
         let mut x = program.input(from.dtype);
@@ -294,7 +295,7 @@ mod tests {
     use crate::WgpuDriver;
     use crate::tile::LARGE;
 
-    /// The software driver is given no large tiles otherwise.
+    /// Large tiles are otherwise never chosen on a software adapter.
     #[test]
     fn large_tiles_compute_the_same() {
         let driver = WgpuDriver::open(None);

@@ -1,4 +1,4 @@
-//! An open device, and the recording of work for it.
+//! An open device, and the recording of its work.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,9 +17,9 @@ use crate::source::{Access, Slots};
 use crate::state::{Block, Checked, Compiled, Layouts, PARAMS_BUFFER, PARAMS_BYTES, PARAMS_STEP, Place, State};
 use crate::wait::at_once;
 
-/// After so many launches the work is handed over, so that the device does not wait for the host.
+/// Launches after which work is submitted, so that the device does not wait for the host.
 const MAX_LAUNCHES: usize = 128;
-/// Bytes of memory between kernels that are kept for the next call.
+/// The most bytes of temporary memory that are kept for later calls.
 const MAX_POOLED: u64 = 256 << 20;
 
 /// An open device.
@@ -36,7 +36,7 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Begins a call: tells first what went wrong before.
+    /// Begins a call, which fails if there is a recorded error.
     pub(crate) fn session(&self) -> Result<Session<'_>> {
         failure::check(&self.failure).map_err(|error| error.with_device(&self.name))?;
         Ok(Session {
@@ -47,13 +47,13 @@ impl Gpu {
         })
     }
 
-    /// Bytes of the largest buffer that a kernel can see whole.
+    /// Size in bytes of the largest buffer that can be bound as a whole.
     pub(crate) fn max_buffer(&self) -> u64 {
         let limit = self.limits.max_storage_buffer_binding_size;
         limit.min(self.limits.max_buffer_size).min(u64::from(u32::MAX)) & !3
     }
 
-    /// Memory that kernels see, of a multiple of four bytes.
+    /// Memory for kernels, rounded up to a multiple of four bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         if bytes as u64 > self.max_buffer() {
@@ -67,7 +67,7 @@ impl Gpu {
             )
             .with_hint("smaller batches, or a tensor in several parts"));
         }
-        // The limit is a multiple of four too.
+        // The limit is a multiple of four, too.
         self.any_buffer((bytes.max(16) as u64).next_multiple_of(4), usage)
     }
 
@@ -86,17 +86,17 @@ impl Gpu {
     }
 }
 
-/// One call: the state's lock, and the memory that lives as long.
+/// One call: the locked state, and the memory that lives as long as the call.
 pub(crate) struct Session<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) state: MutexGuard<'a, State>,
     temporaries: Vec<(u64, Block)>,
-    /// Of temporary memory.
+    /// Addresses of temporary memory.
     addresses: Vec<DevicePtr>,
 }
 
 impl Drop for Session<'_> {
-    /// What later calls do is ordered behind what this one did: its memory can go on to them at once.
+    /// Later calls are ordered after this one, so they may reuse its memory at once.
     fn drop(&mut self) {
         for ptr in std::mem::take(&mut self.addresses) {
             let _ = self.state.space.remove(ptr);
@@ -111,7 +111,7 @@ impl Drop for Session<'_> {
 }
 
 impl Session<'_> {
-    /// Where bytes from a pointer on lie.
+    /// The place of `bytes` bytes at a pointer.
     pub(crate) fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<Place> {
         let (block, at) = self.state.space.find(ptr, bytes)?;
         Ok(Place {
@@ -121,7 +121,7 @@ impl Session<'_> {
         })
     }
 
-    /// [`Session::find`] for elements of a dtype, at whose multiples they must lie.
+    /// [`Session::find`] for elements of a dtype, to whose size they must be aligned.
     pub(crate) fn typed(&self, ptr: DevicePtr, bytes: usize, dtype: DType) -> Result<Place> {
         let place = self.find(ptr, bytes)?;
         if place.at % dtype.size() != 0 {
@@ -130,7 +130,7 @@ impl Session<'_> {
         Ok(place)
     }
 
-    /// Memory until the end of the call.
+    /// Memory that lives until the end of the call.
     pub(crate) fn temporary(&mut self, bytes: usize) -> Result<Place> {
         let size = (bytes.max(256) as u64).next_power_of_two().min(self.gpu.max_buffer());
         let size = size.max(bytes as u64);
@@ -153,7 +153,7 @@ impl Session<'_> {
         Ok(place)
     }
 
-    /// An address, until the end of the call, for memory that has none.
+    /// An address that is valid until the end of the call, for memory without one.
     pub(crate) fn address(&mut self, place: &Place, bytes: usize) -> Result<DevicePtr> {
         let block = Block {
             buffer: place.buffer.clone(),
@@ -164,7 +164,7 @@ impl Session<'_> {
         Ok(ptr.add(place.at))
     }
 
-    /// The word in which kernels note a bad index, and the number by which this call is known then.
+    /// The word in which kernels report a bad index, and the number that identifies this call in it.
     pub(crate) fn checked(&mut self, op: &'static str, extent: usize) -> (Place, u32) {
         self.state.checked.push(Checked { op, extent });
         let status = &self.state.status;
@@ -240,7 +240,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The encoder, for copies.
+    /// The command encoder, for copies.
     pub(crate) fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
         let device = &self.gpu.device;
         let state = &mut *self.state;
@@ -250,7 +250,7 @@ impl Session<'_> {
             .get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
 
-    /// Hands the recorded work over.
+    /// Submits the recorded work.
     pub(crate) fn flush(&mut self) {
         let state = &mut *self.state;
         state.pass = None;
@@ -264,7 +264,7 @@ impl Session<'_> {
         self.gpu.queue.submit([encoder.finish()]);
         state.used.clear();
         state.launches = 0;
-        // Lets wgpu take back what is done; what goes wrong is reported by whoever waits.
+        // Lets wgpu free finished work; errors are reported by the next call that waits.
         let _ = self.gpu.device.poll(PollType::Poll);
     }
 

@@ -1,4 +1,4 @@
-//! Elements by index. Indices are checked where they are used.
+//! Indexing. Indices are checked by the kernels that use them.
 
 use polygrad_core::compute::{DeviceView, Elementwise, ElementwiseProgram, Gather, Scatter};
 use polygrad_core::{DType, Error, Layout, Result, Scalar, Shape};
@@ -10,23 +10,23 @@ use crate::reduce::word_dtype;
 use crate::source::{Access, Slots, Source, param};
 use crate::team::walk;
 
-/// What is done with what an index names.
+/// The operation on the indexed elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Do {
-    /// It is read.
+    /// Reads them.
     Gather,
-    /// It is written.
+    /// Writes them.
     Set,
-    /// Of several writers of two words the last is found, …
+    /// For elements of two words: finds the last of several writers, …
     Claim,
-    /// … and writes.
+    /// … which then writes.
     SetClaimed,
-    /// It is added to.
+    /// Adds to them.
     Add,
 }
 
-/// What the shader depends on: operands are the index, what is indexed, the other, and the word of bad indices; for
-/// claims the claims too.
+/// The properties that the shader depends on. Operands are the index, the indexed tensor, the other tensor, and the
+/// word of bad indices; for claims, the claims as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) what: Do,
@@ -34,7 +34,8 @@ pub(crate) struct Form {
     pub(crate) rank: usize,
 }
 
-// Parameters; then dims, and the strides of the index, of what is indexed (0 along the axis) and of the other.
+// Parameters; then the extents, and the strides of the index, of the indexed tensor (0 along the axis) and of the other
+// tensor.
 const COUNT: usize = 0;
 const CALL: usize = 1;
 const EXTENT: usize = 2;
@@ -159,7 +160,8 @@ impl Form {
     }
 }
 
-/// The statement that notes a bad index of two words in the status, which is an operand, unless there is one already.
+/// The statement that reports a bad index of two words in `status`, an operand, unless an index has been reported
+/// already.
 pub(crate) fn report(source: &Source<'_>, status: usize, low: &str, high: &str, call: &str) -> String {
     let store = |word: &str, value: &str| source.atomic("atomicStore", status, word, value);
     format!(
@@ -253,7 +255,7 @@ impl Session<'_> {
         if dtype != DType::I64 || span.is_empty() {
             return self.by_index(form(Do::Set), &call.index, indexed, other, extent, None);
         }
-        // Two words are not written at once: of several writers one must be chosen.
+        // Two words are not written at once, so one of several writers must be chosen.
         let words = (span.end - span.start) / size;
         let claims = self.temporary(words * 4)?;
         let ptr = self.address(&claims, words * 4)?;
@@ -277,7 +279,7 @@ impl Session<'_> {
         )
     }
 
-    /// Elements smaller than a word: the target is widened, changed, and narrowed again.
+    /// Scatters elements smaller than a word: the target is widened, changed, and narrowed again.
     fn scatter_narrow(&mut self, call: &Scatter, adds: bool, word: DType) -> Result<()> {
         let mut widen = |view: &DeviceView| {
             let shape = *view.shape();
@@ -296,7 +298,7 @@ impl Session<'_> {
         self.convert(&wide.target, &call.target)
     }
 
-    /// Zeros.
+    /// Sets words to zero.
     fn fill_words(&mut self, ptr: polygrad_core::compute::DevicePtr, words: usize) -> Result<()> {
         let shape = Shape::new(&[words])?;
         let mut program = ElementwiseProgram::default();
@@ -311,7 +313,7 @@ impl Session<'_> {
         })
     }
 
-    /// Moving needs no arithmetic: i64 is there on every device.
+    /// Moving elements needs no arithmetic, so i64 is supported on every device.
     fn offers_storage(&self, dtype: DType) -> Result<()> {
         if dtype == DType::I64 {
             Ok(())
@@ -367,7 +369,7 @@ impl Session<'_> {
     }
 }
 
-/// The index has the rank of what it indexes, and is no larger on the other axes.
+/// Checks that the index has the rank of the indexed tensor, and is not larger on the other axes.
 fn check_axes(op: &'static str, view: &DeviceView, axis: usize, index: &DeviceView) -> Result<()> {
     let (shape, by) = (view.shape(), index.shape());
     let fits = shape.rank() == by.rank()

@@ -1,4 +1,4 @@
-//! What a kernel is.
+//! The trait of kernels.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -8,19 +8,19 @@ use polygrad_core::Result;
 
 use crate::source::{Access, Slots};
 
-/// A kernel: what its shader's text depends on, and nothing else, so that equal ones are compiled once.
+/// A kernel: exactly the properties that its shader's text depends on, so that equal kernels are compiled once.
 pub(crate) trait Kernel: Key + Debug {
-    /// For labels and errors.
+    /// The name in labels and errors.
     fn name(&self) -> &'static str;
 
-    /// What happens to each operand, in order.
+    /// The access to each operand, in order.
     fn accesses(&self) -> Vec<Access>;
 
     /// The shader.
     fn source(&self, slots: &Slots) -> Result<String>;
 }
 
-/// What can be told apart from others of any type.
+/// A value that can be compared and hashed as a trait object.
 pub(crate) trait Key: Any + Send {
     fn equals(&self, other: &dyn Any) -> bool;
     fn feed(&self, hasher: &mut dyn Hasher);

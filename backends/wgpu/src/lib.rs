@@ -1,8 +1,8 @@
-//! Polygrad's driver for GPUs: Vulkan, Metal, DirectX 12 and browsers' WebGPU, by shaders in WGSL.
+//! Polygrad's driver for GPUs: Vulkan, Metal, DirectX 12 and browsers' WebGPU, with shaders in WGSL.
 //!
 //! [`WgpuDriver`] is a [`ComputeBackend`](polygrad_core::compute::ComputeBackend); `Compute<WgpuDriver>` of
-//! polygrad-compute makes a backend of it. Every shader is made from text when it is first needed, by [`shaders`] also
-//! without any adapter.
+//! polygrad-compute makes it a backend. Every shader's text is generated when it is first needed; [`shaders`] generates
+//! all of them without an adapter.
 
 mod adapter;
 mod attention;

@@ -1,4 +1,4 @@
-//! Cross entropy against classes. Each row's class is checked where it is used.
+//! Cross entropy against classes. Each row's class is checked by the kernel that uses it.
 
 use std::fmt::Write as _;
 
@@ -12,35 +12,35 @@ use crate::source::{Access, Slots, Source, param};
 use crate::state::Place;
 use crate::team::{THREADS, Team};
 
-/// Which way.
+/// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
-    /// Losses and each row's `ln Σ e^x`: a row a team.
+    /// Losses and each row's `ln Σ e^x`, with a team per row.
     Forward(Team),
-    /// The gradient wrt the logits: an element a thread.
+    /// The gradient wrt the logits, with a thread per element.
     Backward,
 }
 
-/// What the shader depends on. Operands are the logits, the classes and the word of bad ones, then losses and
-/// `ln Σ e^x`, and for the gradient that.
+/// The properties that the shader depends on. Operands are the logits, the classes and the word of bad classes, then
+/// losses and `ln Σ e^x`, and for the gradient the gradient itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) pass: Pass,
     pub(crate) dtype: DType,
-    /// Whether a share of the target is spread over all classes.
+    /// Whether a share of the target is spread over all classes (label smoothing).
     pub(crate) smooth: bool,
 }
 
 const ROWS: usize = 0;
 const COLUMNS: usize = 1;
 const CALL: usize = 2;
-/// The class that counts for nothing, in two words.
+/// The ignored class, in two words.
 const IGNORED: usize = 3;
-/// The share of the target that its class keeps, …
+/// The share of the target for its own class, …
 const KEPT: usize = 5;
-/// … and that is spread evenly.
+/// … and the share that is spread evenly.
 const SPREAD: usize = 6;
-/// Offsets of the operands but the status, in their order.
+/// Offsets of the operands except the status, in their order.
 const OFFSETS: usize = 7;
 
 const STATUS: usize = 2;
@@ -70,7 +70,7 @@ impl Kernel for Form {
 }
 
 impl Form {
-    /// Defines the class of `row` and whether it counts, and is one of the row's.
+    /// Defines the class of `row`, whether it counts, and whether it is in range.
     fn class(source: &Source<'_>) -> String {
         let at = format!("{} + row", param(OFFSETS + 1));
         format!(
@@ -112,7 +112,7 @@ impl Form {
             each(&mut body, "below = below + opaque(most - x_at(x0 + i));");
             team.fold(&mut body, "all", "below", "all_below", "$a + $b");
         }
-        // All threads of a team see the same class, and meet no barrier behind this.
+        // All threads of a team see the same class, and there is no barrier after this.
         let _ = writeln!(
             body,
             "if (me != 0u) {{ return; }}\nlet log_total = p_log(total);\nlogsumexp_set({} + row, most + log_total);\n{}\
@@ -233,7 +233,7 @@ impl Session<'_> {
         ))
     }
 
-    /// Operands come with the sizes of their elements, and without the status.
+    /// Operands are passed with the sizes of their elements, and without the status.
     fn launch_loss(
         &mut self,
         op: &'static str,

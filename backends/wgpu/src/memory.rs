@@ -1,4 +1,4 @@
-//! Memory: giving it, and copies.
+//! Memory: allocation and copies.
 
 use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram};
 use polygrad_core::{DType, Error, ErrorKind, Result, Shape};
@@ -8,10 +8,10 @@ use crate::failure;
 use crate::gpu::{Gpu, Session};
 use crate::state::{Block, Place};
 
-/// Memory for reading on the host that is kept for the next time.
+/// The most bytes of mappable memory that are kept for later reads.
 const MAX_STAGED: u64 = 64 << 20;
 
-/// A copy to the host that was ordered: where it goes, and which bytes of it are wanted.
+/// A submitted copy to the host: its staging buffer, and the wanted part of it.
 #[derive(Debug)]
 pub(crate) struct Ordered {
     staging: Buffer,
@@ -35,7 +35,7 @@ impl Session<'_> {
         self.write(&place, src)
     }
 
-    /// What is written by the queue comes before what is recorded and not submitted.
+    /// The queue's writes come before all work that is recorded but not submitted.
     fn write(&mut self, place: &Place, src: &[u8]) -> Result<()> {
         if !place.at.is_multiple_of(4) || !src.len().is_multiple_of(4) {
             return self.write_ragged(place, src);
@@ -47,7 +47,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Bytes that do not fill words go through memory in between.
+    /// Writes bytes that do not fill words by way of temporary memory.
     fn write_ragged(&mut self, place: &Place, src: &[u8]) -> Result<()> {
         let mut padded = src.to_vec();
         padded.resize(src.len().next_multiple_of(4), 0);
@@ -56,7 +56,7 @@ impl Session<'_> {
         self.copy_bytes(place, &between, src.len())
     }
 
-    /// Any bytes, by a kernel. The two do not overlap.
+    /// Copies any bytes, by a kernel. Source and target do not overlap.
     fn copy_bytes(&mut self, dst: &Place, src: &Place, bytes: usize) -> Result<()> {
         let (from, to) = (self.address(src, bytes)?, self.address(dst, bytes)?);
         let shape = Shape::new(&[bytes])?;
@@ -88,7 +88,7 @@ impl Session<'_> {
         self.copy(&to, &from, bytes)
     }
 
-    /// Between two buffers.
+    /// Copies between two buffers.
     fn copy(&mut self, to: &Place, from: &Place, bytes: usize) -> Result<()> {
         if !(to.at | from.at | bytes).is_multiple_of(4) {
             return self.copy_bytes(to, from, bytes);
@@ -99,7 +99,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Orders a copy to the host, with the word of bad indices behind it. `done` hears whether the memory could be had.
+    /// Submits a copy to the host, followed by the word of bad indices. `done` is told whether the memory could be
+    /// mapped.
     pub(crate) fn order(
         &mut self,
         src: Option<DevicePtr>,
@@ -142,7 +143,7 @@ impl Session<'_> {
         })
     }
 
-    /// Takes what was ordered, when it is there.
+    /// Returns the bytes of a submitted copy that is done.
     pub(crate) fn take(&mut self, ordered: Ordered, out: &mut [u8]) -> Result<()> {
         failure::check(&self.gpu.failure)?;
         let lost = |error: wgpu::MapRangeError| {
@@ -169,7 +170,7 @@ impl Session<'_> {
         self.judge(status)
     }
 
-    /// Whether a kernel met a bad index.
+    /// Fails if a kernel has reported a bad index.
     fn judge(&mut self, status: [u32; 4]) -> Result<()> {
         if status[0] == 0 {
             if self.state.launches == 0 {
@@ -190,7 +191,7 @@ impl Session<'_> {
 }
 
 impl Gpu {
-    /// Waits for all that was submitted.
+    /// Waits for all submitted work.
     pub(crate) fn wait(&self) -> Result<()> {
         if cfg!(target_arch = "wasm32") {
             return Err(Error::unsupported("a browser's page cannot wait for its GPU")

@@ -11,10 +11,10 @@ use crate::reduce::word_dtype;
 use crate::source::{Access, Slots, Source, param, type_of};
 use crate::table::Kind;
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
-    /// The largest, with positions; or the mean.
+    /// Whether the result is the maximum, with positions, or the mean.
     pub(crate) max: bool,
     pub(crate) dtype: DType,
 }
@@ -80,7 +80,7 @@ impl Kernel for Form {
             false => (
                 "var sum = 0.0;\nvar seen = 0u;\n".to_owned(),
                 "sum = sum + load(at);\nseen = seen + 1u;\n".to_owned(),
-                // What a window covers beyond the border never counts.
+                // The part of a window beyond the border never counts.
                 "let bottom = min(top + i32(kh), i32(h + ph));\nlet right = min(left + i32(kw), i32(w + pw));\n\
                  let all = u32(max((bottom - top) * (right - left), 1));\n\
                  store(y0 + i, p_div(sum, f32(select(max(seen, 1u), all, with_pad != 0u))));\n"

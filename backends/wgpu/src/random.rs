@@ -1,4 +1,4 @@
-//! Random numbers, bit by bit as the host draws them: those that whole numbers and one rounding give.
+//! Random numbers that equal the host's in every bit: those that need only integers and one rounding.
 
 use polygrad_core::compute::Random;
 use polygrad_core::{DType, Distribution, Result, Shape, random_host};
@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::reduce::word_dtype;
 use crate::source::{Access, Slots, Source, param};
 
-/// Which numbers.
+/// The kind of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Draw {
     /// From 0 up to a power of two, in f32.
@@ -19,20 +19,20 @@ pub(crate) enum Draw {
     Integers,
 }
 
-/// What the shader depends on. It has one operand.
+/// The properties that the shader depends on. It has one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) draw: Draw,
     pub(crate) dtype: DType,
 }
 
-// All but the first and the last in two words.
+// All except the first and the last take two words.
 const COUNT: usize = 0;
 const SEED: usize = 1;
 const OFFSET: usize = 3;
-/// A uniform number's bound and what one bit is worth, as f32; the threshold; the smallest integer.
+/// For uniform numbers the bound and the value of one bit, as f32; or the threshold; or the smallest integer.
 const FROM: usize = 5;
-/// How many integers.
+/// The number of integers.
 const SPAN: usize = 7;
 const OUTPUT: usize = 9;
 
@@ -114,11 +114,11 @@ fn words(x: u64) -> [u32; 2] {
     [x as u32, (x >> 32) as u32]
 }
 
-/// How a distribution is drawn in a dtype, with its parameters, if it is drawn here.
+/// The kind and parameters by which the shader draws from a distribution in a dtype, or `None` if the host must draw.
 fn plan(distribution: Distribution, dtype: DType) -> Option<(Draw, [u32; 4])> {
     let none = [0; 2];
     let (draw, from, span) = match distribution {
-        // Other bounds take products and sums of f64, and more than one rounding.
+        // Other bounds need products and sums of f64, and more than one rounding.
         Distribution::Uniform { low: 0.0, high } if dtype == DType::F32 && is_power(high) => {
             let bit = high / (1u64 << 53) as f64;
             (Draw::Uniform, [high as f32, bit as f32].map(f32::to_bits), none)
@@ -126,7 +126,7 @@ fn plan(distribution: Distribution, dtype: DType) -> Option<(Draw, [u32; 4])> {
         Distribution::Bernoulli { p } if dtype != DType::F64 => {
             (Draw::Bernoulli, words((p * (1u64 << 53) as f64).ceil() as u64), none)
         }
-        // The host rounds to halves on the way.
+        // For 16-bit floats the host rounds an intermediate result.
         Distribution::Integers { low, high } if !matches!(dtype, DType::F16 | DType::BF16 | DType::F64) => (
             Draw::Integers,
             words(low.cast_unsigned()),
@@ -137,19 +137,19 @@ fn plan(distribution: Distribution, dtype: DType) -> Option<(Draw, [u32; 4])> {
     Some((draw, [from[0], from[1], span[0], span[1]]))
 }
 
-/// Whether it is a power of two, and what the smallest bit of a draw is worth is a normal f32.
+/// Whether it is a power of two for which the lowest bit of a draw is a normal f32.
 fn is_power(x: f64) -> bool {
     let digits = x.to_bits() & ((1 << 52) - 1);
     digits == 0 && (f64::powi(2.0, -64)..=f64::powi(2.0, 64)).contains(&x)
 }
 
 impl Session<'_> {
-    /// Draws, if it can be done here.
+    /// Draws if the shader can; returns whether it did.
     pub(crate) fn random(&mut self, call: &Random) -> Result<bool> {
         let Some((draw, numbers)) = plan(call.distribution, call.dtype) else {
             return Ok(false);
         };
-        // The parameters are checked where the host draws.
+        // Drawing no number on the host checks the parameters.
         random_host(Shape::new(&[0])?, call.distribution, call.dtype, call.key)?;
         if call.len == 0 {
             return Ok(true);

@@ -13,25 +13,25 @@ use crate::state::Place;
 use crate::table::Kind;
 use crate::team::{THREADS, Team, walk};
 
-/// What is made of the elements.
+/// The kind of result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fold {
     Reduce(ReduceOp),
     Arg(ArgOp),
 }
 
-/// What the shader of a reduction depends on.
+/// The properties that a reduction's shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) fold: Fold,
     pub(crate) dtype: DType,
     pub(crate) team: Team,
-    /// Axes that stay, and axes that go.
+    /// Numbers of kept and reduced axes.
     pub(crate) ranks: [usize; 2],
 }
 
-// Parameters: results, elements of each, elements of each part, parts, first element, first result; dims and strides of
-// the axes that stay, dims and strides of those that go.
+// Parameters: results, elements of each result, elements of each part, parts, first element, first result; extents and
+// strides of the kept axes, then of the reduced axes.
 const ROWS: usize = 0;
 const LEN: usize = 1;
 const CHUNK: usize = 2;
@@ -40,9 +40,9 @@ const INPUT: usize = 4;
 const OUTPUT: usize = 5;
 const AXES: usize = 6;
 
-/// A long row of few is cut in parts of at least so many elements, …
+/// If there are few rows, long ones are split into parts of at least this many elements, …
 const PART: usize = 4096;
-/// … so that about so many workgroups have something to do.
+/// … so that about this many workgroups are busy.
 const BUSY: usize = 256;
 
 impl Kernel for Form {
@@ -80,7 +80,7 @@ impl Kernel for Form {
 }
 
 impl Form {
-    /// The loop over a thread's elements, of statements that use `r` and `x`.
+    /// Writes the loop over a thread's elements, with statements that use `r` and `x`.
     fn each(self, body: &mut String, statements: &str) {
         let _ = writeln!(
             body,
@@ -96,7 +96,7 @@ impl Form {
         source.share("all", ty, THREADS);
         let _ = writeln!(body, "var v: {ty} = {start};");
         if kind == Kind::Float && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
-            // Kahan's sum; what an infinite one lost would be NaN.
+            // Kahan summation; the rounding error of an infinite sum would be NaN.
             body.push_str("var lost = 0.0;\n");
             self.each(
                 body,
@@ -154,8 +154,8 @@ impl Form {
     }
 }
 
-/// The type in which elements are compared and combined, and a loaded `x` as one: bools are numbers, since NVIDIA's
-/// compiler (580.159) finds the position of another one where they are compared as `bool`.
+/// The type in which elements are compared and combined, and the expression for a loaded `x`. Bools become numbers,
+/// since NVIDIA's compiler (580.159) returns the wrong position if they are compared as `bool`.
 fn number(dtype: DType) -> (&'static str, &'static str) {
     match dtype {
         DType::Bool => ("u32", "select(0u, 1u, x)"),
@@ -163,7 +163,7 @@ fn number(dtype: DType) -> (&'static str, &'static str) {
     }
 }
 
-/// What nothing gives, and how `$a` and `$b` are combined.
+/// The identity of an op, and the expression that combines `$a` and `$b`.
 fn identity(op: ReduceOp, kind: Kind) -> (&'static str, &'static str) {
     let zero = match kind {
         Kind::Float => "0.0",
@@ -195,7 +195,7 @@ fn identity(op: ReduceOp, kind: Kind) -> (&'static str, &'static str) {
     }
 }
 
-/// What kernels write that write whole words, for a dtype that is smaller.
+/// The dtype that kernels write in place of one that is smaller than a word.
 pub(crate) fn word_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -204,7 +204,7 @@ pub(crate) fn word_dtype(dtype: DType) -> DType {
     }
 }
 
-/// What is reduced: a view cut in axes that stay and axes that go.
+/// A view split into kept and reduced axes.
 struct Cut {
     kept: (Vec<usize>, Vec<isize>),
     gone: (Vec<usize>, Vec<isize>),
@@ -283,7 +283,7 @@ impl Session<'_> {
         };
         let first = input.at / view.dtype.size() + view.layout.offset();
         let input = (input, if len == 0 { 0 } else { first });
-        // Where the results are narrower than words, they go through memory in between.
+        // Results narrower than words are written to temporary memory first.
         let word = word_dtype(to);
         let (place, wide) = match word == to {
             true => (target, None),
@@ -312,7 +312,7 @@ impl Session<'_> {
                     ..form
                 };
                 self.launch_fold(form, cut, input, (&between, 0), len, [chunk, parts])?;
-                // The parts' results: whole words, each row's in a row.
+                // The parts' results: whole words, contiguous for each row.
                 let rest = Cut {
                     kept: (vec![rows], vec![parts as isize]),
                     gone: (vec![parts], vec![1]),
@@ -344,7 +344,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sums become means.
+    /// Turns sums into means.
     fn scale(&mut self, place: &Place, rows: usize, len: usize) -> Result<()> {
         use polygrad_core::compute::{Elementwise, ElementwiseProgram, Step};
         let base = self.address(place, rows * 4)?;
@@ -381,7 +381,7 @@ impl Session<'_> {
         self.launch(Box::new(form), &[&input, output], &params, groups)
     }
 
-    /// Refuses what 32 bits cannot count.
+    /// Fails for numbers of elements that 32 bits cannot count.
     pub(crate) fn countable(&self, elements: usize) -> Result<()> {
         match i32::try_from(elements) {
             Ok(_) => Ok(()),
@@ -390,7 +390,7 @@ impl Session<'_> {
     }
 }
 
-/// The op that makes one of the parts' results, which are whole words.
+/// The op that combines the parts' results, which are whole words.
 fn last_of(op: ReduceOp, dtype: DType) -> ReduceOp {
     match op {
         ReduceOp::Mean => ReduceOp::Sum,

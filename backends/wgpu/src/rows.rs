@@ -1,4 +1,4 @@
-//! Softmax and layer normalisation: kernels that see a row several times.
+//! Softmax and layer normalisation: kernels that read a row several times.
 
 use std::fmt::Write as _;
 
@@ -12,18 +12,18 @@ use crate::source::{Access, Slots, Source, param};
 use crate::state::Place;
 use crate::team::{THREADS, Team};
 
-/// What is made of a row.
+/// The operation on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RowOp {
     /// Softmax or its logarithm. Row `i` of each `queries` rows sees `columns − queries + i + 1` elements, if `causal`.
     Softmax { log: bool, causal: bool },
-    /// The gradient of that.
+    /// The gradient of softmax or its logarithm.
     Backward { log: bool },
-    /// Layer normalisation, with weight and bias or without.
+    /// Layer normalisation, with or without weight and bias.
     LayerNorm { weight: bool, bias: bool },
 }
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) op: RowOp,
@@ -186,7 +186,7 @@ impl Session<'_> {
         }
     }
 
-    /// Memory for results of a dtype in whole words: that of the results if it fits, else some in between.
+    /// Memory for results as whole words: that of the results if the dtype fits, else temporary memory.
     pub(crate) fn words_for(&mut self, ptr: DevicePtr, len: usize, dtype: DType) -> Result<Target> {
         let place = self.typed(ptr, len * dtype.size(), dtype)?;
         let word = word_dtype(dtype);
@@ -201,7 +201,7 @@ impl Session<'_> {
         })
     }
 
-    /// Elements as f32: where they are, or a copy.
+    /// The elements as f32: in place, or as a copy.
     pub(crate) fn wide(&mut self, ptr: DevicePtr, len: usize, dtype: DType) -> Result<DevicePtr> {
         if dtype == DType::F32 || len == 0 {
             return Ok(ptr);
@@ -214,7 +214,7 @@ impl Session<'_> {
         Ok(wide)
     }
 
-    /// Rounds results to where they belong.
+    /// Rounds results into their final memory.
     pub(crate) fn finish(&mut self, target: &Target) -> Result<()> {
         let Some((from, to, len, dtype)) = target.to else {
             return Ok(());
@@ -224,7 +224,7 @@ impl Session<'_> {
         self.convert(&from, &DeviceView::contiguous(to, dtype, shape))
     }
 
-    /// `queries` for a causal one.
+    /// Softmax of rows; causal if `queries` is given.
     pub(crate) fn softmax(&mut self, call: &Softmax, queries: Option<usize>) -> Result<()> {
         self.floats(call.dtype)?;
         let len = call.rows.saturating_mul(call.columns);
@@ -323,7 +323,7 @@ impl Session<'_> {
     }
 }
 
-/// Where a kernel writes whole words, and where they go from there: from, to, how many, as what.
+/// Where a kernel writes whole words, and the final conversion: source, target, number of elements, dtype.
 pub(crate) struct Target {
     pub(crate) place: Place,
     to: Option<(DevicePtr, DevicePtr, usize, DType)>,

@@ -13,16 +13,16 @@ use crate::source::{Access, Slots, Source, param, type_of};
 use crate::table::Kind;
 use crate::team::{THREADS, Team, walk};
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) dtype: DType,
     pub(crate) team: Team,
-    /// Axes besides the one along which it sums.
+    /// Number of axes except the summed one.
     pub(crate) rank: usize,
 }
 
-// Parameters; then the other axes' dims, and their strides in the input and the output.
+// Parameters; then the other axes' extents, and their strides in the input and the output.
 const ROWS: usize = 0;
 const LEN: usize = 1;
 const INPUT: usize = 2;
@@ -53,7 +53,7 @@ impl Kernel for Form {
             Kind::U8 => format!("i32({sum} & 255u)"),
             _ => sum.to_owned(),
         };
-        // A sum with what it lost; what an infinite one lost would be NaN.
+        // A sum with its rounding error; for an infinite sum that would be NaN.
         let add = |x: &str| match float {
             true => format!(
                 "let y = {x} - lost;\nlet t = opaque(sum + y);\n\
@@ -81,7 +81,7 @@ impl Kernel for Form {
             }
             Team::Group => {
                 source.share("all", ty, THREADS);
-                // Block by block: a scan of the block, in steps of twice the length, and the sum of the blocks before.
+                // Block by block: a scan within the block, with doubling distances, plus the sum of the blocks before.
                 let _ = writeln!(
                     body,
                     "for (var first = 0u; first < {len}; first = first + {THREADS}u) {{\nlet r = first + lane;\n\
@@ -101,14 +101,14 @@ impl Kernel for Form {
     }
 }
 
-/// The axes of a view but one, with their strides, and those in contiguous memory of its shape.
+/// All axes of a view except one, with their strides and those of contiguous memory of its shape.
 pub(crate) struct Lines {
     pub(crate) dims: Vec<usize>,
     pub(crate) strides: Vec<isize>,
     pub(crate) contiguous: Vec<isize>,
     pub(crate) rows: usize,
     pub(crate) len: usize,
-    /// Along the axis.
+    /// Strides along the excepted axis.
     pub(crate) step: isize,
     pub(crate) contiguous_step: isize,
 }
@@ -140,7 +140,7 @@ impl Lines {
         })
     }
 
-    /// Dims and both strides, as parameters.
+    /// Appends the extents and both strides to the parameters.
     pub(crate) fn extend(&self, params: &mut Vec<u32>) {
         params.extend(self.dims.iter().map(|&dim| dim as u32));
         for strides in [&self.strides, &self.contiguous] {

@@ -1,4 +1,4 @@
-//! The text of every shader, for tests and tools that have no adapter.
+//! The text of every shader, for tests and tools without an adapter.
 
 use polygrad_core::compute::{ElementwiseProgram, Step};
 use polygrad_core::{ArgOp, BinaryOp, CompareOp, DType, ReduceOp, Result, UnaryOp};
@@ -25,15 +25,15 @@ const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 pub struct Shader {
     /// What it computes.
     pub name: String,
-    /// WGSL.
+    /// The WGSL text.
     pub text: String,
 }
 
-/// Every op of the table in every dtype, and every form of every other kernel. Programs of several steps are
-/// made of the same parts.
+/// Every op of the table in every dtype, and every form of every other kernel. Programs of several steps are made of
+/// the same parts.
 ///
 /// # Errors
-/// When an op has no shader.
+/// If an op has no shader.
 pub fn all() -> Result<Vec<Shader>> {
     let mut out = Vec::new();
     let mut add = |name: String, kernel: &dyn Kernel| -> Result<()> {
@@ -94,7 +94,7 @@ fn programs() -> Result<Vec<(String, ElementwiseProgram)>> {
     Ok(out)
 }
 
-/// In a row, and strided; outputs smaller than a word by whole words, and one by one.
+/// Contiguous and strided; outputs smaller than a word as whole words and one by one.
 fn forms(program: &ElementwiseProgram) -> Vec<Elementwise> {
     let count = program.inputs().len() + program.outputs().len();
     let form = |rank, lie: &dyn Fn(usize) -> Lie, packed| Elementwise {

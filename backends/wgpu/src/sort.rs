@@ -1,4 +1,4 @@
-//! A stable sort: Batcher's bitonic network over keys and places, of which no two are equal.
+//! A stable sort: Batcher's bitonic network over pairs of key and position, no two of which are equal.
 
 use polygrad_core::compute::Sort;
 use polygrad_core::{DType, Result};
@@ -13,23 +13,23 @@ use crate::team::walk;
 /// A stage of the sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// Keys that are ordered as numbers of 64 bits, and places.
+    /// Computes keys, which are ordered like 64-bit numbers, and positions.
     Keys { dtype: DType, descending: bool },
     /// One step of the network.
     Step,
-    /// Values and positions in order.
+    /// Writes values and positions in order.
     Values { dtype: DType },
 }
 
-/// What the shader depends on.
+/// The properties that the shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) stage: Stage,
     pub(crate) rank: usize,
 }
 
-// Parameters; then the lines' dims and strides in input and output. Of a step: how many pairs, the block that is being
-// merged, the distance.
+// Parameters; then the lines' extents and strides in input and output. For a step: the number of pairs, the block that
+// is merged, and the distance.
 const COUNT: usize = 0;
 const LEN: usize = 1;
 const PADDED: usize = 2;
@@ -71,7 +71,7 @@ impl Kernel for Form {
 }
 
 impl Form {
-    /// Three words each: the key's upper and lower half, and the place.
+    /// Three words per element: the key's upper and lower half, and the position.
     fn keys(self, source: &mut Source<'_>, dtype: DType, descending: bool) -> String {
         walk(source, "line_at", self.rank, AXES, AXES + self.rank);
         source.loader("load", 0, dtype);
@@ -199,7 +199,7 @@ impl Session<'_> {
         while block <= padded {
             let mut distance = block / 2;
             while distance > 0 {
-                // The last block is all of the line, and every line is sorted upwards.
+                // The last block is the whole line, and every line is sorted in ascending order.
                 let direction = if block == padded { 0 } else { block };
                 let step = [total / 2, direction, distance].map(|x| x as u32);
                 self.launch(form(Stage::Step), &[&keys], &step, groups(total / 2))?;

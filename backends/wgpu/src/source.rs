@@ -1,33 +1,33 @@
-//! How a shader's text is put together: bindings, parameters, and the functions that it needs of the library.
+//! Assembly of a shader's text: bindings, parameters, and the library functions that it needs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use polygrad_core::DType;
 
-/// What a kernel does to an operand.
+/// A kernel's access to an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Access {
     /// Reads it.
     Read,
-    /// Writes whole words, maybe reads it too.
+    /// Writes whole words, and possibly reads them.
     Write,
-    /// Changes it word by word, with others at the same time.
+    /// Changes words atomically, concurrently with other threads.
     Atomic,
 }
 
-/// Which operands are one buffer. A buffer is bound once, however many operands it is: WebGPU allows no more
-/// where one is written.
+/// Which operands share a buffer. A buffer is bound only once, even for several operands, since WebGPU requires that if
+/// one of them is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slots {
     /// For each operand, its binding.
     of: Vec<u8>,
-    /// For each binding, what happens to it.
+    /// The access to each binding.
     access: Vec<Access>,
 }
 
 impl Slots {
-    /// By the operands' buffers.
+    /// From the operands' buffers.
     pub(crate) fn new(buffers: &[u64], accesses: &[Access]) -> Self {
         let mut seen: Vec<u64> = Vec::with_capacity(buffers.len());
         let mut slots = Self {
@@ -46,13 +46,13 @@ impl Slots {
         slots
     }
 
-    /// Each operand a buffer of its own.
+    /// With a separate buffer for each operand.
     pub(crate) fn distinct(accesses: &[Access]) -> Self {
         let buffers: Vec<_> = (0..accesses.len() as u64).collect();
         Self::new(&buffers, accesses)
     }
 
-    /// What happens to each binding.
+    /// The access to each binding.
     pub(crate) fn accesses(&self) -> &[Access] {
         &self.access
     }
@@ -66,16 +66,16 @@ impl Slots {
     }
 }
 
-/// How many words of parameters a kernel can have.
+/// The most words of parameters of a kernel.
 pub(crate) const PARAMS: usize = 256;
 
-/// The name of a parameter. The very first word is 0, as the function `opaque` of the library needs it.
+/// The name of a parameter. The first word is always 0, as the library's function `opaque` requires.
 pub(crate) fn param(i: usize) -> String {
     let i = i + 1;
     format!("P[{}].{}", i / 4, ["x", "y", "z", "w"][i % 4])
 }
 
-/// The shader's type of what a dtype's elements are computed in.
+/// The shader's type in which elements of a dtype are computed.
 pub(crate) fn type_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => "f32",
@@ -86,7 +86,7 @@ pub(crate) fn type_of(dtype: DType) -> &'static str {
     }
 }
 
-/// A shader in the making.
+/// A shader that is being assembled.
 pub(crate) struct Source<'a> {
     slots: &'a Slots,
     functions: String,
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The word at an index of an operand.
+    /// The expression for the word at an index of an operand.
     pub(crate) fn word(&self, operand: usize, index: &str) -> String {
         let slot = usize::from(self.slots.of[operand]);
         match self.slots.access[slot] {
@@ -111,7 +111,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// An atomic function of an operand's word.
+    /// The call of an atomic function on an operand's word.
     pub(crate) fn atomic(&self, function: &str, operand: usize, index: &str, value: &str) -> String {
         format!("{function}(&b{}[{index}], {value})", self.slots.of[operand])
     }
@@ -125,18 +125,18 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A function of the shader.
+    /// Adds a function to the shader.
     pub(crate) fn function(&mut self, text: &str) {
         self.functions.push_str(text);
         self.functions.push('\n');
     }
 
-    /// An array that a workgroup shares.
+    /// Adds an array in workgroup memory.
     pub(crate) fn share(&mut self, name: &str, element: &str, len: usize) {
         let _ = writeln!(self.shared, "var<workgroup> {name}: array<{element}, {len}>;");
     }
 
-    /// Defines `name(i)`: an operand's element `i` as the type that it is computed in.
+    /// Defines `name(i)`, which loads an operand's element `i` in the type of computation.
     pub(crate) fn loader(&mut self, name: &str, operand: usize, dtype: DType) {
         let body = match dtype {
             DType::F32 | DType::F64 => format!("return bitcast<f32>({});", self.word(operand, "i")),
@@ -161,7 +161,7 @@ impl<'a> Source<'a> {
         self.function(&text);
     }
 
-    /// Defines `name(i, v)`, which writes element `i`: of a dtype of whole words.
+    /// Defines `name(i, v)`, which stores element `i` of a dtype of whole words.
     pub(crate) fn storer(&mut self, name: &str, operand: usize, dtype: DType) {
         let body = match dtype {
             DType::I64 => format!(
@@ -175,8 +175,8 @@ impl<'a> Source<'a> {
         self.function(&text);
     }
 
-    /// The whole text, of this body of `main`, which knows `wg` (the workgroup's number along x and
-    /// y), `lane` and `wid.z`.
+    /// The complete text with this body of `main`, in which `wg` (the workgroup's number along x and y), `lane` and
+    /// `wid.z` are defined.
     pub(crate) fn finish(self, workgroup: u32, body: &str) -> String {
         let mut text = format!(
             "@group(0) @binding(0) var<uniform> P: array<vec4<u32>, {}>;\n",
@@ -214,7 +214,7 @@ const LIBRARY: [&str; 6] = [
     include_str!("wgsl/pow.wgsl"),
 ];
 
-/// What of the library a text uses, and what that uses.
+/// The library functions that a text uses, including those that they use.
 fn library(text: &str) -> String {
     let mut parts = Vec::new();
     for file in LIBRARY {

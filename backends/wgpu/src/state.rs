@@ -1,4 +1,4 @@
-//! What a device has at the moment: memory, recorded work, compiled kernels.
+//! A device's state: memory, recorded work, compiled kernels.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use wgpu::{
 use crate::kernel::Kernel;
 use crate::source::{Access, PARAMS, Slots};
 
-/// A buffer by a number that no other has.
+/// A buffer with a unique number.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) buffer: Buffer,
     pub(crate) id: u64,
 }
 
-/// What a kernel's operand is: a buffer, and how many bytes into it.
+/// The place of a kernel's operand: a buffer, and an offset in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) buffer: Buffer,
@@ -35,7 +35,7 @@ pub(crate) struct Compiled {
     pub(crate) layout: Arc<Layouts>,
 }
 
-/// For one pattern of bindings.
+/// The layouts for one pattern of bindings.
 #[derive(Debug)]
 pub(crate) struct Layouts {
     pub(crate) group: BindGroupLayout,
@@ -49,22 +49,22 @@ pub(crate) struct Checked {
     pub(crate) extent: usize,
 }
 
-/// Bytes of parameters that one submission can have.
+/// The most bytes of parameters of one submission.
 pub(crate) const PARAMS_BUFFER: usize = 64 << 10;
-/// Bytes of parameters that a kernel sees.
+/// Bytes of parameters that a kernel can read.
 pub(crate) const PARAMS_BYTES: usize = PARAMS * 4;
-/// What offsets of parameters are multiples of.
+/// Alignment of parameters' offsets.
 pub(crate) const PARAMS_STEP: usize = 256;
 
 pub(crate) struct State {
     pub(crate) space: AddressSpace<Block>,
-    /// Recorded and not yet submitted. The pass is ended before the encoder is used.
+    /// Recorded, but not yet submitted. The pass is ended before the encoder is used.
     pub(crate) pass: Option<ComputePass<'static>>,
     pub(crate) encoder: Option<CommandEncoder>,
     pub(crate) launches: usize,
-    /// Launches in all, for those who count.
+    /// Number of all launches, for statistics.
     pub(crate) launched: u64,
-    /// Buffers that the recorded work names.
+    /// Buffers that the recorded work uses.
     pub(crate) used: HashSet<u64>,
     pub(crate) params: Vec<u8>,
     pub(crate) params_buffer: Buffer,
@@ -72,11 +72,11 @@ pub(crate) struct State {
     pub(crate) params_group: BindGroup,
     pub(crate) compiled: HashMap<(Box<dyn Kernel>, Slots), Arc<Compiled>>,
     pub(crate) layouts: HashMap<Vec<Access>, Arc<Layouts>>,
-    /// Memory between the kernels of one call, by size.
+    /// Temporary memory that is free, by size.
     pub(crate) pool: HashMap<u64, Vec<Block>>,
     pub(crate) pooled: u64,
     pub(crate) staging: Option<Buffer>,
-    /// Where kernels note an index that is none.
+    /// The word in which kernels report a bad index.
     pub(crate) status: Block,
     pub(crate) checked: Vec<Checked>,
     pub(crate) next_id: u64,
@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    /// A number for a new buffer.
+    /// A unique number for a new buffer.
     pub(crate) fn fresh_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id

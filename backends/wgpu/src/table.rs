@@ -1,8 +1,9 @@
-//! The one op table: what each op is in a shader, for each kind of number.
+//! The table of ops: the shader expression of each op, for each kind of number.
 
 use polygrad_core::{BinaryOp, CompareOp, DType, UnaryOp};
 
-/// What numbers are in a shader. Bool is `bool`, u8 a `u32` that is cut to eight bits, all floats are f32.
+/// How numbers are represented in a shader. Bool is `bool`, u8 a `u32` that is truncated to eight bits; all floats are
+/// f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Float,
@@ -23,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// What the library's functions of integers begin with.
+    /// Prefix of the library's integer functions.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Float => "f",
@@ -33,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// A small number that is written in it.
+    /// The literal of a small number.
     pub(crate) fn literal(self, value: i32) -> String {
         match self {
             Self::Float => format!("{value}.0"),
@@ -45,7 +46,7 @@ impl Kind {
     }
 }
 
-/// An op of one operand; nothing if it is not defined.
+/// An op with one operand; `None` if it is not defined.
 pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
     if !op.accepts(dtype) {
         return None;
@@ -105,7 +106,7 @@ fn float_unary(op: UnaryOp, x: &str) -> Option<String> {
     Some(format!("{function}({x})"))
 }
 
-/// An op of two operands; nothing if it is not defined.
+/// An op with two operands; `None` if it is not defined.
 pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<String> {
     if !op.accepts(dtype) {
         return None;
@@ -162,7 +163,7 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> Option<S
             CompareOp::Eq | CompareOp::Ne => format!("({a} {sign} {b})"),
             _ => format!("(u32({a}) {sign} u32({b}))"),
         },
-        // A compiler that believes in no NaN may make what it likes of the plain comparison.
+        // A compiler that assumes that there are no NaN may change the plain comparison.
         Kind::Float => match op {
             CompareOp::Ne => format!("({a} != {b} || f_is_nan({a}) || f_is_nan({b}))"),
             _ => format!("({a} {sign} {b} && !f_is_nan({a}) && !f_is_nan({b}))"),
@@ -171,7 +172,7 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> Option<S
     })
 }
 
-/// A conversion, as `Element::from_scalar` does it; the result is not yet rounded to f16 or bf16.
+/// A conversion like that of `Element::from_scalar`; the result is not yet rounded to f16 or bf16.
 pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     match (Kind::of(from), Kind::of(to)) {
         (a, b) if a == b => x.to_owned(),
@@ -192,7 +193,7 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// A value rounded to its dtype, if it is computed in a wider one.
+/// A value rounded to its dtype, if computed in a wider one.
 pub(crate) fn rounded(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F16 | DType::BF16 => format!("{}_round({x})", dtype.name()),

@@ -1,13 +1,13 @@
-//! Threads that work on one row together, and indices into strided memory.
+//! Teams of threads that work on a row, and indices into strided memory.
 
 use std::fmt::Write as _;
 
 use crate::source::{Source, param};
 
-/// Threads of a workgroup.
+/// Threads per workgroup.
 pub(crate) const THREADS: usize = 256;
 
-/// Who works on a row: a workgroup, or a single thread, for short rows.
+/// The threads for a row: a workgroup, or a single thread for short rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Team {
     /// All threads of a workgroup.
@@ -17,12 +17,12 @@ pub(crate) enum Team {
 }
 
 impl Team {
-    /// For rows of that many elements.
+    /// The team for rows of `len` elements.
     pub(crate) fn choose(len: usize) -> Self {
         if len > 64 { Self::Group } else { Self::Single }
     }
 
-    /// How many workgroups.
+    /// Number of workgroups.
     pub(crate) fn groups(self, rows: usize) -> u64 {
         match self {
             Self::Group => rows as u64,
@@ -30,7 +30,7 @@ impl Team {
         }
     }
 
-    /// How far a thread's next element of the row is.
+    /// Distance from a thread's element to its next in the row.
     pub(crate) fn step(self) -> usize {
         match self {
             Self::Group => THREADS,
@@ -38,7 +38,7 @@ impl Team {
         }
     }
 
-    /// Defines `row` and `me`; the number of rows is a parameter.
+    /// Defines `row` and `me`; the number of rows is parameter number `rows`.
     pub(crate) fn head(self, rows: usize) -> String {
         let (row, me) = match self {
             Self::Group => ("wg".to_owned(), "lane"),
@@ -50,8 +50,8 @@ impl Team {
         )
     }
 
-    /// Combines the variables of all threads, with the results in `out…`. `combine` gets the names of the two sides'
-    /// variables and gives statements that assign to the first.
+    /// Combines the variables of all threads, with the results in `out…`. `combine` takes the names of both sides'
+    /// variables, and returns statements that assign to the first.
     pub(crate) fn combine(
         self,
         body: &mut String,
@@ -82,7 +82,7 @@ impl Team {
         body.push_str("workgroupBarrier();\n");
     }
 
-    /// [`Team::combine`] of one variable by an expression with `$a` and `$b`.
+    /// [`Team::combine`] for one variable and an expression with `$a` and `$b`.
     pub(crate) fn fold(self, body: &mut String, shared: &str, var: &str, out: &str, expression: &str) {
         self.combine(body, &[shared], &[var], &[out], |a, b| {
             format!("{} = {};", a[0], expression.replace("$a", &a[0]).replace("$b", &b[0]))
@@ -90,8 +90,8 @@ impl Team {
     }
 }
 
-/// Defines `name(i)`: how far from its beginning the `i`-th element of a strided walk lies, by parameters `dims` and
-/// `strides` of its axes.
+/// Defines `name(i)`: the offset of the `i`-th element of a strided layout, from the parameters `dims` and `strides` of
+/// its axes.
 pub(crate) fn walk(source: &mut Source<'_>, name: &str, rank: usize, dims: usize, strides: usize) {
     let mut body = String::from("var rest = i;\nvar at = 0u;\n");
     for axis in (1..rank).rev() {

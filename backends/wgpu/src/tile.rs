@@ -1,10 +1,11 @@
-//! Products by tiles in workgroup memory: the frame that matrix products and convolutions fill in.
+//! Products by tiles in workgroup memory: the common frame of matrix products and convolutions.
 
 use std::fmt::Write as _;
 
 use crate::source::{Source, param};
 
-/// How the work is cut: a workgroup computes a tile of `m × n`, `k` terms at a time, a thread `tm × tn` numbers of it.
+/// How the work is divided: a workgroup computes a tile of `m × n`, with `k` terms at a time; a thread computes `tm ×
+/// tn` numbers of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tile {
     pub(crate) m: usize,
@@ -22,7 +23,7 @@ pub(crate) const SMALL: Tile = Tile {
     tm: 2,
     tn: 2,
 };
-/// For most.
+/// For most results.
 pub(crate) const MIDDLE: Tile = Tile {
     m: 64,
     n: 64,
@@ -30,7 +31,7 @@ pub(crate) const MIDDLE: Tile = Tile {
     tm: 4,
     tn: 4,
 };
-/// For large ones on devices with registers to spare.
+/// For large results, on devices with enough registers.
 pub(crate) const LARGE: Tile = Tile {
     m: 128,
     n: 128,
@@ -39,22 +40,22 @@ pub(crate) const LARGE: Tile = Tile {
     tn: 8,
 };
 
-/// Threads of a workgroup, whatever the tile.
+/// Threads per workgroup, for any tile.
 const THREADS: usize = 256;
 
-/// The first parameters of every product.
+/// The parameters that every product begins with.
 pub(crate) const M: usize = 0;
 pub(crate) const N: usize = 1;
 pub(crate) const K: usize = 2;
-/// How many terms one workgroup adds up.
+/// Number of terms that a workgroup sums up.
 pub(crate) const CHUNK: usize = 3;
-/// In how many parts the terms are cut.
+/// Number of parts into which the terms are split.
 pub(crate) const PARTS: usize = 4;
-/// Where a product's own parameters begin.
+/// Start of a product's own parameters.
 pub(crate) const OWN: usize = 5;
 
 impl Tile {
-    /// For a result of `m × n`, some of them at a time.
+    /// The tile for a result of `m × n`, of which `batch` are computed at a time.
     pub(crate) fn choose(m: usize, n: usize, batch: usize, software: bool) -> Self {
         let tiles = |tile: Self| m.div_ceil(tile.m) * n.div_ceil(tile.n) * batch;
         match () {
@@ -64,14 +65,14 @@ impl Tile {
         }
     }
 
-    /// How many workgroups.
+    /// Number of workgroups.
     pub(crate) fn groups(self, m: usize, n: usize) -> u64 {
         m.div_ceil(self.m) as u64 * n.div_ceil(self.n) as u64
     }
 
-    /// The shader, for functions `load_a(i, k, z)`, `load_b(k, j, z)` and `store(i, j, part, z, v)` that the source
-    /// has; the loaders are called with indices that are in range. Neighbouring threads load along `k` if that is
-    /// how the operand lies.
+    /// The shader, given functions `load_a(i, k, z)`, `load_b(k, j, z)` and `store(i, j, part, z, v)` in the source.
+    /// The loaders are called only with indices in range. Neighbouring threads load along `k` if the operand is
+    /// contiguous in that direction.
     pub(crate) fn shader(self, mut source: Source<'_>, a_along_k: bool, b_along_k: bool) -> String {
         let Self { m, n, k, tm, tn } = self;
         let (across, pa, pb) = (n / tn, m + 1, n + 1);

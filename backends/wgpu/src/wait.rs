@@ -1,4 +1,4 @@
-//! Waiting for futures where there is a thread that may wait.
+//! Waiting for futures on threads that may block.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -27,7 +27,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What a future has, if it has it at once: error scopes do, but for those of browsers.
+/// The result of a future that is ready at once, as error scopes are, except in browsers.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

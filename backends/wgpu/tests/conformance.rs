@@ -1,4 +1,4 @@
-//! The driver, held to the suite for drivers where there is an adapter.
+//! The driver, tested by the suite for drivers if there is an adapter.
 
 use polygrad_conformance::driver::{DriverOptions, driver_harness};
 use polygrad_conformance::libtest_mimic::{self, Arguments, Failed, Trial};
@@ -11,7 +11,7 @@ fn main() {
         Ok(()) => {
             let make = || Ok(Box::new(WgpuDriver::open(None)) as Box<dyn ComputeBackend>);
             let options = DriverOptions {
-                // The software driver has 128 MiB for a buffer, and is slow.
+                // The software adapter allows 128 MiB per buffer, and is slow.
                 long: 4_000_000,
                 ..DriverOptions::default()
             };
@@ -27,7 +27,7 @@ fn main() {
             vec![Trial::test("wgpu: an adapter", fail)]
         }
     };
-    // A bad index is told late, to whoever reads next from the driver that all cases share.
+    // A bad index is reported late, to the next read from the driver, which all cases share.
     let arguments = Arguments {
         test_threads: Some(1),
         ..Arguments::from_args()

@@ -1,4 +1,4 @@
-//! The official node cases of ONNX on the backend that `Compute` makes of the driver, where there is an adapter.
+//! ONNX's official node cases on the backend that `Compute` makes of the driver, if there is an adapter.
 
 use std::process::ExitCode;
 
@@ -17,6 +17,6 @@ fn main() -> Result<ExitCode> {
     }
     let entry = polygrad_compute::entry("GPUs", WgpuDriver::from_spec, Vec::new);
     Registry::global().register(entry)?;
-    // A bad index is told late, to whoever reads next from the device that all cases share.
+    // A bad index is reported late, to the next read from the device, which all cases share.
     suite::run("wgpu", Some(1), Vec::new())
 }

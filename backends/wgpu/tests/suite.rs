@@ -1,8 +1,8 @@
-//! The backend that `Compute` makes of the driver, held to PyTorch by Polygrad's suite where there is an
-//! adapter: fused and unfused.
+//! The backend that `Compute` makes of the driver, compared with PyTorch by Polygrad's suite if there is an adapter:
+//! fused and unfused.
 //!
-//! The software driver compiles a shader for each chain that a case makes: without POLYGRAD_WGPU_SUITE in the
-//! environment bf16, f16, i32 and u8 are left to the suite for drivers.
+//! The software adapter compiles a shader for each chain of a case, so without POLYGRAD_WGPU_SUITE in the environment,
+//! bf16, f16, i32 and u8 are left to the suite for drivers.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_conformance::{Options, harness, libtest_mimic};
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     };
     let mut tests = harness("wgpu", &fused, &options)?;
     tests.extend(harness("wgpu:fusion=off", &unfused, &options)?);
-    // A bad index is told late, to whoever reads next from the device that all cases share.
+    // A bad index is reported late, to the next read from the device, which all cases share.
     let arguments = libtest_mimic::Arguments {
         test_threads: Some(1),
         ..arguments

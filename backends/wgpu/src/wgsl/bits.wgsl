@@ -1,11 +1,11 @@
-// Numbers by their bits: what a compiler that believes in no NaN must not see through.
+// Operations on the bits of numbers, hidden from compilers that assume that there are no NaN.
 
 var<private> INF_BITS: u32 = 0x7f800000u;
 
 var<private> NAN_BITS: u32 = 0x7fc00000u;
 
-// The number itself, made in such a way that no compiler knows: the first parameter is always 0. Compilers of shaders fuse, factor out and
-// cancel as they like, which ruins sums that are written with care.
+// The number itself, in a form that compilers cannot see through: the first parameter is always 0. Shader compilers
+// fuse, factor out and cancel as they like, which ruins carefully ordered sums.
 fn opaque(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) ^ P[0].x);
 }
@@ -38,27 +38,27 @@ fn f_is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u;
 }
 
-// Takes x's magnitude and s's sign.
+// x's magnitude with s's sign.
 fn f_copysign(x: f32, s: f32) -> f32 {
     return bitcast<f32>((bitcast<u32>(x) & 0x7fffffffu) | (bitcast<u32>(s) & 0x80000000u));
 }
 
-// By bits, since a device may take the smallest numbers for 0.
+// By bits, since a device may flush the smallest numbers to 0.
 fn f_is_zero(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0u;
 }
 
-// Zero too.
+// True for zero, too.
 fn f_is_subnormal(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) < 0x00800000u;
 }
 
-// The magnitude of a subnormal number, in its units of 2^-149: what a device computes with that takes the number itself for 0.
+// The magnitude of a subnormal number in units of 2^-149, for devices that flush the number itself to 0.
 fn f_units(x: f32) -> f32 {
     return f32(bitcast<u32>(x) & 0x7fffffffu);
 }
 
-// So many units of 2^-149, fewer than 2^24, rounded to whole ones.
+// The number with this many units of 2^-149, fewer than 2^24, rounded to whole units.
 fn f_from_units(units: f32) -> f32 {
     return bitcast<f32>(u32(round(units)));
 }
@@ -83,7 +83,7 @@ fn f_sign(x: f32) -> f32 {
     return select(select(0.0, 1.0, x > 0.0), -1.0, x < 0.0);
 }
 
-// Whole numbers stay as they are, and so do infinities and NaN.
+// Whether a number is integral because of its size; also true for infinities and NaN.
 fn f_whole(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) >= 0x4b000000u;
 }
@@ -103,7 +103,7 @@ fn f_trunc(x: f32) -> f32 {
     return f_copysign(trunc(x), x);
 }
 
-// Adding and taking away 2^23 would do if no compiler saw through it.
+// Adding and subtracting 2^23 would do, if no compiler simplified it.
 fn f_round(x: f32) -> f32 {
     if (f_whole(x)) { return x; }
     let a = f_abs(x);
@@ -127,7 +127,7 @@ fn f16_load(h: u32) -> f32 {
     return bitcast<f32>(s | ((e + 112u) << 23u) | (m << 13u));
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest, ties to even.
 fn f16_bits(f: f32) -> u32 {
     let x = bitcast<u32>(f);
     let s = (x >> 16u) & 0x8000u;
@@ -164,7 +164,7 @@ fn bf16_round(f: f32) -> f32 {
     return bf16_load(bf16_bits(f));
 }
 
-// Saturated, NaN is 0.
+// Saturates; NaN becomes 0.
 fn f_to_i32(x: f32) -> i32 {
     if (f_is_nan(x)) { return 0; }
     if (x >= 2147483648.0) { return 2147483647; }

@@ -1,4 +1,4 @@
-// Integers: they wrap, a division by 0 is 0, a remainder has the divisor's sign.
+// Integers: they wrap, a division by 0 gives 0, and a remainder has the divisor's sign.
 
 fn i32_div(a: i32, b: i32) -> i32 {
     if (b == 0) { return 0; }

@@ -1,12 +1,13 @@
-// Elementary functions within 2 units in the last place, without a fused multiply-add, which not every device has, and with division and
-// square root mended, which a device may have wrong by 2.5.
+// Elementary functions within 2 units in the last place. They use no fused multiply-add, which not every device has,
+// and correct division and square root, which a device may compute with an error of 2.5.
 
 // 2^n for n in -126..=127.
 fn pow2i(n: i32) -> f32 {
     return bitcast<f32>(bitcast<u32>((n + 127) << 23u));
 }
 
-// a b - p for p the rounded product. The factors are cut in halves whose products are exact, so that it does not matter what is fused.
+// a b - p, where p is the rounded product. The factors are split into halves whose products are exact, so fusing does
+// not matter.
 fn mul_err(a: f32, b: f32, p: f32) -> f32 {
     let ah = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
     let bh = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
@@ -62,7 +63,7 @@ fn p_exp(x: f32) -> f32 {
     let y = opaque(opaque(p * (r * r) + lost) + r) + 1.0;
     let k = i32(n);
     if (k < -125) { return f_from_units(y * pow2i(k + 149)); }
-    // In two steps, so that the first stays a normal number and the second overflows.
+    // In two steps, so that the first result stays a normal number and only the second overflows.
     let half = k >> 1u;
     return (y * pow2i(half)) * pow2i(k - half);
 }
@@ -75,7 +76,8 @@ fn expm1_nonzero(x: f32) -> f32 {
     let r = opaque(high + low);
     let lost = opaque(high - r) + low;
     let p = ((((1.9845889e-4 * r + 0.0013940627) * r + 0.00833339) * r + 0.041666362) * r + 0.16666666) * r + 0.5;
-    // r + small is e^r - 1, and 2^n of it + (2^n - 1) is wanted, halved so that 2^128 does not overflow before its time.
+    // r + small is e^r - 1. The result is 2^n (r + small) + (2^n - 1), halved so that 2^128 does not overflow too
+    // early.
     let small = opaque(p * (r * r) + lost);
     let scale = pow2i(i32(n) - 1);
     let base = opaque(scale - 0.5);
@@ -132,7 +134,7 @@ fn p_log(x: f32) -> f32 {
     if (b == 0x7f800000u) { return x; }
     var at = b;
     var offset = 0.0;
-    // A subnormal is an integer of 2^-149.
+    // A subnormal is an integer multiple of 2^-149.
     if (b < 0x00800000u) { at = bitcast<u32>(f32(b)); offset = -149.0; }
     let e = bitcast<i32>(at - 0x3f3504f3u) >> 23u;
     let m = bitcast<f32>(at - bitcast<u32>(e << 23u));
@@ -147,7 +149,7 @@ fn p_log1p(x: f32) -> f32 {
     if (f_is_inf(u)) { return u; }
     let b = bitcast<u32>(u);
     let e = bitcast<i32>(b - 0x3f3504f3u) >> 23u;
-    // Near 1 the sum is not needed at all: there f is x itself.
+    // Near 1 the sum is not needed: f is x itself.
     if (e == 0) { return log_sum(0.0, x, 0.0); }
     let m = bitcast<f32>(b - bitcast<u32>(e << 23u));
     let lost = select(x - opaque(u - 1.0), 1.0 - opaque(u - x), x > 1.0);
@@ -156,7 +158,7 @@ fn p_log1p(x: f32) -> f32 {
 
 fn p_erf(x: f32) -> f32 {
     if (f_is_nan(x)) { return x; }
-    // Below, a product of the sum would be subnormal.
+    // In the sum below, a product would be subnormal.
     if (f_is_subnormal(x)) { return f_copysign(f_from_units(f_units(x) * 1.1283791), x); }
     let t = min(f_abs(x), 4.0);
     if (t < 1e-30) { return x * 1.1283791; }
@@ -185,7 +187,7 @@ fn f_mod(a: f32, b: f32) -> f32 {
     let bb = bitcast<u32>(b) & 0x7fffffffu;
     if (bb == 0u || ba >= 0x7f800000u || bb > 0x7f800000u) { return f_nan(); }
     if (ba < bb) { return a; }
-    // As integers of 2^(exponent - 150), by division of eight digits at a time.
+    // As integer multiples of 2^(exponent - 150), by long division with eight digits at a time.
     let ea = max(ba >> 23u, 1u);
     let eb = max(bb >> 23u, 1u);
     var m = (ba & 0x7fffffu) | select(0u, 0x800000u, ba >= 0x800000u);

@@ -1,6 +1,6 @@
-// Powers, by way of logarithms of twice the digits.
+// Powers, by logarithms with double the digits.
 
-// ln a for positive, finite a, as a number and what it lacks.
+// ln a for positive, finite a, as a number and its rounding error.
 fn log_pair(a: f32) -> vec2<f32> {
     var at = bitcast<u32>(a);
     var offset = 0.0;
@@ -23,7 +23,7 @@ fn log_pair(a: f32) -> vec2<f32> {
     let c_low = opaque(0.3333333432674408 - c) + tail;
     let p = opaque(s * c);
     let p_low = mul_err(s, c, p) + s * c_low + s_low * c;
-    // q (1 + s c), twice
+    // q (1 + s c), times two
     let t = opaque(q * p);
     let t_low = mul_err(q, p, t) + q * p_low + q_low * p;
     let u = opaque(q + t);

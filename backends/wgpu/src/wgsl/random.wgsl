@@ -1,6 +1,6 @@
-// Random words, and whole numbers of 64 bits as two words, the lower one first: no device needs 64-bit integers for them.
+// Random words, and 64-bit integers as two words, the lower one first, so that no device needs 64-bit integers.
 
-// The product of two words, by halves of them.
+// The product of two words, computed from their halves.
 fn u32_product(a: u32, b: u32) -> vec2<u32> {
     let low = (a & 0xffffu) * (b & 0xffffu);
     let left = (a >> 16u) * (b & 0xffffu);
@@ -25,7 +25,7 @@ fn u64_product_high(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return u64_sum(u64_sum(u32_product(a.y, b.y), vec2<u32>(inner.y, 0u)), vec2<u32>(outer.y, 0u));
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest, ties to even.
 fn u64_to_f32(x: vec2<u32>) -> f32 {
     if (x.x == 0u && x.y == 0u) { return 0.0; }
     var high = x.y;
@@ -43,7 +43,7 @@ fn u64_to_f32(x: vec2<u32>) -> f32 {
     }
     let rest = high & 255u;
     let up = rest > 128u || (rest == 128u && (low != 0u || (high & 256u) != 0u));
-    // The leading bit, and what rounding carries, add up to the exponent.
+    // The leading bit and the carry of rounding are added to the exponent.
     return bitcast<f32>(((189u - shift - zeros) << 23u) + (high >> 8u) + select(0u, 1u, up));
 }
 

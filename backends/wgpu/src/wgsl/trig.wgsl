@@ -19,7 +19,7 @@ struct Angle {
     r: f32,
 }
 
-// x = n π/2 + r, by the digits of 2/π that matter for this exponent. Source: Payne and Hanek 1983.
+// x = n π/2 + r, from the digits of 2/π that matter for this exponent. Source: Payne and Hanek 1983.
 fn reduce_angle(x: f32) -> Angle {
     let b = bitcast<u32>(x) & 0x7fffffffu;
     if (b <= 0x3f490fdau) { return Angle(0u, x); }
@@ -46,12 +46,12 @@ fn reduce_angle(x: f32) -> Angle {
     if ((high & 0x20000000u) != 0u) {
         quadrant = quadrant + 1u;
         negative = true;
-        // 2^62 less what is there.
+        // 2^62 minus the fraction.
         high = 0x3fffffffu - high;
         low = ~low + 1u;
         high = high + select(0u, 1u, low == 0u);
     }
-    // The fraction is high:low of 2^-62. Its leading 24 digits, and the 24 that follow.
+    // The fraction is high:low in units of 2^-62. Takes its leading 24 digits, and the 24 after them.
     let shift = countLeadingZeros(high | select(0u, 1u, high == 0u));
     var top = high;
     var rest = low;
@@ -126,7 +126,7 @@ fn p_tan(x: f32) -> f32 {
     return p_div(s, c);
 }
 
-// The angle of (x, y), in a form that neither overflows nor loses small angles.
+// The angle of (x, y), computed without overflow or loss of small angles.
 fn p_atan2(y: f32, x: f32) -> f32 {
     if (f_is_nan(x) || f_is_nan(y)) { return f_nan(); }
     var ax = f_abs(x);
@@ -136,7 +136,7 @@ fn p_atan2(y: f32, x: f32) -> f32 {
         ax = 1.0;
         ay = 1.0;
     }
-    // The larger first; in between, where the quotient is large, the angle to the diagonal.
+    // The larger coordinate first; for a large quotient, the angle to the diagonal.
     let steep = ay > ax;
     let low = select(ay, ax, steep);
     let high = select(ax, ay, steep);

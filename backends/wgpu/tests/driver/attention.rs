@@ -1,4 +1,4 @@
-//! Attention: in one kernel, and where queries are too long for that.
+//! Attention: in one kernel, and if queries are too long for that.
 
 use polygrad_core::DType;
 use polygrad_core::compute::{Attention, ComputeBackend};

@@ -1,4 +1,4 @@
-//! What is this driver's own: submissions, one buffer in several parts, limits, errors.
+//! Behaviour specific to this driver: submissions, one buffer for several operands, limits, errors.
 
 use polygrad_core::compute::{
     Binary, ComputeBackend, DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Fill, Gather, Reduce, Step, Unary,
@@ -32,7 +32,7 @@ fn an_allocation_beyond_the_limit_names_it() {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         error.message().to_owned()
     };
-    // Addresses in a buffer have 32 bits, so no limit is above that.
+    // Addresses in a buffer have 32 bits, so no limit is higher than that.
     let message = refused(1 << 32);
     let most: usize = message.rsplit(' ').next().unwrap().parse().expect(&message);
     assert!(refused(most + 1).ends_with(&most.to_string()));
@@ -55,7 +55,7 @@ fn writes_and_kernels_keep_their_order() {
         driver.binary(&call).unwrap();
         driver.binary(&call).unwrap();
         assert_eq!(get::<f32>(driver, ptr, 8), [4.0 + round as f32 * 0.0; 8]);
-        // Between two that are recorded.
+        // A write between two recorded calls.
         driver.binary(&call).unwrap();
         driver.copy_htod(ptr, bytemuck::cast_slice(&[1f32; 8])).unwrap();
     }

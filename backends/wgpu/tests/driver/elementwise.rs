@@ -1,11 +1,11 @@
-//! Element by element.
+//! Element-wise ops.
 
 use polygrad_core::compute::{Binary, ComputeBackend, Unary};
 use polygrad_core::{BinaryOp, DType, UnaryOp};
 
 use crate::support::{driver, get, put};
 
-/// How many f32 lie between.
+/// Number of f32 between two numbers.
 fn distance(a: f32, b: f32) -> u64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0;
@@ -20,7 +20,7 @@ fn distance(a: f32, b: f32) -> u64 {
     (place(a) - place(b)).unsigned_abs()
 }
 
-/// Of every exponent and sign, and the special ones.
+/// Numbers of every exponent and sign, and special ones.
 fn samples() -> Vec<f32> {
     let mut out = vec![
         0.0,
@@ -39,7 +39,7 @@ fn samples() -> Vec<f32> {
         x ^= x >> 17;
         x ^= x << 5;
         out.push(f32::from_bits(x));
-        // Where functions do something.
+        // The range in which most functions are not constant.
         out.push((f64::from(x) / f64::from(u32::MAX) * 24.0 - 12.0) as f32);
     }
     out
@@ -106,7 +106,7 @@ fn functions_are_accurate() {
             let truth = exact(op, x.into()).unwrap() as f32;
             (distance(y, truth), x, y, truth)
         });
-        // The device may take subnormal numbers for 0.
+        // The device may flush subnormal numbers to 0.
         let tiny = |v: f32| v != 0.0 && v.abs() < f32::MIN_POSITIVE;
         let worst = errors
             .filter(|&(_, x, _, truth)| !tiny(x) && !tiny(truth))

@@ -1,4 +1,4 @@
-//! The driver on an adapter, where there is one, and its shaders without any.
+//! The driver, if there is an adapter, and its shaders without an adapter.
 
 mod attention;
 mod contract;

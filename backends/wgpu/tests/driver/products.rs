@@ -25,7 +25,7 @@ fn form(m: usize, n: usize, k: usize, trans_a: Transpose, trans_b: Transpose) ->
     }
 }
 
-/// What C is then, and the sum of the terms' sizes.
+/// The expected C, and the sum of the terms' magnitudes.
 fn expected(call: &Gemm, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f64> {
     let mut out: Vec<f64> = c.iter().map(|&x| x.into()).collect();
     for i in 0..call.m {
@@ -79,7 +79,7 @@ fn all_transposes_and_shapes() {
     for (i, (m, n, k)) in shapes.into_iter().enumerate() {
         for trans_a in Transpose::ALL {
             for trans_b in Transpose::ALL {
-                // Each pair for a shape of each kind, else some.
+                // All pairs for one shape of each kind, only one pair for the others.
                 if i > 2 && (trans_a, trans_b) != (Transpose::No, Transpose::No) {
                     continue;
                 }

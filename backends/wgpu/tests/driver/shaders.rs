@@ -1,4 +1,4 @@
-//! Every shader, without any adapter: valid, and translated to what other systems take.
+//! Every shader, without an adapter: it is valid, and can be translated for other systems.
 
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ValidationFlags, Validator};

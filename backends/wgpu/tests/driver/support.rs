@@ -1,4 +1,4 @@
-//! What the tests share: an open driver, and memory with values.
+//! Shared by the tests: an open driver, and memory with values.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -11,8 +11,8 @@ fn open() -> Result<WgpuDriver, String> {
     driver.init().map(|()| driver).map_err(|error| error.to_string())
 }
 
-/// Says which test is skipped and why, past the harness, which keeps what passing tests print; under
-/// CI that is a failure.
+/// Prints which test is skipped and why, bypassing the harness, which captures the output of passing tests. Under CI, a
+/// skip is a failure.
 fn skip<T>(reason: &str) -> Option<T> {
     assert!(std::env::var_os("CI").is_none(), "no adapter: {reason}");
     let thread = std::thread::current();
@@ -24,7 +24,7 @@ fn skip<T>(reason: &str) -> Option<T> {
     None
 }
 
-/// One driver for the tests that do not break it.
+/// A shared driver, for tests that do not break it.
 pub(crate) fn driver() -> Option<&'static WgpuDriver> {
     static DRIVER: OnceLock<Result<WgpuDriver, String>> = OnceLock::new();
     match DRIVER.get_or_init(open) {
@@ -33,24 +33,24 @@ pub(crate) fn driver() -> Option<&'static WgpuDriver> {
     }
 }
 
-/// A driver of one's own.
+/// A driver for one test.
 pub(crate) fn own_driver() -> Option<WgpuDriver> {
     open().map_or_else(|reason| skip(&reason), Some)
 }
 
-/// Memory with these bytes.
+/// Allocates memory with these bytes.
 pub(crate) fn bytes(driver: &WgpuDriver, bytes: &[u8]) -> DevicePtr {
     let ptr = driver.alloc(bytes.len()).unwrap();
     driver.copy_htod(ptr, bytes).unwrap();
     ptr
 }
 
-/// Memory with these numbers.
+/// Allocates memory with these numbers.
 pub(crate) fn put<T: bytemuck::NoUninit>(driver: &WgpuDriver, values: &[T]) -> DevicePtr {
     bytes(driver, bytemuck::cast_slice(values))
 }
 
-/// What is there.
+/// Reads the numbers at `ptr`.
 pub(crate) fn get<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
     driver: &WgpuDriver,
     ptr: DevicePtr,
@@ -61,7 +61,7 @@ pub(crate) fn get<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
     out
 }
 
-/// Numbers that look random, from -1 to 1.
+/// Pseudo-random numbers from -1 to 1.
 pub(crate) fn noise(len: usize, seed: u32) -> Vec<f32> {
     let mut x = seed.wrapping_mul(2_654_435_761).wrapping_add(12345) | 1;
     (0..len)
