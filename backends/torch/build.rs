@@ -1,5 +1,4 @@
-//! Compiles what stands between Rust and LibTorch's classes for groups of processes, if the feature
-//! `gloo` asks for them.
+//! Compiles the shim between Rust and LibTorch's classes for process groups, if the feature `gloo` is enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -12,8 +11,7 @@ mod gloo {
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
-    /// Headers that LibTorch's own ask for and that its packages leave out; src/gloo/gloo.h declares
-    /// what is needed of them.
+    /// Headers that LibTorch's headers include, but its packages leave out; src/gloo/gloo.h declares the needed parts.
     const MISSING: [&str; 5] = [
         "algorithm.h",
         "common/error.h",
@@ -42,7 +40,7 @@ mod gloo {
             .compile("polygrad_gloo");
     }
 
-    /// A folder with the missing headers.
+    /// A folder with empty files for the missing headers.
     fn headers() -> PathBuf {
         let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("include");
         for name in MISSING {
@@ -53,7 +51,7 @@ mod gloo {
         folder
     }
 
-    /// LibTorch's headers: beside the libraries that tch has found, or where the variable says.
+    /// LibTorch's headers: beside the libraries that tch has found, or in the folder named by the variable.
     fn libtorch() -> [PathBuf; 2] {
         println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
         let found = env::var_os("LIBTORCH_INCLUDE").map(PathBuf::from).or_else(|| {

@@ -1,5 +1,4 @@
-//! What an all-reduce over Gloo costs between two processes of this machine; scripts/compare_gloo.py
-//! times PyTorch's own.
+//! Times an all-reduce over Gloo between two processes of this machine; scripts/compare_gloo.py times PyTorch's own.
 
 use std::env;
 use std::net::TcpListener;
@@ -10,7 +9,7 @@ use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, Result};
 use polygrad_torch::gloo::Gloo;
 
-/// How many f32, and how often.
+/// Numbers of f32, and of repetitions.
 const SIZES: [(usize, usize); 2] = [(1, 5000), (750_000, 500)];
 
 fn main() -> ExitCode {
@@ -27,7 +26,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the two.
+/// Starts both ranks.
 fn start() -> std::io::Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let program = env::current_exe()?;
@@ -54,7 +53,7 @@ fn rank() -> Result<()> {
     for (len, times) in SIZES {
         let mut values = vec![1f32; len];
         let mut reduce = || -> Result<f64> {
-            // So that they stay what they are.
+            // Resets the values, since each sum doubles them.
             values.fill(1.0);
             let begun = Instant::now();
             group.all_reduce(HostSliceMut::new(&mut values), Reduction::Sum)?;

@@ -1,4 +1,4 @@
-//! The backend: each op by the module that has it.
+//! The backend: calls the module of each op.
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,
@@ -12,7 +12,7 @@ use crate::{
 
 type T = TorchTensor;
 
-/// Whether LibTorch has products of matrices of a dtype on a device: on GPUs of floats alone.
+/// Whether LibTorch has matrix products of a dtype on a device: on GPUs only of floats.
 fn multiplies(dtype: DType, device: TorchDevice) -> bool {
     dtype.is_float() || device == TorchDevice::Cpu
 }
@@ -40,7 +40,7 @@ impl Backend for Torch {
     fn synchronize(device: &TorchDevice) -> Result<()> {
         match *device {
             TorchDevice::Cpu => Ok(()),
-            // What went wrong on the device makes tch panic here.
+            // If something failed on the device, tch panics here.
             TorchDevice::Cuda(index) => guarded("synchronize", || {
                 tch::Cuda::synchronize(index as i64);
                 Ok(())

@@ -1,4 +1,4 @@
-//! Devices, and how they are found and opened.
+//! Devices: listing and opening them.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpe
 
 use crate::{Torch, memory};
 
-/// What is told to whoever asks for CUDA and has a LibTorch without it.
+/// The error for requesting CUDA from a LibTorch without it.
 const NO_CUDA: &str = "this LibTorch was built without CUDA";
 
-/// Where LibTorch keeps tensors.
+/// A device of LibTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TorchDevice {
     /// Host memory.
     #[default]
     Cpu,
-    /// An NVIDIA GPU, by its number.
+    /// An NVIDIA GPU, by its index.
     Cuda(usize),
 }
 
@@ -127,9 +127,9 @@ fn probe() -> Vec<DeviceInfo> {
     out
 }
 
-/// The backend as a registry knows it: `torch` is the CPU.
+/// The backend's registry entry; `torch` is the CPU.
 ///
-/// The option `threads=N` sets the number of threads of LibTorch in this process: it has one pool for all devices.
+/// The option `threads=N` sets the number of LibTorch's threads in this process, since it has one pool for all devices.
 pub fn entry() -> BackendEntry {
     BackendEntry::new("torch", "LibTorch, the engine of PyTorch", |spec| {
         Ok(AnyDevice::new::<Torch>(open(spec)?))

@@ -1,4 +1,4 @@
-//! Ops that compute each element from those at its place.
+//! Element-wise ops.
 
 use polygrad_core::{BinaryOp, CompareOp, DType, Result, Scalar, UnaryOp, decompose};
 use tch::{TchError, Tensor};
@@ -68,17 +68,17 @@ pub(crate) fn binary(op: BinaryOp, a: &TorchTensor, b: &TorchTensor) -> Result<T
     a.wrap(name, out)
 }
 
-/// Of integers. LibTorch has no division by 0, and that of the least number by −1 ends the process.
+/// Division of integers. LibTorch defines no division by 0, and dividing the smallest number by −1 ends the process.
 fn int_div(x: &Tensor, y: &Tensor) -> std::result::Result<Tensor, TchError> {
     let (zero, minus) = (y.f_eq(0i64)?, y.f_eq(-1i64)?);
     let safe = y.f_masked_fill(&zero.f_logical_or(&minus)?, 1i64)?;
     let quotient = x.f_div_tensor_mode(&safe, "trunc")?;
-    // By the number that stands in for −1 the quotient is x itself.
+    // −1 was replaced by 1, so the quotient is x itself, and must be negated.
     let quotient = quotient.f_neg()?.f_where_self(&minus, &quotient)?;
     quotient.f_masked_fill(&zero.f_expand_as(&quotient)?, 0i64)
 }
 
-/// Of integers, with the divisor's sign; by 0 and by −1 it is 0.
+/// Remainder of integers, with the divisor's sign; 0 for the divisors 0 and −1.
 fn int_remainder(x: &Tensor, y: &Tensor) -> std::result::Result<Tensor, TchError> {
     let none = y.f_eq(0i64)?.f_logical_or(&y.f_eq(-1i64)?)?;
     let rest = x.f_remainder_tensor(&y.f_masked_fill(&none, 1i64)?)?;
@@ -103,7 +103,7 @@ pub(crate) fn select(condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) 
     a.wrap("where", a.raw().f_where_self(condition.raw(), b.raw()))
 }
 
-/// Whether LibTorch computes with a number as if it had been rounded to the tensor's dtype first.
+/// Whether LibTorch computes with a scalar as if it had been rounded to the tensor's dtype first.
 fn takes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64)
 }
@@ -130,7 +130,7 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &TorchTensor, number: Scalar) -> 
     if !takes(x.dtype()) {
         return decompose::compare_scalar::<Torch>(op, x, number);
     }
-    // LibTorch does not round the number for a comparison.
+    // LibTorch does not round the scalar for a comparison.
     let value = match x.dtype() {
         DType::F32 => f64::from(number.to_f64() as f32),
         _ => number.to_f64(),
@@ -161,7 +161,8 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
             to(&saturated(&wide, f64::from(i32::MIN), f64::from(i32::MAX))?, dtype)?
         }
         (true, DType::I64) => {
-            // The largest i64 is no f64: the last one below it is converted, and what lies above is put in afterwards.
+            // The largest i64 is not an f64: numbers up to the largest f64 below it are converted, and larger ones are
+            // inserted afterwards.
             const BELOW: f64 = 9_223_372_036_854_774_784.0;
             let wide = to(x.raw(), DType::F64)?;
             let inside = to(&saturated(&wide, i64::MIN as f64, BELOW)?, dtype)?;
@@ -176,10 +177,10 @@ pub(crate) fn cast(x: &TorchTensor, dtype: DType) -> Result<TorchTensor> {
     TorchTensor::new(out, x.device())
 }
 
-/// f64 in f32, so that rounding once more gives what rounding once would have given: what is not exact is
-/// cut off, and made odd.
+/// Converts f64 to f32 with rounding to odd (inexact results are truncated and made odd), so that a second rounding
+/// gives the same result as rounding once.
 ///
-/// LibTorch goes to f16 and bf16 through f32, and rounds twice. Source: Boldo and Melquiond, "When double
+/// LibTorch converts to f16 and bf16 through f32, and thus rounds twice. Source: Boldo and Melquiond, "When double
 /// rounding is odd" (2005).
 fn odd(x: &Tensor) -> std::result::Result<Tensor, TchError> {
     use tch::Kind::{Double, Float, Int};
@@ -191,14 +192,14 @@ fn odd(x: &Tensor) -> std::result::Result<Tensor, TchError> {
     odd.f_where_self(&back.f_ne_tensor(x)?, &bits)?.f_view_dtype(Float)
 }
 
-/// 0 for NaN, and within bounds.
+/// Clamps to the bounds; NaN becomes 0.
 fn saturated(wide: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     let op = "to_dtype";
     let number = wide.f_nan_to_num(0.0, f64::INFINITY, f64::NEG_INFINITY).named(op)?;
     guarded(op, || number.f_clamp(low, high))
 }
 
-/// `start + i * step`: of integers in i64, which wraps, else in f64.
+/// `start + i * step`: for integers in i64, which wraps, else in f64.
 pub(crate) fn iota(
     len: usize,
     start: Scalar,

@@ -1,4 +1,4 @@
-//! Cross entropy, by LibTorch's softmax and what is done in place on its result.
+//! Cross entropy, from LibTorch's softmax and in-place ops on its result.
 
 use polygrad_core::{CrossEntropyParams, Result, decompose};
 use tch::Tensor;
@@ -9,7 +9,7 @@ use crate::index::check;
 use crate::tensor::{TorchTensor, positions};
 use crate::window::is_wide;
 
-/// Positions in range as a column, and which rows do not count, if there are any.
+/// The classes as a column, all in range, and a mask of the ignored rows, if there are any.
 fn targets(target: &TorchTensor, classes: usize, ignored: i64) -> Result<(Tensor, Option<Tensor>)> {
     let op = "cross_entropy";
     let none_ignored = positions(target).is_some_and(|values| !values.contains(&ignored));
@@ -39,7 +39,7 @@ pub(crate) fn forward(
     let x = logits.raw();
     let share = params.label_smoothing;
     let compute = || {
-        // The largest share is `e^top / Σ e^x`, which no x is too large or small for.
+        // The largest probability is `e^top / Σ e^x`, which neither overflows nor underflows for any x.
         let top = x.f_amax(&[1i64][..], false)?;
         let largest = x.f_internal_softmax(1, false)?.f_amax(&[1i64][..], false)?;
         let logsumexp = top.f_sub(&largest.f_log()?)?;
@@ -75,7 +75,7 @@ pub(crate) fn backward(
         if let Some(ignored) = &ignored {
             column = column.f_masked_fill(&ignored.f_unsqueeze(1)?, 0.0)?;
         }
-        // One pass, where the saved logarithm would take two.
+        // One pass, while using the saved logarithm would take two.
         let mut out = logits.raw().f_internal_softmax(1, false)?;
         if share > 0.0 {
             drop(out.f_sub_scalar_(share / logits.shape()[1] as f64)?);

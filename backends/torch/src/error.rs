@@ -1,14 +1,14 @@
-//! Errors of LibTorch in Polygrad's words.
+//! Conversion of LibTorch's errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polygrad_core::{DType, Error, ErrorKind, Result};
 use tch::TchError;
 
-/// An error that names the op, from what LibTorch says.
+/// An error with the name of the op, from LibTorch's text.
 #[cold]
 pub(crate) fn from_text(op: &'static str, text: &str) -> Error {
-    // What follows is a list of C++ frames.
+    // The rest is a list of C++ frames.
     let text = text.split("\nException raised from").next().unwrap_or(text).trim();
     let has = |pieces: &[&str]| pieces.iter().any(|piece| text.contains(piece));
     let error = if has(&[
@@ -25,9 +25,9 @@ pub(crate) fn from_text(op: &'static str, text: &str) -> Error {
     error.with_op(op)
 }
 
-/// Results of tch as results of Polygrad.
+/// Converts results of tch.
 pub(crate) trait Named<T> {
-    /// With the name of the op that failed.
+    /// Adds the name of the op that failed.
     fn named(self, op: &'static str) -> Result<T>;
 }
 
@@ -41,20 +41,20 @@ impl<T> Named<T> for std::result::Result<T, TchError> {
     }
 }
 
-/// An op that is not defined for a dtype.
+/// The error for an op that is not defined for a dtype.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     Error::dtype(format!("not defined for {dtype}")).with_op(op)
 }
 
-/// An op that Polygrad learned after this backend was written.
+/// The error for an op that is newer than this backend.
 pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("the torch backend does not know this op")
         .with_op(op)
         .with_hint("use a polygrad-torch of the same version as polygrad")
 }
 
-/// Calls what panics in tch when it fails. Ops that take a number are among it: tch frees the number before it looks at
-/// the error, and the call that frees it finds the error there.
+/// Calls a function of tch that panics if it fails. Ops with a scalar are among those: tch frees the scalar before it
+/// checks for the error, and the freeing call then finds that error.
 #[inline]
 pub(crate) fn guarded<T>(op: &'static str, f: impl FnOnce() -> std::result::Result<T, TchError>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(f)) {

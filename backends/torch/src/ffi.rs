@@ -1,8 +1,8 @@
-//! LibTorch's own C interface, for what tch does not expose: views without autograd, memory with an owner, and the ops
-//! that tch leaves out.
+//! LibTorch's own C interface, for functions that tch does not expose: views without autograd, memory with an owner,
+//! and ops that tch leaves out.
 //!
-//! It is the interface that LibTorch promises to keep from version to version. A tensor handle in it is a pointer to an
-//! `at::Tensor` from `new`, which is what a [`tch::Tensor`] holds too, so that the two can be exchanged.
+//! LibTorch guarantees that this interface stays compatible between versions. Its tensor handle is a pointer to an
+//! `at::Tensor` from `new`, which is also what a [`tch::Tensor`] holds, so the two are interchangeable.
 
 #![allow(unsafe_code, reason = "a C interface")]
 
@@ -87,12 +87,12 @@ fn handle(x: &Tensor) -> Handle {
     x.as_ptr().cast_mut().cast()
 }
 
-/// Takes over a handle that a call above gave.
+/// Takes ownership of a handle from a call above.
 ///
 /// # Safety
-/// The handle must come from a call that gives a new one, and be taken over once.
+/// The handle must come from a call that returns a new one, and be taken only once.
 unsafe fn own(handle: Handle) -> Tensor {
-    // SAFETY: both sides hold `new at::Tensor`, and free it with `delete`; the caller gives it away.
+    // SAFETY: both sides hold `new at::Tensor`, and free it with `delete`; the caller passes the ownership.
     unsafe { Tensor::from_ptr(handle.cast()) }
 }
 
@@ -100,7 +100,7 @@ fn check(code: Code, op: &'static str) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: gives null or a string that stays until this thread's next call.
+    // SAFETY: returns null, or a string that stays valid until this thread's next call.
     let text = unsafe {
         let text = torch_exception_get_what_without_backtrace();
         if text.is_null() {
@@ -112,12 +112,12 @@ fn check(code: Code, op: &'static str) -> Result<()> {
     Err(error::from_text(op, &text))
 }
 
-/// What LibTorch says about a tensor: its dtype's number, and extents and strides.
+/// LibTorch's description of a tensor: the number of its dtype, extents and strides.
 pub(crate) fn describe(x: &Tensor) -> Result<(i32, &[i64], &[i64])> {
     let x = handle(x);
     let (mut dim, mut dtype, mut sizes, mut strides) = (0, 0, ptr::null(), ptr::null());
-    // SAFETY: the handle is alive; sizes and strides are borrowed from the tensor, `dim` numbers each, and are not
-    // changed as long as it lives: nothing here resizes a tensor.
+    // SAFETY: the handle is alive; sizes and strides are borrowed from the tensor, `dim` numbers each, and do not
+    // change while it lives, since nothing here resizes a tensor.
     unsafe {
         check(aoti_torch_get_dim(x, &raw mut dim), "dim")?;
         check(aoti_torch_get_dtype(x, &raw mut dtype), "dtype")?;
@@ -135,7 +135,7 @@ pub(crate) fn describe(x: &Tensor) -> Result<(i32, &[i64], &[i64])> {
     }
 }
 
-/// A view of a tensor's memory, `offset` elements after its first; autograd does not know of it.
+/// A view of a tensor's memory, `offset` elements after its first; unknown to autograd.
 pub(crate) fn view(x: &Tensor, shape: &Shape, strides: &[isize], offset: usize) -> Result<Tensor> {
     let mut sizes = [0i64; MAX_RANK];
     let mut steps = [0i64; MAX_RANK];
@@ -161,7 +161,7 @@ pub(crate) fn view(x: &Tensor, shape: &Shape, strides: &[isize], offset: usize) 
     }
 }
 
-/// Where a tensor's first element lies, in the memory of its device.
+/// The address of a tensor's first element, in the memory of its device.
 pub(crate) fn data(x: &Tensor) -> *const u8 {
     let mut out = ptr::null_mut();
     // SAFETY: the handle is alive.
@@ -173,7 +173,7 @@ pub(crate) fn data(x: &Tensor) -> *const u8 {
     }
 }
 
-/// The number by which LibTorch knows a dtype.
+/// LibTorch's number for a dtype.
 pub(crate) const fn code(dtype: DType) -> i32 {
     match dtype {
         DType::U8 => 0,
@@ -187,10 +187,10 @@ pub(crate) const fn code(dtype: DType) -> i32 {
     }
 }
 
-/// The memory of a host tensor as a tensor of LibTorch, which keeps it alive. It must not be written to.
+/// A host tensor's memory as a tensor of LibTorch, which keeps the memory alive. It must not be written.
 pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> Result<Tensor> {
     extern "C" fn release(_: *mut c_void, context: *mut c_void) {
-        // SAFETY: `context` is the box that was given away below, and LibTorch calls this once.
+        // SAFETY: `context` is the box that was passed below, and LibTorch calls this once.
         drop(unsafe { Box::from_raw(context.cast::<Arc<dyn HostBytes>>()) });
     }
     let (mut sizes, mut strides) = ([0i64; MAX_RANK], [0i64; MAX_RANK]);
@@ -202,8 +202,7 @@ pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> 
     let context = Box::into_raw(Box::new(memory));
     let mut out = ptr::null_mut();
     // SAFETY: the memory holds the shape's elements, and lives until `release` drops its owner. LibTorch takes a
-    // pointer to what it may change, but its ops change only what they are told to, and no tensor that shares
-    // memory is ever an output.
+    // mutable pointer, but its ops change only their outputs, and a tensor that shares memory is never an output.
     unsafe {
         let made = torch_from_blob(
             data,
@@ -213,7 +212,7 @@ pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> 
             0,
             code(dtype),
             0,
-            // The CPU has no number.
+            // The CPU has no index.
             -1,
             &raw mut out,
             0,
@@ -227,14 +226,14 @@ pub(crate) fn share(memory: Arc<dyn HostBytes>, shape: &Shape, dtype: DType) -> 
     }
 }
 
-/// Which gradient of a convolution.
+/// The wanted gradient of a convolution.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Input,
     Weight,
 }
 
-/// `aten::convolution_backward`, of which one gradient is computed.
+/// `aten::convolution_backward`, computing only one of the gradients.
 pub(crate) fn convolution_backward(
     op: &'static str,
     grad: &Tensor,
@@ -253,7 +252,7 @@ pub(crate) fn convolution_backward(
     let none = [0i64; 3];
     let mut out = [ptr::null_mut(); 3];
     let [input_grad, weight_grad, bias_grad] = &mut out;
-    // SAFETY: the handles are alive, each array is as long as is said, and each result is null or a new handle.
+    // SAFETY: the handles are alive, each array has the length that is passed, and each result is null or a new handle.
     unsafe {
         let done = aoti_torch_cpu_convolution_backward(
             handle(grad),
@@ -306,7 +305,7 @@ pub(crate) enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    /// As the dispatcher takes it. Handles, lists and boxes are new: the dispatcher takes them over.
+    /// The argument in the dispatcher's form. Handles, lists and boxes are new, since the dispatcher takes ownership.
     fn pass(self, op: &'static str) -> Result<u64> {
         let tensor = |x: &Tensor| -> Result<u64> {
             let mut out = ptr::null_mut();
@@ -319,7 +318,7 @@ impl Arg<'_> {
             Self::Maybe(None) => 0,
             Self::Maybe(Some(x)) => {
                 let mut cell = ptr::null_mut();
-                // SAFETY: gives a new cell of 64 bits.
+                // SAFETY: returns a new cell of 64 bits.
                 unsafe {
                     check(torch_new_stable_ivalue(&raw mut cell), op)?;
                     *cell = tensor(x)?;
@@ -353,19 +352,19 @@ fn list(op: &'static str, elements: &[u64]) -> Result<u64> {
     Ok(list as u64)
 }
 
-/// Calls an op of LibTorch by its name. `R` is the number of tensors that its schema returns, and `args` must be
-/// those of its schema.
+/// Calls an op of LibTorch by its name. `R` is the number of tensors that its schema returns, and `args` must match the
+/// schema.
 ///
 /// # Safety
-/// Types and number of the arguments and results are those of the op's schema: LibTorch takes the bits for
-/// what the schema says.
+/// The types and numbers of arguments and results must match the op's schema, since LibTorch interprets the bits
+/// accordingly.
 pub(crate) unsafe fn call<const R: usize>(op: &'static str, name: &CStr, args: &[Arg<'_>]) -> Result<[Tensor; R]> {
     let mut stack = [0u64; 16];
     for (slot, arg) in stack.iter_mut().zip(args) {
         *slot = arg.pass(op)?;
     }
-    // SAFETY: the caller vouches for the schema; no op that is called has more than 16 arguments;
-    // results are new handles.
+    // SAFETY: the caller guarantees the schema; no op that is called has more than 16 arguments; results are new
+    // handles.
     unsafe {
         let done = torch_call_dispatcher(
             name.as_ptr(),

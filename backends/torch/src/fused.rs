@@ -1,4 +1,4 @@
-//! Linear maps, activations, softmax and attention by LibTorch's fused kernels.
+//! Linear maps, activations, softmax and attention with LibTorch's fused kernels.
 
 use polygrad_core::{Activation, DType, Result, decompose};
 use tch::Tensor;
@@ -8,7 +8,7 @@ use crate::tensor::{TorchTensor, kind};
 use crate::window::is_wide;
 
 pub(crate) fn linear(x: &TorchTensor, weight: &TorchTensor, bias: Option<&TorchTensor>) -> Result<TorchTensor> {
-    // Without elements to add up LibTorch takes the bias of f16 and bf16 for absent.
+    // For f16 and bf16, LibTorch ignores the bias if there are no terms to sum up.
     if !is_wide(x.dtype()) {
         return decompose::linear::<Torch>(x, weight, bias, None);
     }
@@ -24,7 +24,7 @@ pub(crate) fn activation(op: Activation, x: &TorchTensor) -> Result<TorchTensor>
         Activation::Gelu => t.f_gelu("none"),
         Activation::GeluTanh => t.f_gelu("tanh"),
         Activation::Silu => t.f_silu(),
-        // tch has the forward for one slope only; the backward of x by x is the same function.
+        // tch has the forward op for only one slope; the backward op of x by x is the same function.
         Activation::LeakyRelu { slope } => return x.guard(op.name(), || t.f_leaky_relu_backward(t, slope, false)),
         _ => return decompose::activation::<Torch>(op, x),
     };
@@ -66,7 +66,7 @@ pub(crate) fn log_softmax_backward(grad: &TorchTensor, output: &TorchTensor, axi
     grad.wrap("log_softmax_backward", out)
 }
 
-/// LibTorch's flash attention where it means the same. It aligns a causal mask to the top left, and gives NaN for a
+/// LibTorch's flash attention if it computes the same. It aligns a causal mask to the top left, and returns NaN for a
 /// row that sees no key.
 pub(crate) fn attention(
     q: &TorchTensor,

@@ -1,5 +1,4 @@
-//! Ops that follow positions, whose values are checked before LibTorch sees them: on a GPU it could
-//! only end the process.
+//! Indexing ops. Positions are checked before LibTorch gets them, since on a GPU it could only end the process.
 
 use polygrad_core::{DType, Error, Result, decompose};
 use tch::Tensor;
@@ -8,7 +7,7 @@ use crate::Torch;
 use crate::error::{Named, refused};
 use crate::tensor::{TorchTensor, kind, positions};
 
-/// Fails where a position is outside `0..dim`.
+/// Fails if a position is outside `0..dim`.
 pub(crate) fn check(op: &'static str, index: &TorchTensor, axis: usize, dim: usize) -> Result<()> {
     if index.shape().numel() == 0 {
         return Ok(());
@@ -39,7 +38,7 @@ pub(crate) fn scatter(x: &TorchTensor, axis: usize, index: &TorchTensor, src: &T
     x.wrap("scatter", x.raw().f_scatter(axis as i64, index.raw(), src.raw()))
 }
 
-/// LibTorch adds up in the tensor's own dtype, where f16 and bf16 lose what many small terms add up to.
+/// The dtype for sums: LibTorch sums in the tensor's own dtype, and f16 and bf16 lose the sum of many small terms.
 fn wide(x: &TorchTensor) -> Option<DType> {
     matches!(x.dtype(), DType::F16 | DType::BF16).then_some(DType::F32)
 }

@@ -1,8 +1,8 @@
 //! LibTorch, the engine of PyTorch, as a backend of Polygrad, through [`tch`].
 //!
-//! Tensors are LibTorch's own, ops run its kernels, and its fused ones where they mean the same. Its autograd
-//! is not used: no tensor here requires a gradient to LibTorch, and gradients are Polygrad's. Tensors go in
-//! and out without a copy:
+//! Tensors are LibTorch's own, and ops run its kernels, the fused ones if they compute the same. Its autograd is not
+//! used: to LibTorch, no tensor here requires a gradient, and gradients are Polygrad's. Tensors are exchanged without a
+//! copy:
 //!
 //! ```
 //! use polygrad_tensor::{Device, Result, Tensor};
@@ -17,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! tch 0.26 is made for LibTorch 2.13.0, which must be there when this crate is built (`LIBTORCH`, or
-//! `LIBTORCH_USE_PYTORCH=1`) and where the loader finds it when a program starts (`LD_LIBRARY_PATH`).
+//! tch 0.26 requires LibTorch 2.13.0, which must be present when this crate is built (`LIBTORCH`, or
+//! `LIBTORCH_USE_PYTORCH=1`), and be found by the loader when a program starts (`LD_LIBRARY_PATH`).
 
 mod backend;
 mod device;

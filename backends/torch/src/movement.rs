@@ -1,4 +1,4 @@
-//! Views, and ops that put elements elsewhere.
+//! Views, and ops that move elements.
 
 use polygrad_core::{Axes, Layout, Result, Scalar, Shape, SliceRange};
 use tch::Tensor;
@@ -25,7 +25,7 @@ pub(crate) fn expand(x: &TorchTensor, shape: Shape) -> Result<TorchTensor> {
     x.view(x.layout().expand(shape))
 }
 
-/// LibTorch has no strides below 0: what walks backwards is turned round, and cut after that.
+/// Slices a tensor. LibTorch has no negative strides, so axes with one are flipped after slicing.
 pub(crate) fn slice(x: &TorchTensor, ranges: &[SliceRange]) -> Result<TorchTensor> {
     let backwards: Vec<i64> = ranges
         .iter()
@@ -33,7 +33,7 @@ pub(crate) fn slice(x: &TorchTensor, ranges: &[SliceRange]) -> Result<TorchTenso
         .filter(|(_, range)| range.step < 0 && range.len > 1)
         .map(|(axis, _)| axis as i64)
         .collect();
-    // The same elements, from the lowest to the highest.
+    // The same elements in ascending order.
     let forwards: Vec<SliceRange> = ranges
         .iter()
         .map(|range| match (range.len, range.step) {

@@ -1,4 +1,4 @@
-//! Layer and batch normalisation. Their backward ops tch does not have; they are called by name.
+//! Layer and batch normalisation. tch lacks their backward ops, so these are called by name.
 
 #![allow(unsafe_code, reason = "ops that are called by name, beside their schemas")]
 
@@ -48,12 +48,12 @@ pub(crate) fn layer_norm_backward(
     weight: Option<&TorchTensor>,
     axes: usize,
 ) -> Result<Three> {
-    // Over a single element LibTorch's gradient is what is left of large terms, where 0 is right.
+    // For a single element LibTorch's gradient is the rounding error of large terms, though it should be 0.
     let inner = Shape::new(&x.shape()[x.shape().rank() - axes..])?;
     if !is_wide(x.dtype()) || x.shape().numel() == 0 || inner.numel() == 1 {
         return decompose::layer_norm_backward::<Torch>(grad, x, mean, rstd, weight, axes);
     }
-    // Its kernel leaves out the gradients of a weight that it is not given.
+    // The kernel does not compute the weight's gradient without a weight.
     let ones;
     let weight = match weight {
         Some(weight) => weight,
@@ -84,13 +84,13 @@ pub(crate) fn layer_norm_backward(
     three(x, out?)
 }
 
-/// Every axis but that of the channels.
+/// All axes except that of the channels.
 fn all_but_channels(rank: usize) -> Result<Axes> {
     Axes::new((0..rank).filter(|&axis| axis != 1))
 }
 
-/// LibTorch's own forward gives the root of the variance's reciprocal, of which a small variance cannot be had back: so
-/// the statistics are taken first, and the kernel for given statistics is run with them.
+/// LibTorch's own forward op returns `1 / sqrt(variance + eps)`, from which a small variance cannot be recovered.
+/// Therefore the statistics are computed first, and the kernel for given statistics is run with them.
 pub(crate) fn batch_norm(
     x: &TorchTensor,
     weight: Option<&TorchTensor>,
@@ -130,7 +130,7 @@ pub(crate) fn batch_norm_backward(
         return decompose::batch_norm_backward::<Torch>(grad, x, mean, var, weight, eps);
     }
     let op = "batch_norm_backward";
-    // LibTorch's kernel reads weight and statistics as if they lay without gaps, whatever their strides.
+    // LibTorch's kernel reads weight and statistics as if they were contiguous, whatever their strides.
     let (grad, x, mean) = (&grad.contiguous()?, &x.contiguous()?, &mean.contiguous()?);
     let var = var.contiguous()?;
     let rstd = guarded(op, || var.raw().f_add_scalar(eps)?.f_rsqrt())?;

@@ -1,4 +1,4 @@
-//! Optimizer steps by LibTorch's fused kernels, in place where nobody else sees the memory.
+//! Optimizer steps with LibTorch's fused kernels, in place if the memory is not shared.
 
 #![allow(unsafe_code, reason = "ops that are called by name, beside their schemas")]
 
@@ -13,7 +13,7 @@ use crate::window::is_wide;
 pub(crate) fn accumulate_grad(mut acc: TorchTensor, grad: &TorchTensor) -> Result<TorchTensor> {
     match acc.writable() {
         Some(sum) => {
-            // It gives back one more handle to the same tensor.
+            // It returns another handle to the same tensor.
             drop(sum.f_add_(grad.raw()).named("accumulate_grad")?);
             Ok(acc)
         }
@@ -27,7 +27,7 @@ pub(crate) fn sgd_step(
     momentum: Option<&mut TorchTensor>,
     params: &SgdParams,
 ) -> Result<()> {
-    // Where the factor is 0, the fused kernel leaves a buffer as it is.
+    // If the momentum is 0, the fused kernel does not update its buffer.
     if !is_wide(param.dtype()) || (momentum.is_some() && params.momentum == 0.0) {
         return decompose::sgd_step::<Torch>(param, grad, momentum, params);
     }
@@ -40,7 +40,7 @@ pub(crate) fn sgd_step(
     }
     // SAFETY: _fused_sgd_(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float
     // momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale,
-    // Tensor? found_inf) -> () What it writes to was made writable above, and is borrowed mutably.
+    // Tensor? found_inf) -> () Its outputs were made writable above, and are borrowed mutably.
     let done: Result<[_; 0]> = unsafe {
         ffi::call(
             op,
@@ -50,7 +50,7 @@ pub(crate) fn sgd_step(
                 Arg::List(Some(grad.raw())),
                 Arg::List(momentum.as_deref().map(TorchTensor::raw)),
                 Arg::Float(params.weight_decay),
-                // Without a buffer there is none to blend into, and a factor would make the kernel look for it.
+                // Without a buffer, a nonzero momentum would make the kernel look for one.
                 Arg::Float(if momentum.is_some() { params.momentum } else { 0.0 }),
                 Arg::Float(params.lr),
                 Arg::Float(params.dampening),
@@ -86,7 +86,7 @@ pub(crate) fn adam_step(
         state.make_writable()?;
     }
     let step = Scalar::Float(params.step as f64);
-    // On CUDA the step lies beside the parameter.
+    // On CUDA the step count is on the parameter's device.
     let step = TorchTensor::full(Shape::SCALAR, step, DType::F32, param.device())?;
     let name = if params.decoupled {
         c"aten::_fused_adamw_"
@@ -95,8 +95,8 @@ pub(crate) fn adam_step(
     };
     // SAFETY: _fused_adam_ and _fused_adamw_(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs,
     // Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float
-    // eps, bool amsgrad, bool maximize, Tensor? grad_scale, Tensor? found_inf) -> () What it writes to was made
-    // writable above, and is borrowed mutably.
+    // eps, bool amsgrad, bool maximize, Tensor? grad_scale, Tensor? found_inf) -> () Its outputs were made writable
+    // above, and are borrowed mutably.
     let done: Result<[_; 0]> = unsafe {
         ffi::call(
             "adam_step",

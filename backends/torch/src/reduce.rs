@@ -11,7 +11,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &TorchTensor, axes: Axes, keepdims: bool) 
         return Err(refused(name, dtype));
     }
     let dims: Vec<i64> = axes.iter().map(|axis| axis as i64).collect();
-    // To LibTorch no axes are all of them.
+    // To LibTorch, an empty list of axes means all axes.
     if dims.is_empty() {
         return Ok(x.clone());
     }
@@ -29,12 +29,13 @@ pub(crate) fn reduce(op: ReduceOp, x: &TorchTensor, axes: Axes, keepdims: bool) 
     x.wrap(name, out)
 }
 
-/// One axis after the other, the last first so that the others keep their numbers.
+/// Multiplies along one axis after the other, the last one first, so that the others keep their numbers.
 fn prod(x: &TorchTensor, axes: &Axes, keepdims: bool) -> Result<TorchTensor> {
     let mut order: Vec<usize> = axes.iter().collect();
     order.sort_unstable();
     let mut out = x.clone();
-    // Floats are rounded once, at the end. Not by the last step: LibTorch casts what it multiplies, and ∞ · 0 is NaN.
+    // Floats are rounded once, by a separate cast at the end: LibTorch would cast the operands of the last step, and ∞
+    // · 0 is NaN.
     let wide = if x.dtype().is_float() && order.len() > 1 {
         DType::F64
     } else {

@@ -1,4 +1,4 @@
-//! The tensor: one of LibTorch's, and where its elements lie.
+//! The tensor: one of LibTorch's, and a layout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use crate::{TorchDevice, ffi};
 /// A tensor of LibTorch, shared.
 pub(crate) struct Raw {
     tensor: Tensor,
-    /// Of a view: the tensor whose memory it shows.
+    /// For a view: the tensor that owns the memory.
     root: Option<Arc<Raw>>,
-    /// Whether somebody outside may hold the memory too, so that it is never changed.
+    /// Whether code outside may hold the memory, too, so that it must never be changed.
     exposed: AtomicBool,
 }
 
-// SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a counted reference with an atomic count. What is shared
-// between threads here is `&Raw`, through which only ops that read are called: `at::Tensor`'s const methods, which
-// LibTorch documents as safe to call at once from several threads as those of a `std::shared_ptr`'s pointee. What a
-// const method may still write is listed in docs/decisions/031-libtorch-tensors-are-sync.md, and none of it is reached:
-// autograd metadata (no tensor here requires a gradient), copy-on-write storage and symbolic shapes (nothing here makes
-// them), the Python object (there is no interpreter). In-place ops need `&mut Tensor`, which `TorchTensor::writable`
-// gives only to the one owner. Errors are kept in thread-local storage by tch and LibTorch.
+// SAFETY: a `tch::Tensor` is a pointer to an `at::Tensor`, a reference with an atomic count. Threads share `&Raw`,
+// through which only ops that read are called: `at::Tensor`'s const methods, which LibTorch documents as safe to call
+// concurrently, like those of a `std::shared_ptr`'s pointee. docs/decisions/031-libtorch-tensors-are-sync.md lists what
+// a const method may still write, and none of that is reached: autograd metadata (no tensor here requires a gradient),
+// copy-on-write storage and symbolic shapes (nothing here creates them), the Python object (there is no interpreter).
+// In-place ops need `&mut Tensor`, which `TorchTensor::writable` returns only to the sole owner. tch and LibTorch keep
+// errors in thread-local storage.
 #[allow(unsafe_code, reason = "argued above, and tested with threads in tests/adapter.rs")]
 unsafe impl Sync for Raw {}
 
@@ -51,12 +51,12 @@ pub(crate) const fn kind(dtype: DType) -> Kind {
     }
 }
 
-/// Extents as LibTorch takes them.
+/// Extents in LibTorch's form.
 pub(crate) fn ints(dims: &[usize]) -> Vec<i64> {
     dims.iter().map(|&dim| dim as i64).collect()
 }
 
-/// A number as LibTorch takes it.
+/// A scalar in LibTorch's form.
 pub(crate) fn scalar(value: Scalar) -> tch::Scalar {
     match value {
         Scalar::Float(value) => tch::Scalar::float(value),
@@ -66,7 +66,7 @@ pub(crate) fn scalar(value: Scalar) -> tch::Scalar {
 }
 
 impl TorchTensor {
-    /// A tensor that LibTorch has just made: nobody else holds it.
+    /// A tensor that LibTorch has just created, which is not shared.
     #[inline]
     pub(crate) fn new(tensor: Tensor, device: TorchDevice) -> Result<Self> {
         let (code, sizes, strides) = ffi::describe(&tensor)?;
@@ -101,14 +101,14 @@ impl TorchTensor {
         })
     }
 
-    /// Elements that somebody else may hold too.
+    /// A tensor whose memory code outside may hold, too.
     pub(crate) fn exposed(tensor: Tensor, device: TorchDevice) -> Result<Self> {
         let out = Self::new(tensor, device)?;
         out.raw.exposed.store(true, Ordering::Relaxed);
         Ok(out)
     }
 
-    /// LibTorch's tensor, to read.
+    /// LibTorch's tensor, for reading.
     #[inline]
     pub(crate) fn raw(&self) -> &Tensor {
         &self.raw.tensor
@@ -135,13 +135,13 @@ impl TorchTensor {
         self.device
     }
 
-    /// What LibTorch made from this tensor, on the same device.
+    /// Wraps LibTorch's result of an op on this tensor, on the same device.
     #[inline]
     pub(crate) fn wrap(&self, op: &'static str, out: std::result::Result<Tensor, tch::TchError>) -> Result<Self> {
         Self::new(out.named(op)?, self.device)
     }
 
-    /// [`TorchTensor::wrap`] for ops of tch that take a number.
+    /// [`TorchTensor::wrap`] for ops of tch with a scalar.
     #[inline]
     pub(crate) fn guard(
         &self,
@@ -151,7 +151,7 @@ impl TorchTensor {
         Self::new(guarded(op, f)?, self.device)
     }
 
-    /// The same memory under another layout.
+    /// The same memory with another layout.
     pub(crate) fn view(&self, layout: Layout) -> Result<Self> {
         let root = self.raw.root.as_ref().unwrap_or(&self.raw);
         let tensor = ffi::view(&root.tensor, layout.shape(), layout.strides(), layout.offset())?;
@@ -163,7 +163,7 @@ impl TorchTensor {
         Ok(Self { raw, layout, ..*self })
     }
 
-    /// The same elements, row-major without gaps.
+    /// The same elements, contiguous in row-major order.
     pub(crate) fn contiguous(&self) -> Result<Self> {
         if self.layout.is_contiguous() {
             return Ok(self.clone());
@@ -171,7 +171,7 @@ impl TorchTensor {
         self.wrap("contiguous", self.raw().f_contiguous())
     }
 
-    /// The same elements in memory of their own.
+    /// The same elements in new memory.
     pub(crate) fn copied(&self) -> Result<Self> {
         if !self.layout.is_contiguous() {
             return self.contiguous();
@@ -179,7 +179,7 @@ impl TorchTensor {
         self.wrap("clone", self.raw().f_to_dtype(kind(self.dtype), false, true))
     }
 
-    /// LibTorch's tensor to change in place, if nobody else can see its memory.
+    /// LibTorch's tensor for changes in place, or `None` if its memory is shared.
     pub(crate) fn writable(&mut self) -> Option<&mut Tensor> {
         if !self.layout.is_contiguous() {
             return None;
@@ -189,7 +189,7 @@ impl TorchTensor {
             return None;
         }
         if let Some(root) = &mut raw.root {
-            // Of a tensor that nobody holds any more this view is what is left.
+            // If the root has no other holders, this view is the only one.
             if *Arc::get_mut(root)?.exposed.get_mut() {
                 return None;
             }
@@ -197,7 +197,7 @@ impl TorchTensor {
         Some(&mut raw.tensor)
     }
 
-    /// Makes sure that [`TorchTensor::writable`] gives something, by a copy if need be.
+    /// Makes sure that [`TorchTensor::writable`] returns `Some`, by a copy if needed.
     pub(crate) fn make_writable(&mut self) -> Result<()> {
         if self.writable().is_none() {
             *self = self.copied()?;
@@ -205,7 +205,7 @@ impl TorchTensor {
         Ok(())
     }
 
-    /// LibTorch's tensor, to compute with tch: it shares its memory with this one, and must not be changed in place.
+    /// LibTorch's tensor, for computing with tch. It shares its memory with this one, and must not be changed in place.
     pub fn to_tch(&self) -> Tensor {
         let root = self.raw.root.as_ref().unwrap_or(&self.raw);
         root.exposed.store(true, Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl TorchTensor {
     }
 
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, device: TorchDevice) -> Result<Self> {
-        // LibTorch refuses numbers that the dtype cannot hold, where Polygrad converts them.
+        // LibTorch rejects numbers that the dtype cannot hold, but Polygrad converts them.
         let value = polygrad_core::dispatch_dtype!(dtype, T => {
             polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(value))
         });
@@ -255,7 +255,7 @@ impl TorchTensor {
     }
 }
 
-/// A tensor's memory, as a host tensor keeps it alive.
+/// A tensor's memory, owned by a host tensor.
 struct Memory {
     raw: Arc<Raw>,
     bytes: usize,
@@ -268,8 +268,8 @@ impl HostBytes for Memory {
         if self.bytes == 0 || data.is_null() {
             return &[];
         }
-        // SAFETY: the tensor is contiguous, in host memory and has this many bytes. Nobody changes them: while `raw` is
-        // shared with this, `writable` gives nothing.
+        // SAFETY: the tensor is contiguous, in host memory and has this many bytes. They are not changed: while `raw`
+        // is shared with this, `writable` returns `None`.
         unsafe { std::slice::from_raw_parts(data, self.bytes) }
     }
 }
@@ -284,8 +284,8 @@ pub(crate) fn positions(x: &TorchTensor) -> Option<&[i64]> {
     if x.shape().numel() == 0 || data.is_null() {
         return Some(&[]);
     }
-    // SAFETY: contiguous, in host memory, of this dtype and this many elements; aligned by LibTorch or by the
-    // `HostTensor` it came from. It is borrowed from `x`, so that nobody can change it meanwhile.
+    // SAFETY: contiguous, in host memory, of this dtype and with this many elements; aligned by LibTorch or by the
+    // `HostTensor` that it came from. It is borrowed from `x`, so it cannot change meanwhile.
     Some(unsafe { std::slice::from_raw_parts(data.cast(), x.shape().numel()) })
 }
 
@@ -293,13 +293,13 @@ impl TryFrom<Tensor> for TorchTensor {
     type Error = Error;
 
     /// Shares the memory: afterwards, the tensor must not be changed in place through other handles to it. Its gradient
-    /// graph is left behind.
+    /// graph is dropped.
     fn try_from(tensor: Tensor) -> Result<Self> {
         if tensor.is_sparse() || tensor.is_mkldnn() || !tensor.defined() {
             return Err(Error::unsupported("only dense tensors of LibTorch can be taken over")
                 .with_hint("convert it with to_dense first"));
         }
-        // For a device that it does not know tch panics.
+        // tch panics for a device that it does not know.
         let device = TorchDevice::try_from(guarded("device", || Ok(tensor.device()))?)?;
         Self::exposed(tensor.f_detach().named("detach")?, device)
     }

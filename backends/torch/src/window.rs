@@ -9,7 +9,7 @@ use crate::ffi::{self, Wanted};
 use crate::movement::{pad, reshape, slice};
 use crate::tensor::{TorchTensor, ints, kind};
 
-/// The dtypes in which LibTorch's kernels for windows compute as exactly as is wanted; the others go through f32.
+/// The dtypes in which LibTorch's kernels for windows are precise enough; the others are computed in f32.
 pub(crate) fn is_wide(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64)
 }
@@ -56,7 +56,7 @@ pub(crate) fn conv_input_grad(
     if !is_wide(grad.dtype()) || grad.shape().numel() == 0 || weight.shape().numel() == 0 || input_shape.numel() == 0 {
         return decompose::conv_input_grad::<Torch>(grad, weight, input_shape, params);
     }
-    // Only its shape is looked at.
+    // Only its shape is used.
     let input = TorchTensor::empty(&input_shape, grad.dtype(), grad.device())?;
     backward("conv_input_grad", grad, &input, weight, params, Wanted::Input)
 }
@@ -88,7 +88,7 @@ fn backward(
     TorchTensor::new(out, grad.device())
 }
 
-/// The arguments of pooling as LibTorch's ops over two or three axes take them.
+/// The arguments of pooling in the form of LibTorch's ops over two or three axes.
 struct Pool {
     kernel: Vec<i64>,
     stride: Vec<i64>,
@@ -98,7 +98,7 @@ struct Pool {
 
 impl Pool {
     fn new(params: &PoolParams, n: usize) -> Self {
-        // One spatial axis becomes two, of which the first has a window of 1.
+        // One spatial axis becomes two, the first with a window of 1.
         let of = |values: &[usize; 3], fill: i64| {
             let mut out = ints(&values[..n]);
             if n == 1 {
@@ -123,7 +123,7 @@ fn with_plane(x: &TorchTensor) -> Result<TorchTensor> {
     }
 }
 
-/// Fails where a window sees nothing of the input: there LibTorch gives −∞ or NaN.
+/// Fails if a window contains no element of the input, for which LibTorch returns −∞ or NaN.
 fn check_windows(op: &'static str, x: &Shape, out: &Shape, params: &PoolParams) -> Result<()> {
     for axis in 0..x.rank() - 2 {
         let (dim, border) = (x[axis + 2], params.padding[axis]);
@@ -164,15 +164,15 @@ pub(crate) fn max_pool(x: &TorchTensor, params: &PoolParams) -> Result<(TorchTen
     Ok((reshape(&values?, shape)?, reshape(&positions?, shape)?))
 }
 
-/// The backward ops of max pooling want to know the windows; that of adaptive pooling is the same sum by
-/// positions, and does not.
+/// The backward ops of max pooling require the windows; that of adaptive pooling computes the same sum by positions,
+/// without them.
 pub(crate) fn max_pool_backward(grad: &TorchTensor, indices: &TorchTensor, input_shape: Shape) -> Result<TorchTensor> {
     let op = "max_pool_backward";
     if !is_wide(grad.dtype()) || grad.shape().numel() == 0 || input_shape.numel() == 0 {
         return decompose::max_pool_backward::<Torch>(grad, indices, input_shape);
     }
     crate::index::check(op, indices, 2, input_shape[2..].iter().product())?;
-    // Only its shape is looked at.
+    // Only its shape is used.
     let input = with_plane(&TorchTensor::empty(&input_shape, grad.dtype(), grad.device())?)?;
     let (grad, indices) = (with_plane(&grad.contiguous()?)?, with_plane(&indices.contiguous()?)?);
     let out = if input_shape.rank() == 5 {
@@ -208,12 +208,12 @@ pub(crate) fn avg_pool(x: &TorchTensor, params: &PoolParams) -> Result<TorchTens
     reshape(&x.wrap(op, out)?, shape)
 }
 
-/// Over three axes LibTorch refuses windows that are larger than the input without its border.
+/// Over three axes, LibTorch rejects windows that are larger than the input without its border.
 fn too_small(x: &Shape, params: &PoolParams) -> bool {
     x.rank() == 5 && (0..3).any(|axis| x[axis + 2] < params.kernel[axis])
 }
 
-/// Average pooling of an input that gets its border first.
+/// Average pooling of an input to which the border is added first.
 fn avg_pool_padded(x: &TorchTensor, shape: Shape, params: &PoolParams) -> Result<TorchTensor> {
     let mut padding = [(0, 0); 5];
     for axis in 0..3 {
@@ -224,7 +224,7 @@ fn avg_pool_padded(x: &TorchTensor, shape: Shape, params: &PoolParams) -> Result
         count_include_pad: true,
         ..*params
     };
-    // There may be a last window more, which begins in the border on the right.
+    // There may be an extra last window, which begins in the right border.
     let pooled = |x: &TorchTensor| {
         let out = avg_pool(&pad(x, &padding, Scalar::Float(0.0))?, &inner)?;
         let ranges: Vec<_> = shape.iter().map(|&dim| SliceRange::new(0, dim, 1)).collect();

@@ -1,4 +1,4 @@
-//! What the suite does not see: tensors that go in and out of tch, threads, updates in place, devices.
+//! Tests of what the suite does not see: tensors exchanged with tch, threads, updates in place, devices.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,7 +16,7 @@ fn values(x: &TorchTensor) -> Vec<f32> {
     Torch::to_host(x).unwrap().to_vec().unwrap()
 }
 
-/// A tensor in memory of LibTorch's own, which nobody else holds.
+/// A tensor in LibTorch's own memory, which is not shared.
 fn fresh(values: &[f32]) -> TorchTensor {
     Torch::binary_scalar(BinaryOp::Add, &of(values), Scalar::Float(0.0), false).unwrap()
 }
@@ -32,7 +32,7 @@ fn host_memory_is_shared_both_ways() {
     assert_eq!(address(&x), host.bytes().as_ptr() as usize);
     let back = Torch::to_host(&x).unwrap();
     assert_eq!(back.bytes().as_ptr(), host.bytes().as_ptr());
-    // The memory lives as long as somebody looks at it.
+    // The memory lives as long as one of its users.
     drop((host, x));
     assert_eq!(back.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let y = fresh(&[7.0, 8.0]);
@@ -53,7 +53,7 @@ fn tensors_of_tch_go_in_and_out_without_a_copy() -> Result<()> {
     assert_eq!(address(x.inner()), at);
     let y: tch::Tensor = x.exp()?.inner().clone().into();
     assert_eq!(y.size(), [2, 2]);
-    // A gradient graph of LibTorch ends where the tensor comes in.
+    // A gradient graph of LibTorch ends where the tensor is taken over.
     let tracked = tch::Tensor::from_slice(&[1.0f32]).set_requires_grad(true);
     assert!(!TorchTensor::try_from(&tracked * 2.0)?.to_tch().requires_grad());
     let part = Torch::slice(x.inner(), &[SliceRange::new(1, 1, 1), SliceRange::full(2)])?;
@@ -116,7 +116,7 @@ fn a_step_changes_memory_that_nobody_else_sees() -> Result<()> {
 #[test]
 fn a_step_leaves_what_others_see_as_it_was() -> Result<()> {
     let grad = of(&[2.0, 2.0]);
-    // What others hold: a clone, a view, the host's memory on either side, tch.
+    // Shared memory: a clone, a view, the host's memory on either side, tch.
     let clone = fresh(&[1.0, 2.0]);
     let mut param = clone.clone();
     Torch::sgd_step(&mut param, &grad, None, &step())?;
@@ -149,7 +149,7 @@ fn a_step_leaves_what_others_see_as_it_was() -> Result<()> {
     Ok(())
 }
 
-/// Many threads read, view and drop one tensor, and write into what is theirs.
+/// Many threads read, view and drop one tensor, and write to tensors of their own.
 #[test]
 fn a_tensor_is_shared_by_threads() {
     let x = Arc::new(fresh(&(0..4096).map(|i| i as f32).collect::<Vec<_>>()));
@@ -169,7 +169,7 @@ fn a_tensor_is_shared_by_threads() {
                     let mut shared = TorchTensor::clone(&x);
                     Torch::sgd_step(&mut shared, &x, None, &step()).unwrap();
                     assert_eq!(values(&shared)[100 + n], 0.5 * (100 + n) as f32);
-                    // An error in one thread is not another's.
+                    // An error in one thread does not affect another.
                     let wrong = Torch::matmul(&x, &own);
                     assert!(wrong.err().unwrap().to_string().contains("matmul"), "round {round}");
                 }
@@ -182,7 +182,7 @@ fn a_tensor_is_shared_by_threads() {
     assert_eq!(values(&x)[4095], 4095.0);
 }
 
-/// A tensor may be dropped in another thread than the one that made it, and outlive that.
+/// A tensor may be dropped on another thread than the one that made it, and outlive that thread.
 #[test]
 fn a_tensor_moves_between_threads() {
     let x = thread::spawn(|| fresh(&[1.0, 2.0])).join().unwrap();
@@ -200,7 +200,7 @@ fn positions_are_checked_before_libtorch_sees_them() -> Result<()> {
         let error = x.index_select(0, &index).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfRange);
         assert!(error.to_string().contains(&wrong.to_string()), "{error}");
-        // The same through a view, whose elements do not lie one after the other.
+        // The same with a view whose elements are not contiguous.
         let spread = index.reshape([2, 1])?.expand([2, 2])?.reshape([4])?;
         assert_eq!(x.index_select(0, &spread).unwrap_err().kind(), ErrorKind::OutOfRange);
         let rows = index.reshape([2, 1])?.expand([2, 2])?;
@@ -272,7 +272,7 @@ fn devices_open_by_name_or_say_why_not() {
         assert!(error.to_string().contains("CUDA"), "{error}");
         assert!(error.hint().unwrap().contains("torch:cpu"), "{error}");
     }
-    // One pool of threads for the process.
+    // The process has one thread pool.
     entry.open(&"torch:cpu:threads=2".parse().unwrap()).unwrap();
     assert_eq!(tch::get_num_threads(), 2);
     assert!(opening("torch:tpu").hint().unwrap().contains("torch:cuda:0"));

@@ -1,4 +1,4 @@
-//! Gloo between processes: this program starts itself as their ranks.
+//! Gloo between processes: this program starts itself as the ranks.
 
 #[path = "gloo/hosts.rs"]
 mod hosts;
@@ -19,11 +19,11 @@ use polygrad_core::{Error, ErrorKind};
 use polygrad_torch::gloo::Gloo;
 
 const LIMIT: Duration = Duration::from_secs(3);
-/// What finding out who is to blame may take beyond the limit, on a machine that is busy.
+/// The time beyond the limit that it may take to find the rank to blame, on a busy machine.
 const MARGIN: Duration = Duration::from_secs(5);
 const ENDINGS: [Ending; 3] = [Ending::Late, Ending::Leaves, Ending::Aborts];
 
-/// The variable that makes this program a rank, and says of which test.
+/// The variable that makes this program a rank, and names the test.
 const ROLE: &str = "POLYGRAD_GLOO_TEST";
 
 fn main() -> ExitCode {
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// One rank of a test; it fails by saying why.
+/// Runs one rank of a test; the error says why it failed.
 fn rank(role: &str) -> ExitCode {
     let done = match role.split_once('-').unwrap_or((role, "")) {
         ("killed", rank) => loses(rank.parse().unwrap_or(usize::MAX)),
@@ -94,14 +94,14 @@ fn sum(group: &Gloo, values: &mut [f32]) -> Result<(), Error> {
     group.all_reduce(HostSliceMut::new(values), Reduction::Sum)
 }
 
-/// As the system does it when memory is short.
+/// As the system does when memory is short.
 fn kill_self() -> ! {
     let id = std::process::id().to_string();
     let killed = Command::new("kill").args(["-9", &id]).status();
     panic!("still here: {killed:?}");
 }
 
-/// Whether an error is that of a lost rank, and came in time.
+/// Checks that an error is that of a lost rank, and came in time.
 fn named(error: &Error, lost: usize, begun: Instant) -> Result<(), String> {
     let took = begun.elapsed();
     let found = error.source().and_then(|source| source.downcast_ref::<LostPeer>());
@@ -126,7 +126,7 @@ fn loses(lost: usize) -> Result<(), String> {
     for _ in 0..2 {
         if let Err(error) = sum(&group, &mut values) {
             named(&error, lost, begun)?;
-            // Of no more use, and at once.
+            // The group fails from now on, and at once.
             let again = Instant::now();
             let error = group.barrier().err().ok_or("a barrier without a lost rank succeeds")?;
             named(&error, lost, again)?;
@@ -155,7 +155,7 @@ fn is_cut_off(lost: usize) -> Result<(), String> {
         let begun = Instant::now();
         let mut values = vec![1f32; 1000];
         if let Err(error) = sum(&group, &mut values) {
-            // Who is cut off misses the host of the store.
+            // The rank that is cut off misses the host of the store.
             let missed = if group.rank() == lost { 0 } else { lost };
             return named(&error, missed, begun);
         }
@@ -174,13 +174,13 @@ fn passed(report: &Report) -> Result<(), String> {
 fn suite() -> Result<(), String> {
     let group = Gloo::from_env(Duration::from_secs(60)).map_err(|e| said(&e))?;
     let whole = Options::default();
-    // 4 ranks share what memory and processors there are.
+    // 4 ranks share the machine's memory and processors.
     let most = if group.size() == 2 { whole.most } else { whole.most / 10 };
     let group: Arc<dyn Communicator> = Arc::new(group);
     passed(&communicator::run(&group, &Options { most, ..whole }))
 }
 
-/// Every collective, in a group of its own.
+/// Runs every collective, each in a group of its own.
 fn ends_so(ending: &str) -> Result<(), String> {
     let ending = ENDINGS.into_iter().find(|known| format!("{known:?}") == ending);
     let ending = ending.ok_or("there is no such ending")?;
@@ -203,7 +203,7 @@ fn meets_again() -> Result<(), String> {
     second.barrier().map_err(|e| said(&e))
 }
 
-/// Under torchrun: the first time one rank is killed; the second time it says so to a file.
+/// Under torchrun: in the first run one rank is killed; the second run writes that to a file.
 fn restarts(file: &str) -> Result<(), String> {
     let group = met()?;
     let restart = env::var("TORCHELASTIC_RESTART_COUNT").map_err(|e| e.to_string())?;
@@ -228,7 +228,7 @@ fn free_port() -> Result<u16, String> {
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
 }
 
-/// A rank of a test, started by a command that this program's name is put behind.
+/// Starts a rank of a test with a command to which this program's name is appended.
 fn start(
     mut command: Command,
     role: &str,
@@ -249,7 +249,7 @@ fn start(
     command.spawn().map_err(|e| e.to_string())
 }
 
-/// Waits for a process, but not without end; whether it succeeds, and what it wrote.
+/// Waits for a process, with a time limit. Returns whether it succeeded, and its output.
 fn ended(mut child: Child) -> Result<(bool, String), String> {
     let begun = Instant::now();
     let succeeds = loop {
@@ -269,7 +269,7 @@ fn ended(mut child: Child) -> Result<(bool, String), String> {
     Ok((succeeds, text))
 }
 
-/// Runs the ranks that are named, of a group of `size`; those of `killed` end badly, the others succeed.
+/// Runs some ranks of a group of `size`; those in `killed` must fail, the others succeed.
 fn run_some(role: &str, ranks: &[usize], size: usize, killed: &[usize]) -> Result<(), Failed> {
     let (program, place) = (env::current_exe()?, ("127.0.0.1", free_port()?));
     let started: Vec<_> = ranks
@@ -301,8 +301,8 @@ fn absent() -> Result<(), Failed> {
     run_some("absent-0", &[1], 2, &[])
 }
 
-/// What starts torchrun: the Python that is named or on the path, with the packages of `cargo xtask setup pytorch`
-/// where it has no PyTorch.
+/// The variables with which torchrun starts: the Python that is named or on the path, with the packages of `cargo xtask
+/// setup pytorch` if it has no PyTorch.
 fn torchrun() -> Option<Vec<(String, String)>> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(std::path::PathBuf::from)

@@ -1,4 +1,4 @@
-//! The official node cases of ONNX on LibTorch.
+//! ONNX's official node cases on LibTorch.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! LibTorch, held to PyTorch by the suite.
+//! LibTorch, compared with PyTorch by the suite.
 
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
 use polygrad_tensor::{Device, Result};

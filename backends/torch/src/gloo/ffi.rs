@@ -1,4 +1,4 @@
-//! The shim over LibTorch's C++ classes, in Rust's terms.
+//! Rust bindings for the shim over LibTorch's C++ classes.
 
 #![allow(unsafe_code, reason = "a C interface")]
 
@@ -68,10 +68,10 @@ unsafe extern "C" {
     fn polygrad_gloo_free(memory: *mut c_void);
 }
 
-/// What LibTorch says, without where in its sources it says so.
+/// A result with LibTorch's error message, without the place in its sources.
 pub(super) type Said<T> = Result<T, String>;
 
-/// Calls a function of the shim, which is given where to put a message.
+/// Calls a function of the shim, passing it a pointer for an error message.
 fn call(f: impl FnOnce(*mut *mut c_char) -> c_int) -> Said<()> {
     let mut message = ptr::null_mut();
     if f(&raw mut message) == 0 {
@@ -80,8 +80,8 @@ fn call(f: impl FnOnce(*mut *mut c_char) -> c_int) -> Said<()> {
     if message.is_null() {
         return Err("no memory for its message".to_owned());
     }
-    // SAFETY: the shim's functions leave a string of malloc's here when they fail, which is read before it is
-    // freed, and freed once.
+    // SAFETY: if the shim's functions fail, they leave a string from malloc here. It is read before it is freed, and
+    // freed once.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         polygrad_gloo_free(message.cast());
@@ -90,7 +90,7 @@ fn call(f: impl FnOnce(*mut *mut c_char) -> c_int) -> Said<()> {
     Err(plain(&text))
 }
 
-/// Without the place in a source file before it, and the advice and the C++ frames after it.
+/// Removes the source position at the start, and the advice and C++ frames at the end.
 fn plain(text: &str) -> String {
     let text = match text.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         Some((place, rest)) if place.contains(".cc:") || place.contains(".cpp:") => rest,
@@ -113,25 +113,26 @@ fn millis(time: Duration) -> i64 {
 
 /// LibTorch's version.
 pub(super) fn version() -> String {
-    // SAFETY: a string that is a part of the program.
+    // SAFETY: the string is static.
     let text = unsafe { CStr::from_ptr(polygrad_gloo_version()) };
     text.to_string_lossy().into_owned()
 }
 
-/// A connection to the store where the processes of a group find each other.
+/// A connection to the store through which the processes of a group find each other.
 pub(super) struct Store(*mut c_void);
 
-// SAFETY: it is a counted pointer to a `c10d::Store`, whose methods take a lock; nothing of it belongs to a thread.
+// SAFETY: it is a reference-counted pointer to a `c10d::Store`, whose methods take a lock; none of it is bound to a
+// thread.
 unsafe impl Send for Store {}
 // SAFETY: as above.
 unsafe impl Sync for Store {}
 
 impl Store {
-    /// Connects; the process that serves the store starts it first, if it does not yet.
+    /// Connects; the process that serves the store starts it first, if it has not yet.
     pub(super) fn connect(host: &str, port: u16, prefix: &str, serve: bool, timeout: Duration) -> Said<Self> {
         let (host, prefix) = (string(host)?, string(prefix)?);
         let (timeout, mut store) = (millis(timeout), ptr::null_mut());
-        // SAFETY: both strings and both places outlive the call.
+        // SAFETY: the strings and the out pointers outlive the call.
         call(|message| unsafe {
             polygrad_gloo_store(
                 host.as_ptr(),
@@ -152,18 +153,18 @@ impl Store {
         call(|message| unsafe { polygrad_gloo_store_set(self.0, key.as_ptr(), value.as_ptr(), value.len(), message) })
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, or `None` if it is not set.
     pub(super) fn get(&self, key: &str) -> Said<Option<String>> {
         let key = string(key)?;
         let (mut value, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the store is alive; the key and both places outlive the call.
+        // SAFETY: the store is alive; the key and the out pointers outlive the call.
         call(|message| unsafe {
             polygrad_gloo_store_get(self.0, key.as_ptr(), &raw mut value, &raw mut len, message)
         })?;
         if value.is_null() {
             return Ok(None);
         }
-        // SAFETY: the call gave `len` bytes of malloc's, which are read before they are freed, and freed once.
+        // SAFETY: the call returned `len` bytes from malloc, which are read before they are freed, and freed once.
         let text = unsafe {
             let bytes = std::slice::from_raw_parts(value, len);
             let text = String::from_utf8_lossy(bytes).into_owned();
@@ -181,7 +182,7 @@ impl Drop for Store {
     }
 }
 
-/// How Gloo is to reduce: the number of `c10d::ReduceOp::RedOpType`.
+/// How Gloo reduces: the number of a `c10d::ReduceOp::RedOpType`.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     Sum = 0,
@@ -192,11 +193,11 @@ pub(super) enum Op {
 /// A process group over Gloo.
 pub(super) struct Group(*mut c_void);
 
-// SAFETY: it is a counted pointer to a `c10d::ProcessGroupGloo`, nothing of which belongs to a thread.
+// SAFETY: it is a reference-counted pointer to a `c10d::ProcessGroupGloo`, none of which is bound to a thread.
 unsafe impl Send for Group {}
 
 impl Group {
-    /// Connects to every other rank of it.
+    /// Connects to every other rank of the group.
     pub(super) fn connect(
         store: &Store,
         rank: usize,
@@ -208,29 +209,29 @@ impl Group {
         let interface = interface.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         let number = |n: usize| c_int::try_from(n).map_err(|_| format!("{n} ranks are too many"));
         let (rank, size, mut group) = (number(rank)?, number(size)?, ptr::null_mut());
-        // SAFETY: the store is alive; the name of the interface and the places outlive the call.
+        // SAFETY: the store is alive; the name of the interface and the out pointers outlive the call.
         call(|message| unsafe {
             polygrad_gloo_group(store.0, rank, size, interface, millis(timeout), &raw mut group, message)
         })?;
         Ok(Self(group))
     }
 
-    /// Reduces values in place; `dtype` is LibTorch's number of it, and `bytes` hold `len` of that dtype.
+    /// Reduces values in place. `dtype` is LibTorch's number for the dtype, and `bytes` holds `len` values of it.
     pub(super) fn all_reduce(&mut self, bytes: &mut [u8], len: usize, dtype: i32, op: Op) -> Said<()> {
         let data = bytes.as_mut_ptr().cast();
-        // SAFETY: the group is alive and called by one thread, and `bytes` are its own until the call is over: it
-        // waits, and what it started is over then, also when it fails.
+        // SAFETY: the group is alive and called by one thread, and `bytes` belongs to the call until it returns: it
+        // waits until all that it started is over, even if it fails.
         call(|message| unsafe { polygrad_gloo_all_reduce(self.0, data, len, dtype, op as c_int, message) })
     }
 
-    /// Gathers bytes; `all` is as long as those of all ranks.
+    /// Gathers bytes; `all` has room for those of all ranks.
     pub(super) fn all_gather(&mut self, own: &[u8], all: &mut [u8]) -> Said<()> {
         let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
-        // SAFETY: as in `all_reduce`; `own` is only read, and `all` has room for as many bytes of every rank.
+        // SAFETY: as in `all_reduce`; `own` is only read, and `all` has room for the bytes of every rank.
         call(|message| unsafe { polygrad_gloo_all_gather(self.0, from, own.len(), to, message) })
     }
 
-    /// Sends bytes from a rank to all.
+    /// Sends bytes from rank `root` to all.
     pub(super) fn broadcast(&mut self, bytes: &mut [u8], root: usize) -> Said<()> {
         let data = bytes.as_mut_ptr().cast();
         // SAFETY: as in `all_reduce`.
@@ -245,7 +246,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // SAFETY: from `polygrad_gloo_group`, freed once, and no call is under way.
+        // SAFETY: from `polygrad_gloo_group`, freed once, and no call is in flight.
         unsafe { polygrad_gloo_group_free(self.0) }
     }
 }

@@ -1,5 +1,5 @@
-// What LibTorch's headers for groups of processes want of Gloo's, which its packages leave out. Nothing here is made or called by the
-// shim: LibTorch's library has the code, and only names and signatures are needed.
+// Declarations of Gloo's that LibTorch's headers for process groups need, but its packages leave out. The shim creates
+// and calls nothing of this: LibTorch's library has the code, and only names and signatures are needed.
 #pragma once
 
 #include <chrono>

@@ -1,16 +1,16 @@
-//! What the launchers of others say in the environment, under the names of torchrun.
+//! Reads the environment variables of other launchers, under the names of torchrun.
 
 use polygrad_core::{Error, Result};
 
-/// The port where no launcher says one, which is PyTorch's.
+/// The default port if no launcher gives one, which is PyTorch's.
 const PORT: u16 = 29_500;
 /// The first port for steps of Slurm, and the number of ports that they are spread over.
 const SLURM_PORTS: (u64, u64) = (20_000, 20_000);
 
-/// The variable that says something, and what it says.
+/// A variable's name and value.
 pub(super) type Said = (&'static str, String);
 
-/// Which process this is, and where the others are.
+/// The rank of this process, and the address of the others.
 pub(super) struct Place {
     pub(super) rank: Said,
     pub(super) size: Said,
@@ -19,12 +19,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// What torchrun, `mpirun` of Open MPI, `srun` of Slurm or a TrainJob of Kubeflow says, in this order, since one of
-    /// the first can be started within the others; `MASTER_ADDR` and `MASTER_PORT` count before all else. None without
-    /// any of them.
+    /// Reads the variables of torchrun, `mpirun` of Open MPI, `srun` of Slurm or a TrainJob of Kubeflow, in this order,
+    /// since the earlier ones can be started within the later ones. `MASTER_ADDR` and `MASTER_PORT` override all of
+    /// them. `None` without any of them.
     ///
     /// # Errors
-    /// When a TrainJob asks for several processes on a node: nothing would start them.
+    /// If a TrainJob asks for several processes on a node, since nothing would start them.
     pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let Some(place) = Self::of_launcher(&variable)? else {
             return Ok(None);
@@ -48,12 +48,12 @@ impl Place {
             let port = Some(("MASTER_PORT", PORT.to_string()));
             return Ok(Some(Self { rank, size, host, port }));
         }
-        // A batch script has a rank, too, and no step of several tasks.
+        // A batch script has a rank, too, but is not a step of several tasks.
         if let Some((rank, size)) = pair("SLURM_PROCID", "SLURM_STEP_NUM_TASKS") {
             let host = variable("SLURM_STEP_NODELIST").map(|nodes| first_node(&nodes));
             let number = |name| variable(name).and_then(|text| text.parse::<u64>().ok());
             let (first, count) = SLURM_PORTS;
-            // Steps of a job get ports far from each other.
+            // Steps of a job get ports far apart.
             let step = number("SLURM_STEP_ID").unwrap_or(0).wrapping_mul(1009);
             let port = number("SLURM_JOB_ID").map(|job| first + job.wrapping_add(step) % count);
             let port = port.map(|port| ("MASTER_PORT", port.to_string()));
@@ -77,7 +77,7 @@ fn said(variable: impl Fn(&str) -> Option<String>, name: &'static str) -> Option
     Some((name, variable(name)?))
 }
 
-/// The first node of a list as Slurm writes it, such as `node[01-04,07],login`.
+/// The first node of a list in Slurm's format, such as `node[01-04,07],login`.
 fn first_node(nodes: &str) -> String {
     let (mut first, mut rest) = (String::new(), nodes);
     while let Some(at) = rest.find(['[', ',']) {
@@ -106,7 +106,7 @@ mod tests {
         }))
     }
 
-    /// What Slurm 22.05 of Debian says in a step, but for what is not read.
+    /// The variables of a step in Debian's Slurm 22.05, except those that are not read.
     const SLURM: [(&str, &str); 6] = [
         ("SLURM_PROCID", "3"),
         ("SLURM_NTASKS", "4"),
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(found(&SLURM), ["3", "4", "node07", "21234"]);
         assert_eq!(found(&OPEN_MPI), ["1", "2", "127.0.0.1", "29500"]);
         assert_eq!(found(&TRAIN_JOB), ["1", "2", "job-node-0-0.job", "29400"]);
-        // mpirun within a step of Slurm, and torchrun within both.
+        // mpirun within a Slurm step, and torchrun within both.
         assert_eq!(
             found(&[&SLURM[..], &OPEN_MPI].concat()),
             ["1", "2", "127.0.0.1", "29500"]
@@ -150,10 +150,10 @@ mod tests {
             ["0", "8", "a", "1"]
         );
         assert_eq!(found(&[&SLURM[..], &torchrun[2..]].concat()), ["3", "4", "a", "1"]);
-        // On several machines mpirun does not say which is the first.
+        // On several machines, mpirun does not tell which is the first.
         let apart = [OPEN_MPI[0], OPEN_MPI[1], ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
         assert_eq!(found(&apart), ["1", "2", "none", "29500"]);
-        // A batch script is no step.
+        // A batch script is not a step.
         assert_eq!(find(&SLURM[..2]).unwrap(), None);
         assert_eq!(find(&[]).unwrap(), None);
     }

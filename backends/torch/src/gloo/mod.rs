@@ -1,6 +1,7 @@
 //! Groups of processes over LibTorch's Gloo: CPUs of one machine or of several, by TCP. The feature is `gloo`.
 //!
-//! The processes are started by torchrun, or by anybody who sets the same variables, and find each other by them:
+//! The processes are started by torchrun, or by any launcher that sets the same variables, and find each other through
+//! these:
 //!
 //! ```no_run
 //! use polygrad_core::communicator::{Communicator, DEFAULT_TIMEOUT, HostSliceMut, Reduction};
@@ -15,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! Gloo listens on the network interface that the host's name leads to. Where it leads nowhere, Gloo takes the loopback
-//! and warns of it; where it leads to the loopback, as on many a Debian, processes of other machines do not come
-//! through. `GLOO_SOCKET_IFNAME=eth0` names the interface.
+//! Gloo listens on the network interface to which the host's name resolves. If the name does not resolve, Gloo uses the
+//! loopback, and warns about it. If it resolves to the loopback, as on many Debian systems, processes of other machines
+//! cannot connect. `GLOO_SOCKET_IFNAME=eth0` sets the interface.
 
 mod ffi;
 mod launcher;
@@ -38,23 +39,23 @@ pub use options::GlooOptions;
 use ffi::{Group, Op, Said, Store};
 use peers::{Failure, Peers};
 
-/// Between two tries to reach the store.
+/// Pause between two attempts to reach the store.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A rank of a group over LibTorch's Gloo.
 ///
 /// - Sums are Gloo's own, in a ring; f16 and bf16 are added in f32 and rounded each time. Since Gloo's minimum and
-///   maximum may lose NaN, those of floats are made here, from the values of all ranks.
-/// - `reduce_scatter` costs as much as `all_reduce`, from which this LibTorch makes it.
-/// - Each step of a collective, of which there are no more than twice as many as ranks, may take the time limit.
-/// - When a collective fails, the ranks tell each other through the store, and who does not is named; that takes up to
-///   2 s. One that computes for longer than that while another dies may be named in its place.
+///   maximum may lose NaN, those of floats are computed here, from the values of all ranks.
+/// - `reduce_scatter` costs as much as `all_reduce`, since this LibTorch implements it by that.
+/// - The time limit applies to each step of a collective; there are at most twice as many steps as ranks.
+/// - When a collective fails, the ranks tell each other through the store, and a rank that does not is named; this
+///   takes up to 2 s. A rank that computes for longer than that while another one dies may be named instead.
 pub struct Gloo {
     options: GlooOptions,
     peers: Peers,
     timeout: Duration,
     state: Mutex<State>,
-    /// Second groups so far.
+    /// Number of duplicate groups so far.
     duplicates: AtomicUsize,
 }
 
@@ -64,25 +65,25 @@ enum State {
 }
 
 impl Gloo {
-    /// Meets the other ranks.
+    /// Joins the group with the other ranks.
     ///
     /// # Errors
-    /// A rank that is none; [`Communication`](polygrad_core::ErrorKind::Communication) without a store, and when a rank
-    /// does not come within the time limit.
+    /// An invalid rank; [`Communication`](polygrad_core::ErrorKind::Communication) without a store, or if a rank does
+    /// not join within the time limit.
     pub fn new(options: &GlooOptions) -> Result<Self> {
         options.check()?;
         Self::met(options, options.serve && options.rank == 0).map_err(|e| e.with_op("gloo"))
     }
 
-    /// The same with [`GlooOptions::from_env`].
+    /// Like [`Gloo::new`], with [`GlooOptions::from_env`].
     ///
     /// # Errors
-    /// A variable that is missing or makes no sense, and those of [`Gloo::new`].
+    /// A missing or invalid variable, and those of [`Gloo::new`].
     pub fn from_env(timeout: Duration) -> Result<Self> {
         Self::new(&GlooOptions::from_env(timeout)?)
     }
 
-    /// Whether this process `serves` the store.
+    /// Joins the group; `serves` tells whether this process serves the store.
     fn met(options: &GlooOptions, serves: bool) -> Result<Self> {
         let (rank, size, timeout) = (options.rank, options.size, options.timeout);
         let peers = Peers {
@@ -110,7 +111,7 @@ impl Gloo {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a collective. After a failure there is no more.
+    /// Runs a collective. After a failure, all later ones fail.
     fn collective(&self, name: &'static str, f: impl FnOnce(&mut Group) -> Said<()>) -> Result<()> {
         let mut state = self.state();
         let said = match &mut *state {
@@ -120,7 +121,7 @@ impl Gloo {
                 Err(said) => said,
             },
         };
-        // This closes the connections, so that the others hear of it.
+        // This closes the connections, so that the other ranks notice.
         *state = State::Failed(Failure::of(self.rank(), "has failed"));
         let failure = self.peers.blame(said, self.timeout);
         let error = failure.error().with_op(name);
@@ -149,7 +150,7 @@ impl Gloo {
             Reduction::Max => Op::Max,
         };
         let code = match dtype {
-            // Gloo has none, and 0 and 1 compare as they do.
+            // Gloo has no bools, but 0 and 1 compare in the same way.
             polygrad_core::DType::Bool => crate::ffi::code(polygrad_core::DType::U8),
             dtype => crate::ffi::code(dtype),
         };
@@ -157,7 +158,7 @@ impl Gloo {
     }
 }
 
-/// Where the ranks meet.
+/// The store where the ranks meet.
 fn store(options: &GlooOptions, serves: bool) -> Result<Store> {
     let GlooOptions {
         host,
@@ -185,8 +186,8 @@ fn store(options: &GlooOptions, serves: bool) -> Result<Store> {
     })
 }
 
-/// Waits until somebody listens, since LibTorch does so for longer than it is told to, and loudly. How
-/// much time is left then.
+/// Waits until a server listens, since LibTorch waits for longer than its time limit, and prints errors. Returns the
+/// remaining time.
 fn answers(host: &str, port: u16, limit: Duration) -> Said<Duration> {
     let begun = Instant::now();
     loop {
@@ -261,14 +262,14 @@ impl Communicator for Gloo {
             group: format!("{}/duplicate_{number}", self.options.group),
             ..self.options.clone()
         };
-        // The store is there.
+        // The store is running already.
         let second = Self::met(&options, false).map_err(|e| e.with_op("duplicate"))?;
         Ok(Arc::new(second))
     }
 
     fn abort(&self, why: &str) {
         let failure = self.peers.give_up(why);
-        // Where another thread is in a collective, that one hears of it from the others.
+        // If another thread is in a collective, it notices through the other ranks.
         match self.state.try_lock() {
             Ok(mut state) => *state = State::Failed(failure),
             Err(TryLockError::Poisoned(state)) => *state.into_inner() = State::Failed(failure),

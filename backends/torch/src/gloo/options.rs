@@ -1,4 +1,4 @@
-//! Where the processes of a group find each other.
+//! How the processes of a group find each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,37 +7,37 @@ use polygrad_core::{Error, Result};
 
 use super::launcher::{Place, Said};
 
-/// Which process this is, and where it finds the others.
+/// The rank of this process, and how it finds the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlooOptions {
-    /// Which process this is, from 0.
+    /// The rank of this process, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
-    /// The host of the store where they find each other.
+    /// The host of the store through which they find each other.
     pub host: String,
     /// The store's port.
     pub port: u16,
-    /// Whether rank 0 serves the store itself. Without it somebody else does, as torchrun.
+    /// Whether rank 0 serves the store. If not, another process does, such as torchrun.
     pub serve: bool,
-    /// The name of the group, the same on every rank, and one that its store has not had before.
+    /// The group's name: the same on every rank, and not used before in its store.
     pub group: String,
-    /// The network interface, as `eth0`. Default: the one that the host's name leads to, or else the loopback.
+    /// The network interface, such as `eth0`. Default: the one to which the host's name resolves, or else the loopback.
     pub interface: Option<String>,
-    /// How long a collective, and meeting the others, may take.
+    /// The time limit of a collective, and of joining the group.
     pub timeout: Duration,
 }
 
 impl GlooOptions {
-    /// What the launcher of the processes says in the environment: torchrun by `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
-    /// `MASTER_PORT`, `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; `mpirun` of Open MPI, `srun` of
-    /// Slurm and a TrainJob of Kubeflow by names of their own, beside which `MASTER_ADDR` and `MASTER_PORT` may be set;
-    /// and `GLOO_SOCKET_IFNAME` for the interface, as in PyTorch.
+    /// The options from the launcher's environment variables: torchrun's `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
+    /// `MASTER_PORT`, `TORCHELASTIC_USE_AGENT_STORE` and `TORCHELASTIC_RESTART_COUNT`; Open MPI's `mpirun`, Slurm's
+    /// `srun` and Kubeflow's TrainJob use names of their own, in addition to which `MASTER_ADDR` and `MASTER_PORT` may
+    /// be set. `GLOO_SOCKET_IFNAME` sets the interface, as in PyTorch.
     ///
-    /// The first group of a process meets the first ones of the others, and so on.
+    /// The first group of a process joins the first groups of the others, and so on.
     ///
     /// # Errors
-    /// A variable that is missing or makes no sense.
+    /// A missing or invalid variable.
     pub fn from_env(timeout: Duration) -> Result<Self> {
         static GROUPS: AtomicUsize = AtomicUsize::new(0);
         let options = Self::from_variables(|name| std::env::var(name).ok(), timeout)?;
@@ -77,7 +77,7 @@ impl GlooOptions {
     }
 
     /// # Errors
-    /// A rank that is none.
+    /// An invalid rank.
     pub(super) fn check(&self) -> Result<()> {
         match self.rank < self.size {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Who is there, and who is to blame: what ranks tell each other through the store when Gloo alone cannot say it.
+//! Presence and blame: what ranks tell each other through the store when Gloo alone does not tell which rank failed.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -9,10 +9,10 @@ use polygrad_core::Error;
 
 use super::ffi::{Said, Store};
 
-/// Why a group is of no more use, as its ranks agree on it.
+/// Why a group can no longer be used, as its ranks have agreed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    /// Who is to blame, if anybody is.
+    /// The rank to blame, if there is one.
     rank: Option<usize>,
     what: String,
 }
@@ -44,12 +44,11 @@ impl Failure {
     }
 }
 
-/// Between two looks at the store.
+/// Pause between two polls of the store.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long the last one that has not told of the failure is waited for: those who are in the
-/// collective hear of it at once.
+/// How long to wait for a single rank that has not reported the failure: ranks in the collective notice it at once.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How long several are.
+/// How long to wait for several such ranks.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The ranks of a group as its store knows them.
@@ -58,12 +57,12 @@ pub(super) struct Peers {
     pub(super) store: Arc<Store>,
     pub(super) rank: usize,
     pub(super) size: usize,
-    /// Who serves the store, if it is one of them.
+    /// The rank that serves the store, if it is one of the group.
     pub(super) host: Option<usize>,
 }
 
 impl Peers {
-    /// Waits until all have come.
+    /// Waits until all ranks are present.
     pub(super) fn meet(&self, limit: Duration) -> Result<(), Failure> {
         let met = self.bounded(limit + GRACE, move |peers| {
             let missing = peers.present("here", limit, |_, _| false)?;
@@ -80,8 +79,8 @@ impl Peers {
         met?.map_or(Ok(()), Err)
     }
 
-    /// Finds out who is to blame for what Gloo says. The connections to the others are closed by now, so that all who
-    /// are in the collective hear of it, and come here too.
+    /// Finds the rank that caused Gloo's error. The connections are closed by now, so all ranks in the collective
+    /// notice it, and come here, too.
     pub(super) fn blame(&self, said: String, limit: Duration) -> Failure {
         let blamed = self.bounded(2 * GRACE, move |peers| {
             let settled = |missing: usize, waited| missing == 1 && waited > SETTLE;
@@ -108,13 +107,13 @@ impl Peers {
         let failure = Failure::of(self.rank, format!("gave up: {why}"));
         let told = failure.text();
         let given = self.bounded(GRACE, move |peers| peers.store.set("failure", &told));
-        // Whoever is not told misses this rank.
+        // Ranks that cannot be told will notice that this one is missing.
         drop(given);
         failure
     }
 
-    /// Says that this rank is at a point, and who has not come there: once all have, the time is over, it is enough, or
-    /// there is a failure already.
+    /// Reports that this rank has reached `point`. Returns the ranks that have not, once all have, the time limit is
+    /// reached, `enough` returns true, or there is a failure already.
     fn present(&self, point: &str, limit: Duration, enough: impl Fn(usize, Duration) -> bool) -> Said<Vec<usize>> {
         self.store.set(&format!("{point}/{}", self.rank), "")?;
         let begun = Instant::now();
@@ -140,7 +139,8 @@ impl Peers {
         Ok(left)
     }
 
-    /// The failure that was told first. Who serves the store stays until all who can have read it.
+    /// The first failure that was reported. The rank that serves the store stays until all other ranks can have read
+    /// it.
     fn agree(&self, own: Failure) -> Said<Failure> {
         let failure = match self.store.get("failure")? {
             Some(text) => Failure::parse(&text),
@@ -164,8 +164,8 @@ impl Peers {
         Ok(failure)
     }
 
-    /// Does something with the store on another thread, which is left behind when it takes too long: a store whose host
-    /// is gone may never answer.
+    /// Runs `f` with the store on another thread, which is abandoned if it takes too long: a store whose host is gone
+    /// may never answer.
     fn bounded<T: Send + 'static>(
         &self,
         limit: Duration,

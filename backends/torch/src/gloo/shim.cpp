@@ -1,5 +1,5 @@
-// LibTorch's store and its groups over Gloo as C functions. No exception leaves one: it becomes a message in memory of malloc, and the
-// result is 0 without one.
+// LibTorch's store and its process groups over Gloo as C functions. No exception leaves them: it becomes a message in
+// memory from malloc, and the result is then 1, else 0.
 
 #include "gloo.h"
 
@@ -38,7 +38,7 @@ int guarded(char** message, F f) {
   return 1;
 }
 
-// A process serves one store at each port until it ends: groups come and go, and a peer may still ask when one has gone.
+// A process serves one store per port until it ends, since a peer may still ask for it after a group has been dropped.
 void serve(uint16_t port, milliseconds timeout) {
   static auto& mutex = *new std::mutex();
   static auto& served = *new std::map<uint16_t, Store>();
@@ -95,7 +95,7 @@ int polygrad_gloo_store_set(void* store, const char* key, const uint8_t* value, 
   return guarded(message, [&] { (*static_cast<Store*>(store))->set(key, std::vector<uint8_t>(value, value + len)); });
 }
 
-// The value of a key that is there, in memory of malloc; null where it is not.
+// The value of a key, in memory from malloc, or null if the key is not set.
 int polygrad_gloo_store_get(void* store, const char* key, uint8_t** value, size_t* len, char** message) {
   return guarded(message, [&] {
     auto& inner = *static_cast<Store*>(store);
@@ -132,7 +132,7 @@ void polygrad_gloo_group_free(void* group) {
   try {
     delete static_cast<Group*>(group);
   } catch (...) {
-    // Connections that are broken may say so when they are closed.
+    // Closing a broken connection may throw.
   }
 }
 

@@ -1,4 +1,4 @@
-//! Three hosts on a bridge, as network namespaces of this one.
+//! Three hosts on a bridge, as network namespaces of this machine.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::{ended, start};
 const SIZE: usize = 3;
 const PORT: u16 = 29_500;
 
-/// Whether this process may make them.
+/// Whether this process may create namespaces.
 pub(crate) fn allowed() -> bool {
     let name = format!("pgtry{}", std::process::id());
     let may = ip(&format!("netns add {name}")).is_ok();
@@ -24,7 +24,7 @@ fn ip(words: &str) -> Result<(), String> {
     }
 }
 
-/// The hosts and their bridge, which go with it. Names of interfaces have 15 letters at most.
+/// The hosts and their bridge, which are removed on drop. Names of interfaces have at most 15 letters.
 struct Hosts {
     id: u32,
 }
@@ -77,7 +77,7 @@ fn address(rank: usize) -> String {
     format!("10.213.0.{}", rank + 1)
 }
 
-/// A rank on each; the link to the last is cut while they work. No packet says so.
+/// Runs a rank on each host, and cuts the link to the last one while they work. No packet announces that.
 pub(crate) fn cut() -> Result<(), String> {
     let hosts = Hosts::new()?;
     let program = env::current_exe().map_err(|e| e.to_string())?;
