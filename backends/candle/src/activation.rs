@@ -1,4 +1,5 @@
-//! Activation functions in one pass; candle's own take several, drop NaN in relu, and round f16 and bf16 at each step.
+//! Activation functions in one pass. candle's own take several passes, drop NaN in relu, and round f16 and bf16 at each
+//! step.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -14,7 +15,7 @@ const GELU_TANH_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 /// Weight of the cubic term in the tanh form of GELU.
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 
-/// Whether the loops here know an activation.
+/// Whether the loops here support an activation.
 pub(crate) fn is_own(op: Activation) -> bool {
     use Activation::{Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Tanh};
     matches!(op, Relu | Tanh | Sigmoid | Gelu | GeluTanh | Silu | LeakyRelu { .. })
@@ -75,7 +76,7 @@ fn backward_of<T: Real>(op: Activation, grad: &CandleTensor, saved: &CandleTenso
         <T::Wide>::of(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2),
     );
     match op {
-        // Written as "not <= 0" so that a NaN passes its gradient on, as the forward passes the NaN on.
+        // Written as "not <= 0", so that the gradient of a NaN is passed on, as the forward pass keeps the NaN.
         Activation::Relu => slopes::<T>(grad, saved, |grad, y| if y <= zero { zero } else { grad }),
         Activation::Tanh => slopes::<T>(grad, saved, |grad, y| grad * (one - y * y)),
         Activation::Sigmoid => slopes::<T>(grad, saved, |grad, y| grad * (y * (one - y))),
@@ -117,7 +118,7 @@ fn inner<W: Wide>(x: W) -> W {
     W::of(GELU_TANH_SCALE) * (x + W::of(GELU_TANH_CUBIC) * (x * x * x))
 }
 
-/// Of e^x and e^-x it takes the one below 1, so that nothing overflows.
+/// Uses e^x or e^-x, whichever is below 1, so that nothing overflows.
 fn sigmoid<W: Wide>(x: W) -> W {
     let one = W::of(1.0);
     if x < W::of(0.0) {

@@ -1,4 +1,4 @@
-//! The seam.
+//! The backend's ops.
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, CrossEntropyParams,

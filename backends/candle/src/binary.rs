@@ -1,4 +1,4 @@
-//! Functions of two elements, comparisons, choices and conversions.
+//! Functions of two elements, comparisons, selection and conversions.
 
 use candle_core::Tensor;
 use polygrad_core::{BinaryOp, CompareOp, DType, Element, Result, Scalar, Shape, collect, dispatch_dtype};
@@ -12,7 +12,7 @@ use crate::values::{Item, map};
 
 type Call = fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>;
 
-/// Two tensors stretched to one shape, by views.
+/// Two tensors broadcast to one shape, as views.
 fn paired(a: &CandleTensor, b: &CandleTensor) -> Result<(CandleTensor, CandleTensor)> {
     let shape = a.shape().broadcast(&b.shape())?;
     Ok((expand(a, shape)?, expand(b, shape)?))
@@ -35,7 +35,7 @@ pub(crate) fn binary(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result
         (Some(f), _) if dtype.is_float() => {
             dispatch_dtype!(dtype, T => zip(name, &a, &b, |a: T, b: T| <T as Element>::from_f64(f(a.to_f64(), b.to_f64()))))
         }
-        // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+        // Bools are computed as 0 and 1, and any result except 0 is true: `+` is or, `*` is and.
         (_, Some(f)) => {
             dispatch_dtype!(dtype, T => zip(name, &a, &b, |a: T, b: T| T::from_i64(f(a.to_i64(), b.to_i64()))))
         }
@@ -43,7 +43,7 @@ pub(crate) fn binary(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result
     }
 }
 
-/// candle's own kernels. On integers its CPU ones overflow where checks are on and divide by zero; its maximum
+/// candle's own kernels. On integers its CPU kernels overflow in builds with checks, and divide by zero; its maximum
 /// and minimum drop NaN.
 fn engines(op: BinaryOp, dtype: DType, cpu: bool) -> Option<Call> {
     let numbers = dtype.is_float() || !cpu && dtype != DType::Bool;
@@ -56,11 +56,11 @@ fn engines(op: BinaryOp, dtype: DType, cpu: bool) -> Option<Call> {
     }
 }
 
-/// On GPUs, what can be made of candle's kernels.
+/// On GPUs, an op composed of candle's kernels.
 fn elsewhere(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {
     let name = op.name();
     let order = match op {
-        // On zeros and ones.
+        // Operands are zeros and ones.
         BinaryOp::Mul | BinaryOp::And if a.dtype() == DType::Bool => return choose(name, a, b, |a, b| a.minimum(b)),
         BinaryOp::Add | BinaryOp::Or if a.dtype() == DType::Bool => return choose(name, a, b, |a, b| a.maximum(b)),
         BinaryOp::Maximum => CompareOp::Ge,
@@ -71,7 +71,7 @@ fn elsewhere(op: BinaryOp, a: &CandleTensor, b: &CandleTensor) -> Result<CandleT
     if !a.dtype().is_float() {
         return Ok(first);
     }
-    // A NaN in `a` compares as false and must win all the same.
+    // A NaN in `a` compares as false, but must be the result.
     select(&compare(CompareOp::Ne, a, a)?, a, &first)
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn is_everywhere(op: BinaryOp, dtype: DType) -> bool {
     op.accepts(dtype) && (engines(op, dtype, false).is_some() || chosen || logic && dtype == DType::Bool)
 }
 
-/// A loop of ours over two tensors of one shape.
+/// Our own loop over two tensors of one shape.
 pub(crate) fn zip<T: Item, R: Item>(
     name: &'static str,
     a: &CandleTensor,
@@ -127,7 +127,7 @@ pub(crate) fn cast(x: &CandleTensor, dtype: DType) -> Result<CandleTensor> {
         return Ok(x.clone());
     }
     if dtype == DType::Bool {
-        // Not a change of dtype for candle: it would keep a 2 of u8.
+        // Not a cast by candle, which would keep a u8 of 2.
         let zero = CandleTensor::full(Shape::SCALAR, Scalar::Int(0), from, &x.device())?;
         return compare(CompareOp::Ne, x, &zero);
     }
@@ -144,7 +144,7 @@ pub(crate) fn cast(x: &CandleTensor, dtype: DType) -> Result<CandleTensor> {
     })
 }
 
-/// candle takes large integers to the narrow floats by way of f32.
+/// candle converts large integers to the narrow floats through f32.
 fn rounds_twice(from: DType, to: DType) -> bool {
     matches!(from, DType::I32 | DType::I64 | DType::F64) && matches!(to, DType::F16 | DType::BF16)
 }

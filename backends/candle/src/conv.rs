@@ -31,7 +31,7 @@ pub(crate) fn conv(x: &CandleTensor, weight: &CandleTensor, params: &ConvParams)
 
 type Call = fn(&Tensor, &Tensor, &ConvParams) -> candle_core::Result<Tensor>;
 
-/// candle's own convolutions: over one or two axes, with one step for all of them.
+/// candle's own convolutions: over one or two axes, with the same stride, padding and dilation for all axes.
 fn engines(spatial: usize, params: &ConvParams) -> Option<Call> {
     let same = |numbers: [usize; 3]| numbers[..spatial].iter().all(|&n| n == numbers[0]);
     let even = same(params.stride) && same(params.padding) && same(params.dilation);
@@ -87,11 +87,11 @@ fn is_narrow(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// How windows walk over an input, as if it had three spatial axes.
+/// How windows move over an input with three spatial axes.
 struct Walk {
     images: usize,
     groups: usize,
-    /// Channels of one group, in and out.
+    /// Channels per group, of the input and of the output.
     channels: usize,
     filters: usize,
     input: [usize; 3],
@@ -105,7 +105,7 @@ struct Walk {
 impl Walk {
     fn new(input: Shape, weight: Shape, output: Shape, params: &ConvParams) -> Self {
         let spatial = input.rank() - 2;
-        // Axes that are not there stand before the others, with one position.
+        // Missing axes are prepended, with extent 1.
         let three = |numbers: &[usize]| {
             let mut out = [1; 3];
             out[3 - spatial..].copy_from_slice(&numbers[..spatial]);
@@ -127,7 +127,7 @@ impl Walk {
         }
     }
 
-    /// Terms of one output element.
+    /// Number of terms of an output element.
     fn terms(&self) -> usize {
         self.channels * self.kernel.iter().product::<usize>()
     }
@@ -144,8 +144,9 @@ impl Walk {
         Shape::from([self.images, self.groups, self.filters, self.positions()])
     }
 
-    /// Calls `f` for each run of output positions in one row, with a kernel element: the first element of the input
-    /// that it meets, the step between two, the place among the patches, and how many. Runs in the border are left out.
+    /// Calls `f` for each run of output positions in one row and each kernel element, with the first element of the
+    /// input, the step between elements, the place among the patches, and the number of positions. Positions in the
+    /// border are left out.
     fn runs(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let [depth, height, width] = self.input;
         let [out_depth, out_height, out_width] = self.output;
@@ -180,7 +181,7 @@ impl Walk {
         }
     }
 
-    /// What the windows see: `[N, groups, terms, positions]`.
+    /// The patches that the windows cover: `[N, groups, terms, positions]`.
     fn patches<T: Item>(&self, x: &CandleTensor) -> Result<CandleTensor> {
         let shape = Shape::new(&[self.images, self.groups, self.terms(), self.positions()])?;
         let held = x.held("conv")?;
@@ -198,7 +199,7 @@ impl Walk {
         CandleTensor::of(shape, out, &x.device())
     }
 
-    /// The sum of what all windows saw of each element: the reverse of [`Walk::patches`].
+    /// Sums up the patches' values of each element: the reverse of [`Walk::patches`].
     fn gathered<T: Item + std::ops::AddAssign>(&self, patches: &CandleTensor, shape: Shape) -> Result<CandleTensor> {
         let held = patches.held("conv_input_grad")?;
         let values = held.values::<T>()?;

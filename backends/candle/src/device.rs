@@ -1,4 +1,4 @@
-//! Where tensors live, and how a device string opens it.
+//! Devices, and how a device string opens them.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpe
 use crate::Candle;
 use crate::engine::engine;
 
-/// One of candle's devices.
+/// A device of candle's.
 #[derive(Clone, Debug)]
 pub struct CandleDevice(Device);
 
@@ -16,10 +16,10 @@ impl CandleDevice {
     /// The processor.
     pub const CPU: Self = Self(Device::Cpu);
 
-    /// An NVIDIA GPU, counted from 0.
+    /// An NVIDIA GPU, by its index.
     ///
     /// # Errors
-    /// When this crate was built without its feature `cuda`, or there is no such GPU.
+    /// If this crate was built without its feature `cuda`, or there is no such GPU.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         if cfg!(not(feature = "cuda")) {
             return Err(Error::new(ErrorKind::BackendUnavailable, NO_CUDA).with_hint(BUILD_CUDA));
@@ -34,7 +34,7 @@ impl CandleDevice {
         })
     }
 
-    /// candle's own handle of it.
+    /// candle's own handle.
     pub fn inner(&self) -> &Device {
         &self.0
     }
@@ -43,7 +43,7 @@ impl CandleDevice {
         self.0.is_cpu()
     }
 
-    /// Opens what a device string asks for: `candle`, `candle:cpu`, `candle:cuda` or `candle:cuda:1`.
+    /// Opens the device of a device string: `candle`, `candle:cpu`, `candle:cuda` or `candle:cuda:1`.
     fn open(spec: &DeviceSpec) -> Result<Self> {
         let most = if spec.path().first().is_some_and(|part| part == "cuda") {
             2
@@ -105,7 +105,7 @@ fn devices() -> Vec<DeviceInfo> {
     let mut ordinal = 0;
     loop {
         let gpu = CandleDevice::cuda(ordinal);
-        // Without any GPU the first one stands for all and says why.
+        // If there is no GPU at all, the first one is listed with the reason.
         if ordinal > 0 && gpu.is_err() {
             return devices;
         }
@@ -124,7 +124,7 @@ fn devices() -> Vec<DeviceInfo> {
     }
 }
 
-/// What a registry needs to know: the name in device strings, a description, the devices, and how to open one.
+/// The backend's registry entry: its name, a description, the devices, and how to open one.
 pub fn entry() -> BackendEntry {
     BackendEntry::new("candle", "candle's tensors and kernels", |spec| {
         CandleDevice::open(spec).map(AnyDevice::new::<Candle>)

@@ -1,4 +1,4 @@
-//! Calls into candle: its errors and panics in Polygrad's words, and memory asked for before candle takes it.
+//! Calls into candle: conversion of its errors and panics, and checks for memory before candle allocates it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use candle_core::Error as CandleError;
 use polygrad_core::{DType, Error, ErrorKind, Result, room};
 
-/// Below this many bytes memory is there, or nothing is.
+/// Smaller allocations are not checked beforehand.
 const SMALL: usize = 1 << 26;
 
-/// Calls candle. Whatever goes wrong in there is an error that names the op.
+/// Calls candle. Errors and panics in it become an error that names the op.
 pub(crate) fn engine<T>(op: &'static str, call: impl FnOnce() -> candle_core::Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
@@ -31,7 +31,7 @@ fn translated(error: CandleError) -> Error {
     let kind = match &error {
         CandleError::UnsupportedDTypeForOp(..) | CandleError::NotCompiledWithCudaSupport => ErrorKind::Unsupported,
         CandleError::InvalidIndex { .. } => ErrorKind::OutOfRange,
-        // A driver's errors come as text.
+        // Errors of a driver are only texts.
         _ if text.contains("no cuda implementation") => ErrorKind::Unsupported,
         _ if text.to_lowercase().contains("out of memory") => ErrorKind::OutOfMemory,
         _ => ErrorKind::InvalidArgument,
@@ -39,7 +39,7 @@ fn translated(error: CandleError) -> Error {
     Error::new(kind, format!("candle: {text}")).with_source(error)
 }
 
-/// Fails where memory for so many elements cannot be had: candle allocates through `vec!`, which ends the process then.
+/// Fails if there is no memory for this many elements: candle allocates with `vec!`, which would end the process.
 pub(crate) fn afford(elements: usize, dtype: DType) -> Result<()> {
     match elements.checked_mul(dtype.size()) {
         Some(bytes) if bytes < SMALL => Ok(()),
@@ -51,7 +51,7 @@ pub(crate) fn afford(elements: usize, dtype: DType) -> Result<()> {
     }
 }
 
-/// A vector of one value.
+/// A vector that repeats one value.
 pub(crate) fn filled<T: Clone>(count: usize, value: T) -> Result<Vec<T>> {
     let mut out = room(count)?;
     out.resize(count, value);

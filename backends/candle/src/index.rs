@@ -1,4 +1,4 @@
-//! Ops that follow an index tensor. Its values are the one thing that Polygrad does not check before it calls.
+//! Indexing ops. The index's values are the only thing that Polygrad does not check before calling.
 
 use candle_core::Tensor;
 use polygrad_core::{DType, Element, Error, Layout, Result, Scalar, SliceRange, dispatch_dtype};
@@ -9,8 +9,7 @@ use crate::engine::engine;
 use crate::movement::{pick, slice};
 use crate::values::Item;
 
-/// Fails where an index is outside its axis: candle lets negative ones wrap around, and the largest
-/// stands for "none" there.
+/// Fails if an index is outside its axis: candle lets negative ones wrap around, and treats the largest one as "none".
 fn check(op: &'static str, index: &CandleTensor, axis: usize, dim: usize) -> Result<()> {
     if index.shape().numel() == 0 {
         return Ok(());
@@ -36,13 +35,13 @@ pub(crate) fn gather(x: &CandleTensor, axis: usize, index: &CandleTensor) -> Res
     if shape.numel() == 0 {
         return CandleTensor::full(shape, Scalar::Int(0), x.dtype(), &x.device());
     }
-    // candle wants the other extents equal.
+    // candle requires the other extents to be equal.
     let x = like(x, index, Some(axis))?;
     let (dense, index) = (x.dense("gather")?, index.dense("gather")?);
     CandleTensor::made("gather", shape.numel(), x.dtype(), || dense.gather(&index, axis))
 }
 
-/// The part of `x` that stands where `index` has elements; on `axis`, all of it.
+/// The part of `x` that corresponds to the elements of `index`; all of it along `axis`.
 fn like(x: &CandleTensor, index: &CandleTensor, axis: Option<usize>) -> Result<CandleTensor> {
     let (shape, dims) = (x.shape(), index.shape());
     let ranges = dims
@@ -95,12 +94,12 @@ pub(crate) fn scatter_add(
     })
 }
 
-/// Whether candle's scatter takes an index: it wants all other extents equal.
+/// Whether candle's scatter accepts an index: it requires all other extents to be equal.
 fn fits(x: &CandleTensor, axis: usize, index: &CandleTensor) -> bool {
     x.shape().with_dim(axis, 1) == index.shape().with_dim(axis, 1)
 }
 
-/// A scatter with a rule for what is there already.
+/// A scatter that combines elements with the existing ones by a rule.
 fn spread<T: Item>(
     op: &'static str,
     x: &CandleTensor,
@@ -114,7 +113,7 @@ fn spread<T: Item>(
     let (indices, src) = (held_index.values::<i64>()?, held_src.values::<T>()?);
     let strides = x.shape().contiguous_strides();
     let along = strides[axis] as usize;
-    // Where the elements would be with position 0 on the axis.
+    // Offsets of the elements at position 0 on the axis.
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
@@ -133,7 +132,7 @@ pub(crate) fn index_select(x: &CandleTensor, axis: usize, index: &CandleTensor) 
     pick(x, axis, index)
 }
 
-/// candle's own for floats; of integers it checks overflow, and f16 and bf16 it rounds at each step.
+/// candle's own op for floats; for integers it checks overflow, and it rounds f16 and bf16 at each step.
 pub(crate) fn index_add(
     x: &CandleTensor,
     axis: usize,
@@ -157,7 +156,7 @@ pub(crate) fn index_add(
     })
 }
 
-/// candle's own scatters, which want elements in a row.
+/// candle's own scatters, which require contiguous elements.
 fn scattered(
     op: &'static str,
     x: &CandleTensor,

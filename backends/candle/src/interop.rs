@@ -1,4 +1,4 @@
-//! candle's tensors as Polygrad's, and back. Nothing is copied.
+//! Conversion of candle's tensors to Polygrad's, and back, without a copy.
 
 use polygrad_tensor::{Result, Tensor};
 
@@ -7,7 +7,7 @@ use crate::{Candle, CandleTensor};
 /// candle's tensor as Polygrad's, in the same memory; candle's gradient graph ends here.
 ///
 /// # Errors
-/// When Polygrad does not have the dtype.
+/// If Polygrad does not have the dtype.
 pub fn from_candle(tensor: candle_core::Tensor) -> Result<Tensor<Candle>> {
     CandleTensor::try_from(tensor).map(Tensor::from_inner)
 }

@@ -1,10 +1,10 @@
 //! [candle](https://github.com/huggingface/candle) as a backend of Polygrad.
 //!
-//! Tensors are candle's own, and so are products, convolutions, moves and most elementwise ops. candle's autodiff is
-//! not used: Polygrad's runs on top. What candle lacks, or computes less accurately than Polygrad promises, are loops
-//! over candle's CPU storage, in place where it lies.
+//! Tensors are candle's own, and so are products, convolutions, movement ops and most element-wise ops. candle's
+//! autodiff is not used: Polygrad's runs on top. Ops that candle lacks, or computes less accurately than Polygrad
+//! promises, are loops over candle's CPU storage, in place.
 //!
-//! Tensors go in and out without a copy, so that a program can call candle and come back:
+//! Tensors are converted without a copy, so a program can call candle and return:
 //!
 //! ```
 //! use polygrad_candle::{candle_core, from_candle, to_candle};

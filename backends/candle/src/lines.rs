@@ -1,7 +1,7 @@
 //! Positions of extremes, running sums and sorting: ops on lines of elements.
 //!
-//! candle's sums run by a product with a triangle, its sort is not stable with NaN, and its argmax takes NaN for
-//! small: the loops are ours.
+//! candle computes running sums as a product with a triangular matrix, its sort is not stable with NaN, and its argmax
+//! treats NaN as small, so these are our own loops.
 
 use std::cmp::Ordering;
 
@@ -13,8 +13,8 @@ use crate::reduce::{Total, is_nan};
 use crate::support::unknown;
 use crate::values::{Item, around};
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
-/// first of equals stays.
+/// Whether a value replaces the extreme so far: if it is beyond it, or if it is the first NaN. Thus the first of equal
+/// values stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,
@@ -76,7 +76,7 @@ pub(crate) fn sort(x: &CandleTensor, axis: usize, descending: bool) -> Result<(C
     Ok((crate::index::gather(x, axis, &positions)?, positions))
 }
 
-/// Makes a line of as many elements out of each line along an axis.
+/// Computes a line of the same length from each line along an axis.
 fn along<T: Item, R: Item>(
     op: &'static str,
     x: &CandleTensor,

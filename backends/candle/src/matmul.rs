@@ -24,8 +24,8 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         let wide = matmul(&cast(a, DType::F32)?, &cast(b, DType::F32)?)?;
         return cast(&wide, dtype);
     }
-    // One matrix on the right for a whole batch: one large product, of rows that lie in a row. candle 0.11.1 makes one
-    // of it too, and takes the rows of transposed matrices for such.
+    // One right-hand matrix for a whole batch: one large product, with contiguous rows. candle 0.11.1 does the same,
+    // but mistakes rows of transposed matrices for contiguous ones.
     if b_batch.numel() == 1 && !a_batch.is_empty() {
         let rows = Shape::from([batch.numel() * m, k]);
         let product = plain(&reshape(a, rows)?, &reshape(b, Shape::from([k, n]))?)?;
@@ -33,7 +33,7 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
     }
     let stretched = |x: &CandleTensor, dims: [usize; 2]| -> Result<CandleTensor> {
         if x.shape().numel() == dims[0] * dims[1] {
-            // One matrix for all: a stride of 0, whatever its own strides are.
+            // A single matrix for all products: its batch stride becomes 0, whatever its own strides are.
             let mut one = x.clone();
             while one.shape().rank() > 2 {
                 one = one.view(engine("matmul", || one.raw().squeeze(0))?)?;
@@ -43,7 +43,7 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         let whole = Shape::new(&[batch.dims(), &dims].concat())?;
         let flat = Shape::from([batch.numel(), dims[0], dims[1]]);
         let x = expand(x, whole)?;
-        // candle takes a transposed matrix as it lies: moved back, it can be flattened without a copy.
+        // candle accepts a transposed matrix: transposed back, it can be flattened without a copy.
         let rank = whole.rank();
         let swapped = Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?;
         let turned = permute(&x, swapped)?;
@@ -57,8 +57,8 @@ pub(crate) fn matmul(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor>
         return plain(a, b);
     }
     let (mut a, b) = (stretched(a, [m, k])?, stretched(b, [k, n])?);
-    // candle makes one product of a batch that shares its right matrix, and steps by the left one's stride of rows.
-    // Where each matrix has a single row that stride may be any number, so the layout is made anew.
+    // candle computes a batch that shares its right matrix as one product, with the left one's row stride. If each
+    // matrix has a single row, that stride may be any number, so the layout is created anew.
     if b.raw().stride()[0] == 0 {
         let flat = a.shape();
         a = reshape(&reshape(&a, Shape::from([batch.numel() * m, k]))?, flat)?;
@@ -70,7 +70,7 @@ fn is_row_major(x: &CandleTensor) -> bool {
     x.raw().is_contiguous()
 }
 
-/// candle's own product, of matrices or of as many on both sides.
+/// candle's own product, of two matrices or of equal batches.
 fn plain(a: &CandleTensor, b: &CandleTensor) -> Result<CandleTensor> {
     let (a_shape, b_shape) = (a.shape(), b.shape());
     let rank = a_shape.rank();

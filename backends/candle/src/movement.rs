@@ -1,4 +1,4 @@
-//! Ops that move elements without looking at them.
+//! Ops that move elements without reading their values.
 
 use candle_core::Tensor;
 use polygrad_core::{Axes, Element, Error, Result, Scalar, Shape, SliceRange, collect, dispatch_dtype};
@@ -7,7 +7,7 @@ use crate::engine::{afford, engine};
 use crate::tensor::CandleTensor;
 use crate::values::Item;
 
-/// A view where candle makes one: of elements that lie in order.
+/// A view if candle can make one: if the elements are in order.
 pub(crate) fn reshape(x: &CandleTensor, shape: Shape) -> Result<CandleTensor> {
     if x.shape() == shape {
         return Ok(x.clone());
@@ -39,7 +39,7 @@ pub(crate) fn expand(x: &CandleTensor, shape: Shape) -> Result<CandleTensor> {
     x.view(engine("expand", || x.raw().broadcast_as(shape.dims()))?)
 }
 
-/// A view for ranges without steps; candle's strides are at least 0 and cannot be set, so that others are picked out.
+/// A view for ranges without steps; since candle's strides are at least 0 and cannot be set, other ranges are gathered.
 pub(crate) fn slice(x: &CandleTensor, ranges: &[SliceRange]) -> Result<CandleTensor> {
     let mut out = x.clone();
     for (axis, range) in ranges.iter().enumerate() {
@@ -58,7 +58,7 @@ pub(crate) fn slice(x: &CandleTensor, ranges: &[SliceRange]) -> Result<CandleTen
     Ok(out)
 }
 
-/// [`crate::index::index_select`], for an index that is known to be right.
+/// [`crate::index::index_select`], for an index that is known to be valid.
 pub(crate) fn pick(x: &CandleTensor, axis: usize, index: &CandleTensor) -> Result<CandleTensor> {
     let shape = Shape::new(&x.shape().with_dim(axis, index.shape().numel()))?;
     if shape.numel() == 0 {
@@ -70,7 +70,7 @@ pub(crate) fn pick(x: &CandleTensor, axis: usize, index: &CandleTensor) -> Resul
     })
 }
 
-/// One axis after the other: joined to what stands before and after it.
+/// Pads axis by axis, by concatenation with the borders.
 pub(crate) fn pad(x: &CandleTensor, padding: &[(usize, usize)], value: Scalar) -> Result<CandleTensor> {
     let padded = x.shape();
     let dims: Vec<usize> = padded
@@ -78,7 +78,7 @@ pub(crate) fn pad(x: &CandleTensor, padding: &[(usize, usize)], value: Scalar) -
         .zip(padding)
         .map(|(&dim, &(before, after))| dim.saturating_add(before).saturating_add(after))
         .collect();
-    // Refused before anything is allocated.
+    // Fails before anything is allocated.
     let shape = Shape::new(&dims)?;
     if x.device().is_cpu() {
         return dispatch_dtype!(x.dtype(), T => framed::<T>(x, padding, shape, <T as Element>::from_scalar(value)));
@@ -93,7 +93,7 @@ pub(crate) fn pad(x: &CandleTensor, padding: &[(usize, usize)], value: Scalar) -
     Ok(out)
 }
 
-/// The border and what it frames, written once: candle pads by joining, axis by axis.
+/// Writes the border and its content once, while candle pads by concatenation, axis by axis.
 fn framed<T: Item>(x: &CandleTensor, padding: &[(usize, usize)], shape: Shape, value: T) -> Result<CandleTensor> {
     let mut out = crate::engine::filled(shape.numel(), value).map_err(|e| e.with_op("pad"))?;
     let held = x.held("pad")?;
@@ -120,7 +120,7 @@ pub(crate) fn concat(xs: &[&CandleTensor], axis: usize) -> Result<CandleTensor> 
     };
     let dim = xs.iter().map(|x| x.shape()[axis]).sum();
     let shape = Shape::new(&first.shape().with_dim(axis, dim))?;
-    // What is empty adds nothing, and one alone is what it was.
+    // Empty tensors add nothing, and a single tensor is returned as it is.
     let parts: Vec<&CandleTensor> = xs.iter().copied().filter(|x| x.shape()[axis] > 0).collect();
     match parts[..] {
         [] => Ok((*first).clone()),
@@ -132,7 +132,7 @@ pub(crate) fn concat(xs: &[&CandleTensor], axis: usize) -> Result<CandleTensor> 
     }
 }
 
-/// Numbers in a row, computed from their places.
+/// Evenly spaced numbers, computed from their positions.
 pub(crate) fn iota(
     len: usize,
     start: Scalar,

@@ -1,4 +1,4 @@
-//! Layer normalisation, a line at a time.
+//! Layer normalisation, line by line.
 
 use polygrad_core::{Result, Shape, decompose, room};
 
@@ -8,14 +8,14 @@ use crate::{Candle, CandleTensor};
 
 type Three = (CandleTensor, CandleTensor, CandleTensor);
 
-/// How many elements one line has, if the loops here take them.
+/// Number of elements per line, if the loops here support the tensor.
 fn line(x: &CandleTensor, axes: usize) -> Option<usize> {
     let shape = x.shape();
     let line: usize = shape[shape.rank() - axes..].iter().product();
     (x.device().is_cpu() && shape.numel() > 0).then_some(line)
 }
 
-/// The shape of what there is one of for each line.
+/// The shape of a tensor with one element per line.
 fn per_line(shape: Shape, axes: usize) -> Shape {
     let mut out = shape;
     let rank = out.rank();
@@ -51,7 +51,7 @@ pub(crate) fn layer_norm(
     }
 }
 
-/// The elements of a parameter that may be missing.
+/// The elements of an optional parameter.
 fn parameter<T: Real>(held: Option<&HostView<'_>>, absent: f64, dim: usize) -> Result<Vec<T::Wide>> {
     match held {
         None => filled(dim, <T::Wide>::of(absent)),

@@ -1,11 +1,11 @@
-//! Updates, in place where nobody else sees the memory.
+//! Updates, in place if the memory is not shared.
 
 use polygrad_core::{AdamParams, BinaryOp, Result, SgdParams, decompose};
 
 use crate::values::{Real, Wide, change, floats};
 use crate::{Candle, CandleTensor, binary};
 
-/// The tensor itself where its memory is the caller's alone, else a copy.
+/// The tensor itself if its memory is not shared, else a copy.
 fn own(op: &'static str, x: &mut CandleTensor) -> Result<CandleTensor> {
     if x.is_mine() {
         return Ok(x.clone());
@@ -141,9 +141,9 @@ fn adam<T: Real>(
         of(1.0 - by.beta2),
         of(by.eps),
     );
-    // One pass over all: each element's new moments, and the second one's root through `root`.
+    // One pass over all: each element's new moments and parameter. `root` has AMSGrad's largest second moments, if any.
     let pass = |param: &mut [T], first: &mut [T], second: &mut [T], mut root: Option<&mut [T]>| {
-        // Lengths known to be equal spare the loop its checks.
+        // Known equal lengths save the loop its bounds checks.
         let n = param.len();
         let (first, second, grad) = (&mut first[..n], &mut second[..n], &grad[..n]);
         for i in 0..n {

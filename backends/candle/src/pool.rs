@@ -1,4 +1,4 @@
-//! Pooling. candle's has no padding and no positions: the loops are ours.
+//! Pooling. candle's own has no padding and no positions, so these are our own loops.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::lines::replaces;
 use crate::support::refused_dtype;
 use crate::values::{Item, floats};
 
-/// Windows over three spatial axes, of which the first may not be there.
+/// Windows over three spatial axes, of which leading ones may be added.
 struct Walk {
     planes: usize,
     input: [usize; 3],
@@ -41,7 +41,7 @@ impl Walk {
         }
     }
 
-    /// The kernel elements of a window that lie inside the input, and where its first one lies, border included.
+    /// The kernel elements of a window that lie inside the input, and the position of its first one, border included.
     fn inside(&self, axis: usize, position: usize) -> (Range<usize>, usize) {
         let (start, step) = (position * self.stride[axis], self.dilation[axis]);
         let first = self.padding[axis].saturating_sub(start).div_ceil(step);
@@ -52,8 +52,8 @@ impl Walk {
         (first.min(end)..end, start)
     }
 
-    /// Calls `f` for each window: the plane, and on each axis the positions of the input that it sees and
-    /// the window's number.
+    /// Calls `f` for each window: its plane, the kernel elements inside the input and the start on each axis, and the
+    /// window's position.
     fn windows(&self, mut f: impl FnMut(usize, [(Range<usize>, usize); 3], [usize; 3]) -> Result<()>) -> Result<()> {
         for plane in 0..self.planes {
             for z in 0..self.output[0] {
@@ -69,7 +69,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Where in its plane the kernel elements of a window lie.
+    /// Positions in the plane of a window's kernel elements.
     fn places<'a>(&'a self, window: &'a [(Range<usize>, usize); 3]) -> impl Iterator<Item = usize> + 'a {
         let at = |axis: usize, k: usize| window[axis].1 + k * self.dilation[axis] - self.padding[axis];
         let [deep, high, wide] = window;
@@ -91,7 +91,7 @@ fn sees_nothing(op: &'static str) -> Error {
     error.with_hint("use less padding or dilation")
 }
 
-/// The largest of each window and where it was.
+/// The maximum of each window, and its position.
 pub(crate) fn max_pool(x: &CandleTensor, params: &PoolParams) -> Result<(CandleTensor, CandleTensor)> {
     fn of<T: Item>(x: &CandleTensor, shape: Shape, params: &PoolParams) -> Result<(CandleTensor, CandleTensor)> {
         let walk = Walk::new(x.shape(), shape, params);
@@ -125,7 +125,7 @@ pub(crate) fn max_pool(x: &CandleTensor, params: &PoolParams) -> Result<(CandleT
     dispatch_dtype!(x.dtype(), T => of::<T>(x, shape, params))
 }
 
-/// Each window's gradient goes where its largest element was.
+/// Adds each window's gradient to the position of its maximum.
 pub(crate) fn max_pool_backward(
     grad: &CandleTensor,
     indices: &CandleTensor,
@@ -162,14 +162,14 @@ pub(crate) fn max_pool_backward(
     use polygrad_core::DType::{BF16, F16, F32};
     let dtype = grad.dtype();
     if matches!(dtype, F16 | BF16) {
-        // Windows that overlap add up: rounded once.
+        // Overlapping windows are added up, and rounded once.
         let wide = max_pool_backward(&crate::binary::cast(grad, F32)?, indices, input_shape)?;
         return crate::binary::cast(&wide, dtype);
     }
     dispatch_dtype!(dtype, T => of::<T>(grad, indices, input_shape))
 }
 
-/// The mean of each window. The border counts as zeros if that is asked for, but never what lies beyond it.
+/// The mean of each window. The border counts as zeros if requested, but the part of a window beyond it never counts.
 pub(crate) fn avg_pool(x: &CandleTensor, params: &PoolParams) -> Result<CandleTensor> {
     fn of<T: Item>(x: &CandleTensor, shape: Shape, params: &PoolParams) -> Result<CandleTensor> {
         let walk = Walk::new(x.shape(), shape, params);

@@ -1,5 +1,4 @@
-//! Reductions over axes. candle's sums add up one after the other and its extremes drop NaN, so that the
-//! loops are ours on CPUs.
+//! Reductions over axes. candle's sums add sequentially, and its extremes drop NaN, so these are our own loops on CPUs.
 
 use polygrad_core::{Axes, DType, Element, ReduceOp, Result, Scalar, dispatch_dtype, room};
 
@@ -29,7 +28,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &CandleTensor, axes: Axes, keepdims: bool)
     }
     let count: usize = axes.iter().map(|axis| shape[axis]).product();
     let step = if op == ReduceOp::Mean { ReduceOp::Sum } else { op };
-    // Neighbouring axes go together; the others one run after the other, from the back.
+    // Neighbouring axes are reduced together; other axes one after the other, from the last.
     let mut out = x.clone();
     let mut end = shape.rank();
     while let Some(last) = (0..end).rev().find(|&axis| axes.contains(axis)) {
@@ -47,7 +46,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &CandleTensor, axes: Axes, keepdims: bool)
     reshape(&out, target)
 }
 
-/// Over the axes `first..=last`, which stay as extents of 1.
+/// Reduces the axes `first..=last`, which stay with extent 1.
 fn run<T: Item>(op: ReduceOp, x: &CandleTensor, first: usize, last: usize) -> Result<CandleTensor> {
     let mut shape = x.shape();
     let (outer, dim, inner) = around(&shape, first, last);
@@ -71,7 +70,7 @@ fn run<T: Item>(op: ReduceOp, x: &CandleTensor, first: usize, last: usize) -> Re
         ),
         ReduceOp::Any => fold(T::from_i64(0), |a, b| if b > a { b } else { a }, &mut out),
         ReduceOp::All => fold(T::from_i64(1), |a, b| if b < a { b } else { a }, &mut out),
-        // Those who call see to it that there are elements; the first one starts, and counts once more.
+        // Callers make sure that there are elements. The first one is the start, and is compared once more.
         ReduceOp::Max => extremes(&values, (outer, dim, inner), |new, best| new > best, &mut out),
         ReduceOp::Min => extremes(&values, (outer, dim, inner), |new, best| new < best, &mut out),
         _ => return Err(unknown(op.name())),
@@ -95,7 +94,7 @@ fn fold<T: Item>(values: &[T], (outer, dim, inner): Extents, start: T, rule: imp
     }
 }
 
-/// NaN is beyond all.
+/// NaN is beyond every other value.
 fn extremes<T: Item>(values: &[T], (outer, dim, inner): Extents, beyond: impl Fn(T, T) -> bool, out: &mut Vec<T>) {
     for i in 0..outer {
         let at = out.len();
@@ -132,12 +131,12 @@ fn products<T: Item>(values: &[T], (outer, dim, inner): Extents, out: &mut Vec<T
     Ok(())
 }
 
-/// So many terms are added up in plain f64 before what is lost is kept.
+/// Number of terms that are added in plain f64 before the rounding error is accumulated.
 const BLOCK: usize = 256;
-/// Sums side by side, for the vector unit.
+/// Sums side by side, for vector instructions.
 const LANES: usize = 8;
 
-/// Sums in f64, by blocks; between blocks, what rounding takes away is kept.
+/// Sums in f64, block by block; between blocks, the rounding error is accumulated.
 fn sums<T: Item>(values: &[T], (outer, dim, inner): Extents, out: &mut Vec<T>) -> Result<()> {
     if inner == 1 {
         out.extend((0..outer).map(|i| T::from_f64(total(&values[i * dim..][..dim]))));
@@ -181,7 +180,7 @@ pub(crate) fn total<T: Item>(line: &[T]) -> f64 {
     total.value()
 }
 
-/// A running sum with what each addition rounds away kept beside it.
+/// A running sum, and the accumulated rounding errors of the additions.
 ///
 /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B (the rounding error of a sum).
 #[derive(Clone, Copy, Default)]
@@ -201,7 +200,7 @@ impl Total {
 
     #[inline]
     pub(crate) fn value(self) -> f64 {
-        // Of an infinite sum nothing finite was lost.
+        // An infinite sum has no finite rounding error.
         if self.sum.is_finite() {
             self.sum + self.lost
         } else {
@@ -210,7 +209,7 @@ impl Total {
     }
 }
 
-/// On GPUs, candle's own: their sums are trees.
+/// On GPUs, candle's own kernels, whose sums are trees.
 fn elsewhere(op: ReduceOp, x: &CandleTensor, axes: Axes) -> Result<CandleTensor> {
     let (name, list) = (op.name(), axes.iter().collect::<Vec<_>>());
     let n = x.shape().reduced(axes, true).numel();
@@ -235,7 +234,7 @@ fn elsewhere(op: ReduceOp, x: &CandleTensor, axes: Axes) -> Result<CandleTensor>
             if !x.dtype().is_float() {
                 return Ok(found);
             }
-            // The kernels drop NaN: it is put back where there was one.
+            // The kernels drop NaN, so NaN is restored afterwards.
             let nan = crate::binary::compare(polygrad_core::CompareOp::Ne, x, x)?;
             let any = elsewhere(ReduceOp::Any, &nan, axes)?;
             let lost = CandleTensor::full(

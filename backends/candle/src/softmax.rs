@@ -1,4 +1,4 @@
-//! Softmax and cross entropy, a line at a time.
+//! Softmax and cross entropy, line by line.
 
 use polygrad_core::{CrossEntropyParams, Error, Result, Shape, decompose, room};
 
@@ -7,7 +7,7 @@ use crate::reduce::is_nan;
 use crate::values::{Real, Wide, floats};
 use crate::{Candle, CandleTensor};
 
-/// Whether lines along an axis lie in a row of host memory.
+/// Whether lines along an axis are in host memory, with the axis last.
 pub(crate) fn is_own(x: &CandleTensor, axis: usize) -> bool {
     let shape = x.shape();
     x.device().is_cpu() && axis + 1 == shape.rank() && shape.numel() > 0
@@ -93,7 +93,7 @@ pub(crate) fn log_softmax_backward(grad: &CandleTensor, output: &CandleTensor, a
     floats!("log_softmax_backward", grad.dtype(), T => of::<T>(grad, output))
 }
 
-/// Makes a line of as many elements out of each pair of lines along the last axis.
+/// Computes a line of the same length from each pair of lines along the last axis.
 fn lines<T: Real>(
     op: &'static str,
     a: &CandleTensor,
@@ -111,7 +111,7 @@ fn lines<T: Real>(
     CandleTensor::of(shape, out, &a.device())
 }
 
-/// The largest element; NaN if there is one.
+/// The largest element, or NaN if there is one.
 fn largest<T: Real>(line: &[T]) -> T::Wide {
     let start = <T::Wide>::of(f64::NEG_INFINITY);
     line.iter()
@@ -126,12 +126,12 @@ fn exponentials<T: Real>(line: &[T], top: T::Wide, out: &mut Vec<T::Wide>) -> T:
     sum(out.iter().copied())
 }
 
-/// In f64, for accuracy over long lines.
+/// Sums in f64, for accuracy over long lines.
 fn sum<W: Wide>(terms: impl Iterator<Item = W>) -> W {
     W::of(terms.map(W::to_f64).sum())
 }
 
-/// The row of the logits and the class of each target that counts, checked.
+/// The class of a target, checked, or `None` if the target is ignored.
 fn class(target: i64, classes: usize, params: &CrossEntropyParams) -> Result<Option<usize>> {
     if target == params.ignore_index {
         return Ok(None);

@@ -1,21 +1,21 @@
-//! What is computed for which dtype, on which device.
+//! The supported combinations of op, dtype and device.
 
 use polygrad_core::{DType, Error, Op, OpDesc, ReduceOp, Result};
 
 use crate::tensor::only_cpu;
 use crate::{CandleDevice, binary, unary};
 
-/// Why an op is not computed.
+/// The error for an op that is not supported.
 pub(crate) fn refused(op: &'static str, reason: String) -> Error {
     Error::unsupported(reason).with_op(op)
 }
 
-/// An op that is not defined for a dtype.
+/// The error for an op that is not defined for a dtype.
 pub(crate) fn refused_dtype(op: &'static str, dtype: DType) -> Error {
     Error::dtype(format!("not defined for {dtype}")).with_op(op)
 }
 
-/// An op that Polygrad learned after this crate was written.
+/// The error for an op that is newer than this crate.
 pub(crate) fn unknown(op: &'static str) -> Error {
     refused(op, "polygrad-candle does not know this op".to_owned()).with_hint("use a version of it as new as Polygrad")
 }

@@ -1,4 +1,4 @@
-//! The tensor: candle's, with the dtype that candle lacks, and a count of those who share its memory.
+//! The tensor: candle's, with the dtype that candle lacks, and a count of the tensors that share its memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::values::Item;
 pub struct CandleTensor {
     inner: Tensor,
     shape: Shape,
-    /// candle has no bool: such a tensor holds zeros and ones of u8 there.
+    /// The dtype: candle has no bool, so bools are stored as zeros and ones of u8.
     dtype: DType,
-    /// One for each memory, shared by all tensors here that see it: candle does not tell how many there are.
+    /// One per memory, shared by all tensors here over it, since candle does not tell how many there are.
     owner: Arc<Owner>,
 }
 
-/// What stands for a memory.
+/// Represents a memory.
 #[derive(Default)]
 struct Owner {
-    /// Whether tensors outside may see the memory too.
+    /// Whether tensors outside may share the memory, too.
     lent: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) const fn candle_dtype(dtype: DType) -> CandleDType {
 }
 
 impl CandleTensor {
-    /// A tensor whose memory nobody else sees.
+    /// A tensor whose memory is not shared.
     pub(crate) fn fresh(inner: Tensor, dtype: DType) -> Result<Self> {
         debug_assert_eq!(inner.dtype(), candle_dtype(dtype));
         Ok(Self {
@@ -55,7 +55,7 @@ impl CandleTensor {
         })
     }
 
-    /// What candle makes of `elements` elements in new memory.
+    /// The result of a call of candle that makes `elements` elements in new memory.
     pub(crate) fn made(
         op: &'static str,
         elements: usize,
@@ -66,7 +66,7 @@ impl CandleTensor {
         Self::fresh(engine(op, call)?, dtype)
     }
 
-    /// This memory under another shape or other strides.
+    /// This memory with another shape or strides.
     pub(crate) fn view(&self, inner: Tensor) -> Result<Self> {
         Ok(Self {
             shape: Shape::new(inner.dims())?,
@@ -76,13 +76,13 @@ impl CandleTensor {
         })
     }
 
-    /// This memory, read as another dtype that candle does not tell apart.
+    /// This memory, read as another dtype that candle does not distinguish.
     pub(crate) fn retyped(&self, dtype: DType) -> Self {
         debug_assert_eq!(candle_dtype(dtype), candle_dtype(self.dtype));
         Self { dtype, ..self.clone() }
     }
 
-    /// As many values as the shape has elements, in row-major order; they are not copied.
+    /// A tensor of the values, as many as the shape has elements, in row-major order, without a copy.
     pub(crate) fn of<T: Item>(shape: Shape, values: Vec<T>, device: &CandleDevice) -> Result<Self> {
         let inner = engine("from_host", || {
             Tensor::from_vec(T::into_raw(values), shape.dims(), device.inner())
@@ -90,7 +90,7 @@ impl CandleTensor {
         Self::fresh(inner, T::DTYPE)
     }
 
-    /// One value for each element.
+    /// A tensor that repeats one value.
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, device: &CandleDevice) -> Result<Self> {
         dispatch_dtype!(dtype, T => {
             if device.is_cpu() {
@@ -102,7 +102,7 @@ impl CandleTensor {
         })
     }
 
-    /// Copies the host's values once: candle owns a vector, and the host shares its own.
+    /// Copies the host's values, since candle owns a vector, and the host shares its own.
     pub(crate) fn from_host(host: &HostTensor, device: &CandleDevice) -> Result<Self> {
         dispatch_dtype!(host.dtype(), T => {
             let values = host.as_slice::<T>()?;
@@ -112,7 +112,7 @@ impl CandleTensor {
         })
     }
 
-    /// Copies the values once: candle's vector cannot be had without its tensor.
+    /// Copies the values, since candle's vector cannot be taken from its tensor.
     pub(crate) fn to_host(&self) -> Result<HostTensor> {
         if !self.device().is_cpu() {
             let near = engine("to_host", || self.inner.to_device(&candle_core::Device::Cpu))?;
@@ -124,20 +124,20 @@ impl CandleTensor {
         })
     }
 
-    /// candle's tensor. A bool is u8 there.
+    /// candle's tensor, in which bools are u8.
     pub fn inner(&self) -> &Tensor {
-        // Whoever has it can clone it, and then its memory is no longer ours alone.
+        // The caller can clone it, so from now on the memory may be shared.
         self.owner.lent.store(true, Ordering::Relaxed);
         &self.inner
     }
 
-    /// candle's tensor, to compute with and not to keep.
+    /// candle's tensor, for computing, but not for keeping.
     #[inline]
     pub(crate) fn raw(&self) -> &Tensor {
         &self.inner
     }
 
-    /// candle's tensor with its elements in a row, which many of its kernels ask for; to compute with and not to keep.
+    /// candle's tensor with contiguous elements, which many of its kernels require; for computing, but not for keeping.
     pub(crate) fn dense(&self, op: &'static str) -> Result<Tensor> {
         if self.inner.is_contiguous() {
             return Ok(self.inner.clone());
@@ -146,7 +146,7 @@ impl CandleTensor {
         engine(op, || self.inner.contiguous())
     }
 
-    /// Whether nobody else sees the memory, and it holds these elements in order.
+    /// Whether the memory is not shared, and holds these elements in order.
     pub(crate) fn is_mine(&mut self) -> bool {
         self.inner.is_contiguous() && Arc::get_mut(&mut self.owner).is_some_and(|owner| !*owner.lent.get_mut())
     }
@@ -207,7 +207,7 @@ impl fmt::Debug for CandleTensor {
     }
 }
 
-/// The error of an op that has no kernel on a device.
+/// The error for an op that has no kernel on a device.
 pub(crate) fn only_cpu(op: &'static str, device: &CandleDevice) -> Error {
     refused(op, format!("candle has no kernel for it on {device}")).with_hint("move the tensor to candle:cpu")
 }

@@ -35,8 +35,8 @@ pub(crate) fn unary(op: UnaryOp, x: &CandleTensor) -> Result<CandleTensor> {
     }
 }
 
-/// candle's own kernels, where they do what the op says: its relu drops NaN, its round takes halves away from zero, its
-/// sign keeps NaN, and on integers it has none.
+/// candle's own kernels, if they compute the same: its relu drops NaN, its round takes ties away from zero, its sign
+/// keeps NaN, and it has none for integers.
 fn engines(op: UnaryOp) -> Option<fn(&Tensor) -> candle_core::Result<Tensor>> {
     Some(match op {
         UnaryOp::Neg => Tensor::neg,
@@ -55,7 +55,7 @@ fn engines(op: UnaryOp) -> Option<fn(&Tensor) -> candle_core::Result<Tensor>> {
     })
 }
 
-/// On GPUs, what can be made of candle's kernels.
+/// On GPUs, a function composed of candle's kernels.
 fn elsewhere(op: UnaryOp, x: &CandleTensor) -> Result<CandleTensor> {
     let (name, n) = (op.name(), x.shape().numel());
     let raw = x.raw();
@@ -89,6 +89,6 @@ pub(crate) fn is_everywhere(op: UnaryOp, dtype: DType) -> bool {
 
 fn relu<T: Item>(x: &CandleTensor) -> Result<CandleTensor> {
     let zero = T::from_i64(0);
-    // Written so that NaN stays.
+    // Written so that a NaN stays.
     map("relu", x, |x: T| if x < zero { zero } else { x })
 }

@@ -1,4 +1,4 @@
-//! The elements of tensors in host memory, where candle keeps them.
+//! The elements of tensors in host memory, in candle's storage.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use polygrad_core::{Element, Error, Layout, Result, Shape, bf16, f16};
 use crate::engine::engine;
 use crate::tensor::{CandleTensor, only_cpu};
 
-/// A Rust type of elements, and what candle stores for it.
+/// A Rust type of elements, and the type that candle stores for it.
 pub(crate) trait Item: Element {
-    /// What candle stores.
+    /// The type that candle stores.
     type Raw: WithDType;
 
     fn from_raw(raw: &[Self::Raw]) -> Result<&[Self]>;
     fn into_raw(values: Vec<Self>) -> Vec<Self::Raw>;
-    /// The values in a storage of candle's, to change them; none where it holds others, or bool.
+    /// The values in a storage of candle's, for changing; `None` if it holds another type, or bools.
     fn changed(storage: &mut CpuStorage) -> Option<&mut [Self]>;
 }
 
@@ -75,7 +75,7 @@ impl Item for bool {
     }
 }
 
-/// A float, and the type that it is computed in.
+/// A float, and the type in which it is computed.
 pub(crate) trait Real: Item {
     type Wide: Wide;
 
@@ -83,7 +83,7 @@ pub(crate) trait Real: Item {
     fn narrow(wide: Self::Wide) -> Self;
 }
 
-/// What loops compute in.
+/// The type in which loops compute.
 pub(crate) trait Wide:
     Copy
     + PartialOrd
@@ -168,7 +168,7 @@ real! {
     f64 f64;
 }
 
-/// Runs code with `T` standing for the Rust type of a float dtype; the op is refused for others.
+/// Runs code with `T` as the Rust type of a float dtype; for other dtypes the op fails.
 macro_rules! floats {
     ($op:expr, $dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
@@ -194,17 +194,17 @@ macro_rules! floats {
 }
 pub(crate) use floats;
 
-/// A tensor's memory, held against writers.
+/// A tensor's memory, locked against writers.
 pub(crate) struct HostView<'a> {
     storage: StorageRef<'a>,
     layout: Layout,
 }
 
 impl CandleTensor {
-    /// The tensor's memory for an op of ours.
+    /// The tensor's memory, for one of our own loops.
     ///
     /// # Errors
-    /// When it is not host memory.
+    /// If it is not host memory.
     pub(crate) fn held(&self, op: &'static str) -> Result<HostView<'_>> {
         let (storage, layout) = self.raw().storage_and_layout();
         if !matches!(&*storage, Storage::Cpu(_)) {
@@ -220,7 +220,7 @@ impl CandleTensor {
 }
 
 impl HostView<'_> {
-    /// All that lies in the memory; the layout says where the tensor's elements are.
+    /// The whole memory; the layout tells where the tensor's elements are.
     pub(crate) fn memory<T: Item>(&self) -> Result<&[T]> {
         let Storage::Cpu(storage) = &*self.storage else {
             return Err(Error::unsupported("values outside of host memory"));
@@ -228,7 +228,7 @@ impl HostView<'_> {
         T::from_raw(engine("values", || storage.as_slice::<T::Raw>())?)
     }
 
-    /// The elements in row-major order: where they lie if they lie so, else a copy.
+    /// The elements in row-major order: in place if they are in that order, else a copy.
     pub(crate) fn values<T: Item>(&self) -> Result<Cow<'_, [T]>> {
         self.layout.values(self.memory()?)
     }
@@ -244,14 +244,14 @@ pub(crate) fn around(shape: &Shape, first: usize, last: usize) -> (usize, usize,
     )
 }
 
-/// A tensor that one of our loops makes out of the elements of another.
+/// A tensor that one of our own loops computes from the elements of another.
 pub(crate) fn map<T: Item, R: Item>(op: &'static str, x: &CandleTensor, f: impl Fn(T) -> R) -> Result<CandleTensor> {
     let held = x.held(op)?;
     let values = polygrad_core::collect(held.values::<T>()?.iter().map(|&x| f(x)))?;
     CandleTensor::of(x.shape(), values, &x.device())
 }
 
-/// Changes a tensor's elements where they lie. The memory must be the caller's alone, see [`CandleTensor::is_mine`].
+/// Changes a tensor's elements in place. The memory must not be shared, see [`CandleTensor::is_mine`].
 pub(crate) fn change<T: Item, R>(op: &'static str, x: &CandleTensor, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
     struct Change<T, F, R> {
         op: &'static str,
@@ -277,8 +277,8 @@ pub(crate) fn change<T: Item, R>(op: &'static str, x: &CandleTensor, f: impl FnO
     }
 
     if x.shape().numel() == 0 {
-        // candle gives such a tensor back from many an op as it is, so that its memory may be another's too; and
-        // calls it overlapping.
+        // Many of candle's ops return such a tensor unchanged, so it may share its memory; candle also considers it
+        // overlapping.
         return Ok(f(&mut []));
     }
     let change = Change {

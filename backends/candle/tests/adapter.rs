@@ -1,4 +1,4 @@
-//! What the suite does not ask: who shares memory with whom, threads, devices and errors.
+//! Tests of what the suite does not see: shared memory, threads, devices and errors.
 
 use std::thread;
 
@@ -19,7 +19,7 @@ fn values(x: &CandleTensor) -> Vec<f32> {
     Candle::to_host(x).unwrap().to_vec().unwrap()
 }
 
-/// Where a tensor of f32 begins, without telling the backend that somebody looks.
+/// The start of a tensor of f32, without marking its memory as shared.
 fn address(x: &candle_core::Tensor) -> *const f32 {
     let (storage, layout) = x.storage_and_layout();
     match &*storage {
@@ -119,8 +119,7 @@ fn updates_are_in_place_where_nobody_looks() {
     Candle::adam_step(&mut param, &grad, &mut first, &mut second, None, &adam()).unwrap();
     assert!(values(&param).iter().zip([0.9, 2.1]).all(|(a, b)| (a - b).abs() < 1e-6));
 
-    // Memory that is freed in between would be taken again: each tensor is asked for its place only
-    // after its last change.
+    // Memory that is freed in between could be reused, so each tensor's address is taken only after its last change.
     let acc = Candle::accumulate_grad(vector(&[1.0, 2.0]), &grad).unwrap();
     assert_eq!(values(&acc), [2.0, 1.0]);
     let mut param = acc;

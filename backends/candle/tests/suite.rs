@@ -1,4 +1,4 @@
-//! The backend, held to PyTorch by the suite.
+//! The backend, compared with PyTorch by the suite.
 
 use polygrad_candle::Candle;
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
