@@ -1,11 +1,11 @@
-//! Burn's engines as the registry knows them.
+//! Registration of Burn's engines.
 
 use polygrad_core::{AnyDevice, Availability, BackendEntry, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::{Burn, BurnDevice};
 
-/// What a registry needs to know: device strings `burn` and `burn:cpu`, and with feature `wgpu` also
-/// `burn:wgpu` and `burn:wgpu:N`.
+/// The registry entry: device strings `burn` and `burn:cpu`, and with feature `wgpu` also `burn:wgpu` and
+/// `burn:wgpu:N`.
 pub fn entry() -> BackendEntry {
     BackendEntry::new(
         "burn",
@@ -65,7 +65,7 @@ fn wgpu_devices() -> Vec<DeviceInfo> {
     crate::wgpu::devices()
 }
 
-/// With the fix, for lists of devices show reasons alone.
+/// The reason with the fix, since lists of devices show only reasons.
 #[cfg(not(feature = "wgpu"))]
 const OFF: &str = "the cargo feature `burn-wgpu` is off; in Cargo.toml, give polygrad features = [\"burn-wgpu\"]";
 

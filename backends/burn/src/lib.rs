@@ -2,9 +2,9 @@
 //! `burn:cpu`; with feature `wgpu`, `BurnWgpu` is its wgpu runtime (Vulkan, Metal, DirectX 12), with device strings
 //! `burn:wgpu` and `burn:wgpu:N`.
 //!
-//! Tensors are the engine's own, in its memory, and ops are its kernels; Burn's autodiff has no part in it.
+//! Tensors are the engine's own, in its memory, and ops are its kernels. Burn's autodiff is not used.
 //!
-//! To call into Burn and come back, take the tensor out and put it in again; nothing is copied:
+//! To call Burn, take the tensor out and put the result in again; nothing is copied:
 //!
 //! ```
 //! use burn_backend::ops::FloatTensorOps;
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! With feature `tensor`, the same conversions are there for `burn::Tensor`.
+//! With feature `tensor`, the same conversions exist for `burn::Tensor`.
 
 mod entry;
 mod flex;

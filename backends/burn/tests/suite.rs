@@ -1,4 +1,4 @@
-//! The backends, held to PyTorch by Polygrad's suite.
+//! The backends, compared with PyTorch by Polygrad's suite.
 
 use polygrad_burn::Burn;
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};

@@ -1,4 +1,4 @@
-//! Activation functions: Burn's where it has them, else in one pass by the kernels that map a function over a tensor.
+//! Activation functions: Burn's if it has them, else one pass of its kernels that map a function over a tensor.
 
 use burn_backend::ops::ActivationOps;
 use burn_flex::ops::binary::binary_op;
@@ -10,7 +10,7 @@ use crate::flex::compare::cast;
 use crate::flex::support::unknown;
 use crate::flex::tensor::{BurnTensor, ensure_room};
 
-/// Runs a generic function as the two that Burn's kernels take, one for f32 and one for f64.
+/// Turns a generic function into the two that Burn's kernels take, one for f32 and one for f64.
 macro_rules! both {
     ($f:ident $(, $arg:expr)*) => {
         (move |x: f32| $f::<f32>(x $(, $arg as f32)*), move |x: f64| $f::<f64>(x $(, $arg)*))
@@ -24,7 +24,7 @@ macro_rules! both2 {
     };
 }
 
-/// What the functions below need of f32 and f64.
+/// The operations on f32 and f64 that the functions below need.
 trait Real:
     Copy
     + PartialOrd
@@ -80,7 +80,7 @@ pub(crate) fn sigmoid(x: FlexTensor) -> FlexTensor {
 #[inline]
 fn logistic<T: Real>(x: T) -> T {
     let one = T::constant(1.0);
-    // Of e^x and e^-x the one that does not overflow.
+    // Uses e^x or e^-x, whichever does not overflow.
     if x < T::constant(0.0) {
         let e = x.exp();
         e / (one + e)
@@ -124,7 +124,7 @@ fn softplus<T: Real>(x: T, beta: T, threshold: T) -> T {
     if z > threshold {
         x
     } else if z > T::constant(0.0) {
-        // Without the exponential of a large number: a threshold may be infinite.
+        // Avoids the exponential of a large number, since the threshold may be infinite.
         (z + (-z).exp().ln_1p()) / beta
     } else {
         z.exp().ln_1p() / beta

@@ -1,4 +1,4 @@
-//! The seam: each op's way to Burn.
+//! The backend's ops, each in terms of Burn.
 
 use burn_backend::ops::ActivationOps;
 use burn_flex::Flex;
@@ -114,7 +114,7 @@ impl Backend for Burn {
         product::matmul(a, b)
     }
 
-    // Fused ops that Burn has, or that its memory can be gone over once for.
+    // Fused ops that Burn has, or that one pass over its memory can compute.
 
     fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) -> Result<T> {
         if op.is_fused() {

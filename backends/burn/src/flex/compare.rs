@@ -65,7 +65,7 @@ pub(crate) fn compare_scalar(op: CompareOp, x: &BurnTensor, scalar: Scalar) -> R
     }))
 }
 
-/// Bool as the bytes that it is; the rest as it is.
+/// Bools as their bytes; other dtypes unchanged.
 pub(crate) fn plain(x: &BurnTensor) -> BurnTensor {
     if x.dtype() == DType::Bool {
         BurnTensor::new(x.retagged(BurnDType::U8))
@@ -74,7 +74,7 @@ pub(crate) fn plain(x: &BurnTensor) -> BurnTensor {
     }
 }
 
-/// What was computed on the bytes of bools, as bool.
+/// A result that was computed on the bytes of bools, as bool.
 pub(crate) fn as_dtype(x: BurnTensor, dtype: DType) -> BurnTensor {
     if dtype == DType::Bool {
         BurnTensor::new(x.retagged(crate::flex::tensor::BOOL))
@@ -116,7 +116,7 @@ pub(crate) fn cast(x: &BurnTensor, dtype: DType) -> Result<BurnTensor> {
         (DType::Bool, _, Some(to)) => Flex::bool_into_int(operand, to),
         (_, Some(to), _) if from.is_float() => Flex::float_cast(operand, to),
         (_, _, Some(to)) if from.is_float() => Flex::float_into_int(operand, to),
-        // Burn goes through f32, and rounds twice.
+        // Burn converts through f32, and rounds twice.
         (_, Some(to @ (FloatDType::F16 | FloatDType::BF16)), _) => {
             Flex::float_cast(Flex::int_into_float(operand, FloatDType::F64), to)
         }

@@ -1,4 +1,4 @@
-//! Where tensors live.
+//! The device.
 
 use std::fmt;
 

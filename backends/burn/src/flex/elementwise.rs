@@ -1,7 +1,7 @@
-//! Ops that compute each element from those at its place.
+//! Element-wise ops.
 //!
-//! Floats go through Burn's ops, or through the kernels behind them with a function of ours where Burn lacks the
-//! function. Integers always take our functions: Burn's overflow, or divide by zero, with a panic in debug builds.
+//! Floats use Burn's ops, or the kernels behind them with our own function if Burn lacks it. Integers always use our
+//! own functions: Burn's overflow, or divide by zero, with a panic in debug builds.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_flex::ops::binary::{binary_op, int_binary_op, int_scalar_op, scalar_op};
@@ -13,7 +13,7 @@ use polygrad_core::{BinaryOp, DType, Result, Scalar, Shape, UnaryOp, dispatch_dt
 use crate::flex::support::{refused, unknown};
 use crate::flex::tensor::{BOOL, BurnTensor, ensure_room};
 
-/// How Burn's comparisons store their answers.
+/// How Burn's comparisons store their results.
 pub(crate) const NATIVE: BoolDType = BoolDType::Native;
 
 pub(crate) fn unary(op: UnaryOp, x: &BurnTensor) -> Result<BurnTensor> {
@@ -83,7 +83,7 @@ pub(crate) fn binary(op: BinaryOp, a: &BurnTensor, b: &BurnTensor) -> Result<Bur
     combine(op, a.operand()?, b.operand()?, a.dtype())
 }
 
-/// [`binary`] on tensors that may be overwritten where nobody else has them.
+/// [`binary`] on tensors that may be overwritten if they are not shared.
 pub(crate) fn combine(op: BinaryOp, a: FlexTensor, b: FlexTensor, dtype: DType) -> Result<BurnTensor> {
     if !op.accepts(dtype) {
         return Err(refused(op.name(), dtype));
@@ -111,7 +111,7 @@ pub(crate) fn combine(op: BinaryOp, a: FlexTensor, b: FlexTensor, dtype: DType) 
             |a, b| if a < b || a.is_nan() { a } else { b },
             None,
         ),
-        // Functions, not a table of them: each is compiled into a loop of its own.
+        // Separate calls instead of a table of functions, so that each is compiled into a loop of its own.
         (_, BinaryOp::Add) => int_binary_op(a, b, i64::wrapping_add),
         (_, BinaryOp::Sub) => int_binary_op(a, b, i64::wrapping_sub),
         (_, BinaryOp::Mul) => int_binary_op(a, b, i64::wrapping_mul),
@@ -122,7 +122,7 @@ pub(crate) fn combine(op: BinaryOp, a: FlexTensor, b: FlexTensor, dtype: DType) 
     }))
 }
 
-/// Bool is computed as bytes of 0 and 1.
+/// Bools are computed as bytes of 0 and 1.
 fn bool_binary(op: BinaryOp, a: &FlexTensor, b: &FlexTensor) -> Result<BurnTensor> {
     let bytes = |x: &FlexTensor| FlexTensor::from_arc(x.data_arc(), x.layout().clone(), burn_std::DType::U8);
     let f: fn(i64, i64) -> i64 = match op {
@@ -171,7 +171,7 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
         (BinaryOp::Mul, _) => Flex::float_mul_scalar(operand, s.into()),
         (BinaryOp::Div, false) => Flex::float_div_scalar(operand, s.into()),
         (BinaryOp::Div, true) => scalar_op(operand, s, |x, s| s / x, |x, s| s / x),
-        // The square of the backward passes; powers are dear.
+        // The square in backward passes, since powers are expensive.
         (BinaryOp::Pow, false) if s == 2.0 => scalar_op(operand, s, |x, _| x * x, |x, _| x * x),
         (BinaryOp::Pow, false) => scalar_op(operand, s, f32::powf, f64::powf),
         _ => {
@@ -185,8 +185,8 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &BurnTensor, scalar: Scalar, revers
     }))
 }
 
-/// A number as a tensor of a dtype would hold it: what Burn makes of one out of range, or with too many
-/// digits, is not asked for.
+/// A number as a tensor of a dtype would store it, so that Burn never converts a number out of range or with too many
+/// digits.
 pub(crate) fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(scalar)))
 }

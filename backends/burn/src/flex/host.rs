@@ -1,4 +1,4 @@
-//! Between Burn's memory and host tensors: shared in both directions.
+//! Conversion between Burn's memory and host tensors, which share memory in both directions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use polygrad_core::{HostBytes, HostTensor, Result, Scalar};
 
 use crate::flex::tensor::{BurnTensor, burn_dtype, burn_shape};
 
-/// A host tensor's memory as Burn borrows it. Whoever writes gets a copy: Burn's `Bytes` sees to that.
+/// A host tensor's memory, borrowed by Burn. Burn's `Bytes` copies it before writing.
 struct Lent(Arc<dyn HostBytes>);
 
 impl AsRef<[u8]> for Lent {
@@ -18,7 +18,7 @@ impl AsRef<[u8]> for Lent {
     }
 }
 
-/// Burn's memory as a host tensor borrows it. As long as it does, Burn takes the memory for shared and does not write.
+/// Burn's memory, borrowed by a host tensor. Meanwhile Burn considers the memory shared, and does not write it.
 struct Borrowed {
     flex: FlexTensor,
     range: Range<usize>,

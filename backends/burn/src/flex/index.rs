@@ -1,4 +1,4 @@
-//! Ops that follow an index tensor. Its values are checked here, for Burn panics on those outside an axis.
+//! Indexing ops. The index's values are checked here, since Burn panics on values outside an axis.
 
 use burn_flex::FlexTensor;
 use burn_flex::ops::gather_scatter as flex;
@@ -11,7 +11,7 @@ use crate::flex::movement::{slice, write};
 use crate::flex::support::refused;
 use crate::flex::tensor::{BurnTensor, ensure_room};
 
-/// The index in row-major order, its values checked against the axis.
+/// The index in row-major order, with values checked against the axis.
 pub(crate) fn checked(op: &'static str, index: &BurnTensor, axis: usize, dim: usize) -> Result<BurnTensor> {
     let index = index.contiguous()?;
     let values = index.values::<i64>().ok_or_else(|| refused(op, index.dtype()))?;
@@ -21,7 +21,7 @@ pub(crate) fn checked(op: &'static str, index: &BurnTensor, axis: usize, dim: us
     }
 }
 
-/// The corner of a tensor that is as large as an index but for one axis.
+/// The leading corner of a tensor that has the extents of an index on all axes except one.
 fn corner(x: &BurnTensor, axis: usize, like: &Shape) -> BurnTensor {
     let shape = x.shape();
     let extent = |i: usize| if i == axis { shape[i] } else { like[i] };
@@ -42,7 +42,7 @@ pub(crate) fn gather(x: &BurnTensor, axis: usize, index: &BurnTensor) -> Result<
     Ok(as_dtype(BurnTensor::new(found), dtype))
 }
 
-/// Runs `update` on the corner of `x` that an index reaches.
+/// Runs `update` on the corner of `x` that the index covers.
 fn in_corner(
     x: &BurnTensor,
     axis: usize,
@@ -63,7 +63,7 @@ fn in_corner(
         .iter()
         .map(|&dim| Slice::new(0, Some(dim as isize), 1))
         .collect();
-    // A copy of its own: `write` takes shared memory for somebody else's, and copies it once.
+    // `x` stays unchanged: `write` copies shared memory once.
     write(x.contiguous()?, &places, &changed)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn scatter_add(x: &BurnTensor, axis: usize, index: &BurnTensor, src: 
     })
 }
 
-/// Wrapping, where Burn's addition overflows with a panic in a debug build.
+/// Adds with wrapping, while Burn's addition panics on overflow in a debug build.
 fn add_integers(x: &BurnTensor, axis: usize, index: &BurnTensor, src: &BurnTensor) -> Result<BurnTensor> {
     let (shape, count) = (x.shape(), index.shape()[axis]);
     let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());

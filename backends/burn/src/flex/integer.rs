@@ -1,5 +1,5 @@
-//! Sums of integers and sorting, by loops over Burn's memory: Burn's sums end in a panic where they overflow in a debug
-//! build, and its sort is not stable.
+//! Sums of integers and sorting, as loops over Burn's memory: Burn's sums panic on overflow in a debug build, and its
+//! sort is not stable.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::flex::compare::{as_dtype, plain};
 use crate::flex::support::refused;
 use crate::flex::tensor::{BurnTensor, ensure_room};
 
-/// Runs code with `T` standing for the Rust type in which Burn keeps a dtype; bool is kept as `u8`.
+/// Runs code with `T` as the Rust type in which Burn stores a dtype; bools are stored as `u8`.
 macro_rules! stored {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
@@ -46,7 +46,7 @@ macro_rules! stored {
 }
 pub(crate) use stored;
 
-/// Sum or product over the middle one of three axes, wrapping.
+/// Sum or product over the middle of three axes, wrapping.
 pub(crate) fn fold(op: ReduceOp, x: &BurnTensor) -> Result<BurnTensor> {
     let shape = x.shape();
     let (count, inner) = (shape[1], shape[2]);
@@ -116,7 +116,7 @@ pub(crate) fn sort(x: &BurnTensor, axis: usize, descending: bool) -> Result<(Bur
     })
 }
 
-/// By size, NaN as the largest; zeros of either sign are equal.
+/// By value, with NaN as the largest; zeros of either sign are equal.
 fn order_of<T: Element>(a: T, b: T) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| {
         let nan = |x: T| x.to_f64().is_nan();
@@ -124,14 +124,14 @@ fn order_of<T: Element>(a: T, b: T) -> Ordering {
     })
 }
 
-/// Where each line along an axis begins, in row-major order.
+/// The start of each line along an axis, in row-major order.
 fn starts(shape: &Shape, axis: usize) -> impl Iterator<Item = usize> {
     let inner: usize = shape[axis + 1..].iter().product();
     let (outer, dim) = (shape[..axis].iter().product::<usize>(), shape[axis]);
     (0..outer).flat_map(move |block| (0..inner).map(move |column| block * dim * inner + column))
 }
 
-/// How windows walk over three spatial axes.
+/// How windows move over three spatial axes.
 pub(crate) struct Walk {
     pub(crate) kernel: [usize; 3],
     pub(crate) stride: [usize; 3],
@@ -139,8 +139,8 @@ pub(crate) struct Walk {
     pub(crate) dilation: [usize; 3],
 }
 
-/// The largest of each window and its position, for which Burn has kernels of floats only; nothing if a window sees
-/// nothing. `input` and `out` are the shapes `[N, C, three spatial axes]`.
+/// The maximum of each window and its position, for which Burn has kernels only for floats; `None` if a window contains
+/// no element. `input` and `out` are the shapes `[N, C, three spatial axes]`.
 pub(crate) fn max_pool(
     x: &BurnTensor,
     input: &Shape,
@@ -171,7 +171,7 @@ pub(crate) fn max_pool(
     })
 }
 
-/// The positions that one window sees.
+/// The positions inside the input that one window covers.
 fn seen<'a>(input: &'a Shape, walk: &'a Walk, window: [usize; 3]) -> impl Iterator<Item = usize> + 'a {
     let along = move |axis: usize| {
         (0..walk.kernel[axis]).filter_map(move |k| {

@@ -1,4 +1,4 @@
-//! Burn's public tensors, of a rank and kind known when the program is compiled.
+//! Conversion of Burn's public tensors, whose rank and kind are known at compile time.
 
 use burn_flex::{Flex, FlexTensor};
 use burn_tensor::{Bool, Float, Int, Tensor};

@@ -1,4 +1,4 @@
-//! Ops that move elements without looking at them. Views change the layout alone.
+//! Ops that move elements without reading their values. Views change only the layout.
 
 use burn_flex::ops::{cat, slice as flex_slice};
 use burn_std::Slice;
@@ -35,14 +35,14 @@ pub(crate) fn slice(x: &BurnTensor, ranges: &[SliceRange]) -> BurnTensor {
     x.view(&x.layout().slice(ranges))
 }
 
-/// The part of a tensor between two bounds of one axis.
+/// The part of a tensor between two bounds on one axis.
 pub(crate) fn part(x: &BurnTensor, axis: usize, start: usize, len: usize) -> BurnTensor {
     let mut ranges: Vec<_> = x.shape().iter().map(|&dim| SliceRange::full(dim)).collect();
     ranges[axis] = SliceRange::new(start, len, 1);
     slice(x, &ranges)
 }
 
-/// A border all around, and the tensor written into it.
+/// Creates a border all around, and writes the tensor into it.
 pub(crate) fn pad(x: &BurnTensor, padding: &[(usize, usize)], value: Scalar) -> Result<BurnTensor> {
     let shape = x.shape();
     let dims = shape.iter().zip(padding);
@@ -59,14 +59,14 @@ pub(crate) fn pad(x: &BurnTensor, padding: &[(usize, usize)], value: Scalar) -> 
     write(out, &places, x)
 }
 
-/// `x` written over a part of `out`, in place where nobody else has `out`.
+/// Writes `x` over a part of `out`, in place if `out` is not shared.
 pub(crate) fn write(out: BurnTensor, places: &[Slice], x: &BurnTensor) -> Result<BurnTensor> {
     if places.is_empty() {
         return Ok(x.clone());
     }
     let dtype = out.dtype();
     let x = plain(&x.contiguous()?);
-    // Not through `plain`, which would be a second owner.
+    // Not through `plain`, which would make a second owner.
     let out = burn_flex::FlexTensor::from(out);
     Ok(as_dtype(
         BurnTensor::new(flex_slice::slice_assign(out, places, x.flex().clone())),
@@ -89,7 +89,7 @@ pub(crate) fn concat(xs: &[&BurnTensor], axis: usize) -> Result<BurnTensor> {
     Ok(as_dtype(BurnTensor::new(cat::cat(parts, axis)), dtype))
 }
 
-/// `start + i * step`, computed from `i`. Burn counts by integers of one step.
+/// `start + i * step`, computed from `i`. Burn supports only integers with step 1.
 pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType) -> Result<BurnTensor> {
     let shape = Shape::new(&[len])?;
     ensure_room(&shape, DType::F64)?;

@@ -1,5 +1,5 @@
-//! Optimizer steps, in one pass over the memory of Burn's tensors, which Burn's own optimizers make of a dozen ops.
-//! Shared memory is copied first, by Burn's own copy-on-write.
+//! Optimizer steps, in one pass over the memory of Burn's tensors, while Burn's own optimizers take a dozen ops. Shared
+//! memory is copied first, by Burn's copy-on-write.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::flex::tensor::{BurnTensor, ensure_room};
 pub(crate) fn accumulate_grad(acc: BurnTensor, grad: &BurnTensor) -> Result<BurnTensor> {
     let dtype = acc.dtype();
     ensure_room(&acc.shape(), dtype)?;
-    // Only memory that lies in order is added to where it is.
+    // Only contiguous memory is added to in place.
     let acc: FlexTensor = if acc.flex().is_contiguous() {
         acc.into()
     } else {
@@ -25,7 +25,7 @@ pub(crate) fn accumulate_grad(acc: BurnTensor, grad: &BurnTensor) -> Result<Burn
 
 /// The tensor's elements in row-major order and nothing else, in memory that may be shared.
 fn dense(x: &BurnTensor) -> Result<FlexTensor> {
-    // Burn copies unless the memory holds just that.
+    // Burn copies unless the memory holds exactly these elements.
     ensure_room(&x.shape(), x.dtype())?;
     Ok(x.flex().to_contiguous())
 }
@@ -75,11 +75,11 @@ pub(crate) fn sgd_step(
     }
 }
 
-/// What stands in a tensor's place while its memory is written.
+/// The placeholder for a tensor while its memory is written.
 static NOTHING: LazyLock<BurnTensor> = LazyLock::new(|| BurnTensor::from_values::<f32>(Shape::from([0]), Vec::new()));
 
-/// Gives up a tensor that is about to be replaced, so that its memory is not shared because of it. After this nothing
-/// may fail.
+/// Drops a tensor that is about to be replaced, so that it does not keep its memory shared. After this nothing may
+/// fail.
 fn release(x: &mut BurnTensor) {
     *x = NOTHING.clone();
 }
@@ -125,8 +125,7 @@ pub(crate) fn adam_step(
             {
                 let (p, m, v) = (p.storage_mut::<$T>(), m.storage_mut::<$T>(), v.storage_mut::<$T>());
                 let (p, m, v) = (&mut p[..count], &mut m[..count], &mut v[..count]);
-                // The second moment that counts is left in `v` for all that follows, but for AMSGrad's, which remembers
-                // it apart.
+                // The step uses the second moment in `v`, or AMSGrad's largest one, which is stored separately.
                 match (&mut largest, max_second) {
                     (Some(largest), Some(target)) => {
                         release(target);

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_flex::Flex;
@@ -27,7 +27,7 @@ pub(crate) fn matmul(a: &BurnTensor, b: &BurnTensor) -> Result<BurnTensor> {
     Ok(BurnTensor::new(Flex::float_matmul(a.flex().clone(), b.flex().clone())))
 }
 
-/// One product of all rows, and the bias added where it lies.
+/// One product for all rows, with the bias added in place.
 pub(crate) fn linear(x: &BurnTensor, weight: &BurnTensor, bias: Option<&BurnTensor>) -> Result<BurnTensor> {
     let (shape, dtype) = (x.shape(), x.dtype());
     if matches!(dtype, DType::F16 | DType::BF16) {

@@ -11,10 +11,10 @@ use crate::flex::support::{refused, unknown};
 use crate::flex::tensor::{BurnTensor, ensure_room};
 use crate::flex::{integer, total};
 
-/// Terms that Burn may add up one after the other; of more, the sums of so many each are added up.
+/// The most terms that Burn may add sequentially; longer sums are split into partial sums of this length.
 const TERMS: usize = 256;
 
-/// In how many parts Burn adds up a line of f32, at least: it has eight sums of a vector each.
+/// The fewest partial sums in which Burn adds up a line of f32: it has eight sums of a vector each.
 const LANES: usize = 32;
 
 pub(crate) fn reduce(op: ReduceOp, x: &BurnTensor, axes: Axes, keepdims: bool) -> Result<BurnTensor> {
@@ -32,7 +32,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &BurnTensor, axes: Axes, keepdims: bool) -
     }
     let narrow = matches!(dtype, DType::F16 | DType::BF16) && !matches!(op, ReduceOp::Max | ReduceOp::Min);
     let mut result = if narrow { cast(x, DType::F32)? } else { x.clone() };
-    // Axes side by side are one, from the last to the first.
+    // Adjacent axes are merged, from the last to the first.
     let mut end = shape.rank();
     while end > 0 {
         if !axes.contains(end - 1) {
@@ -65,7 +65,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &BurnTensor, axes: Axes, keepdims: bool) -
     reshape(&if narrow { cast(&result, dtype)? } else { result }, out)
 }
 
-/// Reduces the middle one of three axes.
+/// Reduces the middle of three axes.
 fn along(op: ReduceOp, x: &BurnTensor) -> Result<BurnTensor> {
     let dtype = x.dtype();
     match op {
@@ -76,7 +76,7 @@ fn along(op: ReduceOp, x: &BurnTensor) -> Result<BurnTensor> {
     }
     let shape = x.shape();
     let (out, mut flat) = (shape.with_dim(1, 1), x.contiguous()?);
-    // Of two axes the last one is reduced by vectors.
+    // With two axes, Burn reduces the last one with vector instructions.
     if shape[2] == 1 {
         flat = reshape(&flat, Shape::from([shape[0], shape[1]]))?;
     }
@@ -92,11 +92,11 @@ fn along(op: ReduceOp, x: &BurnTensor) -> Result<BurnTensor> {
     reshape(&reduced, out)
 }
 
-/// Sums of sums: Burn adds one term after the other, but for lines of f32, which it adds by vectors.
+/// Sums of partial sums: Burn adds terms sequentially, except for lines of f32, for which it uses vector instructions.
 fn sum(x: &BurnTensor) -> Result<BurnTensor> {
     let shape = x.shape();
     let (outer, count, inner) = (shape[0], shape[1], shape[2]);
-    // Of two axes the last one is summed by vectors.
+    // With two axes, Burn sums the last one with vector instructions.
     let vectors = inner == 1 && x.dtype() == DType::F32;
     if count <= if vectors { LANES * TERMS } else { TERMS } {
         let folded = if inner == 1 {
@@ -159,7 +159,7 @@ pub(crate) fn cumsum(x: &BurnTensor, axis: usize) -> Result<BurnTensor> {
     match dtype {
         DType::Bool => Err(refused("cumsum", dtype)),
         DType::F64 => total::cumsum(&x, axis),
-        // Burn adds in the dtype, one term after the other.
+        // Burn adds sequentially in the dtype.
         DType::F32 | DType::F16 | DType::BF16 => {
             let wide: FlexTensor = cast(&x, DType::F64)?.into();
             cast(&BurnTensor::new(cumulative::cumsum_f64(wide, axis)), dtype)

@@ -1,4 +1,4 @@
-//! The tensor: burn-flex's own, and how it is seen from Polygrad.
+//! The tensor: burn-flex's own, wrapped for Polygrad.
 
 use std::fmt;
 
@@ -7,41 +7,41 @@ use burn_flex::{FlexTensor, Layout as FlexLayout};
 use burn_std::{BoolStore, Bytes, Shape as BurnShape};
 use polygrad_core::{DType, Element, Error, ErrorKind, Layout, Result, Scalar, Shape, dispatch_dtype};
 
-/// Bytes beyond which memory is asked for before Burn, whose allocations end the process when they
-/// fail, is given the work.
+/// For larger tensors, memory is tried before Burn allocates, since a failed allocation in Burn ends the process.
 const LARGE: usize = 64 << 20;
 
-/// How bool is stored: a byte each, 0 or 1, as in Polygrad.
+/// How bools are stored: one byte each, 0 or 1, as in Polygrad.
 pub(crate) const BOOL: BurnDType = BurnDType::Bool(BoolStore::Native);
 
-/// A tensor of Burn's CPU engine: cheap to clone, its memory shared until somebody writes.
+/// A tensor of Burn's CPU engine. Cloning is cheap; the memory is shared until it is written.
 ///
-/// It is made from a [`FlexTensor`] with `TryFrom`, which refuses the dtypes that Polygrad does not have, and is turned
-/// back with `From`. Neither copies. A tensor of Polygrad holds one: `Tensor::<Burn>::from_inner`, `Tensor::inner`.
+/// It is converted from a [`FlexTensor`] with `TryFrom`, which fails for dtypes that Polygrad does not have, and back
+/// with `From`, both without a copy. A tensor of Polygrad contains one: `Tensor::<Burn>::from_inner`, `Tensor::inner`.
 #[derive(Clone)]
 pub struct BurnTensor(FlexTensor);
 
 impl BurnTensor {
-    /// A result of Burn's, whose dtype is one of ours.
+    /// A result of Burn's, with a dtype that Polygrad has.
     pub(crate) fn new(flex: FlexTensor) -> Self {
         debug_assert!(dtype_of(flex.dtype()).is_some());
         Self(flex)
     }
 
-    /// As many values as the shape has elements, in row-major order. Not for bool, whose memory Burn knows as bytes.
+    /// A tensor of the values, as many as the shape has elements, in row-major order. Not for bools, whose memory Burn
+    /// treats as bytes.
     pub(crate) fn from_values<T: Element>(shape: Shape, values: Vec<T>) -> Self {
         debug_assert_eq!(values.len(), shape.numel());
         let layout = FlexLayout::contiguous(burn_shape(&shape));
         Self(FlexTensor::new(Bytes::from_elems(values), layout, burn_dtype(T::DTYPE)))
     }
 
-    /// One value for each element.
+    /// A tensor that repeats one value.
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType) -> Result<Self> {
         ensure_room(&shape, dtype)?;
         let (shape, to) = (burn_shape(&shape), burn_dtype(dtype));
         Ok(Self(dispatch_dtype!(dtype, T => {
             let value = T::from_scalar(value);
-            // A bool is no plain data to Burn, its byte is.
+            // To Burn, a bool is not plain data, but its byte is.
             if dtype == DType::Bool {
                 FlexTensor::filled_typed(shape, to, u8::from(value.to_f64() != 0.0))
             } else {
@@ -68,16 +68,16 @@ impl BurnTensor {
         }
     }
 
-    /// Where its elements lie.
+    /// The layout of its elements.
     pub(crate) fn layout(&self) -> Layout {
         let layout = self.0.layout();
         Layout::strided(self.shape(), layout.strides(), layout.start_offset())
     }
 
-    /// The same memory under another layout, which must not reach beyond it.
+    /// The same memory with another layout, which must not extend beyond it.
     pub(crate) fn view(&self, layout: &Layout) -> Self {
         let shape = burn_shape(layout.shape());
-        // Burn takes even a view of nothing for a part of the memory, and panics where it begins behind it.
+        // Burn treats even an empty view as a part of the memory, and panics if it begins after the end.
         let layout = if layout.shape().numel() == 0 {
             FlexLayout::contiguous(shape)
         } else {
@@ -91,7 +91,7 @@ impl BurnTensor {
         FlexTensor::from_arc(self.0.data_arc(), self.0.layout().clone(), dtype)
     }
 
-    /// The tensor in row-major order, with an offset perhaps: itself, or a copy.
+    /// The tensor in row-major order, possibly with an offset: itself, or a copy.
     pub(crate) fn contiguous(&self) -> Result<Self> {
         if self.0.is_contiguous() {
             return Ok(self.clone());
@@ -100,10 +100,10 @@ impl BurnTensor {
         Ok(Self(self.0.to_contiguous()))
     }
 
-    /// Burn's tensor as an operand of an op that walks over strides.
+    /// Burn's tensor as an operand of an op that iterates by strides.
     ///
-    /// burn-flex takes memory with as many elements as the shape for a dense permutation, which a broadcast view of
-    /// a part of it is not.
+    /// burn-flex considers memory with as many elements as the shape a dense permutation, which a broadcast view of a
+    /// part is not.
     pub(crate) fn operand(&self) -> Result<FlexTensor> {
         let layout = self.0.layout();
         let repeats = layout
@@ -118,7 +118,7 @@ impl BurnTensor {
         Ok(self.0.clone())
     }
 
-    /// The elements, if they lie in row-major order; bool as bytes.
+    /// The elements, if they are in row-major order; bools as bytes.
     pub(crate) fn values<T: burn_std::Element + bytemuck::Pod>(&self) -> Option<&[T]> {
         let (start, end) = self.0.layout().contiguous_offsets()?;
         if start == end {
@@ -165,7 +165,7 @@ impl fmt::Debug for BurnTensor {
     }
 }
 
-/// Burn's name of a dtype.
+/// Burn's name for a dtype.
 pub(crate) fn burn_dtype(dtype: DType) -> BurnDType {
     match dtype {
         DType::Bool => BOOL,
@@ -179,7 +179,7 @@ pub(crate) fn burn_dtype(dtype: DType) -> BurnDType {
     }
 }
 
-/// Our name of one of Burn's dtypes.
+/// Polygrad's name for one of Burn's dtypes.
 fn dtype_of(dtype: BurnDType) -> Option<DType> {
     Some(match dtype {
         BurnDType::Bool(BoolStore::Native | BoolStore::U8) => DType::Bool,
@@ -206,10 +206,11 @@ fn shape_of(shape: &BurnShape) -> Shape {
     }
 }
 
-/// That there is memory for a tensor. Burn's allocations end the process when they fail, so that large ones
-/// are tried out before.
+/// Checks that there is memory for a tensor. A failed allocation in Burn ends the process, so large ones are tried
+/// first.
 ///
 /// # Errors
+/// If there is none.
 /// When there is none.
 pub(crate) fn ensure_room(shape: &Shape, dtype: DType) -> Result<()> {
     let bytes = shape.numel().saturating_mul(dtype.size());

@@ -5,7 +5,7 @@ use polygrad_core::Result;
 use crate::flex::support::refused;
 use crate::flex::tensor::BurnTensor;
 
-/// Running sum that keeps what each addition rounds away.
+/// A running sum that also accumulates the rounding error of each addition.
 ///
 /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B (the rounding error of a sum).
 pub(crate) fn cumsum(x: &BurnTensor, axis: usize) -> Result<BurnTensor> {
@@ -23,7 +23,7 @@ pub(crate) fn cumsum(x: &BurnTensor, axis: usize) -> Result<BurnTensor> {
                 sum = before + term;
                 let added = sum - before;
                 lost += (before - (sum - added)) + (term - added);
-                // Of an infinite sum nothing finite was lost.
+                // An infinite sum has no finite rounding error.
                 *value = if sum.is_finite() { sum + lost } else { sum };
             }
         }

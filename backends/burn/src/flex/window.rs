@@ -1,5 +1,5 @@
-//! Convolution and pooling. Burn's kernels have three spatial axes; fewer are lifted by axes of one element,
-//! as Burn does itself.
+//! Convolution and pooling. Burn's kernels have three spatial axes; fewer are extended by axes of extent 1, as in Burn
+//! itself.
 
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions, ModuleOps};
 use burn_flex::ops::pool;
@@ -18,7 +18,7 @@ fn is_narrow(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// `[N, C, spatial…]` with three spatial axes, those added in front.
+/// `[N, C, spatial…]` with three spatial axes; missing ones are prepended.
 fn lifted(shape: &Shape) -> Shape {
     let mut out = Shape::from([shape[0], shape[1], 1, 1, 1]);
     let spatial = shape.rank() - 2;
@@ -30,7 +30,7 @@ fn lift(x: &BurnTensor) -> Result<FlexTensor> {
     Ok(reshape(x, lifted(&x.shape()))?.into())
 }
 
-/// One parameter of each spatial axis, and `fill` for those added.
+/// One parameter per spatial axis, with `fill` for the prepended ones.
 fn three(values: &[usize; 3], spatial: usize, fill: usize) -> [usize; 3] {
     let mut out = [fill; 3];
     out[3 - spatial..].copy_from_slice(&values[..spatial]);
@@ -80,7 +80,7 @@ pub(crate) fn conv_input_grad(
     }
     ensure_room(&input_shape, dtype)?;
     let spatial = out.rank() - 2;
-    // What no window reaches at the end of the input.
+    // The elements at the end of the input that no window reaches.
     let mut margin = [0; 3];
     for axis in 0..spatial {
         let span = (kernel[axis + 2] - 1) * params.dilation[axis] + 1;
@@ -98,7 +98,7 @@ pub(crate) fn conv_input_grad(
     reshape(&BurnTensor::new(out), input_shape)
 }
 
-/// For each image the product of the output's gradient and the patches that the windows saw; then the sum over images.
+/// The product of the output's gradient and the windows' patches for each image, summed over the images.
 pub(crate) fn conv_weight_grad(
     grad: &BurnTensor,
     x: &BurnTensor,
@@ -126,7 +126,7 @@ pub(crate) fn conv_weight_grad(
     reshape(&reduce(ReduceOp::Sum, &products, Axes::one(0), false)?, weight_shape)
 }
 
-/// A view of the padded input, `[N, C, kernel…, places…]`. Its elements overlap, and nothing is copied yet.
+/// A view of the padded input, `[N, C, kernel…, places…]`. Its elements overlap; nothing is copied yet.
 fn windows(x: &BurnTensor, out: &Shape, kernel: &Shape, params: &ConvParams) -> Result<BurnTensor> {
     let spatial = out.rank() - 2;
     let mut border = vec![(0, 0); 2];
@@ -225,7 +225,7 @@ pub(crate) fn avg_pool(x: &BurnTensor, params: &PoolParams) -> Result<BurnTensor
     reshape(&BurnTensor::new(out), shape)
 }
 
-/// Nothing but a shape: what Burn looks at of an input that a gradient has the shape of.
+/// A tensor of a shape, for a gradient's input of which Burn uses only the shape.
 fn like(shape: &Shape, dtype: DType) -> Result<FlexTensor> {
     Ok(expand(&BurnTensor::full(Shape::SCALAR, Scalar::Int(0), dtype)?, lifted(shape)).into())
 }
@@ -254,7 +254,7 @@ pub(crate) fn max_pool_backward(grad: &BurnTensor, places: &BurnTensor, input_sh
 
 pub(crate) fn avg_pool_backward(grad: &BurnTensor, input_shape: Shape, params: &PoolParams) -> Result<BurnTensor> {
     let dtype = grad.dtype();
-    // Burn's kernel does not know of windows that reach over the end.
+    // Burn's kernel does not support windows that extend past the end.
     if params.ceil_mode || !matches!(dtype, DType::F32 | DType::F64) || grad.shape().numel() == 0 {
         return decompose::avg_pool_backward::<Burn>(grad, input_shape, params);
     }

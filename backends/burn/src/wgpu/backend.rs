@@ -1,4 +1,4 @@
-//! The seam: each op's way to Burn.
+//! The backend's ops, each in terms of Burn.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +17,8 @@ pub struct BurnWgpu;
 
 type T = BurnWgpuTensor;
 
-/// Burn's ops and CubeCL's launches have no fallible form: what they refuse, such as a shader that does not
-/// compile, is a panic.
+/// Burn's ops and CubeCL's launches have no fallible form: they report errors, such as a shader that does not compile,
+/// by a panic.
 fn guarded<R>(op: &'static str, device: BurnWgpuDevice, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let cause = cause(panic.as_ref());

@@ -78,7 +78,8 @@ pub(crate) fn is_finite(x: &T) -> Result<T> {
     not(&binary(BinaryOp::Or, &is_nan(x), &is_inf(x))?)
 }
 
-/// Also in place of Burn's "not equal" of floats, which is false for NaN: naga makes an ordered comparison of it.
+/// Also replaces Burn's "not equal" of floats, which is false for NaN, since naga translates it to an ordered
+/// comparison.
 fn not(x: &T) -> Result<T> {
     compare_scalar(CompareOp::Eq, x, Scalar::Int(0))
 }

@@ -15,7 +15,7 @@ use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
 use crate::wgpu::support::DTYPES;
 use crate::wgpu::tensor::burn_dtype;
 
-/// What to do where no adapter is found. It stands in messages too, since the registry has a hint of its own.
+/// The fix if no adapter is found. It is also part of messages, since the registry has a hint of its own.
 const INSTALL: &str =
     "install the graphics card's Vulkan driver, or one that computes on the CPU (Debian: mesa-vulkan-drivers)";
 
@@ -24,10 +24,10 @@ struct Adapter {
     device: WgpuDevice,
 }
 
-/// All adapters of the first graphics interface that has any, in its order. None of OpenGL's, whose shaders
-/// have no 64-bit integers.
+/// All adapters of the first graphics interface that has any, in the interface's order. OpenGL is not included, since
+/// its shaders have no 64-bit integers.
 ///
-/// The instance is kept: Vulkan's loader may crash where instances come and go on several threads.
+/// The instance is kept, since Vulkan's loader may crash if instances are created and dropped on several threads.
 static ADAPTERS: LazyLock<(wgpu::Instance, Vec<Adapter>)> = LazyLock::new(|| {
     let interfaces = [
         (Backends::VULKAN, WgpuBackend::Vulkan),
@@ -49,7 +49,7 @@ static ADAPTERS: LazyLock<(wgpu::Instance, Vec<Adapter>)> = LazyLock::new(|| {
     (instance, adapters)
 });
 
-/// CubeCL counts the adapters of each kind for themselves, and knows one software adapter.
+/// CubeCL numbers the adapters of each kind separately, and supports one software adapter.
 fn named(infos: impl Iterator<Item = wgpu::AdapterInfo>, interface: WgpuBackend) -> Vec<Adapter> {
     let mut counts = [0; 5];
     let mut adapters = Vec::new();
@@ -74,15 +74,15 @@ fn named(infos: impl Iterator<Item = wgpu::AdapterInfo>, interface: WgpuBackend)
     adapters
 }
 
-/// The adapters; none where the driver's library cannot be asked.
+/// The adapters; empty if the driver's library fails.
 fn adapters() -> &'static [Adapter] {
     catch_unwind(|| ADAPTERS.1.as_slice()).unwrap_or_default()
 }
 
-/// Which adapters have been opened.
+/// The adapters that have been opened.
 static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// One of the adapters that this machine has: `burn:wgpu:N` is number N, `burn:wgpu` the first.
+/// One of this machine's adapters: `burn:wgpu:N` is number N, `burn:wgpu` the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BurnWgpuDevice {
     index: usize,
@@ -92,8 +92,8 @@ impl BurnWgpuDevice {
     /// Opens an adapter.
     ///
     /// # Errors
-    /// When there is none of that number, or it cannot be opened, or its shaders have no 64-bit integers,
-    /// which positions are.
+    /// If there is no adapter of this number, if it cannot be opened, or if its shaders have no 64-bit integers, which
+    /// positions need.
     pub fn new(index: usize) -> Result<Self> {
         let adapters = adapters();
         let Some(adapter) = adapters.get(index) else {
@@ -112,7 +112,7 @@ impl BurnWgpuDevice {
                 try_init_setup::<AutoGraphicsApi>(&adapter.device, RuntimeOptions::try_default()?)
             }));
             match opened {
-                // Whoever uses Burn beside Polygrad may have opened it.
+                // Other code that uses Burn may have opened it.
                 Ok(Ok(_) | Err(WgpuInitError::Registration { .. })) => {}
                 Ok(Err(error)) => return Err(unavailable(error.to_string())),
                 Err(_) => return Err(unavailable("its driver failed".to_owned())),
@@ -126,12 +126,12 @@ impl BurnWgpuDevice {
         Ok(Self { index })
     }
 
-    /// Burn's name of the device. A tensor of Burn's that shall come to Polygrad is made here.
+    /// Burn's name for the device. Burn's tensors must be created on it to be converted to Polygrad's.
     pub fn cube(self) -> CubeDevice {
         CubeDevice::Wgpu(adapters()[self.index].device.clone())
     }
 
-    /// The device of a tensor of Burn's.
+    /// The device of one of Burn's tensors.
     pub(crate) fn of(device: &CubeDevice) -> Result<Self> {
         let found = adapters()
             .iter()
@@ -151,7 +151,7 @@ impl BurnWgpuDevice {
         &adapters()[self.index].name
     }
 
-    /// The dtypes that the adapter's shaders have, of those that this backend knows.
+    /// The dtypes that both the adapter's shaders and this backend support.
     pub(crate) fn dtypes(self) -> Vec<DType> {
         let device = self.cube();
         let has = |dtype: &DType| CubeBackend::supports_dtype(&device, burn_dtype(*dtype));
@@ -185,7 +185,7 @@ fn absent(index: usize, adapters: &[Adapter]) -> Error {
 
 const NONE: &str = "no adapter was found: there is no Vulkan driver, nor Metal nor DirectX 12";
 
-/// For the registry: the adapters, or why there is none. Opens none of them.
+/// The adapters for the registry, or why there is none. None of them is opened.
 pub(crate) fn devices() -> Vec<DeviceInfo> {
     let adapters = adapters();
     if adapters.is_empty() {

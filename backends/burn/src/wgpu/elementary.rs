@@ -1,15 +1,15 @@
-//! Elementary functions of f32 that hold the contract's bounds, for the shaders' own do not: WGSL allows them thousands
-//! of units in the last place.
+//! Elementary functions of f32 within the contract's bounds, unlike the shaders' own, for which WGSL allows errors of
+//! thousands of units in the last place.
 //!
-//! Ranges are reduced by parts of a constant, and polynomials do the rest; sources stand at each. Compilers of shaders
-//! may change the order of sums and flush numbers below 2⁻¹²⁶ to 0, so nothing here recovers what a sum rounded away,
-//! and such numbers are read and made as integers.
+//! Ranges are reduced by parts of a constant, and polynomials do the rest; each names its source. Shader compilers may
+//! reorder sums and flush numbers below 2⁻¹²⁶ to 0. Therefore nothing here recovers the rounding error of a sum, and
+//! such numbers are read and written as integers.
 
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LOG2_E, PI};
 
 use cubecl::prelude::*;
 
-/// Which function a kernel computes.
+/// The function that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Function {
     Exp,
@@ -42,7 +42,7 @@ pub(crate) fn function(x: f32, #[comptime] function: Function) -> f32 {
     }
 }
 
-/// The largest number whose bits are those of no number but itself: NaN, made from bits so that no compiler folds it.
+/// NaN, made from bits so that no compiler folds it.
 #[cube]
 fn nan(bits: u32) -> f32 {
     f32::reinterpret((bits & 1u32) | 0x7fc0_0000u32)
@@ -58,7 +58,7 @@ fn is_nan(x: f32) -> bool {
     magnitude(x) > 0x7f80_0000u32
 }
 
-/// x with the sign of another.
+/// x with the sign of another number.
 #[cube]
 fn signed(x: f32, sign: f32) -> f32 {
     f32::reinterpret(magnitude(x) | (u32::reinterpret(sign) & 0x8000_0000u32))
@@ -81,8 +81,8 @@ fn expm1_near_zero(r: f32) -> f32 {
     p * r * r + r
 }
 
-/// How often ln 2 goes into x, and what is left: the difference in units of 2⁻⁴⁰, for a compiler may join the parts of
-/// a constant in floats.
+/// The multiple of ln 2 in x, and the rest. The difference is computed in units of 2⁻⁴⁰, since a compiler may merge the
+/// parts of a float constant.
 #[cube]
 fn by_ln2(x: f32) -> (i32, f32) {
     let n = i32::cast_from((x * LOG2_E).round());
@@ -117,11 +117,11 @@ fn expm1(x: f32) -> f32 {
     let limited = x.clamp(-40.0f32, 89.0f32);
     let (n, r) = by_ln2(limited);
     let p = expm1_near_zero(r);
-    // Half of it, since 2ⁿ may be too large.
+    // Computes half the result, since 2ⁿ may overflow.
     let scale = power_of_two(n - 1i32);
     let far = (p * scale + (scale - 0.5f32)) * 2.0f32;
     let result = select(n == 0i32, p, far);
-    // Numbers this small, those below 2⁻¹²⁶ too, are their own images.
+    // For numbers this small, including those below 2⁻¹²⁶, the result is the argument.
     let tiny = magnitude(x) < 0x3300_0000u32;
     select(tiny || is_nan(x), x, result)
 }
@@ -148,7 +148,7 @@ fn log_near_one(f: f32, e: f32) -> f32 {
 pub(crate) fn log(x: f32) -> f32 {
     let bits = u32::reinterpret(x);
     let tiny = bits < 0x0080_0000u32;
-    // The integer that the bits of a number below 2⁻¹²⁶ are has the same logarithm but for 149 ln 2.
+    // Below 2⁻¹²⁶, the bits as an integer have the same logarithm, except for 149 ln 2.
     let normal = select(
         tiny,
         u32::reinterpret(f32::cast_from(i32::cast_from(bits & 0x007f_ffffu32))),
@@ -164,16 +164,16 @@ pub(crate) fn log(x: f32) -> f32 {
     let zero = (bits & 0x7fff_ffffu32) == 0u32;
     let result = select(zero, f32::reinterpret(bits | 0xff80_0000u32), finite);
     let result = select(bits == 0x7f80_0000u32, x, result);
-    // The sign bit is set: less than 0, or −0, or NaN.
+    // If the sign bit is set, the number is negative, −0, or NaN.
     let result = select(bits > 0x8000_0000u32, nan(bits), result);
     select(is_nan(x), x, result)
 }
 
 #[cube]
 fn log1p(x: f32) -> f32 {
-    // 1 + x = 2ᵏ (1 + f) with the f of x, not of the rounded 1 + x.
+    // 1 + x = 2ᵏ (1 + f), where f is computed from x instead of the rounded 1 + x.
     let bits = u32::reinterpret(1.0f32 + x);
-    // √½ as bits, so that the exponent is that of the nearest power of two.
+    // Subtracts the bits of √½, so that the exponent is that of the nearest power of two.
     let k = i32::cast_from((bits - 0x3f35_04f3u32) >> 23u32);
     let k = select(k > 128i32, k - 512i32, k);
     let back = power_of_two(clamp_int(-k, -64i32, 64i32));
@@ -225,7 +225,7 @@ fn erf(x: f32) -> f32 {
     select(is_nan(x), x, select(t > 0.927_734_4f32, far, near))
 }
 
-/// The words of 2/π behind the point, the first one 0 for shifts.
+/// The words of 2/π after the binary point; the first one is 0, for shifts.
 #[cube]
 fn two_over_pi(i: u32) -> u32 {
     let low = select(
@@ -241,7 +241,7 @@ fn two_over_pi(i: u32) -> u32 {
     select(i == 0u32, 0u32, select(i < 4u32, low, high))
 }
 
-/// In which quarter of the circle |x| lies, and how far from the nearest multiple of π/2, for any finite x.
+/// The quarter of the circle in which |x| lies, and the distance from the nearest multiple of π/2, for any finite x.
 ///
 /// Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983), on 96 bits of 2/π, as in N. Juffa's
 /// `trig_red_slowpath_f`.
@@ -256,7 +256,7 @@ fn by_half_pi(x: f32) -> (u32, f32) {
     let w1 = two_over_pi(i + 1u32);
     let w2 = two_over_pi(i + 2u32);
     let w3 = two_over_pi(i + 3u32);
-    // In two steps, for a shift by 32 is none.
+    // In two steps, since a shift by 32 is not defined.
     let back = 31u32 - shift;
     let high = (w0 << shift) | ((w1 >> 1u32) >> back);
     let middle = (w1 << shift) | ((w2 >> 1u32) >> back);
@@ -269,18 +269,18 @@ fn by_half_pi(x: f32) -> (u32, f32) {
     let mut quarter = top >> 30u32;
     top &= 0x3fff_ffffu32;
     let above = top >= 0x2000_0000u32;
-    // To the nearest multiple: what is above the middle is counted from the next one, downwards.
+    // Rounds to the nearest multiple: above the middle, the distance is measured from the next multiple, downwards.
     quarter = select(above, quarter + 1u32, quarter);
     let borrow = select(bottom == 0u32, 0u32, 1u32);
     top = select(above, 0x4000_0000u32 - top - borrow, top);
     bottom = select(above, 0u32 - bottom, bottom);
-    // The 32 bits from the first one that is set.
+    // The 32 bits from the first set one.
     let empty = top == 0u32;
     let first = select(empty, bottom, top);
     let second = select(empty, 0u32, bottom);
     let zeros = u32::cast_from(first.leading_zeros());
     let lead = (first << zeros) | ((second >> 1u32) >> (31u32 - zeros));
-    // Times π/2, of which the last bit is left away so that i32 holds it.
+    // Multiplies by π/2, and drops the last bit, so that i32 holds the result.
     let scaled = u32::cast_from((u64::cast_from(lead) * u64::cast_from(0xc90f_daa2u32)) >> u64::cast_from(33u32));
     let exponent = -28i32 - i32::cast_from(zeros) - select(empty, 32i32, 0i32);
     let rest = f32::cast_from(i32::cast_from(scaled)) * power_of_two(exponent);
@@ -290,7 +290,7 @@ fn by_half_pi(x: f32) -> (u32, f32) {
     (select(own, 0u32, quarter), select(own, x.abs(), rest))
 }
 
-/// The sine, or a quarter further on, the cosine. Source: Moshier, Cephes, `sinf.c`.
+/// The sine or, a quarter further on, the cosine. Source: Moshier, Cephes, `sinf.c`.
 #[cube]
 fn circular(x: f32, ahead: u32) -> f32 {
     let (quarter, r) = by_half_pi(x);
@@ -351,7 +351,7 @@ pub(crate) fn angle(y: f32, x: f32) -> f32 {
     select(is_nan(lost), lost, signed(arc, y))
 }
 
-/// `aᵇ`, as C has it in the corners.
+/// `aᵇ`, with C's results in the special cases.
 #[cube]
 pub(crate) fn power(a: f32, b: f32) -> f32 {
     let size = exp(b * log(a.abs()));

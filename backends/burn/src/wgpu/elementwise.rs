@@ -1,4 +1,4 @@
-//! Ops that compute each element from those at its place.
+//! Element-wise ops.
 
 use burn_backend::Scalar as BurnScalar;
 use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps};
@@ -48,7 +48,7 @@ pub(crate) fn unary(op: UnaryOp, x: &T) -> Result<T> {
     Ok(x.like(burn(x.operand()), shape, dtype))
 }
 
-/// Which function of ours an op is.
+/// Our own function for an op.
 fn function(op: UnaryOp) -> Option<Function> {
     Some(match op {
         UnaryOp::Exp => Function::Exp,
@@ -79,7 +79,7 @@ fn predicate(op: UnaryOp, x: &T) -> Result<T> {
     }
 }
 
-/// The shaders' own `abs` and `sign` are not there for 64 bits on every device.
+/// Not by the shaders' own `abs` and `sign`, which some devices lack for 64 bits.
 fn int_unary(op: UnaryOp, x: &T) -> Result<T> {
     let negated = || binary_scalar(BinaryOp::Sub, x, Scalar::Int(0), true);
     match op {
@@ -120,7 +120,7 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
     Ok(kernel::zip(pair, &a, &b, shape))
 }
 
-/// Burn's op where it means the same; bool is computed as the integers that it is stored in.
+/// Burn's op if it computes the same; bools are computed as the integers in which they are stored.
 fn of_burn(op: BinaryOp, dtype: DType) -> Option<fn(CubeTensor, CubeTensor) -> CubeTensor> {
     let truth = dtype == DType::Bool;
     Some(match op {
@@ -156,7 +156,7 @@ pub(crate) fn binary_scalar(op: BinaryOp, x: &T, scalar: Scalar, reverse: bool) 
         ensure_room(&shape, dtype, x.device())?;
         return Ok(x.like(burn(x.operand(), burn_scalar(scalar, dtype)), shape, dtype));
     }
-    // The square of the backward passes; powers are dear.
+    // The square in backward passes, since powers are expensive.
     if op == BinaryOp::Pow && !reverse && dtype.is_float() && scalar.to_f64() == 2.0 {
         return binary(BinaryOp::Mul, x, x);
     }

@@ -1,4 +1,4 @@
-//! Between the adapter's memory and the host's: one copy each way.
+//! Conversion between the adapter's memory and the host's, with one copy in each direction.
 
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Scalar};
 
@@ -51,7 +51,7 @@ fn short(x: &BurnWgpuTensor) -> Error {
     Error::new(ErrorKind::DeviceError, "fewer bytes came back than the tensor has").with_device(x.device())
 }
 
-/// The memory of a tensor in row-major order; waits for it.
+/// Reads the memory of a tensor in row-major order; waits for it.
 fn read(x: &BurnWgpuTensor) -> Result<burn_std::Bytes> {
     let cube = x.cube();
     cube.client
@@ -59,7 +59,7 @@ fn read(x: &BurnWgpuTensor) -> Result<burn_std::Bytes> {
         .map_err(|error| failed(&error.to_string(), x.device()))
 }
 
-/// What CubeCL says of work that failed earlier.
+/// The error for CubeCL's message about work that failed earlier.
 pub(crate) fn failed(cause: &str, device: BurnWgpuDevice) -> Error {
     let kind = if cause.to_lowercase().contains("memory") {
         ErrorKind::OutOfMemory

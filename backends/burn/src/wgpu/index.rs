@@ -1,5 +1,5 @@
-//! Ops that follow an index tensor. Its values are checked on the device before Burn's kernels follow them, which would
-//! read and write anywhere.
+//! Indexing ops. The index's values are checked on the device first, since Burn's kernels would read and write out of
+//! bounds.
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::tensor::IndexingUpdateOp;
@@ -12,7 +12,7 @@ use crate::wgpu::movement::{slice, write};
 use crate::wgpu::support::refused;
 use crate::wgpu::tensor::{BurnWgpuTensor as T, ensure_room};
 
-/// That all values of an index lie within an axis; waits for the device.
+/// Checks that all values of an index lie within an axis; waits for the device.
 pub(crate) fn check(op: &'static str, index: &T, axis: usize, dim: usize) -> Result<()> {
     if index.is_empty() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn check(op: &'static str, index: &T, axis: usize, dim: usize) -> Res
     }
 }
 
-/// The corner of a tensor that is as large as an index but for one axis.
+/// The leading corner of a tensor that has the extents of an index on all axes except one.
 fn corner(x: &T, axis: usize, like: &Shape) -> Result<T> {
     let shape = x.shape();
     let extent = |i: usize| if i == axis { shape[i] } else { like[i] };

@@ -1,5 +1,5 @@
-//! Kernels of our own, where Burn has none or one that does not hold the contract. Each goes over the
-//! elements of its result once.
+//! Our own kernels, for ops that Burn lacks or computes outside the contract. Each iterates once over the elements of
+//! its result.
 
 use burn_cubecl::ops::numeric::empty_device_dtype;
 use burn_wgpu::CubeTensor;
@@ -59,11 +59,11 @@ fn of_floats(a: f32, b: f32, #[comptime] function: Pair) -> f32 {
     }
 }
 
-/// With the sign of the divisor. The quotient is exact as long as it has 24 bits.
+/// The remainder with the sign of the divisor. The quotient is exact as long as it has 24 bits.
 #[cube]
 fn remainder(a: f32, b: f32) -> f32 {
     let rest = a - b * (a / b).trunc();
-    // An infinite divisor leaves all of a finite number, and not 0 times infinity.
+    // An infinite divisor leaves the whole of a finite number, where the formula would compute 0 times infinity.
     let whole = b.abs() > f32::MAX && a.abs() <= f32::MAX;
     let rest = select(whole, a, rest);
     let other = rest != 0.0f32 && (rest < 0.0f32) != (b < 0.0f32);
@@ -94,7 +94,7 @@ fn of_integers<I: Int>(a: I, b: I, #[comptime] function: Pair) -> I {
         Pair::Remainder => {
             let rest = a - quotient::<I>(a, b) * b;
             let zero = I::from_int(0);
-            // What the division by 0 leaves is all of a.
+            // Dividing by 0 would leave the whole of a.
             let rest = select(b == zero, zero, rest);
             let other = rest != zero && (rest < zero) != (b < zero);
             select(other, rest + b, rest)
@@ -107,7 +107,7 @@ fn of_integers<I: Int>(a: I, b: I, #[comptime] function: Pair) -> I {
     }
 }
 
-/// The divisions that a shader may do anything for are not asked for.
+/// Avoids the divisions whose result a shader does not define.
 #[cube]
 fn quotient<I: Int>(a: I, b: I) -> I {
     let (zero, one) = (I::from_int(0), I::from_int(1));
@@ -117,7 +117,7 @@ fn quotient<I: Int>(a: I, b: I) -> I {
     select(b == zero, zero, select(minus, zero - a, quotient))
 }
 
-/// By repeated squaring.
+/// A power by repeated squaring.
 #[cube]
 fn whole_power<I: Int>(a: I, b: I) -> I {
     let (zero, one) = (I::from_int(0), I::from_int(1));
@@ -135,7 +135,7 @@ fn whole_power<I: Int>(a: I, b: I) -> I {
     product
 }
 
-/// Writes to `found` an index outside `0..dim`, after a 1; of several any one.
+/// Writes 1 and an index outside `0..dim` to `found`; if there are several, any of them.
 #[cube(launch, address_type = "dynamic")]
 fn find_outside(index: LinearView<'_, i64>, found: &mut Tensor<i64>, dim: i64) {
     if !index.is_in_bounds(ABSOLUTE_POS) {
@@ -148,7 +148,7 @@ fn find_outside(index: LinearView<'_, i64>, found: &mut Tensor<i64>, dim: i64) {
     }
 }
 
-/// Room for a result.
+/// Memory for a result.
 pub(crate) fn room(like: &BurnWgpuTensor, shape: &Shape, dtype: DType) -> CubeTensor {
     let mut dtype = burn_dtype(dtype);
     if let burn_backend::DType::Bool(_) = dtype {
@@ -158,13 +158,13 @@ pub(crate) fn room(like: &BurnWgpuTensor, shape: &Shape, dtype: DType) -> CubeTe
     empty_device_dtype(cube.client.clone(), cube.device.clone(), burn_shape(shape), dtype)
 }
 
-/// How many units a kernel over so many elements takes.
+/// The launch size of a kernel over `count` elements.
 pub(crate) fn units(client: &Client, count: usize) -> (CubeCount, CubeDim) {
     let dim = CubeDim::new(client, count);
     (calculate_cube_count_elemwise(client, count, dim), dim)
 }
 
-/// How wide the addresses of all of these are.
+/// The address width that all of these tensors need.
 macro_rules! addresses {
     ($($tensor:expr),*) => {
         [$($tensor.required_address_type()),*].into_iter().max().unwrap_or_default()
@@ -222,7 +222,7 @@ pub(crate) fn zip(function: Pair, a: &BurnWgpuTensor, b: &BurnWgpuTensor, shape:
     a.like(out, shape, a.dtype())
 }
 
-/// Two integers: 1 if an index is outside `0..dim`, and which.
+/// Writes two integers: 1 if an index is outside `0..dim`, and that index.
 pub(crate) fn outside(index: &BurnWgpuTensor, dim: usize, found: &BurnWgpuTensor) {
     let (cube, input) = (found.operand(), index.operand());
     let (count, units) = units(&cube.client, index.shape().numel());
@@ -237,8 +237,7 @@ pub(crate) fn outside(index: &BurnWgpuTensor, dim: usize, found: &BurnWgpuTensor
     );
 }
 
-/// Floats as integers: towards 0, to the nearest that there is, NaN as 0. What a shader's own conversion does beyond
-/// its range is anything.
+/// Converts floats to integers: towards 0, saturating, NaN as 0. A shader's own conversion is undefined out of range.
 #[cube(launch, address_type = "dynamic")]
 fn cut_off<I: Int>(x: LinearView<'_, f32>, mut out: LinearViewMut<'_, I>, limit: f32, #[define(I)] _dtype: ElemType) {
     if !out.is_in_bounds(ABSOLUTE_POS) {
@@ -251,7 +250,7 @@ fn cut_off<I: Int>(x: LinearView<'_, f32>, mut out: LinearViewMut<'_, I>, limit:
     out.write(ABSOLUTE_POS, select(value < -limit, I::min_value(), whole));
 }
 
-/// A tensor of floats in an integer dtype.
+/// A tensor of floats converted to an integer dtype.
 pub(crate) fn truncate(x: &BurnWgpuTensor, dtype: DType) -> BurnWgpuTensor {
     let out = room(x, &x.shape(), dtype);
     let (count, dim) = units(&out.client, x.shape().numel());

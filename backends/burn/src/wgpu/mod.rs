@@ -1,5 +1,4 @@
-//! Burn's wgpu runtime: tensors in the memory of a graphics adapter, computed by shaders that CubeCL compiles when
-//! they are first used.
+//! Burn's wgpu runtime: tensors in a graphics adapter's memory, computed by shaders that CubeCL compiles on first use.
 
 mod backend;
 mod compare;

@@ -1,5 +1,5 @@
-//! Ops that move elements without looking at them. Permuted and broadcast tensors are views; a part of one is where it
-//! begins at a multiple of what the adapter can bind, else a copy.
+//! Ops that move elements without reading their values. Permuted and broadcast tensors are views. A part of a tensor is
+//! a view if its start has the alignment that the adapter requires for bindings, else a copy.
 
 use burn_backend::Slice;
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
@@ -39,7 +39,7 @@ pub(crate) fn expand(x: &T, shape: Shape) -> T {
     )
 }
 
-/// The range as Burn has it: one of a negative step is its elements in order, taken from the last one.
+/// The range in Burn's form, in which a negative step means the same elements in reverse order.
 fn range(range: SliceRange) -> Slice {
     let start = range.start as isize;
     let last = start + (range.len as isize - 1) * range.step;
@@ -58,7 +58,7 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
     Ok(x.like(CubeBackend::float_slice(x.operand(), &ranges), shape, x.dtype()))
 }
 
-/// A border all around, and the tensor written into it.
+/// Creates a border all around, and writes the tensor into it.
 pub(crate) fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T> {
     let shape = x.shape();
     let dims = shape.iter().zip(padding);
@@ -77,12 +77,12 @@ pub(crate) fn pad(x: &T, padding: &[(usize, usize)], value: Scalar) -> Result<T>
     Ok(write(out, &places, x))
 }
 
-/// `x` written over a part of `out`: for each axis from where and how many.
+/// Writes `x` over a part of `out`, given the start and length on each axis.
 pub(crate) fn write(out: T, places: &[(usize, usize)], x: &T) -> T {
     let place = |&(start, len): &(usize, usize)| Slice::new(start as isize, Some((start + len) as isize), 1);
     let places: Vec<Slice> = places.iter().map(place).collect();
     let (shape, dtype, device) = (out.shape(), out.dtype(), out.device());
-    // Not through `operand`, which would be a second owner, so that Burn copied first.
+    // Not through `operand`, which would make a second owner, so that Burn would copy first.
     let mut cube = CubeTensor::from(out);
     cube.dtype = x.operand().dtype;
     T::new(
@@ -112,7 +112,7 @@ pub(crate) fn concat(xs: &[&T], axis: usize) -> Result<T> {
     Ok(first.like(joined, shape, dtype))
 }
 
-/// `start + i * step`, computed from `i` on the host, as Burn counts too, and moved over.
+/// `start + i * step`, computed from `i` on the host, as in Burn, and copied to the device.
 pub(crate) fn iota(len: usize, start: Scalar, step: Scalar, dtype: DType, device: BurnWgpuDevice) -> Result<T> {
     let shape = Shape::new(&[len])?;
     ensure_room(&shape, DType::F64, device)?;

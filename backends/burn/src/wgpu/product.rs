@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use burn_backend::ops::FloatTensorOps;
 use burn_wgpu::CubeBackend;
@@ -28,14 +28,14 @@ pub(crate) fn matmul(a: &T, b: &T) -> Result<T> {
     Ok(a.like(CubeBackend::float_matmul(a.operand(), b.operand()), out, dtype))
 }
 
-/// Up to how many multiplications a kernel of ours does the work. Burn's is made anew for each kind of shape, which
-/// takes half a second where the CPU plays the graphics card.
+/// The most multiplications for our own kernel. Burn's kernel is compiled for each kind of shape, which takes half a
+/// second on a software adapter.
 const SMALL: usize = 1 << 16;
 
-/// How many terms are added up one after the other, before they are added to the sums of those before.
+/// Number of terms that are added up before they are added to the total.
 const BLOCK: usize = 64;
 
-/// One unit for each element of `[batch, m, n]`.
+/// Computes `[batch, m, n]` with one unit per element.
 #[cube(launch, address_type = "dynamic")]
 fn dot_products(a: &Tensor<f32>, b: &Tensor<f32>, mut out: LinearViewMut<'_, f32>, n: usize, m: usize) {
     if !out.is_in_bounds(ABSOLUTE_POS) {
@@ -84,7 +84,7 @@ fn small(a: &T, b: &T, lead: Shape, shape: Shape) -> Result<T> {
     Ok(a.like(out, shape, a.dtype()))
 }
 
-/// With axes of 1 in front, up to a rank.
+/// Prepends axes of extent 1, up to a rank.
 fn ranked(x: &T, rank: usize) -> Result<T> {
     let shape = x.shape();
     let ones = vec![1; rank - shape.rank()];

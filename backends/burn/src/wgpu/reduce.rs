@@ -27,7 +27,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         return T::full(out, Scalar::Int(value), dtype, x.device());
     }
     let mut result = x.clone();
-    // Axes side by side are one, from the last to the first.
+    // Adjacent axes are merged, from the last to the first.
     let mut end = shape.rank();
     while end > 0 {
         if !axes.contains(end - 1) {
@@ -42,8 +42,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
         let outer = dims[..start].iter().product();
         let inner = dims[end..].iter().product();
         let count = dims[start..end].iter().product();
-        // What is reduced of one element is that element; Burn's kernel would read past the end of
-        // one that is broadcast.
+        // A reduction of one element is that element; Burn's kernel would read past the end of one that is broadcast.
         if count != 1 {
             let folded = reshape(&result, Shape::from([outer, count, inner]));
             dims.dims_mut()[start..end].fill(1);
@@ -58,11 +57,11 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
     Ok(reshape(&result, out))
 }
 
-/// The most that Burn's kernel adds up in a row: a few invocations of it share an axis, and a long
-/// sum would lose digits.
+/// The most terms that Burn's kernel may sum at once: only a few invocations share an axis, and a long sum would lose
+/// precision.
 const PART: usize = 1 << 10;
 
-/// Reduces the middle one of three axes, a long one in parts.
+/// Reduces the middle of three axes, in parts if it is long.
 fn along_parts(op: ReduceOp, mut x: T) -> Result<T> {
     loop {
         let [outer, count, inner] = [x.shape()[0], x.shape()[1], x.shape()[2]];
@@ -87,7 +86,7 @@ fn along_parts(op: ReduceOp, mut x: T) -> Result<T> {
     }
 }
 
-/// Reduces the middle one of three axes.
+/// Reduces the middle of three axes.
 fn along(op: ReduceOp, x: &T) -> Result<T> {
     let dtype = x.dtype();
     let out = x.shape().with_dim(1, 1);
@@ -111,7 +110,7 @@ fn along(op: ReduceOp, x: &T) -> Result<T> {
     Ok(x.like(f(operand, 1), out, dtype))
 }
 
-/// Burn's kernels pass over what an axis has beyond 65,536 elements.
+/// The longest axis for Burn's kernels, which ignore elements beyond 65,536.
 const LONGEST: usize = 1 << 15;
 
 pub(crate) fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Result<T> {
@@ -134,7 +133,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &T, axis: usize, keepdims: bool) -> Resul
     Ok(reshape(&x.like(found, x.shape().with_dim(axis, 1), DType::I64), out))
 }
 
-/// Along an axis that is too long for Burn's kernel.
+/// For an axis that is too long for Burn's kernel.
 fn arg_on_host(op: ArgOp, x: &T, axis: usize) -> Result<T> {
     let host = to_host(x)?;
     let largest = match op {
@@ -152,7 +151,7 @@ fn arg_on_host(op: ArgOp, x: &T, axis: usize) -> Result<T> {
     from_host(&found, x.device())
 }
 
-/// The first of the largest or smallest along an axis; the first NaN, where there is one.
+/// The position of the first extreme along an axis, or of the first NaN, if there is one.
 fn extremes<E: Element>(largest: bool, host: &HostTensor, axis: usize) -> Result<HostTensor> {
     let (shape, values) = (*host.shape(), host.as_slice::<E>()?);
     let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
@@ -193,7 +192,7 @@ pub(crate) fn cumsum(x: &T, axis: usize) -> Result<T> {
     Ok(x.like(sums, shape, dtype))
 }
 
-/// Along an axis that is too long for Burn's kernel.
+/// For an axis that is too long for Burn's kernel.
 fn cumsum_on_host(x: &T, axis: usize) -> Result<T> {
     let host = to_host(x)?;
     let sums = match x.dtype() {
@@ -205,7 +204,7 @@ fn cumsum_on_host(x: &T, axis: usize) -> Result<T> {
     from_host(&sums, x.device())
 }
 
-/// Sums along an axis up to each element, kept in `S`.
+/// Running sums along an axis, accumulated in `S`.
 fn running<E: Element, S: Copy>(
     host: &HostTensor,
     axis: usize,
@@ -227,7 +226,7 @@ fn running<E: Element, S: Copy>(
     HostTensor::new(shape, sums)
 }
 
-/// On the host: so does Burn, whose wgpu devices have no kernel for it, and whose order is not stable.
+/// Sorts on the host, as Burn does, whose wgpu devices have no kernel for it, and whose order is not stable.
 pub(crate) fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
     let host = to_host(x)?;
     let (values, order) = match x.dtype() {
@@ -262,7 +261,7 @@ fn sorted<E: Element>(host: &HostTensor, axis: usize, descending: bool) -> Resul
     Ok((HostTensor::new(shape, sorted)?, HostTensor::new(shape, order)?))
 }
 
-/// By size, NaN as the largest; zeros of either sign are equal.
+/// By value, with NaN as the largest; zeros of either sign are equal.
 fn order_of<E: Element>(a: E, b: E) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| {
         let nan = |x: E| x.to_f64().is_nan();

@@ -1,4 +1,4 @@
-//! The tensor: Burn's own, and how it is seen from Polygrad.
+//! The tensor: Burn's own, wrapped for Polygrad.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape, dispatch_dty
 use crate::BurnWgpuDevice;
 use crate::wgpu::support::{DTYPES, missing};
 
-/// How bool is stored: as u32, since WGSL has no smaller numbers in memory.
+/// How bools are stored: as u32, since WGSL has no smaller numbers in memory.
 pub(crate) const BOOL: BoolStore = BoolStore::U32;
 
-/// A tensor in a wgpu adapter's memory: cheap to clone, its memory shared.
+/// A tensor in a wgpu adapter's memory. Cloning is cheap, and shares the memory.
 ///
-/// It is made from Burn's [`CubeTensor`] with `TryFrom`, which refuses the dtypes and devices that Polygrad does not
-/// have, and is turned back with `From`. Neither copies. A tensor of Polygrad holds one:
+/// It is converted from Burn's [`CubeTensor`] with `TryFrom`, which fails for dtypes and devices that Polygrad does not
+/// have, and back with `From`, both without a copy. A tensor of Polygrad contains one:
 /// `Tensor::<BurnWgpu>::from_inner`, `Tensor::inner`.
 #[derive(Clone)]
 pub struct BurnWgpuTensor {
-    /// Of the same extents, but for rank 0, which Burn has not, and for tensors without elements, which its kernels do
-    /// not meet: both have one element here.
+    /// Has the same extents, except that tensors of rank 0, which Burn lacks, and tensors without elements, which its
+    /// kernels must not get, have one element here.
     cube: CubeTensor,
     shape: Shape,
     dtype: DType,
@@ -30,7 +30,7 @@ pub struct BurnWgpuTensor {
 }
 
 impl BurnWgpuTensor {
-    /// A result of Burn's, which has as many elements as the shape.
+    /// A result of Burn's with as many elements as the shape.
     pub(crate) fn new(mut cube: CubeTensor, shape: Shape, dtype: DType, device: BurnWgpuDevice) -> Self {
         cube.dtype = burn_dtype(dtype);
         Self {
@@ -46,7 +46,7 @@ impl BurnWgpuTensor {
         Self::new(cube, shape, dtype, self.device)
     }
 
-    /// One value for each element.
+    /// A tensor that repeats one value.
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, device: BurnWgpuDevice) -> Result<Self> {
         ensure_room(&shape, dtype, device)?;
         let (extents, cube) = (burn_shape(&shape), device.cube());
@@ -60,17 +60,17 @@ impl BurnWgpuTensor {
         Ok(Self::new(full, shape, dtype, device))
     }
 
-    /// Nothing, or zeros where the shape has elements.
+    /// A tensor of zeros, which may be empty.
     pub(crate) fn zeros(&self, shape: Shape, dtype: DType) -> Result<Self> {
         Self::full(shape, Scalar::Int(0), dtype, self.device)
     }
 
-    /// Burn's tensor. It has one element where this one has rank 0 or no elements.
+    /// Burn's tensor. It has one element if this tensor has rank 0 or no elements.
     pub fn cube(&self) -> &CubeTensor {
         &self.cube
     }
 
-    /// Burn's tensor as an operand; bool as the integers that it is stored in.
+    /// Burn's tensor as an operand; bools as the integers in which they are stored.
     pub(crate) fn operand(&self) -> CubeTensor {
         let mut cube = self.cube.clone();
         if self.dtype == DType::Bool {
@@ -110,7 +110,7 @@ impl BurnWgpuTensor {
         self.device
     }
 
-    /// Whether there is nothing to compute.
+    /// Whether the tensor has no elements.
     pub(crate) fn is_empty(&self) -> bool {
         self.shape.numel() == 0
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for BurnWgpuTensor {
     }
 }
 
-/// Burn's name of a dtype, those included that no device has.
+/// Burn's name for a dtype, including those that no device has.
 pub(crate) fn burn_dtype(dtype: DType) -> BurnDType {
     match dtype {
         DType::Bool => BurnDType::Bool(BOOL),
@@ -165,7 +165,7 @@ pub(crate) fn burn_dtype(dtype: DType) -> BurnDType {
     }
 }
 
-/// The extents as Burn's tensor has them.
+/// The extents of Burn's tensor.
 pub(crate) fn burn_shape(shape: &Shape) -> BurnShape {
     if shape.rank() == 0 || shape.numel() == 0 {
         return BurnShape::from(vec![1]);
@@ -173,7 +173,7 @@ pub(crate) fn burn_shape(shape: &Shape) -> BurnShape {
     BurnShape::from(shape.to_vec())
 }
 
-/// A number as a tensor of a dtype would hold it.
+/// A number as a tensor of a dtype would store it.
 pub(crate) fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => polygrad_core::Element::to_scalar(<T as polygrad_core::Element>::from_scalar(scalar)))
 }
@@ -186,10 +186,10 @@ pub(crate) fn burn_scalar(scalar: Scalar, dtype: DType) -> BurnScalar {
     }
 }
 
-/// That the adapter can hold a tensor in one buffer.
+/// Checks that the adapter can hold a tensor in one buffer.
 ///
 /// # Errors
-/// When it cannot.
+/// If it cannot.
 pub(crate) fn ensure_room(shape: &Shape, dtype: DType, device: BurnWgpuDevice) -> Result<()> {
     // Bool is stored in four bytes.
     let bytes = shape.numel().saturating_mul(dtype.size().max(4));

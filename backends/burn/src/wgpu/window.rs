@@ -42,13 +42,13 @@ pub(crate) fn conv_input_grad(grad: &T, weight: &T, input_shape: Shape, params: 
         return T::full(input_shape, Scalar::Int(0), dtype, grad.device());
     }
     ensure_room(&input_shape, dtype, grad.device())?;
-    // Where windows lie apart, Burn's transposed convolution leaves out products (its loop's end is
-    // before its beginning).
+    // If there are gaps between windows, Burn's transposed convolution leaves out products, since its loop ends before
+    // it begins.
     let apart = (2..input_shape.rank()).any(|i| params.stride[i - 2] > weight.shape()[i] * params.dilation[i - 2]);
     if apart {
         return decompose::conv_input_grad::<BurnWgpu>(grad, weight, input_shape, params);
     }
-    // Burn looks at the input's shape alone.
+    // Burn uses only the input's shape.
     let (x, w, g) = (room(grad, &input_shape, dtype), weight.operand(), grad.operand());
     let out = match input_shape.rank() {
         3 => CubeBackend::conv1d_x_backward(x, w, g, options(params)),
@@ -73,7 +73,7 @@ pub(crate) fn conv_weight_grad(grad: &T, x: &T, weight_shape: Shape, params: &Co
     Ok(grad.like(out, weight_shape, dtype))
 }
 
-/// How windows walk over three spatial axes, those that a tensor has not being of one element.
+/// How windows move over three spatial axes; missing ones have extent 1.
 #[derive(CubeType, CubeLaunch)]
 struct Walk {
     input: Sequence<u32>,
@@ -84,7 +84,7 @@ struct Walk {
     dilation: Sequence<u32>,
 }
 
-/// One parameter of each spatial axis, and `fill` for those added in front.
+/// One parameter per spatial axis, with `fill` for the prepended ones.
 fn three(values: &[usize], fill: u32) -> SequenceArg<u32> {
     let mut out = SequenceArg::new();
     for i in 0..3 {
@@ -108,7 +108,7 @@ fn walk(input: &Shape, output: &Shape, params: &PoolParams) -> WalkLaunch {
     )
 }
 
-/// Where along an axis the window at a place of the result begins: counted from the border's edge.
+/// Start along an axis of the window at a place of the result, counted from the border's edge.
 #[cube]
 fn begin(walk: &Walk, place: u32, #[comptime] axis: usize) -> u32 {
     let along = if axis == 2 {
@@ -121,14 +121,14 @@ fn begin(walk: &Walk, place: u32, #[comptime] axis: usize) -> u32 {
     along * walk.stride[axis]
 }
 
-/// How many elements a plane has, and in which plane a place of the result lies.
+/// Offset of the input plane in which a place of the result lies.
 #[cube]
 fn plane(walk: &Walk, place: u32) -> u32 {
     let plane = place / (walk.output[0] * walk.output[1] * walk.output[2]);
     plane * (walk.input[0] * walk.input[1] * walk.input[2])
 }
 
-/// Burn's own takes −∞ for the first of all and loses NaN, and has no third spatial axis.
+/// Max pooling. Burn's own starts with −∞ as the maximum, loses NaN, and has no third spatial axis.
 #[cube(launch, address_type = "dynamic")]
 fn largest<N: Numeric>(
     x: &Tensor<N>,
@@ -152,7 +152,7 @@ fn largest<N: Numeric>(
     for kd in 0..walk.kernel[0] {
         for kh in 0..walk.kernel[1] {
             for kw in 0..walk.kernel[2] {
-                // Below 0 it wraps, and is beyond the end.
+                // A position below 0 wraps, and is thus beyond the end.
                 let d = d0 + kd * walk.dilation[0] - walk.padding[0];
                 let h = h0 + kh * walk.dilation[1] - walk.padding[1];
                 let w = w0 + kw * walk.dilation[2] - walk.padding[2];
@@ -172,7 +172,8 @@ fn largest<N: Numeric>(
     places.write(ABSOLUTE_POS, found);
 }
 
-/// Burn's own has no third spatial axis, and counts the border otherwise where a window reaches over the end.
+/// Average pooling. Burn's own has no third spatial axis, and counts the border differently if a window extends past
+/// the end.
 #[cube(launch, address_type = "dynamic")]
 fn average(x: &Tensor<f32>, mut out: LinearViewMut<'_, f32>, walk: Walk, #[comptime] count_border: bool) {
     if !out.is_in_bounds(ABSOLUTE_POS) {

@@ -1,4 +1,4 @@
-//! What the suite does not ask: whose memory it is, what an error says, and what several threads see.
+//! Tests of what the suite does not see: shared memory, errors and threads.
 
 #[cfg(feature = "wgpu")]
 mod wgpu;
@@ -89,7 +89,7 @@ fn views_share_memory_and_are_right() {
         assert_eq!(address(view), address(&x));
     }
     assert_eq!(values(&flipped), [2.0, 5.0, 1.0, 4.0, 0.0, 3.0]);
-    // As many elements as the memory has, and yet not all of them: burn-flex's own map takes this for dense.
+    // As many elements as the memory has, but not all of them: burn-flex's own map considers this dense.
     let negated = Burn::unary(polygrad_core::UnaryOp::Neg, &spread).unwrap();
     assert_eq!(values(&negated), [0.0, -1.0, 0.0, -1.0, 0.0, -1.0]);
 }

@@ -1,4 +1,4 @@
-//! The same of Burn's wgpu devices. Without an adapter, what needs one is skipped; under CI that is a failure.
+//! The same tests for Burn's wgpu devices. They are skipped without an adapter; under CI that is a failure.
 
 use polygrad_burn::burn_wgpu::CubeTensor;
 use polygrad_burn::{BurnWgpu as B, BurnWgpuDevice, BurnWgpuTensor, entry};
@@ -159,12 +159,12 @@ fn threads_share_a_tensor() {
     assert_eq!(values(&x)[999], 999.0);
 }
 
-/// Burn's kernels for reductions go no further than 65,536 elements along an axis.
+/// Burn's kernels for reductions ignore elements beyond 65,536 along an axis.
 #[test]
 fn long_axes_are_reduced_whole() {
     let Some(device) = device() else { return };
     for count in [65_537, 98_305, 200_003] {
-        // All that matters is at the end.
+        // Only the last element matters.
         let mut line = vec![1.0; count];
         line[count - 1] = 5.0;
         let x = tensor(&line, [count], device);
@@ -175,7 +175,7 @@ fn long_axes_are_reduced_whole() {
         assert_eq!(at.to_vec::<i64>().unwrap(), [count as i64 - 1]);
         let sums = values(&B::cumsum(&x, 0).unwrap());
         assert_eq!(sums[count - 1], count as f32 + 4.0);
-        // With axes on both sides of it.
+        // With axes on both sides.
         let both: Vec<f32> = (0..2).flat_map(|_| line.iter().flat_map(|&v| [v, 2.0 * v])).collect();
         let x = tensor(&both, [2, count, 2], device);
         let sums = values(&B::reduce(ReduceOp::Sum, &x, Axes::one(1), true).unwrap());
