@@ -1,4 +1,4 @@
-//! The required ops of the seam, and one fused one. The others are left to Polygrad's decompositions.
+//! The backend's required ops, and one fused op. The others are left to Polygrad's decompositions.
 
 use polygrad_core::{
     Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, Element, HostTensor,
@@ -93,7 +93,7 @@ impl Backend for Luminal {
             decompose::epilogue::<Self>(window::conv(x, weight, params)?, bias, residual, activation),
         max_pool(x, params, positions) => window::max_pool(x, params).map(|(y, at)| (y, positions.then_some(at))),
         avg_pool => window::avg_pool,
-        // The decomposition goes through f64, which luminal has not.
+        // The decomposition uses f64, which luminal lacks.
         avg_pool_backward => window::avg_pool_backward,
     }
 

@@ -6,7 +6,7 @@ use polygrad_core::{AnyDevice, BackendEntry};
 
 use crate::Luminal;
 
-/// Where its tensors live: host memory, the only place for which the published luminal compiles.
+/// The device: host memory, the only one for which the published luminal compiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LuminalDevice;
 
@@ -16,7 +16,7 @@ impl fmt::Display for LuminalDevice {
     }
 }
 
-/// What a registry needs to know. Device strings: `luminal`, which is `luminal:cpu`.
+/// The registry entry. Device strings: `luminal`, which is `luminal:cpu`.
 pub fn entry() -> BackendEntry {
     BackendEntry::new("luminal", "luminal 0.2: recorded graphs, on one CPU thread", |spec| {
         spec.expect(1, &[])?;

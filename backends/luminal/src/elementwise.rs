@@ -1,7 +1,7 @@
-//! Ops that compute each element from those at its place.
+//! Element-wise ops.
 //!
-//! What luminal rounds no worse than the contract allows is luminal's; the other functions of floats are nodes of ours,
-//! computed in f64 and rounded once.
+//! Functions that luminal computes within the contract's bounds are luminal's; the other functions of floats are custom
+//! nodes, computed in f64 and rounded once.
 
 use std::f32::consts::LN_2;
 
@@ -37,7 +37,7 @@ pub(crate) fn unary(op: UnaryOp, x: &LuminalTensor) -> Result<LuminalTensor> {
     }
 }
 
-/// A node of ours that maps each element.
+/// Records a custom node that maps each element.
 fn map<T: Item, R: Item>(
     name: &'static str,
     x: &LuminalTensor,
@@ -63,8 +63,8 @@ pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Resu
             BinaryOp::Add => primitive::binary(Primitive::Add, a, b),
             BinaryOp::Sub => primitive::sub(a, b),
             BinaryOp::Mul => primitive::binary(Primitive::Mul, a, b),
-            // Of two f32, a quotient in f64 is rounded to the nearest f32 without harm; luminal's product with a
-            // reciprocal rounds twice, and overflows where the divisor is tiny.
+            // A quotient of two f32 that is computed in f64 and rounded to f32 is the nearest f32. luminal's product
+            // with a reciprocal rounds twice, and overflows if the divisor is tiny.
             _ => match op.on_reals() {
                 Some(f) => zip(name, a, b, move |a: f32, b: f32| f(f64::from(a), f64::from(b)) as f32),
                 None => Err(unknown(name)),
@@ -73,13 +73,13 @@ pub(crate) fn binary(op: BinaryOp, a: &LuminalTensor, b: &LuminalTensor) -> Resu
     }
     match (op.on_integers(), dtype) {
         (Some(f), DType::I64) => zip(name, a, b, f),
-        // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+        // Bools are computed as 0 and 1, and any result except 0 is true: `+` is or, `*` is and.
         (Some(f), _) => zip(name, a, b, move |a: bool, b: bool| f(a.into(), b.into()) != 0),
         _ => Err(unknown(name)),
     }
 }
 
-/// A node of ours that combines two elements each, of tensors that broadcast.
+/// Records a custom node that combines pairs of elements of tensors that broadcast.
 fn zip<T: Item, R: Item>(
     name: &'static str,
     a: &LuminalTensor,
@@ -104,7 +104,7 @@ fn expand(x: &LuminalTensor, shape: Shape) -> LuminalTensor {
     x.view(x.layout().expand(shape))
 }
 
-/// A number for each element, or one for all.
+/// Values per element, or a single one.
 enum Operand<'a, T: Clone> {
     Each(std::borrow::Cow<'a, [T]>),
     One(T),

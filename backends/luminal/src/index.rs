@@ -1,5 +1,5 @@
-//! Ops that follow an index tensor: nodes of ours, since luminal's indices are f32 and unchecked. A position outside
-//! its axis is found when the node runs.
+//! Indexing ops, as custom nodes, since luminal's indices are f32 and unchecked. A position outside its axis is found
+//! when the node runs.
 
 use polygrad_core::{DType, Element, Error, Layout, Result, SliceRange, collect, room};
 
@@ -35,7 +35,7 @@ pub(crate) fn scatter(
     })
 }
 
-/// How terms are added up: in a wider type, and rounded once.
+/// How terms are added up: in a wider type, with one rounding.
 struct Rule<T, S> {
     wide: fn(T) -> S,
     add: fn(S, S) -> S,
@@ -104,7 +104,7 @@ pub(crate) fn index_select(x: &LuminalTensor, axis: usize, index: &LuminalTensor
     })
 }
 
-/// The positions along an axis that an index tensor names, each checked.
+/// The positions along an axis that an index tensor contains, each checked.
 fn positions(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
     let dim = x.shape()[axis];
     let indices = index.values::<i64>()?;
@@ -122,12 +122,12 @@ fn positions(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> 
     Ok(out)
 }
 
-/// For each element of an index tensor, the place that it names in the row-major values of `x`.
+/// For each element of an index tensor, the index of the selected element in the row-major values of `x`.
 fn places(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
     let mut places = positions(x, axis, index)?;
     let strides = x.shape().contiguous_strides();
     let along = strides[axis] as usize;
-    // Where the elements would be with position 0 on the axis.
+    // Offsets of the elements at position 0 on the axis.
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
@@ -140,7 +140,7 @@ fn places(x: &View<'_>, axis: usize, index: &View<'_>) -> Result<Vec<usize>> {
     Ok(places)
 }
 
-/// The part of `src` that stands where `index` has elements.
+/// The part of `src` that corresponds to the elements of `index`.
 fn like_index(src: &LuminalTensor, index: &LuminalTensor) -> LuminalTensor {
     let ranges: Vec<SliceRange> = index.shape().iter().map(|&dim| SliceRange::full(dim)).collect();
     src.view(src.layout().slice(&ranges))

@@ -1,4 +1,4 @@
-//! To and from tensors in a user's own luminal graph.
+//! Conversion to and from tensors in a user's own luminal graph.
 
 use luminal::graph::Graph;
 use luminal::graph_tensor::GraphTensor;
@@ -9,11 +9,11 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape, room};
 use crate::LuminalTensor;
 use crate::values::Values;
 
-/// Puts a tensor's value into a luminal graph, as a tensor of that graph which is kept when it runs. The value is
-/// computed if it is not yet, and copied: luminal's graphs own their values.
+/// Puts a tensor's value into a luminal graph, as a tensor that is kept when the graph runs. The value is computed if
+/// it is pending, and copied, since luminal's graphs own their values.
 ///
 /// # Errors
-/// When the tensor is not of f32, its shape is not `S`, or it cannot be computed.
+/// If the tensor is not of f32, if its shape is not `S`, or if it cannot be computed.
 pub fn into_graph<S: ConstShape>(x: &LuminalTensor, graph: &mut Graph) -> Result<GraphTensor<S>> {
     let wanted = <S as ConstShape>::realized_shape();
     if wanted != x.shape().dims() {
@@ -26,10 +26,10 @@ pub fn into_graph<S: ConstShape>(x: &LuminalTensor, graph: &mut Graph) -> Result
     Ok(made)
 }
 
-/// Takes a value out of a luminal graph that has run, as a copy. It must have been retrieved there.
+/// Copies a value out of a luminal graph that has run. It must have been marked by `retrieve`.
 ///
 /// # Errors
-/// When the graph has no value for it, or one that is not of f32.
+/// If the graph has no value for it, or one that is not of f32.
 pub fn from_graph<S: GraphShape>(x: &GraphTensor<S>, graph: &Graph) -> Result<LuminalTensor> {
     let missing = || {
         Error::new(ErrorKind::InvalidArgument, "the graph has no value for this tensor")
@@ -43,7 +43,7 @@ pub fn from_graph<S: GraphShape>(x: &GraphTensor<S>, graph: &Graph) -> Result<Lu
     tracker.resolve_global_dyn_dims(&graph.dyn_map);
     let dims: Option<Vec<usize>> = tracker.shape().iter().map(|dim| dim.to_usize()).collect();
     let shape = Shape::new(&dims.ok_or_else(missing)?)?;
-    // Not by `GraphTensor::data`, which follows a pointer to where the graph was when the tensor was made.
+    // Not by `GraphTensor::data`, which follows a pointer to where the graph was when the tensor was created.
     let (index, valid) = (tracker.index_expression(), tracker.valid_expression());
     let mut out = room(shape.numel())?;
     for i in 0..shape.numel() {
@@ -58,7 +58,7 @@ pub fn from_graph<S: GraphShape>(x: &GraphTensor<S>, graph: &Graph) -> Result<Lu
 impl TryFrom<HostTensor> for LuminalTensor {
     type Error = Error;
 
-    /// Shares the memory where it is a vector.
+    /// Shares the memory if it is a vector.
     fn try_from(host: HostTensor) -> Result<Self> {
         let values = Values::from_host(&host)?;
         Ok(Self::known(*host.shape(), host.dtype(), values))
@@ -68,7 +68,7 @@ impl TryFrom<HostTensor> for LuminalTensor {
 impl TryFrom<&LuminalTensor> for HostTensor {
     type Error = Error;
 
-    /// Computes the values if they are not yet, and shares their memory where the tensor shows all of it in order.
+    /// Computes the values if they are pending, and shares their memory if the tensor covers all of it in order.
     fn try_from(x: &LuminalTensor) -> Result<Self> {
         x.to_host()
     }

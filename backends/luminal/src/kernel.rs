@@ -1,4 +1,4 @@
-//! Nodes of ours in luminal's graphs.
+//! Custom nodes in luminal's graphs.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::values::{Slice, Values, View, slice_of};
 
 type Compute = dyn Fn(&[View<'_>]) -> Result<Vec<Tensor>> + Send + Sync;
 
-/// A computation that luminal has no op for.
+/// A computation for which luminal has no op.
 pub(crate) struct Kernel {
     name: &'static str,
     compute: Box<Compute>,
@@ -33,7 +33,7 @@ impl Kernel {
     }
 }
 
-/// Records a node of ours with one output.
+/// Records a custom node with one output.
 pub(crate) fn record<const N: usize>(
     name: &'static str,
     inputs: [&LuminalTensor; N],
@@ -50,11 +50,11 @@ pub(crate) fn record<const N: usize>(
     Ok(made.remove(0))
 }
 
-/// Where an input of a node comes from.
+/// The source of a node's input.
 pub(crate) enum Source {
-    /// It is there before the graph runs.
+    /// The values exist before the graph runs.
     Known(Values),
-    /// The graph brings it, as the next of its inputs.
+    /// The graph computes it, and passes it as the node's next input.
     Edge,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Source {
 pub(crate) struct KernelNode {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) inputs: Vec<(Source, Layout)>,
-    /// Its place in the run, and where it says that it is running.
+    /// Its index in the run, and the cell in which it notes that it is running.
     pub(crate) place: usize,
     pub(crate) running: Rc<Cell<Option<usize>>>,
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for KernelNode {
 }
 
 impl PartialEq for KernelNode {
-    /// Two are never known to compute the same, so that no compiler merges them.
+    /// Never equal, so that no compiler merges two nodes.
     fn eq(&self, _: &Self) -> bool {
         false
     }
@@ -100,14 +100,14 @@ impl Operator for KernelNode {
                 self.running.set(None);
                 outputs
             }
-            // `Operator` has no errors. This unwinds to `run` without a word on the terminal.
+            // `Operator` has no errors. This unwinds to `run` without printing anything.
             Err(error) => resume_unwind(Box::new(error.with_op(self.kernel.name))),
         }
     }
 }
 
-/// Hands on one output of a node that has several. luminal counts the readers of each output wrongly where the edges of
-/// several alternate; with one of these for each output there is one reader each.
+/// Passes on one output of a node with several. luminal counts the readers of outputs wrongly if edges of several
+/// outputs alternate; with one of these nodes per output, each has one reader.
 #[derive(Debug)]
 pub(crate) struct Pick;
 

@@ -1,13 +1,13 @@
 //! Polygrad on [luminal](https://docs.rs/luminal), whose tensors are nodes of a graph.
 //!
 //! An op is *recorded*. When a value is read, at [`synchronize`](polygrad_core::Backend::synchronize), or when much has
-//! been recorded, a luminal `Graph` is made of what was recorded and is needed, and executed; values that somebody
-//! still holds are kept, and what was recorded is forgotten. So memory does not grow over training steps.
+//! been recorded, a luminal `Graph` is built of the recorded ops that are needed, and executed. Values that still have
+//! a handle are kept, and the recorded ops are dropped. Thus memory does not grow over training steps.
 //!
-//! What luminal has is computed by its own ops: sums, differences, products, reciprocals, roots, sines, logarithms
-//! and reductions by sum in f32, and all matrix products and convolutions, by the kernel to which its CPU compiler
-//! turns a product and a sum. The rest, among it all of i64 and bool, are nodes of ours in the same graph
-//! (luminal's `Operator`).
+//! luminal's own ops compute sums, differences, products, reciprocals, roots, sines, logarithms and reductions by sum
+//! in f32. They also compute all matrix products and convolutions, with the kernel into which its CPU compiler turns a
+//! product and a sum. The rest, including everything in i64 and bool, are custom nodes in the same graph (luminal's
+//! `Operator`).
 //!
 //! ```
 //! use polygrad_luminal::Luminal;

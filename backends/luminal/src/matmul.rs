@@ -1,4 +1,4 @@
-//! Matrix products, all by luminal's kernel.
+//! Matrix products, all with luminal's kernel.
 
 use luminal::op::{InputTensor, Operator};
 use luminal::prelude::MatMul2D;
@@ -12,7 +12,7 @@ use crate::movement::{expand, reshape};
 use crate::primitive::product;
 use crate::tensor::LuminalTensor;
 
-/// Of f32.
+/// The product of f32.
 pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let (&[ref a_batch @ .., m, k], &[ref b_batch @ .., _, n]) = (a.shape().dims(), b.shape().dims()) else {
         return Err(Error::shape("both must have rank 2 or more").with_op("matmul"));
@@ -22,7 +22,7 @@ pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTens
     if shape.numel() == 0 || k == 0 {
         return LuminalTensor::full(shape, Scalar::Float(0.0), DType::F32);
     }
-    // One matrix on the right: all rows on the left are those of one matrix.
+    // A single right-hand matrix: all left-hand rows form one matrix.
     if b_batch.iter().product::<usize>() == 1 {
         let rows = a_batch.iter().product::<usize>() * m;
         let out = product(&reshape(a, Shape::from([rows, k]))?, &reshape(b, Shape::from([k, n]))?)?;
@@ -36,8 +36,8 @@ pub(crate) fn matmul(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTens
     reshape(&batched(&flat(a, m, k)?, &flat(b, k, n)?)?, shape)
 }
 
-/// `[c, m, k] × [c, k, n] → [c, m, n]`, none of which is empty. luminal's own batched product has one matrix on the
-/// right for all; so a node of ours hands its kernel one pair after the other.
+/// `[c, m, k] × [c, k, n] → [c, m, n]`, none of which is empty. luminal's own batched product has a single right-hand
+/// matrix, so a custom node calls its kernel for one pair after the other.
 pub(crate) fn batched(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let (count, m, k, n) = (a.shape()[0], a.shape()[1], a.shape()[2], b.shape()[2]);
     let shape = Shape::new(&[count, m, n])?;

@@ -1,4 +1,4 @@
-//! Ops that move elements without looking at them. Views change the layout alone.
+//! Ops that move elements without reading their values. Views change only the layout.
 
 use polygrad_core::{Axes, DType, Element, Error, Result, Scalar, Shape, SliceRange, room};
 
@@ -7,11 +7,11 @@ use crate::support::typed;
 use crate::tensor::{LuminalTensor, Recorded};
 use crate::values::{Item, View};
 
-/// How many inputs a node of luminal can have is counted in 8 bits.
+/// The most inputs of a node: luminal counts them in 8 bits.
 const MAX_INPUTS: usize = 200;
 
-/// A copy in row-major order, by a node of ours: luminal's own op knows fewer layouts, and works out the place of each
-/// element by interpreting an expression.
+/// A row-major copy, by a custom node: luminal's own op supports fewer layouts, and computes each element's place by
+/// interpreting an expression.
 pub(crate) fn contiguous(x: &LuminalTensor) -> Result<LuminalTensor> {
     typed!("contiguous", x.dtype(), T => {
         kernel::record("contiguous", [x], *x.shape(), T::DTYPE, |[x]| Ok(T::tensor(x.values::<T>()?.into_owned())))
@@ -40,7 +40,7 @@ pub(crate) fn slice(x: &LuminalTensor, ranges: &[SliceRange]) -> LuminalTensor {
     x.view(x.layout().slice(ranges))
 }
 
-/// The shape with a border; an error where it has too many elements.
+/// The shape with a border, or an error if it has too many elements.
 pub(crate) fn padded_shape(shape: &Shape, padding: &[(usize, usize)]) -> Result<Shape> {
     let padded = shape.iter().zip(padding);
     let dims: Vec<usize> = padded

@@ -1,4 +1,4 @@
-//! What has been recorded and not run: when it is run, and how failures are told.
+//! The recorded nodes that have not run: when they run, and how failures are reported.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -9,8 +9,8 @@ use crate::run::run;
 use crate::tensor::{LuminalTensor, Node};
 use crate::values::Values;
 
-/// With so many nodes recorded, or so many bytes that they will give, all are run: so memory stays
-/// bounded where nobody reads.
+/// When this many nodes have been recorded, or nodes with this many bytes of results, all of them run, so that memory
+/// stays bounded even if no value is read.
 const MAX_NODES: usize = 1024;
 const MAX_BYTES: usize = 256 << 20;
 
@@ -25,18 +25,18 @@ static PENDING: Mutex<Pending> = Mutex::new(Pending {
     bytes: 0,
 });
 
-/// Nodes that failed unseen, until their thread asks.
+/// Failed nodes whose thread has not been told yet.
 static FAILED: Mutex<Vec<Weak<Node>>> = Mutex::new(Vec::new());
 
-/// One run at a time.
+/// Held by the current run; only one at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half-done where a run unwinds.
+    // A run that unwinds leaves nothing half-done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a node has no values: an error that can be told to each who asks.
+/// Why a node has no values: an error that can be returned to every caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure(Arc<Told>);
 
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// Notes that a node was recorded; runs all if that makes too many.
+/// Registers a recorded node, and runs all nodes if there are too many.
 pub(crate) fn recorded(node: &Arc<Node>, bytes: usize) {
     let full = {
         let mut pending = lock(&PENDING);
@@ -84,23 +84,23 @@ pub(crate) fn recorded(node: &Arc<Node>, bytes: usize) {
     }
 }
 
-/// Runs all that is recorded. Failures stay with their nodes, and are noted for `synchronize`.
+/// Runs all recorded nodes. Failures stay with their nodes, and are noted for `synchronize`.
 fn run_all() {
     let _running = lock(&RUNNING);
     let Pending { nodes, .. } = std::mem::take(&mut *lock(&PENDING));
     let alive = || nodes.iter().filter_map(Weak::upgrade);
     run(alive().filter(|node| node.done().is_none()).collect());
-    // Of what is not done, somebody took hold while it ran.
+    // Nodes that are not done got a new handle during the run.
     let left = alive().filter(|node| node.done().is_none());
     lock(&PENDING).nodes.extend(left.map(|node| Arc::downgrade(&node)));
     let failed = alive().filter(|node| matches!(node.done(), Some(Err(_))));
     lock(&FAILED).extend(failed.map(|node| Arc::downgrade(&node)));
 }
 
-/// Runs all that is recorded.
+/// Runs all recorded nodes.
 ///
 /// # Errors
-/// The failure of a tensor that is alive and was recorded by this thread: those of others are theirs to hear.
+/// The failure of a live tensor that this thread recorded; failures of other threads are reported to those.
 pub(crate) fn synchronize() -> Result<()> {
     run_all();
     let here = thread::current().id();
@@ -115,7 +115,7 @@ pub(crate) fn synchronize() -> Result<()> {
     failures.map(|failure| Err(failure.error())).next().unwrap_or(Ok(()))
 }
 
-/// The values of a tensor's memory, computed if they are not yet.
+/// The values of a tensor's memory, computed if they are pending.
 pub(crate) fn read(x: &LuminalTensor) -> Result<&Values> {
     if x.node().done().is_none() {
         let _running = lock(&RUNNING);

@@ -1,7 +1,7 @@
-//! The ops that luminal has, recorded so that its graph can take them.
+//! luminal's own ops, recorded in a form that its graph accepts.
 //!
-//! luminal's element-wise ops read each operand through a `ShapeTracker`; its functions of one tensor run over all of
-//! the operand's memory. What neither can express is copied first, by a node of ours.
+//! luminal's element-wise ops read each operand through a `ShapeTracker`; its functions of one tensor run over the
+//! operand's whole memory. Operands that neither can express are copied first, by a custom node.
 
 use polygrad_core::{DType, Layout, Result, Scalar, Shape};
 
@@ -20,7 +20,7 @@ pub(crate) enum Primitive {
     Log2,
     /// A sum over one axis.
     Sum(usize),
-    /// A product of matrices, by the kernel to which luminal's CPU compiler turns a product and a sum.
+    /// A matrix product, with the kernel into which luminal's CPU compiler turns a product and a sum.
     Product,
 }
 
@@ -34,8 +34,8 @@ pub(crate) fn unary(op: Primitive, x: &LuminalTensor) -> Result<LuminalTensor> {
     over_memory(x, |memory| record(op, vec![memory.clone()], *memory.shape()))
 }
 
-/// Applies a function of each element to all of a tensor's memory, whose view the result then is; or to a copy, where
-/// the memory is larger than what the tensor shows of it.
+/// Applies a function of each element to a tensor's whole memory, and returns a view of the result. If the memory is
+/// larger than the part that the tensor covers, applies it to a copy.
 pub(crate) fn over_memory(
     x: &LuminalTensor,
     f: impl FnOnce(&LuminalTensor) -> Result<LuminalTensor>,
@@ -50,7 +50,7 @@ pub(crate) fn over_memory(
     Ok(f(&copy.memory()?)?.view(*copy.layout()))
 }
 
-/// A function of two elements each, of tensors that broadcast.
+/// A function of pairs of elements, for tensors that broadcast.
 pub(crate) fn binary(op: Primitive, a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let shape = a.shape().broadcast(b.shape())?;
     if shape.numel() == 0 {
@@ -77,8 +77,8 @@ pub(crate) fn binary(op: Primitive, a: &LuminalTensor, b: &LuminalTensor) -> Res
     record(op, vec![a.view(layouts[0]), b.view(layouts[1])], shape)
 }
 
-/// Both operands as rows in the order of memory, and the layout of the result, where one of them shows all of its
-/// memory once and the other lies alike or is one number.
+/// Both operands as rows in memory order, and the layout of the result, if one of them covers its whole memory once and
+/// the other has the same layout or is one number.
 fn in_memory_order(a: &LuminalTensor, b: &LuminalTensor) -> Result<Option<(LuminalTensor, LuminalTensor, Layout)>> {
     let whole = |x: &LuminalTensor| x.memory_len() == x.shape().numel() && tracker::of_once(x.layout());
     let alike = || a.layout().strides() == b.layout().strides();
@@ -96,7 +96,7 @@ fn in_memory_order(a: &LuminalTensor, b: &LuminalTensor) -> Result<Option<(Lumin
     Ok(None)
 }
 
-/// `-x`, which luminal makes of a product.
+/// `-x`, which luminal computes as a product.
 pub(crate) fn neg(x: &LuminalTensor) -> Result<LuminalTensor> {
     scale(x, -1.0)
 }
@@ -107,12 +107,12 @@ pub(crate) fn scale(x: &LuminalTensor, by: f32) -> Result<LuminalTensor> {
     over_memory(x, |memory| binary(Primitive::Mul, memory, &by))
 }
 
-/// `a - b`, which luminal makes of a sum and a product; no more is rounded than in a difference.
+/// `a - b`, which luminal computes as a sum and a product; the rounding is that of a difference.
 pub(crate) fn sub(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     binary(Primitive::Add, a, &neg(b)?)
 }
 
-/// The sum over one axis of a tensor that has elements, in luminal's order: one after the other.
+/// The sum over one axis of a tensor that has elements, added sequentially by luminal.
 pub(crate) fn sum(x: &LuminalTensor, axis: usize, shape: Shape) -> Result<LuminalTensor> {
     let x = match tracker::of(x.layout(), x.memory_len()) {
         Some(_) => x.clone(),
@@ -124,7 +124,7 @@ pub(crate) fn sum(x: &LuminalTensor, axis: usize, shape: Shape) -> Result<Lumina
 /// `[m, k] × [k, n]`, none of which is empty.
 pub(crate) fn product(a: &LuminalTensor, b: &LuminalTensor) -> Result<LuminalTensor> {
     let shape = Shape::from([a.shape()[0], b.shape()[1]]);
-    // luminal's kernel takes strides, but none of 0, and no part of a memory.
+    // luminal's kernel accepts strides, but not 0, and no parts of a memory.
     let whole = |x: &LuminalTensor| {
         if x.memory_len() == x.shape().numel() && tracker::of(x.layout(), x.memory_len()).is_some() {
             Ok(x.clone())

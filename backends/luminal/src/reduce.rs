@@ -1,7 +1,7 @@
 //! Reductions, running sums and sorting: ops on lines of elements.
 //!
-//! Each brings the axes that it works on to the end, by a view, so that a line is a slice of the values. Sums are
-//! luminal's, in blocks; luminal's maximum loses NaN.
+//! Each moves its axes to the end, by a view, so that a line is a slice of the values. Sums are luminal's, in blocks;
+//! luminal's maximum loses NaN.
 
 use std::cmp::Ordering;
 
@@ -15,16 +15,16 @@ use crate::support::{refused, typed, unknown};
 use crate::tensor::{LuminalTensor, Recorded};
 use crate::values::Item;
 
-/// How many terms luminal adds up one after the other, in f32: few enough to be accurate.
+/// The most terms that luminal adds sequentially in f32: few enough to be accurate.
 const BLOCK: usize = 64;
 
-/// The order of the axes that has these last.
+/// The order of axes that puts these last.
 fn with_last(axes: Axes, rank: usize) -> Result<Axes> {
     let kept = (0..rank).filter(|&axis| !axes.contains(axis));
     Axes::new(kept.chain(axes.iter()))
 }
 
-/// The lines of `len` values, of which there are `count`; `chunks_exact` knows none of length 0.
+/// The `count` lines of `len` values each; `chunks_exact` does not support length 0.
 fn lines<T>(values: &[T], count: usize, len: usize) -> impl ExactSizeIterator<Item = &[T]> {
     (0..count).map(move |i| &values[i * len..(i + 1) * len])
 }
@@ -58,9 +58,9 @@ pub(crate) fn reduce(op: ReduceOp, x: &LuminalTensor, axes: Axes, keepdims: bool
     })
 }
 
-/// The sums `[count]` of lines of `len`, which are the last axes. In blocks of at most [`BLOCK`], then of the blocks'
-/// sums, and so on: the error grows with the logarithm of the length. A length that has no divisors for it is summed by
-/// a node of ours, in f64.
+/// The sums `[count]` of lines of `len` elements along the last axes. Sums blocks of at most [`BLOCK`], then the
+/// blocks' sums, and so on, so that the error grows with the logarithm of the length. A length without suitable
+/// divisors is summed by a custom node, in f64.
 fn sum(x: &LuminalTensor, count: usize, len: usize) -> Result<LuminalTensor> {
     let mut blocks = Vec::new();
     let mut rest = len;
@@ -94,11 +94,11 @@ fn wide_sum(x: &LuminalTensor, count: usize, len: usize) -> Result<LuminalTensor
 fn line_rule<T: Item>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     fn extreme<T: Item>(line: &[T], wanted: Ordering) -> T {
         let beyond = |best, other| if replaces(other, best, wanted) { other } else { best };
-        // Those who call see to it that there are elements.
+        // Callers make sure that there are elements.
         line.iter().copied().reduce(beyond).unwrap_or_default()
     }
     Some(match op {
-        // Of floats, these are left only where there is nothing to add.
+        // For floats, these are reached only if there is nothing to add.
         ReduceOp::Sum => |line| T::from_i64(line.iter().fold(0, |sum, x| sum.wrapping_add(x.to_i64()))),
         ReduceOp::Mean => |_| T::from_f64(f64::NAN),
         ReduceOp::Prod if T::DTYPE.is_float() => |line| T::from_f64(line.iter().map(|x| x.to_f64()).product()),
@@ -111,8 +111,8 @@ fn line_rule<T: Item>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     })
 }
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
-/// first of equals stays.
+/// Whether a value replaces the extreme so far: if it is beyond it, or if it is the first NaN. Thus the first of equal
+/// values stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,
@@ -163,7 +163,7 @@ pub(crate) fn cumsum(x: &LuminalTensor, axis: usize) -> Result<LuminalTensor> {
     Ok(permute(&out, order.inverse()))
 }
 
-/// Makes a line of as many elements out of each line along the last axis.
+/// Computes a line of the same length from each line along the last axis.
 fn along<T: Item>(
     name: &'static str,
     x: &LuminalTensor,

@@ -1,4 +1,4 @@
-//! A luminal graph made of what is recorded, executed, and taken apart again.
+//! Builds a luminal graph of recorded nodes, executes it, and takes it apart again.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -28,15 +28,16 @@ pub(crate) struct Entry {
     op: Taken,
 }
 
-/// Kernels go into the graph and come back, whatever happens to it.
+/// The op of an entry. Kernels move into the graph and come back, even if it fails.
 enum Taken {
     Primitive(Primitive),
     Kernel(Rc<Kernel>),
 }
 
-/// Runs nodes and what they need. Values are kept of those that somebody else holds. Only one run may go on at a time.
+/// Runs nodes and the nodes that they need. Keeps the values of those that have other handles. Only one run may be
+/// active at a time.
 pub(crate) fn run(mut roots: Vec<Arc<Node>>) {
-    // Each turn ends all, or finds at least one node that fails.
+    // Each iteration finishes all nodes, or finds at least one that fails.
     while roots.iter().any(|node| node.done().is_none()) {
         let weak: Vec<_> = roots.iter().map(Arc::downgrade).collect();
         let entries = needed(roots);
@@ -48,8 +49,7 @@ pub(crate) fn run(mut roots: Vec<Arc<Node>>) {
     }
 }
 
-/// The nodes that are needed and not done, each after those that it is computed from, with what was
-/// recorded taken out of them.
+/// The nodes that are needed and not done, each after its inputs, with the recorded work taken out of them.
 pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
     let mut known: HashSet<*const Node> = HashSet::new();
     let mut order: Vec<Entry> = Vec::new();
@@ -75,7 +75,7 @@ pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
     };
     for root in roots {
         open.extend(visit(&root).map(|entry| (entry, 0)));
-        // By hand and not by calls: chains may be long.
+        // An explicit stack instead of recursion, since chains may be long.
         while let Some((entry, next)) = open.last_mut() {
             let input = entry.inputs.get(*next).map(|input| Arc::clone(input.node()));
             *next += 1;
@@ -88,7 +88,8 @@ pub(crate) fn needed(roots: Vec<Arc<Node>>) -> Vec<Entry> {
     order
 }
 
-/// Builds and executes one graph. Whether anything failed, so that what does not depend on it is left to do.
+/// Builds and executes one graph. Returns whether anything failed, in which case the nodes that do not depend on it
+/// remain to be run.
 fn attempt(entries: Vec<Entry>) -> bool {
     let (entries, mut failed) = without_failed(entries);
     if entries.is_empty() {
@@ -110,7 +111,7 @@ fn attempt(entries: Vec<Entry>) -> bool {
             entry.node.finish(Ok(values));
         }
     }
-    // The graph holds kernels, which go back to nodes that are not done.
+    // The graph holds kernels, which must return to nodes that are not done.
     drop(builder);
     if let Err(panic) = executed {
         failed = true;
@@ -124,7 +125,7 @@ fn attempt(entries: Vec<Entry>) -> bool {
     failed
 }
 
-/// Takes out the nodes that need one that has failed: they have failed too.
+/// Removes the nodes whose inputs have failed: they fail, too.
 fn without_failed(entries: Vec<Entry>) -> (Vec<Entry>, bool) {
     let mut left = Vec::with_capacity(entries.len());
     let mut any = false;
@@ -144,8 +145,8 @@ fn without_failed(entries: Vec<Entry>) -> (Vec<Entry>, bool) {
     (left, any)
 }
 
-/// Which nodes somebody holds beside this run: they keep their values. Where another thread lets go or takes hold
-/// meanwhile, too much is kept, or something is computed again; never anything wrong.
+/// Which nodes have handles outside this run, and thus keep their values. If another thread drops or takes a handle
+/// meanwhile, a value is kept unnecessarily or computed again, but never wrong.
 fn held(entries: &[Entry]) -> Vec<bool> {
     let mut inside: HashMap<*const Node, usize> = HashMap::new();
     for input in entries.iter().flat_map(|entry| &entry.inputs) {
@@ -158,7 +159,7 @@ fn held(entries: &[Entry]) -> Vec<bool> {
     entries.iter().map(held).collect()
 }
 
-/// Gives what was recorded back to nodes that are not done.
+/// Returns the recorded work to nodes that are not done.
 fn put_back(entries: Vec<Entry>) {
     for Entry { node, inputs, op } in entries {
         if node.done().is_some() {
@@ -175,13 +176,13 @@ fn put_back(entries: Vec<Entry>) {
     }
 }
 
-/// A graph in the making.
+/// A graph that is being built.
 struct Builder {
     graph: Graph,
-    /// Where each output of each entry is found in the graph.
+    /// The graph's node for each output of each entry.
     outputs: Vec<Vec<NodeIndex>>,
     places: HashMap<*const Node, usize>,
-    /// Values that are there before the graph runs, by node and output.
+    /// Values that exist before the graph runs, by node and output.
     loaded: HashMap<(*const Node, u8), NodeIndex>,
     running: Rc<Cell<Option<usize>>>,
 }
@@ -215,7 +216,7 @@ impl Builder {
         self.outputs.push(outputs);
     }
 
-    /// Where an input that the graph computes is found in it.
+    /// The graph's node for an input that the graph computes.
     fn edge(&self, input: &LuminalTensor) -> Option<NodeIndex> {
         let place = self.places.get(&Arc::as_ptr(input.node()))?;
         Some(self.outputs[*place][usize::from(input.output())])
@@ -261,7 +262,7 @@ impl Builder {
         new.finish()
     }
 
-    /// Puts values that are there already into the graph. luminal's ops own what they read, so that this is a copy.
+    /// Puts existing values into the graph, as a copy, since luminal's ops own their operands.
     fn load(&mut self, input: &LuminalTensor) -> NodeIndex {
         let key = (Arc::as_ptr(input.node()), input.output());
         if let Some(node) = self.loaded.get(&key) {
@@ -275,7 +276,7 @@ impl Builder {
         node
     }
 
-    /// What was computed of an entry, moved out of the graph; nothing if the run did not get so far.
+    /// Moves the computed values of an entry out of the graph; `None` if the run did not get that far.
     fn values(&mut self, place: usize, entry: &Entry) -> Option<Vec<Values>> {
         let outputs = self.outputs.get(place)?;
         if !outputs.iter().all(|&node| self.graph.get_tensor_ref(node, 0).is_some()) {
@@ -289,7 +290,7 @@ impl Builder {
     }
 }
 
-/// A tracker that says nothing but how many elements there are.
+/// A tracker that only tells the number of elements.
 fn row(len: usize) -> ShapeTracker {
     ShapeTracker::new(&[Expression::from(len)])
 }

@@ -1,13 +1,13 @@
-//! Which dtypes there are, which op takes which of them, and who computes it.
+//! The supported dtypes, and which op supports which of them.
 
 use polygrad_core::{DType, Error};
 
 use crate::LuminalDevice;
 
-/// What tensors can hold: luminal computes in f32 alone; positions and truth values are kept by nodes of ours.
+/// The supported dtypes: luminal computes only in f32; positions and booleans are stored by custom nodes.
 pub(crate) const DTYPES: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
 
-/// Runs code with `T` standing for the Rust type of a dtype; a dtype that is not there is an error of the op.
+/// Runs code with `T` as the Rust type of a dtype; other dtypes are an error of the op.
 macro_rules! typed {
     ($op:expr, $dtype:expr, $T:ident => $body:expr) => {{
         let dtype: polygrad_core::DType = $dtype;
@@ -30,7 +30,7 @@ macro_rules! typed {
 }
 pub(crate) use typed;
 
-/// Why an op does not take a dtype: it is not defined for it, or luminal does not have it.
+/// The error for a dtype: the op is not defined for it, or luminal does not have it.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     let error = if DTYPES.contains(&dtype) {
         Error::dtype(format!("not defined for {dtype}"))
@@ -42,7 +42,7 @@ pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     error.with_op(op).with_device(LuminalDevice)
 }
 
-/// An op that Polygrad learned after this backend was written.
+/// The error for an op that is newer than this backend.
 pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("the adapter to luminal does not know this op")
         .with_op(op)

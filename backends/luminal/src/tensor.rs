@@ -1,8 +1,8 @@
-//! The tensor: an output of a node, and a layout that says which of its elements it shows in which order.
+//! The tensor: an output of a node, and a layout.
 //!
-//! A node is immutable but for two things that happen once: its values come to be, and with that what it was recorded
-//! from is forgotten. Both are behind `std`'s own synchronization, so that a tensor is `Send` and `Sync` without any
-//! claim of ours. luminal's `Graph`, which is neither, lives inside one call of `run`.
+//! A node is immutable except for two things that happen once: its values are set, and then its recorded work is
+//! dropped. Both are behind `std`'s own synchronization, so a tensor is `Send` and `Sync` without unsafe code.
+//! luminal's `Graph`, which is neither, lives inside one call of `run`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use crate::primitive::Primitive;
 use crate::support::typed;
 use crate::values::{Item, Values, View};
 
-/// A tensor in host memory that is computed when it is read. Cloning it or taking a view of it shares what is computed.
+/// A tensor in host memory that is computed when it is read. Clones and views share the computed values.
 #[derive(Clone)]
 pub struct LuminalTensor {
     node: Arc<Node>,
@@ -25,26 +25,26 @@ pub struct LuminalTensor {
     layout: Layout,
 }
 
-/// Something that has values, or will have.
+/// A node that has values, or will have them.
 pub(crate) struct Node {
-    /// What it is computed from; nothing once that is done.
+    /// Its recorded work; `None` once it is done.
     work: Mutex<Option<Work>>,
     done: OnceLock<Result<Vec<Values>, Failure>>,
-    /// How many elements each output has in memory.
+    /// Number of elements of each output in memory.
     counts: Vec<usize>,
     thread: ThreadId,
 }
 
-/// What was recorded.
+/// The recorded work of a node.
 pub(crate) struct Work {
     pub(crate) op: Recorded,
     pub(crate) inputs: Vec<LuminalTensor>,
 }
 
 pub(crate) enum Recorded {
-    /// An op of luminal.
+    /// A luminal op.
     Primitive(Primitive),
-    /// A node of ours.
+    /// A custom node.
     Kernel(Kernel),
 }
 
@@ -54,7 +54,7 @@ impl Node {
     }
 
     pub(crate) fn finish(&self, result: Result<Vec<Values>, Failure>) {
-        // Runs are one at a time, and take nodes that are not done.
+        // Only one run is active at a time, and it takes only nodes that are not done.
         let _ = self.done.set(result);
     }
 
@@ -78,7 +78,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // A long chain would otherwise be dropped by as many calls within each other.
+        // Without this, dropping a long chain would recurse as deep as the chain is long.
         let mut orphans: Vec<LuminalTensor> = self.take().map(|work| work.inputs).unwrap_or_default();
         while let Some(orphan) = orphans.pop() {
             if let Some(node) = Arc::into_inner(orphan.node) {
@@ -89,7 +89,7 @@ impl Drop for Node {
 }
 
 impl LuminalTensor {
-    /// A tensor that has its values: as many as the shape has elements, in row-major order.
+    /// A tensor with known values: as many as the shape has elements, in row-major order.
     pub(crate) fn known(shape: Shape, dtype: DType, values: Values) -> Self {
         debug_assert_eq!(values.len(), shape.numel());
         let node = Node {
@@ -110,7 +110,7 @@ impl LuminalTensor {
         Self::known(shape, T::DTYPE, Values::new(values))
     }
 
-    /// One value for each element, of which there is one in memory.
+    /// A tensor that repeats one value, of which there is one in memory.
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType) -> Result<Self> {
         typed!("full", dtype, T => {
             let one = Self::new(Shape::SCALAR, vec![<T as polygrad_core::Element>::from_scalar(value)]);
@@ -147,12 +147,12 @@ impl LuminalTensor {
         (node, made)
     }
 
-    /// The same elements under another layout, which must not reach beyond them.
+    /// The same elements with another layout, which must not extend beyond them.
     pub(crate) fn view(&self, layout: Layout) -> Self {
         Self { layout, ..self.clone() }
     }
 
-    /// All of the memory that it looks into, in one row.
+    /// Its whole memory, as one row.
     pub(crate) fn memory(&self) -> Result<Self> {
         Ok(self.view(Layout::contiguous(Shape::new(&[self.memory_len()])?)))
     }
@@ -217,8 +217,8 @@ impl fmt::Debug for LuminalTensor {
     }
 }
 
-/// Refuses what memory cannot hold before it is recorded: luminal's own ops allocate without asking, which
-/// would end the process.
+/// Fails for a size that memory cannot hold before an op is recorded: luminal's own ops allocate without checking,
+/// which would end the process.
 fn check_room(count: usize, dtype: DType) -> Result<()> {
     const WORTH_ASKING: usize = 1 << 20;
     if count < WORTH_ASKING {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::run::needed;
 
-    /// As many sums, each of the one before, as no stack has room for calls; none of them is run on the way.
+    /// A chain of sums too long for recursion on any stack; none of them runs while it is recorded.
     fn chain() -> LuminalTensor {
         let one = LuminalTensor::new(Shape::SCALAR, vec![1.0f32]);
         (0..LENGTH).fold(one.clone(), |x, _| {

@@ -1,14 +1,14 @@
-//! Our layouts as luminal's `ShapeTracker`s, as far as these go: axes in any order, and axes that are broadcast.
+//! Layouts as luminal's `ShapeTracker`s, which support permuted and broadcast axes.
 
 use luminal::shape::ShapeTracker;
 use luminal::shape::symbolic::Expression;
 use polygrad_core::{Layout, Shape};
 
-/// How many axes luminal takes.
+/// The most axes that luminal supports.
 pub(crate) const MAX_AXES: usize = 6;
 
-/// The tracker of a layout over a memory of so many elements; `None` if there is none: for parts of a memory, steps,
-/// reversed axes, and too many axes.
+/// The tracker of a layout over `memory` elements, or `None` if there is none: for parts of a memory, steps, reversed
+/// axes, and too many axes.
 pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     let (dims, strides) = (layout.shape().dims(), layout.strides());
     let counted = 1..=i32::MAX as usize;
@@ -48,13 +48,13 @@ pub(crate) fn of(layout: &Layout, memory: usize) -> Option<ShapeTracker> {
     Some(tracker)
 }
 
-/// Whether a layout shows no element twice.
+/// Whether a layout contains no element twice.
 pub(crate) fn of_once(layout: &Layout) -> bool {
     let axes = layout.shape().iter().zip(layout.strides());
     layout.offset() == 0 && axes.filter(|&(&dim, _)| dim > 1).all(|(_, &stride)| stride > 0)
 }
 
-/// Layouts of one shape with as few axes as will do for all of them: luminal computes the place of each element anew
+/// Layouts of one shape with the fewest axes that suit all of them, since luminal computes the place of each element
 /// from its number, axis by axis.
 pub(crate) fn common<const N: usize>(layouts: [&Layout; N]) -> [Layout; N] {
     let mut axes: Vec<(usize, [isize; N])> = Vec::new();
@@ -78,7 +78,8 @@ pub(crate) fn common<const N: usize>(layouts: [&Layout; N]) -> [Layout; N] {
     std::array::from_fn(|i| {
         let dims: Vec<usize> = axes.iter().map(|(dim, _)| *dim).collect();
         let strides: Vec<isize> = axes.iter().map(|(_, strides)| strides[i]).collect();
-        // Fewer axes than a shape that exists, and as many elements, but for a scalar, whose one axis is of 1.
+        // At most as many axes as an existing shape, and as many elements, except for a scalar, whose single axis has
+        // extent 1.
         shape = Shape::new(&dims).unwrap_or(shape);
         Layout::strided(shape, &strides, layouts[i].offset())
     })

@@ -1,4 +1,4 @@
-//! Values in host memory: what nodes of a graph take and give, and what is kept of them.
+//! Values in host memory: operands and results of a graph's nodes, and the values that are kept.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub(crate) enum Values {
     Bool(Arc<Vec<bool>>),
 }
 
-/// The elements of a tensor as a kernel sees them.
+/// The elements of a tensor in the form that kernels read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slice<'a> {
     F32(&'a [f32]),
@@ -25,7 +25,7 @@ pub(crate) enum Slice<'a> {
     Bool(&'a [bool]),
 }
 
-/// luminal's own data is `Vec<f32>`; these two are ours.
+/// luminal's own data is `Vec<f32>`; these two are for other dtypes.
 #[derive(Clone, Debug)]
 struct Ints(Vec<i64>);
 
@@ -48,7 +48,7 @@ macro_rules! data {
 
 data!(Ints Bools);
 
-/// The Rust types of our dtypes.
+/// The Rust types of the supported dtypes.
 pub(crate) trait Item: Element + Default {
     fn slice(slice: Slice<'_>) -> Option<&[Self]>;
     fn borrow(values: &[Self]) -> Slice<'_>;
@@ -108,7 +108,7 @@ impl Values {
         }
     }
 
-    /// What a graph computed, moved out of it.
+    /// The result of a graph, moved out of it.
     pub(crate) fn from_graph(mut tensor: Tensor) -> Option<Self> {
         let data = tensor.data.as_any_mut();
         if let Some(values) = data.downcast_mut::<Vec<f32>>() {
@@ -121,7 +121,7 @@ impl Values {
         Some(Self::new(std::mem::take(values)))
     }
 
-    /// A host tensor's values: the same memory where it is a vector, else a copy.
+    /// A host tensor's values: the same memory if it is a vector, else a copy.
     pub(crate) fn from_host(host: &HostTensor) -> Result<Self> {
         typed!("from_host", host.dtype(), T => {
             let shared: Arc<dyn Any + Send + Sync> = Arc::clone(host.shared()) as _;
@@ -132,7 +132,7 @@ impl Values {
         })
     }
 
-    /// The values in memory that a host tensor shares.
+    /// A host tensor that shares the memory of the values.
     pub(crate) fn share(&self, shape: Shape) -> Result<HostTensor> {
         match self {
             Self::F32(values) => HostTensor::from_shared(DType::F32, shape, Arc::clone(values) as _),
@@ -155,7 +155,7 @@ pub(crate) fn slice_of(tensor: &Tensor) -> Option<Slice<'_>> {
     Some(Slice::Bool(values))
 }
 
-/// Elements, and which of them a tensor shows in which order.
+/// Elements, and a tensor's layout over them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) data: Slice<'a>,
@@ -167,12 +167,12 @@ impl<'a> View<'a> {
         self.layout.shape()
     }
 
-    /// The memory that it looks into, all of it.
+    /// The whole memory.
     pub(crate) fn memory<T: Item>(&self) -> Result<&'a [T]> {
         T::slice(self.data).ok_or_else(|| Error::dtype(format!("{} is needed here", T::DTYPE)))
     }
 
-    /// The elements in row-major order: where they lie if they lie so, else a copy.
+    /// The elements in row-major order: in place if they are in that order, else a copy.
     pub(crate) fn values<T: Item>(&self) -> Result<Cow<'a, [T]>> {
         self.layout.values(self.memory()?)
     }

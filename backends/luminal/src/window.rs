@@ -1,4 +1,4 @@
-//! Convolution and pooling, on a view that shows every window of a padded input.
+//! Convolution and pooling, on a view of all windows of a padded input.
 
 use std::cmp::Ordering;
 
@@ -16,13 +16,13 @@ use crate::values::{Item, Slice, View};
 
 /// A position in the border of the input.
 const BORDER: i64 = -1;
-/// A position beyond the border, where windows of ceil mode reach.
+/// A position beyond the border, which windows may reach with `ceil_mode`.
 const BEYOND: i64 = -2;
 
-/// How windows walk over the spatial axes.
+/// How windows move over the spatial axes.
 #[derive(Clone, Copy)]
 struct Walk {
-    /// Shapes whose axes from the third on are the windows' extents, and how many windows there are.
+    /// Shapes whose axes from the third on are the windows' extents, and the numbers of windows.
     kernel: Shape,
     count: Shape,
     stride: [usize; 3],
@@ -45,7 +45,7 @@ impl Walk {
         }
     }
 
-    /// The border around `[N, C, spatial…]`, and behind it whatever windows still reach.
+    /// The border around `[N, C, spatial…]`, and the further padding at the end that windows reach.
     fn borders(&self, shape: &Shape) -> [Vec<(usize, usize)>; 2] {
         let (mut around, mut behind) = (vec![(0, 0); 2], vec![(0, 0); 2]);
         for (axis, &dim) in shape[2..].iter().enumerate() {
@@ -57,8 +57,8 @@ impl Walk {
         [around, behind]
     }
 
-    /// The spatial axes of all windows over a padded input with these strides: extents and strides, first those inside
-    /// a window, then those across.
+    /// Extents and strides of the spatial axes of all windows over a padded input with these strides: first those
+    /// inside a window, then those from window to window.
     fn axes(&self, strides: &[isize]) -> [Vec<(usize, isize)>; 2] {
         let axes = 0..self.kernel.rank() - 2;
         let step = |axis: usize, by: usize| strides[axis + 2] * by as isize;
@@ -76,7 +76,7 @@ fn layout(axes: &[(usize, isize)], offset: usize) -> Result<Layout> {
     Ok(Layout::strided(Shape::new(&dims)?, &strides, offset))
 }
 
-/// The filters times the patches that the windows see.
+/// The product of the filters and the windows' patches.
 pub(crate) fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParams) -> Result<LuminalTensor> {
     if x.dtype() != DType::F32 {
         return Err(refused("conv", x.dtype()));
@@ -122,13 +122,13 @@ pub(crate) fn conv(x: &LuminalTensor, weight: &LuminalTensor, params: &ConvParam
     } else {
         batched(&filters_of, &patches)?
     };
-    // Filters come before images here.
+    // Here filters come before images.
     let out = reshape(&out, Shape::new(&[shape[1], batch, places])?)?;
     reshape(&permute(&out, Axes::new([1, 0, 2])?), shape)
 }
 
-/// A copy of a view with more axes than a shape may have: the axes are given with their strides,
-/// and merged by the copy.
+/// A copy of a view with more axes than a shape may have: the axes are given with their strides, and merged by the
+/// copy.
 fn patches(x: &LuminalTensor, axes: Vec<(usize, isize)>, shape: Shape) -> Result<LuminalTensor> {
     let axes: Vec<_> = axes.into_iter().filter(|&(dim, _)| dim > 1).collect();
     kernel::record("conv", [x], shape, DType::F32, move |[x]| {
@@ -171,7 +171,7 @@ fn pool<T: Item>(x: &View<'_>, walk: &Walk, mut f: impl FnMut(&[T], &[i64]) -> R
         .try_for_each(|(values, positions)| f(values, positions))
 }
 
-/// For every window of a plane, the positions in the plane that it sees.
+/// For every window of a plane, the positions in the plane that it covers.
 fn positions(shape: &Shape, walk: &Walk) -> Result<Vec<i64>> {
     let plane: usize = shape[2..].iter().product();
     let numbers = collect((0..plane).map(|i| i as i64))?;
@@ -182,7 +182,7 @@ fn positions(shape: &Shape, walk: &Walk) -> Result<Vec<i64>> {
     windows(&numbers, walk, [BORDER, BEYOND])
 }
 
-/// The values of every window, one window after the other.
+/// The values of every window, window by window.
 fn windows<T: Item>(x: &View<'_>, walk: &Walk, [border, beyond]: [T; 2]) -> Result<Vec<T>> {
     let [around, behind] = walk.borders(x.shape());
     let inner = padded_shape(x.shape(), &around)?;
@@ -212,7 +212,7 @@ fn sees_nothing(op: &'static str) -> Error {
     error.with_hint("use less padding or dilation")
 }
 
-/// The largest of each window and where it was.
+/// The maximum of each window, and its position.
 pub(crate) fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(LuminalTensor, LuminalTensor)> {
     fn of<T: Item>(x: &LuminalTensor, shape: Shape, walk: Walk) -> Result<(LuminalTensor, LuminalTensor)> {
         let kernel = Kernel::new("max_pool", move |xs| {
@@ -251,7 +251,7 @@ pub(crate) fn max_pool(x: &LuminalTensor, params: &PoolParams) -> Result<(Lumina
     }
 }
 
-/// The mean of each window. The border counts as zeros if that is asked for, but never what lies beyond it.
+/// The mean of each window. The border counts as zeros if requested, but the part of a window beyond it never counts.
 pub(crate) fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<LuminalTensor> {
     if x.dtype() != DType::F32 {
         return Err(refused("avg_pool", x.dtype()));
@@ -274,7 +274,7 @@ pub(crate) fn avg_pool(x: &LuminalTensor, params: &PoolParams) -> Result<Luminal
     })
 }
 
-/// Each window's share, added to where it saw something.
+/// Adds each window's share to the positions that it covers.
 pub(crate) fn avg_pool_backward(
     grad: &LuminalTensor,
     input_shape: Shape,

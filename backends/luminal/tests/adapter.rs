@@ -1,5 +1,5 @@
-//! What the suite does not ask: when things are computed, what is shared, how failures are told, and the way to and
-//! from luminal's own graphs.
+//! Tests of what the suite does not see: when values are computed, shared memory, how failures are reported, and
+//! conversion to and from luminal's own graphs.
 
 use std::thread;
 
@@ -73,7 +73,7 @@ fn a_bad_index_fails_what_needs_it_and_nothing_else() -> Result<()> {
         error.to_string().contains("index_select") && error.to_string().contains('9'),
         "{error}"
     );
-    // Told once; the tensors still tell it.
+    // `synchronize` reports a failure once; the tensors still return it.
     Luminal::synchronize(&LuminalDevice)?;
     assert_eq!(after.to_vec::<f32>().unwrap_err().kind(), ErrorKind::OutOfRange);
     assert_eq!(picked.to_vec::<f32>().unwrap_err().kind(), ErrorKind::OutOfRange);
@@ -173,7 +173,7 @@ fn a_long_chain_is_computed_and_dropped() -> Result<()> {
     Ok(())
 }
 
-/// The losses of some steps of a small CNN, from given weights or new ones, which are returned.
+/// The losses of some steps of a small CNN, from given weights or new ones, which are returned, too.
 fn losses<B: Backend>(device: &Device<B>, weights: Option<&StateDict>) -> Result<(StateDict, Vec<f64>)> {
     let model = Sequential::new()
         .push(Conv2dConfig::new(1, 4, 3).padding(1).build(device)?)

@@ -1,5 +1,5 @@
-//! When things are computed. Alone in its process: what is recorded is the process's, and any thread's
-//! `synchronize` computes it.
+//! When values are computed. In a process of its own, since recorded nodes are shared by the process, and any thread's
+//! `synchronize` computes them.
 
 use polygrad_core::Backend;
 use polygrad_luminal::{Luminal, LuminalDevice};
@@ -13,7 +13,7 @@ fn ops_are_recorded_and_computed_when_read() -> Result<()> {
     let unread = y.exp()?;
     assert!(!z.inner().is_computed());
     assert_eq!(z.to_vec::<f32>()?, [2.0, 8.0, 18.0]);
-    // Kept, since somebody holds it and may need it again.
+    // Kept, since it has a handle and may be needed again.
     assert!(y.inner().is_computed());
     assert!(!unread.inner().is_computed());
     Luminal::synchronize(&LuminalDevice)?;

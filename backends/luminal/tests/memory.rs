@@ -1,4 +1,5 @@
-//! What steps that nobody reads hold on to. Alone in its process, whose memory it measures, as Linux tells it.
+//! Memory that steps keep if no value is read. In a process of its own, since it measures the process's memory, as
+//! Linux reports it.
 #![cfg(target_os = "linux")]
 
 use polygrad_luminal::Luminal;
@@ -33,7 +34,7 @@ fn memory_does_not_grow_over_training_steps() -> Result<()> {
     };
     let first = steps(60)?.item()?;
     let before = resident();
-    // Nobody reads in between, so that all would pile up.
+    // No value is read in between, so everything would pile up.
     let last = steps(300)?;
     let after = resident();
     assert!(last.item()? < first);

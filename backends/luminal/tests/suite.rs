@@ -1,4 +1,4 @@
-//! The backend, held to PyTorch by Polygrad's suite.
+//! The backend, compared with PyTorch by Polygrad's suite.
 
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};
 use polygrad_luminal::Luminal;
