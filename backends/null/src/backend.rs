@@ -1,4 +1,4 @@
-//! The seam: what each op's results look like.
+//! The backend's ops: the shapes and dtypes of their results.
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, BlockScheme, Capabilities, CompareOp, ConvParams,
@@ -48,7 +48,7 @@ impl Backend for Null {
         Capabilities::host(DType::ALL)
     }
 
-    /// Everything: it computes nothing, and so refuses nothing.
+    /// Supports everything, since it computes nothing.
     fn supports(_: &NullDevice, _: &OpDesc<'_>) -> Result<()> {
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Backend for Null {
         T::result(device, shape, dtype)
     }
 
-    // Fused ops, too: their decompositions would count memory that a kernel does not take.
+    // Fused ops, too, since their decompositions would count memory that a kernel does not need.
     polygrad_core::call_methods! {}
 
     fn accumulate_grad(mut acc: T, _: &T) -> Result<T> {

@@ -1,4 +1,4 @@
-//! The device, which counts.
+//! The device, with its counters.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::{Error, ErrorKind, Result};
 
-/// What a [`NullDevice`] has counted.
+/// Counters of a [`NullDevice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Tensors that are alive, or that live views look into, the views among them. Clones of a tensor are one.
+    /// Live tensors, including views, and tensors that live views refer to. Clones of a tensor count once.
     pub live_tensors: usize,
     /// Their bytes.
     pub live_bytes: usize,
     /// The most [`Stats::live_bytes`] so far, or since [`NullDevice::reset_peak`].
     pub peak_bytes: usize,
-    /// Calls that made or changed tensors.
+    /// Calls that created or changed tensors.
     pub calls: u64,
 }
 
-/// A place for tensors without values. Each has counters of its own, and its tensors do not meet those of another one;
-/// clones are one device.
+/// A device for tensors without values. Each has counters of its own, and tensors of different devices cannot be
+/// combined; clones are the same device.
 #[derive(Clone)]
 pub struct NullDevice(Arc<Counters>);
 
@@ -31,7 +31,7 @@ struct Counters {
 }
 
 impl NullDevice {
-    /// A device on which nothing lives yet.
+    /// A device without tensors.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Counters {
@@ -40,12 +40,12 @@ impl NullDevice {
         }))
     }
 
-    /// What it has counted so far.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         *self.lock()
     }
 
-    /// Sets the peak to what is alive now, to find that of the steps to come.
+    /// Resets the peak to the bytes that are alive now, to measure that of the following steps.
     pub fn reset_peak(&self) {
         let mut stats = self.lock();
         stats.peak_bytes = stats.live_bytes;
@@ -56,7 +56,7 @@ impl NullDevice {
         self.lock().calls += 1;
     }
 
-    /// Counts a tensor in.
+    /// Counts a new tensor.
     pub(crate) fn made(&self, bytes: usize) -> Result<()> {
         let mut stats = self.lock();
         let live = stats.live_bytes.checked_add(bytes).ok_or_else(|| {
@@ -75,7 +75,7 @@ impl NullDevice {
         Ok(())
     }
 
-    /// Counts a tensor out.
+    /// Counts a dropped tensor.
     pub(crate) fn dropped(&self, bytes: usize) {
         let mut stats = self.lock();
         stats.live_tensors -= 1;
@@ -88,7 +88,7 @@ impl NullDevice {
 }
 
 impl Default for NullDevice {
-    /// A new one.
+    /// A new device.
     fn default() -> Self {
         Self::new()
     }

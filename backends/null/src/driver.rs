@@ -1,27 +1,27 @@
-//! The driver of a chip that computes nothing.
+//! A driver that computes nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use polygrad_core::compute::{AddressSpace, Call, ComputeBackend, DevicePtr, Driver, DriverCapabilities, Kernel};
 use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
 
-/// What a [`NullDriver`] has counted.
+/// Counters of a [`NullDriver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverStats {
-    /// Allocations that were not freed yet.
+    /// Allocations that have not been freed.
     pub live_allocations: usize,
     /// Their bytes.
     pub live_bytes: u64,
     /// The most [`DriverStats::live_bytes`] so far.
     pub peak_bytes: u64,
-    /// Calls that compute: all but those for memory and [`ComputeBackend::synchronize`].
+    /// Calls that compute: all except memory calls and [`ComputeBackend::synchronize`].
     pub kernels: u64,
 }
 
-/// A driver that takes every call and computes nothing: allocations have addresses and sizes, and no memory.
+/// A driver that accepts every call and computes nothing: allocations have addresses and sizes, but no memory.
 ///
-/// Pointers, extents and shapes are checked as everywhere; what is read back is zeros.
+/// Pointers, extents and shapes are checked as in every driver; reads return zeros.
 ///
 /// ```
 /// use polygrad_core::compute::{ComputeBackend, Unary};
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl NullDriver {
-    /// What it has counted so far.
+    /// The counters.
     pub fn stats(&self) -> DriverStats {
         self.lock().stats
     }

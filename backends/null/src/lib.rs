@@ -1,13 +1,12 @@
-//! The null backend: tensors with shape, dtype and device, and no values.
+//! The null backend: tensors with shape, dtype and device, but without values.
 //!
-//! It computes nothing, and counts: a model of any size runs on it in microseconds, and its device tells afterwards
-//! how many bytes were alive at most, and whether any are left. So a training step can be planned before it is run,
-//! and leaks can be found.
+//! It only counts: a model of any size runs on it in microseconds, and then its device tells the peak of live bytes,
+//! and whether any are left. So a training step can be planned before it is run, and leaks can be found.
 //!
-//! Each op, fused ones too, takes the memory of its results and none to work in; views take none; updates in place take
-//! none unless somebody else holds the tensor. So the figures are those of a backend that has a kernel for every op.
-//! What depends on values is not there: [`to_host`](polygrad_core::Backend::to_host), and with it `item`, is an error,
-//! and an index out of range goes unnoticed.
+//! Each op, including fused ones, needs the memory of its results and no scratch memory. Views need none; updates in
+//! place need none unless the tensor is shared. So the figures are those of a backend that has a kernel for every op.
+//! Anything that depends on values is missing: [`to_host`](polygrad_core::Backend::to_host), and thus `item`, is an
+//! error, and an index out of range is not noticed.
 //!
 //! ```
 //! use polygrad_nn::{Linear, Module, ReLU, Sequential, loss::cross_entropy};

@@ -1,4 +1,4 @@
-//! The tensor, and the three ways in which a call makes or changes one.
+//! The tensor, and the three ways in which a call creates or changes one.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ struct Inner {
     layout: Layout,
     dtype: DType,
     device: NullDevice,
-    /// What it takes: nothing if it is a view.
+    /// Its bytes; 0 for a view.
     bytes: usize,
-    /// The tensor that a view looks into, which it keeps alive.
+    /// The tensor that a view refers to, which it keeps alive.
     base: Option<NullTensor>,
 }
 
 impl NullTensor {
-    /// The results of a call, one after the other: those already made are counted out again when there is
-    /// no room for the next.
+    /// The results of a call, created one after the other: if there is no room for one, those created before are
+    /// dropped again.
     pub(crate) fn results(device: &NullDevice, of: Outputs<TensorType>) -> Result<Outputs<Self>> {
         device.called();
         of.try_map(|x| Self::make(device, Layout::contiguous(x.shape), x.dtype, None))
@@ -41,8 +41,7 @@ impl NullTensor {
         Self::make(self.device(), layout, self.dtype(), Some(base))
     }
 
-    /// The result of a call that writes into these tensors: in place, or into new memory where somebody
-    /// else can see the old.
+    /// The result of a call that writes to these tensors: in place, or in new memory if the old memory is shared.
     pub(crate) fn write<const N: usize>(targets: [Option<&mut Self>; N]) -> Result<()> {
         let mut targets: Vec<&mut Self> = targets.into_iter().flatten().collect();
         if let Some(first) = targets.first() {
@@ -91,7 +90,7 @@ impl NullTensor {
         }
     }
 
-    /// Where its elements would lie.
+    /// The layout that its elements would have.
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }

@@ -1,4 +1,4 @@
-//! Nothing that training makes outlives model, graph and optimizer.
+//! Nothing that training creates outlives the model, the graph and the optimizer.
 
 use polygrad_nn::loss::{cross_entropy, mse_loss};
 use polygrad_nn::optim::{Adam, Optimizer};
@@ -15,7 +15,7 @@ fn mlp(device: &Device<Null>) -> Result<Sequential<Null>> {
         .push(Linear::new(16, 4, device)?))
 }
 
-/// Runs something on a new device, and finds nothing there afterwards.
+/// Runs something on a new device, and checks that nothing is left there.
 fn leaves_nothing(run: impl FnOnce(&Device<Null>) -> Result<()>) {
     let device = Device::default();
     run(&device).unwrap();
@@ -59,7 +59,7 @@ fn every_step_takes_as_much_as_the_one_before() {
             after.calls - before.calls,
         )
     };
-    // The first makes the optimizer's state.
+    // The first step creates the optimizer's state.
     step();
     let second = step();
     assert_eq!(step(), second);
@@ -101,7 +101,7 @@ fn checkpointing_leaves_nothing_and_takes_less() {
         stats.peak_bytes
     };
     let (kept, computed_again) = (peak(false), peak(true));
-    // Eight segments of eight ops: their inputs and one segment, rather than all 64.
+    // Eight segments of eight ops: the memory of their inputs and of one segment, instead of all 64.
     assert!(computed_again * 3 < kept, "{computed_again} of {kept} bytes");
 }
 

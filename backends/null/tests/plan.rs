@@ -1,4 +1,4 @@
-//! What a training step takes, told without computing anything.
+//! The memory of a training step, determined without computing anything.
 
 use polygrad_nn::loss::cross_entropy;
 use polygrad_nn::optim::{Adam, Optimizer};
@@ -30,8 +30,8 @@ fn a_step_tells_its_peak() {
     let parameters = 4 * (input * hidden + hidden + hidden * output + output);
     let batch = 32;
     let peak = peak_bytes(batch).unwrap();
-    // Parameters, gradients and two moments each; the weight that the graph keeps beside its update; and what the batch
-    // adds, of which the hidden layer, its activation and the gradients of both are nearly all.
+    // Parameters, gradients and two moments each; the weight that the graph keeps beside its update; and the batch's
+    // share, nearly all of which is the hidden layer, its activation and the gradients of both.
     assert!(peak > 4 * parameters, "{peak} bytes, parameters {parameters}");
     assert!(
         peak < 5 * parameters + 5 * 4 * batch * hidden,
@@ -43,6 +43,6 @@ fn a_step_tells_its_peak() {
 fn a_batch_twice_as_large_takes_more() {
     let peaks = [32, 64, 128].map(|batch| peak_bytes(batch).unwrap());
     assert!(peaks.is_sorted_by(|a, b| a < b), "{peaks:?}");
-    // It grows by what the batch adds, and that alone.
+    // It grows only by the batch's share.
     assert_eq!(peaks[2] - peaks[1], 2 * (peaks[1] - peaks[0]), "{peaks:?}");
 }
