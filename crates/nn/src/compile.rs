@@ -1,4 +1,4 @@
-//! Models that are made ready to be run many times.
+//! Models compiled so that they run faster many times.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -10,12 +10,12 @@ use crate::locate::locate;
 use crate::lora::AdapterSlot;
 use crate::{Evaluation, Forward, Item, Target, Visitor};
 
-/// What makes a model ready to be run many times, without gradients.
+/// Compiles a model so that it runs faster, many times and without gradients.
 pub trait Compile: Forward {
-    /// The model in evaluation, recorded on an example of its input and made faster: what depends on the parameters
-    /// alone is computed once, batch normalization becomes part of the convolution before it, biases, residuals and
-    /// activations become part of products and convolutions, and weights are laid out as the backend likes them, which
-    /// may take twice their memory. Results are the model's, to rounding.
+    /// Compiles the model in evaluation mode, by recording it on an example of its input. Everything that depends only
+    /// on the parameters is computed once, batch normalization is folded into the convolution before it, biases,
+    /// residuals and activations are fused into products and convolutions, and weights get the layout that the backend
+    /// prefers, which may take twice their memory. Results equal the model's up to rounding.
     ///
     /// ```
     /// use polygrad_nn::{Compile, Linear, ReLU, Sequential};
@@ -29,8 +29,8 @@ pub trait Compile: Forward {
     /// ```
     ///
     /// # Errors
-    /// Those of the model; [`ErrorKind::Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where it cannot be
-    /// recorded, as [`Compiled::new`] says.
+    /// Those of the model; [`ErrorKind::Unsupported`](polygrad_tensor::ErrorKind::Unsupported) if it cannot be
+    /// recorded, as described at [`Compiled::new`].
     fn compile(&self, example: &Tensor) -> Result<CompiledModel> {
         let _mode = Evaluation::of(self);
         let example = example.detach();
@@ -60,12 +60,12 @@ pub trait Compile: Forward {
 
 impl<M: Forward + ?Sized> Compile for M {}
 
-/// A model that [`Compile::compile`] made ready. Several threads may run it at the same time.
+/// A model compiled by [`Compile::compile`]. Several threads may run it at the same time.
 pub struct CompiledModel {
     compiled: Compiled,
-    /// The model's parameters and buffers by name, and which tensors they were.
+    /// The model's parameters and buffers by name, with the identity of their tensors when it was compiled.
     parts: Vec<(String, Target<AnyBackend>, Identity)>,
-    /// The places of adapters in the model's layers, and which were active.
+    /// The adapter slots of the model's layers, and a hash of the adapters that were active.
     slots: Vec<AdapterSlot>,
     active: u64,
 }
@@ -74,9 +74,10 @@ impl CompiledModel {
     /// The model's output for an input of the example's shape, dtype and device.
     ///
     /// # Errors
-    /// When the input is another one; when a parameter or buffer of the model was changed since, or other adapters are
-    /// active: then it has to be compiled again; [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when
-    /// the input requires a gradient; when the device fails.
+    /// When the input has another shape, dtype or device; when a parameter or buffer was changed since or other
+    /// adapters are active, so that the model must be compiled again;
+    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient) when the input requires a gradient; when the
+    /// device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         for (name, target, identity) in &self.parts {
             if !target.with(|value| identity.is_of(value.inner())) {
@@ -97,7 +98,7 @@ impl CompiledModel {
         }
     }
 
-    /// The names of the ops that a run goes through, in order.
+    /// The names of the ops that a run executes, in order.
     pub fn ops(&self) -> &[&'static str] {
         self.compiled.ops()
     }
@@ -111,7 +112,7 @@ impl fmt::Debug for CompiledModel {
     }
 }
 
-/// What says which adapters are active.
+/// A hash of the active adapters.
 fn active(slots: &[AdapterSlot]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for slot in slots {

@@ -1,9 +1,9 @@
 //! Layers, losses, optimizers, schedules and checkpoints, on any backend.
 //!
 //! A model is a struct that derives [`Module`]; its parameters have PyTorch's names and layouts. An
-//! [`Optimizer`](optim::Optimizer) changes them by the [`Gradients`](polygrad_tensor::Gradients) of a backward pass.
+//! [`Optimizer`](optim::Optimizer) updates them with the [`Gradients`](polygrad_tensor::Gradients) of a backward pass.
 
-// The derive macro names this crate from outside.
+// The derive macro refers to this crate by its external name.
 extern crate self as polygrad_nn;
 
 mod compile;
@@ -29,8 +29,7 @@ pub use compile::{Compile, CompiledModel};
 pub use init::{Fan, Init, skip_init};
 pub use io::{AtomicFile, Checkpoint, abandon_files, lies_at, open_file, open_own, replace_file};
 
-/// For those who read and write files of tensors in other formats: headers, numbers as files have them, and
-/// errors that say where.
+/// For readers and writers of other tensor file formats: headers, number types, and errors that name their place.
 pub mod files {
     pub use crate::io::{
         SafetensorsEntry, SafetensorsHeader, Stored, about_tensor, in_file, reserved, strided, unreadable,

@@ -1,13 +1,13 @@
-//! In which module of a model an error arose.
+//! Locates the module of a model in which an error arose.
 
 use polygrad_core::FailedLayer;
 use polygrad_tensor::{Backend, Error};
 
 use crate::{Item, ModuleId, Visit, Visitor};
 
-/// Says in an error of a model's forward pass which of its modules has failed, as in `encoder.layers.0.linear1`:
-/// [`Error::module_path`]. What trains, compiles or watches a model does this. By hand it is of use where a model whose
-/// forward is code of one's own runs before [`Module::parameters`](crate::Module::parameters) has named its parameters.
+/// Adds to an error of a model's forward pass the path of the module that failed, as in `encoder.layers.0.linear1`:
+/// [`Error::module_path`]. Training, compiling and watching a model do this already. Call it yourself for a model with
+/// a handwritten forward that runs before [`Module::parameters`](crate::Module::parameters) has named its parameters.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, watch};
@@ -27,14 +27,14 @@ use crate::{Item, ModuleId, Visit, Visitor};
 /// ```
 #[cold]
 pub fn locate<B: Backend>(model: &(impl Visit<B> + ?Sized), error: Error) -> Error {
-    // What no layer has seen is not to be blamed on one.
+    // An error from outside all layers is not attributed to one.
     match error.layer() {
         Some(_) => located(model, own_id(model), error),
         None => error,
     }
 }
 
-/// Says that an error arose in a module, or where in it. `own` is what visitors meet it as.
+/// Adds to an error that it arose in a module, or where within it. `own` is the module's id as visitors see it.
 #[cold]
 pub(crate) fn located<B: Backend>(module: &(impl Visit<B> + ?Sized), own: ModuleId, error: Error) -> Error {
     located_in(&module, own, error)
@@ -55,7 +55,7 @@ fn located_in<B: Backend>(module: &dyn Visit<B>, own: ModuleId, error: Error) ->
         return error;
     };
     if layer.root.is_none() && is_end(&place, &layer.path) {
-        // It has its name in the whole model.
+        // The error already has its path in the whole model.
         return error;
     }
     let root = name.is_none().then(|| described(module, own));
@@ -64,7 +64,7 @@ fn located_in<B: Backend>(module: &dyn Visit<B>, own: ModuleId, error: Error) ->
     error.with_layer(FailedLayer { id, path, root })
 }
 
-/// Says that an error arose in part `i` of a container.
+/// Adds to an error that it arose in part `i` of a container.
 #[cold]
 pub(crate) fn located_in_part<B: Backend>(
     container: &(impl Visit<B> + ?Sized),
@@ -85,7 +85,7 @@ pub(crate) fn located_in_part<B: Backend>(
     error.with_layer(FailedLayer { id, path, root })
 }
 
-/// What visitors meet a module as.
+/// The id under which visitors see a module.
 fn own_id<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> ModuleId {
     let mut id = None;
     Visitor::walk(module, |path, item| {
@@ -96,7 +96,7 @@ fn own_id<B: Backend>(module: &(impl Visit<B> + ?Sized)) -> ModuleId {
     id.unwrap_or(ModuleId::of(module))
 }
 
-/// The name of a module in the whole model, empty for that itself, if its parameters have been named.
+/// The name of a module in the whole model (empty for the model itself), if its parameters have been named.
 pub(crate) fn full_name<B: Backend>(module: &dyn Visit<B>) -> Option<String> {
     let mut prefix = None;
     Visitor::walk(module, |name, item| {
@@ -107,7 +107,7 @@ pub(crate) fn full_name<B: Backend>(module: &dyn Visit<B>) -> Option<String> {
     prefix.map(|prefix| prefix.trim_end_matches('.').to_owned())
 }
 
-/// What a module is, and in which line of the user's its own parameters were made, where there are such.
+/// The type of a module and, if it has parameters of its own, the line of user code that made them.
 fn described<B: Backend>(module: &dyn Visit<B>, own: ModuleId) -> String {
     let mut made = None;
     Visitor::walk(module, |name, item| {
@@ -122,7 +122,7 @@ fn described<B: Backend>(module: &dyn Visit<B>, own: ModuleId) -> String {
     }
 }
 
-/// Where a layer stands in a module. Places joined by `|` cannot be told apart.
+/// The path of a layer within a module. Paths joined by `|` cannot be told apart.
 fn find<B: Backend>(module: &dyn Visit<B>, layer: &FailedLayer) -> Option<String> {
     let mut places = Vec::new();
     Visitor::walk(module, |path, item| {
@@ -138,7 +138,7 @@ fn find<B: Backend>(module: &dyn Visit<B>, layer: &FailedLayer) -> Option<String
     (!places.is_empty()).then(|| places.join("|"))
 }
 
-/// Whether a path ends with the names of another one.
+/// Whether a path ends with the components of another one.
 fn is_end(end: &str, path: &str) -> bool {
     let before = path.strip_suffix(end);
     end.is_empty() || before.is_some_and(|before| before.is_empty() || before.ends_with('.'))

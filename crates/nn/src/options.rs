@@ -1,6 +1,6 @@
-//! Types of options, for layers, optimizers and others that have a builder.
+//! Option types, for layers, optimizers and other types with a builder.
 
-/// A type of options, with what makes one and a method for each option:
+/// Defines an options type with its constructor and a method for each option:
 ///
 /// ```text
 /// options! {
@@ -17,11 +17,11 @@
 /// }
 /// ```
 ///
-/// - The arguments of `new` become fields; one with `=` is made of an argument of another type. Behind `;` there may be
-///   fields without a method.
-/// - An option has a name, a type and a default, which its documentation says in words where it is no literal; a
-///   literal is added to it. `from` says what its method takes, if that is not the option itself.
-/// - With `const fn new` all methods are `const`. Fields are seen by the parent module.
+/// - The arguments of `new` become fields; a field with `=` is computed from an argument of another type. After `;`
+///   there may be fields without a method.
+/// - An option has a name, a type and a default. Its documentation states the default in words unless it is a literal,
+///   which is added automatically. `from` gives the parameters of its method, if they are not the option itself.
+/// - With `const fn new` all methods are `const`. Fields are visible in the parent module.
 macro_rules! options {
     ($(#[$attr:meta])* pub struct $config:ident { $($body:tt)* }) => {
         $crate::options::options! { @new [$(#[$attr])*] $config [] [] $($body)* }
@@ -84,7 +84,7 @@ macro_rules! option {
     };
 }
 
-/// What the documentation says of a default that is a literal.
+/// The default in the documentation, if it is a literal.
 macro_rules! default {
     ($default:literal) => {
         concat!("Default: ", $default, ".")
@@ -94,7 +94,7 @@ macro_rules! default {
     };
 }
 
-/// The last of one or two.
+/// The last of one or two items.
 macro_rules! last {
     (@type $type:ty) => {
         $type

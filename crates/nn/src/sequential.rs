@@ -1,4 +1,4 @@
-//! Modules one after the other.
+//! Sequences of modules.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 use crate::locate::located_in_part;
 use crate::{Forward, Item, Module, Visit, Visitor, watch};
 
-/// Modules that each take the output of the one before. Parameters are named by the index of their module, which counts
-/// every module, also those without parameters: `0.weight`, `2.weight`, as in PyTorch.
+/// Modules that each take the output of the one before. Parameters are named by the index of their module; modules
+/// without parameters count, too: `0.weight`, `2.weight`, as in PyTorch.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, ReLU, Sequential};
@@ -25,7 +25,7 @@ pub struct Sequential<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Sequential<B> {
-    /// An empty one, which gives back what it is given.
+    /// An empty sequence, which returns its input.
     pub fn new() -> Self {
         Self { modules: Vec::new() }
     }
@@ -37,12 +37,12 @@ impl<B: Backend> Sequential<B> {
         self
     }
 
-    /// How many modules there are.
+    /// Number of modules.
     pub fn len(&self) -> usize {
         self.modules.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no modules.
     pub fn is_empty(&self) -> bool {
         self.modules.is_empty()
     }
@@ -50,7 +50,7 @@ impl<B: Backend> Sequential<B> {
     /// The output of the last module.
     ///
     /// # Errors
-    /// Those of the modules, which say in which one they arose.
+    /// Those of the modules; the error names the module.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || self.compute(x))
     }

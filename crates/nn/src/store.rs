@@ -1,4 +1,4 @@
-//! A flat view of parameters, for models that are written as functions.
+//! A flat view of parameters, for models written as functions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, IntoShape, Result};
 
 use crate::{Init, Module, Param, Visit, Visitor};
 
-/// Named parameters of a model that is written without [`Module`]; itself a module, so that all of `Module`'s methods
-/// and the optimizers work on it.
+/// Named parameters of a model that is written without [`Module`]. It is itself a module, so that all of `Module`'s
+/// methods and the optimizers work on it.
 ///
 /// ```
 /// # use polygrad_nn::{Init, VarStore};
@@ -28,7 +28,7 @@ pub struct VarStore<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> VarStore<B> {
-    /// An empty store whose parameters are made on a device.
+    /// An empty store that creates its parameters on a device.
     pub fn new(device: &Device<B>) -> Self {
         Self {
             device: device.clone(),
@@ -37,10 +37,10 @@ impl<B: Backend> VarStore<B> {
         }
     }
 
-    /// The parameter with a name; made, if it is not there yet, with values from `init`.
+    /// The parameter with a name; created with values from `init` if it does not exist.
     ///
     /// # Errors
-    /// When it is there with another shape, the name is empty, or `init` fails.
+    /// When it exists with another shape, the name is empty, or `init` fails.
     pub fn param(&self, name: &str, shape: impl IntoShape, init: Init) -> Result<Param<B>> {
         let shape = shape.into_shape()?;
         if name.is_empty() {
@@ -95,9 +95,9 @@ impl<B: Backend> Clone for VarStore<B> {
 }
 
 impl<B: Backend> Visit<B> for VarStore<B> {
-    /// The parameters under this view's prefix, without it, in the order of their names.
+    /// The parameters under this view's prefix, without the prefix, in sorted order.
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
-        // Not under the lock: what is visited may use the store.
+        // Not under the lock, since visitors may use the store.
         let params: Vec<(String, Param<B>)> = self
             .lock()
             .iter()

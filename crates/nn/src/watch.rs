@@ -1,5 +1,5 @@
-//! Hooks: seeing what the layers of a model, and the methods of tensors between them, compute; and in which of
-//! them an error arose.
+//! Hooks: observe the results of a model's layers, and of tensor methods between them, and find the layer in which an
+//! error arose.
 //!
 //! ```
 //! use polygrad_nn::{Linear, ReLU, Sequential, watch};
@@ -36,25 +36,25 @@ use crate::{Item, ModuleId, Visit, Visitor};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Activation<B: Backend = AnyBackend> {
-    /// Where the layer stands in the model, as in `encoder.layers.0.linear1`; empty for the model itself. Places joined
-    /// by `|` are those that cannot be told apart: one layer that is shared, or layers without anything in them, in a
-    /// struct, such as two fields of type `ReLU`.
+    /// Path of the layer in the model, as in `encoder.layers.0.linear1`; empty for the model itself. Paths joined by
+    /// `|` cannot be told apart: a shared layer, or layers without contents in a struct, such as two fields of type
+    /// `ReLU`.
     pub path: String,
-    /// What it is, as in `Linear`; of a method the op, as in `relu`.
+    /// The type of the layer, as in `Linear`; for a method, the op, as in `relu`.
     pub layer: String,
-    /// Whether it is no layer but a method of a tensor, which no layer of this crate has called. Its path is that of
-    /// the module of one's own that has, where that calls [`layer`], and else empty. A method that is made of several
-    /// ops is seen as these.
+    /// Whether this is not a layer but a tensor method that no layer of this crate has called. Its path is that of the
+    /// user's module that called it, if that module uses [`layer`], and otherwise empty. A method that consists of
+    /// several ops is reported as these ops.
     pub is_method: bool,
     /// Its first input.
     pub input: Tensor<B>,
     /// Its first output.
     pub output: Tensor<B>,
-    /// Floating-point operations of its products, as [`count_flops`](polygrad_tensor::count_flops) counts them.
+    /// Floating-point operations of its products, as counted by [`count_flops`](polygrad_tensor::count_flops).
     pub flops: u64,
-    /// When its forward began; it ended just now. Of a method, when it ended.
+    /// When its forward began; it has just ended. For a method, when it ended.
     pub began: Instant,
-    /// The nodes of the gradient graph ([`Tensor::node_id`]) that were made meanwhile; by other threads, too.
+    /// The nodes of the gradient graph ([`Tensor::node_id`]) created meanwhile, including those of other threads.
     pub nodes: Range<u64>,
 }
 
@@ -73,7 +73,7 @@ impl<B: Backend> Clone for Activation<B> {
     }
 }
 
-/// What a layer's forward gives: a tensor, or a tensor and more.
+/// The output of a layer's forward: a tensor, or a tensor and more.
 pub trait Output<B: Backend> {
     /// The tensor that hooks see.
     fn activation(&self) -> &Tensor<B>;
@@ -91,20 +91,19 @@ impl<B: Backend, S> Output<B> for (Tensor<B>, S) {
     }
 }
 
-/// A hook that is in place.
+/// An installed hook.
 struct Watcher {
-    /// Where the modules of the model stand; without a model it sees the layers of all, by the names
-    /// of their parameters.
+    /// The paths of the model's modules. Without a model, the hook sees all layers, by the names of their parameters.
     places: Option<Rc<Places>>,
     hook: Box<Hook>,
 }
 
-/// Takes the place and a `Call<B>`.
+/// Takes the path and a `Call<B>`.
 type Hook = dyn FnMut(String, &dyn Any);
 
-/// A call, before its place in a model is known.
+/// A call, before its path in a model is known.
 struct Call<B: Backend> {
-    /// The layer, or that which has called the method.
+    /// The layer, or the layer that called the method.
     layer: Option<ModuleId>,
     method: Option<&'static str>,
     input: Tensor<B>,
@@ -116,17 +115,17 @@ struct Call<B: Backend> {
 
 thread_local! {
     static WATCHERS: RefCell<Vec<Watcher>> = const { RefCell::new(Vec::new()) };
-    /// Whether there are any, and no hook is running.
+    /// Whether there are hooks, and none of them is running.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// The container that is calling its part of this number.
+    /// The container that is calling one of its parts, and the part's index.
     static CALLER: Cell<Option<(ModuleId, usize)>> = const { Cell::new(None) };
-    /// The innermost layer that is computing.
+    /// The innermost layer that is currently computing.
     static INSIDE: Cell<Option<ModuleId>> = const { Cell::new(None) };
-    /// What was counted when the last call ended.
+    /// Operations counted when the last call ended.
     static FLOPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `forward`, and gives all that [`with_hook`] would see of it, which stays in memory until it is dropped.
+/// Runs `forward`, and returns everything that [`with_hook`] would see of it, which stays in memory until dropped.
 pub fn activations<B: Backend, R>(
     model: &(impl Visit<B> + ?Sized),
     forward: impl FnOnce() -> R,
@@ -141,11 +140,11 @@ pub fn activations<B: Backend, R>(
 }
 
 /// Runs `forward`, and calls `hook` after each layer of the model that computes on this thread meanwhile, inner ones
-/// before outer ones, and after each method of a tensor that no layer of this crate calls.
+/// before outer ones, and after each tensor method that no layer of this crate calls.
 ///
-/// All layers of this crate are seen, and modules of one's own that call [`layer`]. What a hook itself computes is not
-/// watched. A hook that borrows cannot be kept for the layers to call: what it would do with a borrow is done with what
-/// [`activations`] gives.
+/// All layers of this crate are seen, and the user's modules that call [`layer`]. The hook's own computations are not.
+/// A hook must not borrow, since the layers need to keep it; to process the values with borrowed data, use
+/// [`activations`].
 pub fn with_hook<B: Backend, R>(
     model: &(impl Visit<B> + ?Sized),
     hook: impl FnMut(&Activation<B>) + 'static,
@@ -154,7 +153,7 @@ pub fn with_hook<B: Backend, R>(
     with_hook_at(Some(Rc::new(places(model))), hook, forward)
 }
 
-/// Where each module of a model stands.
+/// The paths of each module of a model.
 pub(crate) type Places = HashMap<ModuleId, Vec<String>>;
 
 pub(crate) fn places<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Places {
@@ -167,13 +166,13 @@ pub(crate) fn places<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Places {
     places
 }
 
-/// [`with_hook`] for a model that is known by the places of its modules, or for the layers of any.
+/// [`with_hook`] for a model given by the paths of its modules, or without a model.
 pub(crate) fn with_hook_at<B: Backend, R>(
     places: Option<Rc<Places>>,
     mut hook: impl FnMut(&Activation<B>) + 'static,
     forward: impl FnOnce() -> R,
 ) -> R {
-    /// Takes the hook away when `forward` panics, too.
+    /// Also removes the hook when `forward` panics.
     struct Remove;
     impl Drop for Remove {
         fn drop(&mut self) {
@@ -186,7 +185,7 @@ pub(crate) fn with_hook_at<B: Backend, R>(
     }
 
     let hook = move |path: String, call: &dyn Any| {
-        // A layer on another backend is none of the model's.
+        // A layer on another backend is not part of the model.
         if let Some(call) = call.downcast_ref::<Call<B>>() {
             hook(&Activation {
                 path,
@@ -211,10 +210,10 @@ pub(crate) fn with_hook_at<B: Backend, R>(
     with_op_hook(Rc::new(method::<B>), forward)
 }
 
-/// A method of a tensor has computed.
+/// Reports a tensor method that has finished.
 fn method<B: Backend>(op: &'static str, call: &dyn Any) {
     let inside = INSIDE.get();
-    // Those of another backend are none of the model's.
+    // Methods on another backend are not part of the model.
     if let Some(OpCall { input, output }) = call.downcast_ref::<OpCall<B>>()
         && WATCHED.get()
         && !inside.is_some_and(ModuleId::is_of_library)
@@ -237,8 +236,8 @@ fn method<B: Backend>(op: &'static str, call: &dyn Any) {
     }
 }
 
-/// Runs the forward of a layer so that hooks see it, and so that an error says where in it it arose: for modules of
-/// one's own that shall be seen as a whole.
+/// Runs the forward of a layer so that hooks see it, and so that an error contains its path: for your own modules that
+/// should be seen as a whole.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, watch};
@@ -266,7 +265,7 @@ pub fn layer<B: Backend, T: Output<B>>(
     named_layer(layer, ModuleId::of(layer), input, forward)
 }
 
-/// [`layer`], for one that visitors meet under another name than its type's.
+/// [`layer`], for a layer that visitors meet under a name other than its type's.
 #[inline]
 pub(crate) fn named_layer<B: Backend, T: Output<B>>(
     layer: &(impl Visit<B> + ?Sized),
@@ -293,7 +292,7 @@ fn watched<B: Backend, T: Output<B>>(
     Ok(output)
 }
 
-/// A watched layer that is computing. Restores what was computing before when dropped, also by a panic.
+/// A watched layer that is computing. Dropping it, also in a panic, restores the layer that was computing before.
 struct Running {
     id: ModuleId,
     caller: Option<(ModuleId, usize)>,
@@ -340,7 +339,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs part `index` of a container, so that parts that look the same are told apart.
+/// Runs part `index` of a container, so that parts that look the same can be told apart.
 pub(crate) fn part<R>(container: &impl ?Sized, index: usize, forward: impl FnOnce() -> R) -> R {
     if !WATCHED.get() {
         return forward();
@@ -351,9 +350,9 @@ pub(crate) fn part<R>(container: &impl ?Sized, index: usize, forward: impl FnOnc
     result
 }
 
-/// Calls the hooks. `name` is that of the layer, as far as its parameters know it.
+/// Calls the hooks. `name` is the layer's name according to its parameters, if they have one.
 fn report<B: Backend>(call: &Call<B>, name: &dyn Fn() -> Option<String>) {
-    /// Puts the hooks back when one of them panics, too.
+    /// Also restores the hooks when one of them panics.
     struct Restore(Vec<Watcher>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -369,7 +368,7 @@ fn report<B: Backend>(call: &Call<B>, name: &dyn Fn() -> Option<String>) {
             (None, _) => {
                 Some(name().unwrap_or_else(|| format!("({})", call.layer.map(ModuleId::type_name).unwrap_or_default())))
             }
-            // A method that is called by no module of one's own is the model's.
+            // A method that no module of the user calls belongs to the model itself.
             (Some(_), None) => Some(String::new()),
             (Some(places), Some(layer)) => place(places, layer).or(call.method.map(|_| String::new())),
         };
@@ -379,7 +378,7 @@ fn report<B: Backend>(call: &Call<B>, name: &dyn Fn() -> Option<String>) {
     }
 }
 
-/// Where a layer stands in a model, if it is in it.
+/// The path of a layer in a model; `None` if it is not part of it.
 fn place(places: &Places, layer: ModuleId) -> Option<String> {
     let candidates = places.get(&layer)?;
     if let [place] = &candidates[..] {

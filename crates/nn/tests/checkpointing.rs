@@ -1,5 +1,5 @@
-//! Gradient checkpointing: half the memory, the same gradients. The CPU backend's counters are the process's:
-//! one test in this file.
+//! Gradient checkpointing halves the memory and gives the same gradients. The CPU backend's counters are per process,
+//! hence one test in this file.
 
 use polygrad_cpu::Cpu;
 use polygrad_cpu::memory::{reset_peak, stats};
@@ -11,7 +11,7 @@ use polygrad_tensor::{Device, Tensor, manual_seed};
 #[test]
 fn twelve_checkpointed_blocks_need_at_most_half_the_memory() {
     let device = Device::<Cpu>::default();
-    // With dropout: what is computed again must drop the same.
+    // With dropout: recomputation must drop the same elements.
     let config = Gpt2Config {
         vocab_size: 31,
         n_positions: 64,
@@ -41,7 +41,7 @@ fn twelve_checkpointed_blocks_need_at_most_half_the_memory() {
     run(false);
     let (plain_peak, plain_loss, plain) = run(false);
     let (peak, loss, gradients) = run(true);
-    // The gradients themselves are there either way.
+    // The gradients themselves exist in both cases.
     let held: usize = plain.iter().map(|gradient| 4 * gradient.len()).sum();
     println!("peak {plain_peak} bytes, with checkpoints {peak}, of which gradients {held}");
     assert!(2 * peak <= plain_peak, "{peak} of {plain_peak} bytes");

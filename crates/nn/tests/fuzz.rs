@@ -1,5 +1,5 @@
-//! A fuzzer for safetensors files: whole ones, changed, are read; what is read is written and read again. Nothing may
-//! panic, take for ever or take all memory. For longer, with a limit on memory:
+//! A fuzzer for safetensors files: valid files are modified and read, and the result is written and read again. Nothing
+//! may panic, hang or exhaust memory. For longer runs, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-nn --test fuzz --no-run
@@ -18,7 +18,7 @@ fn tensor(dims: &[usize], dtype: DType) -> HostTensor {
     HostTensor::new(shape, values).expect("as many values").cast(dtype)
 }
 
-/// Whole files of every dtype, with and without metadata.
+/// Valid files of every dtype, with and without metadata.
 fn files() -> Vec<Vec<u8>> {
     let dtypes = [
         DType::F32,
@@ -46,7 +46,7 @@ fn files() -> Vec<Vec<u8>> {
     both.collect::<Result<_, _>>().expect("plain names")
 }
 
-/// Files that differ from whole ones; about half still have a header of the length that they say.
+/// Modified files; about half still have a header of the length that they claim.
 fn change(files: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = files[random.below(files.len())].clone();
     let other = &files[random.below(files.len())];

@@ -1,31 +1,31 @@
-//! Yes or no.
+//! The Bernoulli distribution: yes or no.
 
 use polygrad_tensor::{AnyBackend, Backend, Result, Tensor, no_grad};
 
 use super::{Distribution, divergence, impossible, logits, must_fit};
 
-/// 0 or 1, for each logit on its own; values are floats of the logits' shape. As PyTorch's `Bernoulli(logits=…)`;
-/// [`Independent`](super::Independent) adds up those of an axis.
+/// An independent choice of 0 or 1 for each logit; values are floats of the logits' shape. As PyTorch's
+/// `Bernoulli(logits=…)`; [`Independent`](super::Independent) sums over an axis.
 #[derive(Clone, Debug)]
 pub struct Bernoulli<B: Backend = AnyBackend> {
     logits: Tensor<B>,
 }
 
 impl<B: Backend> Bernoulli<B> {
-    /// By logits: the logarithms of the odds.
+    /// From logits, the logarithms of the odds.
     ///
     /// # Errors
-    /// For integers.
+    /// When the logits are integers.
     pub fn new(given: &Tensor<B>) -> Result<Self> {
         Ok(Self {
             logits: logits(given, None)?,
         })
     }
 
-    /// The same, but 0 where the mask, bool and of the logits' shape, is not true.
+    /// As [`Bernoulli::new`], but always 0 where the mask (bool, of the logits' shape) is false.
     ///
     /// # Errors
-    /// For integers; when the mask does not fit.
+    /// When the logits are integers, or the mask does not fit.
     pub fn masked(given: &Tensor<B>, mask: &Tensor<B>) -> Result<Self> {
         Ok(Self {
             logits: logits(given, Some(mask))?,

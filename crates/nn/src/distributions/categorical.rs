@@ -1,4 +1,4 @@
-//! One of several.
+//! Categorical distributions: one of several classes.
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor, no_grad};
 
@@ -12,16 +12,16 @@ pub struct Categorical<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Categorical<B> {
-    /// By unnormalized logarithms of probabilities.
+    /// From unnormalized log probabilities.
     ///
     /// # Errors
-    /// For a tensor of rank 0 or of integers; when there are no classes.
+    /// When the logits have rank 0, are integers, or have no classes.
     pub fn new(logits: &Tensor<B>) -> Result<Self> {
         Self::of(logits, None)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for
-    /// none, everything is NaN.
+    /// Only the classes for which the mask (bool, of the logits' shape) is true. Where it is false for every class,
+    /// everything is NaN.
     ///
     /// # Errors
     /// As [`Categorical::new`]; when the mask does not fit.
@@ -102,16 +102,16 @@ pub struct MultiDiscrete<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> MultiDiscrete<B> {
-    /// By logits and the numbers of classes.
+    /// From the logits of all choices and each choice's number of classes.
     ///
     /// # Errors
-    /// When there are more or fewer logits than classes, or no choice.
+    /// When the number of logits is not the sum of `classes`, or there is no choice.
     pub fn new(logits: &Tensor<B>, classes: &[usize]) -> Result<Self> {
         Self::of(logits, None, classes)
     }
 
-    /// Of those classes alone for which the mask, bool and of the logits' shape, is true. Where it is true for none of
-    /// a choice, everything is NaN.
+    /// Only the classes for which the mask (bool, of the logits' shape) is true. Where it is false for every class of a
+    /// choice, everything is NaN.
     ///
     /// # Errors
     /// As [`MultiDiscrete::new`]; when the mask does not fit.

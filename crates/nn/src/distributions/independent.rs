@@ -6,8 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use super::Distribution;
 
-/// A distribution whose last axes belong to one value: log probabilities, entropies and divergences are added up over
-/// them. As PyTorch's `Independent`.
+/// A distribution whose last axes form one value: log probabilities, entropies and divergences are summed over them. As
+/// PyTorch's `Independent`.
 #[derive(Clone, Debug)]
 pub struct Independent<D, B: Backend = AnyBackend> {
     base: D,
@@ -16,7 +16,7 @@ pub struct Independent<D, B: Backend = AnyBackend> {
 }
 
 impl<B: Backend, D: Distribution<B>> Independent<D, B> {
-    /// So many of the last axes.
+    /// Treats the last `axes` axes as one value.
     pub fn new(base: D, axes: usize) -> Self {
         Self {
             base,
@@ -25,15 +25,15 @@ impl<B: Backend, D: Distribution<B>> Independent<D, B> {
         }
     }
 
-    /// The distribution of the single numbers.
+    /// The distribution of the individual numbers.
     pub fn base(&self) -> &D {
         &self.base
     }
 
-    /// Adds up over the axes of a value.
+    /// Sums over the axes of a value.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// When there are fewer axes.
     pub fn sum(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         if x.rank() < self.axes {
             let text = format!("{} has no {} axes that belong to one value", x.shape(), self.axes);

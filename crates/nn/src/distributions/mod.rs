@@ -12,11 +12,11 @@ pub use categorical::{Categorical, MultiDiscrete};
 pub use independent::Independent;
 pub use normal::{Normal, TanhNormal};
 
-/// A distribution for each element of a batch. What is said of values has gradients for them and for the parameters;
-/// draws and modes have none.
+/// A distribution for each element of a batch. Log probabilities, entropies and divergences have gradients for the
+/// values and the parameters; draws and modes have none.
 ///
 /// Draws come from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)), and are the same on every
-/// backend but for what rounds differently.
+/// backend up to rounding.
 ///
 /// ```
 /// use polygrad_nn::distributions::{Categorical, Distribution};
@@ -40,39 +40,39 @@ pub trait Distribution<B: Backend = AnyBackend>: Sized {
     /// When memory runs out.
     fn sample(&self) -> Result<Tensor<B>>;
 
-    /// The logarithm of the probability, or of its density, of values such as [`Distribution::sample`] gives.
+    /// The log probability (or log density) of values such as those from [`Distribution::sample`].
     ///
     /// # Errors
-    /// When their shape or dtype does not fit.
+    /// When the values' shape or dtype does not fit.
     fn log_prob(&self, value: &Tensor<B>) -> Result<Tensor<B>>;
 
     /// The entropy, in nats.
     ///
     /// # Errors
-    /// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where no formula is known; when memory runs out.
+    /// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) if no formula is known; when memory runs out.
     fn entropy(&self) -> Result<Tensor<B>>;
 
-    /// The value of the highest probability or density, but for [`TanhNormal`], which says what it gives.
+    /// The value of the highest probability or density, except for [`TanhNormal`], whose docs say what it returns.
     ///
     /// # Errors
     /// When memory runs out.
     fn mode(&self) -> Result<Tensor<B>>;
 
-    /// The Kullback-Leibler divergence of this one from another: the mean of `log p(x) - log q(x)` over
-    /// its own draws, in nats.
+    /// The Kullback-Leibler divergence of this distribution from another: the mean of `log p(x) - log q(x)` over this
+    /// distribution's draws, in nats.
     ///
     /// # Errors
-    /// When the shapes of the two do not fit.
+    /// When the two shapes do not fit.
     fn kl_divergence(&self, other: &Self) -> Result<Tensor<B>>;
 }
 
-/// The logit of what is masked: finite, so that it can be multiplied by 0, and below all that a model gives.
+/// The logit of masked entries: finite, so that multiplying it by 0 gives 0, and below all logits of real models.
 const MASKED: f64 = -1e30;
 
-/// Logits in f32 at least, whose range the mask needs, and where the mask is not true [`MASKED`].
+/// The logits, [`MASKED`] where the mask is false. At least f32, since narrower dtypes cannot hold that value.
 fn logits<B: Backend>(logits: &Tensor<B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
     must_be_float(logits, "logits")?;
-    // Minus infinity, as masks made by hand have it, times a probability of 0 would be NaN.
+    // A logit of minus infinity, as in handmade masks, times a probability of 0 would be NaN.
     let logits = logits.to_dtype(logits.dtype().promote(DType::F32))?;
     let logits = logits.clamp(Some(MASKED), None)?;
     let Some(mask) = mask else { return Ok(logits) };
@@ -96,7 +96,7 @@ fn must_be_float<B: Backend>(x: &Tensor<B>, what: &str) -> Result<()> {
     Err(error.with_hint("convert them with to_dtype"))
 }
 
-/// Values have the shape of the batch: anything else would be the log probabilities of something else.
+/// Values must have the batch's shape: any other would give the log probabilities of something else.
 fn must_fit<B: Backend>(value: &Tensor<B>, batch: &[usize]) -> Result<()> {
     if value.dims() == batch {
         return Ok(());
@@ -105,13 +105,13 @@ fn must_fit<B: Backend>(value: &Tensor<B>, batch: &[usize]) -> Result<()> {
     Err(Error::shape(text).with_op("log_prob"))
 }
 
-/// Terms of a divergence from what cannot be, by logits such as those above, as infinity where it is possible here.
+/// Sets terms of a divergence to infinity where `other` (logits as above) excludes a class that is possible here.
 fn divergence<B: Backend>(terms: &Tensor<B>, probs: &Tensor<B>, other: &Tensor<B>) -> Result<Tensor<B>> {
     let never = other.lt(MASKED / 2.0)?.logical_and(&probs.gt(0.0)?)?;
     terms.masked_fill(&never, f64::INFINITY)
 }
 
-/// Log probabilities of what cannot be, by the logits above, as minus infinity.
+/// Log probabilities of masked entries as minus infinity.
 fn impossible<B: Backend>(log_prob: &Tensor<B>) -> Result<Tensor<B>> {
     log_prob.masked_fill(&log_prob.lt(MASKED / 2.0)?, f64::NEG_INFINITY)
 }

@@ -1,4 +1,4 @@
-//! The normal distribution, and the one that tanh squashes it to.
+//! The normal distribution, and its squashing by tanh.
 
 use std::f64::consts::{LN_2, TAU};
 
@@ -6,8 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Error, Result, Tensor, no_grad
 
 use super::{Distribution, must_be_float};
 
-/// Normal, for each number on its own. As PyTorch's `Normal(loc, scale)`; [`Independent`](super::Independent) adds
-/// up those of an axis.
+/// A normal distribution for each number. As PyTorch's `Normal(loc, scale)`; [`Independent`](super::Independent) sums
+/// over an axis.
 #[derive(Clone, Debug)]
 pub struct Normal<B: Backend = AnyBackend> {
     loc: Tensor<B>,
@@ -16,15 +16,15 @@ pub struct Normal<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Normal<B> {
-    /// By means and standard deviations, which broadcast; those that are not above 0 give NaN.
+    /// From means and standard deviations, which broadcast; standard deviations that are not above 0 give NaN.
     ///
     /// # Errors
-    /// When the shapes do not broadcast, or a dtype is no float.
+    /// When the shapes do not broadcast, or a dtype is not a float.
     pub fn new(loc: &Tensor<B>, scale: &Tensor<B>) -> Result<Self> {
         Self::of(loc, scale.clone(), scale.log()?)
     }
 
-    /// By means and the logarithms of standard deviations, which broadcast.
+    /// From means and the logarithms of standard deviations, which broadcast.
     ///
     /// # Errors
     /// As [`Normal::new`].
@@ -92,8 +92,8 @@ impl<B: Backend> Distribution<B> for Normal<B> {
     }
 }
 
-/// A normal number squashed into (−1, 1) by tanh, for each number on its own. As PyTorch's `TransformedDistribution` of
-/// `Normal` and `TanhTransform`.
+/// A normal number squashed into (−1, 1) by tanh, independently for each number. As PyTorch's `TransformedDistribution`
+/// of `Normal` and `TanhTransform`.
 ///
 /// Source: Haarnoja et al., "Soft actor-critic: off-policy maximum entropy deep reinforcement learning with a
 /// stochastic actor" (2018), appendix C.
@@ -103,7 +103,7 @@ pub struct TanhNormal<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> TanhNormal<B> {
-    /// By the distribution before tanh.
+    /// From the distribution before tanh.
     pub fn new(base: Normal<B>) -> Self {
         Self { base }
     }
@@ -113,8 +113,8 @@ impl<B: Backend> TanhNormal<B> {
         &self.base
     }
 
-    /// A draw with its log probability, both with gradients for the parameters. The log probability is right however
-    /// near to −1 or 1 the draw is, where [`Distribution::log_prob`] of it has lost the digits.
+    /// A draw with its log probability, both with gradients for the parameters. The log probability is accurate however
+    /// close the draw is to −1 or 1, where [`Distribution::log_prob`] of the draw loses digits.
     ///
     /// # Errors
     /// When memory runs out.
@@ -135,7 +135,7 @@ impl<B: Backend> Distribution<B> for TanhNormal<B> {
         no_grad(|| self.base.rsample()?.tanh())
     }
 
-    /// Of values from −1 to 1; those beyond the last number below 1 that the dtype has are taken for it.
+    /// For values from −1 to 1, clamped to the largest number below 1 that the dtype has.
     fn log_prob(&self, value: &Tensor<B>) -> Result<Tensor<B>> {
         let most = match value.dtype() {
             DType::F64 => 1.0 - f64::EPSILON / 2.0,
@@ -156,7 +156,7 @@ impl<B: Backend> Distribution<B> for TanhNormal<B> {
         )
     }
 
-    /// Where the density before tanh is highest, squashed: that of the squashed numbers may be highest elsewhere.
+    /// Tanh of the mode before tanh. The density of the squashed numbers may be highest elsewhere.
     fn mode(&self) -> Result<Tensor<B>> {
         self.base.mode()?.tanh()
     }

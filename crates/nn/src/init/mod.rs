@@ -1,4 +1,4 @@
-//! How parameters begin.
+//! Initial values of parameters.
 
 mod orthogonal;
 mod skip;
@@ -12,8 +12,8 @@ pub use skip::skip_init;
 
 use crate::Param;
 
-/// Values to begin with. Random ones are drawn from the thread's generator
-/// ([`manual_seed`](polygrad_tensor::manual_seed)), and are the same on every backend.
+/// Initial values. Random ones are drawn from the thread's generator ([`manual_seed`](polygrad_tensor::manual_seed)),
+/// and are the same on every backend.
 ///
 /// ```
 /// use polygrad_nn::{Fan, Init};
@@ -40,7 +40,7 @@ pub enum Init {
         /// Standard deviation.
         std: f64,
     },
-    /// Normal, without the values outside `[low, high]`, which are in absolute terms.
+    /// Normal, without the values outside `[low, high]`, which are absolute bounds.
     TruncNormal {
         /// Mean, before truncation.
         mean: f64,
@@ -79,8 +79,8 @@ pub enum Init {
         /// The gain of the activation that follows.
         gain: f64,
     },
-    /// Orthonormal rows, or columns where there are more rows than columns, times `gain`. Axes after the
-    /// first count as columns.
+    /// Orthonormal rows (columns if there are more rows than columns), times `gain`. Axes after the first count as
+    /// columns.
     ///
     /// Source: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear
     /// neural networks" (2013).
@@ -90,7 +90,7 @@ pub enum Init {
     },
 }
 
-/// Which number of connections a Kaiming initialisation keeps the variance over.
+/// The number of connections over which a Kaiming initialisation keeps the variance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
     /// Inputs of each output: keeps the forward pass's variance.
@@ -176,7 +176,7 @@ impl Init {
         Param::new(self.tensor(shape, DType::F32, device)?)
     }
 
-    /// [`Init::param`] where there is to be one.
+    /// [`Init::param`] if `there` is true, else `None`.
     #[track_caller]
     pub(crate) fn param_if<B: Backend>(
         self,
@@ -221,7 +221,7 @@ impl Init {
 }
 
 impl Fan {
-    /// At least 1, so that a layer without inputs or outputs can be made.
+    /// At least 1, so that layers without inputs or outputs can be made.
     fn of(self, shape: &Shape) -> Result<f64> {
         if shape.rank() < 2 {
             return Err(Error::shape(format!(
@@ -241,10 +241,10 @@ fn both_fans(shape: &Shape) -> Result<f64> {
     Ok(Fan::In.of(shape)? + Fan::Out.of(shape)?)
 }
 
-/// Draws again whatever falls outside.
+/// Draws again until the number lies within the bounds.
 fn trunc_normal(count: usize, mean: f64, std: f64, low: f64, high: f64) -> Result<Vec<f64>> {
     let (from, to) = ((low - mean) / std, (high - mean) / std);
-    // The share of draws that land in [from, to] is at least about this; below it redrawing would take for ever.
+    // The share of draws that land in [from, to] is at least about this; below it redrawing would take forever.
     let reachable = std > 0.0 && from < to && from < 4.0 && to > -4.0 && to - from > 1e-3;
     if !reachable {
         return Err(Error::invalid(format!(

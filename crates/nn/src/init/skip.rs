@@ -1,4 +1,4 @@
-//! Parameters whose first values nobody needs.
+//! Parameters whose initial values are not needed.
 
 use std::cell::Cell;
 
@@ -6,9 +6,9 @@ thread_local! {
     static SKIPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes a model whose weights come from a file: on this thread, `f` draws no random parameters, which takes longer
-/// than to read them, and takes no memory for them. They are NaN until they are loaded; what
-/// [`Init::Constant`](super::Init::Constant) gives is as always.
+/// Skips random initialisation while `f` runs on this thread, for models whose weights are loaded from a file: drawing
+/// them takes longer than reading them. Skipped parameters take no memory, and are NaN until they are loaded.
+/// [`Init::Constant`](super::Init::Constant) works as always.
 ///
 /// As PyTorch's `torch.nn.utils.skip_init`.
 ///
@@ -27,7 +27,7 @@ thread_local! {
 /// # }
 /// ```
 pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
-    /// Restores the mode when `f` panics, too.
+    /// Also restores the mode when `f` panics.
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {

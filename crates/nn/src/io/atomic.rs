@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Files that are written completely or not at all.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,14 +10,14 @@ use polygrad_tensor::{Error, Result};
 
 use super::own::{lies_at, open_own};
 
-/// Replaces the content of `path` by what `write` writes, all or nothing: a kill at any moment leaves the old or the
-/// new content, and at worst a stray temporary file, which the next process that writes to the folder removes.
+/// Atomically replaces the content of `path` by what `write` writes: a kill at any moment leaves the old or the new
+/// content, and at worst a stray temporary file, which the next process that writes to the folder removes.
 ///
-/// A link at `path` is itself replaced, and what it leads to stays as it is: a folder that somebody else made cannot
-/// lead a write out of it.
+/// If `path` is a link, the link itself is replaced and its target stays as it is, so that a folder prepared by someone
+/// else cannot redirect a write out of it.
 ///
 /// # Errors
-/// Whatever the file system says, naming `path`; the old file is then untouched.
+/// Errors of the file system, naming `path`; the old file is then untouched.
 pub fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     replace_on(RealDisk, path, write).map_err(|e| Error::io("write", path, e))
 }
@@ -29,23 +29,23 @@ fn replace_on<D: Disk>(disk: D, path: &Path, write: impl FnOnce(&mut dyn Write) 
 }
 
 /// A file under a temporary name in its final folder. [`commit`](AtomicFile::commit) syncs it and renames it over the
-/// old one; dropping it instead removes it. Kills and links are treated as by [`replace_file`].
+/// old one; dropping it without a commit removes it. Kills and links are handled as in [`replace_file`].
 #[derive(Debug)]
 pub struct AtomicFile(Replacement<RealDisk>);
 
 impl AtomicFile {
-    /// Opens a temporary file beside `path`, with a buffer.
+    /// Opens a buffered temporary file beside `path`.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Replacement::create(RealDisk, path).map(Self)
     }
 
-    /// Makes the bytes written so far the content of the file.
+    /// Makes the bytes written so far the content of the final file.
     ///
     /// # Errors
-    /// Whatever the file system says; the old file is then untouched.
+    /// Errors of the file system; the old file is then untouched.
     pub fn commit(self) -> io::Result<()> {
         self.0.commit()
     }
@@ -61,11 +61,11 @@ impl Write for AtomicFile {
     }
 }
 
-/// What is asked of a file system; tests have one that fails.
+/// The file system operations used here; tests replace them by failing ones.
 trait Disk {
     type File: Write;
 
-    /// What is written to in place of the file that was made.
+    /// Wraps the newly created file in the type that is written to.
     fn create(&self, made: File) -> io::Result<Self::File>;
     fn sync(&self, file: &Self::File) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -77,7 +77,7 @@ trait Disk {
 struct Replacement<D: Disk> {
     disk: D,
     file: BufWriter<D::File>,
-    // Behind the file, which is to be closed before it goes.
+    // Declared after `file`, so that the file is closed before it is removed.
     temporary: Temporary,
     path: PathBuf,
 }
@@ -98,10 +98,10 @@ impl<D: Disk> Replacement<D> {
     fn commit(self) -> io::Result<()> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.disk.sync(&file)?;
-        // Open until then: it is locked, and others would hold it for left behind.
+        // The file stays open until it is renamed: its lock tells other processes that it is not a leftover.
         self.temporary.rename(&self.disk, &self.path)?;
         drop(file);
-        // A rename is on the disk only once its folder is.
+        // A rename is durable only after its folder is synced.
         self.disk.sync_folder(folder_of(&self.path))
     }
 }
@@ -111,11 +111,11 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A device or a pipe would be lost to a rename, not written to, and so would a link of the system's to what
-/// the process has open.
+/// Rejects devices and pipes, which a rename would replace instead of writing to them, and links in `/dev`, which lead
+/// to the process's open files.
 fn must_be_replaceable(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path).ok();
-    // Of a link to a folder, the link would be lost.
+    // If `path` is a link to a folder, the rename would replace the link.
     if found.as_ref().is_some_and(fs::Metadata::is_dir) {
         return Err(io::ErrorKind::IsADirectory.into());
     }
@@ -128,10 +128,10 @@ fn must_be_replaceable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What the names of all temporary files begin with.
+/// Prefix of the names of all temporary files.
 const PREFIX: &str = ".polygrad-tmp-";
 
-/// The temporary files of this process that are there, and the folders in which those of others were looked for.
+/// This process's temporary files, and the folders already searched for leftovers of other processes.
 static KNOWN: Mutex<Known> = Mutex::new(Known {
     files: BTreeSet::new(),
     swept: BTreeSet::new(),
@@ -148,24 +148,24 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the files that this process has not written to their ends. None is begun or finished afterwards: whoever
-/// tries waits for ever, so this is for a process that is about to end.
+/// Removes the files that this process has not finished writing. Later attempts to begin or finish a file block
+/// forever, so call this only when the process is about to end.
 pub fn abandon_files() {
     let known = known();
     for path in &known.files {
-        // There is nobody left to tell.
+        // There is no one left to report an error to.
         let _ = fs::remove_file(path);
     }
     std::mem::forget(known);
 }
 
-/// A file in the folder of a path that no other writer has; what lies there goes with this.
+/// A temporary file beside a path, used by this writer only; dropping this removes the file.
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A new one, locked as long as it is being written: the system drops the lock with the process, so that others
-    /// know what was left behind.
+    /// Creates and locks a new one. The system releases the lock when the process ends, so that other processes
+    /// recognise leftovers.
     fn beside(path: &Path) -> io::Result<(Self, File)> {
         let mut known = known();
         if known.swept.insert(folder_of(path).to_owned()) {
@@ -179,8 +179,8 @@ impl Temporary {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // Where there are no locks, nobody removes anything. Another may have held it for left behind
-            // before it was locked.
+            // On systems without locks nothing is ever swept. Elsewhere another process may have taken the file for a
+            // leftover, and locked or removed it, before it was locked here; then try again.
             if !matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) && lies_at(&file, &path)? {
                 known.files.insert(path.clone());
                 return Ok((Self(path), file));
@@ -200,18 +200,18 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         let mut known = known();
         if known.files.remove(&self.0) {
-            // If it fails, there is nobody left to tell, and what is left over is a temporary file.
+            // An error has no one to go to, and at worst leaves a temporary file behind.
             let _ = fs::remove_file(&self.0);
         }
     }
 }
 
-/// Removes what processes that were killed have left in a folder.
+/// Removes temporary files that killed processes left in a folder.
 fn sweep(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in ours.map(|entry| entry.path()) {
-        // Only its place on the disk is lost if it stays.
+        // Errors are ignored: a file that stays only takes disk space.
         if let Ok(file) = open_own(&path, true)
             && file.try_lock().is_ok()
         {
@@ -256,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Does what the real disk does until its time is up.
+    /// Works like the real disk for a number of steps, then fails.
     struct FailingDisk {
         left: Rc<Cell<usize>>,
     }
@@ -395,7 +395,7 @@ mod tests {
         replace_file(&at("second"), |to| to.write_all(b"new")).unwrap();
         assert_eq!(fs::read(at("file")).unwrap(), b"old");
         assert!(!at("nowhere").exists());
-        // A socket is no file either, and needs no privileges.
+        // A socket is not a file either, and needs no privileges to create.
         let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         for (leads_to, name) in [("folder", "to folder"), ("socket", "to socket")] {
             std::os::unix::fs::symlink(at(leads_to), at(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints: all that training needs to go on as if it had never stopped.
+//! Checkpoints: everything that training needs to continue as if it had never stopped.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::safetensors::{SafetensorsHeader, in_file};
 use crate::optim::Optimizer;
 use crate::{Module, StateDict};
 
-/// Under this name stand, in the header of the file, the parts of a checkpoint that are no tensors.
+/// The key, in the file's header, of a checkpoint's parts that are not tensors.
 const KEY: &str = "polygrad";
 const VERSION: u32 = 1;
 const MODEL: &str = "model.";
@@ -46,18 +46,18 @@ pub struct Checkpoint {
     pub model: StateDict,
     /// The optimizer's state dict.
     pub optimizer: StateDict,
-    /// How many steps have been taken.
+    /// Number of steps taken.
     pub step: u64,
-    /// Where the thread's stream of random numbers stands.
+    /// Position in the thread's stream of random numbers.
     pub generator: GeneratorState,
-    /// What else has a state: a [`ReduceLROnPlateau`](crate::optim::ReduceLROnPlateau), an [`Ema`](crate::optim::Ema),
-    /// a second optimizer. The names have no dot.
+    /// States of further objects: a [`ReduceLROnPlateau`](crate::optim::ReduceLROnPlateau), an
+    /// [`Ema`](crate::optim::Ema), a second optimizer. The names contain no dot.
     pub parts: BTreeMap<String, StateDict>,
-    /// The user's own data: options, metrics, whatever resuming needs. Null if there is none.
+    /// The user's own data: options, metrics, anything else that resuming needs. Null if there is none.
     pub config: Value,
 }
 
-/// The header's entry.
+/// The entry in the file's header.
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -68,7 +68,7 @@ struct Header {
 }
 
 impl Header {
-    /// That of a file with these texts in its header; `place` is where it is.
+    /// Parses the texts of a file's header; `place` names the file in errors.
     fn of(metadata: &BTreeMap<String, String>, place: &str) -> Result<Self> {
         let fail = |what: String| Error::new(ErrorKind::Format, format!("cannot resume from {place}: {what}"));
         let header = metadata.get(KEY).ok_or_else(|| {
@@ -95,7 +95,7 @@ fn shown(path: &Path) -> String {
 }
 
 impl Checkpoint {
-    /// The present state of a run after `step` steps, and this thread's stream of random numbers.
+    /// The current state of a run after `step` steps, with this thread's stream of random numbers.
     ///
     /// # Errors
     /// When a device fails.
@@ -114,17 +114,17 @@ impl Checkpoint {
         })
     }
 
-    /// With the state of something else, under a name without a dot.
+    /// Adds the state of another object, under a name without a dot.
     #[must_use]
     pub fn with_part(mut self, name: &str, state: StateDict) -> Self {
         self.parts.insert(name.to_owned(), state);
         self
     }
 
-    /// The state that [`Checkpoint::with_part`] added.
+    /// The state added by [`Checkpoint::with_part`].
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] when there is none of this name.
+    /// [`ErrorKind::StateDict`] if there is no part of this name.
     pub fn part(&self, name: &str) -> Result<&StateDict> {
         self.parts.get(name).ok_or_else(|| {
             let names: Vec<_> = self.parts.keys().map(String::as_str).collect();
@@ -141,14 +141,14 @@ impl Checkpoint {
         })
     }
 
-    /// With the user's own data.
+    /// Sets the user's own data.
     #[must_use]
     pub fn with_config(mut self, config: Value) -> Self {
         self.config = config;
         self
     }
 
-    /// Writes the file. A kill at any moment leaves the old file or the new one, whole.
+    /// Writes the file. A kill at any moment leaves either the old file or the complete new one.
     ///
     /// # Errors
     /// When the file cannot be written; the old one, if any, is then untouched.
@@ -160,7 +160,7 @@ impl Checkpoint {
     /// The content of the file, to be sent elsewhere.
     ///
     /// # Errors
-    /// As [`Checkpoint::save`], but for those of the disk.
+    /// As [`Checkpoint::save`], except those of the disk.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let (tensors, metadata) = self.content()?;
         tensors.to_bytes(&metadata)
@@ -199,17 +199,17 @@ impl Checkpoint {
     /// Reads the file.
     ///
     /// # Errors
-    /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is no checkpoint, or one of a later version.
+    /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is not a checkpoint, or one of a later version.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (state, metadata) = StateDict::load_with_metadata(path)?;
         Self::of(&state, Header::of(&metadata, &shown(path))?)
     }
 
-    /// From the content of a file.
+    /// Parses the content of a file.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`], but for those of the disk.
+    /// As [`Checkpoint::load`], except those of the disk.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (state, metadata) = StateDict::from_bytes(bytes)?;
         Self::of(&state, Header::of(&metadata, "these bytes")?)
@@ -235,7 +235,7 @@ impl Checkpoint {
         })
     }
 
-    /// The [user's own data](Checkpoint::config) alone, without reading any tensor.
+    /// Reads only the [user's own data](Checkpoint::config), and no tensors.
     ///
     /// # Errors
     /// As [`Checkpoint::load`].
@@ -246,12 +246,12 @@ impl Checkpoint {
         Ok(Header::of(&header.metadata, &shown(path))?.config)
     }
 
-    /// Brings a model, an optimizer and this thread's stream of random numbers to this state; gives the number of
+    /// Restores a model, an optimizer and this thread's stream of random numbers to this state; returns the number of
     /// steps.
     ///
     /// # Errors
-    /// When the state does not fit the optimizer, in which case nothing has changed, or the model; and when the device
-    /// fails. Each of the two takes over all or nothing, the optimizer first.
+    /// When the state does not fit the optimizer (then nothing has changed) or the model; when the device fails. Model
+    /// and optimizer each load completely or not at all, the optimizer first.
     pub fn restore<B: Backend>(
         &self,
         model: &(impl Module<B> + ?Sized),

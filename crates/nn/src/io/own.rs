@@ -4,16 +4,16 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::Path;
 
-/// Opens a file for reading and writing, `at_end` or at its begin, and makes it if it is not there. What is written
-/// lands in this file and in no other: the folder may come from somebody else.
+/// Opens a file for reading and writing, positioned at its start or `at_end`, and creates it if it does not exist.
+/// Writes go to this file and to no other, even if someone else prepared the folder.
 ///
 /// # Errors
-/// When `path` is a link, a file that has a second name, or no file; and whatever the file system says.
+/// When `path` is a link, a file with a second hard link, or not a file; errors of the file system.
 pub fn open_own(path: &Path, at_end: bool) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(!at_end).append(at_end);
     loop {
-        // Follows no link, not even one that leads nowhere.
+        // `create_new` follows no link, not even a dangling one.
         match options.clone().create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made,
@@ -30,7 +30,7 @@ pub fn open_own(path: &Path, at_end: bool) -> io::Result<File> {
             Err(error) => return Err(error),
         }
         match options.open(path) {
-            // Another may lie there by now.
+            // Another file may have taken the path by now.
             Ok(file) if lies_at(&file, path)? => return Ok(file),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -39,10 +39,10 @@ pub fn open_own(path: &Path, at_end: bool) -> io::Result<File> {
     }
 }
 
-/// Whether `file` is what lies at `path`, which a link to it is not.
+/// Whether `file` is the file at `path` itself; false if `path` is a link to it.
 ///
 /// # Errors
-/// Whatever the file system says, other than that nothing lies there.
+/// Errors of the file system, except that the path does not exist.
 pub fn lies_at(file: &File, path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(there) => Ok(there.is_file() && identity(&file.metadata()?) == identity(&there)),
@@ -70,7 +70,7 @@ fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
-/// The standard library does not tell files apart here; that one is there must do.
+/// The standard library cannot compare file identities on this platform, so any existing file is accepted.
 #[cfg(not(unix))]
 fn identity(about: &Metadata) -> bool {
     about.is_file()

@@ -1,7 +1,7 @@
 //! State dicts as safetensors files.
 //!
-//! Source of the format: the README of `huggingface/safetensors`. Eight bytes with the header's length, a
-//! JSON header, the values.
+//! Source of the format: the README of `huggingface/safetensors`. A file is eight bytes with the header's length, a
+//! JSON header, then the values.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,8 +21,8 @@ use crate::StateDict;
 const MAX_HEADER: u64 = 100_000_000;
 
 impl StateDict {
-    /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves the old file
-    /// or the new one, whole.
+    /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves either the old file or
+    /// the complete new one.
     ///
     /// # Errors
     /// When the file cannot be written; the old one, if any, is then untouched.
@@ -40,11 +40,11 @@ impl StateDict {
         atomic::replace_file(path, |out| layout.write(out))
     }
 
-    /// Reads a safetensors file. Sizes are checked against the file's before memory is taken.
+    /// Reads a safetensors file. Sizes are checked against the file's size before memory is allocated.
     ///
     /// # Errors
-    /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or no safetensors file;
-    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors cannot have; [`ErrorKind::OutOfMemory`] when it
+    /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or not a safetensors file;
+    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors do not have; [`ErrorKind::OutOfMemory`] when it
     /// does not fit into memory.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::load_with_metadata(path)?.0)
@@ -63,7 +63,7 @@ impl StateDict {
     /// The content of a safetensors file.
     ///
     /// # Errors
-    /// When a tensor has the name that the format keeps for itself, `__metadata__`.
+    /// When a tensor is called `__metadata__`, which the format reserves.
     pub fn to_bytes(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         match Layout::new(self, metadata)?.write(&mut out) {
@@ -81,7 +81,7 @@ impl StateDict {
     }
 }
 
-/// Says what was done to which file when an error came.
+/// Adds to an error which action failed on which file.
 #[cold]
 pub fn in_file(error: Error, action: &str, path: &Path) -> Error {
     let (kind, hint) = (error.kind(), error.hint().map(str::to_owned));
@@ -106,7 +106,7 @@ fn corrupt(what: impl Into<String>) -> Error {
 
 // Writing.
 
-/// Where each tensor goes: by falling size of their elements, so that all are aligned, then in the state dict's order.
+/// Order of the tensors: by descending element size, so that all are aligned, then as in the state dict.
 struct Layout<'a> {
     header: Vec<u8>,
     tensors: Vec<&'a HostTensor>,
@@ -184,7 +184,7 @@ fn file_dtype(dtype: DType) -> Dtype {
 
 // Reading.
 
-/// What a safetensors file says of its tensors before their values.
+/// The header of a safetensors file: its tensors without their values.
 #[derive(Debug)]
 pub struct SafetensorsHeader {
     /// The tensors, in the order of their values.
@@ -198,25 +198,25 @@ pub struct SafetensorsHeader {
 pub struct SafetensorsEntry {
     /// Its name.
     pub name: String,
-    /// Its dtype's name in the format.
+    /// The format's name of its dtype.
     pub dtype: String,
-    /// Its numbers, where the dtype is of numbers that can be read.
+    /// Its number type, if the dtype is one that can be read.
     pub element: Option<Stored>,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Where in the file its values begin.
+    /// Offset of its values in the file, in bytes.
     pub offset: u64,
-    /// How many bytes they take: as many as shape and dtype say.
+    /// Length of its values in bytes, which matches shape and dtype.
     pub length: u64,
 }
 
 impl SafetensorsHeader {
-    /// Reads the header of a file of `size` bytes, and no byte more. The tensors lie end to end from
-    /// there to the file's end.
+    /// Reads the header of a file of `size` bytes, and nothing after it. The tensors' values follow it without gaps, up
+    /// to the end of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] where the reader fails; [`ErrorKind::Format`] when the file is truncated, corrupt or of
-    /// another kind; [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::Io`] if the reader fails; [`ErrorKind::Format`] when the file is truncated, corrupt or of another
+    /// kind; [`ErrorKind::OutOfMemory`].
     pub fn read(mut input: impl Read, size: u64) -> Result<Self> {
         if cfg!(target_endian = "big") {
             return Err(Error::unsupported("safetensors files on a big-endian machine"));
@@ -239,7 +239,7 @@ impl SafetensorsHeader {
         let mut header = reserved(length as usize)?;
         header.resize(length as usize, 0);
         input.read_exact(&mut header).map_err(unreadable)?;
-        // This checks that the tensors lie end to end, and that each takes what its shape and dtype say.
+        // Checks that the tensors lie end to end, and that the size of each matches its shape and dtype.
         let header: Metadata =
             serde_json::from_slice(&header).map_err(|e| corrupt(format!("its header is not valid: {e}")))?;
         let (expected, found) = (header.data_len() as u64, size - 8 - length);
@@ -292,7 +292,7 @@ fn read_tensor(input: &mut impl Read, entry: &SafetensorsEntry) -> Result<HostTe
     }
 }
 
-/// Says which tensor of a file an error is about.
+/// Adds the name of the tensor to an error about it.
 #[cold]
 pub fn about_tensor(error: Error, name: &str) -> Error {
     let usual = match error.kind() {

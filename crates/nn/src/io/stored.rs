@@ -1,14 +1,14 @@
-//! Numbers as files have them.
+//! Number types in files.
 
 use std::io::{self, Read};
 
 use polygrad_core::{Element, bf16, dispatch_dtype, f16};
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 
-/// As many bytes are read at a time, a multiple of every element's.
+/// Bytes read at a time, a multiple of every element's size.
 const PIECE: usize = 1 << 16;
 
-/// A type of numbers in files. Integers that no dtype holds become wider ones.
+/// A number type in files. Integer types that no dtype matches are read as wider ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stored {
     /// One byte, 0 or 1.
@@ -27,7 +27,7 @@ pub enum Stored {
     U32,
     /// 64 bits, signed.
     I64,
-    /// 64 bits, unsigned: read as i64, where it is below 2⁶³.
+    /// 64 bits, unsigned: read as i64 if it is below 2⁶³.
     U64,
     /// IEEE half precision.
     F16,
@@ -50,7 +50,7 @@ impl Stored {
         }
     }
 
-    /// What it is read as.
+    /// The dtype it is read as.
     pub const fn dtype(self) -> DType {
         match self {
             Self::Bool => DType::Bool,
@@ -76,12 +76,12 @@ impl Stored {
         }
     }
 
-    /// Reads the values of a shape in row-major order, and no more. What is read at a time is little beside the result,
-    /// so a tensor takes its own memory and not twice that.
+    /// Reads the values of a shape in row-major order, and nothing after them. They are read in small pieces, so that a
+    /// tensor needs only its own memory and not twice that.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] before anything is read; [`ErrorKind::Io`] where the reader fails or ends;
-    /// [`ErrorKind::Format`] at a bool that is neither 0 nor 1; [`ErrorKind::Unsupported`] at a u64 that no i64 holds.
+    /// [`ErrorKind::OutOfMemory`] before anything is read; [`ErrorKind::Io`] if the reader fails or ends early;
+    /// [`ErrorKind::Format`] at a bool that is neither 0 nor 1; [`ErrorKind::Unsupported`] at a u64 too large for i64.
     pub fn read(self, shape: Shape, big_endian: bool, from: impl Read) -> Result<HostTensor> {
         let values = Values {
             shape,
@@ -161,7 +161,7 @@ impl<R: Read> Values<R> {
     }
 }
 
-/// The error of a reader, of [`ErrorKind::Io`].
+/// An error of a reader as [`ErrorKind::Io`].
 #[cold]
 pub fn unreadable(error: io::Error) -> Error {
     let what = match error.kind() {
@@ -171,7 +171,7 @@ pub fn unreadable(error: io::Error) -> Error {
     Error::new(ErrorKind::Io, what).with_source(error)
 }
 
-/// Room for `count` values, in memory that is asked for before they are read.
+/// An empty vector with room for `count` values, allocated before they are read.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`].
@@ -188,11 +188,11 @@ pub fn reserved<T>(count: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// The tensor of a shape whose elements lie in `flat` from `offset` on, `strides` elements apart along each axis,
-/// in memory of its own.
+/// The tensor whose elements lie in `flat` from `offset` on, with the given strides in elements, copied to memory of
+/// its own.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] where an element would lie outside `flat`; [`ErrorKind::OutOfMemory`].
+/// [`ErrorKind::Format`] if an element would lie outside `flat`; [`ErrorKind::OutOfMemory`].
 pub fn strided(flat: &HostTensor, offset: usize, shape: Shape, strides: &[usize]) -> Result<HostTensor> {
     let extents = || shape.iter().zip(strides);
     let last = extents().try_fold(offset, |last, (&extent, &stride)| {

@@ -12,10 +12,10 @@ macro_rules! functions {
         pub struct $name;
 
         impl $name {
-            /// The function of each element.
+            /// Applies the function to each element.
             ///
             /// # Errors
-            /// When the input is no float.
+            /// When the input is not a float.
             pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
                 watch::layer(self, x, || x.$method())
             }
@@ -85,7 +85,7 @@ pub struct GLU(pub isize);
 /// Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GELU {
-    /// With Φ by the error function.
+    /// With the exact Φ, by the error function.
     #[default]
     Exact,
     /// `x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`.
@@ -97,7 +97,7 @@ pub enum GELU {
 pub struct Softplus {
     /// Steepness, not 0.
     pub beta: f64,
-    /// Where it goes over to `x`.
+    /// Above this the result is `x` itself.
     pub threshold: f64,
 }
 
@@ -154,7 +154,7 @@ impl Default for Softplus {
 macro_rules! forward {
     ($($name:ident |$this:ident, $x:ident| $body:expr;)*) => {$(
         impl $name {
-            /// The function of each element, or of each line along the axis.
+            /// Applies the function to each element, or along the axis.
             ///
             /// # Errors
             /// When an option or the axis is out of range.

@@ -38,7 +38,7 @@ macro_rules! adaptive {
                 by_axes::<D, _>([stringify!($name1), stringify!($name2), stringify!($name3)])
             }
 
-            /// The spatial extents that a batch has afterwards.
+            /// The spatial extents of the output for this input.
             fn extents<B: Backend>(&self, x: &Tensor<B>) -> [usize; D] {
                 let shape = x.shape();
                 std::array::from_fn(|i| self.0[i].unwrap_or(shape[i + 2]))

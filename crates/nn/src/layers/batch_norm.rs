@@ -10,9 +10,9 @@ use crate::{Buffer, Init, Mode, Module, Param, watch};
 /// Batch normalisation with `D` spatial axes, as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`]: each channel of
 /// `[N, C, …]` is brought to mean 0 and variance 1, then scaled by `weight [C]` and shifted by `bias [C]`.
 ///
-/// In training the batch's own mean and variance are used, and running ones are kept, the variance without bias; in
-/// evaluation the running ones are used. Names and behaviour are PyTorch's. [`sync_batch_norm`](crate::sync_batch_norm)
-/// takes the batches of several processes for one.
+/// In training, the batch's own mean and variance are used, and running ones are updated, with the unbiased variance;
+/// in evaluation the running ones are used. Names and behaviour are PyTorch's.
+/// [`sync_batch_norm`](crate::sync_batch_norm) normalises over the joined batch of several processes.
 ///
 /// Source: Ioffe and Szegedy, "Batch normalization" (2015).
 #[derive(Debug, Module)]
@@ -26,7 +26,7 @@ pub struct BatchNorm<const D: usize, B: Backend = AnyBackend> {
     pub running_mean: Option<Buffer<B>>,
     /// `[num_features]`, 1 at first.
     pub running_var: Option<Buffer<B>>,
-    /// How many batches the running statistics have seen, i64.
+    /// Number of batches that the running statistics have seen, i64.
     pub num_batches_tracked: Option<Buffer<B>>,
     #[module(skip)]
     config: BatchNormConfig<D>,
@@ -60,9 +60,9 @@ options! {
         momentum: Option<f64> = Some(0.1);
         /// Whether there are a weight and a bias.
         affine: bool = true;
-        /// Whether there is a bias, where there is a weight.
+        /// Whether there is a bias, if there is a weight.
         bias: bool = true;
-        /// Whether running statistics are kept; without them evaluation uses the batch's own, too.
+        /// Whether running statistics are kept; without them evaluation also uses the batch's own.
         track_running_stats: bool = true;
     }
 }
@@ -102,7 +102,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
         BatchNormConfig::new(num_features).build(device)
     }
 
-    /// The normalised input, of the input's shape. In training it also moves the running statistics.
+    /// The normalised input, of the input's shape. In training it also updates the running statistics.
     ///
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value in training.
@@ -153,7 +153,7 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
         Ok(y)
     }
 
-    /// Moves the running statistics towards a batch's, all of them or, when the device fails, none.
+    /// Moves the running statistics towards the batch's. If the device fails, none of them change.
     fn track(&self, mean: &Tensor<B>, var: &Tensor<B>) -> Result<()> {
         let (Some(running_mean), Some(running_var), Some(count)) =
             (&self.running_mean, &self.running_var, &self.num_batches_tracked)
@@ -172,8 +172,8 @@ impl<const D: usize, B: Backend> BatchNorm<D, B> {
     }
 }
 
-/// Running statistics for an input: in its dtype, or, where they are of another, in f32 for f16 and bf16, which need
-/// not hold them.
+/// Running statistics as operands for `x`: unconverted if their dtype is the same, else in f32 for f16 and bf16, which
+/// may not be able to hold them.
 pub(super) fn beside<B: Backend>(running: &Buffer<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let running = running.tensor();
     if running.dtype() == x.dtype() {
@@ -182,7 +182,7 @@ pub(super) fn beside<B: Backend>(running: &Buffer<B>, x: &Tensor<B>) -> Result<T
     running.to_dtype(x.dtype().wide())
 }
 
-/// Running statistics moved a share of the way to new ones, and rounded once.
+/// Running statistics moved by `share` towards new ones, rounded once.
 pub(super) fn moved<B: Backend>(running: &Buffer<B>, new: &Tensor<B>, share: f64) -> Result<Tensor<B>> {
     let old = running.tensor();
     let wide = old.dtype().wide();

@@ -12,8 +12,8 @@ use crate::options::options;
 use crate::{Init, Param, Visit, Visitor, watch};
 
 /// A convolution over `D` spatial axes, as [`Conv1d`], [`Conv2d`] and [`Conv3d`]: `[N, in, spatial…]` to `[N, out,
-/// spatial…]`, or without `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`, as in PyTorch. Like there it
-/// is a cross-correlation.
+/// spatial…]`, or without `N`, with `weight [out, in / groups, kernel…]` and `bias [out]`. As in PyTorch, it is a
+/// cross-correlation.
 #[derive(Debug)]
 pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     /// `[out_channels, in_channels / groups, kernel…]`.
@@ -25,7 +25,7 @@ pub struct Conv<const D: usize, B: Backend = AnyBackend> {
     adapters: AdapterSlot<B>,
 }
 
-/// What is put around the input where the convolution's own padding is another.
+/// An explicit border around the input, for padding that the convolution op cannot do itself.
 #[derive(Clone, Copy, Debug)]
 struct Border<const D: usize> {
     widths: [(usize, usize); D],
@@ -46,7 +46,7 @@ pub(super) enum Padding<const D: usize> {
     Same,
 }
 
-/// What a border is made of by default.
+/// The default content of a border.
 const ZEROS: PadMode = PadMode::Constant(Scalar::Float(0.0));
 
 /// Options of [`Conv1d`].
@@ -75,7 +75,7 @@ options! {
         stride: [usize; D] = [1; D], from |stride: impl Extent<D>| stride.extent();
         /// How many elements are added at both ends of each axis. Default: 0.
         padding: Padding<D> = Padding::Each([0; D]), from |padding: impl Extent<D>| Padding::Each(padding.extent());
-        /// What the padding consists of. Default: zeros.
+        /// The content of the padding. Default: zeros.
         padding_mode: PadMode = ZEROS;
         /// Distance between kernel elements. Default: 1.
         dilation: [usize; D] = [1; D], from |dilation: impl Extent<D>| dilation.extent();
@@ -83,15 +83,15 @@ options! {
         groups: usize = 1;
         /// Whether there is a bias.
         bias: bool = true;
-        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(in_channels / groups · kernel)`.
+        /// Initial weight. Default, as in PyTorch: uniform on `±1 / √(in_channels / groups · kernel)`.
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+        /// Initial bias. Default, as in PyTorch: uniform on the same range as the weight.
         bias_init: Option<Init> = None, from |init: Init| Some(init);
     }
 }
 
 impl<const D: usize> ConvConfig<D> {
-    /// As much padding as keeps the extents; an odd element goes to the end. Needs a stride of 1.
+    /// Pads so that the extents stay the same; an odd element goes to the end. Needs a stride of 1.
     #[must_use]
     pub fn padding_same(mut self) -> Self {
         self.padding = Padding::Same;
@@ -101,7 +101,7 @@ impl<const D: usize> ConvConfig<D> {
     /// The layer, on a device.
     ///
     /// # Errors
-    /// When a size is 0, groups do not divide the channels, `padding_same` meets a stride, or memory runs out.
+    /// When a size is 0, groups do not divide the channels, `padding_same` is used with a stride, or memory runs out.
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Conv<D, B>> {
         self.check().map_err(|e| e.with_op(name::<D>()))?;
@@ -138,8 +138,8 @@ impl<const D: usize> ConvConfig<D> {
         Ok(())
     }
 
-    /// The convolution's own padding, or what takes its place: zeros that are as many at both ends of an axis are its
-    /// own.
+    /// The padding done by the convolution op, or a border in its place. The op only pads with zeros, as many at both
+    /// ends of an axis.
     fn borders(&self) -> ([usize; D], Option<Border<D>>) {
         let widths = std::array::from_fn(|i| {
             if let Padding::Each(padding) = self.padding {

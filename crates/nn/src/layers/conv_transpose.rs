@@ -56,11 +56,11 @@ options! {
             out_channels: usize,
             kernel_size: [usize; D] = |kernel_size: impl Extent<D>| kernel_size.extent()
         );
-        /// Distance at which input elements lie in the output. Default: 1.
+        /// Distance between input elements in the output. Default: 1.
         stride: [usize; D] = [1; D], from |stride: impl Extent<D>| stride.extent();
-        /// How much is cut off at both ends of each axis. Default: 0.
+        /// How many elements are cut off at both ends of each axis. Default: 0.
         padding: [usize; D] = [0; D], from |padding: impl Extent<D>| padding.extent();
-        /// How much longer each axis is at its end; below stride or dilation. Default: 0.
+        /// How many elements each axis gets at its end; below stride or dilation. Default: 0.
         output_padding: [usize; D] = [0; D], from |output_padding: impl Extent<D>| output_padding.extent();
         /// Distance between kernel elements. Default: 1.
         dilation: [usize; D] = [1; D], from |dilation: impl Extent<D>| dilation.extent();
@@ -68,9 +68,9 @@ options! {
         groups: usize = 1;
         /// Whether there is a bias.
         bias: bool = true;
-        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √(out_channels / groups · kernel)`.
+        /// Initial weight. Default, as in PyTorch: uniform on `±1 / √(out_channels / groups · kernel)`.
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How the bias begins. Default, as in PyTorch: uniform on the same range as the weight.
+        /// Initial bias. Default, as in PyTorch: uniform on the same range as the weight.
         bias_init: Option<Init> = None, from |init: Init| Some(init);
     }
 }

@@ -4,7 +4,7 @@ use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 use crate::{Forward, Mode, Module, Visit, Visitor, watch};
 
-/// In training sets each element to 0 with probability `p` and divides the others by `1 − p`; in evaluation does
+/// In training, sets each element to 0 with probability `p` and divides the others by `1 − p`. In evaluation it does
 /// nothing.
 ///
 /// Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
@@ -15,10 +15,10 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// With probability `p`, in `[0, 1]`.
+    /// Drops with probability `p`, in `[0, 1]`.
     ///
     /// # Errors
-    /// When `p` is no probability.
+    /// When `p` is not a probability.
     pub fn new(p: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::invalid(format!("p = {p:?} is no probability")).with_op("dropout"));
@@ -39,15 +39,15 @@ impl Dropout {
         self.mode.set_training(false);
     }
 
-    /// The probability with which it drops now: 0 in evaluation.
+    /// The current dropout probability: 0 in evaluation.
     pub(crate) fn rate(&self) -> f64 {
         if self.mode.is_training() { self.p } else { 0.0 }
     }
 
-    /// The input, thinned out in training.
+    /// The input, with elements dropped in training.
     ///
     /// # Errors
-    /// When the input is no float.
+    /// When the input is not a float.
     pub fn forward<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || match self.rate() {
             0.0 => Ok(x.clone()),

@@ -22,9 +22,9 @@ options! {
     pub struct EmbeddingConfig {
         /// `num_embeddings` vectors of `embedding_dim`.
         pub const fn new(num_embeddings: usize, embedding_dim: usize);
-        /// The index (negative: from the end) of a vector that begins as 0 and gets no gradient. Default: none.
+        /// Index (negative: from the end) of a vector that begins as 0 and gets no gradient. Default: none.
         padding_idx: Option<isize> = None, from |index: isize| Some(index);
-        /// How the vectors begin. Default, as in PyTorch: standard normal.
+        /// Initial vectors. Default, as in PyTorch: standard normal.
         init: Init = Init::Normal { mean: 0.0, std: 1.0 };
     }
 }
@@ -44,7 +44,7 @@ impl EmbeddingConfig {
         })
     }
 
-    /// The vectors, and which one is padding.
+    /// The table of vectors, and the index of the padding vector.
     #[track_caller]
     pub(super) fn table<B: Backend>(self, device: &Device<B>) -> Result<(Param<B>, Option<usize>)> {
         let shape = Shape::new(&[self.num_embeddings, self.embedding_dim])?;

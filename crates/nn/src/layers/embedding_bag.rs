@@ -8,8 +8,8 @@ use super::embedding::EmbeddingConfig;
 use crate::options::options;
 use crate::{Forward, Init, Module, Param, watch};
 
-/// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and gives one
-/// vector for each bag. Names and behaviour are PyTorch's.
+/// Looks up the vectors of whole bags of indices in a table, `weight [num_embeddings, embedding_dim]`, and reduces them
+/// to one vector for each bag. Names and behaviour are PyTorch's.
 ///
 /// ```
 /// use polygrad_nn::{EmbeddingBagConfig, EmbeddingBagMode};
@@ -36,7 +36,7 @@ pub struct EmbeddingBag<B: Backend = AnyBackend> {
     include_last_offset: bool,
 }
 
-/// What an [`EmbeddingBag`] makes of the vectors of a bag.
+/// How an [`EmbeddingBag`] reduces the vectors of a bag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EmbeddingBagMode {
     /// Their sum.
@@ -54,13 +54,13 @@ options! {
     pub struct EmbeddingBagConfig {
         /// `num_embeddings` vectors of `embedding_dim`.
         pub const fn new(num_embeddings: usize, embedding_dim: usize);
-        /// What is made of the vectors of a bag. Default: their mean.
+        /// How the vectors of a bag are reduced. Default: their mean.
         mode: EmbeddingBagMode = EmbeddingBagMode::Mean;
-        /// The index (negative: from the end) of a vector that begins as 0 and is left out of every bag. Default: none.
+        /// Index (negative: from the end) of a vector that begins as 0 and is left out of every bag. Default: none.
         padding_idx: Option<isize> = None, from |index: isize| Some(index);
-        /// Whether the last offset is the end of the last bag, and not the begin of another one.
+        /// Whether the last offset is the end of the last bag instead of the start of another one.
         include_last_offset: bool = false;
-        /// How the vectors begin. Default, as in PyTorch: standard normal.
+        /// Initial vectors. Default, as in PyTorch: standard normal.
         init: Init = Init::Normal { mean: 0.0, std: 1.0 };
     }
 }
@@ -89,8 +89,8 @@ impl EmbeddingBagConfig {
 }
 
 impl<B: Backend> EmbeddingBag<B> {
-    /// `num_embeddings` vectors of `embedding_dim`, of which each bag gives the mean; [`EmbeddingBagConfig`] has the
-    /// other options.
+    /// `num_embeddings` vectors of `embedding_dim`, averaged for each bag; [`EmbeddingBagConfig`] has the other
+    /// options.
     ///
     /// # Errors
     /// When memory runs out.
@@ -99,13 +99,13 @@ impl<B: Backend> EmbeddingBag<B> {
         EmbeddingBagConfig::new(num_embeddings, embedding_dim).build(device)
     }
 
-    /// One vector for each bag, `[bags, embedding_dim]`, of i64 indices: `[bags, length]`, or `[count]` with the offset
-    /// at which each bag begins. A bag of nothing gives 0. With `per_sample_weights` of the index's shape, in mode
+    /// One vector for each bag, `[bags, embedding_dim]`. The i64 indices are `[bags, length]`, or `[count]` with the
+    /// offset at which each bag begins. An empty bag gives 0. With `per_sample_weights` of the index's shape, in mode
     /// `Sum`, each vector is multiplied by its weight first.
     ///
     /// # Errors
-    /// When shapes, dtypes or devices do not fit, an index is out of range, offsets do not begin with 0, fall, or leave
-    /// the indices, or there are weights in another mode than `Sum`.
+    /// When shapes, dtypes or devices do not fit; an index is out of range; offsets do not begin with 0, decrease, or
+    /// exceed the number of indices; or weights are given in another mode than `Sum`.
     pub fn forward(
         &self,
         index: &Tensor<B>,
@@ -155,12 +155,12 @@ impl<B: Backend> EmbeddingBag<B> {
         }
     }
 
-    /// Which of these indices count for nothing, if any may.
+    /// Whether each index is the padding index, or `None` if there is no padding index.
     fn padding(&self, index: &Tensor<B>) -> Result<Option<Tensor<B>>> {
         self.padding_idx.map(|row| index.eq(row as i64)).transpose()
     }
 
-    /// The vectors of these indices, in a dtype that is wide enough for sums.
+    /// The vectors of these indices, in a dtype wide enough for sums.
     fn vectors(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
         let vectors = index.embedding(&self.weight.tensor(), None)?;
         vectors.to_dtype(vectors.dtype().wide())
@@ -194,7 +194,7 @@ impl<B: Backend> EmbeddingBag<B> {
         }
         let (index, outside) = match bags {
             Bags::Even { .. } => (index.reshape([count, longest])?, None),
-            // Each bag as a row of the longest one's length.
+            // Each bag becomes a row of the longest bag's length.
             Bags::Uneven { ends } => {
                 let rows = || {
                     bags.ranges()
@@ -224,13 +224,13 @@ impl<B: Backend> EmbeddingBag<B> {
     }
 }
 
-/// Which of a list of indices are in which bag.
+/// How a list of indices is divided into bags.
 enum Bags {
     Even {
         count: usize,
         length: usize,
     },
-    /// One bag after the other: where each ends.
+    /// The bags one after another; the end of each.
     Uneven {
         ends: Vec<usize>,
     },
@@ -261,7 +261,7 @@ impl Bags {
         }
     }
 
-    /// How many indices there are in all bags.
+    /// Number of indices in all bags.
     fn len(&self) -> usize {
         match self {
             Self::Even { count, length } => count * length,
@@ -304,7 +304,7 @@ impl Bags {
 }
 
 impl<B: Backend> Forward<B> for EmbeddingBag<B> {
-    /// Bags of one length, `[bags, length]`.
+    /// Bags of equal length, `[bags, length]`.
     fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
         self.forward(index, None, None)
     }

@@ -1,4 +1,4 @@
-//! Sizes along one to three spatial axes, and inputs over them.
+//! Sizes along one to three spatial axes, and inputs with such axes.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 /// One number for all spatial axes, or an array with one for each.
 pub trait Extent<const D: usize> {
-    /// One number for each axis.
+    /// Converts it to one number for each axis.
     fn extent(self) -> [usize; D];
 }
 
@@ -22,7 +22,7 @@ impl<const D: usize> Extent<D> for [usize; D] {
     }
 }
 
-/// Fills up what ops expect, whose entries beyond the spatial rank are ignored.
+/// Extends the sizes to the three that ops expect; they ignore entries beyond the spatial rank.
 pub(super) fn padded<const D: usize>(extent: [usize; D], fill: usize) -> [usize; 3] {
     const { assert!(D <= 3, "there are at most three spatial axes") };
     let mut out = [fill; 3];
@@ -30,14 +30,14 @@ pub(super) fn padded<const D: usize>(extent: [usize; D], fill: usize) -> [usize;
     out
 }
 
-/// What `D` spatial axes have, of what one, two and three have.
+/// The entry for `D` spatial axes, from entries for one, two and three.
 pub(super) fn by_axes<const D: usize, T: Copy>(all: [T; 3]) -> T {
     const { assert!(D >= 1 && D <= 3, "there are one to three spatial axes") };
     all[D - 1]
 }
 
-/// An input of a layer over `D` spatial axes as a batch `[N, C, spatial…]`, and what takes the batch axis off a result
-/// again, where the input is one sample `[C, spatial…]`.
+/// The input of a layer over `D` spatial axes as a batch `[N, C, spatial…]`. If it was one sample `[C, spatial…]`, the
+/// returned [`Batched`] removes the batch axis from the result.
 pub(super) fn batched<'a, const D: usize, B: Backend>(
     x: &'a Tensor<B>,
     layer: &'static str,
@@ -54,14 +54,14 @@ pub(super) fn batched<'a, const D: usize, B: Backend>(
     }
 }
 
-/// Whether a batch was made of one sample.
+/// Whether the batch was made from one sample.
 #[derive(Clone, Copy)]
 pub(super) struct Batched {
     one: bool,
 }
 
 impl Batched {
-    /// A result as the input was: a batch, or one sample.
+    /// The result in the form of the input: a batch, or one sample.
     pub(super) fn restore<B: Backend>(self, y: Tensor<B>) -> Result<Tensor<B>> {
         if self.one { y.squeeze(0) } else { Ok(y) }
     }

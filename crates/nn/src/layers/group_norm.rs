@@ -30,7 +30,7 @@ options! {
         eps: f64 = 1e-5;
         /// Whether there are a weight and a bias.
         affine: bool = true;
-        /// Whether there is a bias, where there is a weight.
+        /// Whether there is a bias, if there is a weight.
         bias: bool = true;
     }
 }

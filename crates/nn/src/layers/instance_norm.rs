@@ -11,7 +11,7 @@ use crate::{Buffer, Init, Mode, Module, Param, watch};
 /// channel of each sample of `[N, C, spatial…]` (or of one sample `[C, spatial…]`) is brought to mean 0 and variance 1,
 /// then scaled by `weight [C]` and shifted by `bias [C]` if the layer has them.
 ///
-/// If it tracks running statistics, those of a batch are the means over its samples, the variance without bias; in
+/// If it tracks running statistics, those of a batch are the means over its samples, with the unbiased variance; in
 /// evaluation the running ones are used. Names and behaviour are PyTorch's.
 ///
 /// Source: Ulyanov, Vedaldi and Lempitsky, "Instance normalization" (2016).
@@ -59,7 +59,7 @@ options! {
         momentum: f64 = 0.1;
         /// Whether there are a weight and a bias.
         affine: bool = false;
-        /// Whether there is a bias, where there is a weight.
+        /// Whether there is a bias, if there is a weight.
         bias: bool = true;
         /// Whether running statistics are kept, and used in evaluation.
         track_running_stats: bool = false;
@@ -100,7 +100,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         InstanceNormConfig::new(num_features).build(device)
     }
 
-    /// The normalised input, of the input's shape. In training it also moves the running statistics, if it has them.
+    /// The normalised input, of the input's shape. In training it also updates the running statistics, if it has them.
     ///
     /// # Errors
     /// When rank or channels do not fit, or a channel has a single value and the input's own statistics are used.
@@ -139,7 +139,7 @@ impl<const D: usize, B: Backend> InstanceNorm<D, B> {
         x.instance_norm(weight, bias, eps)
     }
 
-    /// Moves the running statistics towards a batch's, both or, when the device fails, neither.
+    /// Moves the running statistics towards the batch's. If the device fails, neither changes.
     fn track(&self, x: &Tensor<B>, mean: &Buffer<B>, var: &Buffer<B>) -> Result<()> {
         let x = x.detach().to_dtype(x.dtype().wide())?;
         let spatial: Vec<isize> = (2..x.rank() as isize).collect();

@@ -7,7 +7,7 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
 use crate::{Forward, Module, Visit, Visitor, watch};
 
-/// A function of one tensor as a layer without parameters, for what has no layer of its own.
+/// A function of one tensor as a layer without parameters, for functions that have no layer of their own.
 ///
 /// ```
 /// # use polygrad_nn::{Lambda, Linear, Sequential};

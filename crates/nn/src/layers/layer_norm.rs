@@ -24,7 +24,7 @@ options! {
     /// Options of [`LayerNorm`].
     #[derive(Clone, Debug)]
     pub struct LayerNormConfig {
-        /// Over the last axes, which have these extents.
+        /// Normalises over the last axes, which have these extents.
         pub fn new(
             normalized_shape: Vec<usize> = |normalized_shape: impl AsRef<[usize]>| normalized_shape.as_ref().to_vec()
         );
@@ -32,7 +32,7 @@ options! {
         eps: f64 = 1e-5;
         /// Whether there are a weight and a bias.
         elementwise_affine: bool = true;
-        /// Whether there is a bias, where there is a weight.
+        /// Whether there is a bias, if there is a weight.
         bias: bool = true;
     }
 }
@@ -54,7 +54,7 @@ impl LayerNormConfig {
     }
 }
 
-/// The extents of the last axes, of which there must be one at least.
+/// The extents of the last axes; at least one is required.
 pub(super) fn normalized_shape(extents: &[usize]) -> Result<Shape> {
     if extents.is_empty() {
         return Err(Error::invalid("the normalised shape has no axes")
@@ -63,7 +63,7 @@ pub(super) fn normalized_shape(extents: &[usize]) -> Result<Shape> {
     Shape::new(extents)
 }
 
-/// Fails unless the input's last axes are these.
+/// Fails unless the input's last axes have this shape.
 pub(super) fn check_end<B: Backend>(x: &Tensor<B>, inner: Shape) -> Result<()> {
     if x.shape().ends_with(&inner) {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn check_end<B: Backend>(x: &Tensor<B>, inner: Shape) -> Result<()> {
 }
 
 impl<B: Backend> LayerNorm<B> {
-    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
+    /// Normalises over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
     /// [`LayerNormConfig`] has the other options.
     ///
     /// # Errors

@@ -25,9 +25,9 @@ options! {
         pub const fn new(in_features: usize, out_features: usize);
         /// Whether there is a bias.
         bias: bool = true;
-        /// How the weight begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+        /// Initial weight. Default, as in PyTorch: uniform on `±1 / √in_features`.
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How the bias begins. Default, as in PyTorch: uniform on `±1 / √in_features`.
+        /// Initial bias. Default, as in PyTorch: uniform on `±1 / √in_features`.
         bias_init: Option<Init> = None, from |init: Init| Some(init);
     }
 }
@@ -48,7 +48,7 @@ impl LinearConfig {
     }
 }
 
-/// PyTorch's: Kaiming for a leaky ReLU of slope √5, which comes to `±1 / √fan_in`.
+/// PyTorch's default: Kaiming for a leaky ReLU of slope √5, which amounts to `±1 / √fan_in`.
 pub(crate) fn default_weight() -> Init {
     Init::KaimingUniform {
         gain: Init::gain_leaky_relu(5f64.sqrt()),
@@ -56,7 +56,7 @@ pub(crate) fn default_weight() -> Init {
     }
 }
 
-/// PyTorch's: uniform on `±1 / √fan_in`.
+/// PyTorch's default: uniform on `±1 / √fan_in`.
 pub(super) fn default_bias(fan_in: usize) -> Init {
     match fan_in {
         0 => Init::ZEROS,
@@ -80,8 +80,8 @@ impl<B: Backend> Linear<B> {
         LinearConfig::new(in_features, out_features).build(device)
     }
 
-    /// A layer of parameters that are there already: a weight `[out_features, in_features]`, such as one that is tied
-    /// to another layer's, and perhaps a bias `[out_features]`.
+    /// A layer of existing parameters: a weight `[out_features, in_features]`, such as one that is tied to another
+    /// layer's, and an optional bias `[out_features]`.
     pub fn of(weight: Param<B>, bias: Option<Param<B>>) -> Self {
         Self {
             weight,
@@ -98,7 +98,8 @@ impl<B: Backend> Linear<B> {
         self.compute(x, None)
     }
 
-    /// [`Linear::forward`] and then an activation function, as one op where that has a gradient or none is wanted.
+    /// [`Linear::forward`] and then an activation function, fused into one op if that op has a gradient or none is
+    /// needed.
     ///
     /// # Errors
     /// As [`Linear::forward`].

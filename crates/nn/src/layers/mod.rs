@@ -1,4 +1,4 @@
-//! Layers: what models are made of.
+//! Layers: the building blocks of models.
 
 mod activation;
 mod adaptive;

@@ -5,15 +5,15 @@ use polygrad_tensor::{Backend, Error, Result, Shape, Tensor};
 use super::stateless::stateless;
 use crate::watch;
 
-/// Makes of `r²` channels one with `r` times the height and the width: `[…, C · r², H, W]` to `[…, C, H · r, W · r]`,
-/// for an upscale factor `r`.
+/// Rearranges `r²` channels into one with `r` times the height and width: `[…, C · r², H, W]` to `[…, C, H · r, W ·
+/// r]`, for an upscale factor `r`.
 ///
 /// Source: Shi et al., "Real-time single image and video super-resolution using an efficient sub-pixel convolutional
 /// neural network" (2016).
 #[derive(Clone, Copy, Debug)]
 pub struct PixelShuffle(pub usize);
 
-/// Makes of each square of `r` by `r` pixels `r²` channels: `[…, C, H · r, W · r]` to `[…, C · r², H, W]`, for a
+/// Rearranges each square of `r` by `r` pixels into `r²` channels: `[…, C, H · r, W · r]` to `[…, C · r², H, W]`, for a
 /// downscale factor `r`; the inverse of [`PixelShuffle`].
 #[derive(Clone, Copy, Debug)]
 pub struct PixelUnshuffle(pub usize);
@@ -69,7 +69,7 @@ impl PixelUnshuffle {
     }
 }
 
-/// The extents as those of a batch of images, with all leading axes in one.
+/// The extents as those of a batch of images, with all leading axes merged.
 fn images<B: Backend>(x: &Tensor<B>) -> Result<[usize; 4]> {
     match x.shape().dims() {
         [batch @ .., channels, height, width] => Ok([batch.iter().product(), *channels, *height, *width]),
@@ -77,7 +77,7 @@ fn images<B: Backend>(x: &Tensor<B>) -> Result<[usize; 4]> {
     }
 }
 
-/// The input's leading axes, and others in place of the last three.
+/// The input's leading axes, with the last three replaced.
 fn with_images<B: Backend>(x: &Tensor<B>, last: [usize; 3]) -> Result<Shape> {
     Shape::new(&[&x.shape()[..x.rank() - 3], &last].concat())
 }

@@ -25,7 +25,7 @@ macro_rules! pool {
         pub type $name3 = $name<3>;
 
         impl<const D: usize> $name<D> {
-            /// Windows of `kernel_size`, side by side, without border.
+            /// Windows of `kernel_size`, side by side, without padding.
             pub fn new(kernel_size: impl Extent<D>) -> Self {
                 Self {
                     params: PoolParams::new(padded(kernel_size.extent(), 1)),
@@ -33,21 +33,21 @@ macro_rules! pool {
                 }
             }
 
-            /// Step between windows. Default: the window's extent.
+            /// Step between windows. Default: the window's size.
             #[must_use]
             pub fn stride(mut self, stride: impl Extent<D>) -> Self {
                 self.params.stride = padded(stride.extent(), 1);
                 self
             }
 
-            /// Border at both ends of each axis, at most half the window. Default: 0.
+            /// Padding at both ends of each axis, at most half the window. Default: 0.
             #[must_use]
             pub fn padding(mut self, padding: impl Extent<D>) -> Self {
                 self.params.padding = padded(padding.extent(), 0);
                 self
             }
 
-            /// Whether windows may run over the end of the input. Default: false.
+            /// Whether windows may extend beyond the end of the input. Default: false.
             #[must_use]
             pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
                 self.params.ceil_mode = ceil_mode;
@@ -73,8 +73,8 @@ impl<const D: usize> MaxPool<D> {
         self
     }
 
-    /// The largest value of each window of `[N, C, spatial…]` or `[C, spatial…]`; the border counts for nothing. The
-    /// first of equal values takes the gradient.
+    /// The largest value of each window of `[N, C, spatial…]` or `[C, spatial…]`, ignoring the padding. The first of
+    /// equal values takes the gradient.
     ///
     /// # Errors
     /// When there are not `D` spatial axes, or the windows do not fit.
@@ -97,15 +97,14 @@ impl<const D: usize> MaxPool<D> {
 }
 
 impl<const D: usize> AvgPool<D> {
-    /// Whether the border counts as zeros in the mean. Default: true.
+    /// Whether the padding counts as zeros in the mean. Default: true.
     #[must_use]
     pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
         self.params.count_include_pad = count_include_pad;
         self
     }
 
-    /// What the sum of each window is divided by; `count_include_pad` has no bearing then. Default: the number of its
-    /// elements.
+    /// Divisor of each window's sum; `count_include_pad` is then ignored. Default: the number of its elements.
     #[must_use]
     pub fn divisor_override(mut self, divisor: isize) -> Self {
         self.divisor = Some(divisor);

@@ -1,4 +1,4 @@
-//! The rectifier whose slope is learned.
+//! The rectifier with a learned slope.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
@@ -23,7 +23,7 @@ options! {
         pub const fn new();
         /// How many weights: 1 for all elements, or one for each channel.
         num_parameters: usize = 1;
-        /// What the weights are at first.
+        /// Initial value of the weights.
         init: f64 = 0.25;
     }
 }
@@ -48,7 +48,7 @@ impl Default for PReLUConfig {
 }
 
 impl<B: Backend> PReLU<B> {
-    /// With one weight, 0.25 at first; [`PReLUConfig`] has the options.
+    /// One weight, 0.25 at first; [`PReLUConfig`] has the options.
     ///
     /// # Errors
     /// As [`PReLUConfig::build`].
@@ -60,7 +60,7 @@ impl<B: Backend> PReLU<B> {
     /// The function of each element; channels are axis 1.
     ///
     /// # Errors
-    /// When there are neither 1 nor as many weights as channels, or the devices differ.
+    /// When the number of weights is neither 1 nor the number of channels, or the devices differ.
     pub fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || x.prelu(&self.weight.tensor()))
     }

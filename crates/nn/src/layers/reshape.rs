@@ -26,7 +26,7 @@ impl Flatten {
         }
     }
 
-    /// The input under the merged shape.
+    /// The input with the merged shape.
     ///
     /// # Errors
     /// When an axis is out of range.
@@ -41,7 +41,7 @@ impl Default for Flatten {
     }
 }
 
-/// Gives back what it is given.
+/// Returns its input.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 

@@ -23,12 +23,12 @@ options! {
     /// Options of [`RMSNorm`].
     #[derive(Clone, Debug)]
     pub struct RMSNormConfig {
-        /// Over the last axes, which have these extents.
+        /// Normalises over the last axes, which have these extents.
         pub fn new(
             normalized_shape: Vec<usize> = |normalized_shape: impl AsRef<[usize]>| normalized_shape.as_ref().to_vec()
         );
-        /// Added to the mean square. Default: none, which stands, as in PyTorch, for the distance from 1 to the next
-        /// number of the dtype in which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
+        /// Added to the mean square. Default: none, which means, as in PyTorch, the distance from 1 to the next number
+        /// of the dtype in which the mean is taken: 2⁻⁵² for f64, and 2⁻²³ for f32 and narrower ones.
         eps: Option<f64> = None, from |eps: impl Into<Option<f64>>| eps.into();
         /// Whether there is a weight.
         elementwise_affine: bool = true;
@@ -52,7 +52,7 @@ impl RMSNormConfig {
 }
 
 impl<B: Backend> RMSNorm<B> {
-    /// Over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
+    /// Normalises over the last axes, which have the extents of `normalized_shape`: a number for one axis, or an array.
     /// [`RMSNormConfig`] has the other options.
     ///
     /// # Errors

@@ -7,12 +7,12 @@ use polygrad_tensor::{Activation, AnyBackend, Backend, Result, Tensor};
 
 use crate::{Forward, Linear, Module, Visit, Visitor};
 
-/// The place of a layer in a model, which any other layer may take: the models of [`models`](crate::models) have their
-/// layers in such places. While the model's own layer is there it is called without a detour. Names of parameters are
-/// those of whatever is there.
+/// A replaceable layer: the models of [`models`](crate::models) have their layers in such slots, and any other layer
+/// can take their place. The model's own layer is called directly, without dynamic dispatch. Parameter names are those
+/// of the current layer.
 ///
-/// Cloning gives a second handle to the layer that is there now, so that what replaces a layer may hold it. (LoRA needs
-/// no such thing: see [`lora`](crate::lora).)
+/// Cloning gives a second handle to the current layer, so that its replacement can contain it. (LoRA does not need
+/// this: see [`lora`](crate::lora).)
 ///
 /// ```
 /// use polygrad_nn::models::{Bert, BertConfig};
@@ -68,17 +68,17 @@ enum Held<L, B: Backend> {
 }
 
 impl<L: Forward<B>, B: Backend> Slot<L, B> {
-    /// A place that its own layer has.
+    /// A slot with the model's own layer.
     pub fn new(layer: L) -> Self {
         Self(Held::Own(Arc::new(layer)))
     }
 
-    /// Puts another layer here. It takes what the one before took, and gives what that gave.
+    /// Puts another layer here. It must have the same inputs and outputs as the layer before.
     pub fn set(&mut self, layer: impl Forward<B> + 'static) {
         self.0 = Held::Other(Arc::new(layer));
     }
 
-    /// The layer, unless another one was put here.
+    /// The model's own layer; `None` if it was replaced.
     pub fn own(&self) -> Option<&L> {
         match &self.0 {
             Held::Own(layer) => Some(layer),
@@ -86,7 +86,7 @@ impl<L: Forward<B>, B: Backend> Slot<L, B> {
         }
     }
 
-    /// The output of the layer that is here.
+    /// The output of the current layer.
     ///
     /// # Errors
     /// Those of the layer.
@@ -99,7 +99,7 @@ impl<L: Forward<B>, B: Backend> Slot<L, B> {
 }
 
 impl<B: Backend> Slot<Linear<B>, B> {
-    /// [`Slot::forward`] and then an activation function, as one op where a [`Linear`] is here.
+    /// [`Slot::forward`] and then an activation function, as one op if the layer is a [`Linear`].
     pub(crate) fn forward_with(&self, x: &Tensor<B>, activation: Activation) -> Result<Tensor<B>> {
         match &self.0 {
             Held::Own(layer) => layer.forward_with(x, activation),

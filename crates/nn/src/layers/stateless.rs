@@ -1,6 +1,6 @@
-//! What layers have that write `Visit` by hand.
+//! Macros for layers that implement `Visit` by hand.
 
-/// Implements `Module` and `Forward` for a type with a `Visit` of its own, by its own `forward`.
+/// Implements `Module` and `Forward`, using its own `forward`, for a type that implements `Visit` itself.
 macro_rules! layer_of_tensors {
     ([$($generics:tt)*] $type:ty) => {
         impl<$($generics)*> $crate::Module<B> for $type {}
@@ -13,8 +13,8 @@ macro_rules! layer_of_tensors {
     };
 }
 
-/// The same, and `Visit`, for types without parameters, buffers and mode whose own `forward` takes a tensor of any
-/// backend.
+/// As `layer_of_tensors`, and implements `Visit`, for types without parameters, buffers and mode whose own `forward`
+/// takes a tensor of any backend.
 macro_rules! stateless {
     ($($name:ident $(<$d:ident>)?),* $(,)?) => {$(
         impl<$(const $d: usize,)? B: ::polygrad_tensor::Backend> $crate::Visit<B> for $name $(<$d>)? {

@@ -1,4 +1,4 @@
-//! Batch normalisation by the joined batch of several processes.
+//! Batch normalisation over the joined batch of several processes.
 
 use std::any::Any;
 use std::fmt;
@@ -13,22 +13,20 @@ use polygrad_tensor::{AnyBackend, Backend, CustomOp, Error, Result, Tensor, is_g
 use crate::{Item, Visit, Visitor};
 
 /// Synchronizes all [`BatchNorm`](crate::BatchNorm)s of a model, as PyTorch's `SyncBatchNorm.convert_sync_batchnorm`:
-/// in training, mean and variance are from now on those of the joined batch of all ranks, which may be of unequal
-/// parts, and gradients flow through them to the inputs of all ranks. In evaluation nothing is exchanged. Names, state
-/// and exports of the layers stay as they are. Gives how many layers there are.
+/// in training, mean and variance are then those of the joined batch of all ranks, whose parts may differ in size, and
+/// gradients flow through them to the inputs of all ranks. In evaluation nothing is exchanged. Names, state and exports
+/// of the layers stay the same. Returns the number of layers.
 ///
-/// Every rank has to call it, and then to make the same forward and backward passes in training. What the layers
-/// exchange goes through a
-/// [duplicate](Communicator::duplicate) of the group, so that gradients of parameters can travel at the same time.
-/// Called again, as after
-/// [`Communicator::shrink`], it gives the layers the new group.
+/// Every rank has to call this, and then to make the same forward and backward passes in training. The layers
+/// communicate through a [duplicate](Communicator::duplicate) of the group, so that gradients of parameters can be
+/// exchanged at the same time. Call it again after [`Communicator::shrink`] to give the layers the new group.
 ///
-/// The gradient of a rank's inputs, and of its parameters, is that of the sum of all ranks' losses, as in PyTorch.
-/// Where gradients are then not added up but averaged with weights, [`SyncGroup::set_weight`] has to know them. There
-/// are no second derivatives.
+/// The gradients of a rank's inputs and parameters are those of the sum of all ranks' losses, as in PyTorch. If
+/// gradients are then averaged with weights instead of summed, set these with [`SyncGroup::set_weight`]. There are no
+/// second derivatives.
 ///
 /// # Errors
-/// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) where the engine has no second group; other errors of
+/// [`Unsupported`](polygrad_tensor::ErrorKind::Unsupported) if the engine has no second group; other errors of
 /// [`Communicator::duplicate`].
 pub fn sync_batch_norm<B: Backend>(model: &(impl Visit<B> + ?Sized), communicator: &dyn Communicator) -> Result<usize> {
     let mut count = 0;
@@ -50,19 +48,19 @@ pub fn sync_batch_norm<B: Backend>(model: &(impl Visit<B> + ?Sized), communicato
 /// The ranks over which layers are synchronized; all layers of a model share one.
 pub struct SyncGroup {
     ranks: Arc<Ranks>,
-    // Calls that two recordings find again.
+    // Stored once, so that two recordings refer to the same calls.
     statistics: Arc<dyn Call>,
     gradients: Arc<dyn Call>,
 }
 
-/// Where a layer has its [`SyncGroup`], if it has one.
+/// The slot for a layer's [`SyncGroup`], if it has one.
 #[derive(Debug, Default)]
 pub struct SyncSlot(Mutex<Option<Arc<SyncGroup>>>);
 
 #[derive(Debug)]
 struct Ranks {
     communicator: Arc<dyn Communicator>,
-    /// Bits of an f64.
+    /// The weight, as the bits of an f64.
     weight: AtomicU64,
 }
 
@@ -79,7 +77,7 @@ impl SyncGroup {
         }
     }
 
-    /// That of a model's layers, if they are synchronized.
+    /// The group of a model's layers, if they are synchronized.
     pub fn of<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Option<Arc<Self>> {
         let mut found = None;
         Visitor::walk(model, |_, item: Item<'_, B>| {
@@ -92,15 +90,15 @@ impl SyncGroup {
         found
     }
 
-    /// Says how much this rank's next batches count: the factor, in any unit, by which its gradients are multiplied
-    /// before those of all ranks are added up, such as the rank's share of the joined batch if losses are means. A
-    /// batch of weight 0 or less is no part of the joined one: it has no part in mean and variance either, by which it
-    /// is normalised like the others. Default: 1.
+    /// Sets the weight of this rank's next batches: the factor, in any unit, by which its gradients are multiplied
+    /// before those of all ranks are summed, such as the rank's share of the joined batch if losses are means. A batch
+    /// of weight 0 or less is not part of the joined batch: it does not count in mean and variance, but is normalised
+    /// by them like the others. Default: 1.
     pub fn set_weight(&self, weight: f64) {
         self.ranks.weight.store(weight.max(0.0).to_bits(), Ordering::Relaxed);
     }
 
-    /// The normalised input; mean and variance without bias of the joined batch.
+    /// The normalised input, with mean and biased variance of the joined batch.
     pub(super) fn batch_norm<B: Backend>(
         self: &Arc<Self>,
         input: &Tensor<B>,
@@ -154,17 +152,17 @@ impl fmt::Debug for SyncGroup {
     }
 }
 
-/// In f32 where it is f16 or bf16.
+/// f16 and bf16 converted to f32.
 fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     x.to_dtype(x.dtype().wide())
 }
 
-/// What a call makes of tensors.
+/// The outputs of a call on tensors.
 fn exchanged<B: Backend, const IN: usize, const OUT: usize>(
     what: &Arc<dyn Call>,
     inputs: [&Tensor<B>; IN],
 ) -> Result<[Tensor<B>; OUT]> {
-    // The very tensors of a recording, where there is one.
+    // Passes the recording's own tensors, if a recording is running.
     let erased = inputs.map(|x| {
         let inner: &dyn Any = x.inner();
         let known = inner.downcast_ref::<AnyTensor>().cloned();
@@ -182,7 +180,7 @@ fn exchanged<B: Backend, const IN: usize, const OUT: usize>(
         .ok_or_else(|| Error::invalid("results came on another backend"))
 }
 
-/// The inputs of a call by name; those of [`exchanged`] are always as many.
+/// The inputs of a call as an array; [`exchanged`] always passes this number.
 fn named<const N: usize>(inputs: &[AnyTensor]) -> Result<&[AnyTensor; N]> {
     inputs
         .try_into()
@@ -193,19 +191,19 @@ fn on_host(x: &AnyTensor) -> Result<Vec<f64>> {
     AnyBackend::to_host(x)?.try_to_f64_vec()
 }
 
-/// One value for each channel, beside `like`.
+/// One value for each channel, with the shape, dtype and device of `like`.
 fn beside(like: &AnyTensor, values: Vec<f64>) -> Result<AnyTensor> {
     let host = HostTensor::new(like.shape(), values)?.try_cast(like.dtype())?;
     AnyBackend::from_host(host, &AnyBackend::device(like))
 }
 
-/// How many values each channel has.
+/// Number of values of each channel.
 fn count(x: &AnyTensor) -> f64 {
     let shape = x.shape();
     (shape.numel() / shape[1].max(1)) as f64
 }
 
-/// From mean and variance of this rank's `x`: mean, variance, and variance without bias of the joined batch.
+/// From mean and variance of this rank's `x` to mean, variance and unbiased variance of the joined batch.
 struct Statistics(Arc<Ranks>);
 
 impl Call for Statistics {
@@ -245,8 +243,8 @@ impl Call for Statistics {
     }
 }
 
-/// From the sums of gradients, plain and along the normalised values, over this rank's `x`: how far their means are
-/// from those over the joined batch.
+/// From the sums of gradients over this rank's `x`, plain and times the normalised values, to the differences between
+/// their means here and over the joined batch.
 struct Sums(Arc<Ranks>);
 
 impl Call for Sums {
@@ -276,7 +274,7 @@ impl Call for Sums {
     }
 }
 
-/// Normalises by statistics of the joined batch, through which the gradient flows.
+/// Normalises by statistics of the joined batch, and lets the gradient flow through them.
 struct SyncBatchNorm {
     group: Arc<SyncGroup>,
     has_weight: bool,
@@ -325,7 +323,7 @@ impl<B: Backend> CustomOp<B> for SyncBatchNorm {
             self.eps,
         )?;
         let [grad_x, along, plain] = [grad_x, along, plain].map(Tensor::from_inner);
-        // That is the gradient by this rank's own means; what is missing is of the form of a normalisation.
+        // That is the gradient for this rank's own means; the correction has the form of a normalisation.
         let [plain_apart, along_apart] = exchanged(&self.group.gradients, [&plain, &along, x])?;
         let mut scale = (var + self.eps)?.rsqrt()?;
         if let Some(weight) = weight {

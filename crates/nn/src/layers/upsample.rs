@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Resizing of images.
 
 use polygrad_tensor::{Backend, InterpolateMode, Resize, Result, Tensor};
 
@@ -7,7 +7,7 @@ use crate::options::options;
 use crate::watch;
 
 options! {
-    /// Brings the spatial axes of `[N, C, spatial…]` to another extent: [`Tensor::interpolate`] as a module.
+    /// Resizes the spatial axes of `[N, C, spatial…]`: [`Tensor::interpolate`] as a module.
     ///
     /// ```
     /// # use polygrad_nn::Upsample;
@@ -18,13 +18,13 @@ options! {
     #[derive(Clone, Debug)]
     pub struct Upsample {
         fn new(target: Target);
-        /// How values between elements are made up. Default: [`InterpolateMode::Nearest`].
+        /// How values between elements are interpolated. Default: [`InterpolateMode::Nearest`].
         mode: InterpolateMode = InterpolateMode::Nearest;
-        /// Whether the centres of the first and last elements stay where they are, rather than the outer edges; for
-        /// modes `Linear` and `Cubic`.
+        /// Whether the centres of the first and last elements stay in place, rather than the outer edges; for modes
+        /// `Linear` and `Cubic`.
         align_corners: bool = false;
-        /// Whether the ratio of the extents says where the new elements lie, rather than the factor, from which it
-        /// differs where a product was rounded.
+        /// Whether the positions of the new elements follow from the ratio of the extents instead of the factor. The
+        /// two differ if a product was rounded.
         recompute_scale_factor: bool = false;
     }
 }
@@ -37,17 +37,17 @@ pub(super) enum Target {
 }
 
 impl Upsample {
-    /// To these extents: one for each spatial axis, as in `[32, 48]`, or one for all, as in `[32]`.
+    /// Resizes to these extents: one for each spatial axis, as in `[32, 48]`, or one for all, as in `[32]`.
     pub fn size(size: impl AsRef<[usize]>) -> Self {
         Self::new(Target::Size(size.as_ref().to_vec()))
     }
 
-    /// By one factor for all spatial axes; a product with an extent is rounded down.
+    /// Scales all spatial axes by one factor; the product with an extent is rounded down.
     pub fn scale_factor(factor: f64) -> Self {
         Self::scale_factors([factor])
     }
 
-    /// By one factor for each spatial axis, or one for all; a product with an extent is rounded down.
+    /// Scales by one factor for each spatial axis, or one for all; the product with an extent is rounded down.
     pub fn scale_factors(factors: impl AsRef<[f64]>) -> Self {
         Self::new(Target::Scale(factors.as_ref().to_vec()))
     }
@@ -81,7 +81,7 @@ impl Upsample {
     }
 }
 
-/// A single number as often as there are axes.
+/// The numbers, or a single number repeated for each axis.
 fn for_each<T: Copy>(numbers: &[T], axes: usize) -> Vec<T> {
     match numbers {
         &[all] => vec![all; axes],

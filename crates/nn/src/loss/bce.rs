@@ -42,9 +42,9 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
         weight: Option<&Tensor<B>>,
         pos_weight: Option<&Tensor<B>>,
     ) -> Result<Tensor<B>> {
-        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = softplus(x): each with its own gradient, so that a small
-        // one is not the difference of large ones. The threshold only keeps exp from overflowing: above it
-        // softplus is exact in f64.
+        // -ln σ(x) = softplus(-x), and -ln(1 - σ(x)) = softplus(x). Each has its own gradient, so that a small gradient
+        // is not the difference of large ones. The threshold only keeps exp from overflowing: above it softplus is
+        // exact in f64.
         let mut positive = input.neg()?.softplus(1.0, 40.0)?.mul(target)?;
         if let Some(weight) = pos_weight {
             positive = positive.mul(weight)?;
@@ -59,10 +59,10 @@ impl<B: Backend> BCEWithLogitsLoss<B> {
 }
 
 loss! {
-    /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`:
-    /// `−w · (y · ln x + (1 − y) · ln(1 − x))` with an element's weight `w`. As PyTorch's: a logarithm counts as no
-    /// less than −100, and the gradient's denominator `x (1 − x)` as no less than 1e-12. An `x` outside `[0, 1]` gives
-    /// NaN (PyTorch: an error). Where there are logits, [`BCEWithLogitsLoss`] is more precise.
+    /// Binary cross entropy of probabilities `x` against targets `y`, both in `[0, 1]`: `−w · (y · ln x + (1 − y) ·
+    /// ln(1 − x))` with an element's weight `w`. As in PyTorch, logarithms are limited to at least −100, and the
+    /// gradient's denominator `x (1 − x)` to at least 1e-12. An `x` outside `[0, 1]` gives NaN (PyTorch: an error). If
+    /// logits are available, [`BCEWithLogitsLoss`] is more precise.
     BCELoss<B> {
         /// A weight for each element; broadcasts to the input.
         weight,
@@ -73,7 +73,7 @@ impl<B: Backend> BCELoss<B> {
     /// The loss of probabilities against targets of the same shape.
     ///
     /// # Errors
-    /// When shapes or dtypes differ, the dtype is no float, or the devices differ.
+    /// When shapes or dtypes differ, the dtype is not a float, or the devices differ.
     pub fn forward(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         let op = "binary_cross_entropy";
         check_same_shape(op, &[input, target])?;
@@ -84,7 +84,7 @@ impl<B: Backend> BCELoss<B> {
                 .with_operands([(input.shape(), input.dtype()), (target.shape(), target.dtype())])
                 .with_hint("convert the target with to_dtype"));
         }
-        // Neither 1e-12 nor the slopes that it leads to have a place in f16.
+        // f16 can represent neither 1e-12 nor the slopes that result from it.
         let operands = [input, target, self.weight.as_ref().unwrap_or(target)];
         Tensor::in_full(operands, |[input, target, weight]| {
             let losses = Tensor::custom(BinaryCrossEntropy, &[input, target])?;
@@ -96,7 +96,7 @@ impl<B: Backend> BCELoss<B> {
     }
 }
 
-/// The elements' losses. An op of its own, because its gradient stays finite where that of the logarithm does not.
+/// The losses of the elements. A separate op, because its gradient stays finite where that of the logarithm does not.
 struct BinaryCrossEntropy;
 
 impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
@@ -120,7 +120,7 @@ impl<B: Backend> CustomOp<B> for BinaryCrossEntropy {
         // PyTorch's constant is an f32.
         let least = f64::from(1e-12f32);
         let slope = x.sub(y)?.div(&x.mul(&(1.0 - x)?)?.clamp(Some(least), None)?)?;
-        // The logarithms are not limited here, as in PyTorch.
+        // As in PyTorch, the logarithms are not limited here.
         let of_target = x.neg()?.log1p()?.sub(&x.log()?)?;
         Ok(vec![Some(grad.mul(&slope)?), Some(grad.mul(&of_target)?)])
     }

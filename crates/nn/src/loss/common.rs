@@ -1,9 +1,9 @@
-//! What losses have in common.
+//! Shared parts of losses.
 
 use polygrad_tensor::{Backend, Error, Result, Tensor};
 
-/// A loss: the struct with its options, their defaults and their methods, and the function for the defaults. Weights
-/// are tensors that may be absent, and make the struct generic.
+/// Defines a loss: the struct with its options, defaults and methods, and the function that uses the defaults. Weights
+/// are optional tensors, and make the struct generic.
 macro_rules! loss {
     (
         $(#[$doc:meta])*
@@ -18,7 +18,7 @@ macro_rules! loss {
         }
 
         impl $(<$b: polygrad_tensor::Backend>)? $name $(<$b>)? {
-            /// With the defaults of all options.
+            /// A loss with the defaults of all options.
             pub const fn new() -> Self {
                 Self {
                     $($($weight: None,)+)?
@@ -43,7 +43,7 @@ macro_rules! loss {
                 }
             )*
 
-            /// What becomes of the losses. Default: the mean.
+            /// How the losses of all elements are reduced. Default: the mean.
             #[must_use]
             pub const fn reduction(mut self, reduction: $crate::loss::Reduction) -> Self {
                 self.reduction = reduction;
@@ -69,7 +69,7 @@ macro_rules! loss {
     };
 }
 
-/// The type of an input: a tensor, unless another one is given.
+/// The type of an input: a tensor unless another type is given.
 macro_rules! input {
     () => {
         &polygrad_tensor::Tensor<B>
@@ -79,7 +79,7 @@ macro_rules! input {
     };
 }
 
-/// A [`loss`] without weights, with the losses of the elements of inputs of one shape.
+/// Defines a [`loss`] without weights from the elementwise losses of inputs of one shape.
 macro_rules! elementwise {
     (
         $(#[$doc:meta])*
@@ -113,7 +113,7 @@ macro_rules! elementwise {
 
 pub(super) use {elementwise, input, loss};
 
-/// Fails unless all have one shape: that they broadcast is nearly always a mistake, as in `[N, 1]` against `[N]`.
+/// Fails unless all have the same shape: broadcasting is nearly always a mistake here, as in `[N, 1]` against `[N]`.
 pub(super) fn check_same_shape<B: Backend>(op: &'static str, inputs: &[&Tensor<B>]) -> Result<()> {
     if inputs.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
         return Ok(());
@@ -122,14 +122,14 @@ pub(super) fn check_same_shape<B: Backend>(op: &'static str, inputs: &[&Tensor<B
         .with_hint("bring them to one shape with reshape, squeeze or expand"))
 }
 
-/// Inputs of shapes that do not fit.
+/// The error for inputs whose shapes do not fit.
 pub(super) fn misfit<B: Backend>(op: &'static str, inputs: &[&Tensor<B>], text: impl Into<String>) -> Error {
     Error::shape(text.into())
         .with_op(op)
         .with_operands(inputs.iter().map(|x| (x.shape(), x.dtype())))
 }
 
-/// Fails unless an option is what it must be.
+/// Fails unless the option is valid.
 pub(super) fn check_option(op: &'static str, (name, value): (&str, f64), right: bool, must: &str) -> Result<()> {
     if right {
         return Ok(());

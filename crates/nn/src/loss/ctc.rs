@@ -7,18 +7,18 @@ use super::common::{loss, misfit};
 
 const OP: &str = "ctc_loss";
 
-/// The logarithm of a probability of 0. Unlike minus infinity it can be multiplied by 0 and subtracted from itself, and
-/// a whole sum of such logarithms is far from any that is one of probabilities.
+/// The logarithm of a probability of 0. Unlike minus infinity, it can be multiplied by 0 and subtracted from itself.
+/// Even a sum of many logarithms of real probabilities stays far above it.
 const NEVER: f64 = -1e30;
 
 loss! {
-    /// Minus the log probability of a sequence of labels, whatever its alignment to the time steps: a step tells a
-    /// label or the blank, a label may be repeated over several steps, and between two equal ones there is a blank. As
-    /// PyTorch's, the mean is of losses that are divided by the number of labels (by 1 where there is none). Labels
-    /// that no alignment fits have an infinite loss, with a gradient of 0 (PyTorch: NaN).
+    /// Minus the log probability of a sequence of labels, over all its alignments to the time steps. A step emits a
+    /// label or the blank, a label may be repeated over several steps, and a blank separates two equal labels. As in
+    /// PyTorch, the mean is of losses divided by the number of labels (by 1 if there are none). Labels that no
+    /// alignment fits have an infinite loss, with a gradient of 0 (PyTorch: NaN).
     ///
-    /// The gradient is the derivative by the log probabilities. PyTorch's is the one by logits before a log softmax;
-    /// behind one they agree.
+    /// The gradient is with respect to the log probabilities. PyTorch's is with respect to the logits before a log
+    /// softmax; behind a log softmax the two agree.
     ///
     /// Source: Graves et al., "Connectionist temporal classification: labelling unsegmented sequence data with
     /// recurrent neural networks" (2006).
@@ -31,9 +31,9 @@ loss! {
 }
 
 impl CTCLoss {
-    /// The loss of log probabilities `[T, N, C]` against padded i64 labels `[N, S]`, of which each of the N sequences
-    /// has as many steps and labels as the lengths say. What is behind them has no influence. Labels that are not
-    /// padded follow one another in one axis. One sequence may come without its axis: `[T, C]` against `[S]`.
+    /// The loss of log probabilities `[T, N, C]` against padded i64 labels `[N, S]`. The lengths say how many steps and
+    /// labels each of the N sequences has; anything after them is ignored. Labels without padding are concatenated
+    /// along one axis. A single sequence may omit the batch axis: `[T, C]` against `[S]`.
     ///
     /// # Errors
     /// When shapes or dtypes do not fit, a length is too large, or a label is out of range.
@@ -89,7 +89,7 @@ impl CTCLoss {
         .map_err(|e| e.with_op(OP))
     }
 
-    /// The log probability of each sequence's labels, `[N]`: by the forward variables of Graves et al., section 4.1.
+    /// The log probability of each sequence's labels, `[N]`, by the forward variables of Graves et al., section 4.1.
     fn log_likelihoods<B: Backend>(
         &self,
         log_probs: &Tensor<B>,
@@ -100,7 +100,7 @@ impl CTCLoss {
         let (device, dtype) = (log_probs.device(), log_probs.dtype());
         let (steps, batch, labels) = (log_probs.dims()[0], targets.dims()[0], targets.dims()[1]);
         let states = 2 * labels + 1;
-        // A blank before each label and at the end.
+        // Inserts a blank before each label and at the end.
         let behind = mask(batch, labels, &device, |row, at| at >= target_lengths[row])?;
         let blank = self.blank as i64;
         let targets = targets.masked_fill(&behind, blank)?.unsqueeze(2)?;
@@ -108,10 +108,10 @@ impl CTCLoss {
         let path = Tensor::cat(&[&path, &Tensor::full([batch, 1], blank, &device)?], 1)?;
         let told = log_probs.gather(2, &path.unsqueeze(0)?.expand([steps, batch, states])?)?;
         let told = told.clamp(Some(NEVER), None)?;
-        // A blank is left out between labels that differ; where a path is a blank or repeats a label, it is not.
+        // A path may skip the blank between two different labels, but not between equal ones.
         let before = path.pad(&[(0, 0), (2, 0)], blank)?.narrow(1, 0, states)?;
         let stays = path.eq(blank)?.logical_or(&path.eq(&before)?)?;
-        // Before the first step there is nothing, from where a path may go on to its first blank and its first label.
+        // The start state before the first step: from it a path may go on to its first blank or its first label.
         let start = mask(batch, states, &device, |_, state| state > 0)?;
         let mut alpha = Tensor::zeros([batch, states], (&device, dtype))?.masked_fill(&start, NEVER)?;
         for step in 0..steps {
@@ -126,7 +126,7 @@ impl CTCLoss {
                 Tensor::where_(&over, &alpha, &next)?
             };
         }
-        // It ends with the last label or with the blank behind it.
+        // A path ends with the last label or with the blank after it.
         let end = |back: usize| {
             let ends = target_lengths
                 .iter()
@@ -140,7 +140,7 @@ impl CTCLoss {
     }
 }
 
-/// Labels of all sequences, one after another, as rows of one length.
+/// The concatenated labels of all sequences as rows of equal length.
 fn padded<B: Backend>(targets: &Tensor<B>, lengths: &[usize]) -> Result<Tensor<B>> {
     let total = targets.dims()[0];
     let sum = lengths.iter().try_fold(0_usize, |sum, &length| sum.checked_add(length));
@@ -154,13 +154,13 @@ fn padded<B: Backend>(targets: &Tensor<B>, lengths: &[usize]) -> Result<Tensor<B
         *next += length;
         Some(begin)
     });
-    // Behind the end of a row stands any label.
+    // The end of a shorter row is filled with arbitrary labels.
     let places = begins.flat_map(|begin| (begin..begin + longest).map(|place| place.min(total - 1) as i64));
     let places = Tensor::from_vec(places.collect::<Vec<_>>(), [lengths.len() * longest], &targets.device())?;
     targets.gather(0, &places)?.reshape([lengths.len(), longest])
 }
 
-/// Where a condition on the row and the column holds, `[rows, columns]`.
+/// A bool mask `[rows, columns]` of a condition on the row and the column.
 fn mask<B: Backend>(
     rows: usize,
     columns: usize,

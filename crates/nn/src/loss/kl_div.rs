@@ -5,9 +5,9 @@ use polygrad_tensor::{Backend, Result, Tensor};
 use super::common::{check_same_shape, loss, misfit};
 
 loss! {
-    /// The Kullback-Leibler divergence of a distribution given as log probabilities `x` from a target `y`, element
-    /// by element: `y · (ln y − x)`, which is 0 where `y` is 0, or `e^y · (y − x)` where the target is given as
-    /// log probabilities too.
+    /// The elementwise Kullback-Leibler divergence of a distribution, given as log probabilities `x`, from a target
+    /// `y`: `y · (ln y − x)`, which is 0 where `y` is 0, or `e^y · (y − x)` if the target is also given as log
+    /// probabilities.
     ///
     /// The mean over all elements, PyTorch's default, is not the divergence itself: [`KLDivLoss::batch_mean`] is.
     ///
@@ -16,7 +16,7 @@ loss! {
     KLDivLoss, kl_div(input, target);
     /// Whether the target holds log probabilities.
     log_target: bool = false;
-    /// Whether the sum of all terms is divided by the extent of the first axis, whatever the reduction: PyTorch's
+    /// Whether the sum of all terms is divided by the extent of the first axis, regardless of the reduction: PyTorch's
     /// reduction `batchmean`.
     batch_mean: bool = false;
 }
@@ -25,7 +25,7 @@ impl KLDivLoss {
     /// The divergence of log probabilities from a target of the same shape.
     ///
     /// # Errors
-    /// When shapes differ, dtype or device do not fit, or the mean over a batch is asked of a scalar or an empty batch.
+    /// When shapes differ, dtype or device do not fit, or the batch mean is requested for a scalar or an empty batch.
     pub fn forward<B: Backend>(&self, input: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
         check_same_shape("kl_div", &[input, target])?;
         Tensor::in_full([input, target], |[x, y]| self.of(x, y))

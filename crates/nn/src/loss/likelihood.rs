@@ -7,14 +7,14 @@ use polygrad_tensor::{Backend, Result, Tensor};
 use super::common::{check_option, check_same_shape, elementwise, loss, misfit};
 
 elementwise! {
-    /// The negative log likelihood of counts `y` under Poisson distributions: `e^x − y · x` for the logarithm `x` of
-    /// their means, or `x − y · ln(x + eps)` for the means.
+    /// The negative log likelihood of counts `y` under Poisson distributions: `e^x − y · x` if `x` is the logarithm of
+    /// their means, or `x − y · ln(x + eps)` if `x` is the mean itself.
     PoissonNLLLoss, poisson_nll_loss(input, target);
     /// Whether the input is the logarithm of the mean.
     log_input: bool = true;
     /// Whether to add Stirling's approximation of `ln y!`, `y ln y − y + ln(2πy) / 2`, where `y` is above 1.
     full: bool = false;
-    /// Added to the mean, whose logarithm is taken.
+    /// Added to the mean before taking its logarithm.
     eps: f64 = 1e-8;
     |loss| {
         let losses = if loss.log_input {
@@ -34,9 +34,9 @@ elementwise! {
 }
 
 loss! {
-    /// The negative log likelihood of a target `y` under normal distributions with means `x` and variances `v`:
-    /// `(ln v + (x − y)² / v) / 2`. As PyTorch's, a variance counts as no less than `eps`, and its gradient is taken as
-    /// if it were not limited.
+    /// The negative log likelihood of a target `y` under normal distributions with means `x` and variances `v`: `(ln v
+    /// + (x − y)² / v) / 2`. As in PyTorch, a variance below `eps` counts as `eps`, but the gradient is computed as if
+    /// it were not limited.
     ///
     /// Source: Nix and Weigend, "Estimating the mean and variance of the target probability distribution" (1994).
     #[derive(Clone, Copy, Debug)]
@@ -48,8 +48,8 @@ loss! {
 }
 
 impl GaussianNLLLoss {
-    /// The loss of means against a target of the same shape. The variance has it too, but for the last axis, which
-    /// may be of 1 or absent.
+    /// The loss of means against a target of the same shape. The variance also has this shape, except that the last
+    /// axis may be 1 or absent.
     ///
     /// # Errors
     /// When shapes, dtype or device do not fit, or `eps` is not above 0.

@@ -1,4 +1,4 @@
-//! Losses that ask for a margin.
+//! Losses with a margin.
 
 use polygrad_tensor::{Backend, Result, Tensor};
 
@@ -6,21 +6,21 @@ use super::common::{check_option, check_same_shape, elementwise, loss, misfit};
 use super::nll::{Rows, check_class_weight};
 
 elementwise! {
-    /// `max(0, margin − y · (a − b))`, where the target `y` is 1 if `a` is to be ranked above `b`, else −1.
+    /// `max(0, margin − y · (a − b))`, where the target `y` is 1 if `a` should be ranked above `b`, else −1.
     MarginRankingLoss, margin_ranking_loss(input1, input2, target);
-    /// By how much one is to be above the other.
+    /// The required difference.
     margin: f64 = 0.0;
     |loss| (loss.margin - input1.sub(input2)?.mul(target)?)?.clamp(Some(0.0), None)
 }
 
 elementwise! {
-    /// The distance `x` where the target is 1, `max(0, margin − x)` where it is −1.
+    /// The distance `x` if the target is 1, `max(0, margin − x)` if it is −1.
     HingeEmbeddingLoss, hinge_embedding_loss(input, target);
-    /// How far apart unlike ones are to be.
+    /// The required distance of dissimilar pairs.
     margin: f64 = 1.0;
     |loss| {
         let apart = (loss.margin - input)?.clamp(Some(0.0), None)?;
-        // As PyTorch's, a target that is neither counts as both.
+        // As in PyTorch, a target that is neither 1 nor −1 counts as both.
         apart.masked_fill(&target.eq(1.0)?, 0.0)? + input.masked_fill(&target.eq(-1.0)?, 0.0)?
     }
 }
@@ -32,20 +32,20 @@ elementwise! {
 }
 
 loss! {
-    /// `max(0, d(a, p) − d(a, n) + margin)` for anchors, positives and negatives `[…, D]`: the p-norm `d` of the
-    /// differences is over the last axis, and `eps` is added to each.
+    /// `max(0, d(a, p) − d(a, n) + margin)` for anchors, positives and negatives `[…, D]`. The distance `d` is the
+    /// p-norm of the differences along the last axis, with `eps` added to each difference.
     ///
     /// Source: Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional
     /// neural networks" (2016).
     #[derive(Clone, Copy, Debug)]
     TripletMarginLoss, triplet_margin_loss(anchor, positive, negative);
-    /// By how much the negative is to be farther away than the positive, above 0.
+    /// How much farther away the negative should be than the positive, above 0.
     margin: f64 = 1.0;
     /// The order of the norm.
     p: f64 = 2.0;
     /// Added to each difference.
     eps: f64 = 1e-6;
-    /// Whether the positive's distance from the negative counts in place of the anchor's where it is smaller.
+    /// Whether the positive's distance from the negative is used instead of the anchor's if it is smaller.
     swap: bool = false;
 }
 
@@ -77,11 +77,11 @@ impl TripletMarginLoss {
 }
 
 loss! {
-    /// `1 − cos(a, b)` where the target is 1, `max(0, cos(a, b) − margin)` where it is −1, for inputs `[N, D]` or `[D]`
-    /// and a target `[N]` or `[]`.
+    /// `1 − cos(a, b)` if the target is 1, `max(0, cos(a, b) − margin)` if it is −1, for inputs `[N, D]` or `[D]` and a
+    /// target `[N]` or `[]`.
     #[derive(Clone, Copy, Debug)]
     CosineEmbeddingLoss, cosine_embedding_loss(input1, input2, target);
-    /// How similar unlike ones may be.
+    /// The allowed similarity of dissimilar pairs.
     margin: f64 = 0.0;
 }
 
@@ -118,7 +118,7 @@ loss! {
     }, multi_margin_loss(input, target);
     /// The power, 1 or 2.
     p: u8 = 1;
-    /// How far the target's score is to be above the others.
+    /// How far the target's score should be above the others.
     margin: f64 = 1.0;
 }
 
@@ -188,7 +188,7 @@ impl MultiLabelMarginLoss {
 
 loss! {
     /// The mean over the classes of `−w · (y · ln σ(x) + (1 − y) · ln σ(−x))`, for logits `x` `[…, C]` and targets `y`
-    /// in `[0, 1]`: the binary cross entropy of each class by itself.
+    /// in `[0, 1]`: the binary cross entropy of each class separately.
     MultiLabelSoftMarginLoss<B> {
         /// A weight for each class, `[C]`.
         weight,

@@ -1,4 +1,4 @@
-//! Losses: what training makes small.
+//! Losses, which training minimises.
 
 mod bce;
 mod common;
@@ -30,10 +30,10 @@ pub use nll::{NLLLoss, nll_loss};
 pub use overlap::{DiceLoss, JaccardLoss, TverskyLoss, dice_loss, jaccard_loss, tversky_loss};
 pub use regression::{HuberLoss, L1Loss, MSELoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss};
 
-/// What a loss makes of the losses of all elements.
+/// How a loss reduces the losses of all elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Gives them all.
+    /// No reduction: all losses.
     None,
     /// Their mean. The default.
     #[default]

@@ -1,4 +1,4 @@
-//! The negative log likelihood, on which cross entropy rests.
+//! The negative log likelihood, on which cross entropy is based.
 
 use polygrad_tensor::{Backend, DType, Error, Result, Scalar, Tensor};
 
@@ -6,14 +6,14 @@ use super::Reduction;
 use super::common::{self, loss};
 
 loss! {
-    /// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and
-    /// i64 class indices `[N]`, `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and leaves
-    /// ignored targets out.
+    /// Minus the log probability of each target class, from log probabilities `[N, C]`, `[N, C, …]` or `[C]` and i64
+    /// class indices `[N]`, `[N, …]` or `[]`. The mean is weighted by the targets' class weights, and excludes ignored
+    /// targets.
     NLLLoss<B> {
         /// A weight for each class, `[C]`.
         weight,
     }, nll_loss(input, target);
-    /// Targets that count for nothing.
+    /// The class index of targets to ignore.
     ignore_index: i64 = -100;
 }
 
@@ -37,7 +37,7 @@ impl<B: Backend> NLLLoss<B> {
 pub(super) struct Rows<B: Backend> {
     pub(super) input: Tensor<B>,
     pub(super) target: Tensor<B>,
-    /// The target's own shape.
+    /// The original shape of the target.
     shape: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl<B: Backend> Rows<B> {
         values.gather(1, &index.unsqueeze(1)?)?.squeeze(1)
     }
 
-    /// Losses of rows under the target's own shape.
+    /// Reshapes the losses of rows to the target's original shape.
     pub(super) fn unflatten(&self, losses: &Tensor<B>) -> Result<Tensor<B>> {
         losses.reshape(&self.shape)
     }
@@ -99,11 +99,11 @@ pub(super) fn mismatch<B: Backend>(op: &'static str, input: &Tensor<B>, target: 
     common::misfit(op, &[input, target], text)
 }
 
-/// What each row weighs: the weight of its target's class, and nothing where the target is ignored.
+/// The weight of each row: that of its target's class, or 0 if the target is ignored.
 pub(super) struct Weights<B: Backend> {
     /// `[rows]`.
     of_rows: Tensor<B>,
-    /// The targets, with a class that exists in place of the ignored ones.
+    /// The targets, with ignored ones replaced by a valid class.
     index: Tensor<B>,
     /// Which targets are ignored, `[rows]`.
     pub(super) ignored: Tensor<B>,
@@ -129,13 +129,13 @@ impl<B: Backend> Weights<B> {
 
     /// Minus each row's entry at its target, weighted.
     pub(super) fn of_picked(&self, rows: &Rows<B>, log_p: &Tensor<B>) -> Result<Tensor<B>> {
-        // Masked rather than multiplied by 0: no gradient passes here, even where all are ignored
-        // and the mean is 0 / 0.
+        // Masked rather than multiplied by 0, so that no gradient passes here, even if all targets are ignored and the
+        // mean is 0 / 0.
         let picked = rows.pick(log_p, &self.index)?.masked_fill(&self.ignored, 0.0)?;
         picked.neg()?.mul(&self.of_rows)
     }
 
-    /// Reduces losses that are weighted already.
+    /// Reduces losses that are already weighted.
     pub(super) fn reduce(&self, losses: Tensor<B>, rows: &Rows<B>, reduction: Reduction) -> Result<Tensor<B>> {
         match reduction {
             Reduction::None => rows.unflatten(&losses),

@@ -1,11 +1,11 @@
-//! Losses of how far areas lie on each other: Dice's, Jaccard's and Tversky's.
+//! Losses based on the overlap of areas: Dice's, Jaccard's and Tversky's.
 
 use polygrad_tensor::{Backend, DType, Error, Result, Tensor};
 
 use super::common::{check_option, loss, misfit};
 
-/// Defines a loss by the score of a class from its three sums: of probability times target, of
-/// probabilities, and of targets.
+/// Defines a loss by the score of a class as a function of three sums: of probability times target, of probabilities,
+/// and of targets.
 macro_rules! overlap {
     (
         $(#[$doc:meta])*
@@ -16,22 +16,22 @@ macro_rules! overlap {
         loss! {
             $(#[$doc])*
             ///
-            /// `input` is logits: `[N, C, …]` against classes `[N, …]` (i64), by softmax over the classes; or of any
-            /// shape `[N, C, …]` against targets between 0 and 1 of the same shape and of a float dtype, by a sigmoid
-            /// each. The sums of a class are over the whole batch. A class without targets counts as without loss. The
-            /// reduction is over classes.
+            /// `input` is logits. They are `[N, C, …]` against classes `[N, …]` (i64), with softmax over the classes,
+            /// or of any shape `[N, C, …]` against targets between 0 and 1 of the same shape and of a float dtype, with
+            /// a sigmoid each. The sums of a class are over the whole batch. A class without targets has a loss of 0.
+            /// The reduction is over classes.
             ///
             /// Source of the formula, its `smooth` and its `eps`: `segmentation_models_pytorch.losses`, version 0.5.
             #[derive(Clone, Copy, Debug)]
             $name, $function(input, target);
             $($(#[$option_doc])* $option: $type = $default;)*
-            /// Added above and below the line.
+            /// Added to numerator and denominator.
             smooth: f64 = 0.0;
-            /// What is below the line is no less than this.
+            /// Lower limit of the denominator.
             eps: f64 = 1e-7;
             /// Whether `input` is logits; probabilities otherwise.
             from_logits: bool = true;
-            /// Class indices that count for nothing.
+            /// The class index of targets to ignore.
             ignore_index: i64 = -100;
         }
 
@@ -68,7 +68,7 @@ macro_rules! overlap {
 }
 
 overlap! {
-    /// One less Dice's coefficient of a class: `1 − (2 I + smooth) / (P + T + smooth)`, where I is the sum of products
+    /// One minus Dice's coefficient of a class: `1 − (2 I + smooth) / (P + T + smooth)`, where I is the sum of products
     /// of probabilities and targets, P that of probabilities and T that of targets.
     ///
     /// Source: Milletari et al., "V-Net: fully convolutional neural networks for volumetric medical image
@@ -81,8 +81,8 @@ overlap! {
 }
 
 overlap! {
-    /// One less the intersection over the union of a class: `1 − (I + smooth) / (P + T − I + smooth)`, where I is the
-    /// sum of products of probabilities and targets, P that of probabilities and T that of targets.
+    /// One minus the intersection over union of a class: `1 − (I + smooth) / (P + T − I + smooth)`, where I is the sum
+    /// of products of probabilities and targets, P that of probabilities and T that of targets.
     ///
     /// Source: Rahman and Wang, "Optimizing intersection-over-union in deep neural networks for image
     /// segmentation" (2016).
@@ -94,16 +94,16 @@ overlap! {
 }
 
 overlap! {
-    /// Between [`DiceLoss`], which it is for `alpha` and `beta` of ½, and [`JaccardLoss`], which it is for 1:
-    /// `1 − (I + smooth) / (I + alpha (P − I) + beta (T − I) + smooth)`, where I is the sum of products of
-    /// probabilities and targets, P that of probabilities and T that of targets.
+    /// A generalisation of [`DiceLoss`] (`alpha` and `beta` ½) and [`JaccardLoss`] (both 1): `1 − (I + smooth) / (I +
+    /// alpha (P − I) + beta (T − I) + smooth)`, where I is the sum of products of probabilities and targets, P that of
+    /// probabilities and T that of targets.
     ///
     /// Source: Salehi et al., "Tversky loss function for image segmentation using 3D fully convolutional
     /// deep networks" (2017).
     TverskyLoss, tversky_loss;
-    /// What is predicted and is not there weighs this much.
+    /// Weight of false positives.
     alpha: f64 = 0.5;
-    /// What is there and is not predicted weighs this much.
+    /// Weight of false negatives.
     beta: f64 = 0.5;
     |loss, both, predicted, wanted| {
         let wrong = (predicted.sub(both)? * loss.alpha)?;
@@ -112,7 +112,7 @@ overlap! {
     }
 }
 
-/// Of each class `[C]`: the sums of probability times target, of probabilities, and of targets.
+/// The sums of probability times target, of probabilities, and of targets, for each class, `[C]`.
 fn sums<B: Backend>(
     op: &'static str,
     (input, target): (&Tensor<B>, &Tensor<B>),
@@ -142,7 +142,7 @@ fn sums<B: Backend>(
         let probabilities = if from_logits { input.softmax(1)? } else { input.clone() };
         let target = target.to_dtype(DType::I64)?.reshape([*n, flat[2]])?;
         let counts = target.ne(ignored)?;
-        // Ignored ones are of class 0 and of no weight.
+        // Ignored targets become class 0 with weight 0.
         let classes_of = target.masked_fill(&counts.logical_not()?, polygrad_tensor::Scalar::Int(0))?;
         let one_hot = classes_of.one_hot(*classes).map_err(|e: Error| e.with_op(op))?;
         let counts = counts.to_dtype(input.dtype())?.unsqueeze(1)?;

@@ -21,7 +21,7 @@ elementwise! {
     ///
     /// Source: Huber, "Robust estimation of a location parameter" (1964).
     HuberLoss, huber_loss(input, target);
-    /// Where it becomes linear, above 0.
+    /// Where the loss becomes linear, above 0.
     delta: f64 = 1.0;
     |loss| {
         check_option("huber_loss", ("delta", loss.delta), loss.delta > 0.0, "above 0")?;
@@ -30,9 +30,9 @@ elementwise! {
 }
 
 elementwise! {
-    /// `d² / (2 beta)` where `d = |x − y|` is below `beta`, else `d − beta / 2`; for `beta` 0 the [`L1Loss`].
+    /// `d² / (2 beta)` where `d = |x − y|` is below `beta`, else `d − beta / 2`; with `beta` 0 it is the [`L1Loss`].
     SmoothL1Loss, smooth_l1_loss(input, target);
-    /// Where it becomes linear, 0 or above.
+    /// Where the loss becomes linear, at least 0.
     beta: f64 = 1.0;
     |loss| {
         check_option("smooth_l1_loss", ("beta", loss.beta), loss.beta >= 0.0, "0 or above")?;
@@ -43,7 +43,7 @@ elementwise! {
 
 /// `d² / 2` within `±delta`, `delta · (|d| − delta / 2)` outside.
 fn huber<B: Backend>(difference: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
-    // The square is of the difference, not of its magnitude, which has no second derivative at 0.
+    // The square is of the difference itself, since its magnitude has no second derivative at 0.
     let magnitude = difference.abs()?;
     let far = magnitude.ge(delta)?;
     let outer = ((&magnitude - 0.5 * delta)? * delta)?;

@@ -1,11 +1,11 @@
-//! Activations as data.
+//! Activation functions as config values.
 
 use polygrad_tensor::{Activation, Backend, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::{ELU, GELU, LeakyReLU, ReLU, Sequential, SiLU, Sigmoid, Tanh};
 
-/// The activation of a model's config. In JSON it is PyTorch's name of the function: `"relu"`, `"leaky_relu"`.
+/// An activation function in a model's config. In JSON it is PyTorch's name of the function: `"relu"`, `"leaky_relu"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ impl ActivationFn {
         }
     }
 
-    /// The modules with this one behind them.
+    /// Appends this function's module.
     pub fn push_to<B: Backend>(self, modules: Sequential<B>) -> Sequential<B> {
         match self {
             Self::Relu => modules.push(ReLU),

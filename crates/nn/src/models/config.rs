@@ -1,4 +1,4 @@
-//! What the configs of models have in common.
+//! Shared parts of model configs.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,11 +9,11 @@ use serde::de::DeserializeOwned;
 
 use crate::io::{open_file, replace_file};
 
-/// The sizes and options of a model, as JSON in the field names of PyTorch's or Hugging Face's counterpart. Fields that
-/// are absent have their defaults. Where the counterpart has such a file, as Hugging Face's `config.json`, unknown
-/// fields are passed over, since it has many that say nothing about the model's function; elsewhere they are errors.
+/// The sizes and options of a model, as JSON with the field names of PyTorch's or Hugging Face's counterpart. Missing
+/// fields have their defaults. If the counterpart has such a file, like Hugging Face's `config.json`, unknown fields
+/// are ignored, since many of its fields do not affect the model's function; otherwise unknown fields are errors.
 pub trait ModelConfig: Serialize + DeserializeOwned {
-    /// As JSON.
+    /// Converts to JSON.
     ///
     /// # Errors
     /// When a number is not finite.
@@ -21,15 +21,15 @@ pub trait ModelConfig: Serialize + DeserializeOwned {
         serde_json::to_string_pretty(self).map_err(|e| Error::new(ErrorKind::Format, format!("config: {e}")))
     }
 
-    /// Out of JSON.
+    /// Parses JSON.
     ///
     /// # Errors
-    /// When it is no JSON, or a field has another type; the error says where.
+    /// When it is not valid JSON, or a field has another type; the error says where.
     fn from_json(json: &str) -> Result<Self> {
         serde_json::from_str(json).map_err(|e| Error::new(ErrorKind::Format, format!("config: {e}")))
     }
 
-    /// Writes a file, which is whole or not there.
+    /// Writes a file atomically.
     ///
     /// # Errors
     /// As [`ModelConfig::to_json`], and when the file cannot be written.
@@ -51,7 +51,7 @@ pub trait ModelConfig: Serialize + DeserializeOwned {
     }
 }
 
-/// Fails unless an option is what this library computes.
+/// Fails unless the option has a value that this library supports.
 pub(super) fn only(model: &'static str, option: &str, holds: bool) -> Result<()> {
     if holds {
         return Ok(());
@@ -59,7 +59,7 @@ pub(super) fn only(model: &'static str, option: &str, holds: bool) -> Result<()>
     Err(Error::unsupported(format!("the config asks for {option}, which is not there")).with_op(model))
 }
 
-/// Fails unless heads divide a width, of which a few multiples are still sizes.
+/// Fails unless the number of heads divides the width, and 4 times the width is still a valid size.
 pub(super) fn check_heads(model: &'static str, heads: usize, width: usize) -> Result<()> {
     if heads > 0 && width.is_multiple_of(heads) && width.checked_mul(4).is_some() {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) fn check_heads(model: &'static str, heads: usize, width: usize) -> Re
     .with_op(model))
 }
 
-/// Token ids `[N, S]`, as their extents.
+/// The extents of token ids `[N, S]`.
 pub(super) fn token_shape<B: Backend>(model: &'static str, ids: &Tensor<B>) -> Result<(usize, usize)> {
     match ids.dims()[..] {
         [n, s] => Ok((n, s)),
@@ -81,8 +81,8 @@ pub(super) fn token_shape<B: Backend>(model: &'static str, ids: &Tensor<B>) -> R
     }
 }
 
-/// A mask `[N, T]` of 1 (or true) for tokens that count and 0 (or false) for padding, as a bool mask
-/// `[N, 1, 1, T]` of what is seen.
+/// Converts a mask `[N, T]`, 1 (or true) for tokens and 0 (or false) for padding, to a bool mask `[N, 1, 1, T]` of
+/// visible keys.
 pub(super) fn padding_mask<B: Backend>(
     model: &'static str,
     mask: &Tensor<B>,

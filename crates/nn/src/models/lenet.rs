@@ -1,4 +1,4 @@
-//! A small convolutional network in the manner of LeNet-5.
+//! A small convolutional network in the style of LeNet-5.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ pub struct LeNetConfig {
     pub in_channels: usize,
     /// Height and width of the images. Default: 28 each.
     pub image_size: [usize; 2],
-    /// Zeros around the image in the first convolution. Default: 2.
+    /// Zero padding around the image in the first convolution. Default: 2.
     pub padding: usize,
     /// Channels after the first and after the second convolution. Default: 6 and 16.
     pub channels: [usize; 2],
     /// Features of the two hidden layers. Default: 120 and 84.
     pub hidden: [usize; 2],
-    /// Default: 10.
+    /// Number of classes. Default: 10.
     pub num_classes: usize,
 }
 
@@ -40,9 +40,9 @@ impl Default for LeNetConfig {
     }
 }
 
-/// Two convolutions 5×5 and three linear layers, with ReLU and max-pooling where LeNet-5 has its own kinds: the network
-/// of PyTorch's tutorials, with its names `conv1`, `conv2`, `fc1`, `fc2`, `fc3`. From `[N, in_channels, height, width]`
-/// to logits `[N, num_classes]`.
+/// Two 5×5 convolutions and three linear layers. It uses ReLU and max-pooling where LeNet-5 has its own functions, as
+/// in PyTorch's tutorials, whose names it has: `conv1`, `conv2`, `fc1`, `fc2`, `fc3`. From `[N, in_channels, height,
+/// width]` to logits `[N, num_classes]`.
 ///
 /// Source: LeCun et al., "Gradient-based learning applied to document recognition" (1998).
 ///
@@ -65,11 +65,11 @@ pub struct LeNet<B: Backend = AnyBackend> {
     pub conv1: Conv2d<B>,
     /// 5×5, without padding.
     pub conv2: Conv2d<B>,
-    /// From the flattened image.
+    /// From the flattened image to the first hidden layer.
     pub fc1: Linear<B>,
     /// The second hidden layer.
     pub fc2: Linear<B>,
-    /// To the logits.
+    /// From the second hidden layer to the logits.
     pub fc3: Linear<B>,
     pool: MaxPool2d,
 }
@@ -119,7 +119,7 @@ impl<B: Backend> LeNet<B> {
     }
 }
 
-/// An extent after both convolutions and poolings, if anything is left.
+/// An extent after both convolutions and poolings, `None` if nothing is left.
 fn after_both(extent: usize, padding: usize) -> Option<usize> {
     let padded = extent.checked_add(padding.checked_mul(2)?)?;
     let first = padded.checked_sub(4)? / 2;

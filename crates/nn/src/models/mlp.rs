@@ -12,7 +12,7 @@ use crate::{Forward, Linear, LinearConfig, Module, Visit, Visitor, watch};
 pub struct MlpConfig {
     /// Features of the input, of each hidden layer, and of the output: at least two numbers. Default: `[784, 128, 10]`.
     pub sizes: Vec<usize>,
-    /// What stands between two layers. Default: ReLU.
+    /// The activation between two layers. Default: ReLU.
     pub activation: ActivationFn,
     /// Whether the layers have biases. Default: true.
     pub bias: bool,
@@ -37,8 +37,8 @@ impl MlpConfig {
     }
 }
 
-/// Linear layers with an activation between them: `[…, sizes[0]]` to `[…, sizes[last]]`. Parameters have the names that
-/// they have in PyTorch's `nn.Sequential(Linear, ReLU, Linear, …)`: `0.weight`, `0.bias`, `2.weight`, …
+/// Linear layers with an activation between them: `[…, sizes[0]]` to `[…, sizes[last]]`. Parameter names are those of
+/// PyTorch's `nn.Sequential(Linear, ReLU, Linear, …)`: `0.weight`, `0.bias`, `2.weight`, …
 ///
 /// ```
 /// use polygrad_nn::{Module, models::{Mlp, MlpConfig}};
@@ -96,7 +96,7 @@ impl<B: Backend> Mlp<B> {
 impl<B: Backend> Visit<B> for Mlp<B> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         visitor.module(self);
-        // The activations between them have numbers, too.
+        // The activations between the layers also count.
         for (i, layer) in self.hidden.iter().chain([&self.output]).enumerate() {
             visitor.index(2 * i, layer);
         }

@@ -1,6 +1,6 @@
-//! Models that people use, each a config that serializes to JSON and a [`Module`](crate::Module) with the parameter
-//! names of its PyTorch or Hugging Face counterpart, so that a state dict goes both ways unchanged. Their parts are
-//! public, and each layer of a transformer stands in a [`Slot`](crate::Slot), where another one can be put.
+//! Well-known models, each a config that serializes to JSON and a [`Module`](crate::Module) with the parameter names of
+//! its PyTorch or Hugging Face counterpart, so that state dicts can be exchanged in both directions. Their parts are
+//! public, and each layer of a transformer is in a [`Slot`](crate::Slot), so that it can be replaced.
 
 mod activation;
 pub mod bert;

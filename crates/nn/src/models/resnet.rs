@@ -18,14 +18,14 @@ pub struct ResNetConfig {
     pub layers: [usize; 4],
     /// Channels of the images. Default: 3.
     pub in_channels: usize,
-    /// Default: 1000.
+    /// Number of classes. Default: 1000.
     pub num_classes: usize,
     /// Channels of the first stage; each further one has twice as many. Default: 64.
     pub width: usize,
-    /// Whether the network begins with a convolution 3×3 and without pooling, for images such as CIFAR's
-    /// 32×32. Default: false.
+    /// Whether the network begins with a 3×3 convolution and without pooling, for small images such as CIFAR's 32×32.
+    /// Default: false.
     pub small_images: bool,
-    /// Whether each block begins as the identity: its last normalisation's weight is 0. Default: false.
+    /// Whether each block initially is the identity: its last normalisation's weight is 0. Default: false.
     pub zero_init_residual: bool,
 }
 
@@ -61,7 +61,7 @@ impl ResNetConfig {
 
 /// A residual network of basic blocks, with torchvision's names: `conv1`, `bn1`, `layer1.0.conv1`,
 /// `layer2.0.downsample.0`, `fc`. From `[N, in_channels, height, width]`, of any extents, to logits `[N, num_classes]`.
-/// Convolutions begin as in torchvision: Kaiming, normal, over the outputs.
+/// Convolutions are initialised as in torchvision: Kaiming normal, over the outputs.
 ///
 /// Source: He et al., "Deep residual learning for image recognition" (2015).
 ///
@@ -84,7 +84,7 @@ impl ResNetConfig {
 pub struct ResNet<B: Backend = AnyBackend> {
     /// 7×7 with stride 2, or 3×3 for small images.
     pub conv1: Conv2d<B>,
-    /// Behind `conv1`.
+    /// Normalises the output of `conv1`.
     pub bn1: BatchNorm2d<B>,
     maxpool: Option<MaxPool2d>,
     /// The first stage.
@@ -96,23 +96,23 @@ pub struct ResNet<B: Backend = AnyBackend> {
     /// The fourth stage, at an eighth of the extents.
     pub layer4: Vec<BasicBlock<B>>,
     avgpool: AdaptiveAvgPool2d,
-    /// To the logits.
+    /// Maps to the logits.
     pub fc: Linear<B>,
 }
 
-/// Two convolutions 3×3, beside which the input passes by, through a convolution 1×1 where the shape changes.
+/// Two 3×3 convolutions with a shortcut, which has a 1×1 convolution if the shape changes.
 #[derive(Module)]
 #[module(forward)]
 pub struct BasicBlock<B: Backend = AnyBackend> {
     /// 3×3, with the block's stride.
     pub conv1: Conv2d<B>,
-    /// Behind `conv1`.
+    /// Normalises the output of `conv1`.
     pub bn1: BatchNorm2d<B>,
     /// 3×3.
     pub conv2: Conv2d<B>,
-    /// Behind `conv2`.
+    /// Normalises the output of `conv2`.
     pub bn2: BatchNorm2d<B>,
-    /// Convolution and normalisation of what passes by; none where the shape stays.
+    /// Convolution and normalisation of the shortcut; `None` if the shape stays the same.
     pub downsample: Option<Sequential<B>>,
 }
 

@@ -1,4 +1,4 @@
-//! Vision transformers: their parts, which a model of one's own can be made of.
+//! Vision transformers, and their building blocks for models of your own.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -39,13 +39,13 @@ const NAME: &str = "VisionTransformer";
 #[derive(Debug, Module)]
 #[module(forward)]
 pub struct VisionTransformer<B: Backend = AnyBackend> {
-    /// What stands for the whole image, before its patches: `[1, 1, hidden_dim]`.
+    /// A token for the whole image, placed before its patches: `[1, 1, hidden_dim]`.
     pub class_token: Param<B>,
-    /// From patches to vectors.
+    /// Maps patches to vectors.
     pub conv_proj: Slot<Conv2d<B>, B>,
     /// The layers.
     pub encoder: Encoder<B>,
-    /// To the logits.
+    /// Maps to the logits.
     pub heads: Heads<B>,
     #[module(skip)]
     config: VitConfig,
@@ -57,13 +57,13 @@ pub struct VisionTransformer<B: Backend = AnyBackend> {
 pub struct VitConfig {
     /// Height and width of the images, in pixels. Default: 224.
     pub image_size: usize,
-    /// Height and width of a patch, which divide the image's. Default: 16.
+    /// Height and width of a patch, which must divide the image's. Default: 16.
     pub patch_size: usize,
     /// Channels of the images. Default: 3.
     pub in_channels: usize,
-    /// How many layers there are. Default: 12.
+    /// Number of layers. Default: 12.
     pub num_layers: usize,
-    /// Heads of attention, which divide `hidden_dim`. Default: 12.
+    /// Number of attention heads, which must divide `hidden_dim`. Default: 12.
     pub num_heads: usize,
     /// Width of the vectors. Default: 768.
     pub hidden_dim: usize,
@@ -73,7 +73,7 @@ pub struct VitConfig {
     pub dropout: f64,
     /// Dropout of attention weights. Default: 0.
     pub attention_dropout: f64,
-    /// How many classes there are. Default: 1,000.
+    /// Number of classes. Default: 1,000.
     pub num_classes: usize,
     /// Added to the variance in the norms. Default: 1e-6.
     pub layer_norm_eps: f64,
@@ -102,13 +102,13 @@ impl ModelConfig for VitConfig {}
 /// The layers of a vision transformer.
 #[derive(Debug, Module)]
 pub struct Encoder<B: Backend = AnyBackend> {
-    /// Of the class token and the patches: `[1, 1 + patches, hidden_dim]`.
+    /// Positions of the class token and the patches: `[1, 1 + patches, hidden_dim]`.
     pub pos_embedding: Param<B>,
-    /// Before the first layer.
+    /// Dropout before the first layer.
     pub dropout: Dropout,
     /// The layers.
     pub layers: Layers<B>,
-    /// Behind the last one.
+    /// The norm after the last layer.
     pub ln: Slot<LayerNorm<B>, B>,
 }
 
@@ -127,15 +127,15 @@ impl<B: Backend> Visit<B> for Layers<B> {
 /// A layer of a vision transformer.
 #[derive(Debug, Module)]
 pub struct Layer<B: Backend = AnyBackend> {
-    /// Before attention.
+    /// The norm before attention.
     pub ln_1: Slot<LayerNorm<B>, B>,
-    /// Between patches.
+    /// Attention between patches.
     pub self_attention: MultiheadAttention<B>,
-    /// Behind attention.
+    /// Dropout after attention.
     pub dropout: Dropout,
-    /// Before the linear layers.
+    /// The norm before the linear layers.
     pub ln_2: Slot<LayerNorm<B>, B>,
-    /// Of each patch by itself.
+    /// The linear layers, applied to each patch.
     pub mlp: Slot<Sequential<B>, B>,
 }
 
@@ -181,7 +181,7 @@ impl VitConfig {
 }
 
 impl<B: Backend> VisionTransformer<B> {
-    /// A model with random weights, as torchvision's begins; the classifier begins as 0.
+    /// A model with random weights, initialised as in torchvision; the classifier's are 0.
     ///
     /// # Errors
     /// When the config is contradictory, or memory runs out.
@@ -260,8 +260,8 @@ impl<B: Backend> VisionTransformer<B> {
         self.encoder.forward(&self.embed(images)?, |_| {})
     }
 
-    /// The vectors after the embeddings and after each layer, without the last norm: what Hugging Face's `ViTModel`
-    /// calls `hidden_states`.
+    /// The vectors after the embeddings and after each layer, without the last norm: Hugging Face's `hidden_states` of
+    /// `ViTModel`.
     ///
     /// # Errors
     /// As [`VisionTransformer::forward`].
@@ -271,7 +271,7 @@ impl<B: Backend> VisionTransformer<B> {
         Ok(states)
     }
 
-    /// The class token and the patches.
+    /// The vectors of the class token and the patches.
     fn embed(&self, images: &Tensor<B>) -> Result<Tensor<B>> {
         let VitConfig {
             image_size,
@@ -296,7 +296,7 @@ impl<B: Backend> VisionTransformer<B> {
 }
 
 impl<B: Backend> Encoder<B> {
-    /// `each` sees the embeddings, and what each layer gives.
+    /// `each` is called with the embeddings and with each layer's output.
     fn forward(&self, x: &Tensor<B>, mut each: impl FnMut(&Tensor<B>)) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let mut x = self.dropout.forward(&x.add(self.pos_embedding.tensor())?)?;

@@ -7,9 +7,9 @@ use super::StateDict;
 const OP: &str = "StateDict::average";
 
 impl StateDict {
-    /// The mean of several models' values, such as those of the last checkpoints of a run, which often does better
+    /// The average of several models' values, such as those of a run's last checkpoints, which often performs better
     /// than each of them. Floats are averaged in f64 and keep their dtype; integers, such as counts of batches, are
-    /// those of the last one.
+    /// taken from the last model.
     ///
     /// ```
     /// # use polygrad_nn::{Linear, Module, StateDict};
@@ -29,15 +29,15 @@ impl StateDict {
     /// Source: Izmailov et al., "Averaging weights leads to wider optima and better generalization" (2018).
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] when there are none, or one has other names, shapes or dtypes than the first.
+    /// [`ErrorKind::StateDict`] when there are no models, or one has other names, shapes or dtypes than the first.
     pub fn average<'a>(states: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
         Self::weighted_average(states.into_iter().map(|state| (state, 1.0)))
     }
 
-    /// [`StateDict::average`] in which each model has a weight, of which only the ratios count.
+    /// [`StateDict::average`] with a weight for each model; only the ratios of the weights matter.
     ///
     /// # Errors
-    /// As [`StateDict::average`]; when a weight is below 0 or no number, or all are 0.
+    /// As [`StateDict::average`]; when a weight is negative or not a number, or all are 0.
     pub fn weighted_average<'a>(states: impl IntoIterator<Item = (&'a Self, f64)>) -> Result<Self> {
         let states: Vec<(&Self, f64)> = states.into_iter().collect();
         let [(first, _), rest @ ..] = &states[..] else {
@@ -81,7 +81,7 @@ impl StateDict {
     }
 }
 
-/// Says in what a state dict differs from the first one.
+/// Describes how a state dict differs from the first one.
 fn same(first: &StateDict, other: &StateDict) -> std::result::Result<(), String> {
     let lacks = |a: &StateDict, b: &StateDict| -> Vec<String> {
         a.keys().filter(|name| !b.contains(name)).map(str::to_owned).collect()

@@ -47,10 +47,10 @@ impl<B: Backend> Buffer<B> {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives it new values.
+    /// Sets new values.
     ///
     /// # Errors
-    /// When shape or dtype differ; it keeps its values then.
+    /// When shape or dtype differ; the buffer then keeps its values.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
         let mut tensor = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         tensor.update(|inner| {
@@ -59,7 +59,7 @@ impl<B: Backend> Buffer<B> {
         })
     }
 
-    /// Gives it values of any shape and dtype, on any device.
+    /// Sets values of any shape and dtype, on any device.
     pub(crate) fn replace(&self, value: &Tensor<B>) {
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value.detach();
     }

@@ -1,4 +1,4 @@
-//! Models in evaluation for a while.
+//! Temporary evaluation mode.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use polygrad_tensor::Backend;
 
 use super::{Item, Visit, Visitor};
 
-/// Holds a model in evaluation; its modes are put back when this is dropped.
+/// Keeps a model in evaluation; dropping this restores the modes.
 pub struct Evaluation<'a, B: Backend, M: Visit<B> + ?Sized> {
     model: &'a M,
     modes: Vec<bool>,
@@ -14,7 +14,7 @@ pub struct Evaluation<'a, B: Backend, M: Visit<B> + ?Sized> {
 }
 
 impl<'a, B: Backend, M: Visit<B> + ?Sized> Evaluation<'a, B, M> {
-    /// Puts a model in evaluation.
+    /// Switches a model to evaluation.
     #[must_use]
     pub fn of(model: &'a M) -> Self {
         let mut modes = Vec::new();

@@ -1,4 +1,4 @@
-//! What else can be a field of a module: containers, and plain data.
+//! Further types of module fields: containers and plain data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
@@ -63,7 +63,7 @@ impl<B: Backend, T: Visit<B>, const N: usize> Visit<B> for [T; N] {
     }
 }
 
-/// By name, in the order of the names.
+/// By name, in sorted order.
 impl<B: Backend, K: AsRef<str>, T: Visit<B>> Visit<B> for BTreeMap<K, T> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         for (name, value) in self {
@@ -72,7 +72,7 @@ impl<B: Backend, K: AsRef<str>, T: Visit<B>> Visit<B> for BTreeMap<K, T> {
     }
 }
 
-/// By name, in the order of the names, which is the same in every run.
+/// By name, in sorted order, so that the order is the same in every run.
 impl<B: Backend, K: AsRef<str>, T: Visit<B>, S> Visit<B> for HashMap<K, T, S> {
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         let mut entries: Vec<_> = self.iter().map(|(name, value)| (name.as_ref(), value)).collect();

@@ -1,4 +1,4 @@
-//! Loading a state dict into a module, or saying everything that keeps it from fitting.
+//! Loads a state dict into a module, or reports every mismatch.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,7 +10,7 @@ use polygrad_tensor::{Backend, DType, Device, Error, ErrorKind, HostTensor, Resu
 
 use super::{Buffer, Item, Param, StateDict, Visit, Visitor};
 
-/// What only one side had, when a state dict was loaded without being strict.
+/// The names that only one side had, if a state dict was loaded with `strict` false.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Names that the module has and the state dict lacks: they kept their values.
@@ -19,7 +19,7 @@ pub struct LoadReport {
     pub unexpected: Vec<String>,
 }
 
-/// What a name in a module stands for.
+/// The parameter or buffer with a name in a module.
 pub(crate) enum Target<B: Backend> {
     Param(Param<B>),
     Buffer(Buffer<B>),
@@ -52,7 +52,7 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// What it holds, outside the graph.
+    /// Its value, outside the graph.
     pub(crate) fn value(&self) -> Tensor<B> {
         match self {
             Self::Param(param) => param.value(),
@@ -60,7 +60,7 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// Calls a function with what it holds, which is not cloned for that.
+    /// Calls a function with its value, without cloning it.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
         match self {
@@ -76,7 +76,7 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// Takes a value of another dtype or on another device.
+    /// Sets a value of another dtype or on another device.
     fn replace(&self, value: Tensor<B>) -> Result<()> {
         match self {
             Self::Param(param) => param.replace(value),
@@ -87,7 +87,7 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// The same for all places that share a parameter.
+    /// An id that is the same for all places that share a parameter.
     pub(crate) fn shared_id(&self) -> Option<usize> {
         match self {
             Self::Param(param) => Some(param.id()),
@@ -96,7 +96,7 @@ impl<B: Backend> Target<B> {
     }
 }
 
-/// Replaces all parameters and buffers by what is made of them, or none when that fails.
+/// Replaces every parameter and buffer by `new` of it, or none if that fails.
 fn replace_all<B: Backend>(module: &dyn Visit<B>, new: &dyn Fn(&Tensor<B>) -> Result<Tensor<B>>) -> Result<()> {
     let mut seen = HashSet::new();
     let mut targets = Target::all(module);
@@ -135,7 +135,7 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     let mut known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
     let unused = unused(module);
     known.extend(unused.iter().map(String::as_str));
-    // Under which name the state dict has a shared parameter first.
+    // The first name under which the state dict has each shared parameter.
     let mut sources: HashMap<usize, &str> = HashMap::new();
     for (name, target) in targets.iter().filter(|(name, _)| state.contains(name)) {
         target.shared_id().map(|id| sources.entry(id).or_insert(name));
@@ -169,7 +169,7 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
         return Err(describe(&report, strict, &mismatched));
     }
 
-    // Everything goes to the device before anything changes, so that a failure leaves the module as it was.
+    // Everything is moved to the device before anything changes, so that a failure leaves the module as it was.
     let mut values = Vec::with_capacity(targets.len());
     for (name, target) in &targets {
         if let Some(value) = state.get(name) {
@@ -188,7 +188,8 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     Ok(report)
 }
 
-/// The first files of BERT call the weight and the bias of a `LayerNorm` gamma and beta; transformers reads them, too.
+/// Maps old names to current ones: BERT's first files call the weight and the bias of a `LayerNorm` gamma and beta.
+/// transformers also accepts them.
 fn with_present_names<'a, B: Backend>(state: &'a StateDict, targets: &[(String, Target<B>)]) -> Cow<'a, StateDict> {
     let present = |name: &str| {
         let (layer, old) = name
@@ -209,7 +210,7 @@ fn with_present_names<'a, B: Backend>(state: &'a StateDict, targets: &[(String, 
     Cow::Owned(state.iter().map(renamed).collect())
 }
 
-/// Names that files of others have and nobody needs.
+/// Names of tensors that files of other libraries contain, but that are not needed.
 fn unused<B: Backend>(module: &dyn Visit<B>) -> Vec<String> {
     let mut names = Vec::new();
     Visitor::walk(module, |name, item| {
@@ -220,7 +221,7 @@ fn unused<B: Backend>(module: &dyn Visit<B>) -> Vec<String> {
     names
 }
 
-/// Fails where a finite value is infinite in the module's dtype; those that become 0 there are as good as 0.
+/// Fails if a finite value becomes infinite in the module's dtype. Values that become 0 are accepted.
 fn must_fit(value: &HostTensor, cast: &HostTensor) -> Result<()> {
     match value.lost_in(cast).0 {
         0 => Ok(()),
@@ -274,8 +275,8 @@ fn describe(report: &LoadReport, strict: bool, mismatched: &[String]) -> Error {
         .with_hint(hint)
 }
 
-/// What stands before every missing name in the state dict, as `module.` of a model that ran on
-/// several devices in PyTorch.
+/// The prefix that the state dict puts before every missing name, such as `module.` of a model that PyTorch ran on
+/// several devices.
 fn prefix(report: &LoadReport) -> Option<&str> {
     let first = report.missing.first()?;
     let found: HashSet<&str> = report.unexpected.iter().map(String::as_str).collect();
@@ -290,10 +291,10 @@ fn prefix(report: &LoadReport) -> Option<&str> {
     prefixes.into_iter().find(of_all)
 }
 
-/// So many guesses at most: where more names differ, the file is of another model.
+/// The most names for which a similar one is suggested: if more differ, the file is of another model.
 const GUESSES: usize = 3;
 
-/// Names one by one, the first few with the name on the other side that may be the one meant.
+/// Lists names; the first few come with the most similar name of the other side.
 fn list(text: &mut String, title: &str, names: &[String], others: &[String]) {
     let mut guesses = 0;
     for (i, name) in names.iter().enumerate() {
@@ -312,7 +313,7 @@ fn list(text: &mut String, title: &str, names: &[String], others: &[String]) {
     }
 }
 
-/// Says from which file a state dict came that does not fit.
+/// Adds to an error which file the state dict came from.
 #[cold]
 pub(super) fn in_file(error: Error, path: &Path) -> Error {
     let outer = Error::new(error.kind(), format!("{}: {}", path.display(), error.message()));

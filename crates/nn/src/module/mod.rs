@@ -1,4 +1,4 @@
-//! Models: values with parameters, buffers and a mode, that can be visited by name.
+//! Models: values with parameters, buffers and a mode, which can be visited by name.
 
 mod average;
 mod buffer;
@@ -33,23 +33,22 @@ pub use summary::{Summary, SummaryRow};
 pub use trained::Trained;
 pub use visit::{Item, ModuleId, Visit, Visitor};
 
-/// A layer or a model: parameters, buffers and modules inside it, each under a name.
+/// A layer or a model: parameters, buffers and inner modules, each under a name.
 ///
-/// `#[derive(Module)]` writes [`Visit`] and `Module` for a struct whose fields are [`Param`]s, [`Buffer`]s, modules
+/// `#[derive(Module)]` implements [`Visit`] and `Module` for a struct whose fields are [`Param`]s, [`Buffer`]s, modules
 /// (also in `Option`, `Vec`, `Box`, arrays and tuples) and plain data, and for an enum whose variants hold one module
-/// each. Names are PyTorch's: field names joined by dots, indices for the elements of a `Vec`, an array or a tuple, as
-/// in `layers.0.weight`. The module runs on the backend that one of its type parameters names by the bound `Backend`;
-/// without one, on `AnyBackend`. Attributes:
+/// each. Names are PyTorch's: field names joined by dots, and indices for the elements of a `Vec`, an array or a tuple,
+/// as in `layers.0.weight`. The module runs on the backend given by the type parameter with the bound `Backend`; if
+/// there is none, on `AnyBackend`. Attributes:
 ///
-/// - `#[module(skip)]` on a field: it holds nothing to visit. Needed for types that do not implement [`Visit`].
-/// - `#[module(rename = "name")]` on a field: another name than the field's.
-/// - `#[module(unused = "name")]` on the type: a tensor that files of others have here and nobody needs, which loading
-///   passes over.
-/// - `#[module(forward)]` on the type: writes [`Forward`], too, by the type's own method `forward` from one tensor to
-///   one tensor.
-/// - `#[module(backend = Type)]` on the type: the backend, where no parameter says it.
-/// - `#[module(crate = path)]` on the type: where this crate is found, where it is neither `polygrad_nn` nor
-///   `polygrad::nn`.
+/// - `#[module(skip)]` on a field: it contains nothing to visit. Needed for types that do not implement [`Visit`].
+/// - `#[module(rename = "name")]` on a field: a name other than the field's.
+/// - `#[module(unused = "name")]` on the type: a tensor that files of other libraries have here but that is not needed;
+///   loading ignores it.
+/// - `#[module(forward)]` on the type: also implements [`Forward`], by the type's own method `forward` from one tensor
+///   to one tensor.
+/// - `#[module(backend = Type)]` on the type: the backend, if no type parameter gives it.
+/// - `#[module(crate = path)]` on the type: the path of this crate, if it is neither `polygrad_nn` nor `polygrad::nn`.
 ///
 /// ```
 /// use polygrad_nn::{Linear, Module};
@@ -73,10 +72,9 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
 /// }
 /// ```
 ///
-/// With a type parameter, `struct Mlp<B: Backend> { fc1: Linear<B>, … }`, the backend is chosen when the program is
-/// compiled.
+/// With a type parameter, `struct Mlp<B: Backend> { fc1: Linear<B>, … }`, the backend is chosen at compile time.
 ///
-/// What has nothing to visit and does not say so is an error of the compiler, which names the way out:
+/// A field with nothing to visit and without `skip` is a compile error that says how to fix it:
 ///
 /// ```compile_fail,E0277
 /// #[derive(polygrad_nn::Module)]
@@ -90,48 +88,48 @@ pub use visit::{Item, ModuleId, Visit, Visitor};
     note = "put #[derive(Module)] on it"
 )]
 pub trait Module<B: Backend = AnyBackend>: Visit<B> {
-    /// All parameters, frozen ones too, each once even where two modules share it.
+    /// All parameters, including frozen ones, each once even if two modules share it.
     ///
-    /// This names them: a parameter that has no name yet takes the one that it has here, or all of them where it stands
-    /// at several places, so call it on the whole model first.
+    /// This also names them: a parameter without a name gets its name here, or all of its names if it is at several
+    /// places. So call this on the whole model first.
     fn parameters(&self) -> Vec<Param<B>> {
         self.named_parameters().into_iter().map(|(_, param)| param).collect()
     }
 
-    /// [`Module::parameters`] with their names.
+    /// [`Module::parameters`] with names.
     fn named_parameters(&self) -> Vec<(String, Param<B>)> {
         walk::named_parameters(&self)
     }
 
-    /// All buffers with their names.
+    /// All buffers with names.
     fn named_buffers(&self) -> Vec<(String, Buffer<B>)> {
         walk::named_buffers(&self)
     }
 
-    /// Number of elements of all parameters together; shared ones count once.
+    /// Total number of elements of all parameters; shared ones count once.
     fn num_parameters(&self) -> usize {
         walk::num_parameters(&self)
     }
 
-    /// Switches the module and all in it to training: dropout drops, batch normalisation uses the batch's statistics.
+    /// Switches the module and all inner modules to training: dropout drops, batch normalisation uses the batch's
+    /// statistics.
     fn train(&self) {
         walk::set_mode(&self, true);
     }
 
-    /// Switches the module and all in it to evaluation.
+    /// Switches the module and all inner modules to evaluation.
     fn eval(&self) {
         walk::set_mode(&self, false);
     }
 
-    /// Makes all parameters trainable, or freezes them: no gradient flows into a frozen one, and optimizers leave it
-    /// alone.
+    /// Makes all parameters trainable, or freezes them: frozen parameters get no gradient, and optimizers skip them.
     fn requires_grad(&self, trainable: bool) {
         walk::set_trainable(&self, trainable);
     }
 
-    /// Freezes parameters by name; gives how many. A name is that of a parameter, or of a module, all of whose
-    /// parameters it stands for: whole, as in `encoder.layers.0`, or its end, as in `layers.0` or `bias`, and a `*` in
-    /// it stands for any characters.
+    /// Freezes parameters by name; returns how many. A name is that of a parameter, or of a module with all its
+    /// parameters. It may be complete, as in `encoder.layers.0`, or the end of a name, as in `layers.0` or `bias`; `*`
+    /// matches any characters.
     ///
     /// ```
     /// # use polygrad_nn::{Linear, Module, ReLU, Sequential};
@@ -148,7 +146,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// ```
     ///
     /// # Errors
-    /// When a name fits nothing; nothing has changed then.
+    /// When a name matches nothing; nothing has changed then.
     fn freeze<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> Result<usize>
     where
         Self: Sized,
@@ -157,7 +155,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         names::set_trainable_of(&self, &names, false)
     }
 
-    /// Makes parameters trainable that have these names, as for [`Module::freeze`]; gives how many.
+    /// Makes the parameters with these names trainable, as in [`Module::freeze`]; returns how many.
     ///
     /// # Errors
     /// As [`Module::freeze`].
@@ -169,7 +167,7 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         names::set_trainable_of(&self, &names, true)
     }
 
-    /// The values of all parameters and buffers by name, as they are now: a later step does not change them.
+    /// A copy of the values of all parameters and buffers by name; later steps do not change it.
     ///
     /// # Errors
     /// When a device fails.
@@ -177,18 +175,19 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         walk::state_dict(&self)
     }
 
-    /// Sets parameters and buffers to the values of a state dict: all, or none when there is an error. Values take the
-    /// dtype that the module has. Where `strict` is false, names that only one side has are left alone and reported. Of
-    /// the names of a shared parameter one is enough, as files that store it once have it. Buffers that the module's
-    /// counterpart in PyTorch writes and nobody needs, such as BERT's `position_ids`, are passed over;
-    /// `LayerNorm.gamma` and `LayerNorm.beta`, in BERT's first files, are weight and bias.
+    /// Sets parameters and buffers to the values of a state dict: all, or none if there is an error. Values are
+    /// converted to the module's dtype. If `strict` is false, names that only one side has are ignored and reported. A
+    /// shared parameter needs only one of its names, since some files store it once. Buffers that the module's
+    /// counterpart in PyTorch saves but that are not needed, such as BERT's `position_ids`, are ignored.
+    /// `LayerNorm.gamma` and `LayerNorm.beta`, as in BERT's first files, are weight and bias.
     ///
-    /// Each parameter changes as a whole, but one after the other: a forward pass on another thread may meanwhile see
-    /// some that are new and some that are old. A model in service is replaced as a whole by [`Served`].
+    /// Each parameter changes as a whole, but they change one after another, so a forward pass on another thread may
+    /// see a mixture of old and new ones. [`Served`] replaces a model in use as a whole.
     ///
     /// # Errors
     /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict), which lists all missing and unexpected names
-    /// (if `strict`), all of another shape or kind of dtype, and all of one shared parameter with different values.
+    /// (if `strict`), all values of another shape or kind of dtype, and all shared parameters with contradictory
+    /// values.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<LoadReport> {
         load::load(&self, state, strict)
     }
@@ -204,9 +203,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         self.state_dict()?.save(path)
     }
 
-    /// Loads a safetensors file into the module, which must fit it exactly. Other threads must leave the model alone
-    /// meanwhile, or hold it as
-    /// [`Served`]: see [`Module::load_state_dict`].
+    /// Loads a safetensors file into the module, which must fit it exactly. Other threads must not use the model
+    /// meanwhile, or must hold it as [`Served`]: see [`Module::load_state_dict`].
     ///
     /// # Errors
     /// As [`StateDict::load`] and [`Module::load_state_dict`].
@@ -221,9 +219,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
             .map_err(|e| load::in_file(e, path))
     }
 
-    /// What the model consists of: its modules with the shapes of their outputs, parameters and floating-point
-    /// operations, found by running `forward` once, without gradients and in evaluation; each module's mode is put back
-    /// afterwards.
+    /// A summary of the model: its modules with the shapes of their outputs, parameters and floating-point operations.
+    /// It runs `forward` once, without gradients and in evaluation, and then restores each module's mode.
     ///
     /// ```
     /// use polygrad_nn::{Linear, Module, ReLU, Sequential};
@@ -255,27 +252,27 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
         summary::summarize(self, forward)
     }
 
-    /// Converts all parameters and floating-point buffers to a dtype: all, or none when there is an error. Make
-    /// optimizers afterwards. Other threads must leave the model alone meanwhile.
+    /// Converts all parameters and floating-point buffers to a dtype: all, or none if there is an error. Create
+    /// optimizers afterwards. Other threads must not use the model meanwhile.
     ///
     /// # Errors
-    /// When the dtype is no float, or the backend does not have it.
+    /// When the dtype is not a float, or the backend does not support it.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
         load::to_dtype(&self, dtype)
     }
 
-    /// Moves all parameters and buffers to another device: all, or none when there is an error. With `AnyBackend`, as
-    /// without type parameters, it may be one of another backend. An optimizer made before goes along: what it
-    /// remembers follows its parameters. Other threads must leave the model alone meanwhile.
+    /// Moves all parameters and buffers to another device: all, or none if there is an error. With `AnyBackend`, the
+    /// default without type parameters, it may be a device of another backend. The state of existing optimizers follows
+    /// the parameters. Other threads must not use the model meanwhile.
     ///
     /// # Errors
-    /// When a device fails, or does not have a dtype of the module.
+    /// When a device fails, or does not support a dtype of the module.
     fn to_device(&self, device: &Device<B>) -> Result<()> {
         load::to_device(&self, device)
     }
 }
 
-/// A module from one tensor to one tensor: what [`Sequential`](crate::Sequential) holds.
+/// A module from one tensor to one tensor: the elements of a [`Sequential`](crate::Sequential).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be called as a layer on the backend `{B}`",
     label = "does not implement `Forward<{B}>`",

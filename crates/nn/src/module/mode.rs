@@ -1,4 +1,4 @@
-//! Training or evaluation.
+//! The switch between training and evaluation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,8 @@ use polygrad_tensor::Backend;
 use super::{Item, Visit, Visitor};
 
 /// The switch between training and evaluation, which [`Module::train`](crate::Module::train) and
-/// [`eval`](crate::Module::eval) set in the whole model. A field of modules that behave differently. Default: training.
+/// [`eval`](crate::Module::eval) set in the whole model. Modules that behave differently in the two have it as a field.
+/// Default: training.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 
@@ -18,13 +19,13 @@ impl Mode {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Switches this module alone.
+    /// Switches only this module.
     pub fn set_training(&self, training: bool) {
         self.0.store(training, Ordering::Relaxed);
     }
 }
 
-/// A switch of its own, which stands as this one does.
+/// A separate switch in the same state.
 impl Clone for Mode {
     fn clone(&self) -> Self {
         Self(AtomicBool::new(self.is_training()))

@@ -1,4 +1,4 @@
-//! Parts of a model that are chosen by name.
+//! Selects parts of a model by name.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use polygrad_tensor::{Backend, Error, Result};
 
 use super::{Item, Visit, Visitor};
 
-/// Names of parts of a model. Each stands for the paths that are it, or end with it behind a dot; a `*` in it stands
-/// for any characters.
+/// Names of parts of a model. Each matches the paths that are equal to it or end with it after a dot; `*` matches any
+/// characters.
 pub(crate) struct Names<'a>(&'a [String]);
 
 impl<'a> Names<'a> {
@@ -16,12 +16,12 @@ impl<'a> Names<'a> {
         Self(names)
     }
 
-    /// Whether a path is one of those.
+    /// Whether one of the names matches a path.
     pub(crate) fn fit(&self, path: &str) -> bool {
         self.0.iter().any(|name| fits(name, path))
     }
 
-    /// Fails if a name stands for none of the paths; `what` is what they are the paths of.
+    /// Fails if a name matches none of the paths; `what` says in the error what they are the paths of.
     pub(crate) fn all_fit<'p, I: Iterator<Item = &'p str>>(&self, paths: impl Fn() -> I, what: &str) -> Result<()> {
         let Some(name) = self.0.iter().find(|name| !paths().any(|path| fits(name, path))) else {
             return Ok(());
@@ -46,13 +46,13 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether a path is a name, or ends with it behind a dot.
+/// Whether a path equals a name, or ends with it after a dot.
 pub(crate) fn fits(name: &str, path: &str) -> bool {
     let ends = path.match_indices('.').map(|(at, _)| &path[at + 1..]);
     std::iter::once(path).chain(ends).any(|end| is_like(name, end))
 }
 
-/// Whether a text is a pattern in which `*` stands for any characters.
+/// Whether a text matches a pattern in which `*` stands for any characters.
 fn is_like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -71,8 +71,8 @@ fn is_like(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Makes the parameters with these names, and those in the modules with these names, trainable or not; gives how many
-/// there are.
+/// Sets whether the parameters matched by these names, or in modules matched by them, are trainable; returns their
+/// number.
 pub(super) fn set_trainable_of<B: Backend>(module: &dyn Visit<B>, names: &[String], trainable: bool) -> Result<usize> {
     let mut params = Vec::new();
     Visitor::walk(module, |path, item| {

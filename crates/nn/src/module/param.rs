@@ -21,10 +21,10 @@ struct Shared<B: Backend> {
 }
 
 impl<B: Backend> Param<B> {
-    /// A trainable parameter with these values, cut off from how they were computed.
+    /// A trainable parameter with these values, detached from their computation.
     ///
     /// # Errors
-    /// When the dtype is no float.
+    /// When the dtype is not a float.
     #[track_caller]
     pub fn new(value: Tensor<B>) -> Result<Self> {
         Ok(Self(Arc::new(Shared {
@@ -34,14 +34,13 @@ impl<B: Backend> Param<B> {
         })))
     }
 
-    /// The parameter as a tensor: a leaf of the gradient graph, or, if frozen, a constant.
+    /// The parameter as a tensor: a leaf of the gradient graph, or a constant if it is frozen.
     #[inline]
     pub fn tensor(&self) -> Tensor<B> {
         self.with(Tensor::clone)
     }
 
-    /// Calls a function with [`Param::tensor`], which is not cloned for that; until it returns, nobody
-    /// can change the value.
+    /// Calls a function with [`Param::tensor`], without cloning it. The value cannot change until the function returns.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
         let leaf = self.read();
@@ -52,7 +51,7 @@ impl<B: Backend> Param<B> {
         }
     }
 
-    /// Its value, trainable or not, outside the graph.
+    /// Its value, outside the graph, whether it is trainable or not.
     pub(crate) fn value(&self) -> Tensor<B> {
         self.read().detach()
     }
@@ -72,18 +71,18 @@ impl<B: Backend> Param<B> {
         self.read().device()
     }
 
-    /// The name that it got when it was first visited in a whole model, such as `fc1.weight`.
+    /// The name, such as `fc1.weight`, that it got when it was first visited as part of a whole model.
     pub fn name(&self) -> Option<Arc<str>> {
         self.read().name()
     }
 
-    /// Names a parameter that has no name yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name)
-    /// knows it by this name.
+    /// Sets the name, if it has none yet; [`Gradients::by_name`](polygrad_tensor::Gradients::by_name) uses it.
     pub fn set_name(&self, name: &str) {
         self.read().set_name(name);
     }
 
-    /// Where in the program it was made: the line that made its layer, if it is one of a layer of this crate.
+    /// The place in the program that created it: for a parameter of one of this crate's layers, the line that created
+    /// the layer.
     pub(crate) fn made_at(&self) -> &'static Location<'static> {
         self.0.made_at
     }
@@ -99,10 +98,10 @@ impl<B: Backend> Param<B> {
         self.0.trainable.store(trainable, Ordering::Relaxed);
     }
 
-    /// Gives it new values; graphs made before keep the old ones.
+    /// Sets new values; graphs made before keep the old ones.
     ///
     /// # Errors
-    /// When shape or dtype differ; it keeps its values then.
+    /// When shape or dtype differ; the parameter then keeps its values.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
         self.update(|inner| {
             *inner = value.inner().clone();
@@ -110,8 +109,8 @@ impl<B: Backend> Param<B> {
         })
     }
 
-    /// Changes its values. When `update` fails or panics, or changes shape or dtype, they are as they were:
-    /// see [`Tensor::update`].
+    /// Changes its values. If `update` fails or panics, or changes shape or dtype, the old values are restored: see
+    /// [`Tensor::update`].
     ///
     /// # Errors
     /// Those of `update`, and when it changes shape or dtype.
@@ -119,8 +118,8 @@ impl<B: Backend> Param<B> {
         self.write().update(update)
     }
 
-    /// Changes its values in their own memory, with no old ones to go back to: how optimizers work. `update` has to
-    /// leave the value alone when it fails, and to keep its shape and dtype: see [`Tensor::update_in_place`].
+    /// Changes its values in place, without a copy to restore, as optimizers do. `update` must leave the value
+    /// unchanged if it fails, and must keep its shape and dtype: see [`Tensor::update_in_place`].
     ///
     /// # Errors
     /// Those of `update`.
@@ -128,7 +127,7 @@ impl<B: Backend> Param<B> {
         self.write().update_in_place(update)
     }
 
-    /// Gives it values of any float dtype and on any device. Its place in the gradient graph is a new one.
+    /// Sets values of any float dtype, on any device. The parameter becomes a new leaf of the gradient graph.
     pub(crate) fn replace(&self, value: Tensor<B>) -> Result<()> {
         let mut leaf = self.write();
         let new = value.requires_grad()?;
@@ -142,7 +141,7 @@ impl<B: Backend> Param<B> {
         Ok(())
     }
 
-    /// Takes the further names of a parameter that stands at several places, unless its own name is from elsewhere.
+    /// Adds the further names of a parameter that is at several places, unless its own name comes from another model.
     pub(crate) fn set_names(&self, names: &[String]) {
         let leaf = self.read();
         if let Some(own) = leaf.name()
@@ -152,7 +151,7 @@ impl<B: Backend> Param<B> {
         }
     }
 
-    /// The same for all handles to one parameter.
+    /// An id shared by all handles to a parameter.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }

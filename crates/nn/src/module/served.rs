@@ -1,13 +1,13 @@
-//! Models that other threads use while they are replaced.
+//! Models that can be replaced while other threads use them.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A model in service: each reader takes it as a whole, and it is replaced as a whole.
+/// A model in use: readers get it as a whole, and it is replaced as a whole.
 ///
-/// [`Module::load`](crate::Module::load) changes the parameters of a model one after the other, so that a forward pass
-/// on another thread may meanwhile see some old and some new ones. To change weights while requests are answered, load
-/// them into a second model and put it in the place of the first. Requests that have begun end with the old one.
+/// [`Module::load`](crate::Module::load) changes the parameters of a model one after another, so that a forward pass on
+/// another thread may see a mixture of old and new ones. To change weights while requests are answered, load them into
+/// a second model and replace the first one by it. Requests that have already begun finish with the old model.
 ///
 /// ```
 /// use polygrad_nn::{Forward, Linear, Module, Served};
@@ -35,19 +35,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Served<M>(RwLock<Arc<M>>);
 
 impl<M> Served<M> {
-    /// Puts a model into service.
+    /// Wraps a model.
     pub fn new(model: M) -> Self {
         Self(RwLock::new(Arc::new(model)))
     }
 
-    /// The model as it is now; who holds it keeps it, whatever comes after. Take it once for each request. It waits for
-    /// nobody longer than a pointer takes to be copied.
+    /// The current model; a caller's `Arc` keeps it alive even after it is replaced. Call this once per request. It
+    /// waits at most for a pointer to be copied.
     pub fn current(&self) -> Arc<M> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another model in its place, and gives back the one before, which lives until its last
-    /// reader is done with it.
+    /// Replaces the model, and returns the old one, which lives until its last reader drops it.
     pub fn replace(&self, model: M) -> Arc<M> {
         let next = Arc::new(model);
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);

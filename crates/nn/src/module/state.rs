@@ -5,8 +5,8 @@ use std::fmt;
 
 use polygrad_tensor::HostTensor;
 
-/// Named tensors in host memory, in the order in which they were put there. It has no backend: what one backend trained
-/// is loaded on any other. [`StateDict::save`] and [`StateDict::load`] are its files.
+/// Named tensors in host memory, in insertion order. It does not depend on a backend: a model trained on one can be
+/// loaded on any other. [`StateDict::save`] and [`StateDict::load`] write and read its files.
 #[derive(Clone, Default)]
 pub struct StateDict {
     entries: Vec<(String, HostTensor)>,
@@ -14,12 +14,12 @@ pub struct StateDict {
 }
 
 impl StateDict {
-    /// An empty one.
+    /// An empty state dict.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts a tensor under a name, in place of what was there.
+    /// Stores a tensor under a name, replacing an existing one.
     pub fn insert(&mut self, name: impl Into<String>, value: HostTensor) {
         let name = name.into();
         match self.index.get(&name) {
@@ -41,7 +41,7 @@ impl StateDict {
         self.index.contains_key(name)
     }
 
-    /// All of it, in order.
+    /// All names and tensors, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &HostTensor)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -51,18 +51,18 @@ impl StateDict {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// How many tensors there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The part whose names begin with a prefix, without that prefix: `with_prefix("encoder.")` is the
-    /// state of the encoder.
+    /// The entries whose names begin with a prefix, without that prefix: `with_prefix("encoder.")` is the state of the
+    /// encoder.
     #[must_use]
     pub fn with_prefix(&self, prefix: &str) -> Self {
         self.iter()

@@ -1,4 +1,4 @@
-//! What a model consists of, as a table.
+//! Summary of a model as a table.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -14,15 +14,15 @@ use crate::watch;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The model itself, then all modules in it, outer ones before inner ones.
+    /// The model itself, then all its modules, outer ones before inner ones.
     pub rows: Vec<SummaryRow>,
-    /// Elements of all parameters; shared ones count once.
+    /// Number of elements of all parameters; shared ones count once.
     pub parameters: usize,
-    /// Elements of those that are not frozen.
+    /// Number of elements of the parameters that are not frozen.
     pub trainable: usize,
     /// Bytes of parameters and buffers.
     pub bytes: usize,
-    /// Floating-point operations of the forward pass, as [`count_flops`] counts them: also those outside of layers.
+    /// Floating-point operations of the forward pass, as counted by [`count_flops`], including those outside of layers.
     pub flops: u64,
 }
 
@@ -30,19 +30,19 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SummaryRow {
-    /// Where it stands in the model; empty for the model itself.
+    /// Path of the module in the model; empty for the model itself.
     pub path: String,
-    /// In how many other modules it is.
+    /// Number of modules around it.
     pub depth: usize,
-    /// What it is, as in `Linear`.
+    /// The type of the module, as in `Linear`.
     pub layer: String,
-    /// The shape of its last output; `None` if hooks do not see it, or it was not called.
+    /// The shape of its last output; `None` if hooks do not see it or it was not called.
     pub output: Option<Shape>,
-    /// How often it was called; calls of a module at several places count at the first.
+    /// Number of calls; calls of a module at several places count for the first one.
     pub calls: usize,
-    /// Elements of the parameters in it and in all below it; shared ones count once.
+    /// Number of elements of the parameters in it and its inner modules; shared ones count once.
     pub parameters: usize,
-    /// Floating-point operations of all its calls, or, if hooks do not see it, of the layers below it.
+    /// Floating-point operations of all its calls, or, if hooks do not see it, of its inner layers.
     pub flops: u64,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn summarize<B: Backend, R>(
     outcome.map_err(|e| watch::locate(model, e))?;
     summary.flops = flops;
     for (path, output, flops) in calls.take() {
-        // The calls of what cannot be told apart count at its first place, so that sums hold.
+        // Calls of modules that cannot be told apart count for the first one, so that the sums are right.
         for (i, place) in path.split('|').enumerate() {
             for row in summary.rows.iter_mut().filter(|row| row.path == place) {
                 row.output = Some(output);
@@ -125,8 +125,8 @@ pub(super) fn summarize<B: Backend, R>(
             }
         }
     }
-    // Those that hooks do not see have the work of the rows directly below them, which are complete when we walk
-    // from the inside out.
+    // Modules that hooks do not see get the sum of the rows directly below them. Iterating from the inside out makes
+    // sure that those are complete.
     for i in (0..summary.rows.len()).rev() {
         let (row, below) = summary.rows[i..]
             .split_first_mut()
@@ -147,7 +147,7 @@ impl fmt::Display for Summary {
         let mut table = vec![["module", "output", "parameters", "FLOPs"].map(str::to_owned)];
         let mut around: Vec<&str> = Vec::new();
         for row in &self.rows {
-            // From the module around it on: an element of a list has the list's name and its place.
+            // Named relative to the module around it: an element of a list has the list's name and its index.
             around.truncate(row.depth);
             let outer = around.last().copied().unwrap_or_default();
             let name = row
@@ -189,7 +189,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// With commas between groups of three digits.
+/// Formats with commas between groups of three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -202,7 +202,7 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// Runs `f` in evaluation, and puts each module's mode back afterwards: a summary must not move running statistics.
+/// Runs `f` in evaluation and then restores each module's mode: a summary must not change running statistics.
 fn in_evaluation<B: Backend, R>(model: &(impl Visit<B> + ?Sized), f: impl FnOnce() -> R) -> R {
     let mut modes = Vec::new();
     Visitor::walk(model, |_, item| {
@@ -223,7 +223,7 @@ fn in_evaluation<B: Backend, R>(model: &(impl Visit<B> + ?Sized), f: impl FnOnce
     result
 }
 
-/// Whether a place is below another, or the same.
+/// Whether a path is below another one, or equal to it.
 fn is_in(path: &str, outer: &str) -> bool {
     outer.is_empty()
         || path

@@ -1,4 +1,4 @@
-//! Models of which only what is trained is seen.
+//! Models that show only their trainable part.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +12,8 @@ use super::{Item, Module, Visit, Visitor};
 /// comes from elsewhere, such as the file of a base, and is no part of what is saved; a captured step holds it as
 /// constants.
 ///
-/// What is frozen or not must not change while this is saved or loaded, and the model has to be on its device and in
-/// its dtype before it is put here.
+/// Do not freeze or unfreeze parameters between saving and loading, and move the model to its device and dtype before
+/// wrapping it.
 ///
 /// ```
 /// use polygrad_nn::lora::{self, LoraConfig};
@@ -32,7 +32,7 @@ use super::{Item, Module, Visit, Visitor};
 pub struct Trained<M>(M);
 
 impl<M> Trained<M> {
-    /// Hides what is frozen of a model.
+    /// Hides the frozen parameters of a model.
     pub fn new(model: M) -> Self {
         Self(model)
     }

@@ -1,4 +1,4 @@
-//! Walking through all that a module holds.
+//! Walks through all contents of a module.
 
 use polygrad_tensor::Backend;
 
@@ -6,8 +6,8 @@ use super::{Buffer, Mode, Param};
 use crate::SyncSlot;
 use crate::lora::Adaptable;
 
-/// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, in which
-/// there is nothing to visit.
+/// Anything that can be a field of a module: parameters, buffers, modules, containers of them, and plain data, which
+/// has nothing to visit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a module on the backend `{B}`",
     label = "neither a parameter, a buffer, nor a module on `{B}`",
@@ -17,11 +17,11 @@ use crate::lora::Adaptable;
             the type says otherwise"
 )]
 pub trait Visit<B: Backend> {
-    /// Shows everything in this value to the visitor, in a fixed order.
+    /// Passes everything in this value to the visitor, in a fixed order.
     fn visit(&self, visitor: &mut Visitor<'_, B>);
 }
 
-/// What a visitor meets.
+/// An item that a visitor meets.
 pub enum Item<'a, B: Backend> {
     /// A parameter.
     Param(&'a Param<B>),
@@ -29,17 +29,17 @@ pub enum Item<'a, B: Backend> {
     Buffer(&'a Buffer<B>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
-    /// Where a batch normalisation has the ranks that it is synchronized over.
+    /// The slot for the ranks over which a batch normalisation is synchronized.
     Sync(&'a SyncSlot),
-    /// Where a layer has its adapters, before the parameters of these.
+    /// The slot for a layer's adapters, before the adapters' parameters.
     Adapters(Adaptable<'a, B>),
-    /// A module, before all that it holds.
+    /// A module, before its contents.
     Module(ModuleId),
-    /// The name of a tensor that others' files have here and nobody needs.
+    /// The name of a tensor that files of other libraries have here but that is not needed.
     Unused,
 }
 
-/// Which module a visitor meets: its type, and its address for as long as it is borrowed.
+/// Identifies a module during a visit: its type, and its address for as long as it is borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId {
     address: usize,
@@ -47,7 +47,7 @@ pub struct ModuleId {
 }
 
 impl ModuleId {
-    /// Of this module.
+    /// The id of this module.
     pub(crate) fn of<T: ?Sized>(module: &T) -> Self {
         Self {
             address: std::ptr::from_ref(module).addr(),
@@ -55,7 +55,7 @@ impl ModuleId {
         }
     }
 
-    /// Under another name than the type's, for one generic type that stands for several layers.
+    /// With a name other than the type's, for a generic type that implements several layers.
     pub(crate) fn named(self, name: &'static str) -> Self {
         Self {
             type_name: name,
@@ -63,12 +63,12 @@ impl ModuleId {
         }
     }
 
-    /// As an error has it.
+    /// In the form that an error stores.
     pub(crate) fn parts(self) -> (usize, &'static str) {
         (self.address, self.type_name)
     }
 
-    /// Whether it is one of this library, whose inner workings are nobody's business.
+    /// Whether the module's type belongs to this library, whose internals are not shown to users.
     pub(crate) fn is_of_library(self) -> bool {
         ["polygrad_nn::", "polygrad_rl::"]
             .iter()
@@ -76,7 +76,8 @@ impl ModuleId {
             || !self.type_name.contains("::")
     }
 
-    /// The type without path and parameters, as in `Linear`; for layers of this crate over `D` axes as in `Conv2d`.
+    /// The type without path and parameters, as in `Linear`; layers of this crate over `D` axes are named as in
+    /// `Conv2d`.
     pub fn type_name(self) -> String {
         let (path, parameters) = self.type_name.split_once('<').unwrap_or((self.type_name, ""));
         let name = path.rsplit("::").next().unwrap_or(path);
@@ -89,14 +90,14 @@ impl ModuleId {
     }
 }
 
-/// Walks through a module and knows the name of the place where it stands.
+/// Walks through a module and keeps the path of the current place.
 pub struct Visitor<'a, B: Backend> {
     path: String,
     sink: &'a mut dyn FnMut(&str, Item<'_, B>),
 }
 
 impl<B: Backend> Visitor<'_, B> {
-    /// Shows every item of a module, with its full name, to `sink`.
+    /// Passes every item of a module, with its full name, to `sink`.
     pub fn walk(module: &(impl Visit<B> + ?Sized), mut sink: impl FnMut(&str, Item<'_, B>)) {
         module.visit(&mut Visitor {
             path: String::new(),
@@ -120,7 +121,7 @@ impl<B: Backend> Visitor<'_, B> {
         self.field(&i.to_string(), part);
     }
 
-    /// Visits a part of the module in the place where this stands, without the items that `keep` rejects.
+    /// Visits a part of the module at the current place, skipping the items that `keep` rejects.
     pub(super) fn filtered(&mut self, part: &(impl Visit<B> + ?Sized), keep: impl Fn(&Item<'_, B>) -> bool) {
         let sink = &mut *self.sink;
         part.visit(&mut Visitor {
@@ -133,13 +134,13 @@ impl<B: Backend> Visitor<'_, B> {
         });
     }
 
-    /// Says that here is a module: what a [`Visit::visit`] written by hand begins with.
+    /// Announces a module: handwritten [`Visit::visit`]s call this first.
     pub fn module<T: ?Sized>(&mut self, module: &T) {
         self.item(Item::Module(ModuleId::of(module)));
     }
 
-    /// Says that others' files have a tensor of this name here, which nobody needs:
-    /// [`Module::load`](crate::Module::load) passes over it.
+    /// Announces that files of other libraries have a tensor of this name here that is not needed, so that
+    /// [`Module::load`](crate::Module::load) ignores it.
     pub fn unused(&mut self, name: &str) {
         let len = self.path.len();
         if len > 0 {
@@ -150,7 +151,7 @@ impl<B: Backend> Visitor<'_, B> {
         self.path.truncate(len);
     }
 
-    /// Shows one item under the name of the place.
+    /// Passes one item, with the current path, to the sink.
     pub fn item(&mut self, item: Item<'_, B>) {
         (self.sink)(&self.path, item);
     }

@@ -1,5 +1,5 @@
-//! What [`Module`](super::Module) asks of a model, apart from the trait's methods, which are compiled anew for
-//! each type of module.
+//! Implementation of [`Module`](super::Module)'s methods, outside the trait so that it is not compiled again for each
+//! type of module.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -6,7 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result};
 use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
-/// Adagrad as in PyTorch's `torch.optim.Adagrad`: the gradient over the root of the sum of all squares so far.
+/// Adagrad as in PyTorch's `torch.optim.Adagrad`: the gradient divided by the square root of the sum of all squared
+/// gradients so far.
 ///
 /// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization"
 /// (2011).
@@ -21,7 +22,7 @@ optimizer_options! {
     lr_decay: f64 = 0.0, in 0.0..;
     /// L2 penalty: this times the parameter is added to the gradient.
     weight_decay: f64 = 0.0, in 0.0..;
-    /// What the sum of squares begins with.
+    /// Initial value of the sum of squares.
     initial_accumulator_value: f64 = 0.0, in 0.0..;
     /// Added to the denominator.
     eps: f64 = 1e-10, in 0.0..;
@@ -48,8 +49,8 @@ impl<B: Backend> Rule<B> for AdagradConfig {
 
 optimizer!(Adagrad, AdagradConfig);
 
-/// Adadelta as in PyTorch's `torch.optim.Adadelta`: the gradient times the root mean square of changes over that of
-/// gradients.
+/// Adadelta as in PyTorch's `torch.optim.Adadelta`: the gradient times the root mean square of changes, divided by that
+/// of gradients.
 ///
 /// Source: Zeiler, "ADADELTA: an adaptive learning rate method" (2012).
 pub struct Adadelta<B: Backend = AnyBackend> {

@@ -15,7 +15,7 @@ pub struct Adam<B: Backend = AnyBackend> {
     groups: Groups<B, AdamConfig>,
 }
 
-/// [`Adam`] whose weight decay is taken off the parameters themselves: a constructor's name.
+/// [`Adam`] whose weight decay is subtracted from the parameters directly. This type only has a constructor.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamW;
 
@@ -24,10 +24,9 @@ optimizer_options! {
     AdamConfig of Adam, "1e-3", betas 0.9 0.999, with decoupled: bool = false;
     /// Added to the denominator.
     eps: f64 = 1e-8, in 0.0..;
-    /// Weight decay: added to the gradient by Adam, taken off the parameter itself by AdamW, for which it is 0.01 at
-    /// first.
+    /// Weight decay: Adam adds it to the gradient; AdamW, whose default is 0.01, subtracts it from the parameter.
     weight_decay: f64 = 0.0, in 0.0..;
-    /// Whether the largest second moment so far is used in place of the present one.
+    /// Whether the largest second moment so far is used instead of the current one.
     amsgrad: bool = false;
 }
 
@@ -43,8 +42,8 @@ impl AdamConfig {
 }
 
 impl<B: Backend> Adam<B> {
-    /// Sets the decay of the first moment in all groups: what the momentum cycle of a
-    /// [`OneCycleLR`](crate::optim::OneCycleLR) computes.
+    /// Sets the decay of the first moment in all groups, as for the momentum cycle of a
+    /// [`OneCycleLR`](crate::optim::OneCycleLR).
     ///
     /// # Errors
     /// When it is outside `[0, 1)`.

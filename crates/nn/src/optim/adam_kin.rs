@@ -6,8 +6,8 @@ use polygrad_tensor::{AnyBackend, Backend, Result};
 use super::common::{Rule, blend, by_ops, descend, optimizer, optimizer_options, penalized, root};
 use super::slots::Groups;
 
-/// Adamax as in PyTorch's `torch.optim.Adamax`: Adam by the largest of decaying gradients in place of their mean
-/// square.
+/// Adamax as in PyTorch's `torch.optim.Adamax`: Adam with a decaying maximum of gradient magnitudes instead of their
+/// mean square.
 ///
 /// Source: Kingma and Ba, "Adam: a method for stochastic optimization" (2014).
 pub struct Adamax<B: Backend = AnyBackend> {
@@ -55,11 +55,11 @@ optimizer_options! {
     NAdamConfig of NAdam, "2e-3", betas 0.9 0.999;
     /// Added to the denominator.
     eps: f64 = 1e-8, in 0.0..;
-    /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
+    /// Weight decay: added to the gradient, or subtracted from the parameter itself if it is decoupled.
     weight_decay: f64 = 0.0, in 0.0..;
-    /// How fast the momentum grows to its full size: in step `t` it is `beta1 · (1 − 0.96^(t · momentum_decay) / 2)`.
+    /// How fast the momentum grows to its full value: in step `t` it is `beta1 · (1 − 0.96^(t · momentum_decay) / 2)`.
     momentum_decay: f64 = 4e-3, in 0.0..;
-    /// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    /// Whether the weight decay is subtracted from the parameter itself, as in AdamW.
     decoupled_weight_decay: bool = false;
 }
 
@@ -68,8 +68,8 @@ impl NAdamConfig {
         self.betas.0 * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
     }
 
-    /// The product of the momentums of all steps so far, in f32 as PyTorch keeps it. It falls at least as fast as
-    /// `beta1^t`: what is too small to be told from 0 beside 1 is 0.
+    /// The product of the momentums of all steps so far, in f32 as in PyTorch. It falls at least as fast as `beta1^t`;
+    /// once it is negligible relative to 1, it counts as 0.
     fn product(&self, steps: u64) -> f64 {
         let mut product = 1.0f32;
         for step in 1..=steps {
@@ -107,7 +107,7 @@ impl<B: Backend> Rule<B> for NAdamConfig {
 
 optimizer!(NAdam, NAdamConfig);
 
-/// RAdam as in PyTorch's `torch.optim.RAdam`: Adam that leaves the second moment alone until it is known well enough.
+/// RAdam as in PyTorch's `torch.optim.RAdam`: Adam that does not use the second moment until it is reliable enough.
 ///
 /// Source: Liu and others, "On the variance of the adaptive learning rate and beyond" (2020).
 pub struct RAdam<B: Backend = AnyBackend> {
@@ -119,14 +119,14 @@ optimizer_options! {
     RAdamConfig of RAdam, "1e-3", betas 0.9 0.999;
     /// Added to the denominator.
     eps: f64 = 1e-8, in 0.0..;
-    /// Weight decay: added to the gradient, or taken off the parameter itself if it is decoupled.
+    /// Weight decay: added to the gradient, or subtracted from the parameter itself if it is decoupled.
     weight_decay: f64 = 0.0, in 0.0..;
-    /// Whether the weight decay is taken off the parameter itself, as by AdamW.
+    /// Whether the weight decay is subtracted from the parameter itself, as in AdamW.
     decoupled_weight_decay: bool = false;
 }
 
 impl RAdamConfig {
-    /// The rectification of step `step`; none while the length of the moving average says that the variance is not
+    /// The rectification factor of step `step`; `None` while the moving average is too short for its variance to be
     /// tractable.
     fn rectification(&self, step: u64) -> Option<f64> {
         let (beta, t) = (self.betas.1, step as f64);
@@ -165,12 +165,12 @@ impl<B: Backend> Rule<B> for RAdamConfig {
 
 optimizer!(RAdam, RAdamConfig);
 
-/// What a mean that began at 0 has seen after so many steps.
+/// Bias correction of a moving average that began at 0, after `step` steps.
 fn bias(beta: f64, step: u64) -> f64 {
     1.0 - beta.powf(step as f64)
 }
 
-/// The penalty on the gradient, and the share that is taken off the parameter.
+/// The factor of the penalty added to the gradient, and the share subtracted from the parameter.
 fn decays(weight_decay: f64, decoupled: bool, lr: f64) -> (f64, f64) {
     if decoupled {
         (0.0, lr * weight_decay)

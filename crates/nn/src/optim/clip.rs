@@ -2,12 +2,12 @@
 
 use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
 
-/// Scales all gradients of a backward pass so that their norm together is at most `max_norm`; gives the norm before. As
-/// PyTorch's `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)`, where that is below 1.
+/// Scales all gradients of a backward pass so that their total norm is at most `max_norm`; returns the norm before. As
+/// PyTorch's `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)` if that is below 1.
 ///
 /// # Errors
 /// When the norm is not finite, naming the gradients that are not, or `max_norm` is negative or NaN; the gradients are
-/// then unchanged. When the device fails while it scales them, some are scaled and some are not.
+/// then unchanged. If the device fails during scaling, some gradients are scaled and some are not.
 pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -> Result<f64> {
     check_bound("max_norm", max_norm)?;
     no_grad(|| {
@@ -37,11 +37,11 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
     })
 }
 
-/// Brings every element of all gradients of a backward pass into `[-max_value, max_value]`; NaN stays.
+/// Clamps every element of all gradients of a backward pass to `[-max_value, max_value]`; NaN stays NaN.
 ///
 /// # Errors
-/// When `max_value` is negative or NaN, the gradients being unchanged; or the device fails, when some are clipped and
-/// some are not.
+/// When `max_value` is negative or NaN (the gradients are then unchanged), or the device fails (then some gradients are
+/// clipped and some are not).
 pub fn clip_grad_value<B: Backend>(gradients: &mut Gradients<B>, max_value: f64) -> Result<()> {
     check_bound("max_value", max_value)?;
     no_grad(|| {
@@ -59,7 +59,7 @@ fn check_bound(name: &str, bound: f64) -> Result<()> {
     Err(Error::invalid(format!("{name} = {bound} is no bound")).with_op("clip_grad"))
 }
 
-/// The error that names the gradients that are not finite; fails itself when the device does.
+/// The error that names the gradients that are not finite. Returns `Err` if the device fails.
 #[cold]
 fn not_finite<B: Backend>(gradients: &Gradients<B>, norm: f64) -> Result<Error> {
     let mut bad = Vec::new();

@@ -1,4 +1,4 @@
-//! What all optimizers have in common.
+//! Shared parts of the optimizers.
 
 use polygrad_core::{BinaryOp, ReduceOp, UnaryOp};
 use polygrad_tensor::{Axes, Backend, DType, Error, Result, Shape};
@@ -12,47 +12,45 @@ pub(super) trait Options {
 
     fn set_lr(&mut self, lr: f64);
 
-    /// Whether the loss is to grow.
+    /// Whether the loss is maximised.
     fn is_ascent(&self) -> bool {
         false
     }
 }
 
-/// Options, and with them the optimizer's rule: what [`Groups`](super::slots::Groups) are made of.
+/// Options together with the optimizer's update rule, as used by [`Groups`](super::slots::Groups).
 pub(super) trait Rule<B: Backend>: Options {
-    /// Fails unless the options, each of which is in range, fit together.
+    /// Fails unless the options, each of which is in range, are consistent with each other.
     fn check_together(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Fails if there are parameters, given by name and shape, that such an optimizer cannot train; names all of them.
+    /// Fails if this optimizer cannot train some of the parameters, given by name and shape; the error names them all.
     fn check_params(&self, _params: &mut dyn Iterator<Item = (&str, Shape)>) -> Result<()> {
         Ok(())
     }
 
-    /// What each tensor that is remembered about a parameter is called.
+    /// Names of the tensors of a parameter's state.
     fn fields(&self) -> &'static [&'static str];
 
-    /// Whether each element of a parameter is changed by its own gradient and state alone.
+    /// Whether each element's update depends only on its own gradient and state.
     fn is_elementwise(&self) -> bool {
         true
     }
 
-    /// Changes a parameter's value by its gradient, and its state, which has one tensor for each field, zeros at first;
-    /// `step` is the number of this step, from 1. Changes all that it is given, or nothing when it fails.
+    /// Updates a parameter from its gradient and its state, which has one tensor for each field, initially zeros;
+    /// `step` is the number of this step, from 1. If it fails, nothing has changed.
     fn update(&self, param: &mut B::Tensor, gradient: &B::Tensor, state: &mut [B::Tensor], step: u64) -> Result<()>;
 }
 
-/// An optimizer with `groups`, and the `build` of its config.
+/// An optimizer with `groups`, and its config's `build`.
 macro_rules! optimizer {
     ($name:ident, $config:ident) => {
         impl $config {
-            /// The optimizer, for parameters, which are its first group. One that is given twice, as tied weights may
-            /// be, counts once.
+            /// The optimizer, with these parameters as its first group. Duplicates, such as tied weights, count once.
             ///
             /// # Errors
-            /// When an option is out of range, there are no parameters, or one is of a kind that the optimizer is not
-            /// for.
+            /// When an option is out of range, there are no parameters, or the optimizer cannot train one of them.
             pub fn build<B: Backend>(self, params: impl IntoIterator<Item = $crate::Param<B>>) -> Result<$name<B>> {
                 let mut groups = $crate::optim::slots::Groups::default();
                 groups.add(self, params)?;
@@ -61,11 +59,11 @@ macro_rules! optimizer {
         }
 
         impl<B: Backend> $name<B> {
-            /// Trains further parameters, with options of their own. One that is given twice counts once.
+            /// Adds a group of further parameters with its own options. Duplicates count once.
             ///
             /// # Errors
-            /// As `build` of the options; and when one of the parameters is in a group already, naming it. The
-            /// optimizer is then unchanged.
+            /// As `build` of the options; and when one of the parameters is already in a group (the error names it).
+            /// The optimizer is then unchanged.
             pub fn add_group(
                 &mut self,
                 config: $config,
@@ -133,7 +131,7 @@ macro_rules! by_groups {
 pub(super) use by_groups;
 pub(super) use optimizer;
 
-/// Fails unless a hyperparameter is a number in a range.
+/// Fails unless a hyperparameter is finite and within a range.
 pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f64> + std::fmt::Debug) -> Result<()> {
     if value.is_finite() && range.contains(&value) {
         return Ok(());
@@ -144,9 +142,9 @@ pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f6
 /// A parameter's new value, and its new state.
 pub(super) type Changed<B> = (<B as Backend>::Tensor, Vec<<B as Backend>::Tensor>);
 
-/// Runs a rule that is made of several ops, from value, gradient and state to the new value and the new state. f16 and
-/// bf16 are computed in f32 and rounded once. Nothing changes before everything is computed, since a device may fail at
-/// each op.
+/// Runs an update rule that consists of several ops, from value, gradient and state to the new value and the new state.
+/// f16 and bf16 are computed in f32 and rounded once. Nothing changes before everything is computed, since the device
+/// may fail in each op.
 pub(super) fn by_ops<B: Backend>(
     param: &mut B::Tensor,
     gradient: &B::Tensor,
@@ -183,7 +181,8 @@ pub(super) fn descend<B: Backend>(param: &B::Tensor, direction: &B::Tensor, lr: 
     }
 }
 
-/// The largest magnitude, which is not finite if an element is not: a tensor of rank 0. Of no elements there is none.
+/// The largest magnitude, as a tensor of rank 0; it is not finite if an element is not. `None` if there are no
+/// elements.
 pub(super) fn largest<B: Backend>(x: &B::Tensor) -> Result<Option<B::Tensor>> {
     let shape = B::shape(x);
     if shape.numel() == 0 {
@@ -193,7 +192,7 @@ pub(super) fn largest<B: Backend>(x: &B::Tensor) -> Result<Option<B::Tensor>> {
     B::reduce(ReduceOp::Max, &B::unary(UnaryOp::Abs, x)?, axes, false).map(Some)
 }
 
-/// Whether tensors of rank 0 are all finite. A device is waited for once.
+/// Whether tensors of rank 0 are all finite. Waits for the device only once.
 pub(super) fn all_finite<'a, B: Backend>(numbers: impl IntoIterator<Item = &'a B::Tensor>) -> Result<bool> {
     let mut all: Vec<B::Tensor> = Vec::new();
     for x in numbers {
@@ -211,15 +210,15 @@ pub(super) fn all_finite<'a, B: Backend>(numbers: impl IntoIterator<Item = &'a B
     Ok(true)
 }
 
-/// The root of the sum of all squares: a tensor of rank 0.
+/// The Euclidean norm: a tensor of rank 0.
 pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
     let axes = Axes::new(0..B::shape(x).rank())?;
     let squares = B::reduce(ReduceOp::Sum, &B::mul(x, x)?, axes, false)?;
     B::unary(UnaryOp::Sqrt, &squares)
 }
 
-/// The [`options!`] of an optimizer with a learning rate and `maximize`, some of which have a range: also the check of
-/// these, and the optimizer's `new`. `with` is a field without a method.
+/// [`options!`] for an optimizer with a learning rate and `maximize`. Options may have a range; the macro also
+/// generates their check, and the optimizer's `new`. `with` is a field without a method.
 macro_rules! optimizer_options {
     (
         $(#[$doc:meta])*
@@ -238,7 +237,7 @@ macro_rules! optimizer_options {
                     betas: (f64, f64) = ($first, $second), from |first: f64, second: f64| (first, second);
                 )?
                 $($(#[$option_doc])* $option: $type = $default;)*
-                /// Whether the loss is to grow: each gradient is negated first.
+                /// Whether to maximise the loss: gradients are negated first.
                 maximize: bool = false;
             }
         }
@@ -283,7 +282,7 @@ macro_rules! optimizer_options {
 
 pub(super) use optimizer_options;
 
-/// The gradient with the penalty `decay · param` added.
+/// The gradient plus the penalty `decay · param`.
 pub(super) fn penalized<B: Backend>(gradient: &B::Tensor, param: &B::Tensor, decay: f64) -> Result<B::Tensor> {
     match decay {
         0.0 => Ok(gradient.clone()),
@@ -291,7 +290,7 @@ pub(super) fn penalized<B: Backend>(gradient: &B::Tensor, param: &B::Tensor, dec
     }
 }
 
-/// The root of a mean square, and `eps`.
+/// The square root of a mean square, plus `eps`.
 pub(super) fn root<B: Backend>(square: &B::Tensor, eps: f64) -> Result<B::Tensor> {
     B::add_scalar(&B::unary(UnaryOp::Sqrt, square)?, eps)
 }

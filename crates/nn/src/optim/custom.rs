@@ -1,4 +1,4 @@
-//! Optimizers by a rule of the user's own.
+//! Optimizers with user-defined rules.
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
@@ -6,7 +6,7 @@ use super::common::{Options, Rule, by_groups, check};
 use super::slots::Groups;
 use crate::Param;
 
-/// How a [`CustomOptimizer`] changes one parameter. It can also be held by several groups, each with its own options.
+/// How a [`CustomOptimizer`] updates one parameter. Several groups can each have a rule with its own options.
 ///
 /// ```
 /// use polygrad_nn::optim::{CustomOptimizer, Optimizer, UpdateRule};
@@ -43,12 +43,11 @@ use crate::Param;
 /// # }
 /// ```
 pub trait UpdateRule<B: Backend = AnyBackend> {
-    /// What each tensor that is remembered about a parameter is called, in state dicts and checkpoints. Default:
-    /// nothing is remembered.
+    /// Names of the tensors of a parameter's state, in state dicts and checkpoints. Default: there is no state.
     const STATE: &'static [&'static str] = &[];
 
-    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be
-    /// cut into pieces. Default: false.
+    /// Whether each element's update depends only on its own gradient and state, so that parameters can be split into
+    /// pieces. Default: false.
     const ELEMENTWISE: bool = false;
 
     /// The learning rate.
@@ -58,25 +57,24 @@ pub trait UpdateRule<B: Backend = AnyBackend> {
     fn set_lr(&mut self, lr: f64);
 
     /// The parameter's new value, of the same shape and dtype. `state` has one tensor for each name in
-    /// [`UpdateRule::STATE`], of the parameter's shape and dtype and zeros at first, to be replaced by what is to be
-    /// remembered; `step` is the number of this step, from
-    /// 1. When it fails, parameter and state stay as they were.
+    /// [`UpdateRule::STATE`], of the parameter's shape and dtype and initially zeros; replace these by the new state.
+    /// `step` is the number of this step, from 1. If it fails, parameter and state stay as they were.
     ///
     /// # Errors
     /// Those of its ops.
     fn update(&self, param: &Tensor<B>, gradient: &Tensor<B>, state: &mut [Tensor<B>], step: u64) -> Result<Tensor<B>>;
 }
 
-/// An optimizer by an [`UpdateRule`]: it has groups, schedules, a state dict, and the errors of all others.
+/// An optimizer with an [`UpdateRule`]. Groups, schedules, state dict and errors are as in the other optimizers.
 pub struct CustomOptimizer<R, B: Backend = AnyBackend> {
     groups: Groups<B, Own<R, B>>,
 }
 
 impl<B: Backend, R: UpdateRule<B>> CustomOptimizer<R, B> {
-    /// For parameters, which are its first group. One that is given twice, as tied weights may be, counts once.
+    /// An optimizer with these parameters as its first group. Duplicates, such as tied weights, count once.
     ///
     /// # Errors
-    /// When the learning rate is negative or no number, or there are no parameters.
+    /// When the learning rate is negative or not a number, or there are no parameters.
     pub fn new(rule: R, params: impl IntoIterator<Item = Param<B>>) -> Result<Self> {
         let mut optimizer = Self {
             groups: Groups::default(),
@@ -85,11 +83,11 @@ impl<B: Backend, R: UpdateRule<B>> CustomOptimizer<R, B> {
         Ok(optimizer)
     }
 
-    /// Trains further parameters, by a rule with options of its own. One that is given twice counts once.
+    /// Adds a group of further parameters, with a rule of its own. Duplicates count once.
     ///
     /// # Errors
-    /// As [`CustomOptimizer::new`]; and when one of the parameters is in a group already, naming it. The optimizer is
-    /// then unchanged.
+    /// As [`CustomOptimizer::new`]; and when one of the parameters is already in a group (the error names it). The
+    /// optimizer is then unchanged.
     pub fn add_group(&mut self, rule: R, params: impl IntoIterator<Item = Param<B>>) -> Result<()> {
         self.groups.add(Own(rule, std::marker::PhantomData), params)
     }

@@ -1,4 +1,4 @@
-//! The moving average of a model.
+//! Moving averages of models.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::common::check;
 use crate::options::options;
 use crate::{Buffer, Module, StateDict, Target, Visit, Visitor};
 
-/// Under this name a state dict says how many values have been averaged.
+/// The key in a state dict for the number of updates.
 const COUNT: &str = "n_averaged";
 
 options! {
@@ -18,14 +18,14 @@ options! {
         /// An average of the parameters that keeps the share `decay`, in `[0, 1]`, of itself in each update. PyTorch's
         /// default is 0.999.
         pub const fn new(decay: f64);
-        /// Whether floating-point buffers, such as running statistics, are averaged too; otherwise, and always if they
-        /// are integers, they are those of the last update.
+        /// Whether floating-point buffers, such as running statistics, are averaged, too. Other buffers, and integers
+        /// in any case, are copied from the model in each update.
         use_buffers: bool = false;
     }
 }
 
 impl EmaConfig {
-    /// The average of a model, which is the model as it is now until the first update.
+    /// The average of a model, initially the model's current values.
     ///
     /// # Errors
     /// When the decay is out of range, or memory runs out.
@@ -43,7 +43,7 @@ impl EmaConfig {
             let value = target.tensor();
             let is_averaged = value.dtype().is_float() && (self.use_buffers || matches!(target, Target::Param(_)));
             let dtype = match is_averaged {
-                // In f16 and bf16 the small steps of an average are rounded away.
+                // f16 and bf16 would round away the small changes of an average.
                 true => value.dtype().promote(DType::F32),
                 false => value.dtype(),
             };
@@ -68,10 +68,10 @@ impl EmaConfig {
     }
 }
 
-/// An exponential moving average of a model's parameters, which often does better than the model itself. As PyTorch's
-/// `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`: the first update takes the model's values, each
-/// later one moves the average by `average ← decay · average + (1 − decay) · value`. f16 and bf16 are averaged in f32,
-/// and integers are never averaged.
+/// An exponential moving average of a model's parameters, which often performs better than the model itself. As
+/// PyTorch's `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`: the first update copies the model's
+/// values, later ones compute `average ← decay · average + (1 − decay) · value`. f16 and bf16 are averaged in f32, and
+/// integers are never averaged.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module};
@@ -100,7 +100,7 @@ pub struct Ema<B: Backend = AnyBackend> {
     pairs: Vec<Pair<B>>,
 }
 
-/// All averages by their names: shared parameters have several.
+/// All averages by name; shared parameters have several names.
 struct Averages<B: Backend>(Vec<(String, Buffer<B>)>);
 
 /// A parameter or buffer of the model, and its average.
@@ -130,16 +130,16 @@ impl<B: Backend> Ema<B> {
         EmaConfig::new(decay).build(model)
     }
 
-    /// Takes in the model's present values: after each step of the optimizer.
+    /// Adds the model's current values to the average: call it after each step of the optimizer.
     ///
     /// # Errors
-    /// When a device fails, or the model's dtype has changed; the average is then as it was.
+    /// When a device fails, or the model's dtype has changed; the average then stays as it was.
     pub fn update(&mut self) -> Result<()> {
         no_grad(|| {
             let (is_first, share) = (self.n_averaged == 0, 1.0 - self.config.decay);
             let next = |pair: &Pair<B>| {
                 let value = pair.target.tensor().detach();
-                // A model that has moved takes its average along.
+                // If the model has moved to another device, its average follows.
                 let old = pair.average.tensor().to_device(&value.device())?;
                 let value = value.to_dtype(old.dtype())?;
                 if is_first || !pair.is_averaged {
@@ -157,12 +157,12 @@ impl<B: Backend> Ema<B> {
         })
     }
 
-    /// Runs `f` while the model has the averaged values, in all that shares its parameters; then, also when `f` panics,
-    /// the model has its own again. What `f` itself changes in them is lost.
+    /// Runs `f` while the model, and everything that shares its parameters, has the averaged values. Afterwards, even
+    /// if `f` panics, the model gets its own values back. Changes that `f` makes to them are lost.
     ///
     /// # Errors
-    /// When a device fails, or the model's dtype or shapes have changed; the model then has its own values. Errors of
-    /// `f` are in its result.
+    /// When a device fails, or the model's dtype or shapes have changed; the model then has its own values. `f`'s own
+    /// errors are part of its result.
     pub fn with_averaged<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
         let mut swapped = Swapped(Vec::with_capacity(self.pairs.len()));
         for pair in &self.pairs {
@@ -179,7 +179,7 @@ impl<B: Backend> Ema<B> {
         Ok(result)
     }
 
-    /// How often it was updated.
+    /// Number of updates.
     pub fn n_averaged(&self) -> u64 {
         self.n_averaged
     }
@@ -196,13 +196,14 @@ impl<B: Backend> Ema<B> {
         Ok(state)
     }
 
-    /// Continues from a state, be it of an `AveragedModel` of PyTorch: all, or nothing when there is an error.
+    /// Continues from a state, including that of PyTorch's `AveragedModel`: completely, or not at all if there is an
+    /// error.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`], which lists all that is missing, unexpected or mismatched.
+    /// [`ErrorKind::StateDict`], which lists everything that is missing, unexpected or mismatched.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let count = match state.get(COUNT).map(HostTensor::to_f64_vec).as_deref() {
-            // Counts of updates are far below 2⁵³, so that f64 has them exactly.
+            // Numbers of updates are far below 2⁵³, so f64 represents them exactly.
             Some(&[count]) if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => count as u64,
             _ => {
                 return Err(Error::new(
@@ -224,11 +225,11 @@ impl<B: Backend> Ema<B> {
     }
 }
 
-/// The model's own values, which it gets back.
+/// The model's own values, to be restored.
 struct Swapped<'a, B: Backend>(Vec<(&'a Pair<B>, Tensor<B>)>);
 
 impl<B: Backend> Swapped<'_, B> {
-    /// Goes on to the end, and gives the first error.
+    /// Restores all values even after errors, and returns the first error.
     fn restore(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (pair, own) in std::mem::take(&mut self.0) {
@@ -241,7 +242,7 @@ impl<B: Backend> Swapped<'_, B> {
 
 impl<B: Backend> Drop for Swapped<'_, B> {
     fn drop(&mut self) {
-        // After an error or a panic, which is what the caller gets to see.
+        // The caller already gets the error or panic that led here.
         let _ = self.restore();
     }
 }

@@ -1,4 +1,4 @@
-//! Scaled losses, for gradients of f16.
+//! Loss scaling for f16 gradients.
 
 use polygrad_tensor::{Backend, DType, Error, ErrorKind, Gradients, HostTensor, Result, Tensor, no_grad};
 
@@ -11,17 +11,17 @@ options! {
     /// Options of [`GradScaler`], with PyTorch's defaults.
     #[derive(Clone, Copy, Debug)]
     pub struct GradScalerConfig {
-        /// A scale of 65,536 that doubles after 2,000 steps with finite gradients, and is halved where they are not.
+        /// A scale of 65,536 that doubles after 2,000 steps with finite gradients, and is halved after one without.
         pub const fn new();
         /// The first scale, above 0.
         init_scale: f64 = 65_536.0;
-        /// What the scale is multiplied by after `growth_interval` steps in a row with finite gradients, above 1.
+        /// Factor of the scale after `growth_interval` consecutive steps with finite gradients, above 1.
         growth_factor: f64 = 2.0;
-        /// What the scale is multiplied by after a step with a gradient that is not finite, above 0 and below 1.
+        /// Factor of the scale after a step with a gradient that is not finite, above 0 and below 1.
         backoff_factor: f64 = 0.5;
-        /// How many steps in a row have finite gradients before the scale grows, at least 1.
+        /// Number of consecutive steps with finite gradients after which the scale grows, at least 1.
         growth_interval: u64 = 2_000;
-        /// Whether anything is scaled; else losses and gradients stay as they are, and no step is left out.
+        /// Whether scaling is on; otherwise losses and gradients stay as they are, and no step is skipped.
         enabled: bool = true;
     }
 }
@@ -71,12 +71,12 @@ impl Default for GradScalerConfig {
     }
 }
 
-/// Multiplies the loss by a scale, so that gradients of f16 do not fall below its range, and divides the gradients by
-/// it before the step. The scale grows while the gradients are finite; where one is not, the step is left out and the
-/// scale made smaller. With bf16, whose range is that of f32, there is no need of it.
+/// Multiplies the loss by a scale, so that f16 gradients do not underflow, and divides the gradients by it before the
+/// step. The scale grows while the gradients are finite; if one is not, the step is skipped and the scale is reduced.
+/// bf16, whose range is that of f32, does not need it.
 ///
-/// As PyTorch's `torch.amp.GradScaler`. There the optimizer holds the gradients; here they are a value, which is handed
-/// on.
+/// As PyTorch's `torch.amp.GradScaler`, except that gradients are a value to be passed on, since optimizers here do not
+/// hold them.
 ///
 /// ```
 /// use polygrad_nn::loss::mse_loss;
@@ -101,8 +101,8 @@ impl Default for GradScalerConfig {
 /// # }
 /// ```
 ///
-/// To clip the gradients, or to look at them, divide them by the scale first; [`GradScaler::step`] then leaves them as
-/// they are:
+/// To clip or inspect the gradients, divide them by the scale first; [`GradScaler::step`] then does not divide them
+/// again:
 ///
 /// ```
 /// # use polygrad_nn::optim::{GradScaler, Optimizer, clip_grad_norm};
@@ -124,7 +124,7 @@ pub struct GradScaler {
     config: GradScalerConfig,
     scale: f32,
     growth_tracker: u64,
-    /// Whether the gradients that were unscaled last, and not stepped by yet, are finite.
+    /// Whether the gradients that were last unscaled, and not yet used for a step, are finite.
     unscaled: Option<bool>,
     /// Whether all gradients since the last update are finite.
     found: Option<bool>,
@@ -137,7 +137,7 @@ const GROWTH_INTERVAL: &str = "growth_interval";
 const GROWTH_TRACKER: &str = "_growth_tracker";
 
 impl GradScaler {
-    /// With the defaults; [`GradScalerConfig`] has the options.
+    /// A scaler with the defaults; [`GradScalerConfig`] has the options.
     pub const fn new() -> Self {
         let config = GradScalerConfig::new();
         Self {
@@ -149,8 +149,9 @@ impl GradScaler {
         }
     }
 
-    /// The loss times the scale, in f32 at least: most scales do not fit f16. The loss is taken, so that its graph is
-    /// gone before the step, which would else have to copy the parameters; keep `loss.detach()` to look at it.
+    /// The loss times the scale, in f32 at least, since most scales do not fit into f16. The loss is consumed so that
+    /// its graph is dropped before the step, which would otherwise have to copy the parameters; keep `loss.detach()` to
+    /// read its value.
     ///
     /// # Errors
     /// When memory runs out.
@@ -161,13 +162,13 @@ impl GradScaler {
         loss.to_dtype(loss.dtype().promote(DType::F32))? * f64::from(self.scale)
     }
 
-    /// Divides gradients by the scale, and gives whether all are finite; where they are not, [`GradScaler::step`] will
-    /// take none. For clipping; else [`GradScaler::step`] does it. A scaler that is not enabled leaves them as they
-    /// are, and gives true.
+    /// Divides gradients by the scale, and returns whether all are finite; if not, [`GradScaler::step`] will skip the
+    /// step. Needed only to clip the gradients first, since [`GradScaler::step`] does it otherwise. A scaler that is
+    /// not enabled leaves them as they are and returns true.
     ///
     /// # Errors
-    /// When gradients were divided before and no step was taken with them; when a gradient is f16, whose parameter must
-    /// be f32; when the device fails, in which case some are divided and some are not.
+    /// When gradients were already divided and no step was taken with them; when a gradient is f16 (its parameter must
+    /// be f32); when the device fails, in which case some gradients are divided and some are not.
     pub fn unscale<B: Backend>(&mut self, gradients: &mut Gradients<B>) -> Result<bool> {
         if !self.config.enabled {
             return Ok(true);
@@ -201,18 +202,17 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Leaves out a step whose loss is not finite, whatever its gradients are, which are not to be divided by the
-    /// scale: the next
-    /// [`GradScaler::update`] makes the scale smaller. Nothing where the scaler is not enabled.
+    /// Skips a step whose loss is not finite, whatever its gradients are; do not divide these by the scale. The next
+    /// [`GradScaler::update`] reduces the scale. Does nothing if the scaler is not enabled.
     pub fn skip(&mut self) {
         if self.config.enabled {
             self.found = Some(false);
         }
     }
 
-    /// A step of the optimizer with gradients of a scaled loss, divided by the scale, unless one of them is not finite;
-    /// gives whether it was taken. With several optimizers, divide and step with the gradients of one after the other,
-    /// and update at the end.
+    /// A step of the optimizer with the gradients of a scaled loss, divided by the scale; skipped if one of them is not
+    /// finite. Returns whether it was taken. With several optimizers, divide and step with each one's gradients in
+    /// turn, and update at the end.
     ///
     /// # Errors
     /// Those of [`GradScaler::unscale`] and of [`Optimizer::step`].
@@ -232,8 +232,8 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Sets the scale for the next step: smaller where a gradient since the last update was not finite, larger where
-    /// all have been finite for the growth interval. A scale that would not fit f32 stays.
+    /// Sets the scale for the next step: smaller if a gradient since the last update was not finite, larger if all were
+    /// finite for the growth interval. A new scale that would not fit into f32 is not applied.
     ///
     /// # Errors
     /// When there were no gradients since the last update.
@@ -263,7 +263,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale; 1 where the scaler is not enabled.
+    /// The scale; 1 if the scaler is not enabled.
     pub fn get_scale(&self) -> f64 {
         if self.config.enabled { self.scale.into() } else { 1.0 }
     }
@@ -273,8 +273,8 @@ impl GradScaler {
         self.config.enabled
     }
 
-    /// Its state: the scale, the number of steps since it changed, and the options, under PyTorch's names. Nothing
-    /// where it is not enabled.
+    /// Its state: the scale, the number of steps since it changed, and the options, under PyTorch's names. Empty if it
+    /// is not enabled.
     pub fn state_dict(&self) -> StateDict {
         let config = &self.config;
         if !config.enabled {
@@ -292,8 +292,8 @@ impl GradScaler {
         .collect()
     }
 
-    /// Continues from a state, with its options: all, or nothing when there is an error. A scaler that is not enabled
-    /// takes nothing.
+    /// Continues from a state, with its options: completely, or not at all if there is an error. A scaler that is not
+    /// enabled ignores it.
     ///
     /// # Errors
     /// [`ErrorKind::StateDict`] when an entry is missing, is not one number, or is out of range.
@@ -319,7 +319,7 @@ impl GradScaler {
             None => Err(format!("missing: {name}")),
         };
         let count = |name: &str| match number(name)? {
-            // Counters of steps are far below 2⁵³, so that f64 has them exactly.
+            // Step counters are far below 2⁵³, so f64 represents them exactly.
             count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
             count => Err(format!("mismatched: {name} = {count} is no number of steps")),
         };
@@ -349,7 +349,7 @@ impl Default for GradScaler {
 }
 
 fn check_scale(scale: f64) -> Result<()> {
-    // What it is multiplied by has to be finite as well as what gradients are multiplied by.
+    // Both the factor of the loss and that of the gradients have to be finite.
     let scale_of_f32 = scale as f32;
     if scale_of_f32 > 0.0 && scale_of_f32.is_finite() {
         return Ok(());

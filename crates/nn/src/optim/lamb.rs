@@ -6,13 +6,13 @@ use polygrad_tensor::{AnyBackend, Backend, Result, Scalar};
 use super::common::{Rule, blend, by_ops, descend, norm, optimizer, optimizer_options};
 use super::slots::Groups;
 
-/// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. For large
-/// batches.
+/// LAMB: Adam's direction, scaled for each parameter by the ratio of the parameter's norm to the direction's. It is
+/// meant for large batches.
 ///
-/// With bias correction, and as timm's `Lamb(max_grad_norm=None)` has it: the weight decay is part of the direction
-/// that is scaled, the ratio is 1 where either norm is 0, and parameters without weight decay are not scaled, unless
-/// [`always_adapt`](LAMBConfig::always_adapt). timm also clips the gradients' common norm to 1 by default; that is
-/// [`clip_grad_norm`](crate::optim::clip_grad_norm)'s work here.
+/// It has bias correction, and follows timm's `Lamb(max_grad_norm=None)`: the weight decay is part of the scaled
+/// direction, the ratio is 1 if either norm is 0, and parameters without weight decay are not scaled unless
+/// [`always_adapt`](LAMBConfig::always_adapt) is set. timm also clips the gradients' total norm to 1 by default; here
+/// use [`clip_grad_norm`](crate::optim::clip_grad_norm) for that.
 ///
 /// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2019), algorithm 2.
 pub struct LAMB<B: Backend = AnyBackend> {
@@ -28,12 +28,12 @@ optimizer_options! {
     weight_decay: f64 = 0.01, in 0.0..;
     /// Whether the ratio is at most 1.
     trust_clip: bool = false;
-    /// Whether parameters without weight decay are scaled, too.
+    /// Whether parameters without weight decay are also scaled.
     always_adapt: bool = false;
 }
 
 impl LAMBConfig {
-    /// `‖param‖ / ‖direction‖`, or 1 where either is 0: a tensor of rank 0.
+    /// `‖param‖ / ‖direction‖`, or 1 if either norm is 0: a tensor of rank 0.
     fn trust_ratio<B: Backend>(&self, param: &B::Tensor, direction: &B::Tensor) -> Result<B::Tensor> {
         let (param, direction) = (norm::<B>(param)?, norm::<B>(direction)?);
         let zero = Scalar::from(0.0);

@@ -8,11 +8,11 @@ use super::slots::Groups;
 use crate::Param;
 use crate::options::options;
 
-/// Lion: steps of one size, whose sign comes from a blend of momentum and gradient. It remembers one tensor for each
-/// parameter, half of what [`Adam`](crate::optim::Adam) does.
+/// Lion: steps of constant size, whose sign comes from a blend of momentum and gradient. Its state is one tensor for
+/// each parameter, half of [`Adam`](crate::optim::Adam)'s.
 ///
-/// `p ← p · (1 − lr · weight_decay) − lr · sign(β₁ m + (1 − β₁) g)`, then `m ← β₂ m + (1 − β₂) g`. Its authors take a
-/// rate three to ten times smaller than AdamW's, and a weight decay as much larger.
+/// `p ← p · (1 − lr · weight_decay) − lr · sign(β₁ m + (1 − β₁) g)`, then `m ← β₂ m + (1 − β₂) g`. Its authors
+/// recommend a rate three to ten times smaller than AdamW's, and a weight decay larger by the same factor.
 ///
 /// Source: Chen et al., "Symbolic discovery of optimization algorithms" (2023), algorithm 2.
 pub struct Lion<B: Backend = AnyBackend> {
@@ -27,7 +27,7 @@ options! {
         pub const fn new(lr: f64);
         /// Share of the momentum in a step, and decay of the momentum itself, each in `[0, 1)`. Default: 0.9 and 0.99.
         betas: (f64, f64) = (0.9, 0.99), from |first: f64, second: f64| (first, second);
-        /// Weight decay, taken off the parameter itself: this times the learning rate is the share that goes.
+        /// Weight decay: this times the learning rate is the share subtracted from the parameter itself.
         weight_decay: f64 = 0.0;
     }
 }

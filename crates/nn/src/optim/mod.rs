@@ -1,4 +1,4 @@
-//! Optimizers: how gradients change parameters.
+//! Optimizers, which update parameters by their gradients.
 
 mod adagrad;
 mod adam;
@@ -42,12 +42,11 @@ pub use schedule::{
 };
 pub use sgd::{SGD, SGDConfig};
 
-/// Changes parameters by their gradients, and keeps what it remembers about each by the parameter, not by the graph.
-/// One of your own is an
-/// [`UpdateRule`].
+/// Updates parameters by their gradients, and keeps the state of each with the parameter, not with the graph. For an
+/// optimizer of your own, implement [`UpdateRule`].
 ///
 /// # Groups
-/// Parameters with options of their own are added as a further group. Weight decay is often kept off biases and norms:
+/// Parameters with options of their own are added as a further group. Biases and norms often have no weight decay:
 ///
 /// ```
 /// # use polygrad_nn::{Module, Sequential};
@@ -64,12 +63,12 @@ pub use sgd::{SGD, SGDConfig};
 /// # }
 /// ```
 ///
-/// [`Module::named_parameters`](crate::Module::named_parameters) has the names, to choose by them.
+/// [`Module::named_parameters`](crate::Module::named_parameters) has the names to select them by.
 ///
 /// # Gradient accumulation
-/// A batch too large for memory is taken in parts: divide each part's mean loss by the number of parts, and add the
-/// gradients up. That gives the gradients of the whole batch, as long as no layer mixes examples, as batch
-/// normalisation does.
+/// A batch too large for memory is computed in parts: divide each part's mean loss by the number of parts, and add up
+/// the gradients. This gives the gradients of the whole batch unless a layer mixes examples, as batch normalisation
+/// does.
 ///
 /// ```
 /// # use polygrad_nn::{Module, Sequential, loss::cross_entropy};
@@ -95,21 +94,20 @@ pub use sgd::{SGD, SGDConfig};
 /// # }
 /// ```
 pub trait Optimizer<B: Backend = AnyBackend> {
-    /// One step with the gradients of one backward pass (or several, added up by
+    /// One step with the gradients of one backward pass (or of several, summed by
     /// [`Gradients::accumulate`](polygrad_tensor::Gradients::accumulate)). Frozen parameters stay as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters for which
-    /// there is no gradient, in which case nothing has changed; see [`Optimizer::allow_unused`]. When a gradient has
-    /// another shape than its parameter, or, if
-    /// [`Optimizer::error_if_nonfinite`] asks for that, is not finite: nothing has changed then. And when the device
-    /// fails: the error names the parameter; those before it, in the order in which the optimizer was given them, have
-    /// taken the step, and it and those after it are, with their state, as they were. A further step takes up from
-    /// there; to take none by halves, go back to a checkpoint.
+    /// [`ErrorKind::NoGradient`](polygrad_tensor::ErrorKind::NoGradient), naming all trainable parameters without a
+    /// gradient; see [`Optimizer::allow_unused`]. When a gradient has another shape than its parameter, or, with
+    /// [`Optimizer::error_if_nonfinite`], is not finite. In these cases nothing has changed. Finally, when the device
+    /// fails: the error names the parameter. The parameters before it, in the order in which the optimizer got them,
+    /// have then taken the step; it and those after it are unchanged, with their state. The next step continues from
+    /// there; to avoid half a step, go back to a checkpoint.
     fn step(&mut self, gradients: &Gradients<B>) -> Result<()>;
 
-    /// One step by the gradients of a loss of one element; gives the loss's number. The loss is taken, and its graph is
-    /// gone before the parameters change, so that they are changed where they lie and not copied.
+    /// One step with the gradients of a loss of one element; returns the loss's value. The loss is consumed so that its
+    /// graph is dropped before the parameters change, which then happens in place without copies.
     ///
     /// ```
     /// # use polygrad_nn::{Linear, Module, loss::mse_loss};
@@ -134,16 +132,16 @@ pub trait Optimizer<B: Backend = AnyBackend> {
         value.item()
     }
 
-    /// Whether trainable parameters without a gradient are left as they are instead of being an error. Default: false.
+    /// Whether trainable parameters without a gradient are skipped instead of being an error. Default: false.
     fn allow_unused(&mut self, allow: bool);
 
     /// Whether a step with gradients that are not finite is an error, which names their parameters and changes nothing,
-    /// instead of making the parameters NaN. It costs a reduction of each gradient, and waits for the device in each
+    /// instead of making the parameters NaN. It costs a reduction for each gradient, and waits for the device in each
     /// step. Default: false, as in PyTorch.
     fn error_if_nonfinite(&mut self, error: bool);
 
-    /// Whether each element of a parameter is changed by its own gradient and state alone, so that parameters can be
-    /// cut into pieces. Default: false.
+    /// Whether each element's update depends only on its own gradient and state, so that parameters can be split into
+    /// pieces. Default: false.
     fn is_elementwise(&self) -> bool {
         false
     }
@@ -157,32 +155,32 @@ pub trait Optimizer<B: Backend = AnyBackend> {
     /// The learning rate of each group.
     fn lrs(&self) -> Vec<f64>;
 
-    /// Sets the learning rate of each group; [`Schedule::apply`] sets all by a schedule.
+    /// Sets the learning rate of each group; [`Schedule::apply`] sets them all by a schedule.
     ///
     /// # Errors
-    /// When there are more or fewer rates than groups; nothing has changed then.
+    /// When the number of rates is not the number of groups; nothing has changed then.
     fn set_lrs(&mut self, lrs: &[f64]) -> Result<()>;
 
-    /// The learning rate that the options of each group said, whatever has been set since: where schedules start from.
+    /// The learning rate in each group's options, regardless of later changes; schedules start from it.
     fn base_lrs(&self) -> Vec<f64>;
 
-    /// What it remembers: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and
-    /// each group's learning rate (`lr`) and base rate (`base_lr`).
+    /// Its state: moments and numbers of steps, by the name of the parameter, as in `fc1.weight.exp_avg`, and each
+    /// group's learning rate (`lr`) and base rate (`base_lr`).
     ///
     /// # Errors
     /// When a device fails.
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Continues from a state: all, or nothing when there is an error.
+    /// Continues from a state: completely, or not at all if there is an error.
     ///
     /// # Errors
     /// [`ErrorKind::StateDict`](polygrad_tensor::ErrorKind::StateDict) when it is of another kind of optimizer, or does
     /// not fit the parameters; lists everything that does not fit.
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 
-    /// Goes on as one of `group`, those who are left of the ranks after others were lost. Gives whether it still has
-    /// all of its state: if not, the next call is [`Optimizer::load_state_dict`]. Default: it has, since no other rank
-    /// had a part of it.
+    /// Continues as a member of `group`, the ranks that remain after others were lost. Returns whether it still has all
+    /// of its state; if not, call [`Optimizer::load_state_dict`] next. Default: true, since no other rank had a part of
+    /// the state.
     ///
     /// # Errors
     /// When memory runs out.

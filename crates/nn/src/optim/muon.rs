@@ -8,13 +8,12 @@ use super::slots::Groups;
 use crate::Param;
 use crate::options::options;
 
-/// Muon: the momentum of each weight matrix, made nearly orthogonal, is the step. As `torch.optim.Muon`.
+/// Muon: the step is the momentum of each weight matrix, made nearly orthogonal. As `torch.optim.Muon`.
 ///
-/// It is for the matrices of hidden layers alone; biases, norms, embeddings and the last layer go to an optimizer of
-/// their own. Some steps of a Newton-Schulz iteration do not give `U Vᵀ` of the momentum `U S Vᵀ`, but something like
-/// `U S′ Vᵀ` with singular values between about
-/// 0.7 and 1.2. PyTorch computes the iteration in bf16; here it is in the parameter's dtype, and in f32 for f16 and
-/// bf16.
+/// Use it only for the matrices of hidden layers; biases, norms, embeddings and the last layer need another optimizer.
+/// A few steps of a Newton-Schulz iteration turn the momentum `U S Vᵀ` into approximately `U S′ Vᵀ` with singular
+/// values between about 0.7 and 1.2, instead of the exact `U Vᵀ`. PyTorch computes the iteration in bf16; here it is in
+/// the parameter's dtype, or in f32 for f16 and bf16.
 ///
 /// ```
 /// # use polygrad_nn::{Linear, Module, ReLU, Sequential};
@@ -38,7 +37,7 @@ pub struct Muon<B: Backend = AnyBackend> {
 /// How [`Muon`]'s rate depends on a matrix's extents, `[rows, columns]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdjustLr {
-    /// Times `√max(1, rows / columns)`, as Jordan has it.
+    /// Times `√max(1, rows / columns)`, as by Jordan.
     #[default]
     Original,
     /// Times `0.2 · √max(rows, columns)`: a step is about as large as one of AdamW with the same rate.
@@ -49,10 +48,10 @@ options! {
     /// Options of [`Muon`].
     #[derive(Clone, Copy, Debug)]
     pub struct MuonConfig {
-        /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan takes 0.02.
+        /// Muon with a weight decay of 0.1. PyTorch's default learning rate is 1e-3; Jordan uses 0.02.
         pub const fn new(lr: f64);
-        /// Weight decay, taken off the parameter itself: this times the learning rate, before its adjustment, is the
-        /// share that goes.
+        /// Weight decay: this times the learning rate (before its adjustment) is the share subtracted from the
+        /// parameter itself.
         weight_decay: f64 = 0.1;
         /// Decay of the momentum, in `[0, 1)`.
         momentum: f64 = 0.95;
@@ -62,9 +61,9 @@ options! {
         /// 2.0315.
         ns_coefficients: (f64, f64, f64) = (3.4445, -4.7750, 2.0315),
             from |first: f64, third: f64, fifth: f64| (first, third, fifth);
-        /// The smallest norm that the momentum is divided by.
+        /// Lower limit of the norm by which the momentum is divided.
         eps: f64 = 1e-7;
-        /// Steps of the iteration, below 100.
+        /// Number of steps of the iteration, below 100.
         ns_steps: usize = 5;
         /// How the rate depends on a matrix's extents. Default: [`AdjustLr::Original`].
         adjust_lr: AdjustLr = AdjustLr::Original;
@@ -72,13 +71,13 @@ options! {
 }
 
 impl MuonConfig {
-    /// The matrix with its singular values brought near 1.
+    /// The matrix with its singular values brought close to 1.
     fn orthogonalize<B: Backend>(&self, matrix: &B::Tensor) -> Result<B::Tensor> {
         let transpose = |x: &B::Tensor| B::permute(x, Axes::new([1, 0])?);
         let shape = B::shape(matrix);
         let is_tall = shape[0] > shape[1];
         let mut x = if is_tall { transpose(matrix)? } else { matrix.clone() };
-        // The spectral norm is at most this one.
+        // This norm is an upper bound of the spectral norm.
         let largest = B::binary_scalar(BinaryOp::Maximum, &norm::<B>(&x)?, Scalar::from(self.eps), false)?;
         x = B::div(&x, &largest)?;
         let (first, third, fifth) = self.ns_coefficients;

@@ -24,7 +24,7 @@ optimizer_options! {
     weight_decay: f64 = 0.0, in 0.0..;
     /// Share of the last change that is kept.
     momentum: f64 = 0.0, in 0.0..;
-    /// Whether the gradient's variance takes the place of its mean square.
+    /// Whether the gradient's variance is used instead of its mean square.
     centered: bool = false;
 }
 

@@ -28,10 +28,10 @@ optimizer_options! {
 }
 
 impl<B: Backend> SGD<B> {
-    /// Sets the momentum of all groups: what the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR) computes.
+    /// Sets the momentum of all groups, as for the momentum cycle of a [`OneCycleLR`](crate::optim::OneCycleLR).
     ///
     /// # Errors
-    /// When it is negative or no number, or a group was built without momentum; nothing has changed then.
+    /// When it is negative or not a number, or a group was built without momentum; nothing has changed then.
     pub fn set_momentum(&mut self, momentum: f64) -> Result<()> {
         check("momentum", momentum, 0.0..)?;
         if self.groups.groups.iter().any(|group| group.fields.is_empty()) {

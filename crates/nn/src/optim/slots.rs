@@ -1,4 +1,4 @@
-//! The parameters of an optimizer, in groups, each with what is remembered about it.
+//! The parameters of an optimizer, in groups, each with its state.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use polygrad_tensor::{Backend, Error, ErrorKind, Gradients, Result};
 use super::common::{self, Rule};
 use crate::Param;
 
-/// All groups of an optimizer; the first is there from the beginning.
+/// All groups of an optimizer; the first always exists.
 pub(super) struct Groups<B: Backend, C> {
     pub(super) groups: Vec<Group<B, C>>,
     pub(super) allow_unused: bool,
@@ -18,9 +18,9 @@ pub(super) struct Groups<B: Backend, C> {
 /// Parameters with the same options.
 pub(super) struct Group<B: Backend, C> {
     pub(super) config: C,
-    /// The rate that the options said, to which schedules refer.
+    /// The rate in the options, from which schedules start.
     pub(super) base_lr: f64,
-    /// What each tensor of a slot's state is called.
+    /// Names of the tensors in a slot's state.
     pub(super) fields: &'static [&'static str],
     pub(super) slots: Vec<Slot<B>>,
 }
@@ -29,14 +29,14 @@ pub(super) struct Group<B: Backend, C> {
 pub(super) struct Slot<B: Backend> {
     pub(super) name: String,
     pub(super) param: Param<B>,
-    /// How many steps it has taken.
+    /// Number of steps it has taken.
     pub(super) step: u64,
-    /// One tensor for each field, from the first step on.
+    /// One tensor for each field; empty before the first step.
     pub(super) state: Vec<B::Tensor>,
 }
 
 impl<B: Backend> Slot<B> {
-    /// What errors call it.
+    /// Its name in errors.
     fn label(&self) -> String {
         label(&self.name, &self.param)
     }
@@ -67,7 +67,7 @@ impl<B: Backend, C> Default for Groups<B, C> {
 }
 
 impl<B: Backend, C: Rule<B>> Groups<B, C> {
-    /// Adds a group: parameters that are in no other one, each once.
+    /// Adds a group of parameters that are not in any other; duplicates count once.
     pub(super) fn add(&mut self, config: C, params: impl IntoIterator<Item = Param<B>>) -> Result<()> {
         config.check()?;
         config.check_together()?;
@@ -86,7 +86,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                 twice.push(base);
                 continue;
             }
-            // Two models may use one name: the state keeps them apart by their order.
+            // Two models may use the same name: the state distinguishes them by a number in their order.
             let name = std::iter::once(base.clone())
                 .chain((2..).map(|i| format!("{base}#{i}")))
                 .find(|name| !names.contains(name))
@@ -146,7 +146,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
                 let label = || label(name, param);
                 let taken = param.update_in_place(|value| {
                     if state.is_empty() {
-                        // All or none: a device that fails here must not leave half a state behind.
+                        // All or none: if the device fails here, no half-made state may remain.
                         let zeros = || B::zeros(B::shape(value), B::dtype(value), &B::device(value));
                         *state = group.fields.iter().map(|_| zeros()).collect::<Result<_>>()?;
                     }
@@ -212,7 +212,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
         Ok(())
     }
 
-    /// Fails when a gradient is not finite. The device is waited for once.
+    /// Fails when a gradient is not finite. Waits for the device only once.
     fn check_finite(&self, gradients: &Gradients<B>) -> Result<()> {
         let mut largest: Vec<(&Slot<B>, B::Tensor)> = Vec::new();
         for slot in self.slots().filter(|slot| slot.param.is_trainable()) {
@@ -239,7 +239,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
 
     /// The first group's rate.
     pub(super) fn lr(&self) -> f64 {
-        // There is a first group: `build` adds it, or fails.
+        // The first group always exists: `build` adds it or fails.
         self.groups.first().map_or(0.0, |group| group.config.lr())
     }
 

@@ -1,4 +1,4 @@
-//! The state of an optimizer as a state dict, and back.
+//! Conversion of an optimizer's state to a state dict and back.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::StateDict;
 
 /// The learning rate of each group.
 const LR: &str = "lr";
-/// The rate that each group's options said. Files of earlier versions lack it.
+/// The rate in each group's options. Files of earlier versions lack it.
 const BASE_LR: &str = "base_lr";
 
 impl<B: Backend, C: Rule<B>> Groups<B, C> {
@@ -49,7 +49,7 @@ impl<B: Backend, C: Rule<B>> Groups<B, C> {
     }
 }
 
-/// A state that fits, on the device already, so that a failure leaves the optimizer as it was.
+/// A state that fits, already on the device, so that a failure leaves the optimizer as it was.
 struct Loaded<B: Backend> {
     lrs: Vec<f64>,
     base_lrs: Vec<f64>,
@@ -102,7 +102,7 @@ impl<B: Backend> Loaded<B> {
         .with_hint("make the same kind of optimizer, with the same options, for the same model"))
     }
 
-    /// A slot that was never stepped has no entries.
+    /// A slot that has never taken a step has no entries.
     fn read_slot(
         slot: &Slot<B>,
         fields: &[&str],

@@ -1,4 +1,4 @@
-//! Where the time of a step goes: by op, shapes and module.
+//! Profiles of steps: the time spent by op, shapes and module.
 //!
 //! ```
 //! use polygrad_nn::optim::{Optimizer, SGD};
@@ -47,21 +47,22 @@ use crate::watch::{Places, places, with_hook_at};
 use crate::{Item, Visit, Visitor};
 use recorder::Recorder;
 
-/// Runs a closure, such as a training step, and gives its result with a profile of all that this thread has a device
-/// of [`AnyBackend`] do meanwhile: each call waits for the device, so that its time is its own.
-/// `println!("{profile}")` shows it as tables.
+/// Runs a closure, such as a training step, and returns its result with a profile of all calls that this thread makes
+/// to devices of [`AnyBackend`] meanwhile. Each call waits for the device, so that it is charged with its own time.
+/// `println!("{profile}")` prints it as tables.
 ///
-/// Layers are called by the names of their parameters, once [`parameters`](crate::Module::parameters) has named them;
-/// [`Profiler::model`] knows all. What was [captured](crate::CapturedStep) or [compiled](crate::Compile) is profiled op
-/// by op, too, and one call where the device has recorded it as a graph. What other threads do, such as those that load
-/// data, is not seen, and neither is a backend that is chosen when the program is compiled, as in `Tensor<Cpu>`.
+/// Layers are identified by the names of their parameters, once [`parameters`](crate::Module::parameters) has named
+/// them; [`Profiler::model`] identifies all layers. Steps and models that were [captured](crate::CapturedStep) or
+/// [compiled](crate::Compile) are also profiled op by op, or as one call if the device has recorded them as a graph.
+/// The profile does not include other threads, such as those that load data, nor backends that are chosen at compile
+/// time, as in `Tensor<Cpu>`.
 pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     let mut profiler = Profiler::new();
     let result = profiler.step(f);
     (result, profiler.finish())
 }
 
-/// A profile of several steps; see [`profile`](profile()) for what is seen.
+/// A profile of several steps; see [`profile`](profile()) for what it includes.
 pub struct Profiler {
     recorder: Rc<RefCell<Recorder>>,
     places: Option<Rc<Places>>,
@@ -69,7 +70,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Of no model in particular, whose calls wait for the device.
+    /// A profiler without a model, whose calls wait for the device.
     pub fn new() -> Self {
         Self {
             recorder: Rc::new(RefCell::new(Recorder::new())),
@@ -78,7 +79,7 @@ impl Profiler {
         }
     }
 
-    /// Calls the modules of a model by their paths.
+    /// Identifies the modules of a model by their paths.
     #[must_use]
     pub fn model(mut self, model: &(impl Visit<AnyBackend> + ?Sized)) -> Self {
         self.places = Some(Rc::new(places(model)));
@@ -93,8 +94,8 @@ impl Profiler {
         self
     }
 
-    /// Whether each call waits until the device has done it. If not, times are those of handing the work over, on a
-    /// device that computes later. Default: true.
+    /// Whether each call waits until the device has finished it. If not, times on an asynchronous device are only those
+    /// of submitting the work. Default: true.
     #[must_use]
     pub fn wait(mut self, waits: bool) -> Self {
         self.waits = waits;
@@ -113,9 +114,9 @@ impl Profiler {
         result
     }
 
-    /// What was recorded.
+    /// Finishes the recording and returns the profile.
     pub fn finish(self) -> Profile {
-        // The hooks of all steps are gone by now.
+        // The hooks of all steps have been removed by now.
         Rc::into_inner(self.recorder)
             .map(|recorder| recorder.into_inner().finish())
             .unwrap_or_default()

@@ -1,11 +1,11 @@
-//! What a profile holds.
+//! The contents of a profile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polygrad_tensor::{Activity, DType, Shape};
 
-/// From one moment to another, in time since the first step began.
+/// An interval, in time since the first step began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// When it began.
@@ -15,7 +15,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// From one moment to another, in time since a third.
+    /// The interval from `begin` to `end`, in time since `origin`.
     pub fn since(origin: Instant, begin: Instant, end: Instant) -> Self {
         let since = |at: Instant| at.saturating_duration_since(origin);
         Self {
@@ -34,14 +34,14 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Pass {
-    /// And all that is none of the others: data that are brought in, values that are read.
+    /// The forward pass, and everything that is none of the others: loading data, reading values.
     Forward,
     /// Gradients.
     Backward,
     /// Updates of parameters.
     Optimizer,
-    /// A step of what was [captured](crate::CapturedStep) or [compiled](crate::Compile), whose passes and
-    /// modules are not told apart.
+    /// A replayed step of something [captured](crate::CapturedStep) or [compiled](crate::Compile), in which passes and
+    /// modules cannot be told apart.
     Replay,
 }
 
@@ -59,30 +59,30 @@ impl Pass {
     }
 }
 
-/// One call of the device.
+/// One call to the device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sample {
-    /// The op's name, or the method's, such as `from_host`.
+    /// The name of the op, or of the device method, such as `from_host`.
     pub op: &'static str,
-    /// The tensors that it took, or of one that takes none, those that it made.
+    /// The tensors that it took or, if it takes none, those that it made.
     pub operands: Box<[(DType, Shape)]>,
     /// When it ran.
     pub span: Span,
     pub(super) activity: Activity,
     pub(super) replayed: bool,
-    /// The path of the layer for whose sake it ran, empty for the model itself; nothing outside of the model.
+    /// The path of the layer that it ran for, empty for the model itself; `None` outside of the model.
     pub module: Option<Arc<str>>,
-    /// Operations of products, a multiplication with its addition as two.
+    /// Floating-point operations of products; a multiplication with its addition counts as two.
     pub flops: u64,
     /// The bytes of the tensors that it took and made.
     pub bytes: u64,
-    /// The bytes of tensors that it had to copy, since somebody else holds what it was to update in place.
+    /// The bytes of tensors that it had to copy instead of updating them in place, since they had another owner.
     pub copied: u64,
 }
 
 impl Sample {
-    /// What it was for.
+    /// The pass it belongs to.
     pub fn pass(&self) -> Pass {
         match self.activity {
             _ if self.replayed => Pass::Replay,
@@ -92,7 +92,7 @@ impl Sample {
         }
     }
 
-    /// The operands' shapes, with their dtypes where these are not f32: `[64, 10] i64[64]`.
+    /// The operands' shapes, with their dtypes if these are not f32: `[64, 10] i64[64]`.
     pub fn shapes(&self) -> String {
         let text = |(dtype, shape): &(DType, Shape)| match dtype {
             DType::F32 => shape.to_string(),
@@ -106,29 +106,29 @@ impl Sample {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerCall {
-    /// Its path.
+    /// The layer's path.
     pub place: Arc<str>,
-    /// Such as `Linear`.
+    /// The layer's type, such as `Linear`.
     pub kind: String,
     /// When it ran.
     pub span: Span,
 }
 
-/// Where the time of some steps went: what [`profile`](super::profile()) and [`Profiler`](super::Profiler) give. As
-/// text it is three tables: of ops, of modules, and of all together.
+/// Time spent in some steps: the result of [`profile`](super::profile()) and [`Profiler`](super::Profiler). Displays as
+/// three tables: of ops, of modules, and of totals.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
     /// The steps.
     pub steps: Vec<Span>,
-    /// All calls in them, in the order of time.
+    /// All calls in them, in chronological order.
     pub samples: Vec<Sample>,
     /// All calls of layers, inner ones before outer ones.
     pub layers: Vec<LayerCall>,
 }
 
 impl Profile {
-    /// How a module is called, with its type where it is a layer: `fc1 (Linear)`, `(model)`, `(outside the model)`.
+    /// The label of a module, with its type if it is a layer: `fc1 (Linear)`, `(model)`, `(outside the model)`.
     pub fn label(&self, module: Option<&str>) -> String {
         let path = match module {
             None => return "(outside the model)".to_owned(),

@@ -1,4 +1,4 @@
-//! What listens while steps run.
+//! The recorder that listens while steps run.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use polygrad_tensor::{Activity, DType, Shape, activity, flops_counted};
 use super::record::{LayerCall, Profile, Sample, Span};
 use crate::watch::Activation;
 
-/// What was recorded, and what is known of the running step. The passes are told apart by [`activity`], layers by
-/// hooks, work by [`flops_counted`].
+/// The recorded calls, and the state of the running step. [`activity`] tells the passes apart, hooks the layers, and
+/// [`flops_counted`] counts the work.
 pub(super) struct Recorder {
     origin: Instant,
     profile: Profile,
-    /// Where the samples of the running step begin.
+    /// Index of the first sample of the running step.
     first: usize,
-    /// What was counted when the last call ended.
+    /// Operations counted when the last call ended.
     flops: u64,
-    /// The nodes of each call of a layer in the running step, inner ones first, with its place.
+    /// The graph nodes of each layer call in the running step, inner ones first, with the layer's path.
     nodes: Vec<(Range<u64>, Arc<str>)>,
-    /// The places of parameters, by their leaves.
+    /// The modules of parameters, by their leaves.
     leaves: HashMap<u64, Arc<str>>,
 }
 
@@ -38,7 +38,7 @@ impl Recorder {
         }
     }
 
-    /// Says in which module the parameter of a leaf is.
+    /// Sets the module that the parameter with this leaf is in.
     pub(super) fn set_place(&mut self, leaf: u64, module: &str) {
         self.leaves.entry(leaf).or_insert_with(|| module.into());
     }
@@ -79,7 +79,7 @@ impl Recorder {
         Span::since(self.origin, begin, end)
     }
 
-    /// Gives the last call what was counted since it ended.
+    /// Adds to the last call the operations counted since it ended.
     fn settle(&mut self) {
         let counted = flops_counted();
         if let Some(last) = self.profile.samples[self.first..].last_mut() {
@@ -88,7 +88,7 @@ impl Recorder {
         self.flops = counted;
     }
 
-    /// The device has made a call.
+    /// Records a call that the device has made.
     pub(super) fn add(&mut self, call: &Timed<'_>) {
         self.settle();
         let bytes = |types: &[(DType, Shape)]| -> u64 {
@@ -113,9 +113,9 @@ impl Recorder {
         });
     }
 
-    /// A layer has computed: what has run meanwhile and is of no inner layer is its own.
+    /// Records a layer that has finished: calls meanwhile that belong to no inner layer are its own.
     pub(super) fn layer<B: polygrad_tensor::Backend>(&mut self, layer: &Activation<B>) {
-        // The layer that a method stands in, if any, comes later.
+        // The layer around the method, if any, is reported later.
         if layer.is_method {
             return;
         }

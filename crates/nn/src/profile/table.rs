@@ -1,4 +1,4 @@
-//! A profile as text.
+//! Formats a profile as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::record::{Pass, Profile, Sample, Span};
 
-/// Rows of a table where nobody says how many.
+/// Default number of rows of a table.
 const ROWS: usize = 25;
 
-/// What is summed up in a row.
+/// The totals of a row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
@@ -40,40 +40,41 @@ impl Sum {
     }
 }
 
-/// What the memory of the device's tensors took.
+/// Costs of allocating the device's tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {
-    /// How often memory was taken or given back.
+    /// Number of allocations and deallocations.
     pub calls: u64,
-    /// How much was taken.
+    /// Bytes allocated.
     pub bytes: u64,
-    /// How long that took.
+    /// Time spent on them.
     pub time: Duration,
 }
 
 impl Profile {
-    /// A table of the time of each op on each combination of shapes, the longest first, with the bytes of the tensors
-    /// that it took and made; all but the first `rows` in one.
+    /// A table of the time of each op for each combination of shapes, longest first, with the bytes of the tensors that
+    /// it took and made. All rows after the first `rows` are merged into one.
     pub fn ops(&self, rows: usize) -> String {
         ops(self, rows)
     }
 
-    /// A table of the time of each module in each pass, the longest first; all but the first `rows` in one.
+    /// A table of the time of each module in each pass, longest first. All rows after the first `rows` are merged into
+    /// one.
     pub fn modules(&self, rows: usize) -> String {
         modules(self, rows)
     }
 
-    /// A table of what became of the time of the steps; with what the memory of tensors took, where that is known.
+    /// A table of how the time of the steps was spent, with the costs of tensor memory if these are known.
     pub fn totals(&self, allocator: Option<Allocator>) -> String {
         whole(self, allocator)
     }
 
-    /// What to say of parameters that were copied because somebody else held them, if any were.
+    /// A message about parameters that were copied because they had another owner; `None` if there were none.
     pub fn copies(&self) -> Option<String> {
         copies(self)
     }
 
-    /// The median time of a step, as one reads it.
+    /// The median time of a step, formatted.
     pub fn median(&self) -> String {
         median(&self.steps)
     }
@@ -225,7 +226,7 @@ fn median(steps: &[Span]) -> String {
     time(times.get(times.len() / 2).copied().unwrap_or_default())
 }
 
-/// Groups of samples, the one that took longest first; those beyond `rows` as one, with their number.
+/// Groups of samples, the longest time first; groups after the first `rows` are merged into one, with their number.
 fn grouped<K: Ord>(profile: &Profile, key: impl Fn(&Sample) -> K, rows: usize) -> Vec<(Result<K, usize>, Sum)> {
     let mut groups: BTreeMap<K, Sum> = BTreeMap::new();
     for sample in &profile.samples {
@@ -233,7 +234,7 @@ fn grouped<K: Ord>(profile: &Profile, key: impl Fn(&Sample) -> K, rows: usize) -
     }
     let mut groups: Vec<(K, Sum)> = groups.into_iter().collect();
     groups.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.time));
-    // One group more takes no more room than saying that there is one more.
+    // A single further group takes no more room than a row that stands for it.
     let others = if groups.len() > rows + 1 {
         groups.split_off(rows)
     } else {
@@ -261,7 +262,7 @@ fn mean(time: Duration, calls: u64) -> Duration {
     Duration::from_secs_f64(time.as_secs_f64() / calls.max(1) as f64)
 }
 
-/// In a unit that suits it.
+/// Formats a time in a suitable unit.
 fn time(time: Duration) -> String {
     let (value, unit) = match time.as_secs_f64() {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -276,7 +277,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.3}", bytes as f64 * 1e-6)
 }
 
-/// Nothing where nothing is counted.
+/// Empty if no operations were counted.
 fn rate(sum: Sum) -> String {
     if sum.flops == 0 || sum.time.is_zero() {
         return String::new();
@@ -289,7 +290,7 @@ fn rate(sum: Sum) -> String {
     }
 }
 
-/// Columns under each other, the first `left` of them flush left, the others flush right.
+/// Formats columns, the first `left` of them left-aligned, the others right-aligned.
 fn aligned(lines: &[Vec<String>], left: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

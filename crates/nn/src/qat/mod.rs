@@ -1,12 +1,11 @@
-//! Training of models that will be quantized to 8 bits: layers compute with numbers that are rounded as they will be
-//! then, and learn weights and ranges for it.
+//! Quantization-aware training, for models that will be quantized to 8 bits: layers compute with numbers rounded as
+//! they will be after quantization, and learn weights and ranges that fit.
 //!
-//! [`Linear`](crate::Linear) and [`Conv`](crate::Conv) layers, wherever they stand in a model, have a place for it,
-//! which is that of [adapters](crate::lora). Their input is rounded to bytes with one scale and zero point, their
-//! weight to integers from -127 to 127 with a scale for each output. Each scale is `scale · exp(log_range)`: `scale`
-//! is found by [`calibrate`], and `log_range`, 0 at first, is a parameter with the gradient and the factor of learned
-//! step sizes. So a step of any optimizer changes a scale by a share of itself, and weight decay draws it to where it
-//! began.
+//! [`Linear`](crate::Linear) and [`Conv`](crate::Conv) layers have a slot for it anywhere in a model, which is that of
+//! [adapters](crate::lora). Their input is rounded to bytes with one scale and zero point, their weight to integers
+//! from -127 to 127 with a scale for each output. Each scale is `scale · exp(log_range)`: [`calibrate`] finds `scale`,
+//! and `log_range`, initially 0, is a parameter with the gradient and the factor of learned step sizes. Hence a step of
+//! any optimizer changes a scale by a share of itself, and weight decay pulls it towards its initial value.
 //!
 //! Source: Esser et al., "Learned step size quantization" (2020).
 //!
@@ -42,8 +41,8 @@
 //! # }
 //! ```
 //!
-//! Recorded as ONNX such a model has QuantizeLinear and DequantizeLinear before its layers; `polygrad_onnx::Quantize`
-//! makes a file in 8 bits of it, with these ranges.
+//! Exported to ONNX, such a model has QuantizeLinear and DequantizeLinear before its layers; `polygrad_onnx::Quantize`
+//! converts it to an 8-bit file with these ranges.
 
 mod quantizer;
 
@@ -59,30 +58,30 @@ use crate::options::options;
 use crate::{Item, Visit, Visitor};
 
 options! {
-    /// Which layers [`attach`] rounds.
+    /// The layers that [`attach`] quantizes.
     #[derive(Clone, Debug, Default)]
     pub struct QatConfig {
         /// Every linear layer and convolution.
         pub fn new();
-        /// The layers, by their path or its end: `fc1` is every layer of that name, `layers.0.fc1` one of them; `*`
-        /// stands for any characters. Default: every one.
+        /// The layers, by their path or its end: `fc1` matches every layer of that name, `layers.0.fc1` one of them;
+        /// `*` matches any characters. Default: all.
         targets: Vec<String> = Vec::new(), from |targets: impl IntoIterator<Item = impl Into<String>>| {
             targets.into_iter().map(Into::into).collect()
         };
-        /// Layers that are left out all the same. Default: none.
+        /// Layers to exclude from these. Default: none.
         exclude: Vec<String> = Vec::new(), from |exclude: impl IntoIterator<Item = impl Into<String>>| {
             exclude.into_iter().map(Into::into).collect()
         };
     }
 }
 
-/// Makes the layers that the options name compute with rounded numbers, and gives their paths. Until the ranges are
-/// known, from [`calibrate`] or a state dict that is loaded, these layers give NaN. Attach before you make an optimizer
-/// or a captured step, which take the parameters that the model has then.
+/// Makes the selected layers compute with rounded numbers, and returns their paths. They output NaN until their ranges
+/// are known, from [`calibrate`] or from a loaded state dict. Attach before creating an optimizer or a captured step,
+/// since these take the parameters that the model has at that time.
 ///
 /// # Errors
-/// When a name fits no layer, or none is left; when a layer is rounded already, or has adapters; and when memory runs
-/// out. The model is as it was then.
+/// When a name matches no layer, or no layer is left; when a layer is already quantized, or has adapters; when memory
+/// runs out. The model is then unchanged.
 pub fn attach<B: Backend>(model: &(impl Visit<B> + ?Sized), config: &QatConfig) -> Result<Vec<String>> {
     let fail = |e: Error| e.with_op("qat");
     let (targets, exclude) = (Names::new(&config.targets), Names::new(&config.exclude));
@@ -115,11 +114,11 @@ pub fn attach<B: Backend>(model: &(impl Visit<B> + ?Sized), config: &QatConfig) 
     Ok(chosen)
 }
 
-/// Finds the ranges of rounded layers anew: those of inputs from what the layers see while `forward` runs the model on
-/// data, once or several times, in f32 and without gradients; those of weights from the weights.
+/// Calibrates the ranges of quantized layers: those of inputs from the values that the layers see while `forward` runs
+/// the model on data, once or several times, in f32 and without gradients; those of weights from the weights.
 ///
 /// # Errors
-/// Those of `forward`; when no layer is rounded, or one saw nothing, or a number that is not finite.
+/// Those of `forward`; when no layer is quantized, or one saw no input or a number that is not finite.
 pub fn calibrate<B: Backend, R>(model: &(impl Visit<B> + ?Sized), forward: impl FnOnce() -> Result<R>) -> Result<R> {
     let rounded = rounded(model);
     if rounded.is_empty() {
@@ -138,13 +137,13 @@ pub fn calibrate<B: Backend, R>(model: &(impl Visit<B> + ?Sized), forward: impl 
     Ok(result)
 }
 
-/// Lets ranges follow the numbers in the next so many steps of training, each a forward in training: a range is that of
-/// the step's own input and of the weight as it is, so that nothing is cut off. Learning begins behind them. For models
-/// that are trained from the start, whose numbers grow faster than ranges learn to; call it behind [`calibrate`]. How
-/// many steps remain is a buffer, which checkpoints have.
+/// Makes ranges follow the numbers for the next `steps` forward passes in training: each range is that of the step's
+/// own input and of the current weight, so that nothing is cut off. Afterwards the ranges are learned. This is for
+/// models trained from scratch, whose numbers grow faster than ranges can learn; call it after [`calibrate`]. The
+/// number of remaining steps is a buffer, so checkpoints contain it.
 ///
 /// # Errors
-/// When no layer is rounded, or memory runs out.
+/// When no layer is quantized, or memory runs out.
 pub fn follow<B: Backend>(model: &(impl Visit<B> + ?Sized), steps: u64) -> Result<()> {
     let rounded = rounded(model);
     if rounded.is_empty() {
@@ -155,8 +154,8 @@ pub fn follow<B: Backend>(model: &(impl Visit<B> + ?Sized), steps: u64) -> Resul
     rounded.iter().try_for_each(|(_, layer)| layer.follow_for(steps))
 }
 
-/// Makes all layers compute with their own numbers again. Optimizers that have the parameters of the ranges must not be
-/// used any more.
+/// Makes all layers compute with unrounded numbers again. Optimizers that contain the parameters of the ranges must not
+/// be used any more.
 pub fn remove<B: Backend>(model: &(impl Visit<B> + ?Sized)) {
     Visitor::walk(model, |_, item: Item<'_, B>| {
         if let Item::Adapters(place) = item {
@@ -165,12 +164,12 @@ pub fn remove<B: Backend>(model: &(impl Visit<B> + ?Sized)) {
     });
 }
 
-/// The paths of the layers that are rounded.
+/// The paths of the quantized layers.
 pub fn rounded_layers<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<String> {
     rounded(model).into_iter().map(|(path, _)| path).collect()
 }
 
-/// What rounds each layer, once.
+/// The quantizers of each layer, each once.
 fn rounded<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<(String, Arc<Quantizers<B>>)> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     Visitor::walk(model, |path, item: Item<'_, B>| {
@@ -184,7 +183,7 @@ fn rounded<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<(String, Arc<Qua
     found
 }
 
-/// The paths of the layers that can be rounded.
+/// The paths of the layers that can be quantized.
 fn layers<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<String> {
     let (mut layers, mut seen) = (Vec::new(), HashSet::new());
     Visitor::walk(model, |path, item: Item<'_, B>| {

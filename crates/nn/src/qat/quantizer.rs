@@ -1,4 +1,4 @@
-//! What rounds the operands of one layer.
+//! Rounding of the operands of one layer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,15 +8,15 @@ use polygrad_tensor::{Backend, Error, HostTensor, Result, Tensor, is_grad_enable
 use crate::lora::{Kind, Layer, Weight};
 use crate::{Buffer, Item, Mode, Param, Visitor};
 
-/// The integers of inputs.
+/// The integer range of inputs.
 const BYTES: [i32; 2] = [0, 255];
 
-/// Those of weights, which have no zero point.
+/// The integer range of weights, which have no zero point.
 const WEIGHTS: [i32; 2] = [-127, 127];
 
-/// What rounds the input and the weight of a layer.
+/// Rounds the input and the weight of a layer.
 pub(crate) struct Quantizers<B: Backend> {
-    /// No other ones of the process have it.
+    /// Unique within the process.
     id: u64,
     input: Quantizer<B>,
     weight: Quantizer<B>,
@@ -27,25 +27,25 @@ pub(crate) struct Quantizers<B: Backend> {
     mode: Mode,
     /// Whether ranges may have to follow the numbers in training.
     following: AtomicBool,
-    /// For how many more steps they do.
+    /// Number of further steps for which they do.
     remaining: Buffer<B>,
-    /// Whether the input is looked at, and nothing rounded.
+    /// Whether the input is observed and nothing is rounded.
     watching: AtomicBool,
-    /// The smallest and the largest number of the input so far.
+    /// The smallest and largest input values so far.
     seen: Mutex<Option<[f64; 2]>>,
 }
 
-/// What rounds one tensor.
+/// Rounds one tensor.
 struct Quantizer<B: Backend> {
-    /// The scales by calibration; NaN before.
+    /// The scales from calibration; NaN before it.
     scale: Buffer<B>,
     zero_point: Buffer<B>,
-    /// The logarithm of what training makes of them.
+    /// The logarithm of the factor that training applies to them.
     log_range: Param<B>,
 }
 
 impl<B: Backend> Quantizers<B> {
-    /// For a layer, whose ranges are not known yet.
+    /// Quantizers for a layer, whose ranges are not known yet.
     pub(super) fn new(layer: &Layer<'_, B>) -> Result<Self> {
         let Weight::Param(weight) = layer.weight else {
             return Err(Error::unsupported("a weight that stays packed is not rounded again"));
@@ -94,7 +94,7 @@ impl<B: Backend> Quantizers<B> {
         ))
     }
 
-    /// Lets ranges follow the numbers for so many steps of training.
+    /// Makes ranges follow the numbers for `steps` steps of training.
     pub(super) fn follow_for(&self, steps: u64) -> Result<()> {
         let old = self.remaining.tensor();
         self.remaining
@@ -103,8 +103,8 @@ impl<B: Backend> Quantizers<B> {
         Ok(())
     }
 
-    /// Takes the ranges of these numbers if steps remain in which they follow. All of it is done by the device, so that
-    /// a step can be captured. Gives 1 where ranges are learned now, else 0.
+    /// Sets the ranges to those of these numbers if steps remain in which they follow. This runs entirely on the
+    /// device, so that a step can be captured. Returns 1 if ranges are learned now, else 0.
     fn follow(&self, x: &Tensor<B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
         let remaining = self.remaining.tensor();
         let follows = remaining.gt(0.0)?;
@@ -127,19 +127,19 @@ impl<B: Backend> Quantizers<B> {
         follows.logical_not()?.to_dtype(remaining.dtype())
     }
 
-    /// The largest size of a number of each output.
+    /// The largest magnitude of each output's weights.
     fn largest(&self, weight: &Tensor<B>) -> Result<Tensor<B>> {
         let others = (0..weight.rank() as isize).filter(|&axis| axis != self.axis as isize);
         weight.abs()?.amax(others.collect::<Vec<_>>().as_slice())
     }
 
-    /// Begins to look at inputs.
+    /// Starts observing inputs.
     pub(super) fn watch(&self) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.watching.store(true, Ordering::Release);
     }
 
-    /// Ends it, with what was seen.
+    /// Stops observing, and returns the observed range.
     pub(super) fn seen(&self) -> Option<[f64; 2]> {
         self.watching.store(false, Ordering::Release);
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -149,7 +149,7 @@ impl<B: Backend> Quantizers<B> {
         let host = x.detach().to_host()?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         host.each_f64(|x| {
-            // NaN would be lost in a comparison.
+            // A comparison would ignore NaN.
             let x = if x.is_nan() { f64::INFINITY } else { x };
             let [low, high] = seen.get_or_insert([x; 2]);
             (*low, *high) = (low.min(x), high.max(x));
@@ -157,7 +157,7 @@ impl<B: Backend> Quantizers<B> {
         Ok(())
     }
 
-    /// Takes the ranges from what was seen and from the weight.
+    /// Sets the ranges from the observed inputs and the weight.
     pub(super) fn calibrate(&self, seen: Option<[f64; 2]>) -> Result<()> {
         let Some([low, high]) = seen.filter(|ends| ends.iter().all(|end| end.is_finite())) else {
             return Err(Error::invalid("the layer saw no input, or one that is not finite")
@@ -177,7 +177,7 @@ impl<B: Backend> Quantizers<B> {
         self.weight.set(&scales, 0.0)
     }
 
-    /// Shows all that is here, under its names in the layer.
+    /// Visits all parts, under their names in the layer.
     pub(crate) fn visit(&self, visitor: &mut Visitor<'_, B>) {
         visitor.item(Item::Mode(&self.mode));
         visitor.field("quantizer_steps", &self.remaining);
@@ -210,8 +210,8 @@ impl<B: Backend> Quantizer<B> {
         self.log_range.set(&self.log_range.tensor().detach().zeros_like()?)
     }
 
-    /// A tensor of which an example, or what makes an output, has `count` numbers, rounded. `learns` is 0 while ranges
-    /// follow the numbers.
+    /// A rounded tensor; `count` is the number of values per example, or per output for a weight. `learns` is 0 while
+    /// ranges follow the numbers.
     fn round(
         &self,
         x: &Tensor<B>,
@@ -221,7 +221,7 @@ impl<B: Backend> Quantizer<B> {
     ) -> Result<Tensor<B>> {
         let mut range = self.log_range.tensor();
         if is_grad_enabled() && range.is_tracked() {
-            // The same value, with a gradient times LSQ's factor.
+            // The same value, with its gradient multiplied by LSQ's factor.
             let factor = 1.0 / (count.max(1) as f64 * f64::from(bounds[1])).sqrt();
             let value = range.detach();
             let mut slope = (range.sub(&value)? * factor)?;
@@ -235,7 +235,7 @@ impl<B: Backend> Quantizer<B> {
     }
 }
 
-/// A scale, or 1 where all numbers are 0.
+/// The scale, or 1 if all numbers are 0.
 fn or_one(scale: f64) -> f64 {
     if scale < f64::from(f32::MIN_POSITIVE) {
         1.0
@@ -244,7 +244,7 @@ fn or_one(scale: f64) -> f64 {
     }
 }
 
-/// Scales, with 1 in the place of those of numbers that are all 0.
+/// Scales, replaced by 1 where all numbers are 0.
 fn positive<B: Backend>(scales: Tensor<B>) -> Result<Tensor<B>> {
     scales.masked_fill(&scales.lt(f64::from(f32::MIN_POSITIVE))?, 1.0)
 }

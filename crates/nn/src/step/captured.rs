@@ -1,4 +1,4 @@
-//! Training steps that are replayed.
+//! Training steps that are recorded and replayed.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,18 +11,18 @@ use super::{StepOutputs, TrainStep};
 use crate::optim::Optimizer;
 use crate::{Buffer, Item, Module, Param, Visitor};
 
-/// A [`TrainStep`] whose loss and gradients are replayed: the ops of a step are run one after the other on the backend,
-/// without the checks, the gradient graph and the code of the layers. Results are the same, random numbers included.
-/// The optimizer takes its step as always, so that its learning rate may change from step to step.
+/// A [`TrainStep`] whose loss and gradients are replayed: the backend runs the recorded ops of a step one after
+/// another, without the checks, the gradient graph and the code of the layers. Results are the same, including random
+/// numbers. The optimizer's step is not recorded, so that its learning rate may change from step to step.
 ///
-/// The first two steps with batches of the same shapes are recorded; there may be eight sets of shapes. A change of the
-/// model's mode, of what is frozen, of active adapters, of dtype or device is noticed, and recorded anew. Where the two
-/// recordings differ, or the loss cannot be recorded, steps are computed as without `captured`, and
-/// [`CapturedStep::refusal`] says why: it reads values on the host ([`Tensor::item`], [`Tensor::to_vec`]), moves
-/// tensors between devices, or uses numbers that are others each time.
+/// The first two steps with batches of the same shapes are recorded, for at most eight sets of shapes. Changes of the
+/// model's mode, of frozen parameters, of active adapters, of dtype or device are noticed and recorded again. If the
+/// two recordings differ, or the loss cannot be recorded, steps are computed as without `captured`, and
+/// [`CapturedStep::refusal`] gives the reason: the loss reads values on the host ([`Tensor::item`],
+/// [`Tensor::to_vec`]), moves tensors between devices, or uses numbers that differ each time.
 ///
-/// What the loss uses besides model and batch is frozen: a tensor or a number that it got from elsewhere is as it was
-/// in the second step. Pass what changes in the batch, a number as a tensor of rank 0.
+/// Everything that the loss uses besides model and batch is frozen: a tensor or number from elsewhere keeps the value
+/// that it had in the second step. Pass changing values in the batch, a number as a tensor of rank 0.
 pub struct CapturedStep<M, O, L> {
     step: TrainStep<M, O, L>,
     params: Vec<Param>,
@@ -51,7 +51,7 @@ where
         }
     }
 
-    /// Trains on a batch; gives what the loss function gave before the step, outside the gradient graph.
+    /// Trains on a batch; returns the loss function's outputs from before the step, outside the gradient graph.
     ///
     /// # Errors
     /// As [`TrainStep::step`].
@@ -66,7 +66,7 @@ where
         self.step.into_parts()
     }
 
-    /// The first half of [`CapturedStep::step`]: what the loss function gives, and the gradients.
+    /// The first half of [`CapturedStep::step`]: the loss function's outputs, and the gradients.
     ///
     /// # Errors
     /// As [`TrainStep::backward`].
@@ -83,7 +83,7 @@ where
             .chain(buffers.iter().map(Buffer::tensor));
         let inputs = batch.iter().map(Tensor::detach).chain(state).collect();
         let mut written = None;
-        // Buffers, gradients, and what the loss function gives; and which parameters have a gradient.
+        // Buffers, gradients, and the loss function's outputs; and which parameters have a gradient.
         let (outputs, has_gradient) = capture.run(variant(&step.model, params), inputs, || {
             let (seen, gradients) = step.computed(batch)?;
             let mut outputs: Vec<Tensor> = buffers.iter().map(Buffer::tensor).collect();
@@ -110,7 +110,7 @@ where
         Ok((R::from_tensors(outputs.collect())?, gradients))
     }
 
-    /// The second half of [`CapturedStep::step`]: changes the parameters by gradients.
+    /// The second half of [`CapturedStep::step`]: updates the parameters by the gradients.
     ///
     /// # Errors
     /// As [`TrainStep::update`].
@@ -123,13 +123,13 @@ where
         self.capture.is_ready()
     }
 
-    /// The bytes of the values that a replay of loss and gradients holds at once, at the most: activations and
-    /// gradients, but neither the batch nor what the model holds. None where no replay is ready.
+    /// The most bytes of values that a replay of loss and gradients holds at once: activations and gradients, but
+    /// neither the batch nor the model's own tensors. `None` if no replay is ready.
     pub fn peak_bytes(&self) -> Option<usize> {
         self.capture.peak_bytes()
     }
 
-    /// Why the last step was no replay, where none will be.
+    /// Why the last step was not a replay, if steps will never be replayed.
     pub fn refusal(&self) -> Option<&str> {
         self.capture.refusal()
     }
@@ -149,19 +149,19 @@ where
         &mut self.step.optimizer
     }
 
-    /// The model and the optimizer, for a checkpoint that is restored.
+    /// The model and the optimizer, to restore a checkpoint.
     pub fn parts_mut(&mut self) -> (&M, &mut O) {
         (&self.step.model, &mut self.step.optimizer)
     }
 
-    /// The step without what was recorded.
+    /// The step without the recordings.
     pub fn into_inner(self) -> TrainStep<M, O, L> {
         self.step
     }
 }
 
-/// What decides, besides shapes, which ops a model computes: the mode of its modules, the ranks that they are
-/// synchronized over, the adapters that are active, and which parameters are frozen.
+/// A hash of everything besides shapes that determines which ops a model computes: the mode of its modules, the ranks
+/// that they are synchronized over, the active adapters, and which parameters are frozen.
 fn variant(model: &impl Module, params: &[Param]) -> u64 {
     let mut hasher = DefaultHasher::new();
     Visitor::walk(model, |_, item| match item {

@@ -60,8 +60,9 @@ where
     L: Fn(&M, &[Tensor<B>]) -> Result<R>,
     R: StepOutputs<B>,
 {
-    /// A step for a model, an optimizer of its parameters, and a function that computes the loss, of one element, of a
-    /// batch; or the loss and other tensors that the caller wants to see, such as the model's output, in a tuple.
+    /// A step for a model, an optimizer of its parameters, and a function that computes the loss (one element) of a
+    /// batch. It may also return other tensors that the caller wants to see, such as the model's output, in a tuple
+    /// after the loss.
     pub fn new(model: M, optimizer: O, loss: L) -> Self {
         Self {
             model,
@@ -73,22 +74,22 @@ where
         }
     }
 
-    /// Scales the gradients to this norm where theirs is larger, as [`clip_grad_norm`]. Default: they stay as they are.
+    /// Scales the gradients down if their norm exceeds this, as [`clip_grad_norm`]. Default: no clipping.
     #[must_use]
     pub fn clip_grad_norm(mut self, max_norm: f64) -> Self {
         self.max_norm = Some(max_norm);
         self
     }
 
-    /// Trains together with other processes: the optimizer takes the gradients that `sync` makes of
-    /// everybody's. Default: alone.
+    /// Trains together with other processes: the optimizer gets the gradients that `sync` computes from those of all
+    /// ranks. Default: this process only.
     #[must_use]
     pub fn gradient_sync(mut self, sync: Arc<dyn GradientSync<B>>) -> Self {
         self.sync = Some(sync);
         self
     }
 
-    /// Trains on a batch; gives what the loss function gave before the step, outside the gradient graph.
+    /// Trains on a batch; returns the loss function's outputs from before the step, outside the gradient graph.
     ///
     /// # Errors
     /// Those of [`TrainStep::backward`] and of [`TrainStep::update`].
@@ -98,8 +99,8 @@ where
         Ok(outputs)
     }
 
-    /// The first half of [`TrainStep::step`]: what the loss function gives, outside the gradient graph, and the
-    /// gradients. The graph is gone afterwards, so that parameters can be changed in place.
+    /// The first half of [`TrainStep::step`]: the loss function's outputs, outside the gradient graph, and the
+    /// gradients. The graph is dropped afterwards, so that parameters can be changed in place.
     ///
     /// # Errors
     /// Those of the loss function and of [`Tensor::backward`].
@@ -122,7 +123,7 @@ where
         Ok((seen, gradients))
     }
 
-    /// The second half of [`TrainStep::step`]: changes the parameters by gradients.
+    /// The second half of [`TrainStep::step`]: updates the parameters by the gradients.
     ///
     /// # Errors
     /// Those of [`GradientSync::finish`], of [`clip_grad_norm`] and of [`Optimizer::step`].
@@ -164,8 +165,8 @@ where
     L: Fn(&M, &[Tensor]) -> Result<R>,
     R: StepOutputs,
 {
-    /// The same step, whose loss and gradients are recorded in its first two runs and replayed from then on:
-    /// see [`CapturedStep`].
+    /// The same step, with its loss and gradients recorded in the first two runs and replayed from then on: see
+    /// [`CapturedStep`].
     pub fn captured(self) -> CapturedStep<M, O, L> {
         CapturedStep::new(self)
     }

@@ -1,16 +1,16 @@
-//! What a loss function gives.
+//! Outputs of loss functions.
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
-/// What the loss function of a [`TrainStep`](super::TrainStep) gives: the loss, alone or first in a tuple.
+/// The output of a [`TrainStep`](super::TrainStep)'s loss function: the loss, alone or as the first of a tuple.
 pub trait StepOutputs<B: Backend = AnyBackend>: Sized {
     /// All tensors, the loss first.
     fn into_tensors(self) -> Vec<Tensor<B>>;
 
-    /// The same of other tensors in that order.
+    /// The same type made of other tensors in that order.
     ///
     /// # Errors
-    /// When there are more or fewer.
+    /// When the number of tensors differs.
     fn from_tensors(tensors: Vec<Tensor<B>>) -> Result<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! Attention, its cache, positions, and transformer layers, beyond what PyTorch's recorded answers say.
+//! Attention, its cache, positions, and transformer layers, beyond the recorded vectors from PyTorch.
 
 use polygrad_nn::*;
 use polygrad_tensor::{Attention, Backend, DType, Device, Error, Tensor, manual_seed, no_grad};
@@ -86,7 +86,7 @@ fn cached<B: Backend>(layer: &MultiheadAttention<B>, device: &Device<B>) {
     assert_eq!(cache.len(), 7);
     close(&Tensor::cat(&parts.iter().collect::<Vec<_>>(), 1).unwrap(), &whole);
 
-    // Back to the third token, and on with the other sequence in both places.
+    // Back to the third token, then on with the second sequence in both places.
     cache.truncate(3);
     cache.select(&Tensor::new([1i64, 1], device).unwrap()).unwrap();
     let next = x
@@ -112,7 +112,7 @@ fn a_cache_of_another_batch_is_refused<B: Backend>(device: &Device<B>) {
         .unwrap_err();
     assert!(error.to_string().contains("start a new cache"), "{error}");
     assert_eq!(cache.len(), 3);
-    // A failure after the keys were appended leaves no trace.
+    // A failure after the keys were appended leaves the cache unchanged.
     let mask = random([2, 2], device);
     let masks = Masks::causal().with_attn_mask(&mask);
     assert!(
@@ -240,7 +240,7 @@ fn misfits_say_what_was_wanted<B: Backend>(device: &Device<B>) {
         run(&x, &y, Masks::default().with_key_padding_mask(&mask)),
         &["key_padding_mask has shape [2, 3], not [2, 5]"],
     );
-    // In a model the error says where.
+    // In a model the error contains the path.
     let encoder = TransformerEncoder::new(TransformerLayerConfig::new(8, 2).batch_first(true), 2, device).unwrap();
     encoder.parameters();
     let error = encoder
@@ -252,7 +252,7 @@ fn misfits_say_what_was_wanted<B: Backend>(device: &Device<B>) {
 fn slopes_of_alibi_are_the_papers<B: Backend>(device: &Device<B>) {
     let halves: Vec<f64> = (1..=8).map(|i| 0.5f64.powi(i)).collect();
     assert_eq!(alibi_slopes(8), halves);
-    // As `build_alibi_tensor` of transformers has them for 12 heads.
+    // As by `build_alibi_tensor` of transformers for 12 heads.
     let between: Vec<f64> = [0.5, 1.5, 2.5, 3.5].map(|x: f64| (-x).exp2()).to_vec();
     for (slope, wanted) in alibi_slopes(12).iter().zip([halves, between].concat()) {
         assert!((slope - wanted).abs() < 1e-15, "{slope} {wanted}");
@@ -264,7 +264,7 @@ fn slopes_of_alibi_are_the_papers<B: Backend>(device: &Device<B>) {
     assert_eq!(bias.to_vec::<f32>().unwrap(), wanted);
     assert!(alibi_bias::<B>(2, 2, 3, DType::I64, device).is_err());
 
-    // It fits where attention takes a mask.
+    // Attention accepts it as a mask.
     let q = random([1, 2, 2, 4], device);
     let k = random([1, 2, 3, 4], device);
     q.scaled_dot_product_attention(&k, &k, Attention::new().mask(&bias).causal(true))
@@ -282,7 +282,7 @@ fn rotary_products_depend_on_distances_alone<B: Backend>(device: &Device<B>) {
         };
         assert!((product(9, 4) - product(45, 40)).abs() < 1e-4);
         assert!((product(9, 4) - product(9, 5)).abs() > 1e-3);
-        // A sequence in parts is the sequence.
+        // Rotating a sequence in parts gives the same as rotating it at once.
         let x = random([2, 6, 8], device);
         let whole = rope.forward(&x).unwrap();
         let part = rope.forward_from(&x.narrow(1, 4, 2).unwrap(), 4).unwrap();

@@ -1,5 +1,5 @@
-//! Mixed precision beside PyTorch's: scripts/make_autocast_table.py recorded which dtypes its ops give, and what
-//! small models compute.
+//! Mixed precision compared with PyTorch's: scripts/make_autocast_table.py recorded the dtypes that its ops return, and
+//! the results of small models.
 
 use polygrad_core::ConvParams;
 use polygrad_nn::loss::*;
@@ -44,13 +44,13 @@ fn operand<B: Backend>(shape: &[usize], salt: usize, dtype: DType, device: &Devi
     x.to_dtype(dtype).unwrap()
 }
 
-/// What an op of the table gives.
+/// The results of an op of the table.
 fn run<B: Backend>(name: &str, x: &[Tensor<B>]) -> Result<Vec<Tensor<B>>> {
     let device = x[0].device();
     let classes = || Tensor::new([0i64, 2], &device);
     let pool = |kernel: usize| PoolParams::new([kernel; 3]);
     let conv = ConvParams::default();
-    // Without the axes of batch and channels.
+    // Pads all axes except batch and channels.
     let border = |axes: usize| [vec![(0, 0); 2], vec![(1, 1); axes]].concat();
     let at = |i: usize| &x[i];
     let y = match name {
@@ -178,7 +178,7 @@ fn each_op_gives_the_dtype_of_pytorchs<B: Backend>(device: &Device<B>) {
         let shapes: Vec<Vec<usize>> = serde_json::from_value(entry["shapes"].clone()).unwrap();
         for mode in ["bf16", "f16"] {
             for (kind, expected) in entry[mode].as_object().unwrap() {
-                // What PyTorch refuses may be given here.
+                // Ops that PyTorch rejects may work here.
                 let Value::Array(expected) = expected else { continue };
                 let narrow = ["low", "mixed"].contains(&kind.as_str());
                 let operands = shapes.iter().enumerate().map(|(i, shape)| {
@@ -237,7 +237,7 @@ impl<B: Backend> Block<B> {
     }
 }
 
-/// The root of the mean square of a difference, by that of the truth.
+/// The root mean square of a difference, relative to that of the truth.
 fn distance(found: &[f64], truth: &[f64]) -> f64 {
     assert_eq!(found.len(), truth.len());
     let square = |x: f64| x * x;
@@ -245,7 +245,7 @@ fn distance(found: &[f64], truth: &[f64]) -> f64 {
     (apart / truth.iter().copied().map(square).sum::<f64>().max(1e-30)).sqrt()
 }
 
-/// Holds a model to what the script recorded under a name.
+/// Compares a model with the script's record of this name.
 fn agrees<B: Backend>(
     name: &str,
     recorded: &StateDict,
@@ -280,7 +280,7 @@ fn agrees<B: Backend>(
             value(&format!("bf16/{key}")).to_f64_vec(),
             value(&format!("f64/{key}")).to_f64_vec(),
         );
-        // The gradient of a bias before batch normalisation is 0 but for rounding, and that of keys' biases.
+        // The gradients of a bias before batch normalisation and of keys' biases are 0 except for rounding errors.
         if truth.iter().all(|x| x.abs() < 1e-9) {
             assert!(found.iter().all(|x| x.abs() < 2e-3), "{name}: {key}");
             continue;
@@ -295,7 +295,7 @@ fn agrees<B: Backend>(
             ours < 1.5 * others + 2e-3,
             "{name}: {key} is {ours} away from the truth, PyTorch's {others}"
         );
-        // It is no computation in f32.
+        // Proves that it was not computed in f32.
         assert!(
             key == "loss" || ours > 1e-5,
             "{name}: {key} is {ours} away from the truth"
@@ -513,7 +513,7 @@ fn a_captured_step_equals_the_written_one(device: &Device) {
     assert_eq!(bytes(captured.model()), bytes(plain.model()));
 }
 
-/// The mode around a step decides as much as one within the loss.
+/// The mode around a step matters as much as one within the loss.
 fn a_captured_step_knows_its_mode(device: &Device) {
     let step = || {
         let model = small(device);
@@ -562,7 +562,7 @@ fn recurrent_layers_go_on_with_their_own_states<B: Backend>(device: &Device<B>) 
                 let gradients = whole.sum_all()?.backward()?;
                 assert!(gradients.iter().all(|(_, gradient)| gradient.dtype() == DType::F32));
                 assert_eq!(gradients.len(), layer.parameters().len());
-                // Without a gradient it may be one op.
+                // Without a gradient it may be a single op.
                 near(&polygrad_tensor::no_grad(|| layer.forward(&x, None))?.0, &full, what);
                 Ok(())
             })

@@ -1,4 +1,4 @@
-//! Models and normalisations in mixed precision: near what they compute in f32, with a gradient for every parameter.
+//! Models and normalisations in mixed precision: close to their f32 results, with a gradient for every parameter.
 
 use polygrad_nn::models::{
     BertClassifier, BertConfig, BertInput, Gpt2, Gpt2Config, ResNet, ResNetConfig, T5, T5Config, VisionTransformer,
@@ -112,7 +112,7 @@ fn models_compute_about_the_same<B: Backend>(device: &Device<B>) {
         ..VitConfig::default()
     };
     let model = VisionTransformer::new(&config, device).unwrap();
-    // It begins as 0, and would give nothing.
+    // It begins as 0, and would give no gradients.
     let head = model.parameters();
     for param in head
         .iter()
@@ -153,7 +153,7 @@ fn a_cache_goes_on_in_mixed_precision<B: Backend>(device: &Device<B>) {
         pass(first, 0, 3);
         let distance = apart(&pass(then, 3, 2), &whole.narrow(1, 3, 2).unwrap());
         assert!(distance < 0.05, "{first}, then {then}: {distance}");
-        // Nothing that was f32 became less.
+        // Tensors that were f32 have stayed f32.
         let (keys, _) = cache.layers()[0].get().unwrap().unwrap();
         assert_eq!(keys.dtype(), DType::F32);
     }
@@ -183,7 +183,7 @@ fn norms_take_what_products_give<B: Backend>(device: &Device<B>) {
                 let leaf = x.clone().requires_grad().unwrap();
                 let mixed = layer.forward(&leaf).unwrap();
                 assert_eq!(mixed.dtype(), DType::BF16, $name);
-                // One rounding.
+                // Rounded only once.
                 let rounded = full.to_dtype(DType::BF16).unwrap();
                 assert_eq!(mixed.to_f64_vec().unwrap(), rounded.to_f64_vec().unwrap(), $name);
                 for (name, value) in layer.state_dict().unwrap().iter() {

@@ -1,4 +1,4 @@
-//! Captured steps beside steps as they are written.
+//! Captured steps compared with steps that are not captured.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn erased<B: Backend<Device: Default>>() -> Device {
     Device::<AnyBackend>::from_inner(AnyDevice::new::<B>(B::Device::default()))
 }
 
-/// With dropout and running statistics: what a step changes besides parameters.
+/// With dropout and running statistics, so that a step changes more than parameters.
 fn model(device: &Device) -> Sequential {
     manual_seed(7);
     Sequential::new()
@@ -196,7 +196,7 @@ fn nan_is_the_same_number_each_time() {
     assert!(captured.is_ready(), "{:?}", captured.refusal());
 }
 
-/// A step with this loss is computed as written, and says why.
+/// Checks that a step with this loss is computed without capturing, and gives the reason.
 fn refused(loss: impl Fn(&Sequential, &[Tensor]) -> Result<Tensor>, why: &str) {
     let device = cpu();
     let mut captured = step(&device, loss).captured();
@@ -321,7 +321,7 @@ fn a_step_that_fails_leaves_the_capture_whole() {
     for _ in 0..3 {
         captured.step(&fine).unwrap();
     }
-    // Class 7 of 3: the device finds it, in a replay too.
+    // Class 7 of 3: the device detects it, also in a replay.
     let bad = [fine[0].clone(), Tensor::from_vec(vec![7i64; 8], [8], &device).unwrap()];
     let error = captured.step(&bad).unwrap_err().to_string();
     assert!(error.contains("cross_entropy"), "{error}");
@@ -329,8 +329,8 @@ fn a_step_that_fails_leaves_the_capture_whole() {
     assert_eq!(captured.refusal(), None);
 }
 
-/// A clip range, or any other number that changes, is a tensor of the batch; what else the loss function
-/// gives is seen as well.
+/// A clip range, or any other number that changes, is a tensor of the batch; further outputs of the loss function are
+/// also returned.
 #[test]
 fn numbers_of_the_batch_change_between_replays() {
     let device = cpu();
@@ -363,8 +363,8 @@ fn numbers_of_the_batch_change_between_replays() {
     assert!(captured.is_ready());
 }
 
-/// Replays pool before ReLU cuts, and let convolutions apply activations: the numbers are those of the steps
-/// as they are written.
+/// Replays may pool before ReLU, and fuse activations into convolutions; the numbers equal those of steps that are not
+/// captured.
 #[test]
 fn convolutions_and_poolings_give_the_same_bits() {
     let make = |device: &Device| {

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared helpers of the tests.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ macro_rules! on_backends {
     };
 }
 
-/// Runs each test on the CPU backend alone: for what takes too long on the reference.
+/// Runs each test only on the CPU backend, for tests that take too long on the reference.
 macro_rules! on_cpu {
     ($($test:ident),* $(,)?) => {
         mod cpu {
@@ -35,7 +35,7 @@ macro_rules! on_cpu {
     };
 }
 
-/// This crate's folder; asked for when it runs, since checkouts may share a build folder.
+/// This crate's folder, read at run time since checkouts may share a build folder.
 pub(crate) fn crate_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }

@@ -1,4 +1,4 @@
-//! Compiled models beside models as they are written.
+//! Compiled models compared with the original ones.
 
 use polygrad_core::ErrorKind;
 use polygrad_cpu::Cpu;
@@ -26,7 +26,7 @@ fn largest(x: &Tensor) -> f64 {
         .fold(0.0, |largest, v| v.abs().max(largest))
 }
 
-/// What a model gives as it is written, in evaluation, and how far off the compiled one is.
+/// Compiles a model, and compares its results with the model's in evaluation.
 fn compiled(model: &impl Forward, x: &Tensor) -> CompiledModel {
     let compiled = model.compile(x).unwrap();
     model.eval();
@@ -75,7 +75,7 @@ fn normalization_and_activations_become_part_of_convolutions() {
             .push(BatchNorm2d::new(3, &device).unwrap())
             .push(Flatten::default());
         let x = Tensor::randn([2, 2, 6, 6], &device).unwrap();
-        // Statistics that are not those of a new layer.
+        // Statistics other than those of a new layer.
         model.train();
         for _ in 0..3 {
             model.forward(&(&x * 3.0).unwrap()).unwrap();
@@ -107,13 +107,13 @@ fn a_model_is_compiled_in_evaluation_and_stays_in_its_mode() {
     let x = Tensor::ones([2, 4], &device).unwrap();
     let first = model.compile(&x).unwrap();
     let values = |y: Tensor| y.to_vec::<f32>().unwrap();
-    // Dropout still draws.
+    // Dropout of the original model still draws.
     let drawn = [(); 2].map(|()| values(model.forward(&x).unwrap()));
     assert_ne!(drawn[0], drawn[1]);
     assert_eq!(values(first.forward(&x).unwrap()), values(first.forward(&x).unwrap()));
 }
 
-/// Weights that were trained on, or loaded, are no longer those that were compiled: never an old answer without a word.
+/// Weights that were trained or loaded after compiling must give an error, never a silent old answer.
 #[test]
 fn a_model_that_has_changed_must_be_compiled_again() {
     for device in [cpu(), reference()] {
@@ -156,7 +156,7 @@ fn what_a_compiled_model_cannot_take_is_an_error() {
     compiled.forward(&foreign).unwrap_err();
 }
 
-/// A layer that looks at its values on the host.
+/// A layer that reads its values on the host.
 #[derive(Module)]
 struct Peeking {
     inner: Linear,

@@ -20,7 +20,7 @@ on_backends!(
 struct Block<M, B: Backend> {
     inner: M,
     scale: Param<B>,
-    /// Plain data is passed over.
+    /// Plain data is skipped.
     factor: f64,
     sizes: [usize; 2],
     label: String,
@@ -239,7 +239,7 @@ fn tied_weights_count_once<B: Backend>(device: &Device<B>) {
     let gradient = |name: &str| gradients.by_name(name).map(|g| g.to_f64_vec().unwrap());
     assert!(gradient("0.weight").is_some() && gradient("1.weight") == gradient("0.weight"));
     assert!(gradient("1.bias").is_some() && gradient("weight").is_none());
-    // Gradients that come from elsewhere, and a parameter in another place, are found by all names, too.
+    // Externally created gradients, and those of a parameter at another place, are also found by all names.
     let given = Gradients::new([(&pair.0.weight, pair.0.weight.tensor().detach())]);
     assert!(given.by_name("0.weight").is_some() && given.by_name("1.weight").is_some());
     optimizer.step(&gradients).unwrap();
@@ -275,7 +275,7 @@ fn frozen_parameters_stay<B: Backend>(device: &Device<B>) {
     assert_eq!(pair.0.weight.tensor().to_f64_vec().unwrap(), before.0);
     assert_ne!(pair.1.weight.tensor().to_f64_vec().unwrap(), before.1);
 
-    // A parameter that takes part in nothing is named, and nothing moves.
+    // An unused parameter is named in the error, and nothing changes.
     pair.requires_grad(true);
     let gradients = pair.0.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
     let before = pair.0.weight.tensor().to_f64_vec().unwrap();
@@ -316,7 +316,7 @@ fn errors_say_in_which_module<B: Backend>(device: &Device<B>) {
             .push(Sequential::new().push(Tanh).push(linear(device)))
     };
     let path = |model: &Sequential<B>| model.forward(&wrong).unwrap_err().module_path();
-    // Before and after the parameters have got their names.
+    // Before and after the parameters have been named.
     let named = model();
     assert_eq!(path(&named).as_deref(), Some("1.1"));
     named.parameters();

@@ -1,4 +1,4 @@
-//! What docs/differences.md says of this library, row by row, where no other test does.
+//! The statements about this library in docs/differences.md, row by row, unless another test covers them.
 
 use crate::common::f64_of;
 use polygrad_nn::loss::{KLDivLoss, Reduction, mse_loss};
@@ -142,7 +142,7 @@ fn who_sees_nothing_gets_zero<B: Backend>(device: &Device<B>) {
     assert!(weights.to_f64_vec().unwrap().iter().all(|&weight| weight == 0.0));
 }
 
-/// Each schedule takes what the one before it gives; PyTorch's multiplies the present rate up.
+/// Each schedule starts from the result of the one before; PyTorch's multiplies the current rate.
 #[test]
 fn chained_schedules_are_functions_of_the_step() {
     let (warm_up, cosine) = (

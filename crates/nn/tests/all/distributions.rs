@@ -1,4 +1,5 @@
-//! Distributions beside PyTorch's: scripts/make_distribution_values.py recorded what torch.distributions says.
+//! Distributions compared with PyTorch's: scripts/make_distribution_values.py recorded the results of
+//! torch.distributions.
 
 use polygrad_nn::distributions::*;
 use polygrad_tensor::{Backend, DType, Device, ErrorKind, Result, Tensor, manual_seed};
@@ -43,7 +44,7 @@ fn is_near<B: Backend>(found: &Tensor<B>, expected: &Value, what: &str) {
     }
 }
 
-/// Checks a case's values; gives the sum of those that are finite.
+/// Checks a case's values; returns the sum of the finite ones.
 fn checked<B: Backend, D: Distribution<B>>(case: &Value, p: &D, q: Option<&D>, value: &Tensor<B>) -> Tensor<B> {
     let what = case["kind"].as_str().unwrap();
     let mut found = vec![("log_prob", p.log_prob(value).unwrap())];
@@ -179,7 +180,7 @@ fn what_is_masked_is_never_drawn<B: Backend>(device: &Device<B>) {
     let apart = |p: &Categorical<B>, q: &Categorical<B>| p.kl_divergence(q).unwrap().to_f64_vec().unwrap()[0];
     assert_eq!(apart(&free, &policy), f64::INFINITY);
     assert!(apart(&policy, &free).is_finite() && apart(&policy, &policy) == 0.0);
-    // A mask made by hand, and one that allows nothing.
+    // A handmade mask, and a mask that excludes everything.
     let by_hand = logits
         .masked_fill(&mask.logical_not().unwrap(), f64::NEG_INFINITY)
         .unwrap();
@@ -199,7 +200,7 @@ fn what_is_masked_is_never_drawn<B: Backend>(device: &Device<B>) {
     let drawn = bits.sample().unwrap().to_f64_vec().unwrap();
     assert!(drawn.chunks(4).all(|row| row[0] == 0.0 && row[2] == 0.0));
     assert_eq!(bits.entropy().unwrap().to_f64_vec().unwrap()[0], 0.0);
-    // The largest logits of f16 stay apart from what is masked.
+    // The largest f16 logits can still be told from masked ones.
     let half = logits.to_dtype(DType::F16).unwrap().mul(10_000.0).unwrap();
     assert_eq!(
         Categorical::masked(&half, &mask)

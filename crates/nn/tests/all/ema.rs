@@ -1,4 +1,4 @@
-//! The moving average of a model against PyTorch's, and models that get their own values back.
+//! The moving average of a model compared with PyTorch's, and models that get their own values back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -36,7 +36,7 @@ fn state(recorded: &Value, like: &StateDict) -> StateDict {
     like.iter().map(entry).collect()
 }
 
-/// Compares all that is averaged; PyTorch averages the number of batches, too, and rounds it down.
+/// Compares all averages; PyTorch also averages the number of batches, and rounds it down.
 fn agree(found: &StateDict, expected: &StateDict) {
     assert!(found.keys().eq(expected.keys()));
     for (name, value) in found.iter().filter(|(name, _)| !name.ends_with("num_batches_tracked")) {
@@ -60,7 +60,7 @@ fn averages_are_those_of_pytorch<B: Backend>(device: &Device<B>) {
             let values = state(values, &model.state_dict().unwrap());
             model.load_state_dict(&values, true).unwrap();
             if i == 2 {
-                // Another one takes over.
+                // A new one continues.
                 let state = ema.state_dict().unwrap();
                 ema = config.build(&model).unwrap();
                 ema.load_state_dict(&state).unwrap();
@@ -88,7 +88,7 @@ fn the_model_gets_its_values_back<B: Backend>(device: &Device<B>) {
     let panicked = catch_unwind(AssertUnwindSafe(|| ema.with_averaged(|| panic!("inside")).unwrap()));
     assert!(panicked.is_err());
     assert_eq!(weight(), [0.0; 4]);
-    // The average has the dtype that the model has now.
+    // The average takes the model's current dtype.
     model.to_dtype(DType::F64).unwrap();
     assert_eq!(ema.with_averaged(weight).unwrap(), average);
     assert_eq!((weight(), model.weight.dtype()), (vec![0.0; 4], DType::F64));

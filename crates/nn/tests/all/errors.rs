@@ -1,4 +1,4 @@
-//! Errors say in which module, and in which line of the program, they arose.
+//! Errors name the module, and the line of the program, in which they arose.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn device() -> Device {
     Device::<Reference>::default().into_any()
 }
 
-/// A model whose forward is its own, and which nobody has asked for its parameters.
+/// A model with its own forward, whose parameters have not been requested yet.
 #[derive(Module)]
 #[module(forward)]
 struct Net {
@@ -70,7 +70,7 @@ fn the_path_is_known_where_the_whole_model_is() {
     let step = TrainStep::new(net(), sgd, loss).step(&[ones()]);
     assert_eq!(path(&step.unwrap_err()), "rest.1");
 
-    // Names that the parameters have stay, also in a part of the model.
+    // Parameters keep their names, also in a part of the model.
     whole.parameters();
     assert_eq!(path(&error(whole.forward(&ones()))), "rest.1");
     assert_eq!(
@@ -95,7 +95,7 @@ fn a_layer_says_where_it_was_made_until_its_path_is_known() {
     assert!(text.contains("in module rest.1") && !text.contains("made at"), "{text}");
 }
 
-/// The rest runs in a process of its own, for whether there are backtraces is decided once.
+/// The rest runs in a separate process, since backtraces are enabled or disabled only once per process.
 #[test]
 fn a_backtrace_shows_the_lines_of_the_program() {
     const NAME: &str = "errors::a_backtrace_shows_the_lines_of_the_program";
@@ -115,7 +115,7 @@ fn a_backtrace_shows_the_lines_of_the_program() {
         return;
     }
     let frames = error.frames();
-    // The line of `layer.forward`, and this one's; what calls tests comes after.
+    // The line of `layer.forward`, and this one's; after these come the frames of the test harness.
     assert!(frames[0].function.contains("forward"), "{frames:?}");
     assert!(
         frames[0].place.as_ref().unwrap().contains("errors.rs:33:"),

@@ -1,4 +1,4 @@
-//! Safetensors files and checkpoints: what is written is read back, and what is damaged is an error that says so.
+//! Safetensors files and checkpoints: written files are read back, and damaged ones give helpful errors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,7 +65,7 @@ fn every_dtype_comes_back() {
     assert_eq!(found, metadata);
     assert_eq!(DType::ALL.len(), 8);
 
-    // The reference implementation reads it too, and finds every value aligned.
+    // The reference implementation also reads it, and finds every value aligned.
     let bytes = fs::read(&path).unwrap();
     let theirs = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(theirs.len(), all_dtypes().len());
@@ -95,7 +95,7 @@ fn files_of_the_reference_implementation_are_read() {
     assert_same(&StateDict::from_bytes(&theirs).unwrap().0, &state);
 }
 
-/// Neither a cut nor a flipped byte may make it panic or take memory beyond the file's size; a cut is always found.
+/// Neither a cut nor a flipped byte may cause a panic or allocate more than the file's size; a cut is always detected.
 #[test]
 fn damage_is_an_error() {
     let bytes = all_dtypes()
@@ -113,7 +113,7 @@ fn damage_is_an_error() {
             found += usize::from(StateDict::from_bytes(&bytes).is_err());
         }
     }
-    // Flips in names and values make another valid file.
+    // Flips in names and values give another valid file.
     assert!(found > bytes.len(), "{found} of {}", bytes.len() * 3);
     let mut long = bytes;
     long.push(0);

@@ -1,5 +1,5 @@
-//! Generation: what Hugging Face's models write, batches of prompts of different lengths, how
-//! sequences end, and the cache.
+//! Generation: the output of Hugging Face's models, batches of prompts of different lengths, how sequences end, and the
+//! cache.
 
 use polygrad_nn::models::{
     CausalLm, CausalLmCache, ContinuousBatch, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig,
@@ -91,7 +91,7 @@ fn text_is_that_of_transformers<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// How likely a set of options makes each token.
+/// The probabilities of tokens with these options.
 #[test]
 fn chances_are_those_of_transformers() {
     let cases = json(&data("generation").join("sampling.json"));
@@ -154,7 +154,7 @@ fn each_prompt_of_a_batch_is_continued_as_if_it_were_alone<B: Backend>(device: &
             assert_eq!(row.len(), prompt.len() + 8);
         }
     }
-    // The logits, too, to the last digits.
+    // The logits also agree, to the last digits.
     let padded = Tensor::new([[0i64, 0, 2, 7], [6, 5, 3, 1]], device).unwrap();
     let mut cache = model.new_cache().with_left_padding(&[2, 0], device).unwrap();
     let together = no_grad(|| model.forward_cached(&padded, &mut cache)).unwrap();
@@ -178,13 +178,13 @@ fn sequences_end_with_a_stop_sequence_or_when_they_are_told_to<B: Backend>(devic
         assert_eq!(row[..], free[..prompt.len() + end]);
     }
     assert!(stopped[0].len() < free[0].len());
-    // What the prompt ends with does not count.
+    // A stop sequence that began in the prompt does not count.
     let config = GenerateConfig::greedy().stop_sequence([prompts[0][2], free[0][3]]);
     assert_eq!(model.generate_batch(&prompts[..1], 1, &config).unwrap()[0].len(), 4);
     let full = model.generate_batch(&prompts[..1], 9, &config).unwrap();
     assert!(full[0].len() > 4);
 
-    // As a tensor, what has ended is filled.
+    // In tensor form, ended sequences are padded.
     let prompt = Tensor::new([[3i64, 1, 4], [2, 7, 1]], device).unwrap();
     let config = GenerateConfig::greedy().stop_sequence(stop).pad_token_id(16);
     let filled = model.generate(&prompt, 9, &config).unwrap();
@@ -358,7 +358,7 @@ fn llama<B: Backend>(device: &Device<B>) -> Llama<B> {
     model
 }
 
-/// A model of one's own, which has no batches of different lengths.
+/// A user's model without support for batches of different lengths.
 #[derive(Debug, Module)]
 struct Plain<B: Backend>(Gpt2<B>);
 
@@ -393,7 +393,7 @@ impl<B: Backend> CausalLm<B> for Plain<B> {
     }
 }
 
-/// What each of the sequences gets that join at these steps, where so many tokens of prompts are read in a step.
+/// The tokens of sequences that join at these steps, with this many prompt tokens read per step.
 fn joined<B: Backend>(
     model: &impl CausalLm<B>,
     asked: &[(usize, Vec<i64>, usize, GenerateConfig)],
@@ -435,7 +435,7 @@ fn sequences_join_and_leave_a_batch<B: Backend>(device: &Device<B>) {
             (4, vec![3, 1, 4, 1, 5, 9, 2, 6], 8, greedy.clone()),
             (7, vec![2, 7, 1, 8], 8, sample.clone()),
         ];
-        // Prompts are read at once, or in parts.
+        // Prompts are read at once or in parts.
         let found = joined(model, &asked, 100);
         assert_eq!(joined(model, &asked, 3), found);
         for ((_, prompt, count, config), row) in asked.iter().zip(&found) {
@@ -445,14 +445,14 @@ fn sequences_join_and_leave_a_batch<B: Backend>(device: &Device<B>) {
                     .unwrap();
                 assert_eq!(alone[0][prompt.len()..], row[..]);
             }
-            // Random ones, too, do not depend on others.
+            // Random sequences do not depend on others either.
             assert_eq!(
                 joined(model, &[(0, prompt.clone(), *count, config.clone())], 100),
                 std::slice::from_ref(row)
             );
         }
         assert_eq!(found[2], found[5]);
-        // A sequence ends with a token, or when it is told to.
+        // A sequence ends with a token, or when it is removed.
         let end = found[0][2];
         let first = found[0].iter().position(|&token| token == end).unwrap();
         let config = greedy.clone().eos_token_id(end);
@@ -488,7 +488,7 @@ fn a_batch_refuses_what_does_not_fit<B: Backend>(device: &Device<B>) {
     says(&[1; 10], 7, &greedy, "10 tokens and 7 more, but there are 16 positions");
     says(&[1], 0, &greedy, "no tokens");
     says(&[1], 1, &GenerateConfig::sample().min_p(2.0), "min_p");
-    // The caches of a step.
+    // The caches of one step.
     let ids = Tensor::new([[1i64, 2, 3]], device).unwrap();
     let (mut one, mut two) = (model.new_cache(), model.new_cache());
     for (lengths, part) in [
@@ -519,7 +519,7 @@ fn a_batch_refuses_what_does_not_fit<B: Backend>(device: &Device<B>) {
         error.to_string().contains("17 tokens, but there are 16 positions"),
         "{error}"
     );
-    // Where it fails, all are as they were.
+    // After a failure, all caches are as they were.
     no_grad(|| model.next_logits_each(&ids, &[1, 2], &mut [&mut one, &mut two])).unwrap();
     let unknown = Tensor::new([[1i64, 99]], device).unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! Scaled losses beside PyTorch's: scripts/make_autocast_table.py recorded scales and skipped steps.
+//! Loss scaling compared with PyTorch's: scripts/make_autocast_table.py recorded scales and skipped steps.
 
 use polygrad_core::HostTensor;
 use polygrad_nn::loss::mse_loss;
@@ -126,7 +126,7 @@ fn a_state_continues_where_it_was<B: Backend>(device: &Device<B>) {
     assert_eq!(off.get_scale(), 1.0);
 }
 
-/// Without a scale all of the gradient is below the range of f16.
+/// Without a scale the whole gradient would underflow in f16.
 fn small_gradients_of_f16_survive<B: Backend>(device: &Device<B>) {
     let model = Linear::new(4, 3, device).unwrap();
     let x = Tensor::full([2, 4], 1e-4, device).unwrap();

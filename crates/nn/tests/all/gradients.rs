@@ -1,4 +1,4 @@
-//! Every parameter of every layer gets a gradient, and it is the right one.
+//! Every parameter of every layer gets a gradient, and a correct one.
 
 use crate::common::randn;
 use polygrad_nn::*;
@@ -8,7 +8,7 @@ on_backends!(every_parameter_of_every_layer_gets_its_gradient);
 
 type Case<B> = (&'static str, Box<dyn Forward<B>>, Tensor<B>);
 
-/// Every layer with parameters, in every form that has other parameters.
+/// Every layer with parameters, in every form with different parameters.
 fn layers<B: Backend>(device: &Device<B>) -> Result<Vec<Case<B>>> {
     let indices = Tensor::from_vec(vec![2i64, 0, 3, 3], [2, 2], device)?;
     let mut cases: Vec<Case<B>> = Vec::new();
@@ -111,7 +111,7 @@ fn every_parameter_of_every_layer_gets_its_gradient<B: Backend>(device: &Device<
     assert_eq!(seen, 39);
 }
 
-/// Moves each element of the parameter a little both ways.
+/// Moves each element of the parameter slightly in both directions.
 fn check_numerically<B: Backend>(
     what: &str,
     param: &Param<B>,
@@ -135,7 +135,7 @@ fn check_numerically<B: Backend>(
             at(moved)
         };
         let expected = (moved(step) - moved(-step)) / (2.0 * step);
-        // The row padding_idx has influence and gets no gradient: that is what it is for.
+        // The row padding_idx affects the result but intentionally gets no gradient.
         let expected = if padding.contains(&i) { 0.0 } else { expected };
         assert!(
             (found - expected).abs() <= 1e-6 * expected.abs().max(1.0),

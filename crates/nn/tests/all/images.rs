@@ -1,4 +1,4 @@
-//! RMSNorm, convolutions, pooling, images of another size, and bags: what vectors from PyTorch do not show.
+//! RMSNorm, convolutions, pooling, resizing of images, and bags, beyond the recorded vectors from PyTorch.
 
 use crate::common::f64_of;
 use polygrad_nn::*;
@@ -10,7 +10,7 @@ on_backends!(
     errors_say_what_is_wrong,
 );
 
-/// PyTorch 2.13 gives these for inputs so small that eps counts.
+/// Results of PyTorch 2.13 for inputs so small that eps matters.
 fn the_default_eps_is_that_of_the_dtype<B: Backend>(device: &Device<B>) {
     let norm = RMSNorm::new(2, device).unwrap();
     for (dtype, expected, bound) in [
@@ -24,7 +24,7 @@ fn the_default_eps_is_that_of_the_dtype<B: Backend>(device: &Device<B>) {
             assert!((found - expected).abs() < bound, "{dtype}: {found}");
         }
     }
-    // A given one is the same for all.
+    // An explicit one is the same for all dtypes.
     let norm = RMSNormConfig::new([2]).eps(1.0).build(device).unwrap();
     let x = Tensor::ones([2], device).unwrap();
     assert_eq!(norm.forward(&x).unwrap().to_vec::<f32>().unwrap(), [0.5f32.sqrt(); 2]);
@@ -185,7 +185,7 @@ fn errors_say_what_is_wrong<B: Backend>(device: &Device<B>) {
         ErrorKind::OutOfRange,
         &["EmbeddingBag", "padding_idx 5", "5 embeddings"],
     );
-    // No bags, and bags of nothing.
+    // No bags, and empty bags.
     assert_eq!(bags.forward(&index, Some(&[]), None).unwrap().dims(), [0, 2]);
     let none = Tensor::full([2, 0], 0i64, (device, DType::I64)).unwrap();
     for mode in [EmbeddingBagMode::Sum, EmbeddingBagMode::Mean, EmbeddingBagMode::Max] {

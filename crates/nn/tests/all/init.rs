@@ -1,4 +1,4 @@
-//! Initialisers have the moments and bounds that their formulas say; gradient clipping has the norms.
+//! Initialisers have the moments and bounds of their formulas; gradient clipping gives the right norms.
 
 use polygrad_nn::optim::*;
 use polygrad_nn::*;
@@ -111,7 +111,7 @@ fn the_same_seed_gives_the_same_model<B: Backend>(device: &Device<B>) {
     assert_ne!(draw(1), draw(2));
 }
 
-/// Two parameters with gradients [3, 0] and [0, -4], whose norm together is 5.
+/// Two parameters with gradients [3, 0] and [0, -4], whose total norm is 5.
 fn leaves<B: Backend>(device: &Device<B>) -> (Tensor<B>, Tensor<B>, Tensor<B>) {
     let leaf = |name: &str| Tensor::var(name, Tensor::zeros([2], device).unwrap()).unwrap();
     let factor = |values: [f32; 2]| Tensor::new(values, device).unwrap();

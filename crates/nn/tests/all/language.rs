@@ -1,5 +1,5 @@
-//! Language models: generation with the cache, configs, and what must fail. Values are held to Hugging Face's in
-//! the conformance suite.
+//! Language models: generation with the cache, configs, and errors. The conformance suite compares values with Hugging
+//! Face's.
 
 use polygrad_nn::models::{
     BertClassifier, BertConfig, BertInput, GenerateConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig, T5,
@@ -95,7 +95,7 @@ fn sampled_text_depends_on_the_seed_alone<B: Backend>(device: &Device<B>) {
     assert_eq!(run(5, &config), run(5, &config));
     assert_ne!(run(5, &config), run(6, &config));
 
-    // Of many draws of one token as many are of each as its probability says.
+    // In many draws of a token, each token's share matches its probability.
     let start = Tensor::new([[3i64]], device).unwrap().expand([2000, 1]).unwrap();
     manual_seed(7);
     let drawn = model.generate(&start, 1, &GenerateConfig::sample().top_k(3)).unwrap();
@@ -172,11 +172,11 @@ fn t5_decodes_token_by_token<B: Backend>(device: &Device<B>) {
         let logits = model.decode(&token, &encoded, Some(&mask), &mut cache).unwrap();
         close(&logits, &whole.narrow(1, place, 1).unwrap());
     }
-    // What padding says does not matter.
+    // Tokens in the padding do not matter.
     let other = Tensor::new([[3i64, 1, 4, 1, 5], [9, 2, 0, 11, 16]], device).unwrap();
     close(&model.forward(&other, Some(&mask), &answer).unwrap(), &whole);
 
-    // What transformers 5 writes for T5 1.1: the weight is shared, its input not scaled.
+    // As transformers 5 writes it for T5 1.1: the weight is shared, its input is not scaled.
     let config = T5Config {
         scale_decoder_outputs: Some(false),
         ..config
@@ -312,7 +312,7 @@ fn tied_weights_are_one<B: Backend>(device: &Device<B>) {
     assert_eq!(names.first().map(String::as_str), Some("transformer.wte.weight"));
     assert_eq!(names.last().map(String::as_str), Some("lm_head.weight"));
     assert_eq!(model.named_parameters().len(), names.len() - 1);
-    // A file that has the shared weight once, as Hugging Face writes it.
+    // A file that contains the shared weight once, as written by Hugging Face.
     let mut state = StateDict::new();
     let all = model.state_dict().unwrap();
     for (name, value) in all.iter().filter(|(name, _)| *name != "lm_head.weight") {
@@ -333,7 +333,7 @@ fn configs_are_json() {
     let json = config().to_json().unwrap();
     assert!(json.contains("\"activation_function\": \"gelu_new\""), "{json}");
     assert_eq!(Gpt2Config::from_json(&json).unwrap(), config());
-    // Fields of the Hub that say nothing to us are passed over; the number of classes follows from their names.
+    // Unknown fields of the Hub's files are ignored; the number of classes follows from their names.
     let hub = r#"{ "model_type": "bert", "hidden_size": 32, "id2label": { "0": "bad", "1": "fair", "2": "good" } }"#;
     let bert = BertConfig::from_json(hub).unwrap();
     assert_eq!((bert.hidden_size, bert.labels(), bert.num_hidden_layers), (32, 3, 12));
@@ -365,7 +365,7 @@ fn packed_sequences_do_not_see_each_other<B: Backend>(device: &Device<B>) {
         ..LlamaConfig::default()
     };
     let llama = Llama::new(&config, device).unwrap();
-    // Three sequences and padding, and two.
+    // A row of three sequences and padding, and one of two.
     let ids = Tensor::new([[3i64, 1, 4, 9, 2, 6, 5, 0], [8, 7, 6, 5, 4, 3, 2, 1]], device).unwrap();
     let starts = Tensor::new([[0i64, 0, 0, 3, 4, 4, 4, 7], [0, 0, 0, 0, 0, 5, 5, 5]], device).unwrap();
     for is_checkpointed in [false, true] {
@@ -381,7 +381,7 @@ fn packed_sequences_do_not_see_each_other<B: Backend>(device: &Device<B>) {
             close(&part(&packed[0]), &gpt.transformer.forward(&own).unwrap());
             close(&part(&packed[1]), &llama.model.forward(&own).unwrap());
         }
-        // Nor do their gradients: of the second sequence's token alone.
+        // Gradients do not mix either: only the second sequence's token has one.
         let words = &gpt.transformer.wte.own().unwrap().weight;
         let loss = packed[0]
             .narrow(0, 0, 1)

@@ -1,4 +1,4 @@
-//! Llama: its cache, its config, and weights out of GGUF. Values are held to Hugging Face's in the conformance suite.
+//! Llama: its cache, its config, and weights from GGUF. The conformance suite compares values with Hugging Face's.
 
 use polygrad_nn::models::{GgufValue, Llama, LlamaConfig, ModelConfig, RopeScaling, llama_from_gguf, llama_to_gguf};
 use polygrad_nn::*;
@@ -90,7 +90,7 @@ fn llama_trains_with_checkpoints_as_without<B: Backend>(device: &Device<B>) {
     for (a, b) in gradients(true).iter().zip(&gradients(false)) {
         close(a, b);
     }
-    // Dropout of weights that heads share.
+    // Dropout of the attention weights of heads that share keys.
     let dropping = llama(
         &LlamaConfig {
             attention_dropout: 0.5,
@@ -105,7 +105,7 @@ fn llama_trains_with_checkpoints_as_without<B: Backend>(device: &Device<B>) {
     assert_ne!(calm.to_f64_vec().unwrap(), wild.to_f64_vec().unwrap());
 }
 
-/// As llama.cpp's converter reorders the rows of queries and keys.
+/// Reorders the rows of queries and keys as by llama.cpp's converter.
 fn permuted(tensor: &HostTensor, heads: usize) -> HostTensor {
     let shape = *tensor.shape();
     let (rows, width) = (shape[0], shape[0] / heads);
@@ -203,7 +203,7 @@ fn a_model_out_of_gguf_computes_what_it_computed_before<B: Backend>(device: &Dev
     for config in forms {
         let model = llama(&config, device);
         for param in model.parameters() {
-            // Biases and norms, too.
+            // Biases and norms are also random.
             let random = Tensor::<B>::randn(param.shape(), device).unwrap();
             param.set(&random).unwrap();
         }
@@ -254,7 +254,7 @@ fn a_model_out_of_gguf_computes_what_it_computed_before<B: Backend>(device: &Dev
         ));
         tensors
     };
-    // As llama.cpp's converter computes them for Llama 3.2.
+    // As computed by llama.cpp's converter for Llama 3.2.
     let factors: Vec<f32> = (0..32)
         .map(|i| {
             let wave = std::f64::consts::TAU * 5e5f64.powf(2.0 * f64::from(i) / 64.0);

@@ -1,4 +1,4 @@
-//! Losses where PyTorch's samples do not go: bad input, and the edges of what is allowed.
+//! Losses beyond PyTorch's samples: invalid input, and extreme values.
 
 use crate::common::f64_of;
 use polygrad_nn::loss::*;
@@ -64,7 +64,7 @@ fn bad_input_is_named<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// The limit of y ln y; PyTorch agrees on the value, though its gradient wrt such a target is NaN.
+/// The limit of y ln y; PyTorch gives the same value, but its gradient for such a target is NaN.
 fn a_target_of_zero_costs_nothing<B: Backend>(device: &Device<B>) {
     let x = f64_of(vec![-1.0, -2.0], &[2], device).requires_grad().unwrap();
     let y = f64_of(vec![0.0, 1.0], &[2], device);
@@ -88,10 +88,10 @@ fn certain_and_wrong_stays_finite<B: Backend>(device: &Device<B>) {
     assert_eq!(slopes[..2], [-steepest, steepest]);
 }
 
-/// Of nothing the mean is NaN, and its gradient 0; PyTorch's choice.
+/// If everything is ignored, the mean is NaN and its gradient 0, as in PyTorch.
 fn what_is_ignored_gets_no_gradient<B: Backend>(device: &Device<B>) {
     let weight = || f64_of(vec![1.0, 2.0, 0.5], &[3], device);
-    // A log probability of minus infinity where the target is ignored.
+    // A log probability of minus infinity at an ignored target.
     let logits = f64_of(vec![f64::NEG_INFINITY, 0.25, -0.5, 1.0, 0.0, 0.5], &[2, 3], device);
     type Loss<'a, B> = Box<dyn Fn(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>> + 'a>;
     let of = |reduction: Reduction| -> Vec<(&'static str, Loss<'_, B>)> {
@@ -141,7 +141,7 @@ fn what_is_ignored_gets_no_gradient<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// Where the gradient is no difference of larger numbers, it is as exact as the dtype.
+/// If the gradient is not a difference of larger numbers, it is as exact as the dtype.
 fn small_gradients_are_not_lost<B: Backend>(device: &Device<B>) {
     let of = |values: &[f32]| Tensor::from_slice(values, [values.len()], device).unwrap();
     let slopes = |x: &[f32], loss: &dyn Fn(&Tensor<B>) -> Result<Tensor<B>>| {
@@ -251,7 +251,7 @@ fn options_and_lengths_are_checked<B: Backend>(device: &Device<B>) {
     );
 }
 
-/// As PyTorch's value; its gradient is NaN.
+/// PyTorch's value is the same; its gradient is NaN.
 fn no_alignment_is_infinitely_unlikely<B: Backend>(device: &Device<B>) {
     let logits = f64_of((0..12).map(|i| f64::from(i % 5)).collect(), &[2, 2, 3], device);
     let logits = logits.requires_grad().unwrap();
@@ -270,7 +270,7 @@ fn no_alignment_is_infinitely_unlikely<B: Backend>(device: &Device<B>) {
             "{slopes:?}"
         );
     }
-    // A class that is impossible makes labels so that need it, and no others.
+    // An impossible class makes labels that need it impossible, and no others.
     let mut certain = vec![f64::NEG_INFINITY; 12];
     for (step, class) in [2, 1, 2, 1].into_iter().enumerate() {
         certain[3 * step + class] = 0.0;
@@ -292,7 +292,7 @@ fn no_alignment_is_infinitely_unlikely<B: Backend>(device: &Device<B>) {
     assert_eq!(losses, [0.0, 0.0]);
 }
 
-/// Where PyTorch's are NaN: a count of 0, for which Stirling's approximation does not stand, and a
+/// In cases where PyTorch's gradients are NaN: a count of 0, for which Stirling's approximation is invalid, and a
 /// margin that overflows.
 fn the_ends_of_the_ranges_have_gradients<B: Backend>(device: &Device<B>) {
     let x: Tensor<B> = f64_of(vec![0.0, 800.0], &[2], device).requires_grad().unwrap();
@@ -424,7 +424,7 @@ fn losses_in_parts_are_those_of_all_logits<B: Backend>(device: &Device<B>) {
             .unwrap(),
         0.0
     );
-    // What does not fit.
+    // Arguments that do not fit.
     let row = target.narrow(0, 0, 1).unwrap();
     fails(
         loss.forward_chunked(&half, &row, 3, head.clone()),

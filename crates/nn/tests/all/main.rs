@@ -1,4 +1,4 @@
-//! The tests of this crate in one program: what is generic over the backend is compiled once for all of them.
+//! All tests of this crate in one program, so that code generic over the backend is compiled only once.
 
 #[macro_use]
 mod common;

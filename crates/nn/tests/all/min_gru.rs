@@ -1,4 +1,4 @@
-//! MinGRU: all steps at once give what one after the other gives.
+//! MinGRU: computing all steps at once gives the same as one after another.
 
 use crate::common::randn;
 use polygrad_nn::{MinGRU, Module};
@@ -11,7 +11,7 @@ on_backends!(
     gradients_are_those_of_the_steps
 );
 
-/// A layer in f64 whose gates are open, shut, or in between, by the size of its input.
+/// A layer in f64 whose gates are open, shut, or in between, depending on the size of its input.
 fn layer<B: Backend>(device: &Device<B>) -> MinGRU<B> {
     manual_seed(3);
     let layer = MinGRU::new(3, 4, device).unwrap();
@@ -49,14 +49,14 @@ fn off<B: Backend>(found: &Tensor<B>, expected: &Tensor<B>) -> f64 {
 
 fn a_sequence_is_its_steps<B: Backend>(device: &Device<B>) {
     let layer = layer(device);
-    // Without a state it begins with zeros; a state may be of either sign.
+    // Without a given state it begins with zeros; a state may have either sign.
     let zeros = Tensor::full([2, 4], 0.0, (device, DType::F64)).unwrap();
     for (given, h) in [(false, zeros), (true, randn(&[2, 4], device))] {
         for size in [0.1, 1.0, 10.0, 100.0] {
             let x = (randn(&[2, 1000, 3], device) * size).unwrap();
             let (y, last) = no_grad(|| layer.forward(&x, given.then_some(&h))).unwrap();
             let expected = no_grad(|| stepwise(&layer, &x, &h));
-            // States of both signs cancel, so that only their absolute error is small.
+            // States of different signs cancel, so that only their absolute error is small.
             let shift = if given { 10.0 } else { 0.0 };
             let wrong = off(&(&y + shift).unwrap(), &(&expected + shift).unwrap());
             assert!(wrong < 1e-11, "inputs of size {size}: {wrong}");
@@ -79,8 +79,7 @@ fn lengths_of_all_kinds<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// In f32 a thousand steps are as exact as the gates themselves: a global sum of logarithms would
-/// have lost three digits.
+/// In f32 a thousand steps are as exact as the gates themselves: a global sum of logarithms would lose three digits.
 fn long_sequences_keep_their_precision<B: Backend>(device: &Device<B>) {
     let layer = layer(device);
     for size in [0.1, 1.0, 10.0, 100.0] {

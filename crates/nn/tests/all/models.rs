@@ -1,4 +1,4 @@
-//! Models of images: names, initial values, configs. What they compute is held to PyTorch's by the conformance suite.
+//! Models of images: names, initial values, configs. The conformance suite compares their results with PyTorch's.
 
 use polygrad_nn::models::*;
 use polygrad_nn::optim::*;
@@ -115,7 +115,7 @@ fn bad_sizes_are_told<B: Backend>(device: &Device<B>) {
     }
     let model = ResNet::new(&small(), device).unwrap();
     model.to_dtype(DType::F64).unwrap();
-    // From here on the layers know their names.
+    // From here on the layers have names.
     assert_eq!(model.parameters().len(), 62);
     told(
         model.forward(&Tensor::ones([1, 3, 8, 8], device).unwrap()).err(),

@@ -1,4 +1,4 @@
-//! Losses and running statistics in f16 and bf16, where the steps between do not fit.
+//! Losses and running statistics in f16 and bf16 whose intermediate values do not fit into these dtypes.
 
 use polygrad_nn::loss::*;
 use polygrad_nn::{BatchNorm1d, BatchNorm1dConfig, InstanceNorm1dConfig, Module};
@@ -22,7 +22,7 @@ fn numbers(count: usize, size: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Value and gradient by the input of a loss of narrow tensors, against those of the same numbers in f64.
+/// Compares value and gradient of a loss of narrow tensors with those of the same numbers in f64.
 #[track_caller]
 fn agrees<B: Backend>(
     name: &str,
@@ -47,7 +47,7 @@ fn agrees<B: Backend>(
     } else {
         2f64.powi(-8)
     };
-    // Below its normal numbers f16 has 2⁻²⁴ and nothing less.
+    // The subnormal numbers of f16 are multiples of 2⁻²⁴.
     let close = |found: f64, truth: f64| (found - truth).abs() <= 1.01 * ulp * truth.abs() + 2f64.powi(-25) * 1.01;
     assert!(close(found.0, truth.0), "{name}: {} and not {}", found.0, truth.0);
     for (found, truth) in found.1.iter().zip(&truth.1) {
@@ -164,7 +164,7 @@ fn running_statistics_stay_finite<B: Backend>(device: &Device<B>) {
     let x = f64_of(numbers(64 * 2, 500.0), &[64, 2], device)
         .to_dtype(DType::F16)
         .unwrap();
-    // A spread whose square f16 does not hold; a tenth of it, it does.
+    // A deviation whose square does not fit into f16, but a tenth of it does.
     let exact = x.to_dtype(DType::F64).unwrap();
     let (mean, var) = (exact.mean(0).unwrap(), exact.variance(0, 1).unwrap());
     assert!(var.to_f64_vec().unwrap().iter().all(|&var| var > 65_504.0));
@@ -181,7 +181,7 @@ fn running_statistics_stay_finite<B: Backend>(device: &Device<B>) {
     };
     close(running(&layer.running_mean), (&mean * 0.1).unwrap());
     close(running(&layer.running_var), ((&var * 0.1).unwrap() + 0.9).unwrap());
-    // Statistics that are f32 beside an input in f16 are not narrowed.
+    // f32 statistics are not narrowed for an f16 input.
     let layer = BatchNorm1dConfig::new(2)
         .affine(false)
         .momentum(Some(1.0))

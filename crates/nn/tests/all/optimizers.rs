@@ -1,5 +1,5 @@
-//! Optimizer state that moves on, and schedules against PyTorch's. The optimizers themselves are held to PyTorch's by
-//! the conformance suite.
+//! Moving optimizer state, and schedules compared with PyTorch's. The conformance suite compares the optimizers
+//! themselves with PyTorch's.
 
 use crate::common::{data, json, name, randn};
 use crate::resume::Heavy;
@@ -24,7 +24,7 @@ on_backends!(
 
 type Build<B> = fn(Vec<Param<B>>) -> Box<dyn Optimizer<B>>;
 
-/// Optimizers of each kind, with all the state that they can have.
+/// Optimizers of each kind, with all possible state.
 fn optimizers<B: Backend>() -> [Build<B>; 13] {
     [
         |params| Box::new(SGDConfig::new(0.1).momentum(0.9).nesterov(true).build(params).unwrap()),
@@ -59,7 +59,7 @@ fn optimizers<B: Backend>() -> [Build<B>; 13] {
     ]
 }
 
-/// Gradients that are these: those of `Σ p · g`.
+/// Gradients with these values: those of `Σ p · g`.
 fn gradients<B: Backend>(params: &[Param<B>], grads: &[Tensor<B>]) -> Gradients<B> {
     let products = params.iter().zip(grads);
     let products = products.map(|(param, grad)| param.tensor().mul(grad).unwrap().sum_all().unwrap());
@@ -71,10 +71,10 @@ fn fresh<B: Backend>(values: &[Tensor<B>]) -> Vec<Param<B>> {
     values.iter().map(|value| Param::new(value.clone()).unwrap()).collect()
 }
 
-/// Each step is taken by a new optimizer on new parameters, which got the state of the one before.
+/// Each step is taken by a new optimizer on new parameters, with the state of the one before.
 fn state_goes_to_another_optimizer<B: Backend>(device: &Device<B>) {
     for (i, build) in optimizers::<B>().into_iter().enumerate() {
-        // Muon, the last one, takes matrices alone.
+        // Muon only takes matrices.
         let second: &[usize] = if i == 7 { &[2, 4] } else { &[4] };
         let two = || [randn(&[3, 2], device), randn(second, device)];
         let start = two();
@@ -130,7 +130,7 @@ fn groups_have_rates_of_their_own<B: Backend>(device: &Device<B>) {
     let error = optimizer.set_lrs(&[0.1]).unwrap_err().to_string();
     assert!(error.contains("1 learning rates for 2 groups"), "{error}");
     assert_eq!(optimizer.lrs(), [0.05, 0.005]);
-    // The second group keeps no direction that a momentum could be a share of.
+    // The second group has no direction to which a momentum could apply.
     let error = optimizer.set_momentum(0.8).unwrap_err().to_string();
     assert!(error.contains("without momentum"), "{error}");
 }
@@ -176,7 +176,7 @@ fn gradients_that_do_not_fit_change_nothing<B: Backend>(device: &Device<B>) {
         let params = fresh(&[randn(&[3, 2], device), randn(shape, device)]);
         let before: Vec<_> = params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect();
         let mut optimizer = build(params.clone());
-        // The first fits, the second would be broadcast.
+        // The first fits, the second would have to be broadcast.
         let grads = Gradients::new(params.iter().zip([randn(&[3, 2], device), randn(&[1], device)]));
         let error = optimizer.step(&grads).unwrap_err().to_string();
         assert!(
@@ -203,7 +203,7 @@ fn gradients_that_are_not_finite_are_refused_on_request<B: Backend>(device: &Dev
             let values = || -> Vec<_> { params.iter().map(|p| p.tensor().to_f64_vec().unwrap()).collect() };
             let mut optimizer = build(params.clone());
             optimizer.error_if_nonfinite(true);
-            // The square of a large number would overflow; the number itself is fine.
+            // The square of this number overflows, but the number itself is finite.
             optimizer
                 .step(&of([1.0, if i == 0 { -1e200 } else { -1.0 }, 2.0, 0.5]))
                 .unwrap();
@@ -226,7 +226,7 @@ fn gradients_that_are_not_finite_are_refused_on_request<B: Backend>(device: &Dev
             assert!(state.keys().all(same));
             optimizer.error_if_nonfinite(false);
             optimizer.step(&of([1.0, f64::NAN, 2.0, -3.0])).unwrap();
-            // Lion takes the sign alone, which of NaN is none.
+            // Lion only uses the sign, and NaN has none.
             assert!(i == 5 || values()[1].iter().any(|x| x.is_nan()));
         }
     }
@@ -256,7 +256,7 @@ fn state_of_groups_is_kept<B: Backend>(device: &Device<B>) {
         error.contains("lr (groups of the optimizer: 1, of the state: 2)"),
         "{error}"
     );
-    // Files from before there were groups have one rate of rank 0, and no base rate.
+    // Files from before groups existed have a single rate of rank 0, and no base rate.
     let mut old: StateDict = [("lr".to_owned(), HostTensor::scalar(0.25))].into_iter().collect();
     single.load_state_dict(&old).unwrap();
     assert_eq!((single.lrs(), single.base_lrs()), (vec![0.25], vec![0.1]));
@@ -264,7 +264,7 @@ fn state_of_groups_is_kept<B: Backend>(device: &Device<B>) {
     assert!(single.load_state_dict(&old).is_err());
 }
 
-/// The mean loss of each part, divided by the number of parts.
+/// Accumulates the mean loss of each part, divided by the number of parts.
 fn four_parts_give_the_step_of_the_whole_batch<B: Backend>(device: &Device<B>) {
     let model = Linear::new(3, 2, device).unwrap();
     model.to_dtype(DType::F64).unwrap();
@@ -386,7 +386,7 @@ fn schedule(scheduler: &str, init: &Value) -> Box<dyn Schedule> {
     }
 }
 
-/// The rates of each epoch, by steps with the recorded metrics. In the middle a new one takes over.
+/// The rate of each epoch for the recorded metrics. In the middle a new schedule takes over.
 fn plateau_rates(init: &Value, metrics: &[Value]) -> Vec<f64> {
     let number = |field: &str, default: f64| init.get(field).map_or(default, |v| v.as_f64().unwrap());
     let count = |field: &str, default: u64| init.get(field).map_or(default, |v| v.as_u64().unwrap());
@@ -454,7 +454,7 @@ fn schedules_match_pytorch() {
                 (0..).zip(&expected).map(|(step, _)| schedule.lr(base, step)).collect()
             }
         };
-        // PyTorch multiplies the rate up step by step; only its rounding differs.
+        // PyTorch multiplies the rate step by step; only the rounding differs.
         agree(&found, &expected, name(case));
         if !case["momentum"].is_null() {
             let cycle = one_cycle(init);
@@ -495,7 +495,7 @@ fn a_backward_step_is_a_step_that_gives_the_loss<B: Backend>(device: &Device<B>)
     let value = optimizer.backward_step(loss()).unwrap();
     assert_eq!(value, expected);
     assert_eq!(weights(), stepped);
-    // What has no graph is an error, and changes nothing.
+    // A loss without a graph is an error, and changes nothing.
     let error = optimizer.backward_step(x.mean_all().unwrap()).unwrap_err();
     assert_eq!(error.kind(), polygrad_tensor::ErrorKind::NoGradient, "{error}");
     assert_eq!(weights(), stepped);
@@ -524,7 +524,7 @@ fn a_rule_of_ones_own_is_an_optimizer<B: Backend>(device: &Device<B>) {
     }
     assert!(state.keys().eq(sgd_state.keys()));
 
-    // A rule that changes a shape is refused, and nothing has changed.
+    // A rule that changes a shape is rejected, and nothing changes.
     let params = fresh(&values);
     let mut optimizer = CustomOptimizer::new(Heavy { lr: 0.1, fails: true }, params.clone()).unwrap();
     let error = optimizer.step(&gradients(&params, &grads)).unwrap_err().to_string();

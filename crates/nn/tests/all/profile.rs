@@ -1,4 +1,4 @@
-//! Profiles count what ran, and say for which module.
+//! Profiles count all calls, and attribute them to modules.
 
 use polygrad_nn::optim::{Optimizer, SGD};
 use polygrad_nn::profile::{Pass, Profile, Profiler, Sample};
@@ -52,7 +52,7 @@ fn a_closure_is_profiled_without_a_model() {
     let x = Tensor::ones([5, 3], &device()).unwrap();
     let (loss, seen) = profile(|| sgd.backward_step(model.forward(&x)?.square()?.mean_all()?));
     loss.unwrap();
-    // Named parameters name their layers; what has none is called by its type.
+    // Layers are named by their parameters; those without parameters by their type.
     assert_eq!(of(&seen, Pass::Forward, "2").len(), 1);
     assert_eq!(of(&seen, Pass::Forward, "(ReLU)"), [("relu", 0)]);
     assert_eq!(seen.samples.iter().filter(|s| s.pass() == Pass::Optimizer).count(), 4);
@@ -62,7 +62,7 @@ fn a_closure_is_profiled_without_a_model() {
     }
     let ((), nothing) = profile(|| ());
     assert!(nothing.to_string().contains("no calls of a device were seen"));
-    // Nobody listens afterwards.
+    // Later calls are not recorded.
     let (_, other) = profile(|| model.forward(&x));
     assert_eq!(other.samples.len(), 3);
 }
@@ -93,7 +93,7 @@ fn captured_steps_are_profiled_op_by_op() -> Result<()> {
         "{ops:?}"
     );
     assert!(profile.to_string().contains("replay"));
-    // The first two were written out.
+    // The first two were not replayed.
     assert_eq!(of(&profile, Pass::Forward, "0").len(), 2);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Rounding for 8 bits: PyTorch's values and gradients, what is learned, and what is done with layers that are rounded.
+//! Rounding for 8 bits: PyTorch's values and gradients, learning, and operations on quantized layers.
 //! scripts/make_fake_quantize_vectors.py made the values.
 
 use polygrad_nn::lora::{self, LoraConfig};
@@ -23,7 +23,7 @@ on_backends!(
     ranges_follow_for_a_while,
 );
 
-/// A user's model, which knows nothing of rounding.
+/// A user's model without any support for quantization.
 #[derive(Module)]
 #[module(forward)]
 struct Net {
@@ -53,7 +53,7 @@ fn input(device: &Device) -> Tensor {
     Tensor::randn([8, 2, 4, 4], device).unwrap()
 }
 
-/// One whose ranges are known.
+/// A quantized model with known ranges.
 fn rounded(device: &Device) -> Net {
     let model = Net::new(device);
     qat::attach(&model, &QatConfig::new()).unwrap();
@@ -104,8 +104,8 @@ fn numbers_and_gradients_are_pytorchs(device: &Device) {
     }
 }
 
-/// Numbers in the middle of two integers are divided by the scale, as QuantizeLinear does; PyTorch multiplies by its
-/// reciprocal, by which some of them fall to the other side.
+/// Numbers halfway between two integers are divided by the scale, as in QuantizeLinear; PyTorch multiplies by its
+/// reciprocal, which rounds some of them the other way.
 fn halves_fall_as_in_onnx(device: &Device) {
     let scale = 0.3f32;
     let x: Vec<f32> = (0..200).map(|i| scale * (i as f32 + 0.5)).collect();
@@ -123,7 +123,7 @@ fn ranges_come_from_data(device: &Device) {
     let model = Net::new(device);
     let before = model.forward(&input(device)).unwrap();
     assert_eq!(qat::attach(&model, &QatConfig::new()).unwrap(), ["conv", "fc"]);
-    // Until ranges are known, there is no answer that looks like one.
+    // Until ranges are known, the output is NaN, so that it cannot be mistaken for a result.
     let answer = model.forward(&input(device)).unwrap().to_f64_vec().unwrap();
     assert!(answer.iter().all(|x| x.is_nan()));
     let during = qat::calibrate(&model, || no_grad(|| model.forward(&input(device)))).unwrap();
@@ -143,7 +143,7 @@ fn ranges_come_from_data(device: &Device) {
         let largest = weight.iter().fold(0f64, |m, x| m.max(x.abs()));
         assert!((scale - largest / 127.0).abs() < 1e-6 * scale);
     }
-    // It computes with its own numbers while it is looked at, and nearly so afterwards.
+    // It computes with unrounded numbers during calibration, and with nearly the same ones afterwards.
     assert_eq!(before.to_f64_vec().unwrap(), during.to_f64_vec().unwrap());
     model.train();
     let after = model.forward(&input(device)).unwrap();
@@ -171,7 +171,7 @@ fn ranges_have_the_gradient_of_lsq(device: &Device) {
     let layer = Linear::new(6, 3, device).unwrap();
     qat::attach(&layer, &QatConfig::new()).unwrap();
     let x = Tensor::randn([5, 6], device).unwrap();
-    // From a part of the data, so that some numbers are cut off.
+    // Calibrated on smaller values, so that some numbers are cut off.
     qat::calibrate(&layer, || layer.forward(&(&x * 0.5)?)).unwrap();
     let state = layer.state_dict().unwrap();
     let of = |name: &str| {
@@ -238,7 +238,7 @@ fn a_state_comes_back(device: &Device) {
     other.eval();
     let [a, b] = [&model, &other].map(|net| net.forward(&input(device)).unwrap().to_f64_vec().unwrap());
     assert_eq!(a, b);
-    // In another dtype, too.
+    // The same in another dtype.
     other.to_dtype(DType::F64).unwrap();
     let wide = other
         .forward(&input(device).to_dtype(DType::F64).unwrap())
@@ -312,11 +312,11 @@ fn what_does_not_fit_is_refused(device: &Device) {
     }
 }
 
-/// Recorded steps are those that are computed one by one.
+/// Recorded steps give the same as uncaptured ones.
 fn a_captured_step_is_the_same(device: &Device) {
     let losses = |captured: bool| -> Vec<f64> {
         let model = rounded(device);
-        // Within the steps, ranges cease to follow the numbers.
+        // Ranges stop following the numbers within these steps.
         qat::follow(&model, 2).unwrap();
         let optimizer = AdamW::new(model.parameters(), 1e-3).unwrap();
         let mut step = TrainStep::new(model, optimizer, |model: &Net, batch: &[Tensor]| {
@@ -360,7 +360,7 @@ fn ranges_follow_for_a_while(device: &Device) {
         let factor = 1.0 + step.min(2) as f64;
         assert!((scale / scales[0] - factor).abs() < 1e-5, "{scales:?}");
     }
-    // Not in evaluation.
+    // Ranges do not follow in evaluation.
     qat::follow(&model, 3).unwrap();
     model.eval();
     model.forward(&(input(device) * 9.0).unwrap()).unwrap();

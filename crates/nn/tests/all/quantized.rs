@@ -48,7 +48,7 @@ fn a_packed_layer_is_one_of_its_numbers(device: &Device) {
         close(&y, &wanted, 1e-5);
         let gradient = |y: &Tensor| y.square().unwrap().mean(()).unwrap().backward().unwrap();
         close(gradient(&y).get(&x).unwrap(), gradient(&wanted).get(&x).unwrap(), 1e-5);
-        // Its state goes to a file and back.
+        // Its state survives a file.
         let folder = tempfile::tempdir().unwrap();
         packed.save(folder.path().join("layer")).unwrap();
         let other = QuantizedLinear::pack(&Linear::new(96, 10, device).unwrap(), scheme).unwrap();
@@ -73,7 +73,7 @@ fn what_does_not_fit_is_refused(device: &Device) {
         BlockScheme::Q4,
         "no matrix",
     );
-    // A block of zeros is zeros.
+    // A block of zeros stays zeros.
     let zeros = HostBlocks::quantize(&matrix(32, 0.0), BlockScheme::Q8).unwrap();
     let zeros = QuantizedWeight::from_host(&zeros, device)
         .unwrap()
@@ -102,7 +102,7 @@ fn what_does_not_fit_is_refused(device: &Device) {
         .to_string();
     assert!(error.contains("no lm_head.weight"), "{error}");
 
-    // An adapter of a packed weight cannot become part of it.
+    // An adapter cannot be merged into a packed weight.
     pack(&mut model, "model.layers.0.mlp.up_proj", BlockScheme::Q4).unwrap();
     let path = "model.layers.0.mlp.up_proj";
     assert_eq!(
@@ -147,7 +147,7 @@ fn metadata(config: &LlamaConfig) -> impl Fn(&str) -> Option<GgufValue> {
     }
 }
 
-/// The names of a GGUF file. Rows of queries and keys are in the order of llama.cpp as they are: of a random model any
+/// The names of a GGUF file. Rows of queries and keys are taken as already in llama.cpp's order: for a random model any
 /// order is as good.
 fn gguf_names(state: &StateDict) -> Vec<(String, HostTensor)> {
     let names = [
@@ -223,7 +223,7 @@ fn a_packed_llama_computes_what_its_numbers_do(device: &Device) {
     }
 }
 
-/// Losses of steps of a new adapter, which the same seed makes the same.
+/// Losses of steps with a new adapter, made equal by the same seed.
 fn losses(model: &Llama, steps: usize, device: &Device) -> Vec<f64> {
     manual_seed(7);
     model.train();
@@ -251,7 +251,7 @@ fn losses(model: &Llama, steps: usize, device: &Device) -> Vec<f64> {
     (0..steps).map(step).collect()
 }
 
-/// On one backend, since it takes long on the reference.
+/// On one backend only, since it takes long on the reference.
 #[test]
 fn adapters_learn_beside_packed_weights() {
     let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
@@ -292,7 +292,7 @@ fn adapters_learn_beside_packed_weights() {
     }
 }
 
-/// What a model with a rounded input computes for a sequence does not depend on those beside it, to the bit.
+/// With rounded inputs, the result of a sequence does not depend on the sequences beside it, bit for bit.
 #[test]
 fn rounded_inputs_make_sequences_independent() {
     let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
@@ -329,7 +329,7 @@ fn rounded_inputs_make_sequences_independent() {
     for (text, together) in texts.iter().zip(together.chunks_exact(17)) {
         assert_eq!(no_grad(|| logits(std::slice::from_ref(text))), together);
     }
-    // Where gradients may be asked for, the input is taken as it is.
+    // If gradients may be needed, the input is not rounded.
     let off: f64 = together.iter().zip(&exact).map(|(a, b)| (a - b).powi(2)).sum();
     let all: f64 = exact.iter().map(|a| a * a).sum();
     assert!(off > 1e-9 * all && off < 1e-3 * all, "{off} of {all}");

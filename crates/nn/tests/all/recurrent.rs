@@ -1,4 +1,4 @@
-//! Recurrent layers: what vectors from PyTorch do not show.
+//! Recurrent layers, beyond the recorded vectors from PyTorch.
 
 use crate::common::randn;
 use polygrad_nn::*;
@@ -68,7 +68,7 @@ fn names_are_pytorchs<B: Backend>(device: &Device<B>) {
     let min = MinGRUConfig::new(3, 4).bias(false).build(device).unwrap();
     assert_eq!(names(&min), ["linear_z.weight", "linear_h.weight"]);
 
-    // Summaries show the names of the layers too.
+    // Summaries also show the names of the layers.
     let x = Tensor::ones([5, 2, 3], device).unwrap();
     let text = lstm.summary(|| lstm.forward(&x, None)).unwrap().to_string();
     assert!(text.contains("LSTM") && text.contains("[5, 2, 8]"), "{text}");
@@ -168,20 +168,20 @@ fn dropout_lies_between_layers_in_training<B: Backend>(device: &Device<B>) {
         assert_eq!(run(&x), exact);
         layer.train();
         let dropped = run(&x);
-        // The first layer's states come before any dropout, the second's outputs after it, and nothing
-        // is dropped from those.
+        // The first layer's states come before any dropout; the second layer's outputs come after it, and are not
+        // dropped themselves.
         assert_eq!(dropped.1, exact.1);
         assert_ne!(dropped.0, exact.0);
         assert_ne!(run(&x).0, dropped.0);
 
-        // With all dropped the second layer sees nothing of the input.
+        // With dropout 1 the second layer does not see the input.
         let layer = built(config.dropout(1.0), device);
         let output = |x: &Tensor<B>| values(&layer.forward(x, None).unwrap().0);
         assert_eq!(output(&x), output(&other));
         layer.eval();
         assert_ne!(output(&x), output(&other));
 
-        // One layer has nothing below it.
+        // A single layer has no dropout.
         let layer = built(config.num_layers(1).dropout(1.0), device);
         let output = |x: &Tensor<B>| values(&layer.forward(x, None).unwrap().0);
         let trained = output(&x);
@@ -428,7 +428,7 @@ fn errors_say_what_is_wrong<B: Backend>(device: &Device<B>) {
         &["MinGRU", "the state is f64"],
     );
 
-    // In a model the error says where.
+    // In a model the error contains the path.
     #[derive(Module)]
     struct Model<B: Backend> {
         encoder: LSTM<B>,

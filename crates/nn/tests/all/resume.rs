@@ -1,4 +1,4 @@
-//! Training that was interrupted goes on as if it had not been; runs side by side do not disturb each other.
+//! Interrupted training continues as if it had not been interrupted; parallel runs do not disturb each other.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -147,7 +147,7 @@ fn child_writes_until_it_is_killed() {
     }
 }
 
-/// About 1 MiB in which every value says to which step it belongs.
+/// About 1 MiB in which every value identifies its step.
 fn checkpoint(step: u64) -> Checkpoint {
     let mut model = StateDict::new();
     model.insert(
@@ -211,7 +211,7 @@ fn a_kill_at_any_moment_leaves_a_whole_checkpoint() {
     assert!(torn > 0, "no child was killed in the middle of writing");
 }
 
-/// What lies beside the checkpoint.
+/// The other files beside the checkpoint.
 fn strays(folder: &Path) -> BTreeSet<OsString> {
     let names = std::fs::read_dir(folder)
         .unwrap()

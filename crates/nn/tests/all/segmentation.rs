@@ -85,7 +85,7 @@ fn losses_and_gradients_are_those_of_their_sources<B: Backend>(device: &Device<B
         let upstream = common::f64_of((0..count).map(upstream).collect(), &losses.dims(), device);
         let gradients = losses.mul(&upstream).unwrap().sum_all().unwrap().backward().unwrap();
         close(gradients.get(&x).unwrap().to_f64_vec().unwrap(), &case["gradient"]);
-        // In half precision sums are in single precision: of many pixels they would overflow.
+        // For half precision, sums are in single precision: over many pixels they would overflow.
         let mean = loss_of(case, &x, &target, Reduction::Mean).to_f64_vec().unwrap()[0];
         let narrow = x.detach().to_dtype(DType::BF16).unwrap();
         let half = match target.dtype().is_float() {
@@ -136,7 +136,7 @@ fn what_does_not_fit_is_said<B: Backend>(device: &Device<B>) {
     ] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    // All ignored: no loss, and no gradient that is no number.
+    // If everything is ignored, there is no loss, and no gradient is NaN.
     let input = x.requires_grad().unwrap();
     let loss = dice_loss(&input, &ids([2, 4], -100)).unwrap();
     assert_eq!(loss.to_f64_vec().unwrap(), [0.0]);

@@ -17,7 +17,7 @@ fn net(device: &Device<Cpu>) -> Sequential<Cpu> {
     net.push(linear(16, 2))
 }
 
-/// Every answer is the one or the other model's, while one thread loads them in turn.
+/// Every answer is from one of the two models, while a thread loads them in turn.
 #[test]
 fn readers_never_see_a_mixture() {
     let device = Device::<Cpu>::default();
@@ -56,7 +56,7 @@ fn readers_never_see_a_mixture() {
         for i in 1..=200 {
             let before = served.replace(load(i % 2));
             assert_eq!(answer(&before), answers[(i - 1) % 2]);
-            // Somebody reads between two of them.
+            // Waits until a reader has read between two replacements.
             let seen = ready.load(Ordering::Relaxed);
             while ready.load(Ordering::Relaxed) == seen {
                 std::thread::yield_now();

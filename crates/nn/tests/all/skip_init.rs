@@ -1,4 +1,4 @@
-//! A model that is made for a file needs no random weights, and is the same once it is loaded.
+//! A model that is loaded from a file needs no random weights, and is the same after loading.
 
 use polygrad_core::Result;
 use polygrad_nn::models::{Gpt2, Gpt2Config, ResNet, ResNetConfig};

@@ -1,4 +1,4 @@
-//! State dicts: what is missing, unexpected and mismatched is said all at once, and nothing changes.
+//! State dicts: missing, unexpected and mismatched entries are all reported at once, and nothing changes.
 
 use polygrad_nn::optim::*;
 use polygrad_nn::*;
@@ -89,7 +89,7 @@ fn a_prefix_too_many_is_named<B: Backend>(device: &Device<B>) {
     model
         .load_state_dict(&wrapped.with_prefix("model.module."), true)
         .unwrap();
-    // No module's name, and not before all names.
+    // Not the prefix of a module, and not common to all names.
     let joined = model.load_state_dict(&within("x"), true).unwrap_err().to_string();
     assert!(joined.contains("rename the entries"), "{joined}");
     wrapped = wrapped.with_prefix("model.");
@@ -156,7 +156,7 @@ fn values_that_do_not_fit_are_refused<B: Backend>(device: &Device<B>) {
     }
 }
 
-/// A name in a file may hold what steers a terminal.
+/// Names in a file may contain terminal control characters.
 fn names_are_escaped<B: Backend>(device: &Device<B>) {
     let mut state = misfit();
     state.insert("a\u{1b}[2J\n", host(&[]));
@@ -218,7 +218,7 @@ fn values_take_the_modules_dtype<B: Backend>(device: &Device<B>) {
     model.load_state_dict(&state, true).unwrap();
     assert_eq!(model.weight.dtype(), DType::F32);
     assert_eq!(model.weight.tensor().to_vec::<f32>().unwrap(), [0.5, -2.0]);
-    // What it has no room for is told, and changes nothing; what is infinite already is not.
+    // Values that become infinite are reported, and nothing changes; values that already are infinite are accepted.
     state.insert(
         "bias",
         HostTensor::new(Shape::from([2]), vec![1e300f64, f64::INFINITY]).unwrap(),
@@ -390,12 +390,12 @@ fn averages_are_means_and_say_what_differs<B: Backend>(device: &Device<B>) {
     );
     assert_eq!(of(&mean, "weight"), of(&state(3.0, 0), "weight"));
     assert_eq!(of(&mean, "num_batches_tracked"), [7.0]);
-    // Only ratios count, and what has no weight does not.
+    // Only ratios of weights matter, and models of weight 0 do not count.
     let mut broken = c.clone();
     broken.insert("weight", HostTensor::new([3].into(), vec![f32::NAN; 3]).unwrap());
     let weighted = StateDict::weighted_average([(&a, 30.0), (&b, 10.0), (&broken, 0.0)]).unwrap();
     assert_eq!(of(&weighted, "weight"), of(&state(1.25, 0), "weight"));
-    // One that is averaged with itself stays as it is, bit by bit.
+    // The average of equal models equals them bit for bit.
     let same = StateDict::average([&a, &a, &a]).unwrap();
     for (name, value) in a.iter() {
         assert_eq!(of(&same, name), value.to_f64_vec());
@@ -437,7 +437,7 @@ fn averages_are_means_and_say_what_differs<B: Backend>(device: &Device<B>) {
             assert!(error.to_string().contains(part), "{part}: {error}");
         }
     }
-    // Of models.
+    // The average of models.
     let (one, two) = (mlp(device), mlp(device));
     let mean = StateDict::average([&one.state_dict().unwrap(), &two.state_dict().unwrap()]).unwrap();
     let (first, second) = (values(&one), values(&two));

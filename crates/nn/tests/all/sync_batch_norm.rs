@@ -1,4 +1,4 @@
-//! Batch normalisation by several ranks beside the same layers of one process on the joined batch.
+//! Batch normalisation on several ranks compared with one process on the joined batch.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use polygrad_threads::Threads;
 
 use crate::common::randn;
 
-/// What each rank gives, by rank. Calls are compared.
+/// Runs `f` on each rank, and compares the ranks' calls; returns the results by rank.
 fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     let ends = Threads::group(size, Duration::from_secs(20)).unwrap();
     std::thread::scope(|scope| {
@@ -35,18 +35,18 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Which rows are a rank's.
+/// The rows that belong to a rank.
 fn part(x: &Tensor, parts: &[usize], rank: usize) -> Tensor {
     let begin: usize = parts[..rank].iter().sum();
     x.narrow(0, begin, parts[rank]).unwrap()
 }
 
-/// What a pass through a model gives.
+/// The results of a pass through a model.
 #[derive(Default)]
 struct Seen {
     output: Vec<f64>,
     to_input: Vec<f64>,
-    /// Of all parameters in a row.
+    /// Gradients of all parameters, concatenated.
     to_params: Vec<f64>,
     buffers: Vec<f64>,
 }
@@ -101,14 +101,14 @@ fn images(device: &Device) -> Result<Sequential> {
 
 type Make = fn(&Device) -> Result<Sequential>;
 
-/// Two passes, the joined batch in parts.
+/// Compares two passes, with the joined batch divided in several ways.
 fn compare(device: &Device, make: Make, shape: &[usize], outputs: usize, dtype: DType, tolerance: f64) {
     for parts in [&[3, 4][..], &[1, 5], &[4, 1, 2]] {
         let count = parts.iter().sum();
         manual_seed(3);
         let mut dims = vec![count];
         dims.extend(shape);
-        // Far from 0, where sums of squares would lose what they are for.
+        // Far from 0, where sums of squares would lose precision.
         let x = (randn(&dims, device) * 2.0).unwrap();
         let x = (x + 20.0).unwrap().to_dtype(dtype).unwrap();
         let slopes = randn(&[count, outputs], device).to_dtype(dtype).unwrap();
@@ -162,11 +162,11 @@ fn ranks_are_one_process_on_the_joined_batch(device: &Device) {
     }
 }
 
-/// The mean loss over the joined batch, when each rank takes the mean over its part and counts by it.
+/// The mean loss over the joined batch, if each rank's loss is the mean over its part, weighted by the part's share.
 fn weights_are_those_of_the_ranks_losses(device: &Device) {
     let x = randn(&[6, 4], device);
     let gradients = |model: &Sequential, x: &Tensor| -> Result<Vec<f64>> {
-        // Not the squares: those of normalised values are the same, whatever comes before.
+        // Not the squares, whose sum is the same for all normalised values.
         let y = (model.forward(x)? - 0.3)?.exp()?;
         let found = y.mul(&y)?.mean_all()?.backward()?;
         let mut all = Vec::new();
@@ -183,7 +183,7 @@ fn weights_are_those_of_the_ranks_losses(device: &Device) {
     };
     let alone = make();
     let joined = gradients(&alone, &x).unwrap();
-    // The last rank has nothing, and computes with an example of another one.
+    // The last rank has no examples, and computes with one of another rank.
     let parts = [2, 4, 0];
     let each = ranks(3, |group| {
         let (model, rank) = (make(), group.rank());
@@ -209,7 +209,7 @@ fn weights_are_those_of_the_ranks_losses(device: &Device) {
     }
 }
 
-/// The statistics after four steps, and the gradients of the last, added up over the ranks.
+/// The statistics after four steps, and the gradients of the last step, summed over the ranks.
 fn stepped(device: &Device, group: Option<&dyn Communicator>, captured: bool) -> Result<(Vec<f64>, Vec<f64>)> {
     manual_seed(5);
     let model = dense(device)?;
@@ -268,7 +268,7 @@ fn captured_steps_exchange_what_others_do(device: &Device) {
             apart(&rank.1, &gradients)
         );
     }
-    // One rank replays while the other records and then computes as it is written.
+    // One rank replays while the other computes without capturing.
     for rank in ranks(2, |group| stepped(device, Some(&*group), group.rank() == 0).unwrap()) {
         assert!(apart(&rank.1, &gradients) < 1e-12);
     }
@@ -352,7 +352,7 @@ fn a_backend_chosen_at_compile_time_will_do() {
     let exact = 0.5 / f64::sqrt(0.25 + 1e-5);
     for ((y, to_x), sign) in outputs.into_iter().zip([-1.0, 1.0]) {
         assert!((y - sign * exact).abs() < 1e-6, "{y}");
-        // All but flat: only eps lets the squares depend on the distance.
+        // Nearly flat: the squares depend on the distance only through eps.
         let slope = sign * 1e-5 / (0.25f64 + 1e-5).powi(2);
         assert!((to_x - slope).abs() < 1e-6, "{to_x}");
     }
@@ -375,7 +375,7 @@ fn evaluation_state_and_summary_are_those_of_a_plain_layer() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(names(&model), names(&plain));
-        // The other rank is not asked.
+        // The other rank does not take part.
         if group.rank() == 0 {
             let x = randn(&[1, 2, 5, 5], device).to_dtype(DType::F32).unwrap();
             let summary = |model: &Sequential| model.summary(|| model.forward(&x)).unwrap().to_string();
@@ -388,7 +388,7 @@ fn evaluation_state_and_summary_are_those_of_a_plain_layer() {
     });
 }
 
-/// A group of one; where it records what is done, it can be duplicated.
+/// A group of one; if it logs its calls, it can be duplicated.
 #[derive(Clone, Debug, Default)]
 struct Single(Option<Log>);
 
@@ -444,7 +444,7 @@ impl Communicator for Single {
     }
 }
 
-/// Takes down when the gradient of a parameter could be sent.
+/// Records when the gradient of a parameter could be sent.
 struct Sends {
     params: Vec<Param>,
     calls: Vec<Arc<dyn Call>>,
@@ -513,7 +513,7 @@ fn what_cannot_be_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("single has no second group"), "{error}");
     assert!(SyncGroup::of(&layer).is_none());
-    // Nor is one asked for where there is nothing to synchronize.
+    // No duplicate is requested if there is nothing to synchronize.
     assert_eq!(
         sync_batch_norm(&Linear::new(1, 1, device).unwrap(), &Single(None)).unwrap(),
         0
@@ -527,7 +527,7 @@ fn what_cannot_be_is_an_error() {
         let options = BackwardOptions::default().create_graph(true);
         let error = y.sum_all().unwrap().backward_with(&options).unwrap_err();
         assert!(error.to_string().contains("no second derivatives"), "{error}");
-        // A single value on all ranks together.
+        // A single value over all ranks.
         SyncGroup::of(&layer).unwrap().set_weight(group.rank() as f64);
         let error = layer.forward(&x).unwrap_err();
         assert!(error.to_string().contains("more than one value"), "{error}");

@@ -1,6 +1,6 @@
 //! Training an MLP and a CNN on Fashion-MNIST follows PyTorch's losses step by step. scripts/make_trajectories.py made
-//! the numbers and says what can be asked for: rounding flips a ReLU now and then, so that PyTorch's own f32 runs leave
-//! its f64 runs after `steady` steps, while in f64 the whole run can be followed.
+//! the numbers and explains their limits: rounding occasionally flips a ReLU, so that PyTorch's own f32 runs diverge
+//! from its f64 runs after `steady` steps, while in f64 the whole run can be compared.
 
 use std::io::Read;
 
@@ -40,7 +40,7 @@ impl Images {
         }
     }
 
-    /// Batch `i` as the script takes it: pixels are divided in f32 in every run.
+    /// Batch `i` as the script builds it: pixels are divided in f32 in every run.
     fn batch<B: Backend>(
         &self,
         i: usize,
@@ -170,7 +170,7 @@ fn in_f64<B: Backend>(name: &str, device: &Device<B>) {
                 (sumsq - expected_sumsq).abs() <= 1e-9 * expected_sumsq,
                 "{name}: {sumsq}, not {expected_sumsq}"
             );
-            // The sum cancels, so it is compared on the scale of what it sums.
+            // The terms cancel, so the sum is compared relative to their magnitude.
             let (sum, scale) = (values.iter().sum::<f64>(), values.iter().map(|v| v.abs()).sum::<f64>());
             assert!(
                 (sum - expected["sum"].as_f64().unwrap()).abs() <= 1e-9 * scale,

@@ -80,7 +80,7 @@ fn a_hook_sees_each_layer_under_its_name() -> Result<()> {
             ("stem.4", "MaxPool2d"),
             ("stem.5", "Flatten"),
             ("stem", "Sequential"),
-            // Nothing tells two fields of a type of size 0 apart.
+            // Two fields of a zero-sized type cannot be told apart.
             ("act1|act2", "ReLU"),
             ("act1|act2", "ReLU"),
             ("dropout", "Dropout"),
@@ -93,7 +93,7 @@ fn a_hook_sees_each_layer_under_its_name() -> Result<()> {
     assert_eq!(seen[6].flops, seen[0].flops);
     assert_eq!(seen[10].output.to_vec::<f32>()?, y.to_vec::<f32>()?);
     assert!(seen[10].output.is_tracked());
-    // Inner layers lie within outer ones, in time and in the graph, and begin one after the other.
+    // Inner layers are within outer ones, in time and in the graph, and begin one after another.
     let (first, whole) = (&seen[0], &seen[6]);
     assert!(whole.began <= first.began && first.began < seen[1].began);
     assert!(first.output.node_id().is_some_and(|id| first.nodes.contains(&id)));
@@ -146,7 +146,7 @@ fn hooks_nest_and_go_away_also_after_a_panic() -> Result<()> {
     Ok(())
 }
 
-/// A block that tells hooks of itself, in a model that does not.
+/// A block that reports to hooks, in a model that does not.
 #[derive(Module)]
 #[module(backend = Reference)]
 struct Block {
@@ -186,7 +186,7 @@ fn methods_of_tensors_are_seen_where_the_program_calls_them() -> Result<()> {
         .iter()
         .map(|s| (s.path.as_str(), s.layer.as_str(), s.is_method))
         .collect();
-    // Not the ops inside of the layers.
+    // The ops inside of layers are not reported.
     assert_eq!(
         places,
         [
@@ -205,7 +205,7 @@ fn methods_of_tensors_are_seen_where_the_program_calls_them() -> Result<()> {
     );
     assert_eq!(seen[4].input.to_vec::<f32>()?, seen[3].output.to_vec::<f32>()?);
     assert!(seen[4].output.node_id().is_some_and(|id| seen[4].nodes == (id..id + 1)));
-    // Neither backward passes nor what comes afterwards.
+    // Neither backward passes nor later calls are reported.
     let (_, seen) = watch::activations(&model, || y?.backward());
     assert!(seen.is_empty(), "{seen:?}");
     let (_, seen) = watch::activations(&model, || x.matmul(&x.t()?));
@@ -223,7 +223,7 @@ fn a_layer_that_fails_is_not_seen() -> Result<()> {
     Ok(())
 }
 
-/// A block that two places share, and a parameter that is tied to another.
+/// A block shared by two places, and a parameter tied to another.
 #[derive(Module)]
 #[module(backend = Reference)]
 struct Tied {
@@ -283,7 +283,7 @@ fn a_summary_leaves_the_model_as_it_was() -> Result<()> {
         "{text}"
     );
 
-    // Training again moves the statistics, and the dropout that was switched off by itself still is.
+    // Training updates the statistics again, and the dropout that was switched off separately stays off.
     let kept = net.dropout.forward(&x)?;
     assert_eq!(kept.to_vec::<f32>()?, x.to_vec::<f32>()?);
     net.forward(&x)?;
@@ -294,7 +294,7 @@ fn a_summary_leaves_the_model_as_it_was() -> Result<()> {
     Ok(())
 }
 
-/// A part of a model that stands in containers of all kinds.
+/// A part of a model that is in containers of all kinds.
 #[derive(Module)]
 #[module(backend = Reference)]
 struct Stage {

@@ -1,5 +1,5 @@
-//! The parts of models from outside: layers that are replaced and wrapped, what all layers give, and files with
-//! tensors that nobody needs.
+//! Users' access to the parts of models: layers that are replaced and wrapped, the outputs of all layers, and files
+//! with unneeded tensors.
 
 use polygrad_nn::models::*;
 use polygrad_nn::optim::{Optimizer, SGD};
@@ -13,7 +13,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// As a user writes it, who knows nothing of the models' insides.
+/// As a user would write it, without knowledge of the models' internals.
 #[derive(Module)]
 #[module(forward)]
 struct Lora {
@@ -79,12 +79,12 @@ fn values(x: &Tensor) -> Vec<f32> {
     x.to_vec().unwrap()
 }
 
-/// The mean of the fourth powers: that of squares is fixed behind a layer norm.
+/// The mean of the fourth powers: that of squares is constant after a layer norm.
 fn fourth(x: &Tensor) -> Result<Tensor> {
     x.square()?.square()?.mean_all()
 }
 
-/// Trains what is not frozen, alone, and leaves the rest as it was, under the names that it had.
+/// Checks that training changes only parameters that are not frozen, and keeps all names.
 fn trains_alone(model: &impl Module, before: &StateDict, moved: &str, forward: impl Fn() -> Result<Tensor>) {
     let trained: Vec<Param> = model.parameters().into_iter().filter(Param::is_trainable).collect();
     assert_eq!(trained.len(), 4);
@@ -107,7 +107,7 @@ fn trains_alone(model: &impl Module, before: &StateDict, moved: &str, forward: i
         );
     }
     assert!(wrapped > 0);
-    // Another model, wrapped in the same way, takes all of it.
+    // Another model, wrapped in the same way, loads it completely.
     assert!(
         after
             .keys()
@@ -131,7 +131,7 @@ fn a_layer_of_bert_is_wrapped_by_one_that_the_library_does_not_know() {
     }
     assert_ne!(values(&plain), values(&model.forward(BertInput::new(&ids())).unwrap()));
     trains_alone(&model, &before, "self.query", || model.forward(BertInput::new(&ids())));
-    // Hooks see it, under its name.
+    // Hooks see it under its name.
     let (sender, seen) = std::sync::mpsc::channel();
     let hook = move |layer: &watch::Activation| sender.send((layer.path.clone(), layer.layer.clone())).unwrap();
     watch::with_hook(&model, hook, || model.forward(BertInput::new(&ids()))).unwrap();
@@ -192,7 +192,7 @@ fn a_layer_of_llama_is_wrapped_with_cache_checkpoints_and_captured_steps() {
     assert!(losses.windows(2).all(|pair| pair[1] != pair[0]), "{losses:?}");
 }
 
-/// A layer of another kind where a linear one stood, and one that a place of the crate's own activation follows.
+/// A layer of another type instead of a linear one, and one in a slot followed by the crate's own activation.
 #[test]
 fn any_layer_takes_a_place() {
     manual_seed(3);
@@ -228,7 +228,7 @@ fn any_layer_takes_a_place() {
     }
     assert!(!names.contains(&"transformer.h.0.ln_1.bias".to_owned()));
 
-    // Llama's gate is followed by an activation that its own layer takes part in.
+    // Llama's gate is followed by an activation that its own layer fuses.
     let mut llama = Llama::new(&llama_config(), &device).unwrap();
     let plain = llama.forward(&ids()).unwrap();
     let gate = llama.model.layers[0].mlp.gate_proj.clone();
@@ -259,7 +259,7 @@ fn close(ours: &[Tensor], all: &StateDict, name: &str, count: &Value) {
     }
 }
 
-/// A state dict of transformers, with the buffers that its older versions wrote, too.
+/// A state dict of transformers, including the buffers that its older versions wrote.
 fn weights(all: &StateDict, model: &str, unused: &[&str]) -> StateDict {
     let prefix = format!("{model}/weights/");
     let mut state = StateDict::new();
@@ -277,7 +277,7 @@ fn weights(all: &StateDict, model: &str, unused: &[&str]) -> StateDict {
 fn loads(model: &impl Module, state: &StateDict) {
     model.load_state_dict(state, true).unwrap();
     assert_eq!(model.load_state_dict(state, false).unwrap(), LoadReport::default());
-    // What else nobody knows is still an error.
+    // Other unknown names are still errors.
     for unknown in [
         "position_ids",
         "layers.0.rotary.inv_freq",
@@ -323,7 +323,7 @@ fn hidden_states_are_those_of_transformers_and_buffers_that_nobody_needs_do_not_
     let last = model.forward(BertInput::new(&ids).attention_mask(&mask)).unwrap();
     assert_eq!(values(&last), values(states.last().unwrap()));
 
-    // The names of its first files.
+    // The names in BERT's first files.
     let old = weights(&all, "bert", &[]);
     let old: StateDict = old
         .iter()
@@ -418,7 +418,7 @@ fn a_vision_transformer_gives_what_all_layers_give() {
     assert_eq!(model.forward(&images).unwrap().dims(), [2, 2]);
 }
 
-/// Whoever raises an error is named by it.
+/// Errors name the module that raised them.
 #[test]
 fn errors_of_models_name_the_model() {
     let (config, bert) = bert();
@@ -455,7 +455,7 @@ fn errors_of_models_name_the_model() {
     }
 }
 
-/// docs/models.md says of each model what it shares its state dict with.
+/// docs/models.md names the counterpart of each model's state dict.
 #[test]
 fn the_page_of_models_has_them_all() {
     let here = common::crate_folder();

@@ -1,24 +1,24 @@
-//! Keys and values that are computed once.
+//! The cache of keys and values.
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, is_grad_enabled};
 
-/// The keys and values of the tokens that one attention layer has seen, so that each further token costs its own work
-/// alone: `[N, heads, T, D]`. Empty at first.
+/// The keys and values of the tokens that one attention layer has seen, `[N, heads, T, D]`, so that each further token
+/// costs only its own work. Empty at first.
 ///
-/// A model holds one for each layer. Cloning is cheap and keeps what was seen so far. Where a forward pass fails, the
+/// A model holds one for each layer. Cloning is cheap and keeps the tokens seen so far. If a forward pass fails, the
 /// cache is as it was. Gradients flow through it like through any other tensor; generate within
-/// [`no_grad`](polygrad_tensor::no_grad). Each further token copies what is there, unless there is room for it: see
-/// [`KvCache::reserve`].
+/// [`no_grad`](polygrad_tensor::no_grad). Each further token copies the whole cache unless room was reserved for it:
+/// see [`KvCache::reserve`].
 #[derive(Debug)]
 pub struct KvCache<B: Backend = AnyBackend> {
-    /// The first `len` places along axis 2 are taken.
+    /// Memory, of which the first `len` places along axis 2 are used.
     places: Option<(Tensor<B>, Tensor<B>)>,
     len: usize,
     room: usize,
 }
 
 impl<B: Backend> KvCache<B> {
-    /// An empty one.
+    /// An empty cache.
     pub const fn new() -> Self {
         Self {
             places: None,
@@ -27,24 +27,24 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// How many tokens it holds.
+    /// Number of tokens in the cache.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Whether the cache holds no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes room for `len` tokens with the next that are appended, so that those that follow are written into it, in
-    /// place where the backend can. Within [`no_grad`](polygrad_tensor::no_grad), or for weights that need no gradient;
-    /// elsewhere it does nothing.
+    /// Reserves room for `len` tokens at the next append, so that later tokens are written into it, in place if the
+    /// backend can. This works within [`no_grad`](polygrad_tensor::no_grad) or for weights that need no gradient, and
+    /// does nothing otherwise.
     pub fn reserve(&mut self, len: usize) {
         self.room = len;
     }
 
-    /// How many bytes of memory it holds, with what is reserved and not taken yet.
+    /// Bytes of memory it holds, including reserved places that are still free.
     pub fn num_bytes(&self) -> usize {
         let of = |x: &Tensor<B>| x.numel() * x.dtype().size();
         self.places.as_ref().map_or(0, |(keys, values)| of(keys) + of(values))
@@ -65,10 +65,10 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// Appends keys and values `[N, heads, S, D]` of further tokens, and gives those of all.
+    /// Appends keys and values `[N, heads, S, D]` of further tokens, and returns those of all tokens.
     ///
     /// # Errors
-    /// When they are not of rank 4, or differ from what is there in anything but their number of tokens.
+    /// When they are not of rank 4, or differ from the cached ones in anything except the number of tokens.
     pub fn append(&mut self, key: &Tensor<B>, value: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
         for x in [key, value] {
             if x.rank() != 4 {
@@ -104,7 +104,7 @@ impl<B: Backend> KvCache<B> {
             let room = (self.roomy(key, old_keys)?, self.roomy(value, old_values)?);
             self.places = Some(room);
         }
-        // Views of the memory, which would keep it from being written to.
+        // These views of the memory would prevent writing to it in place.
         drop(seen);
         let Some((keys, values)) = &mut self.places else {
             return Err(Error::invalid("the cache has lost its memory").with_op("kv_cache"));
@@ -115,10 +115,10 @@ impl<B: Backend> KvCache<B> {
         Ok((keys.narrow(2, 0, end)?, values.narrow(2, 0, end)?))
     }
 
-    /// Memory for as many tokens as there is to be room for, with those that are there.
+    /// Memory for `room` tokens, with the cached ones copied to its start.
     fn roomy(&self, like: &Tensor<B>, seen: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         let shape = like.shape();
-        // As when they are joined.
+        // The dtype that joining them would give.
         let dtype = seen.map_or(like.dtype(), |seen| seen.dtype().promote(like.dtype()));
         let mut places = Tensor::zeros([shape[0], shape[1], self.room, shape[3]], (&like.device(), dtype))?;
         if let Some(seen) = seen {
@@ -127,7 +127,7 @@ impl<B: Backend> KvCache<B> {
         Ok(places)
     }
 
-    /// Forgets all but the first `len` tokens; does nothing where there are not more.
+    /// Forgets all tokens except the first `len`; does nothing if there are no more than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         if self.len == 0 {
@@ -135,7 +135,7 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// Takes the sequences of these indices (i64) in place of those that are there, as beam search needs it.
+    /// Replaces the batch by the sequences with these indices (i64), as beam search needs it.
     ///
     /// # Errors
     /// When an index is out of range.
@@ -147,7 +147,7 @@ impl<B: Backend> KvCache<B> {
     }
 }
 
-/// Fails unless new keys or values differ from those that are there in their number alone, which is the same of both.
+/// Fails unless the new keys or values differ from the cached ones only in the number of tokens, which must be `count`.
 fn check<B: Backend>(new: &Tensor<B>, old: Option<&Tensor<B>>, count: usize) -> Result<()> {
     // Dtypes may differ: autocast may have begun or ended meanwhile.
     let same = |old: &Tensor<B>| [0, 1, 3].iter().all(|&axis| old.shape()[axis] == new.shape()[axis]);
@@ -177,7 +177,7 @@ fn write<B: Backend>(places: &mut Tensor<B>, tokens: &Tensor<B>, start: usize) -
 
 /// The caches that one forward pass adds to.
 pub(crate) trait Caches<B: Backend> {
-    /// Shows each of them, in an order that stays.
+    /// Calls `f` with each cache, always in the same order.
     fn each(&mut self, f: &mut dyn FnMut(&mut KvCache<B>));
 }
 
@@ -205,12 +205,12 @@ impl<B: Backend, C: Caches<B>, const N: usize> Caches<B> for [C; N] {
     }
 }
 
-/// Runs a part of a forward pass that adds to caches; if it fails they are as they were.
+/// Runs a part of a forward pass that appends to caches; if it fails, the caches are as they were before.
 pub(crate) fn all_or_nothing<B: Backend, C: Caches<B> + ?Sized, T>(
     caches: &mut C,
     f: impl FnOnce(&mut C) -> Result<T>,
 ) -> Result<T> {
-    // Not clones of the caches, which would hold their memory and keep it from being written to.
+    // Not clones of the caches, which would share their memory and prevent writing to it in place.
     let mut lens = Vec::new();
     caches.each(&mut |cache| lens.push(cache.len()));
     let outcome = f(caches);

@@ -19,7 +19,7 @@ pub(crate) fn merge_heads<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     x.transpose(1, 2)?.flatten(2, 3)
 }
 
-/// How attention is to be computed.
+/// Options of an attention computation.
 pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) options: Attention<'a, B>,
     /// Probability of dropping a weight; 0 in evaluation.
@@ -27,7 +27,7 @@ pub(crate) struct Attend<'a, B: Backend> {
 }
 
 impl<B: Backend> Attend<'_, B> {
-    /// The values `[N, H, S, E]` for queries `[N, H, S, D]`.
+    /// The attention output `[N, H, S, E]` for queries `[N, H, S, D]`.
     pub(crate) fn values(&self, query: &Tensor<B>, key: &Tensor<B>, value: &Tensor<B>) -> Result<Tensor<B>> {
         if self.dropout > 0.0 {
             return self.values_and_weights(query, key, value).map(|(values, _)| values);

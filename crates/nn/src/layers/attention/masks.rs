@@ -1,12 +1,11 @@
-//! Which keys a query sees.
+//! Masks: which keys a query sees.
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
-/// What queries may not see, as PyTorch's attention layers take it: note that in a bool mask **true hides** a key,
-/// other than in
-/// [`Tensor::scaled_dot_product_attention`]. A float mask is added to the scores. By default everything is seen.
+/// Masks as PyTorch's attention layers take them. Note that **true hides** a key in a bool mask, unlike in
+/// [`Tensor::scaled_dot_product_attention`]. A float mask is added to the scores. By default everything is visible.
 ///
-/// A query to which everything is hidden gives 0 (PyTorch: NaN).
+/// A query that sees no key gives 0 (PyTorch: NaN).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Masks<'a, B: Backend = AnyBackend> {
@@ -14,12 +13,12 @@ pub struct Masks<'a, B: Backend = AnyBackend> {
     pub attn_mask: Option<&'a Tensor<B>>,
     /// `[N, T]`, or `[T]` for a single sequence.
     pub key_padding_mask: Option<&'a Tensor<B>>,
-    /// Whether each query sees only the keys up to its own place, where the last query sees all.
+    /// Whether each query sees only the keys up to its own position; the last query sees all keys.
     pub is_causal: bool,
 }
 
 impl<'a, B: Backend> Masks<'a, B> {
-    /// Each query sees only the keys up to its own place.
+    /// Each query sees only the keys up to its own position.
     pub fn causal() -> Self {
         Self::default().with_causal(true)
     }
@@ -45,7 +44,7 @@ impl<'a, B: Backend> Masks<'a, B> {
         self
     }
 
-    /// Both masks as one that [`Tensor::scaled_dot_product_attention`] takes, for `[N, heads, S, T]`.
+    /// Both masks combined into one for [`Tensor::scaled_dot_product_attention`], for sizes `[N, heads, S, T]`.
     pub(crate) fn combined(&self, sizes: [usize; 4], dtype: DType) -> Result<Option<Tensor<B>>> {
         let attn = self.attn_mask.map(|mask| attn_mask(mask, sizes)).transpose()?;
         let padding = (self.key_padding_mask.map(|mask| key_padding_mask(mask, sizes))).transpose()?;
@@ -67,8 +66,8 @@ impl<'a, B: Backend> Masks<'a, B> {
         added(&attn, dtype)?.add(&added(&padding, dtype)?).map(Some)
     }
 
-    /// What [`Masks::combined`] gives for `[…, S, T]`, and `is_causal`, as one mask for more keys that all queries see:
-    /// for sizes S, T and how many keys there are with them.
+    /// Combines the result of [`Masks::combined`] for `[…, S, T]` with `is_causal`, and extends it by added keys that
+    /// all queries see. The sizes are S, T, and the number of keys with the added ones.
     pub(crate) fn with_added(
         &self,
         mask: Option<Tensor<B>>,
@@ -142,7 +141,7 @@ fn misfit<B: Backend>(name: &str, mask: &Tensor<B>, wanted: String) -> Error {
     Error::shape(format!("{name} has shape {}, not {wanted}", mask.shape()))
 }
 
-/// A mask as what is added to the scores.
+/// Converts a mask to the values that are added to the scores.
 fn added<B: Backend>(mask: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
     if mask.dtype() == DType::Bool {
         let zeros = Tensor::full(mask.shape(), 0.0, (&mask.device(), dtype))?;

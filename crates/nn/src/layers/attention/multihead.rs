@@ -26,19 +26,19 @@ use crate::{Dropout, Init, Linear, LinearConfig, Module, Param, watch};
 /// ```
 #[derive(Debug, Module)]
 pub struct MultiheadAttention<B: Backend = AnyBackend> {
-    /// `[embed_dim, embed_dim]`, where keys or values have another width than queries.
+    /// `[embed_dim, embed_dim]`, if keys or values have another width than queries.
     pub q_proj_weight: Option<Param<B>>,
     /// `[embed_dim, kdim]`.
     pub k_proj_weight: Option<Param<B>>,
     /// `[embed_dim, vdim]`.
     pub v_proj_weight: Option<Param<B>>,
-    /// `[3 · embed_dim, embed_dim]`: the projections of queries, keys and values, where all have one width.
+    /// `[3 · embed_dim, embed_dim]`: the projections of queries, keys and values, if all have the same width.
     pub in_proj_weight: Option<Param<B>>,
     /// `[3 · embed_dim]`.
     pub in_proj_bias: Option<Param<B>>,
-    /// `[1, 1, embed_dim]`: one more key for all queries, and its value.
+    /// `[1, 1, embed_dim]`: an additional key for all queries.
     pub bias_k: Option<Param<B>>,
-    /// `[1, 1, embed_dim]`.
+    /// `[1, 1, embed_dim]`: the value of that key.
     pub bias_v: Option<Param<B>>,
     /// The last projection.
     pub out_proj: Linear<B>,
@@ -63,21 +63,21 @@ options! {
         kdim: Option<usize> = None, from |kdim: usize| Some(kdim);
         /// Width of the values. Default: `embed_dim`.
         vdim: Option<usize> = None, from |vdim: usize| Some(vdim);
-        /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`.
+        /// Whether inputs are `[N, S, E]` instead of `[S, N, E]`.
         batch_first: bool = false;
-        /// Whether there is one more key, and its value, which are learnt and which all queries see.
+        /// Whether there is an additional, learned key with its value, which all queries see.
         add_bias_kv: bool = false;
-        /// Whether there is one more key, and its value, which are 0 and which all queries see.
+        /// Whether there is an additional key with its value, both 0, which all queries see.
         add_zero_attn: bool = false;
     }
 }
 
 impl MultiheadAttentionConfig {
-    /// The layer, on a device. Weights begin as in PyTorch: Xavier, uniform; those of `add_bias_kv` Xavier, normal;
-    /// biases as 0.
+    /// The layer, on a device. Initial values are PyTorch's: weights are Xavier uniform, those of `add_bias_kv` Xavier
+    /// normal, biases 0.
     ///
     /// # Errors
-    /// When the heads do not divide `embed_dim`, the dropout is no probability, or memory runs out.
+    /// When the heads do not divide `embed_dim`, the dropout is not a probability, or memory runs out.
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<MultiheadAttention<B>> {
         let fail = |e: Error| e.with_op("MultiheadAttention");
@@ -143,9 +143,9 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// [`MultiheadAttention::forward`], and how much each query takes of each value: `[N, num_heads, S, T]`, of which
-    /// PyTorch gives the mean over the heads; those of `add_bias_kv` and `add_zero_attn` count among the T. Without a
-    /// batch axis N is 1.
+    /// [`MultiheadAttention::forward`] that also returns the attention weights `[N, num_heads, S, T]`, of which PyTorch
+    /// returns the mean over the heads. T includes the keys of `add_bias_kv` and `add_zero_attn`. Without a batch axis
+    /// N is 1.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -165,8 +165,7 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// Attention of the sequence to itself: [`MultiheadAttention::forward`] with `x` in all three places, in one
-    /// projection.
+    /// Self-attention: [`MultiheadAttention::forward`] with `x` as queries, keys and values, in one projection.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -178,13 +177,12 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// Attention of further tokens of a sequence to those that the cache holds, and to each other; the cache then holds
-    /// them, too. With
-    /// [`Masks::causal`] this gives for the tokens what [`MultiheadAttention::forward_self`] gives for the whole
-    /// sequence.
+    /// Attention of further tokens of a sequence to the cached ones and to each other; the cache then holds them, too.
+    /// With [`Masks::causal`] the result is what [`MultiheadAttention::forward_self`] gives for these tokens in the
+    /// whole sequence.
     ///
     /// # Errors
-    /// As [`MultiheadAttention::forward`], and when the cache is of another batch.
+    /// As [`MultiheadAttention::forward`], and when the cache holds another batch.
     pub fn forward_cached(&self, x: &Tensor<B>, cache: &mut KvCache<B>, masks: Masks<'_, B>) -> Result<Tensor<B>> {
         self.call(x, || {
             let [q, k, v] = self.project_self(x)?;
@@ -196,12 +194,12 @@ impl<B: Backend> MultiheadAttention<B> {
         })
     }
 
-    /// What every forward has around it.
+    /// Wraps every forward: hooks, and the layer's name in errors.
     fn call<T: watch::Output<B>>(&self, query: &Tensor<B>, forward: impl FnOnce() -> Result<T>) -> Result<T> {
         watch::layer(self, query, forward).map_err(|e| e.with_op("MultiheadAttention"))
     }
 
-    /// With the batch axis first.
+    /// The inputs with the batch axis first.
     fn batched<const K: usize>(&self, inputs: [&Tensor<B>; K]) -> Result<[Tensor<B>; K]> {
         let rank = inputs[0].rank();
         let mut out = inputs.map(Clone::clone);
@@ -222,7 +220,7 @@ impl<B: Backend> MultiheadAttention<B> {
         Ok(out)
     }
 
-    /// Queries, keys and values in heads `[N, H, S, D]`.
+    /// Projects to queries, keys and values in heads, `[N, H, S, D]`.
     fn project(&self, query: &Tensor<B>, key: &Tensor<B>, value: &Tensor<B>) -> Result<[Tensor<B>; 3]> {
         let bias = self.in_proj_bias.as_ref().map(Param::tensor);
         let width = self.embed_dim;
@@ -283,7 +281,7 @@ impl<B: Backend> MultiheadAttention<B> {
         )
     }
 
-    /// Keys or values `[N, H, T, D]` and those of `add_bias_kv` and `add_zero_attn`.
+    /// Appends the keys or values of `add_bias_kv` and `add_zero_attn` to `[N, H, T, D]`.
     fn with_added(&self, x: &Tensor<B>, bias: Option<&Param<B>>) -> Result<Tensor<B>> {
         let mut one = x.shape().to_vec();
         one[2] = 1;
@@ -297,7 +295,7 @@ impl<B: Backend> MultiheadAttention<B> {
         Tensor::cat(&parts, 2)
     }
 
-    /// The last projection, with the axes as the query has them.
+    /// The last projection, with the axes in the query's order.
     fn finish(&self, mixed: &Tensor<B>, query: &Tensor<B>) -> Result<Tensor<B>> {
         let out = self.out_proj.forward(&merge_heads(mixed)?)?;
         match (query.rank(), self.batch_first) {

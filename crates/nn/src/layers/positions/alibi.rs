@@ -2,8 +2,8 @@
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Shape, Tensor};
 
-/// The slope of each of `heads` heads: for a power of two `2^(−8 i / heads)`, i from 1; else those of the next smaller
-/// power of two, and every second one of the next larger.
+/// The slope of each of `heads` heads. For a power of two it is `2^(−8 i / heads)`, with i from 1. Otherwise the slopes
+/// are those of the next smaller power of two, then every second one of the next larger.
 ///
 /// Source: Press, Smith and Lewis, "Train short, test long: attention with linear biases enables input length
 /// extrapolation" (2021).
@@ -17,10 +17,9 @@ pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     of_power(smaller).chain(larger).collect()
 }
 
-/// What is added to the scores `[heads, queries, keys]`: `−slope · (i + keys − queries − j)` for query i and key j, so
-/// that the last query stands at the last key; of keys after the query, too, which only a causal mask hides. Give it as
-/// the mask of
-/// [`Tensor::scaled_dot_product_attention`].
+/// The bias `[heads, queries, keys]` that is added to the scores: `−slope · (i + keys − queries − j)` for query i and
+/// key j, so that the last query is aligned with the last key. Keys after the query get a bias, too; only a causal mask
+/// hides them. Pass it as the mask of [`Tensor::scaled_dot_product_attention`].
 ///
 /// # Errors
 /// When the shape has too many elements, or memory runs out.
@@ -35,7 +34,7 @@ pub fn alibi_bias<B: Backend>(
     if !dtype.is_float() {
         return Err(Error::dtype(format!("{dtype} is no float")).with_op("alibi_bias"));
     }
-    // Made on the device, so that a recording follows the extents.
+    // Computed on the device, so that a recording adapts to other extents.
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let slopes = alibi_slopes(heads)
         .into_iter()

@@ -5,7 +5,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 use super::rows;
 use crate::{Init, Module, Param, watch};
 
-/// Adds a learned vector to each place of a sequence: `weight [max_len, dim]`, named as an
+/// Adds a learned vector to each position of a sequence: `weight [max_len, dim]`, named like an
 /// [`Embedding`](crate::Embedding)'s.
 #[derive(Debug, Module)]
 #[module(forward)]
@@ -27,7 +27,7 @@ impl<B: Backend> LearnedPositions<B> {
         })
     }
 
-    /// `x […, S, dim]` with the vectors of the places from 0 on added.
+    /// `x […, S, dim]` plus the vectors of the positions from 0 on.
     ///
     /// # Errors
     /// When the sequence is longer than `max_len`, or shapes, dtypes or devices do not fit.
@@ -35,7 +35,7 @@ impl<B: Backend> LearnedPositions<B> {
         self.forward_from(x, 0)
     }
 
-    /// [`LearnedPositions::forward`] for a sequence that begins at place `offset`.
+    /// [`LearnedPositions::forward`] for a sequence that begins at position `offset`.
     ///
     /// # Errors
     /// As [`LearnedPositions::forward`].

@@ -1,4 +1,4 @@
-//! How attention learns of places in a sequence.
+//! Positions in a sequence, for attention.
 
 mod alibi;
 mod learned;
@@ -14,7 +14,7 @@ pub use sinusoidal::SinusoidalPositions;
 
 use polygrad_tensor::{Backend, Error, ErrorKind, Result, Shape, Tensor};
 
-/// Room for a table of this shape.
+/// An empty vector with room for a table of this shape.
 fn room(shape: Shape) -> Result<Vec<f64>> {
     let mut values = Vec::new();
     values.try_reserve_exact(shape.numel()).map_err(|e| {

@@ -6,9 +6,9 @@ use super::table::Table;
 use crate::options::options;
 use crate::{Module, watch};
 
-/// Rotates pairs of elements of queries and keys by angles that grow with the place, so that their products depend on
-/// distances: pair i of place p turns by `p / base^(2i / dim)`. There is nothing to train, and nothing in the state
-/// dict.
+/// Rotates pairs of elements of queries and keys by angles proportional to the position, so that their products depend
+/// only on distances: pair i of position p is rotated by `p / base^(2i / dim)`. It has no parameters and nothing in the
+/// state dict.
 ///
 /// Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).
 ///
@@ -35,7 +35,7 @@ pub struct RotaryEmbedding<B: Backend = AnyBackend> {
     pairs: RotaryPairs,
 }
 
-/// Which elements make a pair.
+/// How elements are paired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RotaryPairs {
     /// Element i and element i + D / 2, as in GPT-NeoX and Llama's Hugging Face form.
@@ -53,13 +53,13 @@ options! {
         pub const fn new(dim: usize, max_len: usize);
         /// Base of the angles, above 0.
         base: f64 = 10_000.0;
-        /// Which elements make a pair. Default: halves.
+        /// How elements are paired. Default: halves.
         pairs: RotaryPairs = RotaryPairs::Halves;
     }
 }
 
 impl RotaryConfig {
-    /// The layer. Its tables go to the device of what they are used on.
+    /// The layer. Its tables are copied to the device of the input.
     ///
     /// # Errors
     /// When `dim` is odd, the base is not above 0, or memory runs out.
@@ -88,7 +88,7 @@ impl<B: Backend> RotaryEmbedding<B> {
         RotaryConfig::new(dim, max_len).build()
     }
 
-    /// `x […, S, dim]`, rotated for the places from 0 on.
+    /// `x […, S, dim]`, rotated for the positions from 0 on.
     ///
     /// # Errors
     /// When the sequence is longer than `max_len`, or shapes, dtypes or devices do not fit.
@@ -96,7 +96,7 @@ impl<B: Backend> RotaryEmbedding<B> {
         self.forward_from(x, 0)
     }
 
-    /// [`RotaryEmbedding::forward`] for a sequence that begins at place `offset`.
+    /// [`RotaryEmbedding::forward`] for a sequence that begins at position `offset`.
     ///
     /// # Errors
     /// As [`RotaryEmbedding::forward`].
@@ -128,7 +128,8 @@ impl<B: Backend> RotaryEmbedding<B> {
     }
 }
 
-/// Element i and element i + D / 2 of `x […, S, D]`, turned by angles with these cosines and sines `[…, S, D / 2]`.
+/// Rotates the pairs of elements i and i + D / 2 of `x […, S, D]`, by angles with these cosines and sines `[…, S, D /
+/// 2]`.
 pub(crate) fn rotate_halves<B: Backend>(x: &Tensor<B>, cos: &Tensor<B>, sin: &Tensor<B>) -> Result<Tensor<B>> {
     let half = x.shape()[x.rank() - 1] / 2;
     let (a, b) = (x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?);
@@ -136,7 +137,7 @@ pub(crate) fn rotate_halves<B: Backend>(x: &Tensor<B>, cos: &Tensor<B>, sin: &Te
     Tensor::cat(&[&a, &b], -1)
 }
 
-/// The pairs `(a, b)`, turned.
+/// The pairs `(a, b)`, rotated.
 fn turned<B: Backend>(
     a: &Tensor<B>,
     b: &Tensor<B>,

@@ -5,8 +5,8 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 use super::table::Table;
 use crate::{Module, watch};
 
-/// Adds sines and cosines of the place to each place of a sequence: element 2i of place p is `sin(p / 10000^(2i /
-/// dim))`, element 2i + 1 the cosine. There is nothing to train, and nothing in the state dict.
+/// Adds sines and cosines of the position to each element of a sequence: element 2i at position p gets `sin(p /
+/// 10000^(2i / dim))`, element 2i + 1 the cosine. It has no parameters and nothing in the state dict.
 ///
 /// Source: Vaswani et al., "Attention is all you need" (2017).
 #[derive(Debug, Module)]
@@ -36,7 +36,7 @@ impl<B: Backend> SinusoidalPositions<B> {
         Ok(Self { table })
     }
 
-    /// `x […, S, dim]` with the vectors of the places from 0 on added.
+    /// `x […, S, dim]` plus the vectors of the positions from 0 on.
     ///
     /// # Errors
     /// When the sequence is longer than `max_len`, or shapes, dtypes or devices do not fit.
@@ -44,7 +44,7 @@ impl<B: Backend> SinusoidalPositions<B> {
         self.forward_from(x, 0)
     }
 
-    /// [`SinusoidalPositions::forward`] for a sequence that begins at place `offset`.
+    /// [`SinusoidalPositions::forward`] for a sequence that begins at position `offset`.
     ///
     /// # Errors
     /// As [`SinusoidalPositions::forward`].

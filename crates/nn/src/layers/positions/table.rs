@@ -1,19 +1,19 @@
-//! Tables of numbers for each place, in the dtype and on the device of the input.
+//! Tables of numbers for each position, in the dtype and on the device of the input.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
 use polygrad_tensor::{Backend, Error, HostTensor, Result, Shape, Tensor};
 
-/// A table `[places, width]`. It is exact in every dtype, so it is kept in f64 on the host, and once more as it was
-/// used last.
+/// A table `[positions, width]`. It is kept in f64 on the host, so that it is exact for every dtype; a copy in the
+/// dtype and on the device of the last use is cached.
 pub(super) struct Table<B: Backend> {
     exact: HostTensor,
     last: RwLock<Option<Tensor<B>>>,
 }
 
 impl<B: Backend> Table<B> {
-    /// Of `f(place, column)`.
+    /// The table of `f(position, column)`.
     pub(super) fn new(places: usize, width: usize, f: impl Fn(usize, usize) -> f64) -> Result<Self> {
         let shape = Shape::new(&[places, width])?;
         let mut values = super::room(shape)?;
@@ -30,7 +30,7 @@ impl<B: Backend> Table<B> {
         self.exact.shape()[1]
     }
 
-    /// The rows from place `offset` on, one for each of `x […, S, E]`.
+    /// The rows from position `offset` on, one for each of `x […, S, E]`.
     pub(super) fn rows(&self, x: &Tensor<B>, offset: usize) -> Result<Tensor<B>> {
         if !x.dtype().is_float() {
             return Err(Error::dtype(format!("{} is no float", x.dtype())).with_hint("convert it with to_dtype"));

@@ -6,7 +6,7 @@ use super::QuantizedWeight;
 use crate::layers::layer_of_tensors;
 use crate::{Visit, Visitor, watch};
 
-/// [`Embedding`](crate::Embedding) whose vectors stay packed, and are not trained: those that are looked up become f32.
+/// An [`Embedding`](crate::Embedding) whose vectors stay packed and are not trained; looked-up vectors are f32.
 #[derive(Debug)]
 pub struct QuantizedEmbedding<B: Backend = AnyBackend> {
     /// `[num_embeddings, embedding_dim]`.

@@ -2,8 +2,8 @@
 
 use polygrad_tensor::{BlockScheme, DType, Error, HostTensor, Result, Shape, f16};
 
-/// A weight `[out, in]` of numbers of few bits in blocks, in host memory: what a file of quantized weights has, or
-/// what [`HostBlocks::quantize`] makes of floats.
+/// A weight `[out, in]` of few-bit numbers in blocks, in host memory: read from a file of quantized weights, or
+/// quantized from floats by [`HostBlocks::quantize`].
 #[derive(Clone, Debug)]
 pub struct HostBlocks {
     parts: [HostTensor; 3],
@@ -22,12 +22,12 @@ impl HostBlocks {
         Ok(Self { parts, scheme })
     }
 
-    /// The numbers nearest to those of a weight `[out, in]` of floats, symmetric about 0, with scales of f16: the
-    /// scale is the number of the largest magnitude divided by -8 for 4 bits, and its magnitude by 127 for 8, as in
+    /// Quantizes a float weight `[out, in]` to the nearest numbers, symmetric about 0, with f16 scales: the scale is
+    /// the value of largest magnitude divided by -8 for 4 bits, or its magnitude divided by 127 for 8 bits, as in
     /// GGUF's Q4_0 and Q8_0.
     ///
     /// # Errors
-    /// When it is no matrix of finite floats, or its rows are not made of whole blocks.
+    /// When it is not a matrix of finite floats, or a row is not a whole number of blocks.
     pub fn quantize(weight: &HostTensor, scheme: BlockScheme) -> Result<Self> {
         let shape = *weight.shape();
         let size = scheme.size();
@@ -85,12 +85,12 @@ impl HostBlocks {
         &self.parts
     }
 
-    /// How its numbers lie in bytes.
+    /// How its numbers are stored in bytes.
     pub fn scheme(&self) -> BlockScheme {
         self.scheme
     }
 
-    /// What is made of each part that has a row for each row of the weight.
+    /// Applies `f` to each part that has a row for each row of the weight.
     pub(crate) fn map_rows(&self, f: impl Fn(&HostTensor) -> Result<HostTensor>) -> Result<Self> {
         let [bytes, scales, zeros] = &self.parts;
         let zeros = if zeros.shape().rank() == 1 {

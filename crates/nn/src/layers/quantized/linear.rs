@@ -7,7 +7,7 @@ use crate::layers::layer_of_tensors;
 use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::{Linear, Param, Visit, Visitor, watch};
 
-/// [`Linear`] whose weight stays packed, and is not trained: adapters beside it are, as in QLoRA.
+/// A [`Linear`] whose weight stays packed and is not trained; adapters beside it can be trained, as in QLoRA.
 ///
 /// Source: Dettmers et al., "QLoRA: efficient finetuning of quantized LLMs" (2023).
 ///
@@ -35,7 +35,8 @@ pub struct QuantizedLinear<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> QuantizedLinear<B> {
-    /// A layer of a weight, such as one that is tied to another layer's, and perhaps a bias `[out_features]`.
+    /// A layer of an existing weight, such as one that is tied to another layer's, and an optional bias
+    /// `[out_features]`.
     pub fn of(weight: QuantizedWeight<B>, bias: Option<Param<B>>) -> Self {
         Self {
             weight,
@@ -44,7 +45,7 @@ impl<B: Backend> QuantizedLinear<B> {
         }
     }
 
-    /// A layer with the weight of another one, [quantized](HostBlocks::quantize), and its bias.
+    /// Packs another layer: its weight is [quantized](HostBlocks::quantize), its bias kept.
     ///
     /// # Errors
     /// As [`HostBlocks::quantize`], and when the device fails.

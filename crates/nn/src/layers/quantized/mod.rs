@@ -1,4 +1,4 @@
-//! Layers whose weights stay packed: numbers of few bits in blocks.
+//! Layers whose weights stay packed: few-bit numbers in blocks.
 
 mod embedding;
 mod host;
@@ -14,13 +14,13 @@ pub use linear::QuantizedLinear;
 
 use crate::{Buffer, StateDict, Visitor};
 
-/// A weight `[out, in]` that stays packed, as [`Tensor::quantized_linear`] takes it: in a state dict it is `weight`
+/// A weight `[out, in]` that stays packed, as [`Tensor::quantized_linear`] takes it. In a state dict it is `weight`
 /// (u8), `scales` (floats) and `zeros` (u8 or floats). It is not trained. Cloning gives a second handle to it.
 ///
-/// Within [`no_grad`](polygrad_tensor::no_grad), what is multiplied by it is rounded to 8 bits if its scheme
-/// [allows it](BlockScheme::with_rounded_input), as those of GGUF files do.
+/// Within [`no_grad`](polygrad_tensor::no_grad), its input is rounded to 8 bits if its scheme [allows
+/// it](BlockScheme::with_rounded_input), as those of GGUF files do.
 ///
-/// Scales are floats of the module, which [`Module::to_dtype`](crate::Module::to_dtype) converts: bf16 rounds them.
+/// [`Module::to_dtype`](crate::Module::to_dtype) also converts the scales, which are floats: bf16 rounds them.
 #[derive(Clone, Debug)]
 pub struct QuantizedWeight<B: Backend = AnyBackend> {
     bytes: Buffer<B>,
@@ -49,7 +49,7 @@ impl<B: Backend> QuantizedWeight<B> {
         })
     }
 
-    /// One of host memory; where the device has no f16, the scales become f32.
+    /// Copies a weight from host memory to a device. If the device has no f16, the scales become f32.
     ///
     /// # Errors
     /// When the device fails.
@@ -66,7 +66,7 @@ impl<B: Backend> QuantizedWeight<B> {
         Self::new([&put(bytes)?, &put(scales)?, &put(zeros)?], blocks.scheme())
     }
 
-    /// How its numbers lie in bytes.
+    /// How its numbers are stored in bytes.
     pub fn scheme(&self) -> BlockScheme {
         self.scheme
     }
@@ -91,7 +91,7 @@ impl<B: Backend> QuantizedWeight<B> {
         bytes.dequantize_blocks(&scales, &zeros, self.scheme, DType::F32)
     }
 
-    /// `x Wᵀ`; while gradients are computed, of `x` as it is.
+    /// `x Wᵀ`; `x` is not rounded while gradients are computed.
     pub(crate) fn product(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let [bytes, scales, zeros] = self.parts();
         let rounds = self.scheme.rounds_input() && !is_grad_enabled();
@@ -102,7 +102,7 @@ impl<B: Backend> QuantizedWeight<B> {
         [&self.bytes, &self.scales, &self.zeros].map(Buffer::tensor)
     }
 
-    /// Shows its parts under their names in the layer that has it.
+    /// Visits its parts under their names in the layer.
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         for (name, part) in PARTS.iter().zip([&self.bytes, &self.scales, &self.zeros]) {
             visitor.field(name, part);
@@ -113,7 +113,7 @@ impl<B: Backend> QuantizedWeight<B> {
 /// The packed weight of the layer at a path of a state dict.
 ///
 /// # Errors
-/// When a part is missing, or they do not fit each other.
+/// When a part is missing, or the parts do not fit each other.
 pub(crate) fn packed_in(state: &StateDict, path: &str, scheme: BlockScheme) -> Result<HostBlocks> {
     let part = |name: &&str| {
         let name = format!("{path}.{name}");

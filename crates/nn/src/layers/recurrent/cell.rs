@@ -41,9 +41,9 @@ options! {
         pub fn new(input_size: usize, hidden_size: usize; kind: K = K::default());
         /// Whether there are biases.
         bias: bool = true;
-        /// How the weights begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        /// Initial weights. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How the biases begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        /// Initial biases. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
         bias_init: Option<Init> = None, from |init: Init| Some(init);
     }
 }
@@ -88,7 +88,7 @@ impl<K: Recurrence, B: Backend> RecurrentCell<K, B> {
         RecurrentCellConfig::new(input_size, hidden_size).build(device)
     }
 
-    /// The next state. Without a state it begins with zeros.
+    /// The next state. Without a given state, the cell begins with zeros.
     ///
     /// # Errors
     /// When ranks or extents do not fit, or dtype or device differ from the parameters'.

@@ -27,20 +27,21 @@ options! {
     pub struct RecurrentConfig<K: Recurrence> {
         /// One layer in one direction, with biases, from `input_size` to `hidden_size`.
         pub fn new(input_size: usize, hidden_size: usize; kind: K = K::default());
-        /// How many layers lie on top of each other, each with the outputs of the one below as its input.
+        /// Number of stacked layers, each of which takes the outputs of the one below as its input.
         num_layers: usize = 1;
         /// Whether there are biases.
         bias: bool = true;
-        /// How all weights begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        /// Initial weights. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How all biases begin. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
+        /// Initial biases. Default, as in PyTorch: uniform on `±1 / √hidden_size`.
         bias_init: Option<Init> = None, from |init: Init| Some(init);
-        /// Whether input and output are `[N, T, …]` rather than `[T, N, …]`; states are not concerned.
+        /// Whether input and output are `[N, T, …]` rather than `[T, N, …]`; states are not affected.
         batch_first: bool = false;
-        /// The probability of [`Dropout`](crate::Dropout) between layers, in training; with one layer there is none.
+        /// The probability of [`Dropout`](crate::Dropout) between layers, in training; without effect for a single
+        /// layer.
         dropout: f64 = 0.0;
-        /// Whether each layer also reads from the end to the beginning; the outputs of both directions lie side by
-        /// side.
+        /// Whether each layer also reads from the end to the beginning; the outputs of both directions are
+        /// concatenated.
         bidirectional: bool = false;
     }
 }
@@ -49,7 +50,7 @@ impl<K: Recurrence> RecurrentConfig<K> {
     /// The layer, on a device.
     ///
     /// # Errors
-    /// When a size or the number of layers is 0, `dropout` is no probability, or memory runs out.
+    /// When a size or the number of layers is 0, `dropout` is not a probability, or memory runs out.
     #[track_caller]
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Recurrent<K, B>> {
         let fail = |e: Error| e.with_op(K::LAYER);
@@ -83,7 +84,7 @@ impl<K: Recurrence> RecurrentConfig<K> {
         })
     }
 
-    /// 1 or 2.
+    /// Number of directions, 1 or 2.
     pub(super) fn directions(&self) -> usize {
         1 + usize::from(self.bidirectional)
     }

@@ -6,11 +6,11 @@ use super::state::RecurrentState;
 
 /// Which steps belong to which sequence of a batch.
 pub(super) struct Lengths<B: Backend> {
-    /// How many steps the longest sequence has.
+    /// Number of steps of the longest sequence.
     pub(super) longest: usize,
-    /// `[longest, N, 1]`: whether a step belongs to a sequence.
+    /// `[longest, N, 1]`: whether a step lies within a sequence.
     inside: Tensor<B>,
-    /// The rows of `inside`; none for a step that belongs to all sequences.
+    /// The rows of `inside`; `None` for a step that lies within all sequences.
     steps: Vec<Option<Tensor<B>>>,
 }
 
@@ -38,8 +38,7 @@ impl<B: Backend> Lengths<B> {
         Ok(Self { longest, inside, steps })
     }
 
-    /// The part of an input `[T, N, C]` that belongs to sequences, and 0 elsewhere: whatever the padding holds, be it
-    /// NaN, must not get into a gradient.
+    /// An input `[T, N, C]` with its padding set to 0: no value of the padding, not even NaN, may get into a gradient.
     pub(super) fn cut(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let x = x.narrow(0, 0, self.longest)?;
         if self.steps.iter().all(Option::is_none) {
@@ -48,10 +47,9 @@ impl<B: Backend> Lengths<B> {
         Tensor::where_(&self.inside, &x, &blank(&x)?)
     }
 
-    /// The state after step `t`, and its output: sequences that the step does not belong to keep their state, and put
-    /// out 0.
+    /// The state after step `t`, and its output. Sequences that ended before this step keep their state and output 0.
     ///
-    /// So a forward pass stops at each sequence's own end, and a backward one begins there, with the initial state.
+    /// Thus a forward pass stops at each sequence's own end, and a reverse one begins there, with the initial state.
     pub(super) fn keep<S: RecurrentState<B>>(&self, t: usize, old: &S, new: S) -> Result<(S, Tensor<B>)> {
         let Some(Some(inside)) = self.steps.get(t) else {
             let output = new.hidden().clone();

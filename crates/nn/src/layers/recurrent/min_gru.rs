@@ -1,4 +1,4 @@
-//! A recurrent network whose gates do not look at the state, so that all steps can be computed at once.
+//! A recurrent network whose gates do not depend on the state, so that all steps can be computed at once.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, autocast_dtype};
 
@@ -10,8 +10,8 @@ use crate::{Init, Linear, LinearConfig, Module, watch};
 /// `h' = (1 − z) · h + z · h̃`.
 ///
 /// Neither `z` nor `h̃` depends on `h`, so [`MinGRU::forward`] computes all steps of a sequence together, in `2 log₂ T`
-/// rounds;
-/// [`MinGRU::step`] is the same one step at a time. Parameters: `linear_z` and `linear_h`, two [`Linear`] layers.
+/// rounds; [`MinGRU::step`] computes the same one step at a time. Parameters: `linear_z` and `linear_h`, two [`Linear`]
+/// layers.
 ///
 /// Source: Feng et al., "Were RNNs all we needed?" (2024).
 ///
@@ -33,9 +33,9 @@ use crate::{Init, Linear, LinearConfig, Module, watch};
 /// ```
 #[derive(Debug, Module)]
 pub struct MinGRU<B: Backend = AnyBackend> {
-    /// Gives the gate, before its sigmoid.
+    /// Computes the gate, before its sigmoid.
     pub linear_z: Linear<B>,
-    /// Gives the candidate, before `g`.
+    /// Computes the candidate, before `g`.
     pub linear_h: Linear<B>,
     #[module(skip)]
     config: MinGRUConfig,
@@ -45,13 +45,13 @@ options! {
     /// Options of [`MinGRU`].
     #[derive(Clone, Copy, Debug)]
     pub struct MinGRUConfig {
-        /// From `input_size` to `hidden_size`, with biases.
+        /// A network from `input_size` to `hidden_size`, with biases.
         pub const fn new(input_size: usize, hidden_size: usize);
         /// Whether there are biases.
         bias: bool = true;
-        /// How the weights begin. Default: as those of [`Linear`].
+        /// Initial weights. Default: as in [`Linear`].
         init: Option<Init> = None, from |init: Init| Some(init);
-        /// How the biases begin. Default: as those of [`Linear`].
+        /// Initial biases. Default: as in [`Linear`].
         bias_init: Option<Init> = None, from |init: Init| Some(init);
     }
 }
@@ -88,7 +88,7 @@ impl MinGRUConfig {
 const NAME: &str = "MinGRU";
 
 impl<B: Backend> MinGRU<B> {
-    /// With biases; [`MinGRUConfig`] has the other options.
+    /// A network with biases; [`MinGRUConfig`] has the other options.
     ///
     /// # Errors
     /// As [`MinGRUConfig::build`].
@@ -97,8 +97,8 @@ impl<B: Backend> MinGRU<B> {
         MinGRUConfig::new(input_size, hidden_size).build(device)
     }
 
-    /// All steps of a batch `[N, T, input_size]`: the states after each, `[N, T, hidden_size]`, and after the last,
-    /// `[N, hidden_size]`. Without a state it begins with zeros.
+    /// Computes all steps of a batch `[N, T, input_size]`: the states after each step, `[N, T, hidden_size]`, and the
+    /// last one, `[N, hidden_size]`. Without a given state, it begins with zeros.
     ///
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
@@ -115,7 +115,7 @@ impl<B: Backend> MinGRU<B> {
             self.check(x, "[N, C]", 2, Some(h))?;
             let (gate, new) = (self.linear_z.forward(x)?, self.linear_h.forward(x)?);
             Tensor::in_wide([&gate, &new, h], |[gate, new, h]| {
-                // 1 − z as σ(−gate) keeps its digits where z is nearly 1.
+                // Computing 1 − z as σ(−gate) keeps its digits when z is nearly 1.
                 let kept = gate.neg()?.sigmoid()?.mul(h)?;
                 kept.add(&gate.sigmoid()?.mul(&log_g(new)?.exp()?)?)
             })
@@ -131,14 +131,15 @@ impl<B: Backend> MinGRU<B> {
         }
         let (gate, new) = (self.linear_z.forward(x)?, self.linear_h.forward(x)?);
         let y = Tensor::in_wide([&gate, &new, h.unwrap_or(&gate)], |[gate, new, initial]| {
-            // ln z and ln (1 − z) of z = σ(gate), which would be 0 or 1 long before its logarithms leave the range.
+            // ln z and ln (1 − z), computed from the gate: z = σ(gate) rounds to 0 or 1 long before the logarithms
+            // overflow.
             let log_kept = softplus(gate)?.neg()?;
             let log_new = softplus(&gate.neg()?)?.neg()?.add(&log_g(new)?)?;
             let y = log_scan(&log_kept, &log_new)?.exp()?;
             if h.is_none() {
                 return Ok(y);
             }
-            // The initial state may be of either sign, and has no logarithm then; but it comes in by a product alone.
+            // The initial state may be negative and then has no logarithm, but it only enters as a product.
             let kept = log_kept.cumsum(1)?.exp()?;
             y.add(&kept.mul(&initial.unsqueeze(1)?)?)
         })?;
@@ -193,12 +194,12 @@ fn log_add_exp<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
 /// `l_t = ln (e^(l_{t−1} + a_t) + e^(b_t))` along axis 1 of `[N, T, H]`, beginning with `l_0 = b_0`.
 ///
 /// The closed form, `A_t + ln Σ_{s ≤ t} e^(b_s − A_s)` with `A = cumsum(a)`, is the difference of two numbers that grow
-/// with the length: after 1,000 steps `A` may be −1,000 or −20,000, of which f32 keeps no digit behind the fourth or
-/// second place, and the sum of exponentials spans more than any dtype's range, whatever maximum is taken out. So both
-/// cumulations are carried along together instead: two neighbouring steps are one step, with `a = a₁ + a₂` and `b = ln
-/// (e^(b₁ + a₂) + e^(b₂))`, in which each exponent is relative to the place where the sum stands. Every second state
-/// comes from the scan of such pairs, the others by one step from those. Source of the pairwise scan: Blelloch, "Prefix
-/// sums and their applications" (1990).
+/// with the length. After 1,000 steps `A` may be −1,000 or −20,000, for which f32 keeps only four or two decimal
+/// places, and the sum of exponentials exceeds any dtype's range, whatever maximum is factored out. Therefore both sums
+/// are accumulated together: two neighbouring steps are merged into one, with `a = a₁ + a₂` and `b = ln (e^(b₁ + a₂) +
+/// e^(b₂))`, in which each exponent is relative to the current position. The scan of these pairs gives every second
+/// state, and one step from each gives the others. Source of the pairwise scan: Blelloch, "Prefix sums and their
+/// applications" (1990).
 fn log_scan<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let shape = b.shape();
     let [batch, steps, hidden] = [shape[0], shape[1], shape[2]];
@@ -213,7 +214,7 @@ fn log_scan<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     let ([a1, a2], [b1, b2]) = (halves(a)?, halves(b)?);
     // The states after the second step of each pair.
     let second = log_scan(&a1.add(&a2)?, &log_add_exp(&b1.add(&a2)?, &b2)?)?;
-    // The states after the first steps: that of the first pair has none before it.
+    // The states after the first steps. The first pair has no state before it.
     let before = second.narrow(1, 0, half - 1)?;
     let later = log_add_exp(&before.add(&a1.narrow(1, 1, half - 1)?)?, &b1.narrow(1, 1, half - 1)?)?;
     let first = Tensor::cat(&[&b1.narrow(1, 0, 1)?, &later], 1)?;

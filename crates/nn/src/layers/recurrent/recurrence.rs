@@ -1,4 +1,4 @@
-//! The kinds of recurrent networks: how one step goes.
+//! The kinds of recurrent networks: how one step is computed.
 
 use std::fmt::Debug;
 
@@ -12,10 +12,11 @@ pub(super) type Sequence<K, B> = (Tensor<B>, <K as Recurrence>::State<B>);
 /// How a recurrent network goes from one state to the next: [`Nonlinearity`] for RNN, [`LstmGates`] for LSTM,
 /// [`GruGates`] for GRU.
 ///
-/// This trait says in which way [`Recurrent`](super::Recurrent) layers and [`RecurrentCell`](super::RecurrentCell)s
-/// differ; all else they share. It cannot be implemented outside this crate.
+/// This trait covers the differences between [`Recurrent`](super::Recurrent) layers and
+/// [`RecurrentCell`](super::RecurrentCell)s of each kind; everything else is shared. It cannot be implemented outside
+/// this crate.
 pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 'static {
-    /// What is carried from step to step.
+    /// The state carried from step to step.
     type State<B: Backend>: RecurrentState<B>;
 
     /// PyTorch's name of the layer.
@@ -24,12 +25,14 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
     const CELL: &'static str;
     /// Rows of the weights for each element of the hidden state.
     const GATES: usize;
-    /// Whether the hidden state's bias must stay apart from the input's; else their sum is added once for all steps.
+    /// Whether the hidden state's bias must stay apart from the input's; otherwise their sum is added once for all
+    /// steps.
     const SEPARATE_BIAS: bool;
-    /// Whether a layer keeps a state of f32 under autocast, as PyTorch's does; else all states are of its dtype.
+    /// Whether a layer keeps an f32 state under autocast, as PyTorch's does; otherwise all states have autocast's
+    /// dtype.
     const KEEPS_F32: bool;
 
-    /// One step: from the input's gates `[N, GATES · H]`, all biases included that need not stay apart, and a state of
+    /// One step: from the input's gates `[N, GATES · H]`, including all biases that need not stay apart, and a state of
     /// `[N, H]` to the next state.
     ///
     /// # Errors
@@ -42,9 +45,9 @@ pub trait Recurrence: sealed::Sealed + Copy + Debug + Default + Send + Sync + 's
         bias_hh: Option<&Tensor<B>>,
     ) -> Result<Self::State<B>>;
 
-    /// All steps as one op, where there is one for what is wanted: from an input `[T, N, C]` and a state of
-    /// `[N, H]` to the outputs `[T, N, H]` and the last state. Weights and biases are those of the input and of the
-    /// hidden state.
+    /// All steps as one op: from an input `[T, N, C]` and a state of `[N, H]` to the outputs `[T, N, H]` and the last
+    /// state. Weights and biases are those of the input and of the hidden state. `None` if there is no such op for what
+    /// is needed.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -70,11 +73,11 @@ pub enum Nonlinearity {
     ReLU,
 }
 
-/// The gates of an LSTM, i, f, g and o: [`Tensor::lstm_cell`] says what they do.
+/// The gates of an LSTM, i, f, g and o: see [`Tensor::lstm_cell`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LstmGates;
 
-/// The gates of a GRU, r, z and n: [`Tensor::gru_cell`] says what they do.
+/// The gates of a GRU, r, z and n: see [`Tensor::gru_cell`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GruGates;
 

@@ -1,4 +1,4 @@
-//! Recurrent layers on top of each other.
+//! Stacked recurrent layers.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
@@ -67,7 +67,7 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
         RecurrentConfig::new(input_size, hidden_size).build(device)
     }
 
-    /// The parameters of a layer in the forward or the reverse direction; none where there is no such layer or
+    /// The parameters of a layer in the forward or the reverse direction; `None` if there is no such layer or
     /// direction.
     pub fn weights(&self, layer: usize, reverse: bool) -> Option<&RecurrentWeights<B>> {
         let directions = self.config.directions();
@@ -83,13 +83,13 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     pub fn initial_state(&self, batch: usize) -> Result<K::State<B>> {
         let shape = [self.weights.len(), batch, self.config.hidden_size];
         let weight = &self.weights[0].weight_ih;
-        // Each part is a tensor of its own, so that a recording tells them apart.
+        // Each part is a separate tensor, so that a recording can tell them apart.
         K::State::merge(&[], |_| Tensor::full(shape, 0.0, (&weight.device(), weight.dtype())))
             .map_err(|e| located(self, self.id(), e.with_op(K::LAYER)))
     }
 
-    /// The outputs of all steps of the last layer, and the states of all layers after their last step. Without a state
-    /// it begins with zeros.
+    /// The outputs of all steps of the last layer, and the states of all layers after their last step. Without a given
+    /// state, it begins with zeros.
     ///
     /// # Errors
     /// When ranks or extents do not fit, there is no step, or dtype or device differ from the parameters'.
@@ -98,15 +98,15 @@ impl<K: Recurrence, B: Backend> Recurrent<K, B> {
     }
 
     /// [`Recurrent::forward`] for a padded batch of sequences of different lengths, in any order. Padding has no
-    /// influence: outputs beyond a sequence's length are 0, its last state is that after its own last step, and the
+    /// influence: outputs beyond a sequence's length are 0, its last state is the one after its own last step, and the
     /// reverse direction begins there.
     ///
     /// PyTorch does this by `pad_packed_sequence(rnn(pack_padded_sequence(x, lengths, enforce_sorted=False)),
     /// total_length=T)`.
     ///
     /// # Errors
-    /// As [`Recurrent::forward`]; and when the input is no batch, there is not one length for each sequence, or one is
-    /// not in `1..=T`.
+    /// As [`Recurrent::forward`]; and when the input is not a batch, the number of lengths is not the number of
+    /// sequences, or a length is not in `1..=T`.
     pub fn forward_packed(
         &self,
         x: &Tensor<B>,

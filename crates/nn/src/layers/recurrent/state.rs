@@ -1,4 +1,4 @@
-//! What is carried from step to step.
+//! The state carried from step to step.
 
 use polygrad_tensor::{Backend, Result, Tensor};
 
@@ -12,10 +12,10 @@ pub trait RecurrentState<B: Backend>: Clone + Output<B> {
         self.activation()
     }
 
-    /// A state of which every part is this tensor.
+    /// A state in which every part is this tensor.
     fn filled(part: &Tensor<B>) -> Self;
 
-    /// A state whose parts `f` makes of the corresponding parts of other states.
+    /// A state each of whose parts `f` computes from the corresponding parts of other states.
     ///
     /// # Errors
     /// Those of `f`.

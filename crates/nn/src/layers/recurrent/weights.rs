@@ -6,8 +6,8 @@ use super::recurrence::{Recurrence, Sequence};
 use super::state::RecurrentState;
 use crate::{Init, Param, Visitor};
 
-/// The parameters of one layer in one direction, or of a cell. The gates stand one below the other, in PyTorch's order:
-/// `GATES` is 1 for RNN, 4 for LSTM (i, f, g, o) and 3 for GRU (r, z, n).
+/// The parameters of one layer in one direction, or of a cell. The gates are stacked in PyTorch's order: `GATES` is 1
+/// for RNN, 4 for LSTM (i, f, g, o) and 3 for GRU (r, z, n).
 #[derive(Debug)]
 pub struct RecurrentWeights<B: Backend = AnyBackend> {
     /// For the input: `[GATES · hidden_size, input_size]`.
@@ -20,7 +20,7 @@ pub struct RecurrentWeights<B: Backend = AnyBackend> {
     pub bias_hh: Option<Param<B>>,
 }
 
-/// How many, and how they begin.
+/// Sizes and initial values of the parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) input: usize,
@@ -65,8 +65,7 @@ pub(super) trait Step<B: Backend, S>: Fn(&Tensor<B>, &S) -> Result<S> {}
 impl<B: Backend, S, F: Fn(&Tensor<B>, &S) -> Result<S>> Step<B, S> for F {}
 
 impl<B: Backend> RecurrentWeights<B> {
-    /// Shows the parameters under PyTorch's names, with what PyTorch adds to them: `_l0_reverse`, or nothing for a
-    /// cell.
+    /// Visits the parameters under PyTorch's names, with a suffix such as `_l0_reverse`, or none for a cell.
     pub(super) fn visit_as(&self, suffix: &str, visitor: &mut Visitor<'_, B>) {
         visitor.field(&format!("weight_ih{suffix}"), &self.weight_ih);
         visitor.field(&format!("weight_hh{suffix}"), &self.weight_hh);
@@ -77,7 +76,7 @@ impl<B: Backend> RecurrentWeights<B> {
         }
     }
 
-    /// The input's share of the gates of any number of steps: `[…, input_size]` to `[…, GATES · hidden_size]`.
+    /// The gates' input term for any number of steps: `[…, input_size]` to `[…, GATES · hidden_size]`.
     pub(super) fn input_gates<K: Recurrence>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = match (&self.bias_ih, &self.bias_hh) {
             (Some(input), Some(hidden)) if !K::SEPARATE_BIAS => Some(input.tensor().add(hidden.tensor())?),
@@ -86,9 +85,9 @@ impl<B: Backend> RecurrentWeights<B> {
         x.linear(&self.weight_ih.tensor(), bias.as_ref())
     }
 
-    /// The function that goes one step, from the input's gates and a state to the next state.
+    /// The function that computes one step, from the input's gates and a state to the next state.
     pub(super) fn stepper<K: Recurrence>(&self, kind: K) -> Result<impl Step<B, K::State<B>> + use<K, B>> {
-        // Once for all steps.
+        // Cast once for all steps.
         let weight = self.weight_hh.tensor().autocast()?;
         let bias = self.bias_hh.as_ref().filter(|_| K::SEPARATE_BIAS).map(Param::tensor);
         let bias = bias.map(|bias| bias.autocast()).transpose()?;
@@ -112,8 +111,8 @@ impl<B: Backend> RecurrentWeights<B> {
         kind.sequence(x, state, weights, biases, reverse)
     }
 
-    /// [`RecurrentWeights::sequence`] under autocast, with everything in its dtype. None for a network whose steps keep
-    /// a state of f32.
+    /// [`RecurrentWeights::sequence`] under autocast, with everything in its dtype. `None` for a network whose steps
+    /// keep an f32 state.
     fn sequence_in_16_bits<K: Recurrence>(
         &self,
         kind: K,
@@ -139,10 +138,10 @@ impl<B: Backend> RecurrentWeights<B> {
         )
     }
 
-    /// That input and state have the parameters' dtype.
+    /// Checks that input and state have the parameters' dtype.
     pub(super) fn check_dtype(&self, operand: &str, x: &Tensor<B>) -> Result<()> {
         let dtype = self.weight_ih.dtype();
-        // Autocast brings both to one dtype; of f64 it knows nothing.
+        // Autocast converts both to one dtype, but never f64.
         let cast = autocast_dtype().is_some() && [x.dtype(), dtype].iter().all(|dtype| dtype.wide() == DType::F32);
         if x.dtype() == dtype || cast {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A block with its norm, its dropout and its way around.
+//! A block with its norm, dropout and residual connection.
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 

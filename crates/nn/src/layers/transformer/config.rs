@@ -1,4 +1,4 @@
-//! What transformer layers have in common.
+//! Options shared by transformer layers.
 
 use polygrad_tensor::{Backend, Device, Error, Result};
 
@@ -26,26 +26,26 @@ options! {
     /// ```
     #[derive(Clone, Copy, Debug)]
     pub struct TransformerLayerConfig {
-        /// Vectors of `d_model`, attended to by `nhead` heads, with PyTorch's defaults for the rest.
+        /// Vectors of `d_model` and `nhead` attention heads, with PyTorch's defaults for the rest.
         pub const fn new(d_model: usize, nhead: usize);
         /// Width between the two linear layers.
         dim_feedforward: usize = 2048;
-        /// Probability of dropout in training: of attention weights, after the activation, and after each block.
+        /// Dropout probability in training: of attention weights, after the activation, and after each block.
         dropout: f64 = 0.1;
         /// The activation of the feed-forward part. Default: ReLU.
         activation: TransformerActivation = TransformerActivation::Relu;
         /// Added to the variance in the norms.
         layer_norm_eps: f64 = 1e-5;
-        /// Whether inputs are `[N, S, E]`, in place of `[S, N, E]`.
+        /// Whether inputs are `[N, S, E]` instead of `[S, N, E]`.
         batch_first: bool = false;
-        /// Whether each block normalises its input (pre-norm), in place of its sum with the input (post-norm).
+        /// Whether each block normalises its input (pre-norm) instead of its sum with the input (post-norm).
         norm_first: bool = false;
         /// Whether linear layers and norms have biases.
         bias: bool = true;
     }
 }
 
-/// What stands between the two linear layers of a transformer's feed-forward part.
+/// The activation between the two linear layers of a transformer's feed-forward part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransformerActivation {
     /// `max(x, 0)`.
@@ -59,7 +59,7 @@ impl TransformerLayerConfig {
     /// An encoder layer, on a device.
     ///
     /// # Errors
-    /// When the heads do not divide `d_model`, the dropout is no probability, or memory runs out.
+    /// When the heads do not divide `d_model`, the dropout is not a probability, or memory runs out.
     pub fn encoder_layer<B: Backend>(self, device: &Device<B>) -> Result<TransformerEncoderLayer<B>> {
         TransformerEncoderLayer::build(self, device)
     }

@@ -7,13 +7,13 @@ use super::{TransformerActivation, TransformerLayerConfig};
 use crate::layers::all_or_nothing;
 use crate::{Dropout, KvCache, LayerNorm, Linear, Masks, Module, MultiheadAttention, watch};
 
-/// Self-attention, attention to an encoder's output, then two linear layers, each with a norm and a way around, as
-/// PyTorch's `nn.TransformerDecoderLayer`.
+/// Self-attention, attention to an encoder's output, then two linear layers, each with a norm and a residual
+/// connection, as PyTorch's `nn.TransformerDecoderLayer`.
 #[derive(Debug, Module)]
 pub struct TransformerDecoderLayer<B: Backend = AnyBackend> {
-    /// The attention to itself.
+    /// The self-attention.
     pub self_attn: MultiheadAttention<B>,
-    /// The attention to the memory.
+    /// The attention to the memory, the encoder's output.
     pub multihead_attn: MultiheadAttention<B>,
     /// From `d_model` to `dim_feedforward`.
     pub linear1: Linear<B>,
@@ -61,8 +61,8 @@ impl<B: Backend> TransformerDecoderLayer<B> {
         })
     }
 
-    /// A sequence `[S, N, E]`, or `[N, S, E]` with `batch_first`, or `[S, E]`, to one of the same shape. `memory` is
-    /// the encoder's output, of the same form and any length; `memory_masks` say what of it is hidden.
+    /// Maps a sequence `[S, N, E]` (`[N, S, E]` with `batch_first`; or `[S, E]`) to one of the same shape. `memory` is
+    /// the encoder's output, in the same form and of any length; `memory_masks` hide parts of it.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -77,10 +77,10 @@ impl<B: Backend> TransformerDecoderLayer<B> {
         self.blocks(tgt, memory, attend, memory_masks)
     }
 
-    /// [`TransformerDecoderLayer::forward`] for further tokens of a sequence whose first ones the cache holds.
+    /// [`TransformerDecoderLayer::forward`] for further tokens of a sequence whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`TransformerDecoderLayer::forward`], and when the cache is of another batch.
+    /// As [`TransformerDecoderLayer::forward`], and when the cache holds another batch.
     pub fn forward_cached(
         &self,
         tgt: &Tensor<B>,
@@ -119,16 +119,16 @@ impl<B: Backend> TransformerDecoderLayer<B> {
     }
 }
 
-/// Decoder layers one after the other, and a norm at the end if there is one, as PyTorch's `nn.TransformerDecoder`.
+/// A stack of decoder layers and an optional final norm, as PyTorch's `nn.TransformerDecoder`.
 #[derive(Debug, Module)]
 pub struct TransformerDecoder<B: Backend = AnyBackend> {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer<B>>,
-    /// The norm at the end.
+    /// The final norm.
     pub norm: Option<LayerNorm<B>>,
 }
 
-/// What the layers of a [`TransformerDecoder`] have seen.
+/// The keys and values cached by the layers of a [`TransformerDecoder`].
 #[derive(Debug)]
 pub struct DecoderCache<B: Backend = AnyBackend>(Vec<KvCache<B>>);
 
@@ -139,20 +139,19 @@ impl<B: Backend> Clone for DecoderCache<B> {
 }
 
 impl<B: Backend> DecoderCache<B> {
-    /// How many tokens it holds.
+    /// Number of tokens in the cache.
     pub fn len(&self) -> usize {
         self.0.first().map_or(0, KvCache::len)
     }
 
-    /// Whether it holds none.
+    /// Whether the cache holds no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<B: Backend> TransformerDecoder<B> {
-    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the
-    /// first).
+    /// `num_layers` layers without a final norm; each has its own random weights (PyTorch copies those of the first).
     ///
     /// # Errors
     /// As [`TransformerLayerConfig::decoder_layer`].
@@ -163,14 +162,14 @@ impl<B: Backend> TransformerDecoder<B> {
         })
     }
 
-    /// With a norm at the end: what pre-norm layers need.
+    /// Adds a final norm, which pre-norm layers need.
     #[must_use]
     pub fn with_norm(mut self, norm: LayerNorm<B>) -> Self {
         self.norm = Some(norm);
         self
     }
 
-    /// A sequence, in the form that the layers take, to one of the same shape; all layers have the same memory and
+    /// Maps a sequence, in the form that the layers take, to one of the same shape. All layers get the same memory and
     /// masks.
     ///
     /// # Errors
@@ -196,10 +195,10 @@ impl<B: Backend> TransformerDecoder<B> {
         DecoderCache(self.layers.iter().map(|_| KvCache::new()).collect())
     }
 
-    /// [`TransformerDecoder::forward`] for further tokens of a sequence whose first ones the cache holds.
+    /// [`TransformerDecoder::forward`] for further tokens of a sequence whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`TransformerDecoder::forward`], and when the cache is of another decoder or batch.
+    /// As [`TransformerDecoder::forward`], and when the cache is from another decoder or batch.
     pub fn forward_cached(
         &self,
         tgt: &Tensor<B>,

@@ -6,7 +6,7 @@ use super::block::{feed_forward, residual};
 use super::{TransformerActivation, TransformerLayerConfig};
 use crate::{Dropout, LayerNorm, Linear, Masks, Module, MultiheadAttention, watch};
 
-/// Self-attention, then two linear layers, each with a norm and a way around, as PyTorch's
+/// Self-attention, then two linear layers, each with a norm and a residual connection, as PyTorch's
 /// `nn.TransformerEncoderLayer`.
 #[derive(Debug, Module)]
 pub struct TransformerEncoderLayer<B: Backend = AnyBackend> {
@@ -52,7 +52,7 @@ impl<B: Backend> TransformerEncoderLayer<B> {
         })
     }
 
-    /// A sequence `[S, N, E]`, or `[N, S, E]` with `batch_first`, or `[S, E]`, to one of the same shape.
+    /// Maps a sequence `[S, N, E]` (`[N, S, E]` with `batch_first`; or `[S, E]`) to one of the same shape.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.
@@ -70,18 +70,17 @@ impl<B: Backend> TransformerEncoderLayer<B> {
     }
 }
 
-/// Encoder layers one after the other, and a norm at the end if there is one, as PyTorch's `nn.TransformerEncoder`.
+/// A stack of encoder layers and an optional final norm, as PyTorch's `nn.TransformerEncoder`.
 #[derive(Debug, Module)]
 pub struct TransformerEncoder<B: Backend = AnyBackend> {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer<B>>,
-    /// The norm at the end.
+    /// The final norm.
     pub norm: Option<LayerNorm<B>>,
 }
 
 impl<B: Backend> TransformerEncoder<B> {
-    /// `num_layers` layers without a norm at the end; each has its own random weights (PyTorch copies those of the
-    /// first).
+    /// `num_layers` layers without a final norm; each has its own random weights (PyTorch copies those of the first).
     ///
     /// # Errors
     /// As [`TransformerLayerConfig::encoder_layer`].
@@ -92,14 +91,14 @@ impl<B: Backend> TransformerEncoder<B> {
         })
     }
 
-    /// With a norm at the end: what pre-norm layers need.
+    /// Adds a final norm, which pre-norm layers need.
     #[must_use]
     pub fn with_norm(mut self, norm: LayerNorm<B>) -> Self {
         self.norm = Some(norm);
         self
     }
 
-    /// A sequence, in the form that the layers take, to one of the same shape; all layers have the same masks.
+    /// Maps a sequence, in the form that the layers take, to one of the same shape. All layers get the same masks.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

@@ -6,7 +6,7 @@ use super::{TransformerDecoder, TransformerEncoder, TransformerLayerConfig};
 use crate::options::options;
 use crate::{Init, Masks, Module, watch};
 
-/// An encoder and a decoder, each with a norm at the end, as PyTorch's `nn.Transformer`.
+/// An encoder and a decoder, each with a final norm, as PyTorch's `nn.Transformer`.
 #[derive(Debug, Module)]
 pub struct Transformer<B: Backend = AnyBackend> {
     /// The encoder.
@@ -29,10 +29,10 @@ options! {
 }
 
 impl TransformerConfig {
-    /// The model, on a device. Matrices begin as in PyTorch: Xavier, uniform.
+    /// The model, on a device. Matrices are initialised as in PyTorch: Xavier uniform.
     ///
     /// # Errors
-    /// When the heads do not divide `d_model`, the dropout is no probability, or memory runs out.
+    /// When the heads do not divide `d_model`, the dropout is not a probability, or memory runs out.
     pub fn build<B: Backend>(self, device: &Device<B>) -> Result<Transformer<B>> {
         let layer = self.layer;
         let model = Transformer {
@@ -55,8 +55,8 @@ impl TransformerConfig {
 }
 
 impl<B: Backend> Transformer<B> {
-    /// What the decoder gives for `tgt` and the encoder's output for `src`. `masks` are those of the encoder, of the
-    /// decoder's attention to itself, and of its attention to the encoder's output.
+    /// The decoder's output for `tgt` and the encoder's output for `src`. `masks` are those of the encoder, of the
+    /// decoder's self-attention, and of its attention to the encoder's output.
     ///
     /// # Errors
     /// When shapes, dtypes or devices do not fit.

@@ -1,4 +1,4 @@
-//! Cross entropy of logits that are never held all at once.
+//! Cross entropy of logits that are never all in memory at once.
 
 use polygrad_tensor::{Backend, DType, Error, Result, Tensor, autocast_dtype, checkpoint_rows};
 
@@ -13,7 +13,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
     /// `[…, width]`, `head` makes `[rows, C]` of `[rows, width]`, each row of its own, and `target` has class indices
     /// (i64) `[…]`. With `rows` as many as there are vectors, nothing is computed twice.
     ///
-    /// Tensors that `head` uses get their gradients as well. A head that is a layer without bias gives PyTorch's
+    /// Tensors that `head` uses also get their gradients. A head that is a layer without bias gives PyTorch's
     /// `linear_cross_entropy`:
     ///
     /// ```
@@ -38,7 +38,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
     /// place of gradients that are computed ahead if these are more than the input's.
     ///
     /// # Errors
-    /// As [`CrossEntropyLoss::forward`], and for targets that are probabilities; those of `head`, here and again in the
+    /// As [`CrossEntropyLoss::forward`], and when targets are probabilities; those of `head`, here and again in the
     /// backward pass.
     pub fn forward_chunked(
         &self,
@@ -70,14 +70,14 @@ impl<B: Backend> CrossEntropyLoss<B> {
                 ..*self
             };
             let (head, target) = (head.clone(), flat.narrow(0, from, count)?);
-            // Losses are rounded once, at the end.
+            // Losses are rounded only once, at the end.
             let losses = move |x: &Tensor<B>| each.forward(&head(x)?.to_dtype(wide)?, &target);
             match all <= rows {
                 true => losses(&input),
                 false => checkpoint_rows(losses, &input.narrow(0, from, count)?),
             }
         };
-        // At least one, so that the head sees an empty input, too.
+        // At least one part, so that the head also sees an empty input.
         let parts = (0..all.max(1)).step_by(rows).map(part).collect::<Result<Vec<_>>>()?;
         let losses = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?;
         let loss = match self.reduction {
@@ -91,7 +91,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         }
     }
 
-    /// What a mean is divided by: how many targets count, or their weights.
+    /// The divisor of the mean: the number of targets that are not ignored, or the sum of their weights.
     fn total(&self, target: &Tensor<B>, weight: Option<&Tensor<B>>, wide: DType) -> Result<Tensor<B>> {
         let ignored = target.eq(self.ignore_index)?;
         match weight {

@@ -9,17 +9,17 @@ use super::common::{check_option, loss};
 use super::nll::{Rows, Weights, check_class_weight, classes_last, mismatch};
 
 loss! {
-    /// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`,
-    /// or against probabilities of the logits' shape and a float dtype. As PyTorch's: the mean over class
-    /// indices is weighted by the targets' class weights and leaves ignored targets out, the mean over
-    /// probabilities is over all positions.
+    /// Cross entropy of logits `[N, C]`, `[N, C, …]` or `[C]` against i64 class indices `[N]`, `[N, …]` or `[]`, or
+    /// against probabilities of the logits' shape and a float dtype. As in PyTorch, the mean over class indices is
+    /// weighted by the targets' class weights and excludes ignored targets, and the mean over probabilities is over all
+    /// positions.
     ///
     /// Source for label smoothing: Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015).
     CrossEntropyLoss<B> {
         /// A weight for each class, `[C]`.
         weight,
     }, cross_entropy(input, target);
-    /// Class indices that count for nothing.
+    /// The class index of targets to ignore.
     ignore_index: i64 = -100;
     /// Share of the target that is spread evenly over all classes, in `[0, 1]`.
     label_smoothing: f64 = 0.0;
@@ -40,7 +40,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         )?;
         let (weight, of_classes) = (self.weight.as_ref(), !target.dtype().is_float());
         if of_classes && weight.is_none() && self.reduction != Reduction::Sum {
-            // One op.
+            // The case of the fused op.
             return self.against_classes(&Rows::new("cross_entropy", input, target)?);
         }
         let operands = [input, target, weight.unwrap_or(target)];
@@ -76,7 +76,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         let log_p = rows.input.log_softmax(1)?;
         let mut losses = weights.of_picked(rows, &log_p)?;
         if self.label_smoothing > 0.0 {
-            // The even part is weighted by each class's own weight; an ignored row has none.
+            // The even part is weighted by each class's own weight; ignored rows have none.
             let even = log_p.mul(weight)?.mean(1)?.neg()?;
             let even = even.masked_fill(&weights.ignored, 0.0)?;
             losses = ((losses * (1.0 - self.label_smoothing))? + (even * self.label_smoothing)?)?;

@@ -13,27 +13,27 @@ use crate::{Init, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {
-    /// How many tokens there are. Default: 30,522.
+    /// Size of the vocabulary. Default: 30,522.
     pub vocab_size: usize,
     /// Width of the vectors. Default: 768.
     pub hidden_size: usize,
-    /// How many layers there are. Default: 12.
+    /// Number of layers. Default: 12.
     pub num_hidden_layers: usize,
-    /// Heads of attention, which divide `hidden_size`. Default: 12.
+    /// Number of attention heads, which must divide `hidden_size`. Default: 12.
     pub num_attention_heads: usize,
     /// Width between the two linear layers of a layer. Default: 3,072.
     pub intermediate_size: usize,
-    /// What stands between those. Default: GELU.
+    /// The activation between them. Default: GELU.
     pub hidden_act: ActivationFn,
     /// Dropout of embeddings and after each part of a layer. Default: 0.1.
     pub hidden_dropout_prob: f64,
     /// Dropout of attention weights. Default: 0.1.
     pub attention_probs_dropout_prob: f64,
-    /// The longest text. Default: 512.
+    /// Tokens of the longest text. Default: 512.
     pub max_position_embeddings: usize,
-    /// How many texts an input may be made of. Default: 2.
+    /// Number of texts that an input may consist of. Default: 2.
     pub type_vocab_size: usize,
-    /// Standard deviation of the weights at first. Default: 0.02.
+    /// Standard deviation of the initial weights. Default: 0.02.
     pub initializer_range: f64,
     /// Added to the variance in the norms. Default: 1e-12.
     pub layer_norm_eps: f64,
@@ -41,11 +41,11 @@ pub struct BertConfig {
     pub pad_token_id: Option<isize>,
     /// Dropout before the classifier. Default: `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
-    /// How many classes there are. Default: as many as `id2label` names, else 2.
+    /// Number of classes. Default: the number of names in `id2label`, else 2.
     pub num_labels: Option<usize>,
-    /// The names of the classes by their numbers, as files of the Hub have them.
+    /// Names of the classes by their numbers, as in the Hub's files.
     pub id2label: BTreeMap<String, String>,
-    /// Anything but "absolute" is an error.
+    /// Any value other than "absolute" is an error.
     pub position_embedding_type: Option<String>,
     /// True is an error.
     pub is_decoder: bool,
@@ -79,7 +79,7 @@ impl Default for BertConfig {
 impl ModelConfig for BertConfig {}
 
 impl BertConfig {
-    /// How many classes there are.
+    /// Number of classes.
     pub fn labels(&self) -> usize {
         match (self.num_labels, self.id2label.len()) {
             (Some(count), _) => count,

@@ -1,4 +1,4 @@
-//! The parts of BERT.
+//! The building blocks of BERT.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
@@ -10,23 +10,23 @@ use crate::{Dropout, LayerNorm, Linear, Module, Slot, watch};
 /// One layer of BERT: attention, then two linear layers.
 #[derive(Debug, Module)]
 pub struct Layer<B: Backend = AnyBackend> {
-    /// Between tokens.
+    /// Attention between tokens.
     pub attention: Attention<B>,
-    /// Of each token by itself.
+    /// The first linear layer, applied to each token.
     pub intermediate: Intermediate<B>,
-    /// And back.
+    /// The second linear layer, with the residual connection.
     pub output: Output<B>,
     #[module(skip)]
     act: ActivationFn,
 }
 
-/// Attention, and what follows it.
+/// Attention and its output projection.
 #[derive(Debug, Module)]
 pub struct Attention<B: Backend = AnyBackend> {
     /// The heads; "self" in names.
     #[module(rename = "self")]
     pub heads: Heads<B>,
-    /// What becomes of what they give.
+    /// The output projection, with the residual connection.
     pub output: Output<B>,
 }
 
@@ -35,12 +35,12 @@ pub struct Attention<B: Backend = AnyBackend> {
 pub struct Heads<B: Backend = AnyBackend> {
     /// `[…, hidden_size]` to the queries of all heads, of the same shape.
     pub query: Slot<Linear<B>, B>,
-    /// To the keys.
+    /// The same for the keys.
     pub key: Slot<Linear<B>, B>,
-    /// To the values.
+    /// The same for the values.
     pub value: Slot<Linear<B>, B>,
     count: usize,
-    /// Of the weights.
+    /// Dropout of the attention weights.
     pub dropout: Dropout,
 }
 
@@ -51,15 +51,15 @@ pub struct Intermediate<B: Backend = AnyBackend> {
     pub dense: Slot<Linear<B>, B>,
 }
 
-/// The end of a part: back into the stream, whose sum is normalised.
+/// The end of a block: a projection, then the residual sum, which is normalised.
 #[derive(Debug, Module)]
 pub struct Output<B: Backend = AnyBackend> {
-    /// To `[…, hidden_size]`.
+    /// Projects to `[…, hidden_size]`.
     pub dense: Slot<Linear<B>, B>,
-    /// Of the sum; "LayerNorm" in names.
+    /// Normalises the sum; "LayerNorm" in names.
     #[module(rename = "LayerNorm")]
     pub layer_norm: Slot<LayerNorm<B>, B>,
-    /// Before the sum.
+    /// Dropout before the sum.
     pub dropout: Dropout,
 }
 
@@ -67,7 +67,7 @@ impl<B: Backend> Layer<B> {
     /// A layer with random weights.
     ///
     /// # Errors
-    /// When memory runs out, or the config's dropout is no probability.
+    /// When memory runs out, or the config's dropout is not a probability.
     pub fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         let linear = || config.linear(width, width, device).map(Slot::new);

@@ -1,4 +1,4 @@
-//! BERT: its parts, which a model of one's own can be made of.
+//! BERT, and its building blocks for models of your own.
 
 mod config;
 mod layer;
@@ -44,14 +44,14 @@ const NAME: &str = "Bert";
 pub struct BertClassifier<B: Backend = AnyBackend> {
     /// The model below the head.
     pub bert: Bert<B>,
-    /// Before the head.
+    /// Dropout before the head.
     pub dropout: Dropout,
-    /// From what stands for a text to the logits.
+    /// Maps the pooled vector of a text to the logits.
     pub classifier: Slot<Linear<B>, B>,
 }
 
-/// BERT without a head: a vector for each token, under the names of Hugging Face's `BertModel`. Models for sentence
-/// embeddings, such as MiniLM, are files of this. [`Slot`] shows how a layer of it is wrapped.
+/// BERT without a head: a vector for each token, with the names of Hugging Face's `BertModel`. Models for sentence
+/// embeddings, such as MiniLM, are files of this kind. [`Slot`] shows how to wrap one of its layers.
 ///
 /// ```
 /// # use polygrad_nn::models::{Bert, BertConfig, BertInput};
@@ -75,44 +75,44 @@ pub struct BertClassifier<B: Backend = AnyBackend> {
 /// ```
 #[derive(Debug, Module)]
 pub struct Bert<B: Backend = AnyBackend> {
-    /// From token numbers to vectors.
+    /// Maps token ids to vectors.
     pub embeddings: Embeddings<B>,
     /// The layers.
     pub encoder: Encoder<B>,
-    /// What [`Bert::pool`] goes through.
+    /// The layer used by [`Bert::pool`].
     pub pooler: Pooler<B>,
     #[module(skip)]
     config: BertConfig,
 }
 
-/// From token numbers to vectors.
+/// Maps token ids to vectors.
 #[derive(Debug, Module)]
 #[module(unused = "position_ids", unused = "token_type_ids")]
 pub struct Embeddings<B: Backend = AnyBackend> {
-    /// Of the tokens.
+    /// Vectors of the tokens.
     pub word_embeddings: Slot<Embedding<B>, B>,
-    /// Of their places.
+    /// Vectors of the positions.
     pub position_embeddings: Slot<Embedding<B>, B>,
-    /// Of the text, first or second, that they belong to.
+    /// Vectors of the text, first or second, that a token belongs to.
     pub token_type_embeddings: Slot<Embedding<B>, B>,
-    /// Of the sum; "LayerNorm" in names.
+    /// Normalises the sum; "LayerNorm" in names.
     #[module(rename = "LayerNorm")]
     pub layer_norm: Slot<LayerNorm<B>, B>,
-    /// Behind that.
+    /// Dropout after the norm.
     pub dropout: Dropout,
 }
 
 /// The layers of BERT.
 #[derive(Debug, Module)]
 pub struct Encoder<B: Backend = AnyBackend> {
-    /// One after the other.
+    /// The layers in order.
     pub layer: Vec<Layer<B>>,
 }
 
-/// What the first token's vector goes through to stand for the whole text.
+/// The layer that maps the first token's vector to a vector of the whole text.
 #[derive(Debug, Module)]
 pub struct Pooler<B: Backend = AnyBackend> {
-    /// Before tanh.
+    /// The projection before tanh.
     pub dense: Slot<Linear<B>, B>,
 }
 
@@ -125,7 +125,7 @@ pub struct BertInput<'a, B: Backend = AnyBackend> {
 }
 
 impl<'a, B: Backend> BertInput<'a, B> {
-    /// Token ids `[N, S]` (i64), all of which count.
+    /// Token ids `[N, S]` (i64), none of which are padding.
     pub const fn new(input_ids: &'a Tensor<B>) -> Self {
         Self {
             input_ids,
@@ -134,14 +134,14 @@ impl<'a, B: Backend> BertInput<'a, B> {
         }
     }
 
-    /// `[N, S]`: 1 (or true) for tokens that count, 0 (or false) for padding.
+    /// `[N, S]`: 1 (or true) for tokens, 0 (or false) for padding.
     #[must_use]
     pub const fn attention_mask(mut self, mask: &'a Tensor<B>) -> Self {
         self.attention_mask = Some(mask);
         self
     }
 
-    /// `[N, S]` (i64): to which of the two texts a token belongs. Default: all to the first.
+    /// `[N, S]` (i64): which of the two texts a token belongs to. Default: the first.
     #[must_use]
     pub const fn token_type_ids(mut self, ids: &'a Tensor<B>) -> Self {
         self.token_type_ids = Some(ids);
@@ -150,10 +150,10 @@ impl<'a, B: Backend> BertInput<'a, B> {
 }
 
 impl<B: Backend> Bert<B> {
-    /// A model with random weights, as BERT begins.
+    /// A model with random weights, initialised like BERT.
     ///
     /// # Errors
-    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
     pub fn new(config: &BertConfig, device: &Device<B>) -> Result<Self> {
         let width = config.hidden_size;
         check_heads(NAME, config.num_attention_heads, width)?;
@@ -200,8 +200,8 @@ impl<B: Backend> Bert<B> {
         watch::layer(self, input.input_ids, || self.run(input, |_| {}))
     }
 
-    /// The vectors `[N, S, hidden_size]` after the embeddings and after each layer, of which the last are what
-    /// [`Bert::forward`] gives: Hugging Face's `hidden_states`.
+    /// The vectors `[N, S, hidden_size]` after the embeddings and after each layer, the last of which are the result of
+    /// [`Bert::forward`]: Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`Bert::forward`].
@@ -234,8 +234,8 @@ impl<B: Backend> Bert<B> {
         Ok(x)
     }
 
-    /// What stands for a whole text, from the vectors of its tokens: the first one's through a layer and
-    /// tanh, `[N, hidden_size]`.
+    /// A vector for each text, `[N, hidden_size]`, from the vectors of its tokens: a layer and tanh applied to the
+    /// first token's vector.
     ///
     /// # Errors
     /// When the shape is not that of [`Bert::forward`]'s result.
@@ -245,7 +245,7 @@ impl<B: Backend> Bert<B> {
 }
 
 impl<B: Backend> BertClassifier<B> {
-    /// A model with random weights, as BERT begins.
+    /// A model with random weights, initialised like BERT.
     ///
     /// # Errors
     /// As [`Bert::new`].

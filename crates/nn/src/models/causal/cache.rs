@@ -1,4 +1,4 @@
-//! What a model has seen.
+//! The cache of the tokens that a model has seen.
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor};
 
@@ -6,24 +6,24 @@ use super::{Past, fits, sized};
 use crate::KvCache;
 use crate::layers::{Caches, all_or_nothing};
 
-/// What a [`CausalLm`](super::CausalLm) has seen of a batch of sequences: the keys and values of each layer.
+/// The tokens of a batch that a [`CausalLm`](super::CausalLm) has seen: the keys and values of each layer.
 #[derive(Debug)]
 pub struct CausalLmCache<B: Backend = AnyBackend> {
     layers: Vec<KvCache<B>>,
-    /// `[N, 1]`, i64: how many tokens before each sequence do not count.
+    /// `[N, 1]`, i64: number of padding tokens at the start of each sequence.
     padding: Option<Tensor<B>>,
 }
 
-/// Where further tokens stand, and what they see.
+/// The positions of further tokens, and the tokens that they see.
 pub(in crate::models) struct Places<B: Backend> {
     /// The positions `[S]`, or `[N, S]`, i64.
     pub(in crate::models) positions: Tensor<B>,
-    /// Which tokens count, `[N, 1, 1, T]`, or for which, `[N, 1, S, T]`, if not all for all.
+    /// Which tokens are visible: `[N, 1, 1, T]`, or `[N, 1, S, T]` if it differs by query; `None` if all are.
     pub(in crate::models) mask: Option<Tensor<B>>,
 }
 
 impl<B: Backend> CausalLmCache<B> {
-    /// An empty one for so many layers.
+    /// An empty cache for `layers` layers.
     pub fn new(layers: usize) -> Self {
         Self {
             layers: (0..layers).map(|_| KvCache::new()).collect(),
@@ -31,8 +31,8 @@ impl<B: Backend> CausalLmCache<B> {
         }
     }
 
-    /// For sequences of different lengths: how many of the first tokens of each are padding. No token sees them, and
-    /// positions count from behind them, so that each sequence is as if it were alone.
+    /// For sequences of different lengths: how many of the first tokens of each are padding. No token sees the padding,
+    /// and positions count from its end, so that each sequence is treated as if it were alone.
     ///
     /// # Errors
     /// When the device fails.
@@ -45,32 +45,32 @@ impl<B: Backend> CausalLmCache<B> {
         Ok(self)
     }
 
-    /// How many tokens of each sequence it holds, padding included.
+    /// Number of tokens of each sequence in the cache, including padding.
     pub fn len(&self) -> usize {
         self.layers.first().map_or(0, KvCache::len)
     }
 
-    /// Whether it holds none.
+    /// Whether the cache holds no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes the keys and values of all layers take: see [`KvCache::num_bytes`].
+    /// Bytes of the keys and values of all layers: see [`KvCache::num_bytes`].
     pub fn num_bytes(&self) -> usize {
         self.layers.iter().map(KvCache::num_bytes).sum()
     }
 
-    /// Makes room for so many tokens: see [`KvCache::reserve`].
+    /// Reserves room for `len` tokens: see [`KvCache::reserve`].
     pub fn reserve(&mut self, len: usize) {
         self.layers.iter_mut().for_each(|layer| layer.reserve(len));
     }
 
-    /// Each layer's own, for what [`KvCache`] offers.
+    /// The cache of each layer, for direct use of [`KvCache`]'s methods.
     pub fn layers(&mut self) -> &mut [KvCache<B>] {
         &mut self.layers
     }
 
-    /// Runs a forward pass over tokens `[N, S]` that adds to each layer; if it fails the cache is as it was.
+    /// Runs a forward pass over tokens `[N, S]` that appends to each layer; if it fails, the cache is as it was before.
     pub(in crate::models) fn extend<T>(
         &mut self,
         model: &'static str,
@@ -102,15 +102,15 @@ impl<B: Backend> Caches<B> for CausalLmCache<B> {
 
 /// Further tokens of several sequences.
 pub(in crate::models) struct Ragged<'a, B: Backend> {
-    /// Those of one sequence after those of the other, `[1, T]`, i64.
+    /// The tokens of all sequences concatenated, `[1, T]`, i64.
     pub(in crate::models) ids: &'a Tensor<B>,
-    /// How many each sequence has.
+    /// Number of tokens of each sequence.
     pub(in crate::models) lengths: &'a [usize],
 }
 
 impl<B: Backend> Ragged<'_, B> {
-    /// Runs a forward pass that adds to each sequence's cache, and gives the vectors `[1, N, width]` of each one's last
-    /// token; if it fails the caches are as they were.
+    /// Runs a forward pass that appends to each sequence's cache, and returns the vectors `[1, N, width]` of the last
+    /// tokens. If it fails, the caches are as they were before.
     pub(in crate::models) fn extend(
         &self,
         model: &'static str,
@@ -164,8 +164,8 @@ impl<B: Backend> Ragged<'_, B> {
 }
 
 impl<B: Backend> Places<B> {
-    /// Of `ids [N, S]` that follow none; where several sequences stand in a row, `starts [N, S]` says at which place
-    /// that of each token begins.
+    /// Places of `ids [N, S]` without earlier tokens. If rows contain several sequences, `starts [N, S]` has, for each
+    /// token, the place where its sequence begins.
     pub(in crate::models) fn first(
         model: &'static str,
         ids: &Tensor<B>,
@@ -186,7 +186,7 @@ impl<B: Backend> Places<B> {
         Ok(places)
     }
 
-    /// Of `length` tokens of `n` sequences, after `start` others.
+    /// Places of `length` tokens of `n` sequences, after `start` earlier tokens.
     pub(in crate::models) fn new(
         model: &'static str,
         (n, start, length): (usize, usize, usize),

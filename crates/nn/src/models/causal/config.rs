@@ -5,45 +5,45 @@ use std::collections::BTreeSet;
 use crate::options::options;
 use polygrad_tensor::{Error, Result};
 
-/// The temperature of which only the likeliest token is left.
+/// The temperature at which only the likeliest token remains.
 const GREEDY: f64 = 0.0;
 
 options! {
     /// How the next token is chosen, and when a sequence ends.
     #[derive(Clone, Debug, PartialEq)]
     pub struct GenerateConfig {
-        /// Always the likeliest token; the first of several that are equally likely.
+        /// Always takes the likeliest token; the first of several equally likely ones.
         pub const fn greedy(; stop_sequences: Vec<Vec<i64>> = Vec::new());
-        /// What logits are divided by: below 1 likely tokens become likelier; 0 is greedy.
+        /// Divisor of the logits: below 1 likely tokens become likelier; 0 is greedy.
         temperature: f64 = GREEDY;
-        /// Only of the `k` likeliest tokens, at least 1. Default: of all.
+        /// Chooses only among the `k` likeliest tokens, at least 1. Default: all.
         top_k: Option<usize> = None, from |k: usize| Some(k);
-        /// Only of the likeliest tokens that together have probability `p` in `(0, 1]`.
+        /// Chooses only among the likeliest tokens that together have probability `p` in `(0, 1]`.
         ///
         /// Source: Holtzman et al., "The curious case of neural text degeneration" (2019).
         ///
         top_p: f64 = 1.0;
-        /// Only of the tokens that are at least `min_p` times as likely as the likeliest one, in `[0, 1]`.
+        /// Chooses only among tokens at least `min_p` times as likely as the likeliest one, in `[0, 1]`.
         ///
         /// Source: Nguyen et al., "Turning up the heat: min-p sampling for creative and coherent LLM outputs" (2024).
         ///
         min_p: f64 = 0.0;
-        /// What the logits of tokens that stand in the sequence already, prompt included, are divided by, or multiplied
-        /// by where they are negative: above 1 they become rarer.
+        /// Divisor (factor if the logit is negative) of the logits of tokens that already occur in the sequence, prompt
+        /// included: above 1 such tokens become rarer.
         ///
         /// Source: Keskar et al., "CTRL: a conditional transformer language model for controllable generation" (2019).
         ///
         repetition_penalty: f64 = 1.0;
-        /// The token that ends a sequence, which then has it at its end. Default: none.
+        /// The token that ends a sequence; it becomes the sequence's last token. Default: none.
         eos_token_id: Option<i64> = None, from |id: i64| Some(id);
-        /// What [`CausalLm::generate`](super::CausalLm::generate) fills sequences with that have ended before others.
-        /// Default: the `eos_token_id`.
+        /// The token with which [`CausalLm::generate`](super::CausalLm::generate) fills sequences that end before
+        /// others. Default: the `eos_token_id`.
         pad_token_id: Option<i64> = None, from |id: i64| Some(id);
     }
 }
 
 impl GenerateConfig {
-    /// At random, by the model's probabilities, from the thread's generator
+    /// Draws tokens with the model's probabilities, from the thread's generator
     /// ([`manual_seed`](polygrad_tensor::manual_seed)).
     pub const fn sample() -> Self {
         let mut config = Self::greedy();
@@ -51,7 +51,7 @@ impl GenerateConfig {
         config
     }
 
-    /// Tokens that end a sequence when they have been generated in this order; the sequence keeps them. May be called
+    /// Ends a sequence when these tokens have been generated in this order; the sequence keeps them. May be called
     /// several times.
     #[must_use]
     pub fn stop_sequence(mut self, tokens: impl Into<Vec<i64>>) -> Self {
@@ -88,7 +88,7 @@ impl GenerateConfig {
         Ok(())
     }
 
-    /// What fills sequences that have ended before others.
+    /// The token that fills sequences that ended before others.
     pub(super) fn fill(&self, sequences: usize) -> Result<i64> {
         match self.pad_token_id.or(self.eos_token_id) {
             Some(id) => Ok(id),
@@ -111,12 +111,12 @@ impl GenerateConfig {
         last.is_some() && last == self.eos_token_id || self.stop_sequences.iter().any(|stop| new.ends_with(stop))
     }
 
-    /// How likely each token is to be the next one, where `logits` are the model's and `seen` the sequence so far. The
-    /// options are applied in the order of transformers: the repetition penalty, the temperature, `top_k`, `top_p`,
+    /// The probability of each token to be the next one. `logits` are the model's, and `seen` is the sequence so far.
+    /// The options are applied in the order of transformers: the repetition penalty, the temperature, `top_k`, `top_p`,
     /// `min_p`.
     ///
     /// # Errors
-    /// When an option is out of range, a logit is NaN or there is none.
+    /// When an option is out of range, a logit is NaN, or there are no logits.
     pub fn probabilities(&self, logits: &[f64], seen: &[i64]) -> Result<Vec<f64>> {
         self.check()?;
         let (mut logits, mut chances) = (logits.to_vec(), vec![0.0; logits.len()]);
@@ -128,7 +128,7 @@ impl GenerateConfig {
         Ok(chances)
     }
 
-    /// A token for a row of logits after these tokens; `draw` is uniform on `[0, 1)`.
+    /// Chooses a token from a row of logits, after the tokens `seen`; `draw` is uniform on `[0, 1)`.
     pub(super) fn choose(&self, logits: &mut [f64], seen: &[i64], draw: f64) -> Result<usize> {
         let (tokens, weights) = self.candidates(logits, seen)?;
         let mut left = draw * weights.iter().sum::<f64>();
@@ -138,11 +138,12 @@ impl GenerateConfig {
                 return Ok(token);
             }
         }
-        // Rounding may leave a rest beyond the last one.
+        // Rounding may leave the draw beyond the last token.
         Ok(tokens[tokens.len() - 1])
     }
 
-    /// The tokens that may come, at least one, the likeliest first, and their chances in relation to its own.
+    /// The candidate tokens, at least one, in descending order of probability, and their probabilities relative to the
+    /// first.
     fn candidates(&self, logits: &mut [f64], seen: &[i64]) -> Result<(Vec<usize>, Vec<f64>)> {
         if let Some(place) = logits.iter().position(|x| x.is_nan()) {
             return Err(Error::invalid(format!("the logit of token {place} is NaN")).with_op("generate"));

@@ -1,4 +1,4 @@
-//! Sequences that join a batch and leave it while others go on.
+//! Continuous batching: sequences join and leave a batch while others go on.
 
 use std::fmt;
 
@@ -7,9 +7,10 @@ use polygrad_tensor::{Backend, Device, Error, Result, Tensor, no_grad};
 
 use super::{CausalLm, CausalLmCache, GenerateConfig, check_prompt, device_of};
 
-/// Sequences that a model continues together although each begins and ends at its own time, as a server of many
-/// clients needs it. Each step multiplies the tokens of all of them by the weights at once; attention is each one's
-/// own, so none depends on the others, except for the rounding of products of another number of rows.
+/// Sequences that a model continues together although each begins and ends at its own time, as a server with many
+/// clients needs. Each step multiplies the tokens of all sequences by the weights at once. Attention is separate for
+/// each sequence, so the sequences do not influence each other, except that the rounding of products depends on their
+/// number of rows.
 ///
 /// Source: Yu et al., "Orca: a distributed serving system for transformer-based generative models" (2022).
 ///
@@ -37,27 +38,27 @@ pub struct ContinuousBatch<'a, B: Backend, M: ?Sized> {
     model: &'a M,
     device: Device<B>,
     rows: Vec<Row<B>>,
-    /// How many sequences have joined so far.
+    /// Number of sequences that have joined so far.
     joined: usize,
 }
 
-/// A token that a sequence has got.
+/// The next token of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextToken {
     /// The token.
     pub token: i64,
-    /// Whether it ends the sequence by the options ([`GenerateConfig::eos_token_id`] or a stop sequence).
+    /// Whether it ends the sequence according to the options ([`GenerateConfig::eos_token_id`] or a stop sequence).
     pub is_end: bool,
-    /// Whether the sequence has left the batch with it: it has ended, or has all the tokens that were asked for.
+    /// Whether the sequence has left the batch with this token, since it has ended or has all requested tokens.
     pub is_last: bool,
 }
 
 struct Row<B: Backend> {
     sequence: usize,
-    /// The prompt, and what has been added to it.
+    /// The prompt and the generated tokens.
     tokens: Vec<i64>,
     prompt: usize,
-    /// How many tokens the cache holds.
+    /// Number of tokens in the cache.
     read: usize,
     count: usize,
     config: GenerateConfig,
@@ -66,10 +67,10 @@ struct Row<B: Backend> {
 }
 
 impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
-    /// Without sequences.
+    /// An empty batch.
     ///
     /// # Errors
-    /// A model without parameters.
+    /// When the model has no parameters.
     pub fn new(model: &'a M) -> Result<Self> {
         Ok(Self {
             device: device_of(model)?,
@@ -79,12 +80,12 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
         })
     }
 
-    /// Takes a sequence in, which gets up to `count` tokens in the steps to come, and gives its number. Random tokens
-    /// depend on `seed` and on the sequence, not on others.
+    /// Adds a sequence that gets up to `count` tokens in the following steps, and returns its number. Random tokens
+    /// depend on `seed` and on this sequence, not on others.
     ///
     /// # Errors
-    /// When the options are out of range, there are not enough positions, or the prompt is empty or has a token outside
-    /// the vocabulary.
+    /// When the options are out of range, there are not enough positions, or the prompt is empty or contains a token
+    /// outside the vocabulary.
     pub fn join(&mut self, prompt: &[i64], count: usize, config: &GenerateConfig, seed: u64) -> Result<usize> {
         config.check()?;
         check_prompt(self.model, prompt, count)?;
@@ -94,7 +95,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
                 .with_hint("ask for at least one"));
         }
         let mut cache = self.model.new_cache();
-        // The last token is never fed back.
+        // The last token is never fed to the model.
         cache.reserve(prompt.len() + count - 1);
         self.rows.push(Row {
             sequence: self.joined,
@@ -110,29 +111,29 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
         Ok(self.joined - 1)
     }
 
-    /// Ends a sequence here, whose memory is free then; does nothing for one that is not there any more.
+    /// Removes a sequence and frees its memory; does nothing if it has already left.
     pub fn leave(&mut self, sequence: usize) {
         self.rows.retain(|row| row.sequence != sequence);
     }
 
-    /// How many sequences are in it.
+    /// Number of sequences in the batch.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The next token of each sequence whose prompt has been read, with its number, in the order in which they joined.
-    /// Prompts are read in parts, the oldest first: at most `prompt_tokens` of them in one step, so that a long one
-    /// does not keep the others waiting.
+    /// The next token of each sequence whose prompt has been read, with the sequence's number, in the order in which
+    /// they joined. Prompts are read in parts, oldest first: at most `prompt_tokens` in one step, so that a long prompt
+    /// does not delay the other sequences.
     ///
-    /// A sequence whose token cannot be chosen, since its logits are no numbers, gets the error and leaves.
+    /// A sequence whose token cannot be chosen because its logits are NaN gets the error and leaves.
     ///
     /// # Errors
-    /// Those of the model; the sequences are as they were then.
+    /// Those of the model; the sequences are then as they were before.
     pub fn step(&mut self, prompt_tokens: usize) -> Result<Vec<(usize, Result<NextToken>)>> {
         let mut room = prompt_tokens.max(1);
         let (mut ids, mut lengths, mut caches) = (Vec::new(), Vec::new(), Vec::new());
@@ -171,7 +172,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> ContinuousBatch<'a, B, M> {
         Ok(self.choose(&lengths, logits, vocabulary))
     }
 
-    /// Gives each row whose tokens have all been read its next one.
+    /// Chooses the next token for each row whose tokens have all been read.
     fn choose(
         &mut self,
         lengths: &[usize],

@@ -1,4 +1,4 @@
-//! Generating text, or whatever the tokens stand for, step by step.
+//! Step-by-step generation of tokens.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use polygrad_tensor::{Backend, Device, Error, Result, Tensor, no_grad};
 
 use super::{CausalLm, CausalLmCache, GenerateConfig, check_prompt, device_of};
 
-/// Sequences that a model continues, a token each in a step; the iterator gives for each sequence its new token, `None`
-/// once it has ended. It is over when all have ended or have all the tokens that were asked for, or after an error.
+/// Sequences that a model continues, one token per step. The iterator yields the new token of each sequence, `None` for
+/// those that have ended. It finishes when every sequence has ended or has all requested tokens, or after an error.
 ///
 /// Made by [`CausalLm::stream`].
 pub struct Generation<'a, B: Backend, M: ?Sized> {
@@ -16,13 +16,13 @@ pub struct Generation<'a, B: Backend, M: ?Sized> {
     device: Device<B>,
     cache: CausalLmCache<B>,
     rows: Vec<Row>,
-    /// What the model has not seen yet, `[N, S]`.
+    /// Tokens that the model has not seen yet, `[N, S]`.
     next: Tensor<B>,
     left: usize,
 }
 
 struct Row {
-    /// The prompt, and what has been added to it.
+    /// The prompt and the generated tokens.
     tokens: Vec<i64>,
     prompt: usize,
     ended: bool,
@@ -43,7 +43,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
         let longest = longest.len();
         let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
         let mut cache = model.new_cache().with_left_padding(&padding, &device)?;
-        // The last token is never fed back.
+        // The last token is never fed to the model.
         cache.reserve((longest + count).saturating_sub(1));
         let padded = prompts.iter().zip(&padding);
         let padded =
@@ -65,7 +65,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
         })
     }
 
-    /// Ends a sequence here, for whoever knows better than the options when it is done.
+    /// Ends a sequence here, on a condition that the options cannot express.
     ///
     /// # Errors
     /// When there is no such sequence.
@@ -79,17 +79,17 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
         Ok(())
     }
 
-    /// Each sequence so far: its prompt, and what has been added to it.
+    /// The tokens of each sequence so far: its prompt and the generated ones.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[i64]> {
         self.rows.iter().map(|row| row.tokens.as_slice())
     }
 
-    /// Whether each sequence has ended, rather than got all tokens that were asked for.
+    /// Whether each sequence has ended; false if it merely has all requested tokens.
     pub fn ended(&self) -> impl ExactSizeIterator<Item = bool> {
         self.rows.iter().map(|row| row.ended)
     }
 
-    /// [`Generation::rows`], taken out.
+    /// [`Generation::rows`] by value.
     pub fn into_rows(self) -> Vec<Vec<i64>> {
         self.rows.into_iter().map(|row| row.tokens).collect()
     }
@@ -118,7 +118,7 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Generation<'a, B, M> {
             row.ended = self.config.ends(&row.tokens[row.prompt..]);
             new.push(Some(token));
         }
-        // What a sequence that has ended is given does not matter: nobody looks at what follows.
+        // The token fed to an ended sequence does not matter, since its output is ignored.
         let fed = new.iter().map(|token| token.unwrap_or(0)).collect();
         self.next = Tensor::from_vec(fed, [n, 1], &self.device)?;
         Ok(new)

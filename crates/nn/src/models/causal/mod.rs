@@ -1,4 +1,4 @@
-//! Language models that predict the next token, and what they write.
+//! Language models that predict the next token, and text generation with them.
 
 mod cache;
 mod config;
@@ -19,10 +19,9 @@ use super::config::token_shape;
 use crate::layers::all_or_nothing;
 use crate::{Embedding, Init, Linear, Module};
 
-/// A model that predicts the next token from those before it: what generation needs of it.
+/// A model that predicts the next token from those before it: the interface that generation uses.
 ///
-/// Generation works with the cache, without gradients, and in the mode that the model has: call [`eval`](Module::eval)
-/// first.
+/// Generation uses the cache, computes no gradients, and keeps the model's mode: call [`eval`](Module::eval) first.
 ///
 /// ```
 /// use polygrad_nn::Module;
@@ -49,27 +48,27 @@ use crate::{Embedding, Init, Linear, Module};
 /// # }
 /// ```
 pub trait CausalLm<B: Backend>: Module<B> {
-    /// What it is called in errors.
+    /// The model's name in errors.
     fn name(&self) -> &'static str;
 
-    /// How many tokens there are.
+    /// Size of the vocabulary.
     fn vocab_size(&self) -> usize;
 
-    /// The longest sequence.
+    /// Length of the longest sequence.
     fn num_positions(&self) -> usize;
 
     /// An empty cache for [`CausalLm::forward_cached`].
     fn new_cache(&self) -> CausalLmCache<B>;
 
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64), which follow those that the cache
-    /// holds; the cache then holds them, too.
+    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64), which follow the cached tokens;
+    /// the cache then holds them, too.
     ///
     /// # Errors
-    /// When a sequence is longer than there are positions, a token is outside the vocabulary, or the cache is of
+    /// When a sequence is longer than there are positions, a token is outside the vocabulary, or the cache is from
     /// another model or batch.
     fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>>;
 
-    /// [`CausalLm::forward_cached`], but only the logits `[N, vocab_size]` of the token after the last one.
+    /// [`CausalLm::forward_cached`] that returns only the logits `[N, vocab_size]` after the last token.
     ///
     /// # Errors
     /// As [`CausalLm::forward_cached`].
@@ -77,15 +76,15 @@ pub trait CausalLm<B: Backend>: Module<B> {
         self.forward_cached(ids, cache)?.select(1, -1)
     }
 
-    /// The logits `[N, vocab_size]` of the token after the last one of each of N sequences that may differ in length:
-    /// `ids [1, T]` (i64) has `lengths` further tokens of each, side by side, and each has a cache of its own, made by
-    /// [`CausalLm::new_cache`], which then holds them, too. Batches that sequences join are as fast as this is: linear
-    /// layers should see all tokens at once. [`CausalLm::next_logits_in_turn`] is one that is right and slow, for
-    /// models that have no other.
+    /// The logits `[N, vocab_size]` after the last token of each of N sequences that may differ in length. `ids [1, T]`
+    /// (i64) has `lengths` further tokens of each sequence, concatenated. Each sequence has a cache of its own, made by
+    /// [`CausalLm::new_cache`], which then holds them, too. The speed of batches that sequences join depends on this
+    /// method: linear layers should see all tokens at once. [`CausalLm::next_logits_in_turn`] is a correct but slow
+    /// implementation for models without a better one.
     ///
     /// # Errors
-    /// As [`CausalLm::forward_cached`], and when there are not as many tokens, lengths and caches as each other. The
-    /// caches are as they were then.
+    /// As [`CausalLm::forward_cached`], and when the numbers of tokens, lengths and caches do not match. The caches are
+    /// then as they were before.
     fn next_logits_each(
         &self,
         ids: &Tensor<B>,
@@ -93,7 +92,7 @@ pub trait CausalLm<B: Backend>: Module<B> {
         caches: &mut [&mut CausalLmCache<B>],
     ) -> Result<Tensor<B>>;
 
-    /// [`CausalLm::next_logits_each`] by [`CausalLm::next_logits`] of one sequence after the other.
+    /// [`CausalLm::next_logits_each`] by calling [`CausalLm::next_logits`] for one sequence after another.
     ///
     /// # Errors
     /// As [`CausalLm::next_logits_each`].
@@ -119,20 +118,20 @@ pub trait CausalLm<B: Backend>: Module<B> {
         })
     }
 
-    /// Each prompt with up to `count` further tokens, where it ends: with [`GenerateConfig::eos_token_id`], after a
+    /// Continues each prompt by up to `count` tokens. A sequence ends with [`GenerateConfig::eos_token_id`], after a
     /// stop sequence, or when it has them all. Each prompt is continued as if it were alone.
     ///
     /// # Errors
-    /// When the options are out of range, there are not enough positions, or a prompt is empty or has a token outside
-    /// the vocabulary.
+    /// When the options are out of range, there are not enough positions, or a prompt is empty or contains a token
+    /// outside the vocabulary.
     fn generate_batch(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Vec<Vec<i64>>> {
         let mut generation = self.stream(prompts, count, config)?;
         generation.by_ref().try_for_each(|step| step.map(drop))?;
         Ok(generation.into_rows())
     }
 
-    /// `prompt [N, S]` (i64, S at least 1) with up to `count` further tokens for each sequence: fewer only where all
-    /// have ended. What has ended is filled with [`GenerateConfig::pad_token_id`].
+    /// `prompt [N, S]` (i64, S at least 1) with up to `count` further tokens for each sequence: fewer only if all have
+    /// ended. Sequences that end earlier are filled with [`GenerateConfig::pad_token_id`].
     ///
     /// # Errors
     /// As [`CausalLm::generate_batch`], and when sequences may end at different lengths and there is no token to fill
@@ -153,17 +152,17 @@ pub trait CausalLm<B: Backend>: Module<B> {
         Tensor::from_vec(rows.concat(), [n, longest], &prompt.device())
     }
 
-    /// The tokens as they come: see [`Generation`].
+    /// Streams the tokens as they are generated: see [`Generation`].
     ///
     /// # Errors
-    /// As [`CausalLm::generate_batch`]; those of the model come with the steps.
+    /// As [`CausalLm::generate_batch`]; the model's errors come with the steps.
     fn stream(&self, prompts: &[Vec<i64>], count: usize, config: &GenerateConfig) -> Result<Generation<'_, B, Self>> {
         Generation::new(self, prompts, count, config)
     }
 }
 
-/// The projection of vectors to the logits of words: tied to their embedding, whose weight it shares, or with a weight
-/// of its own.
+/// The projection of vectors to the vocabulary's logits: tied to the token embedding, whose weight it shares, or with a
+/// weight of its own.
 pub(super) fn lm_head<B: Backend>(
     words: &Embedding<B>,
     tied: bool,
@@ -177,7 +176,7 @@ pub(super) fn lm_head<B: Backend>(
     Ok(Linear::of(weight, None))
 }
 
-/// How many sequences `ids` has, and how long they are; fails when they have no room after `start` tokens.
+/// The number of sequences in `ids` and their length; fails if they exceed the positions left after `start` tokens.
 pub(super) fn sized<B: Backend>(
     model: &'static str,
     ids: &Tensor<B>,
@@ -225,7 +224,7 @@ fn check_prompt<B: Backend, M: CausalLm<B> + ?Sized>(model: &M, prompt: &[i64], 
     Ok(())
 }
 
-/// Where a model is.
+/// The device of a model's parameters.
 fn device_of<B: Backend, M: CausalLm<B> + ?Sized>(model: &M) -> Result<Device<B>> {
     match model.parameters().first() {
         Some(param) => Ok(param.device()),

@@ -1,21 +1,21 @@
-//! What a layer's tokens attend to besides each other.
+//! The earlier tokens that a layer attends to.
 
 use polygrad_tensor::{Backend, Result, Tensor};
 
 use crate::KvCache;
 
-/// Keys and values of the tokens before those of a forward pass, in one layer.
+/// Keys and values of earlier tokens in one layer.
 pub(in crate::models) enum Past<'a, B: Backend> {
-    /// None are kept.
+    /// Nothing is cached.
     Nothing,
-    /// Of all sequences `[N, S]` in one cache.
+    /// Of all sequences `[N, S]`, in one cache.
     Batch(&'a mut KvCache<B>),
-    /// Of sequences whose tokens stand side by side in one row `[1, T]`: how many tokens each has, and its cache.
+    /// Of sequences whose tokens are concatenated in one row `[1, T]`: each sequence's number of tokens and its cache.
     Each(Vec<(usize, &'a mut KvCache<B>)>),
 }
 
 impl<B: Backend> Past<'_, B> {
-    /// What `attend` makes of queries, keys and values `[N, heads, S, D]`, with those before them.
+    /// The result of `attend` for queries, keys and values `[N, heads, S, D]` together with the cached ones.
     pub(in crate::models) fn attend(
         self,
         [q, k, v]: [&Tensor<B>; 3],

@@ -12,16 +12,16 @@ use crate::{Dropout, Module, Slot, watch};
 #[derive(Clone, Debug, Module)]
 #[module(unused = "bias", unused = "masked_bias")]
 pub struct Attention<B: Backend = AnyBackend> {
-    /// `[…, n_embd]` to queries, keys and values side by side, `[…, 3 · n_embd]`.
+    /// Maps `[…, n_embd]` to concatenated queries, keys and values, `[…, 3 · n_embd]`.
     pub c_attn: Slot<Conv1D<B>, B>,
-    /// What the heads give, back into the stream.
+    /// Projects the heads' output for the residual sum.
     pub c_proj: Slot<Conv1D<B>, B>,
-    /// Behind that.
+    /// Dropout after that projection.
     pub resid_dropout: Dropout,
     width: usize,
     heads: usize,
     scale: f64,
-    /// Of the weights.
+    /// Dropout of the attention weights.
     pub attn_dropout: Dropout,
 }
 

@@ -13,13 +13,13 @@ use crate::{Dropout, Init, LayerNorm, LayerNormConfig, Module, Param, Slot, Visi
 /// One block of GPT-2. A clone has the same layers.
 #[derive(Clone, Debug, Module)]
 pub struct Block<B: Backend = AnyBackend> {
-    /// Before attention.
+    /// The norm before attention.
     pub ln_1: Slot<LayerNorm<B>, B>,
-    /// Between tokens.
+    /// Attention between tokens.
     pub attn: Attention<B>,
-    /// Before the linear layers.
+    /// The norm before the linear layers.
     pub ln_2: Slot<LayerNorm<B>, B>,
-    /// Of each token by itself.
+    /// The linear layers, applied to each token.
     pub mlp: Mlp<B>,
 }
 
@@ -27,7 +27,7 @@ impl<B: Backend> Block<B> {
     /// Block number `layer`, with random weights.
     ///
     /// # Errors
-    /// When memory runs out, or the config's dropout is no probability.
+    /// When memory runs out, or the config's dropout is not a probability.
     pub fn new(config: &Gpt2Config, layer: usize, device: &Device<B>) -> Result<Self> {
         let norm = || {
             LayerNormConfig::new([config.n_embd])
@@ -56,11 +56,11 @@ impl<B: Backend> Block<B> {
 pub struct Mlp<B: Backend = AnyBackend> {
     /// `[…, n_embd]` to `[…, n_inner]`.
     pub c_fc: Slot<Conv1D<B>, B>,
-    /// And back.
+    /// The same in the other direction.
     pub c_proj: Slot<Conv1D<B>, B>,
     #[module(skip)]
     act: ActivationFn,
-    /// Behind that.
+    /// Dropout after that.
     pub dropout: Dropout,
 }
 
@@ -83,7 +83,7 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// A linear layer whose weight is stored as `[in, out]`, as GPT-2's files have it.
+/// A linear layer whose weight is stored as `[in, out]`, as in GPT-2's files.
 #[derive(Debug)]
 pub struct Conv1D<B: Backend = AnyBackend> {
     /// `[in, out]`.
@@ -94,7 +94,7 @@ pub struct Conv1D<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Conv1D<B> {
-    /// With a weight that begins so, and a bias of 0.
+    /// A layer with this initial weight and a bias of 0.
     ///
     /// # Errors
     /// When memory runs out.

@@ -18,19 +18,19 @@ use crate::Init;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpt2Config {
-    /// How many tokens there are. Default: 50,257.
+    /// Size of the vocabulary. Default: 50,257.
     pub vocab_size: usize,
-    /// The longest sequence. Default: 1,024.
+    /// Length of the longest sequence. Default: 1,024.
     pub n_positions: usize,
     /// Width of the vectors. Default: 768.
     pub n_embd: usize,
-    /// How many blocks there are. Default: 12.
+    /// Number of blocks. Default: 12.
     pub n_layer: usize,
-    /// Heads of attention, which divide `n_embd`. Default: 12.
+    /// Number of attention heads, which must divide `n_embd`. Default: 12.
     pub n_head: usize,
     /// Width between the two linear layers of a block. Default: `4 · n_embd`.
     pub n_inner: Option<usize>,
-    /// What stands between those. Default: GELU by its tanh approximation.
+    /// The activation between them. Default: GELU by its tanh approximation.
     pub activation_function: ActivationFn,
     /// Dropout after each part of a block. Default: 0.1.
     pub resid_pdrop: f64,
@@ -40,15 +40,15 @@ pub struct Gpt2Config {
     pub attn_pdrop: f64,
     /// Added to the variance in the norms. Default: 1e-5.
     pub layer_norm_epsilon: f64,
-    /// Standard deviation of the weights at first. Default: 0.02.
+    /// Standard deviation of the initial weights. Default: 0.02.
     pub initializer_range: f64,
-    /// Whether scores are divided by the root of the heads' width. Default: true.
+    /// Whether scores are divided by the square root of the heads' width. Default: true.
     pub scale_attn_weights: bool,
     /// Whether the scores of block i are also divided by i + 1. Default: false.
     pub scale_attn_by_inverse_layer_idx: bool,
     /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
     pub tie_word_embeddings: bool,
-    /// Attention to an encoder, which is not there: true is an error. Default: false.
+    /// Attention to an encoder, which is not implemented: true is an error. Default: false.
     pub add_cross_attention: bool,
 }
 
@@ -85,7 +85,7 @@ impl Gpt2Config {
         }
     }
 
-    /// Of the projections back into the stream, of which there are two in each block.
+    /// Initial values of the projections before a residual sum, of which each block has two.
     pub(super) fn residual_init(&self) -> Init {
         Init::Normal {
             mean: 0.0,

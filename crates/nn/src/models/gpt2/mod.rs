@@ -1,4 +1,4 @@
-//! GPT-2: its parts, which a model of one's own can be made of.
+//! GPT-2, and its building blocks for models of your own.
 
 mod attention;
 mod block;
@@ -55,19 +55,19 @@ pub struct Gpt2<B: Backend = AnyBackend> {
     pub lm_head: Slot<Linear<B>, B>,
 }
 
-/// GPT-2 without a head: a vector for each token, under the names of Hugging Face's `GPT2Model`. The Hub's `gpt2` is a
-/// file of this.
+/// GPT-2 without a head: a vector for each token, with the names of Hugging Face's `GPT2Model`. The Hub's `gpt2` is a
+/// file of this kind.
 #[derive(Debug, Module)]
 pub struct Gpt2Model<B: Backend = AnyBackend> {
     /// The vectors of tokens.
     pub wte: Slot<Embedding<B>, B>,
-    /// The vectors of places.
+    /// The vectors of positions.
     pub wpe: Slot<Embedding<B>, B>,
-    /// Of their sum.
+    /// Dropout of their sum.
     pub drop: Dropout,
     /// The blocks.
     pub h: Vec<Block<B>>,
-    /// Behind the last one.
+    /// The norm after the last block.
     pub ln_f: Slot<LayerNorm<B>, B>,
     #[module(skip)]
     config: Gpt2Config,
@@ -76,10 +76,10 @@ pub struct Gpt2Model<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Gpt2Model<B> {
-    /// A model with random weights, as GPT-2 begins.
+    /// A model with random weights, initialised like GPT-2.
     ///
     /// # Errors
-    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
     pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
         Self::with_words(config, Self::words(config, device)?, device)
     }
@@ -116,7 +116,7 @@ impl<B: Backend> Gpt2Model<B> {
         &self.config
     }
 
-    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
     pub fn set_gradient_checkpointing(&self, on: bool) {
         self.checkpointing.store(on, Ordering::Relaxed);
     }
@@ -129,18 +129,18 @@ impl<B: Backend> Gpt2Model<B> {
         watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, None, |_| {})?))
     }
 
-    /// [`Gpt2Model::forward`] of rows in which several sequences stand side by side, for each as if it were alone: none
-    /// sees another, and positions count from where it begins. `starts [N, S]` (i64) has, for each token, the place of
-    /// the first one of its sequence.
+    /// [`Gpt2Model::forward`] of packed rows, each of which contains several sequences. Each sequence is treated as if
+    /// it were alone: it does not see the others, and its positions count from its start. `starts [N, S]` (i64) has,
+    /// for each token, the place of the first token of its sequence.
     ///
     /// # Errors
-    /// As [`Gpt2Model::forward`], and when there is not a start for each token.
+    /// As [`Gpt2Model::forward`], and when there is not exactly one start for each token.
     pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, Some(starts), |_| {})?))
     }
 
-    /// The vectors after the embeddings and after each block, of which the last are what [`Gpt2Model::forward`] gives:
-    /// Hugging Face's `hidden_states`.
+    /// The vectors after the embeddings and after each block, the last of which are the result of
+    /// [`Gpt2Model::forward`]: Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`Gpt2Model::forward`].
@@ -151,7 +151,7 @@ impl<B: Backend> Gpt2Model<B> {
         Ok(states)
     }
 
-    /// What the last block gives; `before` sees what each one takes.
+    /// The output of the last block; `before` is called with the input of each block.
     fn run(
         &self,
         ids: &Tensor<B>,
@@ -177,15 +177,15 @@ impl<B: Backend> Gpt2Model<B> {
         CausalLmCache::new(self.h.len())
     }
 
-    /// [`Gpt2Model::forward`] for further tokens of sequences whose first ones the cache holds.
+    /// [`Gpt2Model::forward`] for further tokens of sequences whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`Gpt2Model::forward`], and when the cache is of another model or batch.
+    /// As [`Gpt2Model::forward`], and when the cache is from another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.extend(ids, cache, |x| self.ln_f.forward(x)))
     }
 
-    /// What `head` makes of the vectors after the last block; where it fails, the cache is as it was.
+    /// The result of `head` on the vectors after the last block; if it fails, the cache is as it was before.
     fn extend(
         &self,
         ids: &Tensor<B>,
@@ -198,7 +198,7 @@ impl<B: Backend> Gpt2Model<B> {
         })
     }
 
-    /// What the last block gives for tokens behind what each block has kept.
+    /// The output of the last block for tokens that follow each block's cached ones.
     fn after<'a>(
         &self,
         ids: &Tensor<B>,
@@ -219,7 +219,7 @@ impl<B: Backend> Gpt2Model<B> {
 }
 
 impl<B: Backend> Gpt2<B> {
-    /// A model with random weights, as GPT-2 begins.
+    /// A model with random weights, initialised like GPT-2.
     ///
     /// # Errors
     /// As [`Gpt2Model::new`].
@@ -237,7 +237,7 @@ impl<B: Backend> Gpt2<B> {
         &self.transformer.config
     }
 
-    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
     pub fn set_gradient_checkpointing(&self, on: bool) {
         self.transformer.set_gradient_checkpointing(on);
     }
@@ -255,10 +255,10 @@ impl<B: Backend> Gpt2<B> {
         self.transformer.new_cache()
     }
 
-    /// [`Gpt2::forward`] for further tokens of sequences whose first ones the cache holds.
+    /// [`Gpt2::forward`] for further tokens of sequences whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`Gpt2::forward`], and when the cache is of another model or batch.
+    /// As [`Gpt2::forward`], and when the cache is from another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.transformer.extend(ids, cache, |x| self.logits(x)))
     }

@@ -8,8 +8,8 @@ use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
 use crate::Init;
 
-/// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`; those of
-/// Mistral and Qwen2, which are the same model but for biases, are read, too.
+/// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`. It also reads
+/// configs of Mistral and Qwen2, which are the same model except for biases.
 ///
 /// ```
 /// use polygrad_nn::models::{LlamaConfig, ModelConfig};
@@ -25,52 +25,52 @@ use crate::Init;
 pub struct LlamaConfig {
     /// `"llama"`, `"mistral"`, or `"qwen2"`, whose queries, keys and values have biases. Default: `"llama"`.
     pub model_type: String,
-    /// How many tokens there are. Default: 32,000.
+    /// Size of the vocabulary. Default: 32,000.
     pub vocab_size: usize,
     /// Width of the vectors. Default: 4,096.
     pub hidden_size: usize,
     /// Width between the linear layers of a block. Default: 11,008.
     pub intermediate_size: usize,
-    /// How many blocks there are. Default: 32.
+    /// Number of blocks. Default: 32.
     pub num_hidden_layers: usize,
-    /// Heads of queries. Default: 32.
+    /// Number of query heads. Default: 32.
     pub num_attention_heads: usize,
-    /// Heads of keys and values, which divide those of queries. Default: as many.
+    /// Number of key and value heads, which must divide that of query heads. Default: the same number.
     pub num_key_value_heads: Option<usize>,
     /// Width of a head. Default: `hidden_size / num_attention_heads`.
     pub head_dim: Option<usize>,
-    /// What gates the inner vectors. Default: SiLU.
+    /// The activation of the gate. Default: SiLU.
     pub hidden_act: ActivationFn,
-    /// The longest sequence. Default: 2,048.
+    /// Length of the longest sequence. Default: 2,048.
     pub max_position_embeddings: usize,
-    /// Standard deviation of the weights at first. Default: 0.02.
+    /// Standard deviation of the initial weights. Default: 0.02.
     pub initializer_range: f64,
     /// Added to the mean square in the norms. Default: 1e-6.
     pub rms_norm_eps: f64,
     /// Whether the projection to the vocabulary shares the embedding's weight. Default: false.
     pub tie_word_embeddings: bool,
-    /// Base of the angles by which places turn queries and keys. Default: 10,000.
+    /// Base of the angles by which positions rotate queries and keys. Default: 10,000.
     pub rope_theta: f64,
-    /// How the angles are stretched for longer sequences. Default: not.
+    /// How the angles are scaled for longer sequences. Default: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<RopeScaling>,
-    /// Both as transformers writes them from version 5 on; what is there counts in place of those.
+    /// The above two fields as transformers writes them from version 5 on; values here take precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<RopeScaling>,
-    /// Whether all projections of attention have a bias. Default: false.
+    /// Whether all attention projections have a bias. Default: false.
     pub attention_bias: bool,
-    /// Whether the linear layers of the other part have a bias. Default: false.
+    /// Whether the linear layers of the feed-forward part have a bias. Default: false.
     pub mlp_bias: bool,
     /// Dropout of attention weights. Default: 0.
     pub attention_dropout: f64,
-    /// Attention to the last tokens alone, which is not there: in a Mistral's config a number is an error. Default:
-    /// none.
+    /// Attention limited to the last tokens, which is not implemented: a number in a Mistral config is an error.
+    /// Default: none.
     pub sliding_window: Option<usize>,
     /// The same for Qwen2: true is an error. Default: false.
     pub use_sliding_window: bool,
 }
 
-/// How the angles of rotary positions are stretched, with the fields of Hugging Face's configs.
+/// How the angles of rotary positions are scaled, with the fields of Hugging Face's configs.
 ///
 /// Sources: Chen et al., "Extending context window of large language models via positional interpolation" (2023), for
 /// `"linear"`; `transformers.modeling_rope_utils` for `"llama3"`.
@@ -80,19 +80,19 @@ pub struct RopeScaling {
     /// `"default"` for none, `"linear"` or `"llama3"`.
     #[serde(alias = "type", skip_serializing_if = "Option::is_none")]
     pub rope_type: Option<String>,
-    /// Base of the angles, in place of [`LlamaConfig::rope_theta`].
+    /// Base of the angles, instead of [`LlamaConfig::rope_theta`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_theta: Option<f64>,
-    /// By how much angles are divided.
+    /// Divisor of the angles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// Of llama3: waves of which less than this many fit into the original length are divided.
+    /// For llama3: frequencies with fewer periods than this in the original length are divided by the factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low_freq_factor: Option<f64>,
-    /// Of llama3: waves of which more than this many fit are left as they are; those between are divided in part.
+    /// For llama3: frequencies with more periods than this are unchanged; those in between are divided in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high_freq_factor: Option<f64>,
-    /// Of llama3: the length for which the model was made first.
+    /// For llama3: the sequence length of the original model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_max_position_embeddings: Option<f64>,
 }
@@ -134,7 +134,7 @@ impl LlamaConfig {
             .unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub fn key_value_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
@@ -151,7 +151,7 @@ impl LlamaConfig {
         self.attention_bias || self.model_type == "qwen2"
     }
 
-    /// Whether the projection of what attention gives has one.
+    /// Whether attention's output projection has a bias.
     pub(super) fn output_bias(&self) -> bool {
         self.attention_bias && self.model_type != "qwen2"
     }
@@ -180,12 +180,12 @@ impl LlamaConfig {
         if !self.head_dim().is_multiple_of(2) {
             return fail(format!("heads of width {} have no pairs to turn", self.head_dim()));
         }
-        // Not the frequencies themselves: nothing has been said yet of whether so many fit into memory.
+        // The frequencies themselves are not computed here: whether they fit into memory has not been checked yet.
         self.theta()?;
         self.stretch().map(drop)
     }
 
-    /// By how much each pair of a head turns from place to place, `head_dim / 2` numbers.
+    /// The angle by which each pair of a head is rotated per position, `head_dim / 2` numbers.
     pub(super) fn frequencies(&self) -> Result<Vec<f64>> {
         let (theta, stretch, width) = (self.theta()?, self.stretch()?, self.head_dim());
         let pairs = (0..width / 2).map(|i| theta.powf(-2.0 * i as f64 / width as f64));
@@ -205,7 +205,7 @@ impl LlamaConfig {
         Err(Error::invalid(format!("rope_theta = {theta:?} is not above 0")).with_op(NAME))
     }
 
-    /// What scaling makes of a frequency.
+    /// The function that scales a frequency.
     fn stretch(&self) -> Result<Box<dyn Fn(f64) -> f64>> {
         let plain = RopeScaling::default();
         let scaling = self.scaling().unwrap_or(&plain);

@@ -1,4 +1,4 @@
-//! Llama out of GGUF: names, metadata, and the order of rows.
+//! Llama from GGUF files: names, metadata, and the order of rows.
 //!
 //! Source: the names of llama.cpp's `gguf-py/gguf/constants.py` and the GGUF specification.
 
@@ -29,7 +29,7 @@ pub enum GgufValue {
 /// A tensor of a GGUF file.
 #[derive(Clone, Debug)]
 pub enum GgufTensor {
-    /// Numbers of a dtype.
+    /// Unpacked numbers.
     Plain(HostTensor),
     /// A matrix whose numbers stay packed.
     Packed(HostBlocks),
@@ -58,8 +58,8 @@ enum Order {
 /// keeps in another order, are put back.
 ///
 /// # Errors
-/// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the
-/// model does not have.
+/// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the model does not
+/// have.
 pub fn llama_from_gguf(
     tensors: impl IntoIterator<Item = (String, HostTensor)>,
     metadata: impl Fn(&str) -> Option<GgufValue>,
@@ -70,8 +70,8 @@ pub fn llama_from_gguf(
     llama_from_gguf_packed(tensors, metadata).map(|(config, state, _)| (config, state))
 }
 
-/// [`llama_from_gguf`] of tensors some of which stay packed: also gives the paths of the layers whose weights do, and
-/// their schemes, for [`Llama::pack`](super::Llama::pack).
+/// [`llama_from_gguf`] of tensors some of which stay packed. It also returns the paths of the layers whose weights are
+/// packed, with their schemes, for [`Llama::pack`](super::Llama::pack).
 ///
 /// # Errors
 /// As [`llama_from_gguf`].
@@ -282,7 +282,7 @@ fn permuted(name: &str, tensor: &HostTensor, heads: usize, order: Order) -> Resu
     HostTensor::from_bytes(tensor.dtype(), Shape::new(&shape)?, &out)
 }
 
-/// What llama.cpp has computed out of Llama 3's scaling: by how much the angle of each pair is divided.
+/// Recovers the options of Llama 3's scaling from llama.cpp's result: the divisor of the angle of each pair.
 fn scaling_of(factors: &[f64], config: &LlamaConfig) -> Result<RopeScaling> {
     let unknown =
         || Err(Error::unsupported("the factors in rope_freqs.weight are not those of Llama 3's scaling").with_op(NAME));
@@ -293,7 +293,7 @@ fn scaling_of(factors: &[f64], config: &LlamaConfig) -> Result<RopeScaling> {
     let scaling = RopeScaling {
         rope_type: Some("llama3".to_owned()),
         factor: factors.iter().copied().reduce(f64::max),
-        // These are the same in all models of the kind.
+        // All models of this kind have the same values.
         low_freq_factor: Some(1.0),
         high_freq_factor: Some(4.0),
         original_max_position_embeddings: Some(8192.0),

@@ -1,4 +1,4 @@
-//! The parts of Llama.
+//! The building blocks of Llama.
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, HostTensor, Result, Shape, Tensor};
 
@@ -11,24 +11,24 @@ use crate::{Dropout, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, Slot,
 /// One block of Llama. A clone has the same layers.
 #[derive(Clone, Debug, Module)]
 pub struct DecoderLayer<B: Backend = AnyBackend> {
-    /// Between tokens.
+    /// Attention between tokens.
     pub self_attn: Attention<B>,
-    /// Of each token by itself.
+    /// The feed-forward part, applied to each token.
     pub mlp: Mlp<B>,
-    /// Before attention.
+    /// The norm before attention.
     pub input_layernorm: Slot<RMSNorm<B>, B>,
-    /// Before the linear layers.
+    /// The norm before the feed-forward part.
     pub post_attention_layernorm: Slot<RMSNorm<B>, B>,
 }
 
-/// What the places of tokens are to all blocks of a forward pass.
+/// The rotations for the positions of a forward pass, shared by all blocks.
 pub(super) struct Turns<B: Backend> {
     cos: Tensor<B>,
     sin: Tensor<B>,
 }
 
 impl<B: Backend> Turns<B> {
-    /// For positions `[S]` or `[N, S]` (i64) and vectors of this dtype.
+    /// Rotations for positions `[S]` or `[N, S]` (i64) and vectors of this dtype.
     pub(super) fn new(config: &LlamaConfig, positions: &Tensor<B>, dtype: DType) -> Result<Self> {
         let frequencies = config.frequencies()?;
         let wide = dtype.wide();
@@ -36,7 +36,7 @@ impl<B: Backend> Turns<B> {
         let frequencies = Tensor::from_host(frequencies, &positions.device())?;
         let mut angles = positions.to_dtype(wide)?.unsqueeze(-1)?.mul(&frequencies)?;
         if positions.rank() == 2 {
-            // For all heads.
+            // Adds an axis for the heads.
             angles = angles.unsqueeze(1)?;
         }
         Ok(Self {
@@ -75,7 +75,7 @@ impl<B: Backend> DecoderLayer<B> {
     /// A block with random weights.
     ///
     /// # Errors
-    /// When memory runs out, or the config's dropout is no probability.
+    /// When memory runs out, or the config's dropout is not a probability.
     pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
         Ok(Self {
             self_attn: Attention::new(config, device)?,
@@ -108,15 +108,15 @@ impl<B: Backend> DecoderLayer<B> {
 pub struct Attention<B: Backend = AnyBackend> {
     /// `[…, hidden_size]` to the queries of all heads.
     pub q_proj: Slot<Linear<B>, B>,
-    /// To the keys.
+    /// The same for the keys.
     pub k_proj: Slot<Linear<B>, B>,
-    /// To the values.
+    /// The same for the values.
     pub v_proj: Slot<Linear<B>, B>,
-    /// What the heads give, back into the stream.
+    /// Projects the heads' output for the residual sum.
     pub o_proj: Slot<Linear<B>, B>,
     heads: usize,
     key_value_heads: usize,
-    /// Of the weights.
+    /// Dropout of the attention weights.
     pub dropout: Dropout,
 }
 
@@ -163,7 +163,7 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    /// Keys or values, once for each head of queries: the weights that dropout sees are as many.
+    /// Repeats keys or values for each query head, since dropout needs the attention weights of all of them.
     fn for_each_query(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let each = self.heads / self.key_value_heads;
         let shape = x.shape();
@@ -172,14 +172,14 @@ impl<B: Backend> Attention<B> {
     }
 }
 
-/// The linear layers of a block, of which one gates another.
+/// The gated feed-forward part of a block: the output of one linear layer gates that of another.
 #[derive(Clone, Debug, Module)]
 pub struct Mlp<B: Backend = AnyBackend> {
     /// `[…, hidden_size]` to `[…, intermediate_size]`, before the activation.
     pub gate_proj: Slot<Linear<B>, B>,
-    /// To what that gates.
+    /// `[…, hidden_size]` to `[…, intermediate_size]`, the vectors that are gated.
     pub up_proj: Slot<Linear<B>, B>,
-    /// And back.
+    /// `[…, intermediate_size]` to `[…, hidden_size]`.
     pub down_proj: Slot<Linear<B>, B>,
     #[module(skip)]
     act: ActivationFn,

@@ -1,4 +1,4 @@
-//! Llama: its parts, which a model of one's own can be made of.
+//! Llama, and its building blocks for models of your own.
 
 mod config;
 mod gguf;
@@ -20,9 +20,9 @@ use layer::{Turns, norm};
 
 const NAME: &str = "LlamaModel";
 
-/// A decoder that predicts the next token, with rotary positions, RMS norms, gated linear layers and heads of queries
-/// that share keys and values, and with the parameter names of Hugging Face's `LlamaForCausalLM`. Mistral and Qwen2 are
-/// the same model: see [`LlamaConfig`].
+/// A decoder that predicts the next token, with rotary positions, RMS norms, gated linear layers and query heads that
+/// share keys and values (grouped-query attention), and with the parameter names of Hugging Face's `LlamaForCausalLM`.
+/// Mistral and Qwen2 are the same model: see [`LlamaConfig`].
 ///
 /// Sources: Touvron et al., "LLaMA: open and efficient foundation language models" (2023); Ainslie et al., "GQA:
 /// training generalized multi-query transformer models from multi-head checkpoints" (2023); Shazeer, "GLU variants
@@ -59,7 +59,7 @@ pub struct Llama<B: Backend = AnyBackend> {
     pub lm_head: Slot<Linear<B>, B>,
 }
 
-/// Llama without a head: a vector for each token, under the names of Hugging Face's `LlamaModel`. A classifier with the
+/// Llama without a head: a vector for each token, with the names of Hugging Face's `LlamaModel`. A classifier with the
 /// names of `LlamaForSequenceClassification` is this and a linear layer:
 ///
 /// ```
@@ -109,7 +109,7 @@ pub struct LlamaModel<B: Backend = AnyBackend> {
     pub embed_tokens: Slot<Embedding<B>, B>,
     /// The blocks.
     pub layers: Vec<DecoderLayer<B>>,
-    /// Behind the last one.
+    /// The norm after the last block.
     pub norm: Slot<RMSNorm<B>, B>,
     #[module(skip)]
     config: LlamaConfig,
@@ -118,10 +118,10 @@ pub struct LlamaModel<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> LlamaModel<B> {
-    /// A model with random weights, as Llama begins.
+    /// A model with random weights, initialised like Llama.
     ///
     /// # Errors
-    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
     pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
         Self::with_words(config, Self::words(config, device)?, device)
     }
@@ -149,7 +149,7 @@ impl<B: Backend> LlamaModel<B> {
         &self.config
     }
 
-    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
     pub fn set_gradient_checkpointing(&self, on: bool) {
         self.checkpointing.store(on, Ordering::Relaxed);
     }
@@ -162,18 +162,18 @@ impl<B: Backend> LlamaModel<B> {
         watch::layer(self, ids, || self.norm.forward(&self.run(ids, None, |_| {})?))
     }
 
-    /// [`LlamaModel::forward`] of rows in which several sequences stand side by side, for each as if it were alone:
-    /// none sees another, and positions count from where it begins. `starts [N, S]` (i64) has, for each token, the
-    /// place of the first one of its sequence.
+    /// [`LlamaModel::forward`] of packed rows, each of which contains several sequences. Each sequence is treated as if
+    /// it were alone: it does not see the others, and its positions count from its start. `starts [N, S]` (i64) has,
+    /// for each token, the place of the first token of its sequence.
     ///
     /// # Errors
-    /// As [`LlamaModel::forward`], and when there is not a start for each token.
+    /// As [`LlamaModel::forward`], and when there is not exactly one start for each token.
     pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.norm.forward(&self.run(ids, Some(starts), |_| {})?))
     }
 
-    /// The vectors after the embeddings and after each block, of which the last are what [`LlamaModel::forward`] gives:
-    /// Hugging Face's `hidden_states`.
+    /// The vectors after the embeddings and after each block, the last of which are the result of
+    /// [`LlamaModel::forward`]: Hugging Face's `hidden_states`.
     ///
     /// # Errors
     /// As [`LlamaModel::forward`].
@@ -184,7 +184,7 @@ impl<B: Backend> LlamaModel<B> {
         Ok(states)
     }
 
-    /// What the last block gives; `before` sees what each one takes.
+    /// The output of the last block; `before` is called with the input of each block.
     fn run(
         &self,
         ids: &Tensor<B>,
@@ -214,15 +214,15 @@ impl<B: Backend> LlamaModel<B> {
         CausalLmCache::new(self.layers.len())
     }
 
-    /// [`LlamaModel::forward`] for further tokens of sequences whose first ones the cache holds.
+    /// [`LlamaModel::forward`] for further tokens of sequences whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`LlamaModel::forward`], and when the cache is of another model or batch.
+    /// As [`LlamaModel::forward`], and when the cache is from another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.extend(ids, cache, |x| self.norm.forward(x)))
     }
 
-    /// What `head` makes of the vectors after the last block; where it fails, the cache is as it was.
+    /// The result of `head` on the vectors after the last block; if it fails, the cache is as it was before.
     fn extend(
         &self,
         ids: &Tensor<B>,
@@ -235,7 +235,7 @@ impl<B: Backend> LlamaModel<B> {
         })
     }
 
-    /// What the last block gives for tokens behind what each block has kept.
+    /// The output of the last block for tokens that follow each block's cached ones.
     fn after<'a>(
         &self,
         ids: &Tensor<B>,
@@ -252,7 +252,7 @@ impl<B: Backend> LlamaModel<B> {
 }
 
 impl<B: Backend> Llama<B> {
-    /// A model with random weights, as Llama begins.
+    /// A model with random weights, initialised like Llama.
     ///
     /// # Errors
     /// As [`LlamaModel::new`].
@@ -270,7 +270,7 @@ impl<B: Backend> Llama<B> {
         &self.model.config
     }
 
-    /// Whether the backward pass computes each block again instead of keeping what it needs. Default: false.
+    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
     pub fn set_gradient_checkpointing(&self, on: bool) {
         self.model.set_gradient_checkpointing(on);
     }
@@ -288,10 +288,10 @@ impl<B: Backend> Llama<B> {
         self.model.new_cache()
     }
 
-    /// [`Llama::forward`] for further tokens of sequences whose first ones the cache holds.
+    /// [`Llama::forward`] for further tokens of sequences whose first tokens are cached.
     ///
     /// # Errors
-    /// As [`Llama::forward`], and when the cache is of another model or batch.
+    /// As [`Llama::forward`], and when the cache is from another model or batch.
     pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
         watch::layer(self, ids, || self.model.extend(ids, cache, |x| self.logits(x)))
     }

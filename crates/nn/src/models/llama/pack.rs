@@ -12,9 +12,9 @@ use crate::{HostBlocks, Linear, Module, QuantizedEmbedding, QuantizedLinear, Qua
 const NAME: &str = "Llama::pack";
 
 impl<B: Backend> Llama<B> {
-    /// Puts layers whose weights stay packed in the place of those at the paths in `schemes`, with the weights that the
-    /// state dict has for them: as [`llama_from_gguf_packed`](super::llama_from_gguf_packed) gives both. Such layers
-    /// are not trained, but can have [adapters](crate::lora). The others are as before;
+    /// Replaces the layers at the paths in `schemes` by ones whose weights stay packed, with the packed weights in the
+    /// state dict; [`llama_from_gguf_packed`](super::llama_from_gguf_packed) returns both. Packed layers are not
+    /// trained, but can have [adapters](crate::lora). The other layers do not change;
     /// [`load_state_dict`](crate::Module::load_state_dict) loads them from the same state dict.
     ///
     /// ```
@@ -45,8 +45,8 @@ impl<B: Backend> Llama<B> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such layer, or the state dict has no packed weight for it, or one of another shape; the layers
-    /// before it have changed then.
+    /// When there is no such layer, or the state dict has no packed weight for it or one of another shape; the layers
+    /// before it have then changed.
     pub fn pack(&mut self, state: &StateDict, schemes: &BTreeMap<String, BlockScheme>) -> Result<()> {
         let device = match self.parameters().first() {
             Some(param) => param.device(),
@@ -67,11 +67,11 @@ impl<B: Backend> Llama<B> {
         Ok(())
     }
 
-    /// The model's state dict, in which the weights of the layers at these paths are
-    /// [quantized](HostBlocks::quantize): for [`Llama::pack`].
+    /// The model's state dict with the weights of the layers at these paths [quantized](HostBlocks::quantize): for
+    /// [`Llama::pack`].
     ///
     /// # Errors
-    /// When there is no such layer, or its weight is not made of whole blocks.
+    /// When there is no such layer, or a row of its weight is not a whole number of blocks.
     pub fn packed_state(&self, schemes: &BTreeMap<String, BlockScheme>) -> Result<StateDict> {
         let mut state = self.state_dict()?;
         for (path, &scheme) in schemes {
@@ -82,7 +82,7 @@ impl<B: Backend> Llama<B> {
         Ok(state)
     }
 
-    /// The vectors of tokens, and, if tied, the projection to them.
+    /// Replaces the token embedding and, if tied, the projection to the vocabulary.
     fn put_words(&mut self, weight: QuantizedWeight<B>, tied: bool) -> Result<()> {
         let embed = &mut self.model.embed_tokens;
         fits(embed.own().map(|layer| layer.weight.shape()), &weight)?;
@@ -102,7 +102,7 @@ impl<B: Backend> Llama<B> {
         Ok(())
     }
 
-    /// The place of a linear layer.
+    /// The slot of a linear layer.
     fn linear_at(&mut self, path: &str) -> Option<&mut Slot<Linear<B>, B>> {
         if path == "lm_head" {
             return Some(&mut self.lm_head);
@@ -130,7 +130,7 @@ fn unknown(path: &str) -> Error {
     .with_hint("name embed_tokens or a linear layer by its whole path, without `.weight`")
 }
 
-/// Fails unless a weight has the shape of that of the model's own layer.
+/// Fails unless the weight has the same shape as that of the model's own layer.
 fn fits<B: Backend>(own: Option<Shape>, weight: &QuantizedWeight<B>) -> Result<()> {
     let found = weight.dims();
     match own {

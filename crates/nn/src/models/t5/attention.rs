@@ -1,4 +1,4 @@
-//! The attention of T5, and its notion of distance.
+//! The attention of T5, and its relative positions.
 
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
@@ -11,26 +11,26 @@ use crate::{Dropout, Embedding, EmbeddingConfig, Init, KvCache, Linear, Module, 
 pub struct Attention<B: Backend = AnyBackend> {
     /// `[…, d_model]` to the queries of all heads.
     pub q: Slot<Linear<B>, B>,
-    /// To the keys.
+    /// The same for the keys.
     pub k: Slot<Linear<B>, B>,
-    /// To the values.
+    /// The same for the values.
     pub v: Slot<Linear<B>, B>,
-    /// What the heads give, back into the stream.
+    /// Projects the heads' output for the residual sum.
     pub o: Slot<Linear<B>, B>,
-    /// In the first block of a stack, for all.
+    /// The bias of each distance, stored in the first block and used by all blocks of a stack.
     pub relative_attention_bias: Option<Embedding<B>>,
     heads: usize,
-    /// Of the weights.
+    /// Dropout of the attention weights.
     pub dropout: Dropout,
 }
 
-/// What is attended to.
+/// The tokens attended to.
 pub(super) enum Source<'a, B: Backend> {
     /// The input itself.
     Input,
-    /// The input, after what the cache holds, each token to those before it.
+    /// The cached tokens and then the input; each token attends to itself and earlier ones.
     Past(&'a mut KvCache<B>),
-    /// An encoded text, whose keys and values the cache keeps.
+    /// An encoded text, whose keys and values are cached.
     Text(&'a Tensor<B>, &'a mut KvCache<B>),
 }
 
@@ -53,7 +53,7 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    /// Scores are not scaled: the weights of queries begin small instead.
+    /// Scores are not scaled; instead the weights of queries are initialised smaller.
     pub(super) fn forward(&self, x: &Tensor<B>, source: Source<'_, B>, mask: Option<&Tensor<B>>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
             let split = |linear: &Slot<Linear<B>, B>, x: &Tensor<B>| split_heads(&linear.forward(x)?, self.heads);
@@ -83,7 +83,7 @@ impl<B: Backend> Attention<B> {
     }
 }
 
-/// How T5 tells distances apart.
+/// T5's buckets of distances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets {
     count: usize,
@@ -100,12 +100,12 @@ impl Buckets {
         }
     }
 
-    /// What is added to the scores `[1, H, S, T]` of the last `queries` of `keys` places.
+    /// The bias `[1, H, S, T]` added to the scores, for the last `queries` of `keys` positions.
     pub(super) fn bias<B: Backend>(&self, table: &Embedding<B>, queries: usize, keys: usize) -> Result<Tensor<B>> {
         let device = table.weight.device();
         let places = |from: usize, to: usize| Tensor::arange(from as i64, to as i64, 1, &device);
         let queries = places(keys.saturating_sub(queries), keys)?.unsqueeze(1)?;
-        // From max_distance on all are in one bucket, so that a short table has them all, whatever the lengths.
+        // All distances from `max_distance` on are in one bucket, so a short table covers all lengths.
         let far = self.max_distance as i64;
         let bound = |at: i64| Tensor::full((), at, (&device, DType::I64));
         let distances = places(0, keys)?.sub(&queries)?;
@@ -119,8 +119,9 @@ impl Buckets {
         table.forward(&buckets)?.permute([2, 0, 1])?.unsqueeze(0)
     }
 
-    /// The bucket of a distance, key less query: half of them for small ones, the others in logarithmic steps. Source:
-    /// section 2.1 of the T5 paper and its code; in f32, as there, since the steps' ends depend on the rounding.
+    /// The bucket of a distance, key minus query: half of the buckets are for small distances, the others in
+    /// logarithmic steps. Source: section 2.1 of the T5 paper and its code. It is computed in f32 as there, since the
+    /// limits of the steps depend on rounding.
     fn of(&self, distance: i64) -> i64 {
         let mut count = self.count as i64;
         let mut bucket = 0;
@@ -146,8 +147,8 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    /// What `T5Attention._relative_position_bucket` of transformers 5.23.0 gives: the bucket of each distance from 0
-    /// on, as the distances at which it changes.
+    /// Result of `T5Attention._relative_position_bucket` of transformers 5.23.0 for each distance from 0 on: the
+    /// distances at which the bucket changes, with the buckets.
     fn changes(bidirectional: bool, sign: i64) -> Vec<(i64, i64)> {
         let buckets = Buckets::new(&T5Config::default(), bidirectional);
         let mut out: Vec<(i64, i64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The parts of T5's blocks, each with its norm and its way around.
+//! The parts of T5's blocks, each with its norm and its residual connection.
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor};
 
@@ -7,15 +7,15 @@ use super::T5Config;
 use super::attention::{Attention, Source};
 use crate::{Dropout, Linear, Module, RMSNorm, Slot, watch};
 
-/// Attention to the text itself.
+/// Self-attention.
 #[derive(Debug, Module)]
 pub struct SelfAttentionPart<B: Backend = AnyBackend> {
     /// "SelfAttention" in names.
     #[module(rename = "SelfAttention")]
     pub attention: Attention<B>,
-    /// Before it.
+    /// The norm before it.
     pub layer_norm: Slot<RMSNorm<B>, B>,
-    /// Behind it.
+    /// Dropout after it.
     pub dropout: Dropout,
 }
 
@@ -38,15 +38,15 @@ impl<B: Backend> SelfAttentionPart<B> {
     }
 }
 
-/// Attention to an encoded text.
+/// Cross-attention to an encoded text.
 #[derive(Debug, Module)]
 pub struct CrossAttentionPart<B: Backend = AnyBackend> {
     /// "EncDecAttention" in names.
     #[module(rename = "EncDecAttention")]
     pub attention: Attention<B>,
-    /// Before it.
+    /// The norm before it.
     pub layer_norm: Slot<RMSNorm<B>, B>,
-    /// Behind it.
+    /// Dropout after it.
     pub dropout: Dropout,
 }
 
@@ -67,30 +67,30 @@ impl<B: Backend> CrossAttentionPart<B> {
     }
 }
 
-/// Linear layers, of each token by itself.
+/// Linear layers, applied to each token.
 #[derive(Debug, Module)]
 pub struct FeedForwardPart<B: Backend = AnyBackend> {
     /// "DenseReluDense" in names.
     #[module(rename = "DenseReluDense")]
     pub dense: Dense<B>,
-    /// Before them.
+    /// The norm before them.
     pub layer_norm: Slot<RMSNorm<B>, B>,
-    /// Behind them.
+    /// Dropout after them.
     pub dropout: Dropout,
 }
 
-/// Two linear layers, or three where the first is gated.
+/// Two linear layers, or three if the first is gated.
 #[derive(Debug, Module)]
 pub struct Dense<B: Backend = AnyBackend> {
-    /// `[…, d_model]` to `[…, d_ff]`, before the activation; none in a gated one.
+    /// `[…, d_model]` to `[…, d_ff]`, before the activation; `None` in a gated part.
     pub wi: Option<Slot<Linear<B>, B>>,
-    /// The same, in a gated one.
+    /// The same in a gated part.
     pub wi_0: Option<Slot<Linear<B>, B>>,
-    /// To the gate.
+    /// The vectors that are gated, in a gated part.
     pub wi_1: Option<Slot<Linear<B>, B>>,
-    /// And back.
+    /// `[…, d_ff]` to `[…, d_model]`.
     pub wo: Slot<Linear<B>, B>,
-    /// Before that.
+    /// Dropout before `wo`.
     pub dropout: Dropout,
     #[module(skip)]
     act: ActivationFn,

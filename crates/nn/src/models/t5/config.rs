@@ -11,7 +11,7 @@ use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig, Slot};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct T5Config {
-    /// How many tokens there are. Default: 32,128.
+    /// Size of the vocabulary. Default: 32,128.
     pub vocab_size: usize,
     /// Width of the vectors. Default: 512.
     pub d_model: usize,
@@ -23,26 +23,27 @@ pub struct T5Config {
     pub num_layers: usize,
     /// Blocks of the decoder. Default: `num_layers`.
     pub num_decoder_layers: Option<usize>,
-    /// Heads of attention. Default: 8.
+    /// Number of attention heads. Default: 8.
     pub num_heads: usize,
-    /// How many kinds of distance attention tells apart. Default: 32.
+    /// Number of buckets that attention sorts distances into. Default: 32.
     pub relative_attention_num_buckets: usize,
-    /// The distance from which on all are of one kind. Default: 128.
+    /// The distance from which on all distances share a bucket. Default: 128.
     pub relative_attention_max_distance: usize,
-    /// Dropout everywhere. Default: 0.1.
+    /// Dropout probability everywhere. Default: 0.1.
     pub dropout_rate: f64,
     /// Added to the mean square in the norms. Default: 1e-6.
     pub layer_norm_epsilon: f64,
-    /// Factor of the weights at first. Default: 1.
+    /// Factor of the initial weights. Default: 1.
     pub initializer_factor: f64,
-    /// The activation of the feed-forward parts: a name of [`ActivationFn`], with "gated-" before it for gated ones.
-    /// "gated-gelu" is by the tanh approximation. Default: "relu".
+    /// The activation of the feed-forward parts: a name of [`ActivationFn`], prefixed with "gated-" for gated ones.
+    /// "gated-gelu" uses the tanh approximation. Default: "relu".
     pub feed_forward_proj: String,
     /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
     pub tie_word_embeddings: bool,
-    /// Whether what is projected to the vocabulary is scaled by `1 / √d_model`. Default: as `tie_word_embeddings`.
+    /// Whether vectors are scaled by `1 / √d_model` before the projection to the vocabulary. Default: as
+    /// `tie_word_embeddings`.
     pub scale_decoder_outputs: Option<bool>,
-    /// The token of padding. Default: 0.
+    /// The padding token. Default: 0.
     pub pad_token_id: i64,
     /// The token with which the decoder begins. Default: 0.
     pub decoder_start_token_id: i64,
@@ -102,7 +103,7 @@ impl T5Config {
     /// The activation of the feed-forward parts, and whether they are gated.
     pub(super) fn activation(&self) -> Result<(ActivationFn, bool)> {
         let (name, gated) = match self.feed_forward_proj.strip_prefix("gated-") {
-            // What Hugging Face reads it as.
+            // As Hugging Face interprets it.
             Some("gelu") => return Ok((ActivationFn::GeluTanh, true)),
             Some(name) => (name, true),
             None => (self.feed_forward_proj.as_str(), false),
@@ -118,7 +119,7 @@ impl T5Config {
         Ok((act, gated))
     }
 
-    /// A linear layer without bias whose weights begin with this standard deviation.
+    /// A linear layer without bias, with initial weights of this standard deviation.
     pub(super) fn linear<B: Backend>(
         &self,
         [inputs, outputs]: [usize; 2],

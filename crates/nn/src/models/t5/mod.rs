@@ -1,4 +1,4 @@
-//! T5: its parts, which a model of one's own can be made of.
+//! T5, and its building blocks for models of your own.
 
 mod attention;
 mod block;
@@ -42,11 +42,11 @@ const NAME: &str = "T5";
 /// ```
 #[derive(Debug, Module)]
 pub struct T5<B: Backend = AnyBackend> {
-    /// The vectors of tokens, of both stacks.
+    /// The token vectors, shared by both stacks.
     pub shared: Slot<Embedding<B>, B>,
-    /// Of the text that is read.
+    /// The encoder of the input text.
     pub encoder: Encoder<B>,
-    /// Of the text that is written.
+    /// The decoder of the output text.
     pub decoder: Decoder<B>,
     /// The projection to the vocabulary.
     pub lm_head: Slot<Linear<B>, B>,
@@ -57,37 +57,37 @@ pub struct T5<B: Backend = AnyBackend> {
 /// The vectors of all layers of a [`T5`]: Hugging Face's `encoder_hidden_states` and `decoder_hidden_states`.
 #[derive(Clone, Debug)]
 pub struct T5HiddenStates<B: Backend = AnyBackend> {
-    /// `[N, S, d_model]` after the embeddings and after each block, the last ones after the norm: what [`T5::encode`]
-    /// gives.
+    /// `[N, S, d_model]` after the embeddings and after each block, the last ones after the norm: the result of
+    /// [`T5::encode`].
     pub encoder: Vec<Tensor<B>>,
-    /// `[N, T, d_model]`, the same of the decoder, before what is projected to the vocabulary is scaled.
+    /// `[N, T, d_model]`, the same for the decoder, before the scaling for the projection to the vocabulary.
     pub decoder: Vec<Tensor<B>>,
 }
 
-/// What the decoder of a [`T5`] has seen of a batch: keys and values of each layer, of its own tokens and of the
-/// encoded text.
+/// The cached keys and values of each layer of a [`T5`]'s decoder for a batch: of its own tokens and of the encoded
+/// text.
 #[derive(Debug)]
 pub struct T5Cache<B: Backend = AnyBackend> {
     layers: Vec<[KvCache<B>; 2]>,
 }
 
 impl<B: Backend> T5Cache<B> {
-    /// How many tokens of each sequence it holds.
+    /// Number of decoder tokens of each sequence in the cache.
     pub fn len(&self) -> usize {
         self.layers.first().map_or(0, |[own, _]| own.len())
     }
 
-    /// Whether it holds none.
+    /// Whether the cache holds no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<B: Backend> T5<B> {
-    /// A model with random weights, as T5 begins.
+    /// A model with random weights, initialised like T5.
     ///
     /// # Errors
-    /// When the config is contradictory or asks for what is not there, or memory runs out.
+    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
     pub fn new(config: &T5Config, device: &Device<B>) -> Result<Self> {
         config.check()?;
         let init = Init::Normal {
@@ -114,8 +114,8 @@ impl<B: Backend> T5<B> {
     }
 
     /// The logits `[N, T, vocab_size]` of the token after each of `decoder_ids [N, T]`, given the text `ids [N, S]`
-    /// (both i64). `attention_mask [N, S]` is 1 (or true) for tokens of the text that count, 0 (or false) for padding;
-    /// without one all count.
+    /// (both i64). `attention_mask [N, S]` is 1 (or true) for tokens of the text, 0 (or false) for padding; without a
+    /// mask there is no padding.
     ///
     /// # Errors
     /// When shapes do not fit, or a token is outside the vocabulary.
@@ -142,7 +142,7 @@ impl<B: Backend> T5<B> {
             .forward(&self.shared.forward(ids)?, padding.as_ref(), |_| {})
     }
 
-    /// The vectors of all layers, for what [`T5::forward`] takes.
+    /// The vectors of all layers, for the arguments of [`T5::forward`].
     ///
     /// # Errors
     /// As [`T5::forward`].
@@ -183,12 +183,12 @@ impl<B: Backend> T5<B> {
         }
     }
 
-    /// The logits of the token after each of `decoder_ids [N, T]`, which follow those that the cache holds, given an
-    /// encoded text; the cache then holds them, too, and the keys and values of the text: take a new cache for another
+    /// The logits of the token after each of `decoder_ids [N, T]`, which follow the cached tokens, given an encoded
+    /// text. The cache then also holds these tokens, and the keys and values of the text: use a new cache for another
     /// text.
     ///
     /// # Errors
-    /// As [`T5::forward`], and when the cache is of another model or batch.
+    /// As [`T5::forward`], and when the cache is from another model or batch.
     pub fn decode(
         &self,
         decoder_ids: &Tensor<B>,
@@ -220,8 +220,8 @@ impl<B: Backend> T5<B> {
         self.lm_head.forward(&x)
     }
 
-    /// What the decoder is given in training for these targets `[N, T]` (i64): each token one place later, and
-    /// `decoder_start_token_id` first; −100, which losses ignore, becomes `pad_token_id`.
+    /// The decoder's input in training for these targets `[N, T]` (i64): the targets moved one place to the right,
+    /// after `decoder_start_token_id`. −100, which losses ignore, becomes `pad_token_id`.
     ///
     /// # Errors
     /// When the shape does not fit.

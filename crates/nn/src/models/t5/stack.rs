@@ -7,7 +7,7 @@ use super::block::{CrossAttentionPart, FeedForwardPart, SelfAttentionPart};
 use super::{NAME, T5Config};
 use crate::{Dropout, KvCache, Module, Param, RMSNorm, Slot, watch};
 
-/// The embedding of all tokens, once more under a stack's name.
+/// The shared token embedding, listed again under a stack's name.
 #[derive(Debug, Module)]
 struct Tokens<B: Backend> {
     weight: Param<B>,
@@ -19,9 +19,9 @@ pub struct Encoder<B: Backend = AnyBackend> {
     embed_tokens: Tokens<B>,
     /// The blocks.
     pub block: Vec<EncoderBlock<B>>,
-    /// Behind the last one.
+    /// The norm after the last block.
     pub final_layer_norm: Slot<RMSNorm<B>, B>,
-    /// Before the first one, and at the end.
+    /// Dropout before the first block and at the end.
     pub dropout: Dropout,
     #[module(skip)]
     buckets: Buckets,
@@ -30,7 +30,7 @@ pub struct Encoder<B: Backend = AnyBackend> {
 /// A block of the encoder.
 #[derive(Debug, Module)]
 pub struct EncoderBlock<B: Backend = AnyBackend> {
-    /// One after the other.
+    /// Its parts, in order.
     pub layer: (SelfAttentionPart<B>, FeedForwardPart<B>),
 }
 
@@ -41,9 +41,9 @@ pub struct Decoder<B: Backend = AnyBackend> {
     embed_tokens: Tokens<B>,
     /// The blocks.
     pub block: Vec<DecoderBlock<B>>,
-    /// Behind the last one.
+    /// The norm after the last block.
     pub final_layer_norm: Slot<RMSNorm<B>, B>,
-    /// Before the first one, and at the end.
+    /// Dropout before the first block and at the end.
     pub dropout: Dropout,
     #[module(skip)]
     buckets: Buckets,
@@ -52,7 +52,7 @@ pub struct Decoder<B: Backend = AnyBackend> {
 /// A block of the decoder.
 #[derive(Debug, Module)]
 pub struct DecoderBlock<B: Backend = AnyBackend> {
-    /// One after the other.
+    /// Its parts, in order.
     pub layer: (SelfAttentionPart<B>, CrossAttentionPart<B>, FeedForwardPart<B>),
 }
 
@@ -75,7 +75,7 @@ impl<B: Backend> Encoder<B> {
         })
     }
 
-    /// `before` sees what each block takes.
+    /// `before` is called with the input of each block.
     pub(super) fn forward(
         &self,
         tokens: &Tensor<B>,
@@ -124,7 +124,7 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
-    /// `before` sees what each block takes.
+    /// `before` is called with the input of each block.
     pub(super) fn forward(
         &self,
         tokens: &Tensor<B>,
@@ -152,7 +152,7 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-/// What all blocks of a stack add to their scores.
+/// The bias that all blocks of a stack add to their scores.
 fn bias<B: Backend>(first: &SelfAttentionPart<B>, buckets: Buckets, queries: usize, keys: usize) -> Result<Tensor<B>> {
     match &first.attention.relative_attention_bias {
         Some(table) => buckets.bias(table, queries, keys),

@@ -1,10 +1,10 @@
-//! Schedules made of others.
+//! Schedules composed of others.
 
 use super::Schedule;
 
-/// One schedule after the other, each of which counts its steps from 0.
+/// Schedules one after another; each counts its steps from 0.
 pub struct SequentialLR {
-    /// Each with the step at which it begins.
+    /// Each schedule with the step at which it begins.
     parts: Vec<(u64, Box<dyn Schedule>)>,
 }
 
@@ -16,7 +16,7 @@ impl SequentialLR {
         }
     }
 
-    /// Goes over to another schedule at step `milestone`.
+    /// Switches to another schedule at step `milestone`.
     #[must_use]
     pub fn then(mut self, milestone: u64, next: impl Schedule + 'static) -> Self {
         self.parts.push((milestone, Box::new(next)));
@@ -27,7 +27,7 @@ impl SequentialLR {
 impl Schedule for SequentialLR {
     fn lr(&self, base_lr: f64, step: u64) -> f64 {
         let begun = self.parts.iter().filter(|(start, _)| *start <= step);
-        // Of parts that begin at the same step the last one counts.
+        // If several parts begin at the same step, the last one counts.
         match begun.max_by_key(|(start, _)| *start) {
             Some((start, part)) => part.lr(base_lr, step - start),
             None => base_lr,
@@ -35,12 +35,12 @@ impl Schedule for SequentialLR {
     }
 }
 
-/// Several schedules at once: each takes the rate that the one before it gives as its base rate.
+/// Several schedules at once: the rate of each is the base rate of the next one.
 ///
-/// PyTorch's `ChainedScheduler` multiplies the present rate by what each of its schedules changes from step to step.
-/// That comes to the same for all that multiply the base rate by a factor. It differs for those that do not: for a
-/// [`CosineAnnealingLR`](crate::optim::CosineAnnealingLR) with an `eta_min`, which PyTorch lets the other schedules
-/// move, too. And where a factor gets to 0, PyTorch's rate stays there.
+/// PyTorch's `ChainedScheduler` instead multiplies the current rate by each schedule's relative change per step. The
+/// two agree for all schedules that multiply the base rate by a factor. They differ for others, such as a
+/// [`CosineAnnealingLR`](crate::optim::CosineAnnealingLR) with an `eta_min`, which other schedules also change in
+/// PyTorch. And once a factor is 0, PyTorch's rate stays at 0.
 pub struct ChainedScheduler {
     parts: Vec<Box<dyn Schedule>>,
 }
@@ -53,7 +53,7 @@ impl ChainedScheduler {
         }
     }
 
-    /// Applies another schedule to what comes out so far.
+    /// Applies another schedule to the rate so far.
     #[must_use]
     pub fn and(mut self, next: impl Schedule + 'static) -> Self {
         self.parts.push(Box::new(next));

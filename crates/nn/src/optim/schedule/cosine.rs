@@ -9,14 +9,14 @@ use super::Schedule;
 /// Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2016).
 #[derive(Clone, Copy, Debug)]
 pub struct CosineAnnealingLR {
-    /// Steps down to the smallest rate; 0 is there at once.
+    /// Number of steps down to the smallest rate; 0 reaches it at once.
     pub t_max: u64,
     /// The smallest rate.
     pub eta_min: f64,
 }
 
 impl CosineAnnealingLR {
-    /// Down to 0 in `t_max` steps.
+    /// Falls to 0 in `t_max` steps.
     pub const fn new(t_max: u64) -> Self {
         Self { t_max, eta_min: 0.0 }
     }
@@ -27,27 +27,28 @@ impl Schedule for CosineAnnealingLR {
         if self.t_max == 0 {
             return self.eta_min;
         }
-        // Only the place within a full wave counts; so the cosine is as exact after many waves as in the first.
+        // Only the position within a full period matters, so that the cosine is as exact after many periods as in the
+        // first.
         let phase = (step % (2 * self.t_max)) as f64 / self.t_max as f64;
         self.eta_min + (base_lr - self.eta_min) * (1.0 + (PI * phase).cos()) / 2.0
     }
 }
 
-/// [`CosineAnnealingLR`] that begins anew after `t_0` steps, after `t_mult` times as many from then on, and so forth.
+/// [`CosineAnnealingLR`] that restarts after `t_0` steps, then after `t_mult` times as many, and so on.
 ///
 /// Source: Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts" (2016).
 #[derive(Clone, Copy, Debug)]
 pub struct CosineAnnealingWarmRestarts {
-    /// Steps until the first restart; 0 is taken for 1.
+    /// Steps until the first restart; 0 counts as 1.
     pub t_0: u64,
-    /// How many times as long each part is as the one before; 0 is taken for 1.
+    /// Factor of the length of each period over the one before; 0 counts as 1.
     pub t_mult: u64,
     /// The smallest rate.
     pub eta_min: f64,
 }
 
 impl CosineAnnealingWarmRestarts {
-    /// Down to 0, anew every `t_0` steps.
+    /// Falls to 0, restarting every `t_0` steps.
     pub const fn new(t_0: u64) -> Self {
         Self {
             t_0,

@@ -2,34 +2,34 @@
 
 use super::Schedule;
 
-/// From the base rate up to `max_lr` and down again, over and over.
+/// Repeatedly rises from the base rate to `max_lr` and falls again.
 ///
 /// Source: Smith, "Cyclical learning rates for training neural networks" (2017).
 #[derive(Clone, Copy, Debug)]
 pub struct CyclicLR {
     /// The largest rate.
     pub max_lr: f64,
-    /// Steps up; 0 is taken for 1.
+    /// Steps up; 0 counts as 1.
     pub step_size_up: u64,
-    /// Steps down; 0 is taken for 1.
+    /// Steps down; 0 counts as 1.
     pub step_size_down: u64,
-    /// How high later cycles go.
+    /// The height of later cycles.
     pub mode: CyclicMode,
 }
 
-/// How high the cycles of a [`CyclicLR`] go.
+/// The height of the cycles of a [`CyclicLR`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CyclicMode {
     /// All to `max_lr`.
     Triangular,
-    /// Each half as high above the base rate as the one before.
+    /// Each cycle rises half as far above the base rate as the one before.
     Triangular2,
-    /// Less by this factor in each step.
+    /// The height is multiplied by this factor in each step.
     ExpRange(f64),
 }
 
 impl CyclicLR {
-    /// Up in so many steps and down in as many, always to `max_lr`. PyTorch's default is 2,000 steps.
+    /// Rises for `step_size` steps and falls for as many, always to `max_lr`. PyTorch's default is 2,000 steps.
     pub const fn new(max_lr: f64, step_size: u64) -> Self {
         Self {
             max_lr,

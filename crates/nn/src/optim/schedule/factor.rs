@@ -1,4 +1,4 @@
-//! Schedules that multiply the base rate by a factor of the step.
+//! Schedules that multiply the base rate by a factor that depends on the step.
 
 use super::Schedule;
 
@@ -7,7 +7,7 @@ use super::Schedule;
 pub struct ConstantLR {
     /// Factor of the first steps.
     pub factor: f64,
-    /// How many steps.
+    /// Number of steps.
     pub total_iters: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct StepLR {
 }
 
 impl StepLR {
-    /// A tenth after every `step_size` steps.
+    /// Divides the rate by ten after every `step_size` steps.
     pub const fn new(step_size: u64) -> Self {
         Self { step_size, gamma: 0.1 }
     }
@@ -52,7 +52,7 @@ impl Schedule for StepLR {
     }
 }
 
-/// From `base_lr · start_factor` in equal steps to `base_lr · end_factor` at step `total_iters`, and on with that: a
+/// Linear from `base_lr · start_factor` to `base_lr · end_factor` at step `total_iters`, and constant afterwards: a
 /// warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearLR {
@@ -60,12 +60,12 @@ pub struct LinearLR {
     pub start_factor: f64,
     /// Factor from step `total_iters` on.
     pub end_factor: f64,
-    /// How many steps.
+    /// Number of steps.
     pub total_iters: u64,
 }
 
 impl LinearLR {
-    /// From a third of the rate to the whole in `total_iters` steps, as PyTorch's defaults have it.
+    /// From a third of the rate to the whole in `total_iters` steps, PyTorch's defaults.
     pub const fn warm_up(total_iters: u64) -> Self {
         Self {
             start_factor: 1.0 / 3.0,
@@ -93,7 +93,7 @@ pub struct ExponentialLR {
 }
 
 impl ExponentialLR {
-    /// With a factor of each step.
+    /// A schedule with this factor for each step.
     pub const fn new(gamma: f64) -> Self {
         Self { gamma }
     }
@@ -108,14 +108,14 @@ impl Schedule for ExponentialLR {
 /// `base_lr · gammaⁿ`, where `n` counts the milestones that have been reached.
 #[derive(Clone, Debug)]
 pub struct MultiStepLR {
-    /// Steps at which the rate changes, in any order. One that stands there twice changes it twice.
+    /// Steps at which the rate changes, in any order. A step listed twice changes it twice.
     pub milestones: Vec<u64>,
     /// Factor of each change.
     pub gamma: f64,
 }
 
 impl MultiStepLR {
-    /// A tenth at each of these steps.
+    /// Divides the rate by ten at each of these steps.
     pub fn new(milestones: impl Into<Vec<u64>>) -> Self {
         Self {
             milestones: milestones.into(),
@@ -131,18 +131,17 @@ impl Schedule for MultiStepLR {
     }
 }
 
-/// `base_lr · (1 − step / total_iters)^power`, and 0 from step `total_iters` on. With a `total_iters` of 0 it does
-/// nothing.
+/// `base_lr · (1 − step / total_iters)^power`, and 0 from step `total_iters` on. With `total_iters` 0 it does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct PolynomialLR {
-    /// How many steps.
+    /// Number of steps.
     pub total_iters: u64,
     /// The exponent.
     pub power: f64,
 }
 
 impl PolynomialLR {
-    /// In a straight line, which is PyTorch's default power of 1, to 0.
+    /// Linear to 0, PyTorch's default power of 1.
     pub const fn new(total_iters: u64) -> Self {
         Self {
             total_iters,
@@ -175,7 +174,7 @@ pub struct LambdaLR<F> {
 }
 
 impl<F: Fn(u64) -> f64 + Send + Sync> LambdaLR<F> {
-    /// By what the base rate is multiplied in each step.
+    /// A schedule with this factor of the base rate, as a function of the step.
     pub const fn new(factor: F) -> Self {
         Self { factor }
     }

@@ -1,5 +1,5 @@
-//! Learning rate schedules: functions of the number of steps alone, so that there is no state to save; and one that
-//! looks at a metric.
+//! Learning rate schedules. Most are functions of the number of steps only, so that they have no state to save; one
+//! depends on a metric.
 
 mod compose;
 mod cosine;
@@ -19,7 +19,7 @@ pub use factor::{ConstantLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, Pol
 pub use one_cycle::{AnnealStrategy, OneCycleLR};
 pub use plateau::{PlateauMode, ReduceLROnPlateau, ReduceLROnPlateauConfig, ThresholdMode};
 
-/// A learning rate that depends on the number of steps (or epochs, whatever the caller counts).
+/// A learning rate that depends on the number of steps (or epochs, or whatever else the caller counts).
 ///
 /// The formulas are those in PyTorch's documentation of `torch.optim.lr_scheduler`.
 ///
@@ -32,13 +32,13 @@ pub use plateau::{PlateauMode, ReduceLROnPlateau, ReduceLROnPlateauConfig, Thres
 /// // Each step: schedule.apply(&mut optimizer, step)?;
 /// ```
 pub trait Schedule: Send + Sync {
-    /// The learning rate of step `step`, counted from 0, where `base_lr` is the optimizer's own.
+    /// The learning rate of step `step`, counted from 0; `base_lr` is the optimizer's own.
     fn lr(&self, base_lr: f64, step: u64) -> f64;
 
-    /// Sets the rate of every group of an optimizer's parameters for step `step`, each from its own base rate.
+    /// Sets the rate of every group of an optimizer for step `step`, each from its own base rate.
     ///
     /// # Errors
-    /// When the optimizer has not as many base rates as groups, which none of this crate's does.
+    /// When the numbers of base rates and groups differ, which never happens for this crate's optimizers.
     fn apply<B: Backend>(&self, optimizer: &mut (impl Optimizer<B> + ?Sized), step: u64) -> Result<()>
     where
         Self: Sized,

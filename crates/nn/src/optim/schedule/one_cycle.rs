@@ -1,14 +1,15 @@
-//! One cycle.
+//! The one-cycle schedule.
 
 use std::f64::consts::PI;
 
 use super::Schedule;
 
-/// Up from `base_lr / div_factor` to `base_lr`, and down again to `base_lr / (div_factor · final_div_factor)`, where it
+/// Rises from `base_lr / div_factor` to `base_lr`, and falls to `base_lr / (div_factor · final_div_factor)`, where it
 /// stays from the last step on. As PyTorch's `OneCycleLR`, whose `max_lr` is the base rate here, so that each group of
 /// parameters has its own.
 ///
-/// The momentum goes the other way; PyTorch sets it along with the rate (`cycle_momentum`), here the caller does:
+/// The momentum moves in the opposite direction. PyTorch sets it along with the rate (`cycle_momentum`); here the
+/// caller does:
 ///
 /// ```
 /// # use polygrad_nn::optim::{OneCycleLR, Optimizer, SGD, Schedule};
@@ -26,17 +27,17 @@ use super::Schedule;
 /// (2017).
 #[derive(Clone, Copy, Debug)]
 pub struct OneCycleLR {
-    /// How many steps the cycle has.
+    /// Number of steps of the cycle.
     pub total_steps: u64,
     /// Share of the steps in which the rate rises. Default: 0.3.
     pub pct_start: f64,
-    /// The form of rise and fall. Default: a cosine.
+    /// The shape of rise and fall. Default: a cosine.
     pub anneal_strategy: AnnealStrategy,
-    /// Whether the fall mirrors the rise first, and a third phase goes on to the smallest rate. Default: false.
+    /// Whether the fall first mirrors the rise, and a third phase then continues to the smallest rate. Default: false.
     pub three_phase: bool,
-    /// The base rate over the first one. Default: 25.
+    /// The base rate divided by the first rate. Default: 25.
     pub div_factor: f64,
-    /// The first rate over the last one. Default: 10,000.
+    /// The first rate divided by the last one. Default: 10,000.
     pub final_div_factor: f64,
     /// The momentum at the largest rate. Default: 0.85.
     pub base_momentum: f64,
@@ -44,13 +45,13 @@ pub struct OneCycleLR {
     pub max_momentum: f64,
 }
 
-/// How a value goes from one end of a phase to the other.
+/// How a value changes from one end of a phase to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnnealStrategy {
     /// Along half a period of a cosine.
     #[default]
     Cos,
-    /// In a straight line.
+    /// Linearly.
     Linear,
 }
 
@@ -63,7 +64,7 @@ impl AnnealStrategy {
     }
 }
 
-/// The last step of a phase; rate and momentum at its beginning and at its end.
+/// The last step of a phase, with rate and momentum at its beginning and end.
 struct Phase {
     end: f64,
     lr: (f64, f64),
@@ -71,7 +72,7 @@ struct Phase {
 }
 
 impl OneCycleLR {
-    /// One cycle of so many steps, with PyTorch's defaults.
+    /// One cycle of `total_steps` steps, with PyTorch's defaults.
     pub const fn new(total_steps: u64) -> Self {
         Self {
             total_steps,
@@ -109,7 +110,7 @@ impl OneCycleLR {
 
     fn value(&self, max_lr: f64, step: u64, ends: impl Fn(&Phase) -> (f64, f64)) -> f64 {
         let phases = self.phases(max_lr);
-        // Past the end the last value stays.
+        // After the end the last value is kept.
         let step = step.min(self.total_steps.saturating_sub(1)) as f64;
         let mut begin = 0.0;
         let mut value = 0.0;

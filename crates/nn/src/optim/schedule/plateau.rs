@@ -1,4 +1,4 @@
-//! Lowering the rate when a metric gets no better.
+//! Lowers the rate when a metric stops improving.
 
 use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result};
 
@@ -7,7 +7,7 @@ use crate::optim::Optimizer;
 use crate::optim::common::check;
 use crate::options::options;
 
-/// Whether a metric is to fall or to rise.
+/// Whether a metric should fall or rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlateauMode {
     /// Smaller is better, as for a loss.
@@ -17,13 +17,13 @@ pub enum PlateauMode {
     Max,
 }
 
-/// What the threshold of a [`ReduceLROnPlateau`] is measured by.
+/// How the threshold of a [`ReduceLROnPlateau`] is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThresholdMode {
-    /// The best metric so far.
+    /// Relative to the best metric so far.
     #[default]
     Rel,
-    /// Nothing: it is a difference.
+    /// As an absolute difference.
     Abs,
 }
 
@@ -31,21 +31,21 @@ options! {
     /// Options of [`ReduceLROnPlateau`], with PyTorch's defaults.
     #[derive(Clone, Copy, Debug)]
     pub struct ReduceLROnPlateauConfig {
-        /// A tenth of the rate after more than 10 steps without a better metric.
+        /// Divides the rate by ten after more than 10 steps without improvement.
         pub const fn new(mode: PlateauMode);
         /// Factor of each change, in `[0, 1)`.
         factor: f64 = 0.1;
-        /// How many steps without a better metric are let pass; the next one lowers the rate.
+        /// Number of steps without improvement that are tolerated; the next one lowers the rate.
         patience: u64 = 10;
-        /// By how much a metric must be better to count.
+        /// The least improvement that counts.
         threshold: f64 = 1e-4;
         /// Whether the threshold is a share of the best metric or a difference. Default: a share.
         threshold_mode: ThresholdMode = ThresholdMode::Rel;
-        /// Steps after a change in which nothing counts as worse.
+        /// Number of steps after a change during which steps without improvement do not count.
         cooldown: u64 = 0;
-        /// No group's rate falls below this one.
+        /// Lower limit of each group's rate.
         min_lr: f64 = 0.0;
-        /// A change by no more than this is not made.
+        /// Changes that are not larger than this are not made.
         eps: f64 = 1e-8;
     }
 }
@@ -72,9 +72,8 @@ impl ReduceLROnPlateauConfig {
     }
 }
 
-/// Lowers the rates of an optimizer when a metric has not got better for some steps, as PyTorch's `ReduceLROnPlateau`.
-/// Unlike a
-/// [`Schedule`](crate::optim::Schedule) it starts from the present rates, and has a state.
+/// Lowers the rates of an optimizer when a metric has not improved for some steps, as PyTorch's `ReduceLROnPlateau`.
+/// Unlike a [`Schedule`](crate::optim::Schedule) it starts from the current rates, and has a state.
 ///
 /// ```
 /// # use polygrad_nn::optim::{Optimizer, PlateauMode, ReduceLROnPlateauConfig};
@@ -96,8 +95,7 @@ pub struct ReduceLROnPlateau {
 }
 
 impl ReduceLROnPlateau {
-    /// Takes note of a metric, NaN being no better than any other, and lowers the rates if it is time; gives whether it
-    /// was.
+    /// Records a metric (NaN counts as no improvement) and lowers the rates if it is time; returns whether it did.
     ///
     /// # Errors
     /// As [`Optimizer::set_lrs`].
@@ -154,10 +152,10 @@ impl ReduceLROnPlateau {
         .collect()
     }
 
-    /// Continues from a state: all, or nothing when there is an error.
+    /// Continues from a state: completely, or not at all if there is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] when an entry is missing, or is not one number.
+    /// [`ErrorKind::StateDict`] when an entry is missing, or is not a single number.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let number = |name: &str| match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
             Some(&[number]) => Ok(number),
@@ -165,7 +163,7 @@ impl ReduceLROnPlateau {
             None => Err(format!("missing: {name}")),
         };
         let count = |name: &str| match number(name)? {
-            // Counters of steps are far below 2⁵³, so that f64 has them exactly.
+            // Step counters are far below 2⁵³, so f64 represents them exactly.
             count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
             count => Err(format!("mismatched: {name} = {count} is no number of steps")),
         };
