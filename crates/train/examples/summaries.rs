@@ -1,4 +1,4 @@
-//! Writes one summary of each kind, and a run for MLflow, for scripts/read_summaries.py, which reads them by
+//! Writes one summary of each kind, and a run for MLflow, for scripts/read_summaries.py, which reads them with
 //! TensorBoard and MLflow themselves: `cargo run -p polygrad-train --example summaries -- FOLDER`.
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Runs in MLflow's file store, as MLflow's own clients write and read it: a folder for each experiment, in it one for
-//! each run, in that a file for each metric and each parameter.
+//! Runs in MLflow's file store, in the format of MLflow's own clients: a folder for each experiment, in it one for each
+//! run, and in that a file for each metric and each parameter.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,7 @@ use polygrad_nn::open_own;
 use crate::run::{shown, unopened, write};
 use crate::{Callback, Control, Event, Progress, Row, Split};
 
-/// How MLflow numbers the states of a run.
+/// MLflow's numbers for the states of a run.
 #[derive(Clone, Copy)]
 enum Status {
     Running = 1,
@@ -21,8 +21,8 @@ enum Status {
     Failed = 4,
 }
 
-/// A callback that leaves the measurements of a run in a file store of MLflow, such as the folder `mlruns`,
-/// which `mlflow ui` shows.
+/// A callback that writes the measurements of a run to a file store of MLflow, such as the folder `mlruns`, which
+/// `mlflow ui` shows.
 ///
 /// ```no_run
 /// use polygrad_train::{MlflowLogger, TrainerConfig};
@@ -34,8 +34,8 @@ enum Status {
 /// # }
 /// ```
 ///
-/// A run of the same name in the same experiment is gone on with: measurements of steps that the trainer
-/// takes anew are dropped.
+/// A run of the same name in the same experiment is continued: measurements of steps that the trainer repeats are
+/// dropped.
 #[derive(Debug)]
 pub struct MlflowLogger {
     folder: PathBuf,
@@ -47,7 +47,7 @@ pub struct MlflowLogger {
 }
 
 impl MlflowLogger {
-    /// Opens the run of a name in an experiment, both of which are made if they are not there.
+    /// Opens the run of a name in an experiment, and creates both if they do not exist.
     ///
     /// # Errors
     /// A folder or file that cannot be read or written.
@@ -57,7 +57,7 @@ impl MlflowLogger {
         let (folder, experiment) = match find(&store, "name", experiment)? {
             Some(found) => found,
             None => {
-                // MLflow's own ids are of this form, too.
+                // MLflow's own ids also have this form.
                 let id = (u128::from(RandomState::new().hash_one(now)) % 1_000_000_000_000_000_000).to_string();
                 let folder = make(store.join(&id))?;
                 let meta = [
@@ -98,10 +98,10 @@ impl MlflowLogger {
         Ok(logger)
     }
 
-    /// Takes down a parameter of the run.
+    /// Records a parameter of the run.
     ///
     /// # Errors
-    /// A name that is none for a file; whatever the file system says.
+    /// A name that cannot be a file name; errors of the file system.
     pub fn param(self, name: &str, value: impl std::fmt::Display) -> Result<Self> {
         self.put("params", name, &value.to_string())?;
         Ok(self)
@@ -111,7 +111,7 @@ impl MlflowLogger {
         write(&self.path(part, name)?, value.as_bytes())
     }
 
-    /// The file of a metric, a parameter or a tag. Names may have folders in them.
+    /// The file of a metric, a parameter or a tag. Names may contain folders.
     fn path(&self, part: &str, name: &str) -> Result<PathBuf> {
         let known = |c: char| c.is_alphanumeric() || "_-. :/".contains(c);
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
@@ -170,7 +170,7 @@ impl MlflowLogger {
         Ok(())
     }
 
-    /// Drops what was measured after `step` steps, and lines that a crash cut short.
+    /// Drops measurements after `step` steps, and lines that a crash cut short.
     fn rewind(&self, step: u64, folder: &Path) -> Result<()> {
         for entry in entries(folder)? {
             if entry.is_symlink() {
@@ -210,7 +210,7 @@ impl Callback for MlflowLogger {
 impl Drop for MlflowLogger {
     fn drop(&mut self) {
         if !self.is_over {
-            // Where that cannot be written, the error that led here is the one to report.
+            // Errors are ignored: the error that led here is the one to report.
             let _ = self.set(Status::Failed);
         }
     }
@@ -227,8 +227,8 @@ fn make(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A folder in a folder, which is made if it is not there. The run may come from somebody else: no
-/// link leads out of it.
+/// A folder in a folder, created if it does not exist. Fails at links, which could lead out of it, since the run may
+/// have been prepared by someone else.
 fn nested<'a>(folder: &Path, parts: impl Iterator<Item = &'a str>) -> Result<PathBuf> {
     let mut path = folder.to_owned();
     for part in parts {
@@ -254,7 +254,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// The folder in `folder` whose `meta.yaml` has such a field, and what it is called.
+/// The folder in `folder` whose `meta.yaml` has this value of a field, and its name.
 fn find(folder: &Path, key: &str, value: &str) -> Result<Option<(PathBuf, String)>> {
     if !folder.exists() {
         return Ok(None);
@@ -271,7 +271,7 @@ fn find(folder: &Path, key: &str, value: &str) -> Result<Option<(PathBuf, String
     }))
 }
 
-/// A field of a `meta.yaml`, whose values stand on lines of their own, quoted or not.
+/// A field of a `meta.yaml`, in which each value is on a line of its own, quoted or not.
 fn field(folder: &Path, key: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join("meta.yaml")).ok()?;
     let value = text
@@ -284,7 +284,7 @@ fn field(folder: &Path, key: &str) -> Option<String> {
     }
 }
 
-/// A string of JSON is one of YAML.
+/// A JSON string, which is also valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! Shows how far training has come: a bar on a terminal, plain lines elsewhere.
+//! Shows the progress of training: a bar on a terminal, plain lines elsewhere.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use polygrad_core::{Result, printable};
 use crate::bar::Bar;
 use crate::{Callback, Control, Event, Progress, Row};
 
-/// Without a terminal, a line at most this often, so that a log stays readable.
+/// Least time between two lines without a terminal, so that a log stays readable.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A callback that shows progress on standard error, as a bar where that is a terminal and as a line every five seconds
-/// elsewhere, and prints a line for each epoch to standard output.
+/// A callback that shows progress on standard error, as a bar on a terminal or else as a line every five seconds, and
+/// prints a line for each epoch to standard output.
 #[derive(Debug)]
 pub struct ProgressBar {
     bar: Option<Bar>,
@@ -27,14 +27,14 @@ impl Default for ProgressBar {
 }
 
 impl ProgressBar {
-    /// Prints lines to standard output; where that cannot be written, there is nobody to tell.
+    /// Prints lines to standard output; errors are ignored.
     pub fn new() -> Self {
         Self::printing(|line| {
             let _ = writeln!(std::io::stdout(), "{}", printable(line));
         })
     }
 
-    /// Gives the lines of epochs to a function.
+    /// Passes the lines of epochs to a function.
     pub fn printing(say: fn(&str)) -> Self {
         Self {
             bar: None,
@@ -79,7 +79,7 @@ fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
 
-/// What an epoch was, in a line.
+/// A line about an epoch.
 pub(crate) fn epoch_line(progress: &Progress<'_>, row: Option<&Row>) -> String {
     let mut line = match progress.epoch {
         0 => place(progress),
@@ -96,7 +96,7 @@ pub(crate) fn of(all: Option<impl std::fmt::Display>) -> String {
     all.map_or_else(String::new, |all| format!("/{all}"))
 }
 
-/// How far it has come.
+/// The current progress.
 fn place(progress: &Progress<'_>) -> String {
     match progress.epochs {
         Some(epochs) => format!("epoch {}/{epochs}", progress.epoch),
@@ -123,7 +123,7 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// A number with commas between its thousands.
+/// A number with thousands separators.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();

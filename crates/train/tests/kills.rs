@@ -1,7 +1,6 @@
-//! A run that is killed at any moment, again and again, ends as one that was left alone, whatever
-//! its number of workers.
+//! A run that is repeatedly killed at any moment ends like an undisturbed one, with any number of workers.
 //!
-//! `POLYGRAD_KILLS` says how many kills each number of workers has to survive; 6 if it is not set.
+//! `POLYGRAD_KILLS` is the number of kills that each number of workers has to survive; the default is 6.
 #![cfg(unix)]
 
 use std::path::Path;
@@ -20,8 +19,8 @@ const FOLDER: &str = "POLYGRAD_KILLS_FOLDER";
 const WORKERS: &str = "POLYGRAD_KILLS_WORKERS";
 const EPOCHS: u64 = 30;
 
-/// Begins or goes on with the run in the folder that the environment names: the test below starts processes
-/// that do nothing else.
+/// Begins or resumes the run in the folder given by the environment; the test below starts processes that do nothing
+/// else.
 #[test]
 #[ignore = "for the other test, in processes of their own"]
 fn trains() {
@@ -65,7 +64,7 @@ fn train(folder: &Path, workers: usize) -> Result<()> {
     trainer.fit(&train, Some(&validation)).map(drop)
 }
 
-/// What a run has left, but for times.
+/// The files that a run has left, except for times.
 fn left(folder: &Path) -> (Vec<String>, [Vec<u8>; 2]) {
     let files = RunFolder::new(folder);
     let rows = std::fs::read_to_string(files.metrics()).unwrap();
@@ -97,7 +96,7 @@ fn a_run_that_is_killed_again_and_again_ends_the_same() {
                     .stdout(Stdio::null())
                     .spawn()
                     .unwrap();
-                // Those who were killed often enough, or would never end, are left alone.
+                // Runs that were killed often enough are left alone, since they would otherwise never end.
                 if kills < wanted {
                     sleep(Duration::from_micros(rng.below(300_000) as u64));
                     child.kill().unwrap();

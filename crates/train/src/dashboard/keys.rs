@@ -1,11 +1,11 @@
-//! Keys that ask to stop.
+//! Keys that request a stop.
 
 #[cfg(not(unix))]
 use std::io;
 #[cfg(not(unix))]
 use std::time::Duration;
 
-/// A key that the dashboard knows.
+/// A key that the dashboard reacts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -15,7 +15,7 @@ pub(super) enum Key {
 #[cfg(unix)]
 pub(super) use unix::Keys;
 
-/// Reads bytes itself: crossterm's events wait for the rest of an escape sequence, however long it takes to come.
+/// Reads bytes directly, since crossterm's events wait without limit for the rest of an escape sequence.
 #[cfg(unix)]
 mod unix {
     use std::fs::File;
@@ -27,11 +27,11 @@ mod unix {
 
     use super::{Key, of_bytes};
 
-    /// Where keys come from.
+    /// The source of keys.
     #[derive(Debug)]
     pub(in super::super) enum Keys {
         Input(io::Stdin),
-        /// Where standard input is something else.
+        /// Used if standard input is not the terminal.
         Terminal(File),
     }
 
@@ -50,10 +50,10 @@ mod unix {
             }
         }
 
-        /// Waits so long for a key.
+        /// Waits at most `most` for a key.
         ///
         /// # Errors
-        /// When there is no terminal any more.
+        /// When the terminal is gone.
         pub(in super::super) fn wait(&self, most: Duration) -> io::Result<Option<Key>> {
             let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
             let timeout = Timespec::try_from(most).map_err(io::Error::other)?;
@@ -72,8 +72,8 @@ mod unix {
     }
 }
 
-/// Arrows, reports and other keys that take several bytes begin with an escape; of them no letter is a key. Ctrl-C is
-/// one wherever it stands: there is no other way to press it.
+/// Arrows, reports and other keys of several bytes begin with an escape; letters after it are not keys. Ctrl-C counts
+/// anywhere, since nothing else sends this byte.
 #[cfg(unix)]
 fn of_bytes(bytes: &[u8]) -> Option<Key> {
     const ESCAPE: u8 = 0x1b;
@@ -85,7 +85,7 @@ fn of_bytes(bytes: &[u8]) -> Option<Key> {
     letters.any(|byte| *byte == b'q').then_some(Key::Quit)
 }
 
-/// Where keys come from.
+/// The source of keys.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub(super) struct Keys(());
@@ -96,10 +96,10 @@ impl Keys {
         Ok(Self(()))
     }
 
-    /// Waits so long for a key.
+    /// Waits at most `most` for a key.
     ///
     /// # Errors
-    /// When there is no terminal any more.
+    /// When the terminal is gone.
     pub(super) fn wait(&self, most: Duration) -> io::Result<Option<Key>> {
         use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 

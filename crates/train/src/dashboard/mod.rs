@@ -1,4 +1,4 @@
-//! Shows how training goes on the whole of a terminal.
+//! A full-screen terminal display of the training.
 
 mod keys;
 mod screen;
@@ -15,17 +15,17 @@ use crate::{Callback, Control, Event, Progress};
 use screen::Screen;
 use state::{State, Told};
 
-/// Time between two drawings.
+/// Least time between two updates.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A callback that shows curves, progress, throughput, memory and where the time goes on the whole of the terminal, at
+/// A callback that shows curves, progress, throughput, memory and the use of time on the whole terminal. It redraws at
 /// most ten times a second, and prints the last epoch's line when training is over.
 ///
-/// `q` and Ctrl-C stop the training as a [stop flag](crate::TrainerConfig::stop_flag) does, with a checkpoint; Ctrl-C
-/// once more ends the process with status 130. The terminal is given back when training ends, fails or panics, and
-/// when this is dropped.
+/// `q` and Ctrl-C stop the training with a checkpoint, as a [stop flag](crate::TrainerConfig::stop_flag) does; a second
+/// Ctrl-C ends the process with status 130. The terminal is restored when training ends, fails or panics, and when this
+/// is dropped.
 ///
-/// Where standard output is no terminal, or another dashboard has it, this is a [`ProgressBar`].
+/// If standard output is not a terminal, or another dashboard uses it, this is a [`ProgressBar`].
 ///
 /// ```
 /// use polygrad_train::{Dashboard, TrainerConfig};
@@ -40,7 +40,7 @@ pub struct Dashboard {
     screen: Option<Screen>,
     begun: Instant,
     told: Instant,
-    /// What the terminal is told once it is given back.
+    /// The text to print after the terminal is restored.
     last: Option<String>,
 }
 
@@ -51,14 +51,14 @@ impl Default for Dashboard {
 }
 
 impl Dashboard {
-    /// Prints lines to standard output; where that cannot be written, there is nobody to tell.
+    /// Prints lines to standard output; errors are ignored.
     pub fn new() -> Self {
         Self::printing(|line| {
             let _ = writeln!(std::io::stdout(), "{}", printable(line));
         })
     }
 
-    /// Gives the lines of epochs to a function.
+    /// Passes the lines of epochs to a function.
     pub fn printing(say: fn(&str)) -> Self {
         Self {
             plain: ProgressBar::printing(say),
@@ -70,7 +70,7 @@ impl Dashboard {
         }
     }
 
-    /// Gives the terminal back, if a dashboard has it: for a program that ends without dropping its trainer.
+    /// Restores the terminal if a dashboard uses it, for a program that ends without dropping its trainer.
     pub fn restore() {
         screen::restore();
     }
@@ -90,13 +90,13 @@ impl Callback for Dashboard {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control> {
         let has_work = progress.steps.is_none_or(|steps| progress.step < steps);
         if matches!(event, Event::Begin) && has_work && std::io::stdout().is_terminal() {
-            // One that goes on from a checkpoint after others were lost begins twice.
+            // Training that continues from a checkpoint after ranks were lost begins twice.
             self.close();
             self.begun = Instant::now();
             self.screen = Screen::open(State::new(progress, self.begun))?;
         }
         if self.screen.is_some() && !screen::is_taken() {
-            // A panic somewhere, which may have been caught, gave the terminal back.
+            // A panic, perhaps a caught one, has restored the terminal.
             self.close();
         }
         let Some(screen) = &self.screen else {

@@ -1,4 +1,4 @@
-//! The terminal, which a thread draws on and listens to.
+//! The terminal, used by a thread that draws and reads keys.
 
 use std::cell::Cell;
 use std::io::{self, Stdout};
@@ -18,33 +18,33 @@ use super::keys::{Key, Keys};
 use super::state::{State, Told, memory};
 use super::{INTERVAL, view};
 
-/// The exit status of a process that Ctrl-C ended, as shells have it: 128 + SIGINT.
+/// Exit status of a process that Ctrl-C ended, as in shells: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Clocks go on where nothing else happens.
+/// Time between redraws without news, so that clocks advance.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long a terminal that does not take what is drawn is waited for.
+/// How long to wait for a terminal that accepts no output.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a dashboard has the terminal: there is one for the whole process.
+/// Whether a dashboard uses the terminal: one per process.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether something is being drawn.
+/// Whether the dashboard is currently drawing.
 static DRAWING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this is the thread that draws.
+    /// Whether this is the drawing thread.
     static DRAWS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The terminal, until this goes.
+/// The terminal, in use until this is dropped.
 #[derive(Debug)]
 pub(super) struct Screen {
     shared: Arc<Shared>,
-    // Training must not wait for a terminal, as it would for a lock that is held while something is drawn.
+    // A channel, so that training does not wait for the terminal, as it would for a lock held while drawing.
     told: Sender<Told>,
-    /// What the thread leaves when it ends.
+    /// The thread's final state.
     left: Receiver<State>,
 }
 
@@ -55,7 +55,7 @@ struct Shared {
 }
 
 impl Screen {
-    /// Takes the terminal, unless another dashboard has it.
+    /// Takes the terminal, unless another dashboard uses it.
     ///
     /// # Errors
     /// The system refuses.
@@ -78,33 +78,33 @@ impl Screen {
         let thread = std::thread::Builder::new().name("dashboard".to_owned());
         let work = move || {
             DRAWS.set(true);
-            // Whoever waited may have gone.
+            // The receiver may have stopped waiting.
             let _ = leaves.send(show(terminal, &keys, state, &news, &seen));
         };
         thread.spawn(work).map_err(failed)?;
         Ok(Some(Self { shared, told, left }))
     }
 
-    /// Shows what has happened.
+    /// Sends news to the drawing thread.
     pub(super) fn tell(&self, told: Told) {
-        // A thread that has panicked has given the terminal back, and shows nothing more.
+        // Errors are ignored: a thread that panicked has restored the terminal and shows nothing more.
         let _ = self.told.send(told);
     }
 
-    /// Whether somebody asked to stop.
+    /// Whether the user asked to stop.
     pub(super) fn stops(&self) -> bool {
         self.shared.stop.load(Relaxed)
     }
 
-    /// Gives the terminal back, and the notices that were shown on it.
+    /// Restores the terminal, and returns the notices that were shown on it.
     pub(super) fn close(self) -> Vec<String> {
         self.end().map_or_else(Vec::new, |state| state.notices.into())
     }
 
     fn end(&self) -> Option<State> {
         self.shared.over.store(true, Relaxed);
-        // A panic of its own has been told by the hook; a terminal that takes nothing keeps the thread,
-        // and not the training.
+        // The panic hook has already reported a panic of the thread. A terminal that accepts no output blocks only that
+        // thread, not the training.
         let state = self.left.recv_timeout(PATIENCE).ok();
         restore();
         state
@@ -123,30 +123,30 @@ fn take() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
     Terminal::new(CrosstermBackend::new(io::stdout()))
 }
 
-/// Whether a dashboard has the terminal.
+/// Whether a dashboard uses the terminal.
 pub(super) fn is_taken() -> bool {
     TAKEN.load(SeqCst)
 }
 
-/// Gives the terminal back, if it was taken.
+/// Restores the terminal if it was taken.
 pub(super) fn restore() {
     if TAKEN.swap(false, SeqCst) {
-        // The rest of a drawing would land behind what follows.
+        // Waits for a drawing in progress, whose rest would otherwise appear after later output.
         let begun = Instant::now();
         while !DRAWS.get() && DRAWING.load(SeqCst) && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Where this fails, there is no terminal any more.
+        // If this fails, the terminal is gone.
         let _ = disable_raw_mode();
         if !DRAWS.get() && DRAWING.load(SeqCst) {
-            // The terminal takes nothing: writing to it, too, would wait for ever.
+            // The terminal accepts no output, so writing to it would block forever.
             return;
         }
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     }
 }
 
-/// What a panic says is to be read where it stays.
+/// Restores the terminal before a panic message is printed, so that the message stays visible.
 fn give_back_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -181,7 +181,7 @@ fn show(
             (drawn, has_changed) = (Some(Instant::now()), false);
             DRAWING.store(true, SeqCst);
             if TAKEN.load(SeqCst) {
-                // A terminal that has gone shows nothing; training goes on. A new size is seen here.
+                // Errors are ignored: training continues without a terminal. This also detects a new terminal size.
                 let _ = terminal.draw(|frame| view::draw(frame, &state));
             }
             DRAWING.store(false, SeqCst);
@@ -199,7 +199,7 @@ fn show(
     state
 }
 
-/// Tells training to stop; a second Ctrl-C ends the process.
+/// Requests a stop of the training; a second Ctrl-C ends the process.
 fn stop(key: Key, shared: &Shared) {
     if shared.stop.swap(true, Relaxed) && key == Key::Interrupt {
         restore();

@@ -1,14 +1,14 @@
-//! What a dashboard shows, apart from how.
+//! The data that a dashboard shows.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::{Event, Progress, Row};
 
-/// So many notices are kept.
+/// The most notices kept.
 const NOTICES: usize = 20;
 
-/// All that is shown.
+/// Everything that is shown.
 #[derive(Debug)]
 pub(super) struct State {
     /// The folder of the run.
@@ -17,15 +17,15 @@ pub(super) struct State {
     pub(super) validation: String,
     pub(super) rows: Vec<Row>,
     pub(super) notices: VecDeque<String>,
-    /// Figures of the last evaluation.
+    /// Text of the last evaluation.
     pub(super) judged: Option<String>,
     pub(super) now: Now,
-    /// Bytes that the process has, where the system says.
+    /// Memory of the process in bytes, if the system reports it.
     pub(super) memory: Option<u64>,
     pub(super) stopping: bool,
 }
 
-/// Where training stood when it last told.
+/// The progress at the last event.
 #[derive(Debug)]
 pub(super) struct Now {
     pub(super) epoch: u64,
@@ -35,12 +35,12 @@ pub(super) struct Now {
     pub(super) learning_rate: f64,
     pub(super) examples_per_second: f64,
     pub(super) unit: String,
-    /// Figures of the running epoch; none before its first step.
+    /// Text of the running epoch; empty before its first step.
     pub(super) train: String,
-    /// Since the run began, and to its end.
+    /// Since the run began, and until its end.
     pub(super) seconds: f64,
     pub(super) seconds_left: Option<f64>,
-    /// In this process: steps, waiting for data, evaluation, and all that.
+    /// In this process: time for steps, waiting for data, evaluation, and in total.
     pub(super) stepping: f64,
     pub(super) loading: f64,
     pub(super) evaluating: f64,
@@ -48,7 +48,7 @@ pub(super) struct Now {
     pub(super) told: Instant,
 }
 
-/// What has happened, for the thread that draws.
+/// An event, for the drawing thread.
 #[derive(Debug)]
 pub(super) struct Told {
     row: Option<Row>,
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-/// Bytes of memory that this process has, where the system says: on Linux.
+/// Bytes of memory used by this process, if the system reports it: on Linux.
 pub(super) fn memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! How a dashboard is drawn.
+//! Drawing of a dashboard.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -17,17 +17,17 @@ const TRAIN: Color = Color::Cyan;
 const JUDGED: Color = Color::Yellow;
 const FAINT: Style = Style::new().fg(Color::DarkGray);
 
-/// Charts are at least this high and wide.
+/// Least height and width of a chart.
 const CHART: (u16, u16) = (7, 36);
 
-/// So many notices are shown.
+/// The most notices shown.
 const NOTICES: usize = 3;
 
-/// Fills the frame, whatever its size: what matters least is left out first.
+/// Fills the frame, whatever its size, leaving out the least important parts first.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     let mut lines = lines(state);
-    // One line is the bar.
+    // One line is reserved for the bar.
     while lines.len() > usize::from(area.height).saturating_sub(1) {
         let least = lines.iter().enumerate().max_by_key(|(_, (rank, _))| *rank);
         let Some((at, _)) = least else { break };
@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     }
 }
 
-/// Lines with their ranks, of which 0 matters most.
+/// Lines with their ranks; 0 is the most important.
 fn lines(state: &State) -> Vec<(u8, Line<'static>)> {
     let mut place = match state.now.epoch {
         0 => String::new(),
@@ -137,10 +137,10 @@ fn gauge(state: &State) -> LineGauge<'static> {
         .unfilled_style(FAINT)
 }
 
-/// Picks what a chart shows out of a row.
+/// Selects a chart's value from a row.
 type Value = Box<dyn Fn(&Row) -> f64>;
 
-/// The loss and as many metrics as there is room for, side by side.
+/// Draws the loss and as many metrics as fit, side by side.
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.height == 0 {
         return;
@@ -203,7 +203,7 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State, name: &str, valu
     frame.render_widget(chart, area);
 }
 
-/// Epochs and values that are numbers; of more than `most` the means of neighbours.
+/// Epochs and finite values. If there are more than `most` points, neighbours are averaged.
 fn points(rows: &[Row], split: Split, value: &Value, most: usize) -> Vec<(f64, f64)> {
     let of_split = rows.iter().filter(|row| row.split == split);
     let points: Vec<(f64, f64)> = of_split
@@ -221,7 +221,7 @@ fn points(rows: &[Row], split: Split, value: &Value, most: usize) -> Vec<(f64, f
     points.chunks(points.len().div_ceil(most).max(1)).map(mean).collect()
 }
 
-/// Four digits.
+/// A number with four digits.
 fn short(x: f64) -> String {
     match x == 0.0 || (1e-2..1e5).contains(&x.abs()) {
         true => {

@@ -1,4 +1,4 @@
-//! Options of a run, whatever learns in it.
+//! Options of a run, for any learner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) enum Length {
     Steps(u64),
 }
 
-/// Options of a run: its length, its folder, rows and checkpoints, callbacks, stopping, and the other processes. `O` is
-/// what else can be chosen for what learns: nothing for a [`Learner`], much for a [`Trainer`](crate::Trainer), whose
-/// options are a
-/// [`TrainerConfig`](crate::TrainerConfig).
+/// Options of a run: its length, its folder, rows and checkpoints, callbacks, stopping, and the other processes. `O`
+/// are further options of the learner: none for a [`Learner`], many for a [`Trainer`](crate::Trainer), whose options
+/// are a [`TrainerConfig`](crate::TrainerConfig).
 ///
-/// What concerns batches, such as their accumulation, is no option of a learner, which knows itself how it learns:
+/// Options about batches, such as gradient accumulation, do not exist for a learner, which decides itself how it
+/// learns:
 ///
 /// ```compile_fail
 /// # use polygrad_train::{Learner, RunConfig};
@@ -37,7 +37,7 @@ pub struct RunConfig<O = ()> {
     pub(crate) own: O,
 }
 
-/// What every run has.
+/// Options of every run.
 pub(crate) struct RunOptions {
     pub(crate) length: Length,
     pub(crate) log_every: Option<u64>,
@@ -54,7 +54,7 @@ pub(crate) struct RunOptions {
 }
 
 impl<O: Default> RunConfig<O> {
-    /// Trains for so many steps: of the optimizer, over as many epochs as they take, or of the learner's own kind.
+    /// Trains for `steps` steps: optimizer steps over as many epochs as needed, or steps as the learner counts them.
     pub fn steps(steps: u64) -> Self {
         Self::new(Length::Steps(steps))
     }
@@ -80,15 +80,15 @@ impl<O: Default> RunConfig<O> {
 }
 
 impl<O> RunConfig<O> {
-    /// Adds a row of training measurements after so many steps, and at the end of each epoch. Default: a tenth of an
-    /// epoch, or 100 steps where its length is unknown; of a [`Learner`] without epochs a 200th of the steps.
+    /// Adds a row of training measurements every `steps` steps, and at the end of each epoch. Default: a tenth of an
+    /// epoch, or 100 steps if its length is unknown; for a [`Learner`] without epochs a 200th of the steps.
     #[must_use]
     pub fn log_every(mut self, steps: u64) -> Self {
         self.run.log_every = Some(steps);
         self
     }
 
-    /// Writes the checkpoint after so many steps, too. Default: after each epoch alone; of a [`Learner`] without epochs
+    /// Also writes the checkpoint every `steps` steps. Default: only after each epoch; for a [`Learner`] without epochs
     /// 20 times.
     #[must_use]
     pub fn checkpoint_every(mut self, steps: u64) -> Self {
@@ -96,7 +96,7 @@ impl<O> RunConfig<O> {
         self
     }
 
-    /// Leaves the model, its checkpoint, and all measurements in a folder, and goes on from the checkpoint that is
+    /// Keeps the model, its checkpoint, and all measurements in a folder, and continues from an existing checkpoint
     /// there.
     #[must_use]
     pub fn run(mut self, run: Run) -> Self {
@@ -104,12 +104,12 @@ impl<O> RunConfig<O> {
         self
     }
 
-    /// What `config.json` in the run folder says, and the checkpoint too: options of the program, such as sizes of the
-    /// model. A run that goes on takes the new ones; [`RunFolder::settings`](crate::RunFolder::settings) has those that
-    /// it began with. Default: nothing.
+    /// The content of the run folder's `config.json`, also stored in the checkpoint: options of the program, such as
+    /// sizes of the model. A resumed run uses the new ones; [`RunFolder::settings`](crate::RunFolder::settings) has
+    /// those that it began with. Default: nothing.
     ///
     /// # Errors
-    /// What JSON cannot say.
+    /// Values that JSON cannot represent.
     pub fn settings(mut self, settings: &impl Serialize) -> Result<Self> {
         let unwritable = |e| {
             Error::new(
@@ -118,58 +118,56 @@ impl<O> RunConfig<O> {
             )
         };
         self.run.settings = serde_json::to_value(settings).map_err(unwritable)?;
-        // In the order of the fields, which a value does not keep.
+        // Serialized directly, since a `Value` does not keep the order of the fields.
         self.run.config = serde_json::to_string_pretty(settings).map_err(unwritable)? + "\n";
         Ok(self)
     }
 
-    /// Texts by name in the headers of the model's files, such as what it was made by. Default: none.
+    /// Texts by name in the headers of the model's files, such as the program that made it. Default: none.
     #[must_use]
     pub fn model_metadata(mut self, metadata: BTreeMap<String, String>) -> Self {
         self.run.model_metadata = metadata;
         self
     }
 
-    /// What the data of evaluations are called in files. Default: `validation`.
+    /// Name of the evaluation data in files. Default: `validation`.
     #[must_use]
     pub fn validation_name(mut self, name: &str) -> Self {
         self.run.validation = name.to_owned();
         self
     }
 
-    /// Is told of everything that happens.
+    /// Adds a callback, which is called with every event.
     #[must_use]
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
         self.run.callbacks.push(Box::new(callback));
         self
     }
 
-    /// Stops after the step during which the flag was set, leaving a checkpoint: for signal handlers.
+    /// Stops after the step during which the flag was set, with a checkpoint: for signal handlers.
     #[must_use]
     pub fn stop_flag(mut self, flag: Arc<AtomicBool>) -> Self {
         self.run.stop = Some(flag);
         self
     }
 
-    /// Trains together with the other processes of a group. A [`Learner`] has to be one of the same group, and says
-    /// itself what each of them does.
+    /// Trains together with the other processes of a group. A [`Learner`] has to belong to the same group, and decides
+    /// itself what each process does.
     ///
-    /// A [`Trainer`](crate::Trainer) takes a part of every batch: with `n` processes a step sees `n` times the batch
-    /// size. Gradients, losses and metrics are those of the joined batch, the loss being a mean over examples; layers
-    /// that mix examples, such as batch normalisation, see this process's part alone, and their buffers are those of
-    /// rank 0, unless they are
-    /// [synchronized](polygrad_nn::sync_batch_norm).
-    /// Every process makes the same model of the same seed, the same loaders, and the same options; that is checked
-    /// when training begins. Random numbers of the training are others on every rank.
+    /// A [`Trainer`](crate::Trainer) splits every batch: with `n` processes a step uses `n` times the batch size.
+    /// Gradients, losses and metrics are those of the joined batch, with the loss a mean over examples. Layers that mix
+    /// examples, such as batch normalisation, see only this process's part, and their buffers are those of rank 0,
+    /// unless they are [synchronized](polygrad_nn::sync_batch_norm).
+    /// Every process must create the same model from the same seed, the same loaders, and the same options; this is
+    /// checked when training begins. Random numbers during training differ between ranks.
     ///
-    /// Rank 0 alone keeps a [run](RunConfig::run), whose checkpoint is an ordinary one: any number of processes goes on
-    /// from it. Whoever is asked to stop stops all, after the next step.
+    /// Only rank 0 keeps a [run](RunConfig::run). Its checkpoint is an ordinary one, from which any number of processes
+    /// can continue. If any process is asked to stop, all stop after the next step.
     ///
-    /// Where a rank is lost and the engine can go on without it ([`Communicator::shrink`]), those who are left take the
-    /// state of the one that has come furthest, and go on from the last step. Where a part of the state is lost with
-    /// it, such as
-    /// [spread](crate::ShardedOptimizer) moments, all go back to the last checkpoint of the run. Rank 0 of those who
-    /// are left takes over the run.
+    /// If a rank is lost and the engine can continue without it ([`Communicator::shrink`]), the remaining ranks take
+    /// the state of the most advanced of them, and continue from the last step. If a part of the state is lost with the
+    /// rank, such as [sharded](crate::ShardedOptimizer) moments, all go back to the last checkpoint of the run. The new
+    /// rank 0 takes over the run.
     #[must_use]
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Self {
         self.run.communicator = Some(communicator);
@@ -178,16 +176,16 @@ impl<O> RunConfig<O> {
 }
 
 impl RunConfig {
-    /// Trains something that learns by itself, to the [steps](RunConfig::steps) or to its own end, or goes on to it
-    /// from where the run stands.
+    /// Trains a learner to the given number of [steps](RunConfig::steps) or until it is done, beginning or resuming the
+    /// run.
     ///
-    /// Rows are means of what was measured since the row before, and [`Row::step`](crate::Row::step) and
-    /// [`Row::epoch`](crate::Row::epoch) both the learner's steps, where it says nothing else. The model of the best
-    /// [score](Learner::score) at a checkpoint is kept as that.
+    /// Rows are means of the measurements since the row before. [`Row::step`](crate::Row::step) and
+    /// [`Row::epoch`](crate::Row::epoch) are both the learner's steps unless it defines epochs. The model with the best
+    /// [score](Learner::score) at a checkpoint is kept as the best model.
     ///
     /// # Errors
-    /// A group that is not the learner's; those of the learner, of callbacks, of the disk and of the other ranks. The
-    /// last checkpoint then still is there.
+    /// A group other than the learner's; errors of the learner, of callbacks, of the disk and of the other ranks. The
+    /// last checkpoint is then still there.
     pub fn train(self, learner: &mut dyn Learner) -> Result<Summary> {
         let options = self.run.checked()?;
         let is_one_of_it = match (options.group()?, learner.communicator()) {
@@ -207,7 +205,7 @@ impl RunConfig {
 }
 
 impl RunOptions {
-    /// The processes that train together, one of which at most keeps a run.
+    /// The group of processes that train together, of which at most one keeps a run.
     pub(crate) fn group(&self) -> Result<Option<&Arc<dyn Communicator>>> {
         match &self.communicator {
             Some(communicator) if communicator.rank() > 0 && self.run.is_some() => {

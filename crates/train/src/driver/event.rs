@@ -1,4 +1,4 @@
-//! What a driver tells while it works.
+//! Events of a training.
 
 use std::path::Path;
 
@@ -9,60 +9,60 @@ use polygrad_tensor::Gradients;
 use super::{Figures, LastStep};
 use crate::run::Row;
 
-/// What has just happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Training begins, or goes on after [`Progress::step`] steps: also where those who are left of several ranks go
-    /// back to a checkpoint.
+    /// Training begins, or continues after [`Progress::step`] steps, also when ranks that remain after a loss go back
+    /// to a checkpoint.
     Begin,
-    /// Something that the user should know, such as a file that is gone.
+    /// Something that the user should know, such as a missing file.
     Notice(&'a str),
-    /// A step is done: the parameters have changed, unless in f16 it was left out. [`Progress::batch`] and
-    /// [`Progress::gradients`] are its.
+    /// A step is done: the parameters have changed, unless it was skipped in f16. [`Progress::batch`] and
+    /// [`Progress::gradients`] are those of this step.
     Step,
     /// A measurement was taken.
     Row(&'a Row),
-    /// An epoch is over, or the last step done; with the evaluation after it if there is one.
+    /// An epoch is over, or the last step is done; with the evaluation after it, if there is one.
     Epoch(Option<&'a Row>),
     /// Training is over, or stopped.
     End,
     /// Training ends with an error, which [`Trainer::fit`](crate::Trainer::fit) or
-    /// [`RunConfig::train`](crate::RunConfig::train) gives next.
+    /// [`RunConfig::train`](crate::RunConfig::train) returns next.
     Failed,
 }
 
-/// Where training stands.
+/// The progress of training.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Progress<'a> {
-    /// The running epoch, counted from 1; at its end the one that is over. 0 where there are none.
+    /// The running epoch, counted from 1; at its end the one that is over. 0 if there are no epochs.
     pub epoch: u64,
-    /// Epochs in all, if that is how the end is known.
+    /// Total number of epochs, if the length is given in epochs.
     pub epochs: Option<u64>,
     /// Optimizer steps taken.
     pub step: u64,
-    /// Steps in all, if that is known.
+    /// Total number of steps, if it is known.
     pub steps: Option<u64>,
     /// Examples trained on by this process.
     pub examples: u64,
-    /// What they are called: `examples`, or a [`Learner`](crate::Learner)'s own word.
+    /// Name of an example: `examples`, or the [`Learner`](crate::Learner)'s own word.
     pub unit: &'a str,
     /// Seconds that this process has trained, without evaluation.
     pub training_seconds: f64,
-    /// Seconds of these that it waited for batches.
+    /// Seconds of that time spent waiting for batches.
     pub loading_seconds: f64,
     /// Seconds that this process has evaluated.
     pub evaluation_seconds: f64,
     /// Seconds that the run has taken, over all its sessions.
     pub seconds: f64,
-    /// Seconds that are left at this rate, if that is known.
+    /// Estimated seconds until the end, if known.
     pub seconds_left: Option<f64>,
     /// The learning rate of the last step.
     pub learning_rate: f64,
     /// Names of the metrics.
     pub metrics: &'a [String],
-    /// What the data of evaluations are called.
+    /// Name of the evaluation data.
     pub validation: &'a str,
     /// The folder of the run.
     pub run: Option<&'a Path>,
@@ -73,7 +73,7 @@ pub struct Progress<'a> {
     pub(super) last: LastStep<'a>,
 }
 
-/// A module, of which nothing is printed.
+/// A module that is left out of `Debug` output.
 #[derive(Clone)]
 pub(super) struct Shown<'a>(pub(super) Option<&'a dyn Module>);
 
@@ -84,27 +84,26 @@ impl std::fmt::Debug for Shown<'_> {
 }
 
 impl<'a> Progress<'a> {
-    /// The model, which is of type `M`, as it is now: with its own parameters, also where evaluations are of a moving
-    /// average, and in the mode that it is in. To run it in evaluation, take an [`Evaluation`](polygrad_nn::Evaluation)
-    /// of it, which puts the mode back. None of another type, and of a [`Learner`](crate::Learner).
+    /// The model, if it is of type `M`, in its current state: with its own parameters, even if evaluations use a moving
+    /// average, and in its current mode. To run it in evaluation, use an [`Evaluation`](polygrad_nn::Evaluation) of it,
+    /// which restores the mode. `None` for another type, and for a [`Learner`](crate::Learner).
     pub fn model<M: 'static>(&self) -> Option<&'a M> {
         self.last.model?.downcast_ref()
     }
 
-    /// The model of any type: its parameters and buffers by name, its state dict. None of a [`Learner`](crate::Learner)
-    /// that does not
-    /// [show](crate::Learner::model) one.
+    /// The model regardless of its type: its parameters and buffers by name, its state dict. `None` for a
+    /// [`Learner`](crate::Learner) that does not [show](crate::Learner::model) one.
     pub fn module(&self) -> Option<&'a dyn Module> {
         self.module.0
     }
 
-    /// The last batch of the step that is done, where batches are of type `T`. None but at [`Event::Step`].
+    /// The last batch of the completed step, if batches are of type `T`. `None` except at [`Event::Step`].
     pub fn batch<T: 'static>(&self) -> Option<&'a T> {
         self.last.batch?.downcast_ref()
     }
 
-    /// The gradients of the step that is done, as the optimizer got them: the mean over all batches and ranks, unscaled
-    /// and clipped. In f16 those of a step that was left out are not finite. None but at [`Event::Step`].
+    /// The gradients of the completed step, as the optimizer got them: the mean over all batches and ranks, unscaled
+    /// and clipped. In f16, those of a skipped step are not finite. `None` except at [`Event::Step`].
     pub fn gradients(&self) -> Option<&'a Gradients> {
         self.last.gradients
     }
@@ -119,7 +118,7 @@ impl<'a> Progress<'a> {
         self.figures.values()
     }
 
-    /// A loss and values of the metrics as one reads them: `loss 0.4213  accuracy 85.10 %`.
+    /// A loss and values of the metrics as text: `loss 0.4213  accuracy 85.10 %`.
     pub fn figures(&self, loss: f64, values: &[f64]) -> String {
         let mut text = format!("loss {loss:.4}");
         for (metric, &value) in values.iter().enumerate() {
@@ -139,16 +138,16 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Whether to go on.
+/// Whether training continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// With the next batch.
+    /// Continues.
     Continue,
-    /// Not: the trainer leaves a checkpoint, from which the run can go on, and ends.
+    /// Stops: the trainer writes a checkpoint, from which the run can continue, and ends.
     Stop,
 }
 
-/// What is told of each [`Event`]: a progress bar, a logger, a rule by which to stop. Closures are callbacks.
+/// Receives each [`Event`]: a progress bar, a logger, a stopping rule. Closures are callbacks.
 ///
 /// ```
 /// use polygrad_nn::{Linear, Module};
@@ -169,10 +168,10 @@ pub enum Control {
 /// }
 /// ```
 pub trait Callback {
-    /// Looks at what has happened.
+    /// Handles an event.
     ///
     /// # Errors
-    /// Whatever should end the training at once.
+    /// Any error ends the training at once.
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> Result<Control>;
 }
 

@@ -8,7 +8,7 @@ use super::shared::share;
 use crate::Run;
 use crate::run::{Columns, Mark, Row, Rows, RunFolder, Split, SummaryWriter, shown};
 
-/// The files that grow.
+/// The files that grow during a run.
 pub(super) struct Files {
     rows: Rows,
     events: SummaryWriter,
@@ -16,7 +16,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Of a run that begins.
+    /// The files of a new run.
     pub(super) fn create(run: &RunFolder, columns: Columns) -> Result<Self> {
         Ok(Self {
             rows: Rows::create(&run.metrics(), columns.clone(), Vec::new())?,
@@ -25,7 +25,7 @@ impl Files {
         })
     }
 
-    /// Of a run that goes on after so many steps; and what the user should know.
+    /// The files of a run that continues after `step` steps, and notices for the user.
     pub(super) fn resume(run: &RunFolder, columns: Columns, step: u64, mark: &Mark) -> Result<(Self, Vec<String>)> {
         let (rows, notice) = Rows::resume(&run.metrics(), columns.clone(), step, mark)?;
         let mut notices = Vec::from_iter(notice);
@@ -65,7 +65,7 @@ impl Files {
     }
 }
 
-/// The checkpoint of a run, which rank 0 alone keeps.
+/// The checkpoint of a run, which only rank 0 has.
 pub(super) fn load(run: Option<&Run>, group: Option<&dyn Communicator>) -> Result<Option<Checkpoint>> {
     let own = run.map(|run| Checkpoint::load(run.checkpoint())).transpose()?;
     match group {
@@ -74,7 +74,7 @@ pub(super) fn load(run: Option<&Run>, group: Option<&dyn Communicator>) -> Resul
     }
 }
 
-/// Where the checkpoint is that a run goes on from.
+/// The place of the checkpoint that a run continues from, for messages.
 pub(crate) fn place(run: Option<&Run>) -> String {
     match run {
         Some(run) => shown(&run.checkpoint()),
@@ -82,7 +82,7 @@ pub(crate) fn place(run: Option<&Run>) -> String {
     }
 }
 
-/// A checkpoint that cannot be gone on from.
+/// The error for a checkpoint that training cannot continue from.
 pub(crate) fn unfit(place: &str, what: &str) -> Error {
     Error::new(ErrorKind::StateDict, format!("cannot go on from {place}: {what}"))
         .with_hint("go on with the program that left it, or start a new run")

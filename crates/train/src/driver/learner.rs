@@ -1,4 +1,4 @@
-//! What a driver trains.
+//! The interface of learners, which the driver trains.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,98 +11,97 @@ use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::Gradients;
 
 /// Something that learns step by step. [`RunConfig::train`](crate::RunConfig::train) trains one; a
-/// [`Trainer`](crate::Trainer) makes one of a model, an optimizer and data.
+/// [`Trainer`](crate::Trainer) builds one from a model, an optimizer and data.
 ///
-/// What has to be written is what every learner has. The provided methods are for those that go through data epoch by
-/// epoch, measure themselves, or learn in several processes.
+/// The required methods apply to every learner. The provided ones are for learners that go through data epoch by epoch,
+/// take their own measurements, or learn in several processes.
 ///
-/// One that learns together with those of other [ranks](Learner::communicator) has the same steps, metrics and score as
-/// they, and every rank calls the same methods, but for [`Learner::save_model`]. Where a rank is lost, those who are
-/// left go on, if the learner
-/// [can](Learner::rejoin).
+/// Learners that learn together on several [ranks](Learner::communicator) must have the same steps, metrics and score,
+/// and the same methods are called on every rank, except for [`Learner::save_model`]. If a rank is lost, the others
+/// continue, if the learner [can](Learner::rejoin).
 pub trait Learner {
-    /// What is counted as a step, in the plural: `environment steps`.
+    /// Name of its steps, in the plural: `environment steps`.
     fn unit(&self) -> &'static str;
 
-    /// What is measured beside the loss, in the order of [`Measured::metrics`].
+    /// Names of the metrics besides the loss, in the order of [`Measured::metrics`].
     fn metrics(&self) -> Vec<&str>;
 
     /// Steps so far.
     fn steps(&self) -> u64;
 
-    /// Whether there is nothing more to learn.
+    /// Whether it has finished learning.
     fn is_done(&self) -> bool;
 
-    /// Learns for some steps, or for none where it finds that its [epoch](Learner::is_over) is over.
+    /// Learns for some steps, or for none if it finds that its [epoch](Learner::is_over) is over.
     ///
     /// # Errors
-    /// What ends the training.
+    /// Errors that end the training.
     fn advance(&mut self) -> Result<Measured>;
 
-    /// How good it is, by which the best model is kept: the higher the better; none while that is unknown, or where an
-    /// [evaluation](Learner::evaluate) says it.
+    /// The score by which the best model is kept, the higher the better; `None` while it is unknown, or if an
+    /// [evaluation](Learner::evaluate) gives it.
     fn score(&self) -> Option<f64>;
 
-    /// All that is needed to go on from here. Its `config` is an object.
+    /// Everything needed to continue from here. Its `config` is an object.
     ///
     /// # Errors
-    /// What cannot be saved.
+    /// State that cannot be saved.
     fn checkpoint(&self) -> Result<Checkpoint>;
 
-    /// Goes on from a checkpoint, whatever has been learnt since; gives what the user should know.
+    /// Continues from a checkpoint, discarding later learning; returns notices for the user.
     ///
     /// # Errors
     /// When it does not fit.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
 
-    /// What the user should know since this was asked last; asked after each [`Learner::advance`]. Default: nothing.
+    /// Notices for the user since the last call; called after each [`Learner::advance`]. Default: none.
     fn take_notices(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether [`Learner::advance`], which failed with this error, has left a state that is worth a checkpoint, where
-    /// it learns alone. Default: no.
+    /// Whether the state is worth a checkpoint although [`Learner::advance`] failed with this error; asked only if it
+    /// learns alone. Default: no.
     fn survives(&self, error: &Error) -> bool {
         let _ = error;
         false
     }
 
-    /// Writes the model, for use, with [texts by name](crate::RunConfig::model_metadata) in the file's header.
+    /// Writes the model for use, with [texts by name](crate::RunConfig::model_metadata) in the file's header.
     ///
     /// # Errors
     /// When the file cannot be written.
     fn save_model(&self, path: &Path, metadata: &BTreeMap<String, String>) -> Result<()>;
 
-    /// The model, for callbacks: [`Progress::module`](crate::Progress::module). Default: none is shown.
+    /// The model, for callbacks: [`Progress::module`](crate::Progress::module). Default: none.
     fn model(&self) -> Option<&dyn Module> {
         None
     }
 
-    /// What callbacks can see of the step that was just taken. Default: nothing.
+    /// The parts of the last step that callbacks can see. Default: nothing.
     fn last_step(&self) -> LastStep<'_> {
         LastStep::default()
     }
 
-    /// Frees what only [`Learner::last_step`] shows: all callbacks have seen it. Default: nothing.
+    /// Frees everything that only [`Learner::last_step`] shows, after all callbacks have seen it. Default: nothing.
     fn forget_step(&mut self) {}
 
-    /// Prepares for a training, before its first checkpoint is written or its last one read. Default: nothing.
+    /// Prepares for training, before its first checkpoint is written or its last one read. Default: nothing.
     ///
     /// # Errors
-    /// What keeps it from learning.
+    /// Errors that prevent learning.
     fn begin(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Is about to learn, from the beginning or after [`Learner::restore`]. Default: nothing.
+    /// Called before learning begins, or continues after [`Learner::restore`]. Default: nothing.
     ///
     /// # Errors
-    /// What keeps it from learning, such as ranks that do not fit together.
+    /// Errors that prevent learning, such as ranks that do not fit together.
     fn ready(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Has learnt, to its end or until it was stopped. Default: nothing.
+    /// Called after learning, whether it finished or was stopped. Default: nothing.
     ///
     /// # Errors
     /// Those of the other ranks.
@@ -110,18 +109,18 @@ pub trait Learner {
         Ok(())
     }
 
-    /// Where it is in its epochs. Default: it has none; the driver then cuts its steps into parts.
+    /// Its progress in epochs. Default: it has none; the driver then divides its steps into parts.
     fn epochs(&self) -> Option<Epochs> {
         None
     }
 
-    /// Whether an epoch, or the training, is over and its [evaluation](Learner::evaluate) still to come. Default:
+    /// Whether an epoch, or the training, is over and its [evaluation](Learner::evaluate) is still to come. Default:
     /// never.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Measures the model on data that it does not learn from, at the end of an epoch. Default: there are none.
+    /// Measures the model on data that it does not learn from, at the end of an epoch. Default: there are no such data.
     ///
     /// # Errors
     /// Those of the data, the model, the device and the other ranks.
@@ -134,7 +133,7 @@ pub trait Learner {
         score > best
     }
 
-    /// Learns that the last score was the best so far, or was not. Default: nothing.
+    /// Called with whether the last score was the best so far. Default: nothing.
     ///
     /// # Errors
     /// When memory runs out.
@@ -143,28 +142,28 @@ pub trait Learner {
         Ok(())
     }
 
-    /// Whether training should end since evaluations no longer get better. Default: never.
+    /// Whether training should end because evaluations no longer improve. Default: never.
     fn stops_early(&self) -> bool {
         false
     }
 
-    /// The epoch has been evaluated: the next one begins with new figures. Default: nothing.
+    /// Called after an epoch's evaluation: the next epoch begins with new figures. Default: nothing.
     fn finish_epoch(&mut self) {}
 
-    /// What it has measured itself in the running epoch. Default: nothing; the driver then takes means of what
-    /// [`Learner::advance`] measured.
+    /// Its own measurements in the running epoch. Default: none; the driver then averages the results of
+    /// [`Learner::advance`].
     fn figures(&self) -> Option<&dyn Figures> {
         None
     }
 
-    /// Whether a row is due, where it keeps figures itself; `every` is
-    /// [`RunConfig::log_every`](crate::RunConfig::log_every). Default: the driver counts.
+    /// Whether a row is due, if it keeps its own figures; `every` is
+    /// [`RunConfig::log_every`](crate::RunConfig::log_every). Default: the driver decides by counting.
     fn is_row_due(&self, every: Option<u64>) -> Option<bool> {
         let _ = every;
         None
     }
 
-    /// Loss and metrics since the last row, over all ranks, where it keeps figures itself; they begin anew.
+    /// Loss and metrics since the last row, over all ranks, if it keeps its own figures; resets them.
     ///
     /// # Errors
     /// Those of the other ranks.
@@ -172,12 +171,12 @@ pub trait Learner {
         Ok(None)
     }
 
-    /// The group that it is one of. Default: it learns alone.
+    /// The group that it belongs to. Default: it learns alone.
     fn communicator(&self) -> Option<&Arc<dyn Communicator>> {
         None
     }
 
-    /// Whether any rank wants to stop, as this one does or does not. Default: asks all of them.
+    /// Whether any rank wants to stop; `wish` is whether this one does. Default: asks all ranks.
     ///
     /// # Errors
     /// Those of the group.
@@ -189,9 +188,8 @@ pub trait Learner {
         Ok(stops != [0])
     }
 
-    /// Is from now on one of `group`, those who are left of its ranks after others were lost; gives whether it can be:
-    /// if not, training ends with the error by which the loss was found. [`Learner::catch_up`] comes next. Default: it
-    /// cannot.
+    /// Continues as a member of `group`, the ranks that remain after others were lost. Returns whether it can; if not,
+    /// training ends with the error that revealed the loss. [`Learner::catch_up`] is called next. Default: it cannot.
     ///
     /// # Errors
     /// When memory runs out; those of the group.
@@ -200,8 +198,8 @@ pub trait Learner {
         Ok(false)
     }
 
-    /// After [`Learner::rejoin`]: takes the state of the rank that has come furthest, and gives which that is. Default:
-    /// none; all then go back to the last checkpoint of the run.
+    /// After [`Learner::rejoin`]: takes the state of the most advanced rank, and returns that rank. Default: `None`;
+    /// all ranks then go back to the last checkpoint of the run.
     ///
     /// # Errors
     /// Those of the group.
@@ -209,72 +207,72 @@ pub trait Learner {
         Ok(None)
     }
 
-    /// What is gone with a lost rank where [`Learner::catch_up`] gives none, for the error of a training without a run.
+    /// The state lost with a rank if [`Learner::catch_up`] returns `None`, for the error of a training without a run.
     /// Default: `what its learner had`.
     fn lost_part(&self) -> &'static str {
         "what its learner had"
     }
 }
 
-/// What [`Learner::advance`] has measured.
+/// The measurements of [`Learner::advance`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The loss.
     pub loss: f64,
-    /// The metrics; NaN of what there was nothing to measure of.
+    /// The metrics; NaN for those without anything to measure.
     pub metrics: Vec<f64>,
     /// The learning rate.
     pub learning_rate: f64,
-    /// Seconds that it waited for data, such as for environments.
+    /// Seconds spent waiting for data, such as for environments.
     pub loading_seconds: f64,
 }
 
-/// What [`Learner::evaluate`] has found.
+/// The result of [`Learner::evaluate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// The loss.
     pub loss: f64,
     /// The metrics, in the order of [`Learner::metrics`].
     pub metrics: Vec<f64>,
-    /// By which the best model is kept; see [`Learner::is_better`]. NaN is never the best.
+    /// The score by which the best model is kept; see [`Learner::is_better`]. NaN is never the best.
     pub score: f64,
 }
 
-/// Where a learner is in its epochs.
+/// The progress of a learner in epochs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epochs {
-    /// Which one is running, counted from 1; at its end the one that is over.
+    /// The running epoch, counted from 1; at its end the one that is over.
     pub running: u64,
-    /// How many there are to be, if that is how the end is known.
+    /// Total number of epochs, if the length is given in epochs.
     pub total: Option<u64>,
-    /// How many are done.
+    /// Number of completed epochs.
     pub done: u64,
-    /// How much of the next one is done, from 0 to 1; 0 where that is unknown.
+    /// Completed fraction of the next one, from 0 to 1; 0 if unknown.
     pub part: f64,
-    /// Steps in all of them, if that is known.
+    /// Total number of steps, if known.
     pub steps: Option<u64>,
     /// Examples that this process has learnt from.
     pub examples: u64,
-    /// The learning rate now.
+    /// The current learning rate.
     pub learning_rate: f64,
 }
 
 /// Loss and metrics of an epoch so far.
 pub trait Figures: std::fmt::Debug {
-    /// The mean loss; NaN of nothing.
+    /// The mean loss; NaN without data.
     fn loss(&self) -> f64;
 
     /// The metrics.
     fn values(&self) -> Vec<f64>;
 
-    /// A value of a metric, with its name, as one reads it.
+    /// A metric's value with its name, as text.
     fn shown(&self, metric: usize, value: f64) -> Option<String>;
 }
 
-/// What callbacks can see of a step.
+/// The parts of a step that callbacks can see.
 #[derive(Clone, Copy, Default)]
 pub struct LastStep<'a> {
-    /// The model, of whatever type: [`Progress::model`](crate::Progress::model).
+    /// The model, of any type: [`Progress::model`](crate::Progress::model).
     pub model: Option<&'a dyn Any>,
     /// The last batch: [`Progress::batch`](crate::Progress::batch).
     pub batch: Option<&'a dyn Any>,

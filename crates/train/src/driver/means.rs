@@ -1,14 +1,14 @@
-//! Means of what a learner measures.
+//! Means of a learner's measurements.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Figures, Measured};
 
-/// Means of measurements; what is NaN is left out.
+/// Means of measurements, ignoring NaN.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Means {
     names: Vec<String>,
-    /// Sums and counts, of the loss first.
+    /// Sums and counts; those of the loss come first.
     sums: Vec<(f64, u64)>,
 }
 

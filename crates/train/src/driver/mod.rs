@@ -1,5 +1,5 @@
-//! The driver of whatever learns: its run folder, rows, checkpoints, best model, callbacks, and the agreement of
-//! several processes.
+//! The driver of any learner: it handles the run folder, rows, checkpoints, the best model, callbacks, and agreement
+//! between several processes.
 
 mod config;
 mod event;
@@ -32,8 +32,7 @@ use means::Means;
 use recover::recovered;
 use shared::{Found, SharedRun};
 
-/// Parts of the training of a learner without epochs: rows, checkpoints, and lines of the progress bar, where nothing
-/// else is asked for.
+/// Number of rows, checkpoints, and lines of the progress bar in the training of a learner without epochs, by default.
 const ROWS: u64 = 200;
 const CHECKPOINTS: u64 = 20;
 const LINES: u64 = 10;
@@ -44,31 +43,31 @@ const LINES: u64 = 10;
 pub enum Ended {
     /// All epochs or steps are done.
     Done,
-    /// The evaluations were no longer getting better.
+    /// The evaluations stopped improving.
     EarlyStopping,
-    /// A callback or the flag asked for it.
+    /// A callback or the flag requested a stop.
     Stopped,
 }
 
-/// What a training has done.
+/// The result of a training.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {
     /// How it ended.
     pub ended: Ended,
-    /// Steps that the run has taken.
+    /// Total steps of the run.
     pub steps: u64,
-    /// Whole epochs that the run has taken.
+    /// Total whole epochs of the run.
     pub epochs: u64,
     /// The last evaluation.
     pub evaluation: Option<Row>,
-    /// The best score: of a [`Trainer`](crate::Trainer) the figure that is [monitored](crate::TrainerConfig::monitor).
+    /// The best score; for a [`Trainer`](crate::Trainer) the [monitored](crate::TrainerConfig::monitor) value.
     pub best: Option<f64>,
-    /// Wall-clock seconds that the run has taken.
+    /// Total wall-clock seconds of the run.
     pub seconds: f64,
 }
 
-/// What a checkpoint holds beside what the learner has in it.
+/// The driver's part of a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Record {
     settings: Value,
@@ -77,22 +76,22 @@ struct Record {
     rows: Mark,
 }
 
-/// What it holds of a learner that keeps no figures itself.
+/// The part of a checkpoint for a learner without figures of its own.
 #[derive(Serialize, Deserialize)]
 struct Averages {
     row: Means,
     part: Means,
 }
 
-/// Trains a learner, once or several times on.
+/// Trains a learner, once or repeatedly.
 pub(crate) struct Driver {
     pub(crate) options: RunOptions,
     names: Vec<String>,
-    /// Of a learner that keeps no figures itself: since the last row, and since the last line.
+    /// For a learner without figures of its own: since the last row, and since the last line.
     row: Means,
     part: Means,
     pub(crate) best: Option<f64>,
-    /// Steps and seconds when this training took over.
+    /// Steps and seconds of the run before this training.
     before: (u64, f64),
     clock: Option<Instant>,
     training: Duration,
@@ -101,21 +100,21 @@ pub(crate) struct Driver {
     learning_rate: f64,
     history: Unwritten,
     files: Option<Files>,
-    /// The run that rank 0 keeps, where this is one of several processes.
+    /// The run that rank 0 keeps, if this is one of several processes.
     shared: Option<SharedRun>,
-    /// Whether a callback or the flag has asked to stop.
+    /// Whether a callback or the flag has requested a stop.
     stop: bool,
-    /// Whether nothing was learnt since the last checkpoint.
+    /// Whether the last checkpoint is up to date.
     is_saved: bool,
 }
 
-/// What follows a step.
+/// What is due after a step.
 struct Due {
     line: bool,
     checkpoint: bool,
 }
 
-/// Whether going from `before` to `now` steps passes a multiple of `every`.
+/// Whether a multiple of `every` lies between `before` and `now` steps.
 fn passes(before: u64, now: u64, every: u64) -> bool {
     before / every != now / every
 }
@@ -142,15 +141,15 @@ impl Driver {
         }
     }
 
-    /// Every measurement of the run, oldest first; of a run that was resumed without its `metrics.csv`, those since.
+    /// All measurements of the run, oldest first; for a run resumed without its `metrics.csv`, those since then.
     pub(crate) fn history(&self) -> &[Row] {
         self.files.as_ref().map_or(self.history.rows(), Files::rows)
     }
 
-    /// Trains to the end, or goes on to it from where the run stands.
+    /// Trains to the end, beginning or resuming the run.
     ///
     /// # Errors
-    /// Those of the learner, of callbacks, of the disk and of the other ranks. The last checkpoint then still is there.
+    /// Those of the learner, of callbacks, of the disk and of the other ranks. The last checkpoint is then still there.
     pub(crate) fn run(&mut self, learner: &mut dyn Learner) -> Result<Summary> {
         if self.names.is_empty() {
             self.names = learner.metrics().into_iter().map(str::to_owned).collect();
@@ -164,7 +163,7 @@ impl Driver {
             {
                 group.abort(&error.to_string());
             }
-            // The error that ended training is the one to report.
+            // Report only the error that ended training.
             let _ = self.tell(learner, Event::Failed);
         }
         ran
@@ -186,10 +185,10 @@ impl Driver {
         };
         if let Some(run) = &self.options.run {
             run.check()?;
-            // A kill between the last checkpoint and here would otherwise leave it out for good.
+            // Otherwise, after a kill between the last checkpoint and here, the model file would never be written.
             let saved = learner.save_model(&run.model(), &self.options.model_metadata);
             saved.map_err(|e| self.lost(e))?;
-            // What is said of the folder is so.
+            // Makes sure that the folder really contains what will be reported.
             run.check()?;
         }
         self.tell(learner, Event::End)?;
@@ -205,9 +204,9 @@ impl Driver {
         })
     }
 
-    /// One step, with what is due after it; gives how training ends here, if it does.
+    /// One step, and everything due after it; returns how training ends if it ends here.
     fn turn(&mut self, learner: &mut dyn Learner) -> Result<Option<Ended>> {
-        // An error may have come between the end of an epoch and its evaluation.
+        // An earlier error may have come between the end of an epoch and its evaluation, which is then still due.
         let mut due = Due {
             line: false,
             checkpoint: true,
@@ -245,7 +244,7 @@ impl Driver {
         learner.is_done() || self.total().is_some_and(|total| learner.steps() >= total)
     }
 
-    /// Steps in all, where the options say it.
+    /// Total number of steps, if the options give it.
     fn total(&self) -> Option<u64> {
         match self.options.length {
             Length::Steps(steps) => Some(steps),
@@ -260,7 +259,7 @@ impl Driver {
         let told = self.notify(learner, &notices);
         let measured = measured.inspect_err(|error| {
             if learner.communicator().is_none() && learner.survives(error) {
-                // The error that ended training is the one to report.
+                // Report only the error that ended training.
                 let _ = self.save(learner);
             }
         })?;
@@ -293,8 +292,8 @@ impl Driver {
         Ok(due)
     }
 
-    /// Ends an epoch, or a part of a training without epochs: evaluates, if there is something to evaluate on, and
-    /// begins new figures.
+    /// Ends an epoch, or a part of a training without epochs: evaluates if there are data for it, and resets the
+    /// figures.
     fn finish_epoch(&mut self, learner: &mut dyn Learner) -> Result<()> {
         let begun = Instant::now();
         let evaluation = learner.evaluate()?;
@@ -368,7 +367,7 @@ impl Driver {
         }
     }
 
-    /// Begins the run in its folder, or goes on with it, together with all ranks; gives what the user should know.
+    /// Begins or resumes the run in its folder, together with all ranks; returns notices for the user.
     fn begin(&mut self, learner: &mut dyn Learner) -> Result<Vec<String>> {
         learner.begin()?;
         let run = self.options.run.as_ref().filter(|_| self.files.is_none());
@@ -391,14 +390,14 @@ impl Driver {
 
     fn create(&mut self, learner: &dyn Learner) -> Result<()> {
         let begun = (|| {
-            // The checkpoint makes it a run, since all else can be made from it: a kill before it leaves nothing, one
-            // after it a run to go on with.
+            // The checkpoint makes the folder a run, since everything else can be derived from it: a kill before it
+            // leaves nothing, and one after it leaves a run that can be resumed.
             self.write_checkpoint(learner, Mark::default())?;
             let Some(run) = &self.options.run else { return Ok(None) };
             write(&run.config(), self.options.config.as_bytes())?;
             Files::create(run, self.columns()).map(Some)
         })();
-        // A run that cannot begin must not keep the folder from the next attempt.
+        // A run that cannot begin must not block the folder for the next attempt.
         self.files = begun.inspect_err(|_: &Error| {
             if let Some(run) = &self.options.run {
                 run.clear();
@@ -407,8 +406,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on from the checkpoint of the run, together with all ranks; gives the seconds that the run had taken then,
-    /// and what the user should know.
+    /// Continues from the checkpoint of the run, together with all ranks; returns the seconds that the run had taken by
+    /// then, and notices for the user.
     fn resume(&mut self, learner: &mut dyn Learner) -> Result<(f64, Vec<String>)> {
         let run = self.options.run.as_ref();
         let Some(checkpoint) = load(run, learner.communicator().map(|group| &**group))? else {
@@ -437,7 +436,7 @@ impl Driver {
         R::deserialize(&checkpoint.config).map_err(|e| unfit(&place(), &format!("its record is damaged ({e})")))
     }
 
-    /// Opens the files of a run that was taken over, as they were at the last checkpoint.
+    /// Opens the files of a run that was taken over, in their state at the last checkpoint.
     fn reopen(&mut self) -> Result<()> {
         let Some(run) = &self.options.run else { return Ok(()) };
         let checkpoint = Checkpoint::load(run.checkpoint())?;
@@ -452,7 +451,7 @@ impl Driver {
         self.options.run.is_some() || self.shared.is_some()
     }
 
-    /// Leaves all that is needed to go on from here, and the model.
+    /// Saves everything needed to continue from here, and the model.
     fn save(&mut self, learner: &mut dyn Learner) -> Result<()> {
         self.is_saved = true;
         if let Some(score) = learner.score() {
@@ -467,7 +466,7 @@ impl Driver {
         saved.map_err(|e| self.lost(e))
     }
 
-    /// A failure of the disk leaves the last checkpoint whole, unless its folder is what failed.
+    /// The error of the run folder if that was lost, else the given one. The last checkpoint is otherwise intact.
     fn lost(&self, error: Error) -> Error {
         let lost = self.options.run.as_ref().and_then(|run| run.check().err());
         lost.unwrap_or(error)
@@ -502,7 +501,7 @@ impl Driver {
         notices.try_for_each(|notice| self.tell(learner, Event::Notice(notice)))
     }
 
-    /// Tells the callbacks, and notes whether one of them, or the flag, asks to stop.
+    /// Calls the callbacks, and records whether one of them, or the flag, requests a stop.
     fn tell(&mut self, learner: &dyn Learner, event: Event<'_>) -> Result<()> {
         let mut callbacks = std::mem::take(&mut self.options.callbacks);
         let progress = self.progress(learner, event);
@@ -553,7 +552,7 @@ impl Driver {
     }
 }
 
-/// Adds the fields of `part` to what a checkpoint holds.
+/// Adds the fields of `part` to a checkpoint's record.
 fn add(checkpoint: &mut Checkpoint, part: impl Serialize) -> Result<()> {
     let unwritable = |what: &str| {
         let message = format!("the state of the run cannot be written: {what}");

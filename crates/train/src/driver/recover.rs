@@ -1,4 +1,4 @@
-//! Going on without a rank that is lost.
+//! Recovery after the loss of a rank.
 
 use std::sync::Arc;
 
@@ -7,21 +7,20 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use super::{Driver, Event, Learner};
 
-/// What becomes of those who are left.
+/// How the remaining ranks go on.
 pub(super) enum Left {
-    /// They go on.
+    /// They continue.
     GoOn,
-    /// They end: the engine does not let them go on, or nobody is lost.
+    /// They end: the engine does not let them continue, or no rank is lost.
     End,
-    /// They end: what the lost rank alone had is needed, and there is no checkpoint.
+    /// They end: they need state that only the lost rank had, and there is no checkpoint.
     Miss(&'static str),
 }
 
-/// After an error of the communication: tries to go on until those who are left do, since another one may be lost
-/// meanwhile.
+/// After a communication error: retries until the remaining ranks continue, since further ranks may be lost meanwhile.
 ///
 /// # Errors
-/// The error itself, where they cannot; what goes wrong beside.
+/// The original error if they cannot continue; other errors of the attempt.
 pub(super) fn recovered(mut error: Error, mut attempt: impl FnMut() -> Result<Left>) -> Result<()> {
     loop {
         if error.kind() != ErrorKind::Communication {
@@ -41,7 +40,7 @@ pub(super) fn recovered(mut error: Error, mut attempt: impl FnMut() -> Result<Le
     }
 }
 
-/// The group of those who are left, if somebody is lost and the engine lets the others go on.
+/// The group of the remaining ranks, if a rank is lost and the engine lets the others continue.
 fn left(before: &dyn Communicator) -> Result<Option<Arc<dyn Communicator>>> {
     match before.shrink() {
         Ok(group) => Ok(Some(group).filter(|group| group.size() < before.size())),
@@ -51,8 +50,8 @@ fn left(before: &dyn Communicator) -> Result<Option<Arc<dyn Communicator>>> {
 }
 
 impl Driver {
-    /// Agrees with those who are left on who they are, and goes on with them: all take the state of the one who has
-    /// come furthest, or else go back to the last checkpoint.
+    /// Agrees with the remaining ranks on the new group, and continues with them: all take the state of the most
+    /// advanced rank, or else go back to the last checkpoint.
     pub(super) fn try_recover(&mut self, learner: &mut dyn Learner) -> Result<Left> {
         let Some(before) = learner.communicator().cloned() else {
             return Ok(Left::End);
@@ -81,7 +80,7 @@ impl Driver {
             None => {
                 let (_, notices) = self.resume(learner)?;
                 learner.ready()?;
-                // For callbacks that write down steps, it is a beginning.
+                // A new beginning for callbacks that log steps.
                 self.tell(learner, Event::Begin)?;
                 ("from the checkpoint of", notices)
             }
@@ -94,7 +93,7 @@ impl Driver {
     }
 }
 
-/// The best score as rank `root` knows it.
+/// The best score according to rank `root`.
 fn share_best(group: &dyn Communicator, own: Option<f64>, root: usize) -> Result<Option<f64>> {
     let mut best = [own.unwrap_or(f64::NAN)];
     group.broadcast(HostSliceMut::new(&mut best), root)?;

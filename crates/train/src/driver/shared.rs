@@ -1,4 +1,4 @@
-//! The run that several processes share.
+//! A run shared by several processes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::config::RunOptions;
 use crate::Run;
 
-/// How long to wait until the lock of a process that was lost is released.
+/// How long to wait for the lock of a lost process to be released.
 const RELEASED: Duration = Duration::from_secs(2);
 
-/// What rank 0 finds when training begins.
+/// What rank 0 finds in its folder when training begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// No folder, or one that is open already.
+    /// No folder, or one that is already open.
     Nothing,
     /// A folder for a new run.
     New,
@@ -26,7 +26,7 @@ pub(super) enum Found {
     Run,
 }
 
-/// Where rank 0 keeps the run, so that another one can when it is lost.
+/// The location of rank 0's run, so that another rank can take it over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SharedRun {
     path: PathBuf,
@@ -40,7 +40,7 @@ fn unknown() -> Error {
 }
 
 impl Found {
-    /// What there is in the folder of a run.
+    /// The content of a run's folder.
     pub(super) fn of(run: Option<&Run>) -> Self {
         match run {
             None => Self::Nothing,
@@ -49,7 +49,7 @@ impl Found {
         }
     }
 
-    /// What rank 0 has found.
+    /// Rank 0's finding, on all ranks.
     pub(super) fn agreed(self, group: &dyn Communicator) -> Result<Self> {
         let mut code = [self as i64];
         group.broadcast(HostSliceMut::new(&mut code), 0)?;
@@ -60,7 +60,7 @@ impl Found {
 }
 
 impl SharedRun {
-    /// The run that rank 0 keeps, whose options are `config` there.
+    /// The run that rank 0 keeps; `config` are this process's options.
     pub(super) fn agreed(config: &RunOptions, group: &dyn Communicator) -> Result<Self> {
         let own = config.run.as_ref().map(|run| Self {
             path: std::path::absolute(run.path()).unwrap_or_else(|_| run.path().to_owned()),
@@ -76,12 +76,12 @@ impl SharedRun {
         serde_json::from_slice(&bytes).map_err(|_| unknown())
     }
 
-    /// Gives the run to the options of this process, if it is rank 0 and does not keep it yet; whether it is given it.
+    /// Gives the run to this process's options if it is rank 0 and does not keep it yet; returns whether it did.
     pub(super) fn take_over(&self, config: &mut RunOptions, group: &dyn Communicator) -> Result<bool> {
         if group.rank() > 0 || config.run.is_some() {
             return Ok(false);
         }
-        // The lock of a process that has just ended may still be there.
+        // The lock of a process that has just ended may still exist.
         let begun = Instant::now();
         let run = loop {
             match Run::resume(&self.path) {
@@ -95,7 +95,7 @@ impl SharedRun {
     }
 }
 
-/// The checkpoint of rank `root`, which the others have not.
+/// Sends the checkpoint of rank `root` to the others.
 pub(crate) fn share(group: &dyn Communicator, checkpoint: Option<Checkpoint>, root: usize) -> Result<Checkpoint> {
     let bytes = checkpoint.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_bytes)?;
     let bytes = group.broadcast_vec(bytes, root)?;

@@ -1,4 +1,4 @@
-//! Signals one by one.
+//! Signals, told apart.
 
 use std::io;
 use std::thread::Builder;
@@ -9,10 +9,10 @@ use signal_hook::iterator::Signals;
 /// The signal that Ctrl-C sends.
 pub(super) const INTERRUPT: u8 = SIGINT as u8;
 
-/// Calls `told` with the number of each signal that comes.
+/// Calls `told` with the number of each received signal.
 ///
 /// # Errors
-/// No thread to listen with.
+/// When no thread can be started to listen.
 pub(super) fn hear(told: impl Fn(u8) + Send + 'static) -> io::Result<()> {
     let kept = kept();
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
@@ -25,8 +25,8 @@ pub(super) fn hear(told: impl Fn(u8) + Send + 'static) -> io::Result<()> {
     Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
 }
 
-/// The signals that are ignored or have a handler, a bit for each. A shell starts what it runs in the background with
-/// Ctrl-C ignored, and nohup with SIGHUP: they are meant for others then.
+/// The signals that are ignored or have a handler, one bit each. A shell starts background programs with Ctrl-C
+/// ignored, and nohup starts them with SIGHUP ignored, since these signals are then meant for other programs.
 fn kept() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = |name: &str| {

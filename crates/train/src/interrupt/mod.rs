@@ -1,5 +1,5 @@
-//! What asks a process to end: Ctrl-C, SIGTERM and SIGHUP. Training is stopped by the first; what else runs is ended,
-//! without half-written files.
+//! Signals that ask a process to end: Ctrl-C, SIGTERM and SIGHUP. The first one stops training; programs without
+//! training end, without leaving half-written files.
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "others.rs")]
@@ -15,10 +15,10 @@ use polygrad_core::{Error, ErrorKind, Result};
 use crate::RunConfig;
 use signals::{INTERRUPT, hear};
 
-/// Set once training was asked to stop; there from the first trainer that wants to know.
+/// Set once training was asked to stop; exists from the first trainer that asks for it.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// What is done before the process ends.
+/// Functions called before the process ends.
 static LAST: Mutex<Vec<Box<dyn FnMut() + Send>>> = Mutex::new(Vec::new());
 
 /// The signal that asked training to stop.
@@ -28,7 +28,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hears signals from the first call on.
+/// Starts listening for signals, on the first call.
 fn listen() -> Result<()> {
     static LISTENS: Mutex<bool> = Mutex::new(false);
     let mut listens = lock(&LISTENS);
@@ -47,8 +47,8 @@ fn listen() -> Result<()> {
     Ok(())
 }
 
-/// A terminal that is closed sends SIGHUP, and so does its shell; some send SIGTERM twice. Only Ctrl-C is pressed
-/// again by the impatient.
+/// Closing a terminal sends SIGHUP, as does its shell, and some programs send SIGTERM twice. So only a second Ctrl-C
+/// means that the user wants the process to end at once.
 fn told(signal: u8) {
     let stop = lock(&STOP).clone();
     match stop.map(|stop| stop.swap(true, Relaxed)) {
@@ -56,7 +56,7 @@ fn told(signal: u8) {
             SIGNAL.store(signal, Relaxed);
             let again = if signal == INTERRUPT { "again " } else { "" };
             let text = format!("\nstopping after this step; press Ctrl-C {again}to stop at once without a checkpoint");
-            // Where it cannot be written, there is nobody to tell.
+            // Errors are ignored: there is no other place to report to.
             let _ = writeln!(std::io::stderr(), "{text}");
         }
         Some(true) if signal != INTERRUPT => {}
@@ -72,50 +72,50 @@ fn leave(signal: u8) -> ! {
     std::process::exit(i32::from(status(signal)))
 }
 
-/// As shells have it.
+/// As in shells.
 fn status(signal: u8) -> u8 {
     128 + signal
 }
 
 /// The exit status of a process whose training was asked to stop: 130 after Ctrl-C, 143 after SIGTERM, 129 after
-/// SIGHUP. Systems other than Linux do not tell them apart: 130.
+/// SIGHUP. Systems other than Linux do not distinguish them: 130.
 pub fn stop_status() -> u8 {
     status(SIGNAL.load(Relaxed))
 }
 
-/// From now on Ctrl-C, SIGTERM and SIGHUP end the process by way of `last`, with the status that a shell would give it
-/// (128 and the signal's number), and leave no half-written file behind; unless a trainer was [told to
-/// stop](RunConfig::stop_on_ctrl_c) by them. Signals with which the process was started ignored, or that the program
-/// listens for already, stay as they are; on systems other than Linux one such signal keeps all three.
+/// From now on Ctrl-C, SIGTERM and SIGHUP call `last` and end the process, with the status that a shell would give it
+/// (128 plus the signal's number), leaving no half-written file behind. They stop training instead if a trainer [uses
+/// them](RunConfig::stop_on_ctrl_c). Signals that were ignored when the process started, or that the program already
+/// handles, are left alone; on systems other than Linux one such signal keeps all three.
 ///
 /// # Errors
-/// The system refuses.
+/// When the system refuses.
 pub fn end_on_signals(last: impl FnMut() + Send + 'static) -> Result<()> {
     lock(&LAST).push(Box::new(last));
     listen()
 }
 
-/// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process, as
-/// [`stop_on_ctrl_c`](RunConfig::stop_on_ctrl_c) does, and gives the flag that the first of them sets.
+/// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process, as [`stop_on_ctrl_c`](RunConfig::stop_on_ctrl_c)
+/// does, and returns the flag that the first of them sets.
 ///
 /// # Errors
-/// The system refuses.
+/// When the system refuses.
 pub fn flag_of_signals() -> Result<Arc<AtomicBool>> {
     listen()?;
     Ok(Arc::clone(lock(&STOP).get_or_insert_default()))
 }
 
 impl<O> RunConfig<O> {
-    /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process: the first stops training after the running
-    /// step, with a checkpoint, as a [stop flag](RunConfig::stop_flag) does, and every trainer that is built so from
-    /// then on. Ctrl-C after that ends the process with status 130; another SIGTERM or SIGHUP changes nothing.
-    /// [`stop_status`] is what a process may end with that has stopped so.
+    /// Takes over Ctrl-C, SIGTERM and SIGHUP for the rest of the process. The first one stops training after the
+    /// running step, with a checkpoint, as a [stop flag](RunConfig::stop_flag) does, and also every trainer built this
+    /// way afterwards. A Ctrl-C after that ends the process with status 130; another SIGTERM or SIGHUP has no effect. A
+    /// process that stopped this way can exit with [`stop_status`].
     ///
-    /// Signals with which the process was started ignored, as by `nohup`, or that the program listens for already, stay
-    /// as they are; on systems other than Linux one such signal keeps all three.
+    /// Signals that were ignored when the process started, as by `nohup`, or that the program already handles, are left
+    /// alone; on systems other than Linux one such signal keeps all three.
     ///
     /// # Errors
-    /// The system refuses.
+    /// When the system refuses.
     pub fn stop_on_ctrl_c(self) -> Result<Self> {
         Ok(self.stop_flag(flag_of_signals()?))
     }

@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::{Metric, foreign, unfit};
 
-/// How often each class (row) was taken for each class (column). It grows with the classes that are seen.
+/// How often each class (row) was predicted as each class (column). It grows with the classes seen.
 #[derive(Clone, Debug, Default)]
 struct Confusion {
     classes: usize,
@@ -13,11 +13,11 @@ struct Confusion {
 }
 
 impl Confusion {
-    /// Takes in predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`;
-    /// or one logit for each target of 0 or 1. Targets below 0 count for nothing, as cross entropy ignores them, nor
-    /// does the number `ignored`.
+    /// Adds predictions: logits with classes along axis 1, `[N, C]` or `[N, C, …]`, for targets `[N]` or `[N, …]`; or
+    /// one logit for each target of 0 or 1. Targets below 0 are ignored, as by cross entropy, and so is the number
+    /// `ignored`.
     fn update(&mut self, metric: &str, ignored: Option<i64>, predictions: &Tensor, targets: &Tensor) -> Result<()> {
-        // One channel is a logit of class 1.
+        // A single channel is a logit of class 1.
         let by_class =
             predictions.rank() == targets.rank() + 1 && predictions.rank() >= 2 && predictions.dims()[1] != 1;
         let classes = if by_class { predictions.dims()[1] } else { 2 };
@@ -84,7 +84,7 @@ impl Confusion {
         self.counts.get(class * self.classes + answer).copied().unwrap_or(0) as f64
     }
 
-    /// Of a class: right answers, all answers, all targets.
+    /// Correct answers, all answers, and all targets of a class.
     fn of_class(&self, class: usize) -> [f64; 3] {
         let sum = |at: &dyn Fn(usize) -> f64| (0..self.classes).map(at).sum();
         [
@@ -118,23 +118,23 @@ impl Confusion {
     }
 }
 
-/// How the figures of single classes become one.
+/// How the values of the classes are averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Average {
-    /// The mean over the classes that are among targets or answers.
+    /// The mean over the classes that occur among targets or answers.
     #[default]
     Macro,
-    /// The mean over the classes, each as heavy as it has targets.
+    /// The mean over the classes, weighted by their number of targets.
     Weighted,
-    /// Of all answers together.
+    /// The value for all answers together.
     Micro,
-    /// That of class 1 alone.
+    /// The value of class 1 only.
     Binary,
 }
 
 impl Average {
-    /// Of a figure that is a share of (right answers, all answers, all targets).
+    /// Averages a value that depends on (correct answers, all answers, all targets).
     fn of(self, confusion: &Confusion, figure: impl Fn([f64; 3]) -> f64) -> f64 {
         if confusion.total() == 0.0 {
             return f64::NAN;
@@ -156,13 +156,13 @@ impl Average {
     }
 }
 
-/// Metrics that are counts of right and wrong answers.
+/// Metrics computed from counts of right and wrong answers.
 macro_rules! of_classes {
     ($($(#[$doc:meta])* $metric:ident $name:literal, $value:expr;)*) => {$(
         $(#[$doc])*
         ///
-        /// Predictions are logits `[N, C]` (or `[N, C, …]`, as of images whose pixels have classes) for targets `[N]`
-        /// (or `[N, …]`), or one logit for each target of 0 or 1. Targets below 0 are ignored.
+        /// Predictions are logits `[N, C]` (or `[N, C, …]`, for example for images whose pixels have classes) for
+        /// targets `[N]` (or `[N, …]`), or one logit for each target of 0 or 1. Targets below 0 are ignored.
         #[derive(Clone, Debug, Default)]
         pub struct $metric {
             confusion: Confusion,
@@ -171,12 +171,12 @@ macro_rules! of_classes {
         }
 
         impl $metric {
-            /// Of no predictions yet.
+            /// The metric, without predictions yet.
             pub fn new() -> Self {
                 Self::default()
             }
 
-            /// A target that is ignored as those below 0 are, such as 255 in masks. Default: none.
+            /// A target that is also ignored, besides those below 0, such as 255 in masks. Default: none.
             #[must_use]
             pub fn ignore_index(mut self, target: i64) -> Self {
                 self.ignored = Some(target);
@@ -229,12 +229,12 @@ macro_rules! of_classes {
 }
 
 of_classes! {
-    /// The share of right answers; of pixels in segmentation.
+    /// The share of correct answers; in segmentation, of pixels.
     Accuracy "accuracy", |_, confusion| {
         let right: f64 = (0..confusion.classes).map(|class| confusion.count(class, class)).sum();
         right / confusion.total()
     };
-    /// The share of right answers among those for a class.
+    /// The share of correct answers among the predictions of a class.
     Precision "precision", |average, confusion| average.of(confusion, Precision::FIGURE);
     /// The share of a class's targets that were found.
     Recall "recall", |average, confusion| average.of(confusion, Recall::FIGURE);
@@ -252,10 +252,10 @@ of_classes! {
 macro_rules! averages {
     ($($metric:ident $figure:expr;)*) => {$(
         impl $metric {
-            /// Of right answers, all answers, all targets.
+            /// The value from correct answers, all answers, and all targets.
             const FIGURE: fn([f64; 3]) -> f64 = $figure;
 
-            /// The figure of each class by itself; NaN for one that is neither among targets nor answers.
+            /// The value of each class; NaN for a class that occurs neither among targets nor among answers.
             pub fn per_class(&self) -> Vec<f64> {
                 let figure = |class| {
                     let sums = self.confusion.of_class(class);
@@ -265,7 +265,7 @@ macro_rules! averages {
                 (0..self.confusion.classes).map(figure).collect()
             }
 
-            /// How the figures of single classes become one. Default: [`Average::Macro`].
+            /// How the values of the classes are averaged. Default: [`Average::Macro`].
             #[must_use]
             pub fn average(mut self, average: Average) -> Self {
                 self.average = average;

@@ -11,22 +11,22 @@ pub use classes::{Accuracy, Average, F1, JaccardIndex, Precision, Recall};
 pub use numbers::{MeanAbsoluteError, MeanSquaredError, R2Score, RootMeanSquaredError};
 pub use scores::{Auroc, Perplexity};
 
-/// A figure about predictions, over all batches since it was last reset. The names and definitions are those of
-/// torchmetrics and scikit-learn.
+/// A measure of predictions over all batches since the last reset. Names and definitions are those of torchmetrics and
+/// scikit-learn.
 ///
-/// Metrics are never part of the gradient graph. A metric of one's own implements this trait and `Clone`; its state is
-/// what it needs to go on in a run that was stopped.
+/// Metrics are never part of the gradient graph. Your own metrics implement this trait and `Clone`; their state is what
+/// they need to continue in a resumed run.
 pub trait Metric: CloneMetric {
-    /// What it is called in tables and files, such as `accuracy`: no comma, no line break.
+    /// Its name in tables and files, such as `accuracy`: without commas and line breaks.
     fn name(&self) -> &str;
 
-    /// Takes in the predictions of a batch.
+    /// Adds the predictions of a batch.
     ///
     /// # Errors
-    /// Predictions and targets that do not fit each other, or this metric; those of the device.
+    /// Predictions and targets that do not fit each other or this metric; errors of the device.
     fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()>;
 
-    /// The figure; NaN where nothing was taken in, or it is not defined.
+    /// The value; NaN if nothing was added or it is not defined.
     fn value(&self) -> f64;
 
     /// Forgets all predictions.
@@ -35,25 +35,25 @@ pub trait Metric: CloneMetric {
     /// Whether larger is better.
     fn higher_is_better(&self) -> bool;
 
-    /// A value of it as one reads it. Default: four digits behind the point.
+    /// A value as text. Default: four decimal places.
     fn shown(&self, value: f64) -> String {
         format!("{value:.4}")
     }
 
-    /// What it has taken in, as numbers.
+    /// Its accumulated state, as numbers.
     fn state(&self) -> Vec<f64>;
 
-    /// Goes on from a state.
+    /// Continues from a state.
     ///
     /// # Errors
-    /// One that another metric left.
+    /// A state from another metric.
     fn load_state(&mut self, state: &[f64]) -> Result<()>;
 
-    /// Takes in what another process has, by its state: as if all had been taken in here.
+    /// Adds the state of another process, as if its predictions had been added here.
     ///
     /// # Errors
-    /// A state that another metric left; by default that the metric cannot do this, which training by
-    /// several processes asks for.
+    /// A state from another metric. The default fails, since the metric cannot do this, which training with several
+    /// processes needs.
     fn merge(&mut self, state: &[f64]) -> Result<()> {
         let _ = state;
         let message = format!(
@@ -64,9 +64,9 @@ pub trait Metric: CloneMetric {
     }
 }
 
-/// Metrics can be cloned behind a pointer, as whatever is `Clone`.
+/// Cloning behind a pointer, for everything that is `Clone`.
 pub trait CloneMetric {
-    /// A copy, with what was taken in so far.
+    /// A copy, including everything added so far.
     fn boxed(&self) -> Box<dyn Metric>;
 }
 
@@ -82,7 +82,7 @@ impl Clone for Box<dyn Metric> {
     }
 }
 
-/// A state that does not fit.
+/// The error for a state that does not fit.
 fn foreign(metric: &str, state: &[f64]) -> Error {
     Error::new(
         ErrorKind::StateDict,
@@ -90,7 +90,7 @@ fn foreign(metric: &str, state: &[f64]) -> Error {
     )
 }
 
-/// Predictions and targets that do not fit.
+/// The error for predictions and targets that do not fit.
 fn unfit(metric: &str, predictions: &Tensor, targets: &Tensor, hint: &'static str) -> Error {
     Error::shape("the predictions do not fit the targets")
         .with_op(metric.to_owned())

@@ -5,13 +5,13 @@ use polygrad_tensor::Tensor;
 
 use super::{Metric, foreign, unfit};
 
-/// Sums over pairs of numbers, from which the metrics are made.
+/// Sums over pairs of numbers, from which the metrics are computed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     count: f64,
     absolute: f64,
     square: f64,
-    /// Mean of the targets, and the sum of their squared distances from it.
+    /// Mean of the targets, and the sum of their squared deviations from it.
     mean: f64,
     spread: f64,
 }
@@ -59,7 +59,7 @@ macro_rules! of_numbers {
         pub struct $metric(Sums);
 
         impl $metric {
-            /// Of no predictions yet.
+            /// The metric, without predictions yet.
             pub fn new() -> Self {
                 Self::default()
             }
@@ -115,7 +115,7 @@ of_numbers! {
     MeanAbsoluteError "mae", false, |sums| sums.absolute / sums.count;
     /// The mean of `(prediction - target)²`.
     MeanSquaredError "mse", false, |sums| sums.square / sums.count;
-    /// The root of the mean of `(prediction - target)²`.
+    /// The square root of the mean of `(prediction - target)²`.
     RootMeanSquaredError "rmse", false, |sums| (sums.square / sums.count).sqrt();
     /// The coefficient of determination: 1 for predictions without error, 0 for those no better than the targets' mean.
     R2Score "r2", true, |sums| 1.0 - sums.square / sums.spread;

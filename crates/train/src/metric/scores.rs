@@ -6,7 +6,7 @@ use polygrad_tensor::{Tensor, no_grad};
 
 use super::{Metric, foreign, unfit};
 
-/// The area under the curve of the rate of true positives over that of false ones: the probability that a positive
+/// The area under the curve of the true positive rate over the false positive rate: the probability that a positive
 /// example has a higher score than a negative one. Predictions are a score for each target of 0 or 1, or two logits
 /// `[N, 2]`. All scores are kept in memory.
 ///
@@ -14,12 +14,12 @@ use super::{Metric, foreign, unfit};
 /// (ROC) curve" (1982).
 #[derive(Clone, Debug, Default)]
 pub struct Auroc {
-    /// Scores, with 1 or 0 behind each.
+    /// Scores, each followed by its target, 1 or 0.
     scores: Vec<f64>,
 }
 
 impl Auroc {
-    /// Of no predictions yet.
+    /// The metric, without predictions yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl Metric for Auroc {
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
         let positives: f64 = pairs.iter().map(|pair| pair.1).sum();
         let negatives = pairs.len() as f64 - positives;
-        // The sum of the positives' ranks; equal scores share theirs.
+        // The sum of the positives' ranks; equal scores share their mean rank.
         let (mut ranks, mut below) = (0.0, 0.0);
         for equal in pairs.chunk_by(|a, b| a.0 == b.0) {
             let count = equal.len() as f64;
@@ -97,9 +97,9 @@ impl Metric for Auroc {
     }
 }
 
-/// e to the mean cross entropy: among how many equally likely tokens the model seems to choose. Predictions are logits
-/// `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), or each target's cross entropy in the shape of the
-/// targets, of which those of -100 are ignored.
+/// e to the mean cross entropy: the number of equally likely tokens among which the model seems to choose. Predictions
+/// are logits `[N, C]` (or `[N, C, …]`) for targets `[N]` (or `[N, …]`), or each target's cross entropy in the shape of
+/// the targets; targets of -100 are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Perplexity {
     sum: f64,
@@ -107,7 +107,7 @@ pub struct Perplexity {
 }
 
 impl Perplexity {
-    /// Of no predictions yet.
+    /// The metric, without predictions yet.
     pub fn new() -> Self {
         Self::default()
     }

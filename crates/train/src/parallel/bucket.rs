@@ -1,4 +1,4 @@
-//! Gradients that travel together.
+//! Buckets of gradients that are sent together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -9,22 +9,22 @@ use polygrad_core::{AnyBackend, AnyTensor, Backend, DType, Element, Error, HostT
 
 use super::queue::{Flying, Queue};
 
-/// What the ranks tell each other beside gradients.
+/// Number of values that the ranks exchange besides gradients.
 pub(super) const NOTES: usize = 2;
 
-/// How the gradients of this batch count, and what becomes of the sums.
+/// How the gradients of this batch count, and whether their sums are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     /// The batch's share of all ranks' examples.
     pub(super) weight: f64,
-    /// Whether the sums are for the optimizer, or further batches follow.
+    /// Whether the sums go to the optimizer; otherwise further batches follow.
     pub(super) sends: bool,
     /// Whether this rank wants to stop.
     pub(super) stops: bool,
 }
 
 impl Round {
-    /// Of a batch that every rank has as many examples in.
+    /// A batch of which every rank has the same number of examples.
     pub(super) fn of(communicator: &dyn Communicator) -> Self {
         Self {
             weight: 1.0 / communicator.size() as f64,
@@ -37,11 +37,11 @@ impl Round {
 /// A parameter's place in a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
-    /// Which parameter.
+    /// Index of the parameter.
     pub(super) param: usize,
     pub(super) shape: Shape,
     pub(super) dtype: DType,
-    /// Its first element.
+    /// Index of its first element in the bucket.
     pub(super) start: usize,
 }
 
@@ -51,8 +51,8 @@ impl Member {
     }
 }
 
-/// Some gradients, one behind the other; then how many ranks have each of them; then, in the last bucket, the loss and
-/// how many ranks want to stop.
+/// Concatenated gradients, then the number of ranks that have each of them; in the last bucket also the loss and the
+/// number of ranks that want to stop.
 pub(super) struct Bucket {
     pub(super) number: usize,
     pub(super) dtype: DType,
@@ -63,19 +63,20 @@ pub(super) struct Bucket {
 
 #[derive(Default)]
 struct State {
-    /// What has been added up so far.
+    /// The sum so far.
     sum: Option<HostBuffer>,
     flying: Option<Flying>,
-    /// The sums of the step before, which the optimizer is through with if nobody else holds them.
+    /// The sums of the step before; their buffer is reused if nothing else holds it, since the optimizer is done with
+    /// it.
     spent: Option<Arc<HostBuffer>>,
 }
 
-/// What all ranks together have found.
+/// The sums over all ranks.
 pub(super) struct Landed {
     pub(super) values: HostTensor,
-    /// Which members have a gradient somewhere.
+    /// Which members have a gradient on any rank.
     pub(super) has_gradient: Vec<bool>,
-    /// The loss and how many want to stop, of the last bucket.
+    /// The loss and the number of ranks that want to stop, in the last bucket.
     pub(super) notes: [f64; NOTES],
 }
 
@@ -94,7 +95,7 @@ impl Bucket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Elements of gradients.
+    /// Number of gradient elements.
     fn numel(&self) -> usize {
         self.members.last().map_or(0, |last| last.range().end)
     }
@@ -103,8 +104,8 @@ impl Bucket {
         self.numel() + self.members.len() + if self.is_last { NOTES } else { 0 }
     }
 
-    /// Adds the gradients of a batch, those of `present` members, and in the last bucket the loss behind them; and
-    /// sends the sums if it is time.
+    /// Adds the gradients of a batch, those of `present` members, and in the last bucket the loss after them. Sends the
+    /// sums if this is due.
     pub(super) fn add(&self, present: &[usize], values: &[HostTensor], round: Round, queue: &Queue) -> Result<()> {
         match self.dtype {
             DType::F64 => self.add_as::<f64>(present, values, round, |x| x),
@@ -165,7 +166,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Forgets what has been added up, and does not wait for what was sent.
+    /// Discards the sums so far, and does not wait for sent ones.
     pub(super) fn forget(&self) {
         *self.lock() = State::default();
     }
@@ -196,7 +197,7 @@ impl Bucket {
     }
 }
 
-/// What sums are made in.
+/// The type in which sums are computed.
 trait Sum: Element + Pod + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {
     fn of<G: Element>(value: G) -> Self;
 }
@@ -223,7 +224,7 @@ fn add<T: Sum, G: Element>(sum: &mut [T], gradient: &[G], weight: T, is_first: b
     }
 }
 
-/// The step of a program that takes the gradients of `present` members, and of the last bucket the loss.
+/// The call of a program that takes the gradients of `present` members and, for the last bucket, the loss.
 pub(super) struct Add {
     pub(super) bucket: Arc<Bucket>,
     pub(super) present: Vec<usize>,

@@ -1,4 +1,4 @@
-//! One model, trained by several processes on a part of each batch each.
+//! Data parallelism: several processes train one model, each on a part of each batch.
 
 mod bucket;
 mod plan;
@@ -22,20 +22,20 @@ pub use plan::{BucketProfile, Link, PlanConfig, Prediction, StepProfile};
 pub use queue::Span;
 pub use sharded::ShardedOptimizer;
 
-/// Bytes of gradients that travel together, where nothing else is asked for.
+/// Default size of a bucket in bytes.
 const BUCKET_BYTES: usize = 1 << 20;
 
-/// Sums up the gradients of all ranks, which each have a part of the batch, while the backward pass
-/// still computes others.
+/// Sums the gradients of all ranks, each of which has a part of the batch, while the backward pass still computes other
+/// gradients.
 ///
-/// Gradients are sent in buckets, those of the last layers first, each as soon as its gradients are there and those
-/// before it are sent. In a step that is not captured, with a [checkpoint](polygrad_tensor::checkpoint()) in its graph,
-/// none is sent before the last segment has been computed again: it might use any parameter. Sums are made in f32, or
-/// in f64 for parameters of f64.
+/// Gradients are sent in buckets, those of the last layers first. Each bucket is sent as soon as its gradients are
+/// ready and the buckets before it are sent. In a step that is not captured, with a
+/// [checkpoint](polygrad_tensor::checkpoint()) in its graph, none is sent before the last segment has been recomputed,
+/// since it might use any parameter. Sums are computed in f32, or in f64 for parameters of f64.
 ///
-/// Every rank has to have the same parameters with the same values, and to take the same steps. A
-/// [`Trainer`](crate::Trainer) does all of this by [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); a loop
-/// of one's own gives it to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
+/// Every rank must have the same parameters with the same values, and take the same steps. A
+/// [`Trainer`](crate::Trainer) does all of this with [`TrainerConfig::parallel`](crate::TrainerConfig::parallel); in
+/// your own loop, pass this to [`TrainStep::gradient_sync`](polygrad_nn::TrainStep::gradient_sync):
 ///
 /// ```
 /// use std::sync::Arc;
@@ -79,49 +79,49 @@ pub struct DataParallel {
     names: Vec<String>,
     buckets: Vec<Arc<Bucket>>,
     round: Arc<Mutex<Round>>,
-    /// A recording has to find the same call again.
+    /// Kept so that a later recording finds the same calls.
     calls: Mutex<Vec<Known>>,
     pass: Mutex<Pass>,
 }
 
-/// A backward pass that runs.
+/// A running backward pass.
 #[derive(Default)]
 struct Pass {
-    /// The bucket of each parameter's gradient, and its place there.
+    /// The bucket of each parameter's gradient, and its place in it.
     places: HashMap<u64, (usize, usize)>,
-    /// The gradients of the buckets that are not sent.
+    /// The gradients of the buckets that are not sent yet.
     found: Vec<Vec<Option<Tensor>>>,
-    /// How many buckets are sent, the first ones.
+    /// Number of sent buckets, which are the first ones.
     sent: usize,
 }
 
-/// What sends a bucket, of which these members have a gradient.
+/// The call that sends a bucket in which these members have a gradient.
 struct Known {
     bucket: usize,
     present: Vec<usize>,
     call: Arc<dyn Call>,
 }
 
-/// The gradients of all ranks together.
+/// The gradients summed over all ranks.
 #[derive(Debug)]
 pub(crate) struct Reduced {
     pub(crate) gradients: Gradients,
-    /// The mean loss over the joined batches, times their number.
+    /// The mean loss over the joined batches, times the number of batches.
     pub(crate) loss: f64,
     /// Whether any rank wants to stop.
     pub(crate) stops: bool,
 }
 
 impl DataParallel {
-    /// For a model's trainable parameters, in buckets of 1 MiB, each rank having as many examples as any other.
+    /// For a model's trainable parameters, in buckets of 1 MiB, with the same number of examples on each rank.
     ///
     /// # Errors
-    /// A model without parameters that are trained; when no thread can be started.
+    /// A model without trainable parameters; when no thread can be started.
     pub fn new(communicator: Arc<dyn Communicator>, model: &(impl Module + ?Sized)) -> Result<Self> {
         Self::with_bucket_bytes(communicator, model, BUCKET_BYTES)
     }
 
-    /// The same in buckets of so many bytes, or of one gradient that is larger.
+    /// As [`DataParallel::new`], in buckets of at most `bytes` bytes, or of one gradient if it is larger.
     ///
     /// # Errors
     /// As [`DataParallel::new`].
@@ -153,9 +153,8 @@ impl DataParallel {
         Arc::clone(&group)
     }
 
-    /// Goes on with another group, such as [those who are left](Communicator::shrink) of this one. What this one was
-    /// about to sum up is forgotten, and each rank has as many examples as any other. A captured step that was given
-    /// this stays as it is.
+    /// Continues with another group, such as [the remaining ranks](Communicator::shrink) of this one. Pending sums are
+    /// discarded, and each rank again counts the same number of examples. A captured step that uses this remains valid.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -180,22 +179,23 @@ impl DataParallel {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many buckets there are.
+    /// Number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// When the sums were made since this was last asked: to see how far they overlap with the backward pass.
+    /// The times of the sums since the last call, to see how far they overlap with the backward pass.
     pub fn take_spans(&self) -> Vec<Span> {
         self.queue().take_spans()
     }
 
-    /// Says how the gradients of the next batches count. Default: those of every rank alike, and each for itself.
+    /// Sets how the gradients of the next batches count. Default: all ranks equally, and each batch is summed
+    /// separately.
     pub(crate) fn set_round(&self, weight: f64, sends: bool, stops: bool) {
         self.set(Round { weight, sends, stops });
     }
 
-    /// Sends what was added up without being sent: the epoch is over before the next batch.
+    /// Sends the sums of accumulated batches that have not been sent, because the epoch ends before the next batch.
     pub(crate) fn flush(&self) -> Result<()> {
         let round = Round {
             weight: 0.0,
@@ -209,7 +209,7 @@ impl DataParallel {
         Ok(())
     }
 
-    /// Waits for the gradients of all ranks. What no rank has a gradient for has none.
+    /// Waits for the gradients of all ranks. A parameter without a gradient on any rank gets none.
     pub(crate) fn reduced(&self) -> Result<Reduced> {
         let (mut found, mut notes) = (Vec::with_capacity(self.params.len()), [0.0; bucket::NOTES]);
         for bucket in &self.buckets {
@@ -254,7 +254,7 @@ impl DataParallel {
     }
 }
 
-/// The parameters in buckets, the last ones first, since their gradients come first.
+/// Divides the parameters into buckets, the last ones first, since their gradients are computed first.
 fn buckets(params: &[Param], bytes: usize) -> Vec<Arc<Bucket>> {
     let mut parts: Vec<(DType, Vec<Member>)> = Vec::new();
     for (i, param) in params.iter().enumerate().rev() {
@@ -305,11 +305,11 @@ impl GradientSync for DataParallel {
 
     fn gradient(&self, leaf: u64, gradient: &Tensor) -> Result<()> {
         let pass = &mut *self.pass();
-        // Of others than parameters it will be said that they are unknown.
+        // Gradients of tensors other than parameters are reported as unknown later.
         if let Some(&(bucket, member)) = pass.places.get(&leaf) {
             pass.found[bucket][member] = Some(gradient.clone());
         }
-        // All ranks send them in the same order. The last one has the loss with it.
+        // All ranks send the buckets in the same order. The last one waits for the loss.
         while let Some(bucket) = self.buckets.get(pass.sent).filter(|bucket| !bucket.is_last)
             && pass.found[pass.sent].iter().all(Option::is_some)
         {
@@ -341,7 +341,7 @@ impl GradientSync for DataParallel {
     }
 
     fn finish(&self, gradients: Gradients) -> Result<Gradients> {
-        // Its own have been added in.
+        // They have already been added to the sums.
         drop(gradients);
         Ok(self.reduced()?.gradients)
     }

@@ -1,10 +1,10 @@
-//! What a training step would take on more ranks: time, communication, memory.
+//! Prediction of a training step on more ranks: time, communication, memory.
 
 use std::time::Duration;
 
 use polygrad_core::{Error, Result};
 
-/// What a training step takes of one rank that has none to wait for.
+/// Costs of a training step on one rank that does not wait for others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepProfile {
     /// From the step's beginning until all gradients are in their buckets: forward and backward pass.
@@ -17,9 +17,9 @@ pub struct StepProfile {
     pub optimizer: Duration,
     /// Bytes of the parameters and buffers of the model.
     pub parameters: usize,
-    /// Bytes of what the optimizer keeps.
+    /// Bytes of the optimizer's state.
     pub optimizer_state: usize,
-    /// Bytes of the largest set of values that the step holds at once, gradients among them, beside the model:
+    /// Most bytes of values that the step holds at once besides the model, including gradients:
     /// [`CapturedStep::peak_bytes`](polygrad_nn::CapturedStep::peak_bytes).
     pub values: usize,
 }
@@ -27,18 +27,18 @@ pub struct StepProfile {
 /// Gradients that are sent together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketProfile {
-    /// Their length.
+    /// Size in bytes.
     pub bytes: usize,
-    /// When they were there, from the step's beginning.
+    /// When they were ready, from the step's beginning.
     pub ready: Duration,
 }
 
-/// What values pass from rank to rank, every rank sending to one and receiving from another at the same time.
+/// A connection between ranks; every rank sends to one and receives from another at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// What a message takes however short it is.
+    /// Time of a message regardless of its length.
     pub latency: Duration,
-    /// Bytes per second each way. What adding up values takes is a part of it where it was measured.
+    /// Bytes per second in each direction. If it was measured with all-reduces, it includes the time for adding values.
     pub bandwidth: f64,
 }
 
@@ -50,7 +50,7 @@ pub struct PlanConfig {
     shards_optimizer: bool,
 }
 
-/// What a step would take.
+/// Predicted costs of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prediction {
     /// The whole step.
@@ -59,13 +59,13 @@ pub struct Prediction {
     pub exposed: Duration,
     /// Bytes that each rank sends.
     pub sent: u64,
-    /// Bytes that each rank has in use at the most: model, optimizer, sums, and the values of the step. The program
-    /// itself, the batches that a loader holds, and what a backend needs within an op or keeps for reuse come on top.
+    /// The most bytes that each rank uses: model, optimizer, sums, and the values of the step. The program itself, the
+    /// batches that a loader holds, and memory that a backend needs within an op or caches are not included.
     pub memory: u64,
 }
 
 impl PlanConfig {
-    /// So many ranks, of which each has a core to spare for communication and keeps the whole state of the optimizer.
+    /// `ranks` ranks, each of which has a spare core for communication and keeps the whole state of the optimizer.
     pub fn new(ranks: usize) -> Self {
         Self {
             ranks,
@@ -74,16 +74,16 @@ impl PlanConfig {
         }
     }
 
-    /// Whether sums are made while the backward pass goes on. They are not where ranks take all cores of their machine:
-    /// what sends, receives and adds then takes its time from what computes. Default: true.
+    /// Whether sums are computed during the backward pass. They are not if the ranks use all cores of their machine,
+    /// since communication then takes time from computation. Default: true.
     #[must_use]
     pub fn overlaps(mut self, overlaps: bool) -> Self {
         self.overlaps = overlaps;
         self
     }
 
-    /// Whether the optimizer's state is spread over the ranks, as by
-    /// [`ShardedOptimizer`](crate::ShardedOptimizer). Default: false.
+    /// Whether the optimizer's state is sharded over the ranks, as by [`ShardedOptimizer`](crate::ShardedOptimizer).
+    /// Default: false.
     #[must_use]
     pub fn shards_optimizer(mut self, shards: bool) -> Self {
         self.shards_optimizer = shards;
@@ -92,11 +92,11 @@ impl PlanConfig {
 }
 
 impl Link {
-    /// The link that explains how long all-reduces of some sizes in bytes took on so many ranks: a least-squares line
-    /// through the times, each as a share of itself, so that short ones count as much as long ones.
+    /// Fits a link to the times of all-reduces of several sizes in bytes on `ranks` ranks. It is a least-squares line
+    /// through relative errors, so that short times count as much as long ones.
     ///
     /// # Errors
-    /// Less than two ranks or two sizes; times that do not grow with the size.
+    /// Fewer than two ranks or two sizes; times that do not grow with the size.
     pub fn fit(ranks: usize, times: &[(usize, Duration)]) -> Result<Self> {
         if ranks < 2 {
             return Err(Error::invalid("a link is between at least two ranks"));
@@ -117,7 +117,7 @@ impl Link {
             );
         }
         let (steps, share) = ring(ranks);
-        // Below nothing for want of precision alone.
+        // A negative latency is only a matter of precision.
         let latency = ((y - slope * x) / w / steps).max(0.0);
         Ok(Self {
             latency: duration("the latency", latency)?,
@@ -131,7 +131,7 @@ impl Link {
         steps * self.latency.as_secs_f64() + share * bytes as f64 / self.bandwidth
     }
 
-    /// Seconds of an all-gather, which is half of it.
+    /// Seconds of an all-gather, half of an all-reduce.
     fn all_gather(&self, ranks: usize, bytes: usize) -> f64 {
         self.all_reduce(ranks, bytes) / 2.0
     }
@@ -142,23 +142,22 @@ fn duration(of: &str, seconds: f64) -> Result<Duration> {
     found.map_err(|e| Error::invalid(format!("{of} would take {seconds} s: {e}")))
 }
 
-/// How many messages a rank sends in an all-reduce, and how many times the values they are together.
+/// Number of messages that a rank sends in an all-reduce, and their total size relative to the values.
 fn ring(ranks: usize) -> (f64, f64) {
     let steps = 2.0 * (ranks - 1) as f64;
     (steps, steps / ranks as f64)
 }
 
 impl StepProfile {
-    /// What the same step, on batches of the same size on every rank, would take of one of several ranks that are
-    /// connected by links like this one.
+    /// Predicts the same step on several ranks connected by such links, with batches of the same size on every rank.
     ///
-    /// Buckets are summed up one after the other, in a ring: 2 (N - 1) messages of an N-th of a bucket.
+    /// Buckets are summed one after another, in a ring: 2 (N - 1) messages of an N-th of a bucket.
     ///
     /// Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005);
     /// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     ///
     /// # Errors
-    /// No ranks; a bandwidth that is no number above 0; a time beyond what a [`Duration`] holds.
+    /// No ranks; a bandwidth that is not a number above 0; a time beyond the range of [`Duration`].
     pub fn predict(&self, link: &Link, config: PlanConfig) -> Result<Prediction> {
         let PlanConfig {
             ranks,
@@ -216,8 +215,8 @@ impl StepProfile {
         let whole = self.parameters + self.sums();
         let memory = match shards_optimizer {
             true => {
-                // A rank's own piece of the parameters; and, while they are gathered, those of all and
-                // two copies of its own.
+                // A rank's own piece of the parameters and, while they are gathered, those of all ranks and two copies
+                // of its own.
                 let piece = self.parameters.div_ceil(ranks);
                 let gathering = self.parameters + 2 * piece;
                 whole + piece + self.optimizer_state.div_ceil(ranks) + self.values.max(gathering)

@@ -1,4 +1,4 @@
-//! A thread that makes collectives in the order in which they are asked for, while others compute.
+//! A thread that runs collectives in the order of requests, while other threads compute.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use polygrad_core::communicator::{Communicator, HostBuffer, HostSliceMut, Reduction};
 use polygrad_core::{DType, Error, ErrorKind, Result};
 
-/// Values that are on their way.
+/// Values in flight.
 pub(super) type Flying = Receiver<Result<HostBuffer>>;
 
 struct Job {
@@ -19,22 +19,22 @@ struct Job {
     reply: Sender<Result<HostBuffer>>,
 }
 
-/// When a sum was made.
+/// The times of a sum.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Which bucket.
+    /// Number of the bucket.
     pub bucket: usize,
-    /// Its length, with what is sent beside gradients.
+    /// Its size in bytes, including the values sent besides gradients.
     pub bytes: usize,
-    /// When its values were there.
+    /// When its values were ready.
     pub ready: Instant,
-    /// When those before it were done, and it was its turn.
+    /// When the sums before it were done and it began.
     pub begin: Instant,
-    /// When the sum was there.
+    /// When the sum was done.
     pub end: Instant,
 }
 
-/// Sums over all ranks, one after the other, made by a thread of its own.
+/// Sums over all ranks, computed one after another by a separate thread.
 pub(super) struct Queue {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +68,7 @@ impl Queue {
                     end,
                 });
                 drop(spans);
-                // Nobody waits for a step that failed.
+                // The receiver is gone after a failed step.
                 let _ = reply.send(sum.map(|()| values));
             }
         };
@@ -94,13 +94,13 @@ impl Queue {
             reply,
         };
         if let Some(jobs) = &self.jobs {
-            // Where the thread has ended, nobody will reply.
+            // If the thread has ended, the receiver reports it.
             let _ = jobs.send(job);
         }
         flying
     }
 
-    /// The sums that were made since this was last asked.
+    /// The times of the sums since the last call.
     pub(super) fn take_spans(&self) -> Vec<Span> {
         std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -110,7 +110,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing left to tell.
+            // The thread has nothing left to report.
             let _ = thread.join();
         }
     }

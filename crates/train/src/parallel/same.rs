@@ -1,4 +1,4 @@
-//! What has to be the same on every rank.
+//! Checks that ranks agree.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,12 +10,11 @@ use polygrad_tensor::Tensor;
 use super::DataParallel;
 
 impl DataParallel {
-    /// Fails unless every rank's model has the same parameters and buffers with the same values, and every rank gives
-    /// the same texts. Each text comes with what a rank has where its own is another one, as in `other data`. Every
-    /// rank has to call it.
+    /// Fails unless all ranks' models have the same parameters and buffers with the same values, and all ranks pass the
+    /// same texts. Each text comes with a phrase for the error, such as `other data`. Every rank has to call this.
     ///
     /// # Errors
-    /// The first thing that differs, and the first rank on which it does; those of the group and the device.
+    /// The first difference, and the first rank that has it; those of the group and the device.
     pub fn check_ranks(&self, model: &(impl Module + ?Sized), others: &[(&str, String)]) -> Result<()> {
         let (mut kinds, mut weights) = (DefaultHasher::new(), DefaultHasher::new());
         let params = model.named_parameters().into_iter();
@@ -50,7 +49,7 @@ impl DataParallel {
         Ok(())
     }
 
-    /// Gives every rank the buffers of rank 0, as PyTorch's `DistributedDataParallel` does. Every rank has to call it.
+    /// Copies rank 0's buffers to all ranks, as PyTorch's `DistributedDataParallel` does. Every rank has to call this.
     ///
     /// # Errors
     /// Those of the group and the device.

@@ -1,4 +1,4 @@
-//! Optimizers that keep a part of their state on each rank.
+//! Optimizers whose state is sharded over the ranks.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use polygrad_nn::optim::Optimizer;
 use polygrad_nn::{Param, StateDict};
 use polygrad_tensor::{Gradients, Tensor, no_grad};
 
-/// An optimizer whose moments are spread over the ranks of a group: each keeps those of an equal piece of every
-/// parameter, changes that piece, and gets the others' pieces from them. Parameters end as without it, to the last bit
-/// or nearly so.
+/// An optimizer whose moments are sharded over the ranks of a group: each rank keeps those of an equal piece of every
+/// parameter, updates that piece, and receives the other pieces from the other ranks. The resulting parameters are the
+/// same as without sharding, to the last bit or nearly so.
 ///
-/// Gradients are those of all ranks together, as [`DataParallel`](crate::DataParallel) gives them.
-/// [`Optimizer::state_dict`] puts the whole state together, so that a checkpoint is an ordinary one and any number of
-/// ranks goes on from it; every rank has to call it.
+/// Gradients must be those of all ranks together, as from [`DataParallel`](crate::DataParallel).
+/// [`Optimizer::state_dict`] assembles the whole state, so that checkpoints are ordinary ones and any number of ranks
+/// can continue from them; every rank has to call it.
 ///
-/// It is for optimizers that change each element by itself: not for Muon or LAMB.
+/// It is for optimizers that update each element independently, and not for Muon or LAMB.
 ///
-/// Where a rank is lost, so is its part of the moments: those who are left take pieces anew, and their moments from the
-/// last checkpoint.
+/// If a rank is lost, so is its part of the moments: the remaining ranks divide the parameters anew, and take the
+/// moments from the last checkpoint.
 ///
 /// Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), its first
 /// stage.
@@ -28,16 +28,15 @@ pub struct ShardedOptimizer<O> {
     build: Box<Build<O>>,
     communicator: Arc<dyn Communicator>,
     pieces: Vec<Piece>,
-    /// What was asked for by the methods of the same names, for an inner one that is made anew.
+    /// The settings of the methods of the same names, for rebuilding the inner optimizer.
     allow_unused: Option<bool>,
     error_if_nonfinite: Option<bool>,
 }
 
-/// Makes the inner optimizer of pieces.
+/// Builds the inner optimizer from pieces.
 type Build<O> = dyn Fn(Vec<Param>) -> Result<O>;
 
-/// This rank's part of a parameter: as long as everybody else's, with zeros at its end where the parameter is at its
-/// own.
+/// This rank's part of a parameter. All ranks' parts have the same length, with zeros after the parameter's end.
 struct Piece {
     name: String,
     whole: Param,
@@ -55,7 +54,7 @@ impl Piece {
     }
 }
 
-/// The `rank`-th part of a tensor that is cut into parts of `len` elements, zeros where it has none.
+/// The `rank`-th part of a tensor divided into parts of `len` elements, padded with zeros.
 fn cut(tensor: &Tensor, len: usize, rank: usize) -> Result<Tensor> {
     no_grad(|| {
         let count = tensor.shape().numel();
@@ -74,14 +73,15 @@ fn pieces(params: impl IntoIterator<Item = Param>, communicator: &dyn Communicat
         .collect()
 }
 
-/// What the inner optimizer changes.
+/// The parameters of the inner optimizer.
 fn owned(pieces: &[Piece]) -> Vec<Param> {
     pieces.iter().map(|piece| piece.own.clone()).collect()
 }
 
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// An optimizer that `build` makes of pieces of the parameters, and of others when a rank is lost. Pieces have the
-    /// parameters' order and names, and one axis each. Each rank gives the same parameters with the same values.
+    /// An optimizer that `build` makes from pieces of the parameters, and again from other pieces when a rank is lost.
+    /// Pieces have the parameters' order and names, and one axis each. Each rank must pass the same parameters with the
+    /// same values.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -134,7 +134,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         &self.inner
     }
 
-    /// The parameters of one dtype take the pieces of all ranks.
+    /// Fills the parameters of one dtype with the pieces of all ranks.
     fn gather(&self, dtype: DType) -> Result<()> {
         let pieces = || {
             self.pieces
@@ -162,7 +162,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         Ok(())
     }
 
-    /// The tensors of all ranks, one rank behind the other.
+    /// The tensors of all ranks, concatenated by rank.
     fn gathered(&self, dtype: DType, own: &[HostTensor]) -> Result<HostTensor> {
         let bytes = own.iter().map(HostTensor::bytes).collect::<Vec<_>>().concat();
         let own = HostBuffer::copied(&bytes)?;
@@ -175,7 +175,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         HostTensor::from_shared(dtype, shape, Arc::new(all))
     }
 
-    /// The piece whose state an entry of a state dict is, if it is one element by element.
+    /// The piece that an entry of a state dict belongs to, if the entry is elementwise state.
     fn piece_of(&self, entry: &str, is_fitting: impl Fn(&Piece) -> bool) -> Option<&Piece> {
         let (name, _) = entry.rsplit_once('.')?;
         self.pieces.iter().find(|piece| piece.name == name && is_fitting(piece))
@@ -188,7 +188,7 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
         let mut own = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
             piece.own.set_trainable(piece.whole.is_trainable());
-            // Others may have changed the parameter since the last step: a checkpoint, a moving average.
+            // The parameter may have changed since the last step, by a checkpoint or a moving average.
             piece.own.set(&cut(&piece.whole.tensor().detach(), piece.len, rank)?)?;
             if let Some(gradient) = gradients.get(&piece.whole) {
                 own.push((&piece.own, cut(gradient, piece.len, rank)?));

@@ -10,7 +10,7 @@ use polygrad_core::{Error, Result};
 
 use super::{LOCK, RunFolder, failed, shown};
 
-/// A run folder that this process trains in. Until this is dropped, no other process on this machine can.
+/// A run folder that this process trains in. Until this is dropped, no other process on this machine can train there.
 #[derive(Debug)]
 pub struct Run {
     folder: RunFolder,
@@ -18,12 +18,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Claims a folder for a new run, and creates it if need be. A folder that a killed run left before its first
-    /// checkpoint is taken, too.
+    /// Claims a folder for a new run, and creates it if needed. A folder that a killed run left before its first
+    /// checkpoint can also be claimed.
     ///
     /// # Errors
-    /// A folder that holds a run already, in which another process trains, that cannot be made, or that is the
-    /// root of a file system.
+    /// A folder that already holds a run, in which another process trains, that cannot be created, or that is the root
+    /// of a file system.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).map_err(|e| Error::io("create the folder", path, e))?;
@@ -41,10 +41,10 @@ impl Run {
         }
     }
 
-    /// The first free one of `folder/name-1`, `folder/name-2` …, for a new run.
+    /// Claims the first free one of `folder/name-1`, `folder/name-2` …, for a new run.
     ///
     /// # Errors
-    /// A folder that cannot be made.
+    /// A folder that cannot be created.
     pub fn create_next(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
         let folder = folder.as_ref();
         let failed = |path: &Path, e| Error::io("create the folder", path, e);
@@ -60,11 +60,11 @@ impl Run {
         }
     }
 
-    /// Goes on with a run that has a checkpoint.
+    /// Resumes a run that has a checkpoint.
     ///
     /// # Errors
-    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder
-    /// that cannot be written.
+    /// No such folder, no run in it or none that has begun, another process that trains there, or a folder that cannot
+    /// be written.
     pub fn resume(path: impl AsRef<Path>) -> Result<Self> {
         let folder = RunFolder::new(path.as_ref());
         // Checked before locking, so that no lock file is left in a folder of something else.
@@ -96,7 +96,7 @@ impl Run {
     /// Fails if the folder or the run in it is no longer the one that was claimed.
     ///
     /// # Errors
-    /// It was removed or replaced, or its `config.json` was; or whatever the file system says.
+    /// It was removed or replaced, or its `config.json` was; errors of the file system.
     pub fn check(&self) -> Result<()> {
         let path = self.path();
         // Checked first, so that a folder that is replaced in between is still noticed by its lock.
@@ -119,7 +119,7 @@ impl Run {
         .with_hint("bring the folder back and go on from its last checkpoint, or start a new run"))
     }
 
-    /// Removes the files that the run has written so far, and nothing else: for a run that could not begin.
+    /// Removes only the files that the run has written so far, for a run that could not begin.
     pub fn clear(&self) {
         for file in self.ours() {
             // Errors are ignored: there may be no files, and the error that led here is the one to report.

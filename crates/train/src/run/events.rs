@@ -2,8 +2,8 @@
 //!
 //! Each record is TFRecord framing — length, masked CRC-32C of the length, data, masked CRC-32C of the data — around a
 //! protobuf `Event` (`tensorflow/core/util/event.proto`, `…/framework/summary.proto`,
-//! `tensorboard/plugins/hparams/*.proto`). Written by hand, since the few messages that are needed are shorter than
-//! what a protobuf library takes.
+//! `tensorboard/plugins/hparams/*.proto`). It is written by hand, since the few messages needed take less code than
+//! using a protobuf library.
 
 use std::io::Read;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl SummaryWriter {
     /// Starts a file at `path`, replacing any that is there. TensorBoard reads any file whose name contains `tfevents`.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let mut event = Message::default();
         event.double(1, now()).bytes(3, VERSION);
@@ -100,8 +100,7 @@ impl SummaryWriter {
         self.add(step, &summary)
     }
 
-    /// How the values of a tensor are distributed, in 30 buckets of equal width. Values that are not
-    /// finite are left out.
+    /// A histogram of a tensor's values, in 30 buckets of equal width. Values that are not finite are left out.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`], and when the device fails.
@@ -133,10 +132,10 @@ impl SummaryWriter {
         self.add(step, Message::default().message(1, &value))
     }
 
-    /// A picture, as the bytes of a PNG file.
+    /// An image, as the bytes of a PNG file.
     ///
     /// # Errors
-    /// As [`SummaryWriter::add_scalar`], and for bytes that are no PNG file.
+    /// As [`SummaryWriter::add_scalar`], and for bytes that are not a PNG file.
     pub fn add_image(&mut self, tag: &str, png: &[u8], step: u64) -> Result<()> {
         let be = |at: usize| Some(u64::from(u32::from_be_bytes(*png.get(at..)?.first_chunk()?)));
         let (Some(width), Some(height), Some(kind), true) =
@@ -144,7 +143,7 @@ impl SummaryWriter {
         else {
             return Err(Error::new(ErrorKind::Format, "these are not the bytes of a PNG file").with_op("add_image"));
         };
-        // Grey, colours, palette, each of the first two with opacity: the channels of the decoded picture.
+        // Grey, colours, palette, grey with opacity, colours with opacity: the channels of the decoded image.
         let channels = match kind {
             0 => 1,
             4 => 2,
@@ -162,8 +161,8 @@ impl SummaryWriter {
         self.add(step, Message::default().message(1, &value))
     }
 
-    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared: for
-    /// TensorBoard's tab of that name.
+    /// The hyper-parameters of the run, and the tags of the scalars by which runs are compared, for TensorBoard's tab
+    /// of that name.
     ///
     /// # Errors
     /// As [`SummaryWriter::add_scalar`].
@@ -218,14 +217,14 @@ impl SummaryWriter {
 pub enum HParam {
     /// A number.
     Number(f64),
-    /// A word.
+    /// A text.
     Text(String),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl HParam {
-    /// As the protocol numbers it.
+    /// Its number in the protocol.
     fn kind(&self) -> u64 {
         match self {
             Self::Text(_) => 1,
@@ -253,7 +252,7 @@ impl From<bool> for HParam {
     }
 }
 
-/// A protobuf message in the making.
+/// A protobuf message under construction.
 #[derive(Clone, Default)]
 struct Message(Vec<u8>);
 
@@ -317,7 +316,7 @@ fn frame(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of what it was updated with.
+/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of the bytes so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Crc(u32);
 
@@ -338,7 +337,7 @@ impl Crc {
     }
 }
 
-/// The checksum as TFRecord masks it.
+/// The checksum with TFRecord's masking.
 fn masked_crc32c(bytes: &[u8]) -> u32 {
     let mut crc = Crc::default();
     crc.update(bytes);
@@ -370,7 +369,7 @@ fn records(bytes: &[u8]) -> impl Iterator<Item = std::result::Result<&[u8], usiz
     })
 }
 
-/// The step of an event that we wrote; 0 for the one with the version.
+/// The step of an event written by this crate; 0 for the one with the version.
 fn step_of(event: &[u8]) -> Option<u64> {
     let (&[0x09, ..], [tag, rest @ ..]) = event.split_first_chunk::<9>()? else {
         return None;

@@ -1,4 +1,4 @@
-//! What was written is read back by a small protobuf reader of the test's own.
+//! Reads written files back with the test's own small protobuf reader.
 
 use super::*;
 

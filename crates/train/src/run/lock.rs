@@ -23,10 +23,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Locks the file at `path`, which need not be there; it belongs to the run in `folder`.
+    /// Locks the file at `path`, which need not exist; it belongs to the run in `folder`.
     ///
     /// # Errors
-    /// Another process has it; a link or no file; a file system without locks, or that cannot be written.
+    /// Another process holds it; a link or not a file; a file system that has no locks or cannot be written.
     pub(super) fn take(path: PathBuf, folder: &Path) -> Result<Self> {
         loop {
             let mut file = open_own(&path, false).map_err(|e| unopened("write", &path, e))?;
@@ -53,7 +53,7 @@ impl Lock {
     /// Whether the locked file is still at its path.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub(super) fn holds(&self) -> io::Result<bool> {
         lies_at(&self.file, &self.path)
     }
@@ -61,8 +61,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Only on Unix can it be told afterwards whose file this is. A file that cannot be removed does no harm, since
-        // it is no longer locked.
+        // Only on Unix can the file's identity be checked here. A file that cannot be removed does no harm, since it is
+        // no longer locked.
         if cfg!(unix) && self.holds().is_ok_and(|holds| holds) {
             let _ = fs::remove_file(&self.path);
         }

@@ -20,7 +20,7 @@ impl Log {
     /// Replaces the file at `path` by one with `bytes`, atomically, and opens it.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<Self> {
         write(path, bytes)?;
         let file = open_own(path, true).map_err(|e| unopened("append to", path, e))?;
@@ -45,10 +45,10 @@ impl Log {
         self.file.write_all(bytes).map_err(unwritten)
     }
 
-    /// Flushes to the disk what was appended.
+    /// Flushes the appended bytes to the disk.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| Error::io("write", &self.path, e))
     }

@@ -1,4 +1,4 @@
-//! What a training run leaves behind: its folder and the files in it.
+//! The folder of a training run and its files.
 
 mod claim;
 mod events;
@@ -17,7 +17,7 @@ pub use events::{HParam, SummaryWriter};
 pub(crate) use rows::{Columns, Mark, Rows, Unwritten};
 pub use rows::{Row, Split};
 
-/// The file that says that a process trains in a folder.
+/// The file that indicates that a process trains in a folder.
 const LOCK: &str = "run.lock";
 
 /// The folder of a run, and the paths of its files, which need not exist.
@@ -30,7 +30,7 @@ impl RunFolder {
         Self(path.into())
     }
 
-    /// Fails unless there is a checkpoint to go on from.
+    /// Fails unless there is a checkpoint to continue from.
     fn must_have_begun(&self) -> Result<()> {
         if self.checkpoint().exists() {
             return Ok(());
@@ -50,10 +50,10 @@ impl RunFolder {
         Err(failed(format!("{path} {what}")).with_hint("give the folder that a run has left"))
     }
 
-    /// The [settings](crate::TrainerConfig::settings) that the checkpoint knows.
+    /// The [settings](crate::TrainerConfig::settings) stored in the checkpoint.
     ///
     /// # Errors
-    /// A checkpoint that cannot be read, or that is none of a run.
+    /// A checkpoint that cannot be read, or that does not belong to a run.
     pub fn settings(&self) -> Result<Value> {
         let mut record = Checkpoint::load_config(self.checkpoint())?;
         match record.get_mut("settings") {
@@ -70,12 +70,12 @@ impl RunFolder {
         self.0.join("config.json")
     }
 
-    /// The model as it was after the last epoch.
+    /// The model after the last epoch.
     pub fn model(&self) -> PathBuf {
         self.0.join("model.safetensors")
     }
 
-    /// The model as it was when the evaluation was best.
+    /// The model with the best evaluation.
     pub fn best(&self) -> PathBuf {
         self.0.join("best.safetensors")
     }
@@ -95,17 +95,17 @@ impl RunFolder {
         self.0.join("events.out.tfevents.polygrad")
     }
 
-    /// The measurements, for people: drawn by the command `polygrad train`.
+    /// The measurements as a picture, drawn by the command `polygrad train`.
     pub fn curves(&self) -> PathBuf {
         self.0.join("curves.png")
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The files of a run; last the one that makes a folder a run.
+    /// The files of a run; the last one is the one that makes a folder a run.
     fn ours(&self) -> [PathBuf; 7] {
         [
             self.config(),
@@ -119,7 +119,7 @@ impl RunFolder {
     }
 }
 
-/// A path without control characters, which could steer the terminal or break the line.
+/// A path without control characters, which could control the terminal or break the line.
 pub(crate) fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }

@@ -10,12 +10,12 @@ use super::events::Crc;
 use super::log::Log;
 use super::shown;
 
-/// What a measurement was taken on.
+/// The data that a measurement was taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// The training batches since the row before.
     Train,
-    /// All of the data that the model is judged by.
+    /// All of the evaluation data.
     Validation,
 }
 
@@ -24,22 +24,22 @@ pub enum Split {
 pub struct Row {
     /// Optimizer steps taken so far.
     pub step: u64,
-    /// Epochs done so far, with the part of the running one where that is known.
+    /// Completed epochs, with the fraction of the running one if known.
     pub epoch: f64,
-    /// What was measured on.
+    /// The data measured on.
     pub split: Split,
     /// The mean loss.
     pub loss: f64,
-    /// The metrics, in the order in which the trainer was given them.
+    /// The metrics, in the trainer's order.
     pub metrics: Vec<f64>,
     /// The learning rate of the last step.
     pub learning_rate: f64,
-    /// Wall-clock seconds that the run has taken, over all its sessions.
+    /// Total wall-clock seconds of the run, over all its sessions.
     pub seconds: f64,
 }
 
-/// Six decimals, or seven significant digits where six decimals would lose too much. A figure that was read back is
-/// written the same way again, since a checkpoint knows the lines by their CRC.
+/// Six decimals, or seven significant digits if six decimals would lose too much. A number that is read back is written
+/// the same way again, since a checkpoint identifies the lines by their CRC.
 fn figure(x: f64) -> String {
     let scientific = format!("{x:.6e}");
     let rounded: f64 = scientific.parse().unwrap_or(x);
@@ -49,12 +49,12 @@ fn figure(x: f64) -> String {
     }
 }
 
-/// What the columns of a file are called.
+/// The names of a file's columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
-    /// Of [`Row::metrics`].
+    /// Names of [`Row::metrics`].
     pub(crate) metrics: Vec<String>,
-    /// What [`Split::Validation`] is called.
+    /// Name of [`Split::Validation`].
     pub(crate) validation: String,
 }
 
@@ -111,11 +111,11 @@ impl Columns {
     }
 }
 
-/// What a checkpoint stores about the rows that were written before it, to tell them from those of another run.
+/// Identifies, in a checkpoint, the rows written before it, to tell them from those of another run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     rows: usize,
-    /// Of their lines.
+    /// CRC of their lines.
     crc: u32,
 }
 
@@ -130,7 +130,7 @@ impl Mark {
     }
 }
 
-/// The open file, and all its rows.
+/// The open file with all its rows.
 pub(crate) struct Rows {
     log: Log,
     columns: Columns,
@@ -139,10 +139,10 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Starts a file at `path` that has the rows of `rows`.
+    /// Starts a file at `path` with the rows `rows`.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub(crate) fn create(path: &Path, columns: Columns, rows: Vec<Row>) -> Result<Self> {
         let lines: String = rows.iter().map(|row| columns.line(row)).collect();
         let mut crc = Crc::default();
@@ -155,12 +155,12 @@ impl Rows {
         })
     }
 
-    /// Continues the file at `path` from a checkpoint after `step` steps, which knows its rows by `mark`. Later rows
-    /// are dropped, as is a last line that a crash cut short. If there is no file, a new one is started, and a notice
-    /// tells which rows are lost.
+    /// Continues the file at `path` from a checkpoint after `step` steps, which identifies its rows by `mark`. Later
+    /// rows are dropped, as is a last line that a crash cut short. If there is no file, a new one is started, and a
+    /// notice tells which rows are lost.
     ///
     /// # Errors
-    /// A file that cannot be read or written, a line in it that is none of ours, or other rows than the checkpoint's.
+    /// A file that cannot be read or written, an invalid line in it, or other rows than the checkpoint's.
     pub(crate) fn resume(path: &Path, columns: Columns, step: u64, mark: &Mark) -> Result<(Self, Option<String>)> {
         let there = path.exists();
         let mut rows = if there { read(path, &columns)? } else { Vec::new() };
@@ -191,7 +191,7 @@ impl Rows {
     /// Appends a row.
     ///
     /// # Errors
-    /// Whatever the file system says, and a file that was removed or replaced meanwhile.
+    /// Errors of the file system, and a file that was removed or replaced meanwhile.
     pub(crate) fn append(&mut self, row: Row) -> Result<()> {
         let line = self.columns.line(&row);
         self.log.append(line.as_bytes())?;
@@ -203,7 +203,7 @@ impl Rows {
     /// Flushes the rows to the disk, and returns what a checkpoint must store about them.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub(crate) fn mark(&self) -> Result<Mark> {
         self.log.sync()?;
         Ok(Mark {
@@ -222,7 +222,7 @@ impl Rows {
 #[derive(Default)]
 pub(crate) struct Unwritten {
     rows: Vec<Row>,
-    /// How many rows the run had before this process started.
+    /// Number of rows that the run had before this process started.
     earlier: usize,
 }
 
@@ -231,7 +231,7 @@ impl Unwritten {
         self.rows.push(row);
     }
 
-    /// Goes back to a checkpoint, or to the start: rows that it does not know will be measured again.
+    /// Goes back to a checkpoint, or to the start: rows after it will be measured again.
     pub(crate) fn go_back(&mut self, mark: &Mark) {
         if self.rows.is_empty() {
             self.earlier = mark.rows;

@@ -1,21 +1,21 @@
-//! Gradients of several batches as those of one.
+//! Gradients of several batches accumulated into one.
 
 use polygrad_core::Result;
 use polygrad_tensor::{Gradients, no_grad};
 
-/// A sum of the gradients of batches, each the mean over its examples. A batch counts by its examples, in units of
-/// those of the first one: of batches of one size each counts once.
+/// A sum of the gradients of batches, each the mean over its examples. A batch is weighted by its number of examples
+/// relative to the first batch, so that batches of equal size have weight 1.
 #[derive(Default)]
 pub(super) struct Accumulated {
     gradients: Gradients,
     batches: u64,
-    /// Of the first batch, and of all.
+    /// Examples of the first batch, and of all batches.
     first: u64,
     examples: u64,
 }
 
 impl Accumulated {
-    /// Says that a batch of so many examples, all ranks' together, comes next; gives how much it counts.
+    /// Announces a batch of `examples` examples over all ranks; returns its weight.
     pub(super) fn enter(&mut self, examples: u64) -> f64 {
         if self.batches == 0 {
             self.first = examples.max(1);
@@ -37,17 +37,17 @@ impl Accumulated {
         self.examples
     }
 
-    /// What makes the mean over all examples of a sum over batches, each counted as [`Accumulated::enter`] says.
+    /// Factor that turns a sum over batches, each weighted by [`Accumulated::enter`], into the mean over all examples.
     pub(super) fn unit(&self) -> f64 {
         self.first as f64 / self.examples.max(1) as f64
     }
 
-    /// Takes what others have added up.
+    /// Sets the sum, as accumulated over all ranks.
     pub(super) fn set(&mut self, gradients: Gradients) {
         self.gradients = gradients;
     }
 
-    /// Adds the gradients of the batch that was entered last, which counts so much.
+    /// Adds the gradients of the last announced batch with its weight.
     pub(super) fn add(&mut self, mut gradients: Gradients, weight: f64) -> Result<()> {
         if self.batches == 1 {
             self.gradients = gradients;

@@ -14,10 +14,10 @@ use super::step::{Loss, Step, Stepper, Tensors};
 use crate::driver::{Length, at_least_one};
 use crate::{DataParallel, Metric, RunConfig};
 
-/// Options of a [`Trainer`]: those of every [run](RunConfig), and what concerns batches.
+/// Options of a [`Trainer`]: those of every [run](RunConfig), and those about batches.
 pub type TrainerConfig = RunConfig<TrainerOptions>;
 
-/// What a [`Trainer`] has beside the options of every run.
+/// Options of a [`Trainer`] besides those of every run.
 pub struct TrainerOptions {
     pub(super) accumulate: u64,
     pub(super) max_norm: Option<f64>,
@@ -47,23 +47,23 @@ impl Default for TrainerOptions {
 }
 
 impl TrainerConfig {
-    /// Trains for so many epochs.
+    /// Trains for `epochs` epochs.
     pub fn epochs(epochs: u64) -> Self {
         Self::new(Length::Epochs(epochs))
     }
 
-    /// Takes each optimizer step by the gradients of so many batches, at least 1, fewer at the end of an epoch. They
-    /// count as one large batch: each by its examples, as the parts of several [ranks](TrainerConfig::parallel) do, so
-    /// that a smaller last one counts less. A loss that is a mean over something else, such as tokens that are not
-    /// ignored, is weighed by examples all the same; one that is to be exact is a sum divided by the examples. Default:
-    /// 1.
+    /// Takes each optimizer step with the gradients of `batches` batches, at least 1; fewer at the end of an epoch.
+    /// They count as one large batch: each is weighted by its examples, like the parts of several
+    /// [ranks](TrainerConfig::parallel), so that a smaller last one counts less. A loss that is a mean over something
+    /// else, such as tokens that are not ignored, is also weighted by examples; to be exact, compute it as a sum
+    /// divided by the number of examples. Default: 1.
     #[must_use]
     pub fn accumulate(mut self, batches: u64) -> Self {
         self.own.accumulate = batches;
         self
     }
 
-    /// Scales the gradients of a step to this norm where theirs is larger; see
+    /// Scales the gradients of a step down if their norm exceeds this; see
     /// [`clip_grad_norm`](polygrad_nn::optim::clip_grad_norm).
     #[must_use]
     pub fn clip_grad_norm(mut self, max_norm: f64) -> Self {
@@ -71,15 +71,15 @@ impl TrainerConfig {
         self
     }
 
-    /// Sets the learning rates before each step by the number of steps taken.
+    /// Sets the learning rates before each step, by the number of steps taken.
     #[must_use]
     pub fn schedule(mut self, schedule: impl Schedule + 'static) -> Self {
         self.own.schedule = Some(Box::new(schedule));
         self
     }
 
-    /// Keeps a moving average of the parameters, updated after each step. The model is evaluated, and its best and last
-    /// files are written, with the average.
+    /// Keeps a moving average of the parameters, updated after each step. Evaluations, and the files of the best and
+    /// the last model, use the average.
     #[must_use]
     pub fn ema(mut self, ema: EmaConfig) -> Self {
         self.own.ema = Some(ema);
@@ -87,49 +87,50 @@ impl TrainerConfig {
     }
 
     /// Computes losses, in training and in evaluations, in mixed precision: see [`autocast`]. With f16 the loss is
-    /// scaled by a [`GradScaler`] with its defaults, whose state is in checkpoints; a step whose loss or gradients are
-    /// not finite counts, but changes no parameter and is in no figure, and the scale is halved. After 32 of them in a
-    /// row training ends with an error. In bf16 and f32, whose range is larger, the first loss that is not finite ends
-    /// it.
+    /// scaled by a [`GradScaler`] with its defaults, whose state is in checkpoints. A step whose loss or gradients are
+    /// not finite is counted, but changes no parameter and is not part of any measurement, and the scale is halved; 32
+    /// of them in a row end training with an error. With bf16 and f32, whose range is larger, the first loss that is
+    /// not finite ends training.
     #[must_use]
     pub fn autocast(mut self, dtype: DType) -> Self {
         self.own.autocast = Some(dtype);
         self
     }
 
-    /// Measures this too, on training batches and in evaluations. The step has to give [outputs](Step::outputs).
+    /// Also measures this metric, on training batches and in evaluations. The step has to have
+    /// [outputs](Step::outputs).
     #[must_use]
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
         self.own.metrics.push(Box::new(metric));
         self
     }
 
-    /// By which metric of the evaluation a model is the best so far. Default: the loss.
+    /// The metric of the evaluation that decides which model is the best. Default: the loss.
     #[must_use]
     pub fn monitor(mut self, metric: &str) -> Self {
         self.own.monitor = Some(metric.to_owned());
         self
     }
 
-    /// Ends the training once so many evaluations in a row were no better than the best before. Default: never.
+    /// Ends training after `patience` consecutive evaluations that were not better than the best before. Default:
+    /// never.
     #[must_use]
     pub fn early_stopping(mut self, patience: u64) -> Self {
         self.own.patience = Some(patience);
         self
     }
 
-    /// Gives the model, when training is over, the weights that it had when the evaluation was best. Default: it keeps
-    /// its last ones.
+    /// When training is over, restores the model's weights from the best evaluation. Default: it keeps its last ones.
     #[must_use]
     pub fn restore_best(mut self, restore: bool) -> Self {
         self.own.restore_best = restore;
         self
     }
 
-    /// A trainer for a model, an optimizer of its parameters, and a function that gives the loss of a batch.
+    /// A trainer for a model, an optimizer of its parameters, and a function that computes the loss of a batch.
     ///
     /// # Errors
-    /// An option that makes no sense; a metric to monitor that there is not.
+    /// An invalid option; an unknown metric to monitor.
     pub fn build<M: Module + 'static, T: 'static, S: Into<Step>>(
         self,
         model: M,
@@ -142,8 +143,8 @@ impl TrainerConfig {
         self.trainer(Rc::new(model), stepper, loss, exchange(parallel))
     }
 
-    /// The same, whose steps are recorded and replayed: see [`CapturedStep`](polygrad_nn::CapturedStep) for what that
-    /// asks of the function.
+    /// As [`TrainerConfig::build`], with steps that are recorded and replayed: see
+    /// [`CapturedStep`](polygrad_nn::CapturedStep) for what this requires of the function.
     ///
     /// # Errors
     /// As [`TrainerConfig::build`].
@@ -174,7 +175,7 @@ impl TrainerConfig {
         DataParallel::new(Arc::clone(communicator), model).map(|parallel| Some(Arc::new(parallel)))
     }
 
-    /// The loss in the precision that was asked for.
+    /// The loss function in the selected precision.
     fn loss<M: 'static, T: 'static, S: Into<Step>>(&self, loss: impl Fn(&M, &T) -> Result<S> + 'static) -> Loss<M, T> {
         let loss = move |model: &M, batch: &T| loss(model, batch).map(Into::into);
         match self.own.autocast {
@@ -185,7 +186,7 @@ impl TrainerConfig {
 }
 
 impl TrainerOptions {
-    /// What f16 needs.
+    /// The gradient scaler, which only f16 needs.
     pub(super) fn grad_scaler(&self) -> Option<GradScaler> {
         (self.autocast == Some(DType::F16)).then(GradScaler::new)
     }

@@ -1,4 +1,4 @@
-//! What a step has to do with other processes: nothing, or sums of gradients and figures over all of them.
+//! Communication with other processes in a step: none, or sums of gradients and figures over all of them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,58 +13,58 @@ use super::accumulated::Accumulated;
 use super::tally::Tally;
 use crate::parallel::DataParallel;
 
-/// What an optimizer step is taken by: a loss, and what the metrics compare.
+/// The result of an optimizer step: a loss, and the outputs that the metrics compare.
 pub(super) type Shared = (f64, Vec<Step>);
 
 /// The other processes of a training.
 pub(super) trait Exchange {
-    /// The group, where there are others.
+    /// The group, if there are other processes.
     fn communicator(&self) -> Option<&Arc<dyn Communicator>>;
 
-    /// What a backward pass tells of its gradients.
+    /// Receives the gradients of a backward pass.
     fn sync(&self) -> Option<Arc<dyn GradientSync>>;
 
-    /// Says how the next batch, which counts `weight`, is made up: this process has `own` of `examples`, and the
-    /// optimizer's step follows or not.
+    /// Announces the next batch with its weight: this process has `own` of its `examples`, and `is_full` is whether the
+    /// optimizer's step follows.
     fn enter(&mut self, own: u64, examples: u64, weight: f64, is_full: bool);
 
-    /// Adds what a backward pass over the batch that was entered gave; gives its loss and outputs, unless they come
-    /// with those of all.
+    /// Adds the results of the backward pass over the announced batch. Returns its loss and outputs, unless these are
+    /// combined over all processes in [`Exchange::land`].
     fn add(&mut self, sum: &mut Accumulated, step: Step, gradients: Gradients, weight: f64) -> Result<Option<Shared>>;
 
-    /// Before the optimizer's step: brings into `sum` what all have added. Gives the sum of the losses and this
-    /// process's outputs, where
-    /// [`Exchange::add`] gave none. Not all batches of a step are there where `is_full` is false.
+    /// Before the optimizer's step: puts the gradients summed over all processes into `sum`. Returns the sum of the
+    /// losses and this process's outputs, if [`Exchange::add`] returned none. If `is_full` is false, the step has fewer
+    /// batches than usual.
     fn land(&mut self, sum: &mut Accumulated, is_full: bool) -> Result<Option<Shared>>;
 
-    /// Whether some process wants to stop, as far as all know; and whether this one does, which all will know after the
-    /// next step.
+    /// Whether a process wants to stop, as far as all processes know; `wish` is whether this one does, which all will
+    /// know after the next step.
     fn stops(&mut self, wish: bool) -> bool;
 
-    /// Learns that all know, or do not, that one wants to stop.
+    /// Sets whether all processes know that one wants to stop.
     fn agree(&mut self, stops: bool);
 
-    /// Sums over all.
+    /// Sums over all processes.
     fn sums(&self, numbers: [f64; 2]) -> Result<[f64; 2]>;
 
-    /// The figures of all together.
+    /// The figures of all processes together.
     fn merged<'a>(&self, tally: &'a Tally) -> Result<Cow<'a, Tally>>;
 
-    /// Fails where the processes could not train one model; `others` is what else must be alike.
+    /// Fails if the processes cannot train one model; `others` is what else must be the same on all.
     fn check(&self, model: &dyn Module, others: &dyn Fn() -> Vec<(&'static str, String)>) -> Result<()>;
 
-    /// Notes what the model's batch normalisations are synchronized by, if they are.
+    /// Finds the group over which the model's batch normalisations are synchronized, if they are.
     fn find_sync(&mut self, model: &dyn Module);
 
-    /// Gives every process the buffers of the first, as PyTorch does, and a stream of random numbers of its own that
-    /// follows from the first one's.
+    /// Gives every process the buffers of the first, as PyTorch does, and a separate stream of random numbers derived
+    /// from the first one's.
     fn settle(&self, model: &dyn Module) -> Result<()>;
 
-    /// Goes on with those who are left.
+    /// Continues with the remaining processes.
     fn rejoin(&mut self, group: &Arc<dyn Communicator>, model: &dyn Module) -> Result<()>;
 }
 
-/// No others.
+/// This process alone.
 #[derive(Default)]
 pub(super) struct Alone;
 
@@ -72,14 +72,14 @@ pub(super) struct Alone;
 pub(super) struct Group {
     parallel: Arc<DataParallel>,
     communicator: Arc<dyn Communicator>,
-    /// Whether this process wants to stop, and whether all know that one does.
+    /// Whether this process wants to stop, and whether all processes know that one does.
     wishes: bool,
     agreed: bool,
-    /// What the model's batch normalisations are synchronized by, if they are.
+    /// The group over which the model's batch normalisations are synchronized, if they are.
     sync: Option<Arc<SyncGroup>>,
-    /// Whether it has examples of the batch that was entered, and not only padding.
+    /// Whether it has examples of the announced batch, and not only padding.
     has_part: bool,
-    /// What is added to the figures once the gradients of all are there.
+    /// Outputs that are added to the figures once the gradients of all processes have arrived.
     pending: Vec<Step>,
 }
 
@@ -169,7 +169,7 @@ impl Exchange for Group {
         if self.has_part {
             self.pending.push(step);
         }
-        // All add them up together.
+        // All processes accumulate them together.
         sum.set(gradients);
         Ok(None)
     }

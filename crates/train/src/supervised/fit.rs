@@ -1,4 +1,4 @@
-//! A model, an optimizer and data as one learner.
+//! A model, an optimizer and data as a learner.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,31 +13,31 @@ use polygrad_nn::{Checkpoint, Module};
 use super::learning::Learning;
 use crate::driver::{Epochs, Evaluation, Figures, LastStep, Learner, Length, Measured, RunOptions, place};
 
-/// Steps between two rows where nobody knows how long an epoch is.
+/// Steps between two rows if the length of an epoch is unknown.
 const ROW: u64 = 100;
 
 /// Rows in an epoch of known length.
 const ROWS_PER_EPOCH: u64 = 10;
 
-/// How far a rank has come: steps, epochs, whether the last epoch has been evaluated; and whether it knows that
-/// somebody wants to stop.
+/// The progress of a rank: steps, epochs, whether the last epoch has been evaluated, and whether it knows that a rank
+/// wants to stop.
 type Stand = [i64; 4];
 
-/// A training on some data.
+/// A training on given data.
 pub(super) struct Fit<'a, M: Module, T> {
     pub(super) learning: &'a mut Learning<M, T>,
     pub(super) train: &'a DataLoader<T>,
     validation: Option<&'a DataLoader<T>>,
-    /// Those of the running epoch.
+    /// The batches of the running epoch.
     batches: Option<Batches<'a, T>>,
-    /// Whether there are no more batches in the running epoch, and whether its evaluation is still to come.
+    /// Whether the running epoch has no more batches, and whether its evaluation is still to come.
     is_exhausted: bool,
     is_over: bool,
-    /// Where its checkpoint is, for messages.
+    /// Location of its checkpoint, for messages.
     pub(super) place: String,
-    /// When rows and checkpoints are written.
+    /// Steps between rows and between checkpoints.
     cadence: [Option<u64>; 2],
-    /// Whether no file has the best model that is wanted.
+    /// Whether to keep the best model in memory, since it is wanted but not saved to a file.
     keeps_best: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a, M: Module + 'static, T: Send + 'static> Fit<'a, M, T> {
         Some((self.train.batches()? as u64).div_ceil(self.learning.options.accumulate))
     }
 
-    /// What must be alike on all ranks.
+    /// Texts that must be the same on all ranks.
     fn alike(&self) -> Vec<(&'static str, String)> {
         let (options, train) = (&self.learning.options, self.train);
         let names: Vec<&str> = options.metrics.iter().map(|metric| metric.name()).collect();
@@ -89,7 +89,7 @@ impl<'a, M: Module + 'static, T: Send + 'static> Fit<'a, M, T> {
         self.learning.exchange.settle(&*self.learning.model)
     }
 
-    /// What an evaluation is judged by, and whether more of it is better.
+    /// The metric that evaluations are judged by (`None`: the loss), and whether higher is better.
     fn monitored(&self) -> (Option<usize>, bool) {
         let options = &self.learning.options;
         let monitor = options.monitor.as_deref().unwrap_or("loss");
@@ -161,7 +161,7 @@ impl<M: Module + 'static, T: Send + 'static> Learner for Fit<'_, M, T> {
         self.learning.epoch.load_state(&record.epoch)?;
         self.learning.row.load_state(&record.row)?;
         if self.communicator().is_some_and(|group| group.rank() > 0) {
-            // Rank 0 has what all had together.
+            // Only rank 0 keeps the restored metrics, since they are those of all ranks.
             self.learning.epoch.reset_metrics();
             self.learning.row.reset_metrics();
         }
@@ -304,7 +304,7 @@ impl<M: Module + 'static, T: Send + 'static> Learner for Fit<'_, M, T> {
         Ok(true)
     }
 
-    /// Only where the optimizer has all of its state; the data are shared anew from the last step that was taken on.
+    /// Only if the optimizer has all of its state. The data are divided anew from the last step that is kept.
     fn catch_up(&mut self) -> Result<Option<usize>> {
         let Some(group) = self.communicator().cloned() else {
             return Ok(None);
@@ -332,7 +332,7 @@ impl<M: Module + 'static, T: Send + 'static> Learner for Fit<'_, M, T> {
             self.follow(&*group, root)?;
         }
         self.is_over = leader.2 == 0;
-        // Ranks may differ in whether its row was written.
+        // Ranks may differ in whether they had written its row.
         self.learning.row.reset();
         self.settle()?;
         Ok(Some(root))

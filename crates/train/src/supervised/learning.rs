@@ -1,4 +1,4 @@
-//! A model that learns from batches: gradients, the optimizer's step, figures.
+//! A model that learns from batches: gradients, optimizer steps, figures.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -17,12 +17,11 @@ use super::step::{Loss, Stepper};
 use super::tally::Tally;
 use crate::driver::{Figures, Length};
 
-/// Steps in a row that are left out in f16 before training ends. From 65,536 on a scale that is halved so often is of
-/// no use.
+/// Consecutive skipped steps in f16 after which training ends: a scale of 65,536 is useless after that many halvings.
 const MOST_SKIPPED: u64 = 32;
 
-/// A loss that is infinite or no number, from which nothing is learnt: the [source](std::error::Error::source) of the
-/// error that it ends training with. In f16 such a step is left out, and only too many in a row end it: see
+/// A loss that is infinite or NaN, from which nothing can be learned: the [source](std::error::Error::source) of the
+/// error that ends training. In f16 such a step is skipped, and only too many in a row end training: see
 /// [`TrainerConfig::autocast`](crate::TrainerConfig::autocast).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -44,7 +43,7 @@ impl std::fmt::Display for NonFiniteLoss {
 
 impl std::error::Error for NonFiniteLoss {}
 
-/// What a trainer keeps from fit to fit.
+/// The state of a trainer that persists between calls of `fit`.
 pub(super) struct Learning<M: Module, T> {
     pub(super) options: TrainerOptions,
     pub(super) length: Length,
@@ -54,32 +53,32 @@ pub(super) struct Learning<M: Module, T> {
     pub(super) exchange: Box<dyn Exchange>,
     pub(super) ema: Option<Ema>,
     pub(super) scaler: Option<GradScaler>,
-    /// Of the running epoch, and since the last row.
+    /// Figures of the running epoch, and since the last row.
     pub(super) epoch: Tally,
     pub(super) row: Tally,
     pub(super) steps: u64,
-    /// Which epoch is running, counted from 1.
+    /// The running epoch, counted from 1.
     pub(super) running: u64,
     pub(super) since_best: u64,
-    /// The model as it was at its best, if it is wanted and no file has it.
+    /// The best model, if it is wanted and not saved to a file.
     pub(super) best: Option<StateDict>,
     pub(super) examples: u64,
-    /// Where the loader stood after the last step.
+    /// The loader's state after the last step.
     pub(super) committed: LoaderState,
-    /// A loss of the running step that is not finite, in f16, where that is no error; and how many steps in a row were
-    /// left out.
+    /// A loss of the running step that is not finite, in f16, where this is not an error; and the number of consecutive
+    /// skipped steps.
     overflow: Option<f64>,
     skipped: u64,
-    /// What callbacks see of a step: its last batch, and the gradients by which it was taken.
+    /// The parts of a step that callbacks see: its last batch, and its gradients.
     pub(super) batch: Option<T>,
     pub(super) gradients: Option<Gradients>,
 }
 
-/// What a step found of the loader.
+/// What a step learned about the loader.
 pub(super) struct Taken {
     /// Whether there are no more batches.
     pub(super) is_exhausted: bool,
-    /// Seconds that it waited for batches.
+    /// Seconds spent waiting for batches.
     pub(super) loading_seconds: f64,
 }
 
@@ -119,15 +118,15 @@ impl<M: Module + 'static, T: 'static> Learning<M, T> {
 }
 
 impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
-    /// An epoch begins, or goes on.
+    /// Begins or continues an epoch.
     pub(super) fn begin_epoch(&mut self, train: &DataLoader<T>) {
         self.model.train();
         self.running = train.state().epoch + 1;
-        // One that was left behind by an error.
+        // An error may have left one behind.
         self.overflow = None;
     }
 
-    /// One step of the optimizer by the next batches, as many as it takes; none where there are no more.
+    /// One optimizer step with the next batches, as many as it takes; none if there are no more.
     pub(super) fn advance(
         &mut self,
         train: &DataLoader<T>,
@@ -166,7 +165,7 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(taken)
     }
 
-    /// One step of the optimizer on one batch; gives the loss before it.
+    /// One optimizer step on one batch; returns the loss before it.
     pub(super) fn step(&mut self, batch: &T) -> Result<f64> {
         self.overflow = None;
         let mut sum = Accumulated::default();
@@ -179,8 +178,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(loss)
     }
 
-    /// Adds the gradients of a batch to a sum, of which this process has `own` of `examples`; gives its loss and
-    /// outputs, where these do not come with those of other processes.
+    /// Adds the gradients of a batch, of which this process has `own` of `examples`, to a sum. Returns its loss and
+    /// outputs, unless these are combined with those of other processes later.
     fn learn(&mut self, batch: &T, own: u64, examples: u64, sum: &mut Accumulated) -> Result<Option<Shared>> {
         let weight = sum.enter(examples);
         let is_full = sum.batches() == self.options.accumulate;
@@ -194,8 +193,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         }
     }
 
-    /// Brings together the gradients of all processes; gives the mean loss of the step and this process's outputs,
-    /// where they come only now.
+    /// Combines the gradients of all processes; returns the mean loss of the step and this process's outputs, if they
+    /// were not available before.
     fn land(&mut self, sum: &mut Accumulated) -> Result<Option<Shared>> {
         let is_full = sum.batches() >= self.options.accumulate;
         let Some((loss, steps)) = self.exchange.land(sum, is_full)? else {
@@ -205,8 +204,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(Some((self.finite(loss * sum.unit() / scale)?, steps)))
     }
 
-    /// Adds the mean loss of so many examples to the figures, and what the metrics compare; nothing of a step that is
-    /// left out.
+    /// Adds the mean loss of `examples` examples, and the outputs for the metrics, to the figures. Does nothing for a
+    /// skipped step.
     fn take_in(&mut self, (loss, steps): Shared, examples: u64) -> Result<()> {
         if !loss.is_finite() {
             return Ok(());
@@ -218,7 +217,7 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(())
     }
 
-    /// A loss from which something is learnt; in f16 also one that is not finite, whose step is then left out.
+    /// Checks a loss: one that is not finite is an error or, in f16, makes the step be skipped.
     fn finite(&mut self, loss: f64) -> Result<f64> {
         if loss.is_finite() {
             return Ok(loss);
@@ -239,8 +238,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         }
     }
 
-    /// One step of the optimizer by the mean of gradients, which it gives back; in f16 none where these or the loss are
-    /// not finite.
+    /// One optimizer step with the mean gradients, which are returned; in f16 skipped if these or the loss are not
+    /// finite.
     fn update(&mut self, sum: Accumulated) -> Result<Gradients> {
         let mut gradients = sum.mean()?;
         let overflow = self.overflow.take();
@@ -276,7 +275,7 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok(gradients)
     }
 
-    /// Why training ends after so many steps that were left out, the last one for this loss or for its gradients.
+    /// The error after too many skipped steps; the last one was skipped for this loss or for its gradients.
     #[cold]
     fn skipped_too_often(&self, overflow: Option<f64>) -> Error {
         let before = MOST_SKIPPED - 1;
@@ -322,7 +321,7 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
         Ok((loss / examples, self.exchange.merged(&tally)?.values()))
     }
 
-    /// Takes this process's part of the data.
+    /// Sets the data to this process's part.
     pub(super) fn take_part(&self, data: &DataLoader<T>, fills: bool) -> Result<()> {
         match self.exchange.communicator() {
             Some(group) => data.set_shard(group.rank(), group.size(), fills),

@@ -1,4 +1,4 @@
-//! Training of a model on batches.
+//! Training of models on batches.
 
 mod accumulated;
 mod config;
@@ -27,8 +27,7 @@ use fit::Fit;
 use learning::Learning;
 use step::{Loss, Stepper};
 
-/// Trains a model: epochs or steps, evaluations, checkpoints, metrics, and a folder for the run. Made by a
-/// [`TrainerConfig`].
+/// Trains a model: epochs or steps, evaluations, checkpoints, metrics, and a run folder. Built by a [`TrainerConfig`].
 ///
 /// ```
 /// use polygrad_data::DataLoaderConfig;
@@ -84,12 +83,12 @@ impl TrainerConfig {
 }
 
 impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
-    /// Trains to the end, or goes on to it from where the run stands; the model is in evaluation mode afterwards. The
-    /// loader is set to where the run stands, if it is resumed.
+    /// Trains to the end, beginning or resuming the run; the model is in evaluation mode afterwards. If the run is
+    /// resumed, the loader is set to its position.
     ///
     /// # Errors
-    /// A loss that is not finite, or in f16 too many of them in a row, naming the step; those of data, model,
-    /// optimizer, callbacks, device and disk. The last checkpoint then still is there.
+    /// A loss that is not finite (in f16: too many of them in a row), naming the step; those of data, model, optimizer,
+    /// callbacks, device and disk. The last checkpoint is then still there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let mut fit = Fit::new(&mut self.learning, train, validation, &self.driver.options);
         let summary = self.driver.run(&mut fit)?;
@@ -99,19 +98,18 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         Ok(summary)
     }
 
-    /// One step of the optimizer on a batch, outside of all epochs and files, with the learning rate, clipping and
-    /// moving average that the trainer has; gives the loss before it. In f16 one that is not finite is that of a step
-    /// that was left out.
+    /// One optimizer step on a batch, outside of all epochs and files, with the trainer's learning rate, clipping and
+    /// moving average; returns the loss before it. In f16, a result that is not finite means that the step was skipped.
     ///
     /// # Errors
-    /// Those of [`Trainer::fit`] but for files.
+    /// Those of [`Trainer::fit`], except for files.
     pub fn step(&mut self, batch: &T) -> Result<f64> {
         self.learning.step(batch)
     }
 
     /// Loss and metrics of the model, or of its moving average, in evaluation mode over one epoch of data, from its
-    /// beginning: whatever has been taken from the loader before. The model is left in evaluation mode. Of several
-    /// [ranks](TrainerConfig::parallel) each takes a part of the data, and all have to call it.
+    /// beginning regardless of the loader's position. The model stays in evaluation mode. With several
+    /// [ranks](TrainerConfig::parallel) each takes a part of the data, and all have to call this.
     ///
     /// # Errors
     /// Those of the data, the model, the device and the other ranks.
@@ -124,7 +122,7 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         &self.learning.model
     }
 
-    /// The model, to be held longer than the trainer.
+    /// A shared handle to the model, which may outlive the trainer.
     pub fn shared_model(&self) -> Rc<M> {
         Rc::clone(&self.learning.model)
     }
@@ -139,12 +137,12 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
         self.driver.options.run.as_ref()
     }
 
-    /// Every measurement of the run, oldest first; of a run that was resumed without its `metrics.csv`, those since.
+    /// All measurements of the run, oldest first; for a run resumed without its `metrics.csv`, those since then.
     pub fn history(&self) -> &[Row] {
         self.driver.history()
     }
 
-    /// Makes the model the best one again.
+    /// Restores the best model.
     fn restore_best(&self) -> Result<()> {
         let model = &self.learning.model;
         match (self.run(), &self.learning.best) {

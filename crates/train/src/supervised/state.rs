@@ -1,4 +1,4 @@
-//! What a checkpoint holds of a training on batches.
+//! The part of a checkpoint about training on batches.
 
 use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, ErrorKind, Result};
@@ -10,13 +10,13 @@ use super::fit::Fit;
 use super::tally::TallyState;
 use crate::driver::{share, unfit};
 
-/// Under this name a checkpoint has the moving average.
+/// Name of the moving average in a checkpoint.
 const EMA: &str = "ema";
 
-/// Under this name it has what f16 is scaled by.
+/// Name of the gradient scaler in a checkpoint.
 const GRAD_SCALER: &str = "grad_scaler";
 
-/// What it holds beside weights, moments, step and generator.
+/// The state besides weights, moments, step and generator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     loader: LoaderState,
@@ -26,7 +26,7 @@ pub(super) struct Record {
 }
 
 impl<M: Module + 'static, T: Send + 'static> Fit<'_, M, T> {
-    /// All that is needed to go on from here.
+    /// Everything needed to continue from here.
     pub(super) fn snapshot(&self, epoch: TallyState, row: TallyState) -> Result<Checkpoint> {
         let learning = &*self.learning;
         let record = Record {
@@ -55,7 +55,7 @@ impl<M: Module + 'static, T: Send + 'static> Fit<'_, M, T> {
         Record::deserialize(&checkpoint.config).map_err(damaged)
     }
 
-    /// Brings model, optimizer and loader to a state.
+    /// Restores model, optimizer and loader to a state.
     pub(super) fn adopt(&mut self, checkpoint: &Checkpoint, record: &Record) -> Result<()> {
         let learning = &mut *self.learning;
         if let Some(ema) = &mut learning.ema {
@@ -75,7 +75,7 @@ impl<M: Module + 'static, T: Send + 'static> Fit<'_, M, T> {
         Ok(())
     }
 
-    /// Takes the state of rank `root`.
+    /// Takes over the state of rank `root`.
     pub(super) fn follow(&mut self, group: &dyn Communicator, root: usize) -> Result<()> {
         let is_root = group.rank() == root;
         let own = match is_root {

@@ -10,7 +10,7 @@ use polygrad_tensor::{DType, Gradients, Tensor, no_grad};
 
 use crate::DataParallel;
 
-/// What a trainer needs to know of a batch: the loss, and for metrics the predictions with their targets.
+/// The result of a loss function on a batch: the loss and, for metrics, the predictions with their targets.
 #[derive(Debug)]
 pub struct Step {
     pub(super) loss: Tensor,
@@ -23,14 +23,14 @@ impl Step {
         Self { loss, outputs: None }
     }
 
-    /// With what the metrics compare.
+    /// Adds predictions and targets, for the metrics.
     #[must_use]
     pub fn outputs(mut self, predictions: Tensor, targets: &Tensor) -> Self {
         self.outputs = Some((predictions, targets.clone()));
         self
     }
 
-    /// The same outside of the gradient graph.
+    /// The same, outside of the gradient graph.
     fn detached(&self) -> Self {
         let outputs = self.outputs.as_ref();
         Self {
@@ -63,16 +63,16 @@ impl StepOutputs for Step {
     }
 }
 
-/// Batches that are nothing but tensors, which a [captured](crate::TrainerConfig::build_captured) step takes: a tensor,
-/// or a tuple of up to four.
+/// Batches that consist only of tensors, as a [captured](crate::TrainerConfig::build_captured) step needs: a tensor, or
+/// a tuple of up to four.
 pub trait Tensors: Sized {
     /// All of them.
     fn to_tensors(&self) -> Vec<Tensor>;
 
-    /// The same batch of other tensors.
+    /// A batch of the same type, made of other tensors.
     ///
     /// # Errors
-    /// When there are more or fewer.
+    /// When the number of tensors differs.
     fn from_tensors(tensors: &[Tensor]) -> Result<Self>;
 }
 
@@ -117,21 +117,21 @@ fn exactly<const N: usize>(tensors: &[Tensor]) -> Result<[Tensor; N]> {
         .map_err(|_| Error::invalid(format!("a batch has {count} tensors instead of {N}")))
 }
 
-/// What computes the loss of a batch.
+/// Computes the loss of a batch.
 pub(super) type Loss<M, T> = Rc<dyn Fn(&M, &T) -> Result<Step>>;
 
 type CapturedLoss<M> = Box<dyn Fn(&Rc<M>, &[Tensor]) -> Result<Step>>;
 
 type Captured<M> = CapturedStep<Rc<M>, Box<dyn Optimizer>, CapturedLoss<M>>;
 
-/// A model's optimizer with what gives it gradients.
+/// A model's optimizer together with the source of its gradients.
 pub(super) enum Stepper<M: Module, T> {
     Written(Box<dyn Optimizer>),
     Captured(Box<Captured<M>>, fn(&T) -> Vec<Tensor>),
 }
 
 impl<M: Module + 'static, T: 'static> Stepper<M, T> {
-    /// Whether the loss `is_scaled`: then the scale follows the tensors of the batch.
+    /// If the loss `is_scaled`, the scale is passed after the tensors of the batch.
     pub(super) fn captured(
         model: &Rc<M>,
         optimizer: Box<dyn Optimizer>,
@@ -157,7 +157,7 @@ impl<M: Module + 'static, T: 'static> Stepper<M, T> {
         Self::Captured(Box::new(step.captured()), T::to_tensors)
     }
 
-    /// The outputs for a batch, outside of the gradient graph, and the gradients, those of the scaled loss.
+    /// The outputs for a batch, outside of the gradient graph, and the gradients of the scaled loss.
     pub(super) fn backward(
         &mut self,
         model: &M,

@@ -16,7 +16,7 @@ pub(super) struct Tally {
     metrics: Vec<Box<dyn Metric>>,
 }
 
-/// What a checkpoint keeps of a tally.
+/// The part of a tally that a checkpoint keeps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct TallyState {
     loss: f64,
@@ -35,13 +35,13 @@ impl Tally {
         }
     }
 
-    /// Takes in the mean loss of so many examples.
+    /// Adds the mean loss of `examples` examples.
     pub(super) fn add_loss(&mut self, loss: f64, examples: u64) {
         self.loss += loss * examples as f64;
         self.examples += examples;
     }
 
-    /// Takes in what the metrics compare.
+    /// Adds the outputs that the metrics compare.
     pub(super) fn add_outputs(&mut self, step: &Step) -> Result<()> {
         match &step.outputs {
             Some((predictions, targets)) => {
@@ -61,7 +61,7 @@ impl Tally {
         self.reset_metrics();
     }
 
-    /// Forgets what the metrics have taken in.
+    /// Resets the metrics.
     pub(super) fn reset_metrics(&mut self) {
         self.metrics.iter_mut().for_each(|metric| metric.reset());
     }
@@ -70,22 +70,22 @@ impl Tally {
         &mut self.metrics
     }
 
-    /// The sum of the losses, and of how many examples.
+    /// The sum of the losses, and the number of examples.
     pub(super) fn sums(&self) -> (f64, u64) {
         (self.loss, self.examples)
     }
 
-    /// Takes over how much another rank has taken in, but for what its metrics have.
+    /// Takes over another rank's counts, except for those of the metrics.
     pub(super) fn adopt(&mut self, state: &TallyState) {
         (self.loss, self.examples, self.steps) = (state.loss, state.examples, state.steps);
     }
 
-    /// An optimizer step was taken.
+    /// Counts an optimizer step.
     pub(super) fn count_step(&mut self) {
         self.steps += 1;
     }
 
-    /// Optimizer steps since it was last reset.
+    /// Optimizer steps since the last reset.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
@@ -118,7 +118,7 @@ impl Tally {
 }
 
 impl Figures for Tally {
-    /// NaN of nothing.
+    /// NaN without examples.
     fn loss(&self) -> f64 {
         self.loss / self.examples as f64
     }

@@ -1,4 +1,4 @@
-//! Ranks beside PyTorch's: the losses that `scripts/compare_ddp.py` recorded, from the same weights and data.
+//! Ranks compared with PyTorch's: the losses recorded by `scripts/compare_ddp.py`, from the same weights and data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ fn train(name: &str, stored: &StateDict, rank: Threads) -> Result<Vec<f64>> {
     }
 }
 
-/// The loss of each step, by one rank.
+/// The loss of each step, on one rank.
 fn train_net<N: Forward + 'static>(name: &str, net: N, stored: &StateDict, rank: Threads) -> Result<Vec<f64>> {
     let prefix = format!("{name}.weights.");
     let weights: StateDict = stored

@@ -1,4 +1,4 @@
-//! What learns by itself, trained in a run folder.
+//! A learner trained in a run folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use polygrad_tensor::{Device, Error, Result, Tensor, manual_seed};
 use polygrad_train::{Control, Ended, Event, Learner, Measured, Progress, Run, RunConfig, RunFolder};
 use serde_json::json;
 
-/// Comes nearer to 3, one step of 10 at a time.
+/// Approaches 3, in steps of 10 at a time.
 struct Walk {
     model: Linear,
     optimizer: SGD,
@@ -112,7 +112,7 @@ fn a_run_leaves_rows_the_model_and_the_best_one() {
     let rows = rows(&folder);
     assert_eq!(rows[0], "step,epoch,split,loss,answer,seldom,learning_rate");
     assert_eq!(rows.len(), 11);
-    // NaN is left out of a mean.
+    // NaN is ignored in a mean.
     assert!(
         rows[10].starts_with("1000,1000.0000,train,") && rows[10].contains(",1.000000,"),
         "{rows:?}"

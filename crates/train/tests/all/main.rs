@@ -1,4 +1,4 @@
-//! The tests of this crate in one program: what is generic is compiled once for all of them.
+//! All tests of this crate in one program, so that generic code is compiled only once.
 
 mod ddp_values;
 mod learner;

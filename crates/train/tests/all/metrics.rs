@@ -1,4 +1,4 @@
-//! Metrics are what scikit-learn says they are: scripts/make_metric_values.py prints the values.
+//! Metrics agree with scikit-learn: scripts/make_metric_values.py prints the values.
 
 use polygrad_core::{DType, Result};
 use polygrad_nn::loss::{CrossEntropyLoss, Reduction};
@@ -33,7 +33,7 @@ impl Draw {
     }
 }
 
-/// Takes in the predictions in two batches, the second by a metric that goes on from the first one's state.
+/// Adds the predictions in two batches, the second to a metric that continues from the first one's state.
 fn held(metric: impl Metric, predictions: &Tensor, targets: &Tensor, expected: f64) {
     let mut metric = metric.boxed();
     assert!(metric.value().is_nan());
@@ -164,7 +164,7 @@ fn metrics_are_those_of_scikit_learn() -> Result<()> {
 #[test]
 fn masks_are_measured_pixel_by_pixel() -> Result<()> {
     let device = device();
-    // Two images of 2 × 2 pixels and three classes; 255 is nobody's.
+    // Two images of 2 × 2 pixels with three classes; 255 marks ignored pixels.
     let answers = [[[0_i64, 1], [1, 2]], [[0, 0], [2, 1]]];
     let logits = Tensor::new(answers, &device)?
         .one_hot(3)?
@@ -183,10 +183,10 @@ fn masks_are_measured_pixel_by_pixel() -> Result<()> {
     assert!((iou.value() - (1.0 + 2.0 / 3.0 + 0.5) / 3.0).abs() < 1e-12);
     assert_eq!(dice.per_class(), [1.0, 0.8, 2.0 / 3.0]);
     assert_eq!(pixels.value(), 5.0 / 6.0);
-    // Without it, 255 is a class that is not there.
+    // Without it, 255 is an unknown class.
     let error = JaccardIndex::new().update(&logits, &masks).unwrap_err().to_string();
     assert!(error.contains("the target 255, but there are 3 classes"), "{error}");
-    // A class that never came has no figure, and does not count in the mean.
+    // A class that never occurs has no value, and does not count in the mean.
     let mut far = JaccardIndex::new();
     far.update(
         &Tensor::new([[0.0, 0.0, 1.0]], &device)?,
@@ -194,7 +194,7 @@ fn masks_are_measured_pixel_by_pixel() -> Result<()> {
     )?;
     let per_class = far.per_class();
     assert!(per_class[0].is_nan() && per_class[1].is_nan() && per_class[2] == 1.0 && far.value() == 1.0);
-    // One channel is a logit of class 1, with its axis or without it among the targets.
+    // One channel is a logit of class 1; the targets may or may not have the channel axis.
     let single = Tensor::new([[[[3.0, -1.0]]], [[[0.5, -2.0]]]], &device)?;
     for shape in [vec![2, 1, 1, 2], vec![2, 1, 2]] {
         let mut iou = JaccardIndex::new().average(Average::Binary);
@@ -218,7 +218,7 @@ fn targets_below_0_are_ignored_and_what_does_not_fit_is_refused() -> Result<()> 
     let mut perplexity = Perplexity::new();
     perplexity.update(&logits, &targets)?;
     assert!((perplexity.value() - (1.0 + (-1.0_f64).exp())).abs() < 1e-6);
-    // Of losses, too, what is ignored does not count.
+    // Ignored targets also do not count among losses.
     perplexity.reset();
     perplexity.update(&Tensor::new([1.0, 3.0, 50.0], &device)?, &targets)?;
     assert!((perplexity.value() - 2.0_f64.exp()).abs() < 1e-6);

@@ -1,4 +1,4 @@
-//! Trainers in mixed precision do what the loop written out does.
+//! Trainers in mixed precision do the same as a handwritten loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn model() -> Sequential {
         .push(Linear::new(16, 2, &device()).unwrap())
 }
 
-/// A loss whose gradients, times the first scale, are too large for f16.
+/// A loss whose gradients, times the initial scale, overflow f16.
 fn loss(model: &Sequential, (x, y): &Batch) -> Result<Tensor> {
     cross_entropy(&model.forward(x)?, y)?.mul(100.0)
 }
@@ -51,7 +51,7 @@ fn weights(model: &Sequential) -> Vec<Vec<f32>> {
     values.iter().map(|p| p.tensor().to_vec::<f32>().unwrap()).collect()
 }
 
-/// The loop written out, and how many of its steps were left out.
+/// A handwritten loop; also returns the number of skipped steps.
 fn written_out(dtype: DType, epochs: usize) -> (Vec<Vec<f32>>, usize) {
     let model = model();
     let mut optimizer = Adam::new(model.parameters(), 0.01).unwrap();
@@ -133,10 +133,10 @@ fn a_dtype_that_is_none_for_products_is_refused() {
     assert!(error.contains("products cannot be cast to i64"), "{error}");
 }
 
-/// A product of two that overflows f16 in the forward pass.
+/// The product of two of these overflows f16 in the forward pass.
 const LARGE: f32 = 60_000.0;
 
-/// Trains `w = 2` to give 1.75 for each of these numbers; the weight and the losses of all rows.
+/// Trains `w = 2` to give 1.75 for each of these numbers; returns the weight and the losses of all rows.
 fn fitted(config: TrainerConfig, inputs: &[f32], size: usize, captured: bool) -> Result<(Summary, f64, Vec<f64>)> {
     let model = LinearConfig::new(1, 1).bias(false).build(&device())?;
     model.weight.set(&Tensor::full([1, 1], 2.0, &device())?)?;
@@ -163,7 +163,7 @@ fn a_forward_pass_that_overflows_in_f16_leaves_its_step_out() {
         assert_eq!((summary.steps, summary.ended), (6, Ended::Done));
         assert_eq!(weight, expected);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-        // A step of several batches goes as a whole.
+        // A step of several batches is skipped as a whole.
         let config = options().accumulate(2);
         let (summary, weight, _) = fitted(config, &[1.0, LARGE, 1.0, 1.0], 1, captured).unwrap();
         let (_, expected, _) = fitted(options().accumulate(2), &[1.0, 1.0], 1, captured).unwrap();
@@ -209,7 +209,7 @@ fn losses_that_stay_infinite_end_training_and_in_f32_the_first_one_does() {
         let error = fitted(config, &[1.0, f32::MAX, 1.0], 1, false).unwrap_err();
         assert_eq!(step_of(&error), 2);
     }
-    // Gradients alone, for which no scale is small enough.
+    // Gradients for which no scale is small enough.
     let model = model();
     let optimizer = Adam::new(model.parameters(), 0.01).unwrap();
     let root = |model: &Sequential, (x, _): &Batch| model.forward(x)?.mul(0.0)?.sqrt()?.mean_all();

@@ -12,7 +12,7 @@ use polygrad_tensor::{CustomOp, Device, Tensor, manual_seed};
 use polygrad_threads::Threads;
 use polygrad_train::DataParallel;
 
-/// Between two layers: lets no gradient pass before those of the layer behind it have been summed up over all ranks.
+/// Between two layers: blocks gradients until those of the layer after it have been summed over all ranks.
 #[derive(Clone, Default)]
 struct Gate(Arc<OnceLock<Weak<DataParallel>>>);
 
@@ -58,7 +58,7 @@ struct Model {
     second: Linear,
 }
 
-/// Takes steps that cannot end unless the second layer's gradients are summed up before the first one's are computed.
+/// Takes steps that cannot end unless the second layer's gradients are summed before the first layer's are computed.
 fn train(end: Threads, is_captured: bool) -> Result<()> {
     let device = Device::<polygrad_cpu::Cpu>::default().into_any();
     manual_seed(0);

@@ -1,4 +1,4 @@
-//! Runs end as they should, go on as if they had never stopped, and leave what they promise.
+//! Runs end correctly, continue as if they had never stopped, and leave the promised files.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// Whether a point is in a ring; the noise on it is another one in each epoch.
+/// Whether a point is in a ring; the noise on the points differs in each epoch.
 fn loader(count: usize, workers: usize) -> DataLoader<Batch> {
     let points: Vec<[f32; 2]> = (0..count)
         .map(|i| [(i * 37 % 101) as f32 / 50.0 - 1.0, (i * 53 % 97) as f32 / 48.0 - 1.0])
@@ -90,7 +90,7 @@ fn stopping(after: u64) -> impl FnMut(Event<'_>, &Progress<'_>) -> Result<Contro
     }
 }
 
-/// What a run has left, but for times.
+/// The files that a run has left, except for times.
 fn left(folder: &TempDir) -> (Vec<String>, Vec<u8>, Vec<u8>) {
     let files = RunFolder::new(folder.path());
     let rows = std::fs::read_to_string(files.metrics()).unwrap();
@@ -105,7 +105,7 @@ fn a_stopped_run_goes_on_as_if_it_had_not_been() {
     let mut undisturbed = trainer(options().run(Run::create(whole.path()).unwrap()));
     let summary = undisturbed.fit(&loader(200, 0), Some(&loader(50, 0))).unwrap();
     assert_eq!((summary.ended, summary.steps, summary.epochs), (Ended::Done, 28, 4));
-    // 200 examples are 13 batches and 7 steps; a tenth of that is a row each.
+    // 200 examples are 13 batches and 7 steps, with a row for each tenth of an epoch.
     assert_eq!(undisturbed.history().len(), 4 * (7 + 1));
 
     for (steps, workers) in [(1, 2), (5, 0), (7, 1), (13, 4)] {
@@ -116,7 +116,7 @@ fn a_stopped_run_goes_on_as_if_it_had_not_been() {
             let run = Run::open(folder.path()).unwrap();
             let mut trainer = trainer(options().run(run).callback(stopping(steps)));
             if sessions > 1 {
-                // Where the generator stands, the checkpoint knows.
+                // The checkpoint restores the generator's position.
                 manual_seed(sessions);
             }
             let summary = trainer.fit(&loader(200, workers), Some(&loader(50, 0))).unwrap();
@@ -177,8 +177,8 @@ fn accumulated_batches_are_one_large_batch() {
         assert_eq!(summary.steps, 7);
         weights(&trainer).concat()
     };
-    // In the second case the last batch of an epoch has 3 examples, in the third 4 of 20, and there only one
-    // large one is the same.
+    // In the second case the last batch of an epoch has 3 examples, in the third 4 of 20; there only one large batch is
+    // the same.
     for (count, large, small, accumulate) in [(64, 16, 4, 4), (15, 15, 4, 4), (20, 20, 16, 2), (21, 21, 10, 4)] {
         for captured in [false, true] {
             let wanted = trained(count, large, 1, false);
@@ -226,7 +226,7 @@ fn training_ends_when_it_no_longer_gets_better() {
             .early_stopping(3)
             .run(Run::open(folder.path()).unwrap())
     };
-    // A learning rate of 0 makes nothing better; whoever goes on with the run does not, either.
+    // A learning rate of 0 improves nothing, also when the run is resumed.
     for (epochs, sessions) in [(4, "first"), (4, "second")] {
         let model = Sequential::new().push(Linear::new(2, 2, &device()).unwrap());
         let optimizer = SGD::new(model.parameters(), 0.0).unwrap();
@@ -416,7 +416,7 @@ fn what_cannot_be_trained_is_named() {
     let source = std::error::Error::source(&error).unwrap();
     assert_eq!(source.downcast_ref::<NonFiniteLoss>().unwrap().step, 1);
 
-    // A run of other metrics, and one that stands beyond the end of these data.
+    // A run with other metrics, and one whose position is beyond the end of these data.
     let folder = tempdir().unwrap();
     let run = |path| Run::open(path).unwrap();
     let stopped = TrainerConfig::epochs(2).metric(Accuracy::new()).callback(stopping(9));

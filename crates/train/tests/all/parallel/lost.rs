@@ -1,4 +1,4 @@
-//! Ranks that are lost: those who are left go on without them.
+//! Lost ranks: the others continue without them.
 
 use super::*;
 
@@ -6,8 +6,8 @@ thread_local! {
     static SEEN: std::cell::RefCell<Vec<i64>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Trains with a loss that records what it sees; gives what was seen in steps that were taken, unless this rank
-/// fails, and the weights.
+/// Trains with a loss that records the examples it sees. Returns the examples of completed steps, and the weights or
+/// `None` if this rank fails.
 fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: u64) -> (Vec<i64>, Option<StateDict>) {
     manual_seed(5);
     let device = device();
@@ -31,7 +31,7 @@ fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: 
     };
     let loss = |model: &Linear, (x, y): &Batch| {
         let seen = x.narrow(1, 0, 1)?.to_f64_vec()?;
-        // A batch that was not taken is seen again.
+        // The batch of an incomplete step is seen again.
         SEEN.set(seen.into_iter().map(|x| x as i64).collect());
         cross_entropy(&model.forward(&(x / 211.0)?)?, y)
     };
@@ -60,7 +60,7 @@ fn counted(group: &Arc<dyn Communicator>, run: Option<Run>, failing: usize, at: 
 
 #[test]
 fn those_who_are_left_go_on_without_losing_an_example() {
-    // The first rank is lost in an epoch, at the end of one, or before the last step of one.
+    // The first rank is lost within an epoch, at the end of one, or before the last step of one.
     for (failing, at) in [(1, 7), (0, 18), (2, 17), (0, 30)] {
         let folder = tempdir().unwrap();
         let path = folder.path().join("run");
@@ -70,13 +70,13 @@ fn those_who_are_left_go_on_without_losing_an_example() {
         });
         let mut seen: Vec<i64> = found.iter().flat_map(|(seen, _)| seen.clone()).collect();
         seen.sort_unstable();
-        // At the tail of an epoch a rank may be given an example that is another one's.
+        // At the end of an epoch a rank may get an example that belongs to another.
         let wanted: Vec<i64> = (0..211).flat_map(|i| [i, i, i]).collect();
         assert_eq!(seen, wanted, "rank {failing} at step {at}");
         let left: Vec<&StateDict> = found.iter().filter_map(|(_, weights)| weights.as_ref()).collect();
         assert_eq!(left.len(), 2);
         assert_close(left[0], left[1], 0.0);
-        // Whoever keeps the run has left the last state in it.
+        // The rank that keeps the run has saved the last state in it.
         let kept = StateDict::load(RunFolder::new(&path).model()).unwrap();
         assert_close(&kept, left[0], 0.0);
     }
@@ -84,8 +84,7 @@ fn those_who_are_left_go_on_without_losing_an_example() {
 
 type Trained = (Ended, Vec<String>, StateDict, Vec<(u64, Split)>);
 
-/// Trains with spread moments in the folder of a run, if there is one; gives what was told, the weights, and
-/// which rows there are.
+/// Trains with sharded moments, in the folder of a run if there is one; returns the notices, the weights, and the rows.
 fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>, stops_at: u64) -> Result<Trained> {
     let notices = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let (told, copied) = (std::rc::Rc::clone(&notices), copy.map(Path::to_owned));
@@ -95,7 +94,7 @@ fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>
             told.borrow_mut().push(notice.to_owned());
         }
         copied.iter().for_each(|to| mortal::copy(event, progress, to));
-        // It says so once.
+        // Requests the stop only once.
         let stops = progress.step >= stops_at && !wished;
         wished |= stops;
         Ok(if stops { Control::Stop } else { Control::Continue })
@@ -114,8 +113,8 @@ fn spread(group: &Arc<dyn Communicator>, run: Option<&Path>, copy: Option<&Path>
     Ok((summary.ended, notices, trainer.model().state_dict()?, rows))
 }
 
-/// Trains with spread moments while ranks are lost: those who are left end alike, and as those would who go on from
-/// the same checkpoint.
+/// Trains with sharded moments while ranks are lost. The remaining ranks agree with each other, and with ranks that
+/// continue from the same checkpoint.
 fn check_spread(size: usize, deaths: &[(usize, usize)]) {
     let scene = tempdir().unwrap();
     let (path, copy) = (scene.path().join("run"), scene.path().join("copy"));
@@ -147,7 +146,7 @@ fn check_spread(size: usize, deaths: &[(usize, usize)]) {
     assert_eq!((kept.step, kept.generator), (resumed.step, resumed.generator));
 }
 
-/// How many collectives there are before training, and in all.
+/// Number of collectives before training, and in total.
 fn collectives(size: usize) -> (usize, usize) {
     let scene = tempdir().unwrap();
     let whole = mortal::mortals(size, &[], |group| {
@@ -162,7 +161,7 @@ fn collectives(size: usize) -> (usize, usize) {
 #[test]
 fn those_who_are_left_with_spread_moments_go_on_from_the_last_checkpoint() {
     let (begun, all) = collectives(3);
-    // At steps, rows, evaluations, checkpoints and the end.
+    // In steps, rows, evaluations, checkpoints and at the end.
     for (i, at) in (begun..all)
         .step_by((all - begun) / 23)
         .chain([all - 2, all - 1])

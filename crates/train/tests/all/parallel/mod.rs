@@ -1,5 +1,4 @@
-//! What several ranks do together: one checkpoint for any number of them, moments that are spread, and errors
-//! that all of them see.
+//! Several ranks together: one checkpoint for any number of ranks, sharded moments, and errors that reach all ranks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -31,7 +30,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// Runs `f` on so many ranks; what each gives, in their order.
+/// Runs `f` on `size` ranks; returns the results in their order.
 fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     let ends = Threads::group(size, Duration::from_secs(20)).unwrap();
     std::thread::scope(|scope| {
@@ -79,7 +78,7 @@ fn adam(params: Vec<Param>) -> Result<polygrad_nn::optim::Adam> {
     AdamConfig::adamw(0.01).build(params)
 }
 
-/// A trainer that is one of several, with moments that are spread or not.
+/// The trainer of one of several ranks, with or without sharded moments.
 fn trainer(options: TrainerConfig, group: &Arc<dyn Communicator>, sharded: bool) -> Trainer<Sequential, Batch> {
     let model = model(0.2);
     let options = options
@@ -128,7 +127,7 @@ fn a_run_that_is_stopped_goes_on_as_if_it_had_not_been() {
             _ => options,
         };
         ranks(2, |group| {
-            // Only rank 1 asks for it, in the middle of an epoch.
+            // Only rank 1 requests it, in the middle of an epoch.
             let stop = Arc::new(AtomicBool::new(false));
             let flag = Arc::clone(&stop);
             let rank = group.rank();
@@ -147,7 +146,7 @@ fn a_run_that_is_stopped_goes_on_as_if_it_had_not_been() {
         for (resumed, whole) in resumed.iter().zip(&whole) {
             assert_close(resumed, whole, 0.0);
         }
-        // The same file is for any number of ranks, with spread moments or without.
+        // The same file works for any number of ranks, with or without sharded moments.
         for size in [1, 3] {
             let found = ranks(size, |group| {
                 fitted(with_run(TrainerConfig::epochs(5), &group, true), &group, !sharded)
@@ -392,7 +391,7 @@ fn metrics_of_parts_are_those_of_the_whole() {
     assert!((merged.value() - take(0, 6).value()).abs() < 1e-9);
     assert!(merged.merge(&[0.5; 3]).is_err());
 }
-/// An epoch is one step here, of batches of 10, 10 and 1 examples, the last of which one rank has alone.
+/// Here an epoch is one step, with batches of 10, 10 and 1 examples; only one rank has examples of the last.
 #[test]
 fn batches_that_ranks_accumulate_are_one_large_batch() {
     let fitted = |options: TrainerConfig, batch_size: usize| {
