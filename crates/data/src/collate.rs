@@ -5,7 +5,7 @@ use polygrad_tensor::{AnyBackend, Device, Tensor};
 
 use crate::Image;
 
-/// What a batch of examples is made of.
+/// The type of a batch of examples.
 ///
 /// | examples | a batch of N |
 /// |---|---|
@@ -17,12 +17,12 @@ use crate::Image;
 /// | `String` | `Vec<String>` |
 /// | a tuple of these | a tuple of theirs |
 ///
-/// All else is said by [`DataLoaderConfig::build_with`](crate::DataLoaderConfig::build_with).
+/// For everything else, use [`DataLoaderConfig::build_with`](crate::DataLoaderConfig::build_with).
 pub trait Collate<B: Backend = AnyBackend>: Sized {
     /// The batch.
     type Batch: Send + 'static;
 
-    /// Makes a batch of one or more examples.
+    /// Combines one or more examples into a batch.
     ///
     /// # Errors
     /// Examples of different shapes or dtypes; those of the device.
@@ -86,7 +86,7 @@ impl<B: Backend> Collate<B> for HostTensor {
     }
 }
 
-/// Tensors of one shape and dtype along a new first axis. Not generic, so it is compiled here once.
+/// Stacks tensors of one shape and dtype along a new first axis. Not generic, so that it is compiled only once, here.
 fn stacked(examples: &[HostTensor]) -> Result<HostTensor> {
     let kind = |x: &HostTensor| (x.dtype(), *x.shape());
     let Some((dtype, shape)) = examples.first().map(kind) else {
@@ -153,8 +153,8 @@ tuples! {
     (A a, C c, D d, E e)
 }
 
-/// Sequences of different lengths as the rows of `[N, longest]`, filled up with `padding` at their ends: for losses
-/// that ignore it, and for masks. The name and the layout are PyTorch's, with `batch_first`.
+/// Sequences of different lengths as the rows of `[N, longest]`, padded at their ends with `padding`: for losses that
+/// ignore it, and for masks. Name and layout are those of PyTorch with `batch_first`.
 ///
 /// # Errors
 /// Those of the device.

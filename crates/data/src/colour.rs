@@ -1,34 +1,34 @@
-//! Changes of brightness, contrast, saturation and hue, to the bit as Pillow and torchvision compute them for images of
-//! 8 bits. A mask, whose pixels are no colours, stays as it is.
+//! Changes of brightness, contrast, saturation and hue, bit-identical to Pillow and torchvision for 8-bit images. A
+//! mask, whose pixels are not colours, stays as it is.
 
 use polygrad_core::{Error, Result, Rng};
 
 use crate::Image;
 
-/// By how much colours are changed by chance, as torchvision's `ColorJitter` takes it. The default changes nothing.
+/// How much colours are changed randomly, as torchvision's `ColorJitter`. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ColorJitter {
-    /// The factor is between `1 - brightness`, no less than 0, and `1 + brightness`.
+    /// The factor is between `1 - brightness`, at least 0, and `1 + brightness`.
     pub brightness: f64,
     /// The same for contrast.
     pub contrast: f64,
     /// The same for saturation.
     pub saturation: f64,
-    /// The share of the circle of colours by which they turn, at most, in `[0, 0.5]`.
+    /// The largest share of the colour circle by which colours are rotated, in `[0, 0.5]`.
     pub hue: f64,
 }
 
 impl Image {
-    /// Brighter for a factor above 1, darker below it, and black for 0.
+    /// Brighter for a factor above 1, darker for one below, and black for 0.
     ///
     /// # Errors
-    /// A factor below 0, or that is no number.
+    /// A factor that is negative or not a number.
     pub fn adjust_brightness(&self, factor: f64) -> Result<Self> {
         check(factor, "adjust_brightness")?;
         Ok(self.blended(factor, |_| 0))
     }
 
-    /// With more contrast for a factor above 1, less below it, and none for 0.
+    /// With more contrast for a factor above 1, less for one below, and none for 0.
     ///
     /// # Errors
     /// As [`Image::adjust_brightness`].
@@ -40,7 +40,7 @@ impl Image {
         Ok(self.blended(factor, |_| mean))
     }
 
-    /// More colourful for a factor above 1, less below it, and grey for 0.
+    /// More colourful for a factor above 1, less for one below, and grey for 0.
     ///
     /// # Errors
     /// As [`Image::adjust_brightness`].
@@ -53,10 +53,10 @@ impl Image {
         Ok(self.blended(factor, |at| grey.pixels[at / 3]))
     }
 
-    /// The colours turned by a share of their circle, in `[-0.5, 0.5]`: red becomes green at a third.
+    /// Rotates the colours by a share of their circle, in `[-0.5, 0.5]`: at a third, red becomes green.
     ///
     /// # Errors
-    /// A share beyond that.
+    /// A share outside this range.
     pub fn adjust_hue(&self, share: f64) -> Result<Self> {
         if !(-0.5..=0.5).contains(&share) {
             return Err(Error::invalid(format!("{share} is not in -0.5 to 0.5")).with_op("adjust_hue"));
@@ -73,10 +73,10 @@ impl Image {
         Ok(self.with(self.height, self.width, pixels))
     }
 
-    /// All four by chance, in an order by chance.
+    /// All four changes by random amounts, in random order.
     ///
     /// # Errors
-    /// Options below 0 or that are no numbers, a hue above 0.5.
+    /// Options that are negative or not numbers, a hue above 0.5.
     pub fn color_jitter(&self, jitter: &ColorJitter, rng: &mut Rng) -> Result<Self> {
         let ColorJitter {
             brightness,
@@ -106,7 +106,7 @@ impl Image {
                 0 => image.adjust_brightness(factors[0])?,
                 1 => image.adjust_contrast(factors[1])?,
                 2 => image.adjust_saturation(factors[2])?,
-                // Through hue and back, bytes are rounded.
+                // The conversion to hue and back would round bytes.
                 _ if hue == 0.0 => image,
                 _ => image.adjust_hue(turn)?,
             };
@@ -114,8 +114,8 @@ impl Image {
         Ok(image)
     }
 
-    /// On the line from another image, whose bytes are by their places, through this one: at 0 the
-    /// other, at 1 this one.
+    /// Interpolates between another image, whose bytes are given by position, and this one: factor 0 gives the other, 1
+    /// this one, and other factors extrapolate.
     fn blended(&self, factor: f64, other: impl Fn(usize) -> u8) -> Self {
         if factor == 1.0 || self.is_mask() {
             return self.clone();
@@ -123,7 +123,7 @@ impl Image {
         let factor = factor as f32;
         let between = |(at, &pixel): (usize, &u8)| {
             let other = other(at);
-            // What is beyond a byte becomes the nearest one.
+            // The cast saturates to the range of a byte.
             (f32::from(other) + factor * f32::from(i16::from(pixel) - i16::from(other))) as u8
         };
         let pixels = self.pixels.iter().enumerate().map(between).collect();
@@ -147,7 +147,7 @@ fn hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     let range = f32::from(most - least);
     let from_most = |channel: u8| f32::from(most - channel) / range;
     let (rc, gc, bc) = (from_most(r), from_most(g), from_most(b));
-    // Singles and doubles are where Pillow has them.
+    // Single and double precision are used in the same places as in Pillow.
     let sixths = if r == most {
         bc - gc
     } else if g == most {

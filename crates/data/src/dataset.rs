@@ -1,4 +1,4 @@
-//! Examples by their index.
+//! Datasets: examples by index.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use polygrad_core::{Error, HostTensor, Result, Shape, dispatch_dtype};
 
 use crate::order::shuffled;
 
-/// Examples that can be had by their index. A `Vec` is one, and so is whatever reads example number `index`
-/// when it is asked for it.
+/// Examples that are accessed by index. A `Vec` is a dataset, as is a type that reads example number `index` on demand.
 ///
 /// ```
 /// use polygrad_data::Dataset;
@@ -31,34 +30,34 @@ use crate::order::shuffled;
 /// # assert_eq!(Squares.example(3).unwrap(), (3.0, 9.0));
 /// ```
 pub trait Dataset: Send + Sync {
-    /// An example.
+    /// The type of an example.
     type Item: Send + 'static;
 
-    /// How many there are.
+    /// Number of examples.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether there are no examples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Example number `index`, which is below [`Dataset::len`]. Threads call this at the same time.
+    /// Example number `index`, which is below [`Dataset::len`]. Several threads call this at the same time.
     ///
     /// # Errors
-    /// Whatever keeps it from being read. Those who read files name the file.
+    /// Any reason why it cannot be read. Implementations that read files should name the file.
     fn example(&self, index: usize) -> Result<Self::Item>;
 
-    /// A number that is another one where the examples are others, as far as that is known without loading them:
-    /// processes that train together [compare it](crate::DataLoader::fingerprint). Default: none.
+    /// A number that differs if the examples differ, as far as this is known without loading them: processes that train
+    /// together [compare it](crate::DataLoader::fingerprint). Default: none.
     ///
-    /// A [`HostTensor`] and [`Idx`](crate::Idx) know their values, [`ImageFolder`](crate::ImageFolder) the names of its
-    /// files, [`JsonLines`](crate::JsonLines) the lengths of its lines; a `Vec` knows nothing, and what is made of
-    /// others knows what they know.
+    /// For a [`HostTensor`] and [`Idx`](crate::Idx) it depends on the values, for [`ImageFolder`](crate::ImageFolder)
+    /// on the file names, for [`JsonLines`](crate::JsonLines) on the lengths of the lines. A `Vec` has none, and
+    /// derived datasets combine those of their sources.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// Each example through a function, when it is asked for.
+    /// Applies a function to each example on access.
     fn map<T: Send + 'static, F: Fn(Self::Item) -> Result<T> + Send + Sync>(self, f: F) -> Mapped<Self, F>
     where
         Self: Sized,
@@ -66,10 +65,10 @@ pub trait Dataset: Send + Sync {
         Mapped { dataset: self, f }
     }
 
-    /// Pairs of this one's examples and another one's.
+    /// Pairs this dataset's examples with another one's.
     ///
     /// # Errors
-    /// When there are more of the one than of the other.
+    /// When the two lengths differ.
     fn zip<D: Dataset>(self, other: D) -> Result<Zipped<Self, D>>
     where
         Self: Sized,
@@ -81,7 +80,7 @@ pub trait Dataset: Send + Sync {
         Ok(Zipped(self, other))
     }
 
-    /// The examples at some indices, in their order; an index may stand there more than once.
+    /// The examples at some indices, in this order; indices may repeat.
     ///
     /// # Errors
     /// An index that is not below [`Dataset::len`].
@@ -138,7 +137,7 @@ pub(crate) fn fingerprint(content: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Whatever points to a dataset is one.
+/// Pointers to datasets are datasets.
 macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<D: Dataset + ?Sized> Dataset for $pointer {
@@ -215,7 +214,7 @@ pub struct Subset<D> {
 }
 
 impl<D> Subset<D> {
-    /// Where its examples are in the whole.
+    /// Indices of its examples in the whole dataset.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
@@ -238,8 +237,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Parts of a dataset that have no example in common, by chance: `random_split(all, [800, 200], 0)?`.
-/// The seed decides which.
+/// Random parts of a dataset without common examples: `random_split(all, [800, 200], 0)?`. They depend only on the
+/// seed.
 ///
 /// # Errors
 /// When the lengths do not add up to that of the dataset.

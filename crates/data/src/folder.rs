@@ -7,12 +7,12 @@ use polygrad_core::{Error, ErrorKind, Result, printable};
 use crate::dataset::{Dataset, fingerprint};
 use crate::image::Image;
 
-/// How the names of images end, in small letters.
+/// File name endings of images, in lower case.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
-/// A folder with a folder of PNG or JPEG files for each class, as torchvision's `ImageFolder` takes it: classes are
-/// numbered in the order of their names, and files may lie in folders of theirs. An example is an image, red, green and
-/// blue, and the number of its class.
+/// A folder with a subfolder of PNG or JPEG files for each class, as torchvision's `ImageFolder`: classes are numbered
+/// in the order of their names, and files may be in nested folders. An example is an RGB image with the number of its
+/// class.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     classes: Vec<String>,
@@ -21,10 +21,10 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Finds the files; reads none.
+    /// Finds the files without reading them.
     ///
     /// # Errors
-    /// A folder that cannot be read, has no folders in it, or one without an image.
+    /// A folder that cannot be read, contains no folders, or contains a folder without an image.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let shown = entries(path)?.into_iter().filter(|entry| !hidden(entry));
@@ -61,8 +61,8 @@ impl ImageFolder {
         &self.files
     }
 
-    /// What is left out: files beside the folders of classes, and those in them whose names end as neither PNG nor JPEG
-    /// files' do, such as `.webp`, `.gif`, `.bmp` and `.tif`. Names that begin with a dot are passed over.
+    /// The ignored files: those beside the class folders, and those inside them whose names do not end like PNG or JPEG
+    /// files, such as `.webp`, `.gif`, `.bmp` and `.tif`. Names that begin with a dot are skipped and not listed.
     pub fn left_out(&self) -> &[PathBuf] {
         &self.left_out
     }
@@ -86,7 +86,7 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// What lies in a folder, by name.
+/// The entries of a folder, sorted by name.
 fn entries(path: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::io("read the folder", path, e);
     let entries = std::fs::read_dir(path).map_err(failed)?;
@@ -103,13 +103,13 @@ fn is_image(path: &Path) -> bool {
     ENDINGS.contains(&ending.as_str())
 }
 
-/// The files in a folder and in those below it.
+/// Finds the files in a folder and its subfolders.
 fn find(path: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
     for entry in entries(path)? {
         if hidden(&entry) {
             continue;
         }
-        // A link may lead back to where it lies.
+        // Links are not followed, since they may lead back to a parent folder.
         if entry.is_dir() && !entry.is_symlink() {
             find(&entry, found)?;
         } else {

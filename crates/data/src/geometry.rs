@@ -1,19 +1,19 @@
-//! Mirrors, turns and other maps of the plane, to the bit as Pillow computes them for images of 8 bits.
+//! Flips, rotations and other maps of the plane, bit-identical to Pillow for 8-bit images.
 
 use polygrad_core::{Error, Result, Rng};
 
 use crate::Image;
 
-/// A map of an image onto itself around its middle, as torchvision's `affine` takes it. The default changes nothing.
+/// An affine map of an image around its centre, as torchvision's `affine`. The default changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// By how much it is turned, clockwise.
+    /// Clockwise rotation in degrees.
     pub degrees: f64,
-    /// By how many pixels it is moved to the right and down.
+    /// Translation to the right and down, in pixels.
     pub translate: [f64; 2],
-    /// By how much it is enlarged, above 0.
+    /// Scale factor, above 0.
     pub scale: f64,
-    /// By how many degrees its columns and its rows are inclined.
+    /// Shear of the columns and of the rows, in degrees.
     pub shear: [f64; 2],
 }
 
@@ -28,11 +28,11 @@ impl Default for Affine {
     }
 }
 
-/// Where a pixel of the result comes from: `x' = a x + b y + c`, `y' = d x + e y + f`.
+/// The source position of a pixel of the result: `x' = a x + b y + c`, `y' = d x + e y + f`.
 struct Source([f64; 6]);
 
 impl Source {
-    /// What `[a, b, d, e]` does around a center that has been moved by `(tx, ty)`.
+    /// The map `[a, b, d, e]` around a centre that has been moved by `(tx, ty)`.
     fn around([a, b, d, e]: [f64; 4], (cx, cy): (f64, f64), (tx, ty): (f64, f64)) -> Self {
         let c = a * (-cx - tx) + b * (-cy - ty) + cx;
         let f = d * (-cx - tx) + e * (-cy - ty) + cy;
@@ -45,7 +45,7 @@ impl Source {
 }
 
 impl Image {
-    /// Top and bottom swapped.
+    /// Swaps top and bottom.
     #[must_use]
     pub fn vertical_flip(&self) -> Self {
         let rows = self.pixels.chunks_exact(self.width * self.channels).rev();
@@ -58,13 +58,13 @@ impl Image {
         if rng.chance(p) { self.vertical_flip() } else { self }
     }
 
-    /// The image turned counter-clockwise around its middle, in its own size: between pixels by bilinear interpolation,
-    /// of a [mask](Image::into_mask) by the nearest pixel. What comes from beyond is black.
+    /// The image rotated counter-clockwise around its centre, in the same size. Pixels are interpolated bilinearly; a
+    /// [mask](Image::into_mask) takes the nearest pixel. Areas from outside the image are black.
     ///
     /// # Errors
-    /// An angle that is no number.
+    /// An angle that is not a number.
     pub fn rotate(&self, degrees: f64) -> Result<Self> {
-        // As Pillow, without what is only rounding of a right angle.
+        // As in Pillow, rounding removes the error of right angles.
         let rounded = |value: f64| format!("{value:.15}").parse().unwrap_or(value);
         let angle = -degrees.rem_euclid(360.0).to_radians();
         let (sin, cos): (f64, f64) = (rounded(angle.sin()), rounded(angle.cos()));
@@ -82,11 +82,11 @@ impl Image {
         self.rotate(degrees * (2.0 * rng.uniform() - 1.0))
     }
 
-    /// The image turned, moved, enlarged and inclined, in its own size, interpolated as [`Image::rotate`] does it.
-    /// Chance comes from the options: `Affine { degrees: 20.0 * rng.uniform(), ..Affine::default() }`.
+    /// The image rotated, moved, scaled and sheared, in the same size, with [`Image::rotate`]'s interpolation. For
+    /// random maps, compute the options: `Affine { degrees: 20.0 * rng.uniform(), ..Affine::default() }`.
     ///
     /// # Errors
-    /// Options that are no numbers, a scale that is not above 0, a shear of a right angle.
+    /// Options that are not numbers, a scale that is not above 0, a shear of a right angle.
     pub fn affine(&self, affine: &Affine) -> Result<Self> {
         let Affine {
             degrees,
@@ -107,7 +107,7 @@ impl Image {
         self.mapped(Source::around(inverse, self.middle(), (tx, ty)), "affine")
     }
 
-    /// The image in another size, each pixel the nearest one: what a mask needs, and what [`Image::resize`] does to a
+    /// The image resized with the nearest pixels, as a mask needs; [`Image::resize`] does the same for a
     /// [mask](Image::into_mask).
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Image {
         &self.pixels[(y * self.width + x) * self.channels..][..self.channels]
     }
 
-    /// The pixels nearest to `step · (position + 0.5) + begin`, whose sums are Pillow's.
+    /// The pixels nearest to `step · (position + 0.5) + begin`, summed in the same order as by Pillow.
     fn by_nearest(&self, (height, width): (usize, usize), step: [f64; 2], begin: [f64; 2]) -> Vec<u8> {
         let places = |count: usize, step: f64, begin: f64, whole: usize| -> Vec<Option<usize>> {
             let mut at = begin + step * 0.5;
@@ -165,7 +165,7 @@ impl Image {
         pixels
     }
 
-    /// The pixels nearest to where they come from, in whole numbers of 2⁻¹⁶ of a pixel.
+    /// The pixels nearest to their source positions, computed in fixed point with 16 fractional bits.
     fn by_nearest_turned(&self, &Source([a, b, c, d, e, f]): &Source, outside: u8) -> Vec<u8> {
         let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
         let (right, down) = ([fixed(a), fixed(d)], [fixed(b), fixed(e)]);
@@ -186,7 +186,7 @@ impl Image {
         pixels
     }
 
-    /// Between the four pixels around where they come from; those at the edge go on half a pixel beyond.
+    /// Interpolates between the four pixels around each source position; edge pixels extend half a pixel outwards.
     fn by_bilinear(&self, &Source([a, b, c, d, e, f]): &Source) -> Vec<u8> {
         let mut pixels = Vec::with_capacity(self.pixels.len());
         let (width, height) = (self.width as f64, self.height as f64);

@@ -13,7 +13,7 @@ use crate::image::{Image, bad as damaged};
 use crate::input::{self, Input};
 
 #[cfg(feature = "gzip")]
-/// No deflate stream expands further than this, so a header that promises more is a lie.
+/// The largest expansion of a deflate stream; a header that promises more must be wrong.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 
 /// The images of an IDX file, plain or gzip-compressed, in memory. An example is an [`Image`]; labels are
@@ -59,27 +59,27 @@ impl Idx {
         Ok(bytes.into_iter().map(usize::from).collect())
     }
 
-    /// 1 for a file of rank 3.
+    /// Channels of each image; 1 for a file of rank 3.
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// Of each image, in pixels.
+    /// Height of each image, in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// Of each image, in pixels.
+    /// Width of each image, in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// All images one after another: for each its channels, of each its rows.
+    /// All images one after another: for each its channels, for each channel its rows.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// Swaps the rows and columns of every image: EMNIST's files need it.
+    /// Swaps the rows and columns of every image, which EMNIST's files need.
     pub fn transpose(&mut self) {
         let (height, width) = (self.height, self.width);
         let mut turned = vec![0; height * width];
@@ -203,7 +203,7 @@ fn read_exactly(path: &Path, source: &mut dyn Read, expected: u64, dims: &[u32])
             ),
         ));
     }
-    // Reading on to the end also makes the decoder compare gzip's own checksum.
+    // Reading to the end also makes the decoder check gzip's checksum.
     match source.read(&mut [0]) {
         Ok(0) => Ok(bytes),
         Ok(_) => Err(bad(

@@ -1,4 +1,4 @@
-//! Images, and what is done to them before a model sees them.
+//! Images and their transforms.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng, Shape, open_file,
 
 use crate::resize::resize;
 
-/// Larger images are refused before memory is taken for them.
+/// Larger images are rejected before memory is allocated for them.
 pub(crate) const MAX_BYTES: usize = 128 << 20;
 
-/// An image of 8 bits for each channel of each pixel, as files have them: rows from the top, pixels from the left, a
-/// pixel's channels side by side. Its methods are PyTorch's transforms and give what torchvision gives for such images;
-/// those that decide by chance take a generator:
+/// An image with 8 bits for each channel of each pixel, as in files: rows from the top, pixels from the left, the
+/// channels of a pixel next to each other. Its methods are PyTorch's transforms and give the same results as
+/// torchvision for such images; random ones take a generator:
 ///
 /// ```
 /// use polygrad_data::Image;
@@ -31,7 +31,7 @@ pub struct Image {
     pub(crate) height: usize,
     pub(crate) width: usize,
     pub(crate) pixels: Vec<u8>,
-    /// Of a mask, what stands beyond it.
+    /// For a mask, the number of the area outside it.
     pub(crate) outside: Option<u8>,
 }
 
@@ -39,7 +39,7 @@ impl Image {
     /// From `height * width * channels` bytes, all three at least 1.
     ///
     /// # Errors
-    /// When there are more or fewer bytes, or none.
+    /// When the number of bytes does not match, or is 0.
     pub fn new(channels: usize, height: usize, width: usize, pixels: Vec<u8>) -> Result<Self> {
         let size = channels.checked_mul(height).and_then(|n| n.checked_mul(width));
         if size != Some(pixels.len()) || pixels.is_empty() {
@@ -57,18 +57,18 @@ impl Image {
         })
     }
 
-    /// Reads a PNG or JPEG file (features `png` and `jpeg`), whatever its name: grey, or red, green and blue. A palette
-    /// becomes colours, and opacity is left out, as by Pillow's `convert`; of 16 bits the upper 8 are taken, where
-    /// Pillow's `convert` cuts grey ones off at 255.
+    /// Reads a PNG or JPEG file (features `png` and `jpeg`), regardless of its name: as grey or RGB. Palettes become
+    /// colours and opacity is dropped, as by Pillow's `convert`. Of 16 bits the upper 8 are used, while Pillow's
+    /// `convert` clips grey values at 255.
     ///
     /// # Errors
-    /// A file that cannot be read, is neither, is damaged, or is larger than 128 MiB when decoded.
+    /// A file that cannot be read, is neither PNG nor JPEG, is damaged, or is larger than 128 MiB when decoded.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::decode(&read(path)?).map_err(|what| bad(path, &what).with_hint("replace the file, or take it away"))
     }
 
-    /// As [`Image::open`], from a file's bytes; says in words what is wrong with them.
+    /// As [`Image::open`], from a file's bytes; errors are texts.
     pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
         if bytes.starts_with(b"\x89PNG") {
             #[cfg(feature = "png")]
@@ -91,7 +91,7 @@ impl Image {
     /// The bytes of a PNG file.
     ///
     /// # Errors
-    /// An image of other than 1 or 3 channels.
+    /// An image whose number of channels is neither 1 nor 3.
     #[cfg(feature = "png")]
     pub fn to_png(&self) -> Result<Vec<u8>> {
         let colour = match self.channels {
@@ -109,17 +109,17 @@ impl Image {
         Ok(bytes)
     }
 
-    /// 1 for grey, 3 for red, green and blue.
+    /// Number of channels: 1 for grey, 3 for RGB.
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// In pixels.
+    /// Height in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// In pixels.
+    /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
@@ -139,7 +139,7 @@ impl Image {
         }
     }
 
-    /// The image in grey, by ITU-R BT.601's luma as Pillow rounds it.
+    /// The image in grey, by ITU-R BT.601's luma with Pillow's rounding.
     #[must_use]
     pub fn to_grayscale(&self) -> Self {
         if self.channels != 3 {
@@ -156,7 +156,7 @@ impl Image {
         }
     }
 
-    /// Red, green and blue, equal ones for grey.
+    /// The image in RGB, with three equal channels for grey.
     #[must_use]
     pub fn to_rgb(&self) -> Self {
         if self.channels != 1 {
@@ -169,10 +169,10 @@ impl Image {
         }
     }
 
-    /// A part of the image, whose upper left corner is at `(top, left)`.
+    /// A part of the image with its upper left corner at `(top, left)`.
     ///
     /// # Errors
-    /// A part that is empty, or reaches beyond the image.
+    /// A part that is empty, or extends beyond the image.
     pub fn crop(&self, top: usize, left: usize, height: usize, width: usize) -> Result<Self> {
         let inside = |begin: usize, size: usize, whole: usize| size > 0 && begin <= whole && size <= whole - begin;
         if !inside(top, height, self.height) || !inside(left, width, self.width) {
@@ -189,17 +189,18 @@ impl Image {
         Ok(self.with(height, width, pixels))
     }
 
-    /// The middle of the image.
+    /// The centre of the image.
     ///
     /// # Errors
-    /// When it is smaller.
+    /// When the image is smaller.
     pub fn center_crop(&self, height: usize, width: usize) -> Result<Self> {
         // torchvision rounds halves to even.
         let begin = |whole: usize, size: usize| (whole.saturating_sub(size) as f64 / 2.0).round_ties_even() as usize;
         self.crop(begin(self.height, height), begin(self.width, width), height, width)
     }
 
-    /// The image with so many black pixels on each side; of a [mask](Image::into_mask), pixels of what is outside.
+    /// The image with `padding` black pixels on each side; for a [mask](Image::into_mask), pixels with the number for
+    /// outside.
     ///
     /// # Errors
     /// When it would be larger than 128 MiB.
@@ -219,7 +220,7 @@ impl Image {
         Ok(self.with(height, width, pixels))
     }
 
-    /// Padded by [`Image::pad`], then a part of that by chance.
+    /// A random part of the image, padded by [`Image::pad`].
     ///
     /// # Errors
     /// A part that is empty, or larger than the padded image; those of [`Image::pad`].
@@ -230,13 +231,14 @@ impl Image {
         padded.crop(top, left, height, width)
     }
 
-    /// A part of a tenth to all of the image, 3 : 4 to 4 : 3 in shape, by chance, resized; the middle where ten
-    /// attempts find none. `scale` is the smallest share of the area, in `(0, 1]`: torchvision's default is 0.08.
+    /// A random part of the image, resized. It has an area from `scale` times to all of the image and an aspect ratio
+    /// from 3 : 4 to 4 : 3; if ten attempts find none that fits, it is the centre. `scale` is in `(0, 1]`;
+    /// torchvision's default is 0.08.
     ///
     /// Source: Szegedy et al., "Going deeper with convolutions" (2014), as torchvision's `RandomResizedCrop` does it.
     ///
     /// # Errors
-    /// A size of nothing.
+    /// An empty size.
     pub fn random_resized_crop(&self, height: usize, width: usize, scale: f64, rng: &mut Rng) -> Result<Self> {
         let area = (self.height * self.width) as f64;
         let ratio = (3.0_f64 / 4.0).ln();
@@ -255,13 +257,13 @@ impl Image {
         self.center_crop(h, w)?.resize(height, width)
     }
 
-    /// Left and right swapped.
+    /// Swaps left and right.
     #[must_use]
     pub fn horizontal_flip(&self) -> Self {
         let mut pixels = self.pixels.clone();
         for row in pixels.chunks_exact_mut(self.width * self.channels) {
             row.reverse();
-            // Each pixel's channels are back in their order.
+            // Restores the order of each pixel's channels.
             if self.channels > 1 {
                 row.chunks_exact_mut(self.channels).for_each(<[u8]>::reverse);
             }
@@ -275,11 +277,11 @@ impl Image {
         if rng.chance(p) { self.horizontal_flip() } else { self }
     }
 
-    /// The image in another size: bilinear interpolation, over as many pixels as one of the new ones covers, as Pillow
-    /// does it bit by bit. A [mask](Image::into_mask) is resized by [`Image::resize_nearest`].
+    /// The image resized by bilinear interpolation, averaging over as many pixels as a new one covers, bit-identical to
+    /// Pillow. A [mask](Image::into_mask) is resized by [`Image::resize_nearest`].
     ///
     /// # Errors
-    /// A size of nothing, or of more than 128 MiB.
+    /// An empty size, or one of more than 128 MiB.
     pub fn resize(&self, height: usize, width: usize) -> Result<Self> {
         if self.is_mask() {
             return self.resize_nearest(height, width);
@@ -300,13 +302,13 @@ impl Image {
     /// `[channels, height, width]`, f32 from 0 to 1.
     ///
     /// # Errors
-    /// None that an image can cause.
+    /// None that depend on the image.
     pub fn to_host(&self) -> Result<HostTensor> {
         self.normalize(&[0.0], &[1.0])
     }
 
-    /// `[channels, height, width]`, f32: `(x - mean) / std`, where x is from 0 to 1; of many images
-    /// [`Normalize`] does it faster.
+    /// `[channels, height, width]`, f32: `(x - mean) / std` for x from 0 to 1. For many images use [`Normalize`], which
+    /// is faster.
     ///
     /// # Errors
     /// As [`Normalize::new`] and [`Normalize::apply`].
@@ -315,18 +317,18 @@ impl Image {
     }
 }
 
-/// Makes numbers of images, by the mean and the standard deviation that their pixels have.
+/// Converts images to numbers, using the mean and the standard deviation of their pixels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalize {
-    /// For each channel, or for all, what the model sees for a byte.
+    /// For each channel, or for all, the model's input for each byte value.
     seen: Vec<[f32; 256]>,
 }
 
 impl Normalize {
-    /// `(x - mean) / std` for x from 0 to 1. Both have a value for each channel, or both one for all.
+    /// `(x - mean) / std` for x from 0 to 1. Both have one value for each channel, or both have one for all.
     ///
     /// # Errors
-    /// More values of the one than of the other, none, or a `std` that is 0 or no number.
+    /// Different numbers of values, no values, or a `std` that is 0 or not a number.
     pub fn new(mean: &[f32], std: &[f32]) -> Result<Self> {
         if mean.len() != std.len() || mean.is_empty() || std.iter().any(|&std| std == 0.0 || std.is_nan()) {
             return Err(Error::invalid(format!("mean {mean:?} and std {std:?} do not fit"))
@@ -341,7 +343,7 @@ impl Normalize {
     /// `[channels, height, width]`, f32.
     ///
     /// # Errors
-    /// An image of another number of channels.
+    /// An image with another number of channels.
     pub fn apply(&self, image: &Image) -> Result<HostTensor> {
         if self.seen.len() != 1 && self.seen.len() != image.channels {
             return Err(Error::shape(format!(
@@ -366,7 +368,7 @@ impl Normalize {
     }
 }
 
-/// A file's bytes, unless they are too many.
+/// A file's bytes, unless there are too many.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     let (mut file, length) = open_file(path)?;
     let mut bytes = Vec::new();
@@ -384,7 +386,7 @@ pub(crate) fn bad(path: &Path, what: &str) -> Error {
     )
 }
 
-/// The format of an image that is not read.
+/// The name of a recognised format that is not supported.
 fn other_format(bytes: &[u8]) -> Option<&'static str> {
     Some(match bytes {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "WebP",
@@ -412,7 +414,7 @@ fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
     let mut pixels = vec![0; size.ok_or_else(|| broken(png::DecodingError::LimitsExceeded))?];
     let info = reader.next_frame(&mut pixels).map_err(broken)?;
     pixels.truncate(info.buffer_size());
-    // What follows the colours is the opacity.
+    // The opacity, which follows the colours, is skipped.
     let (samples, channels) = match info.color_type {
         ColorType::Grayscale | ColorType::Indexed => (1, 1),
         ColorType::GrayscaleAlpha => (2, 1),

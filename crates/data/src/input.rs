@@ -8,7 +8,7 @@ use polygrad_core::{Error, Result, open_file};
 
 use crate::image::bad;
 
-/// A file as its bytes are read.
+/// The bytes of a file, decompressed while reading.
 pub(crate) enum Input {
     Plain(BufReader<File>),
     #[cfg(feature = "gzip")]
@@ -16,7 +16,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Opens a file, and tells by its first bytes what it is; with its length on the disk.
+    /// Opens a file and detects compression by its first bytes; also returns its length on disk.
     ///
     /// # Errors
     /// A file that cannot be read, or is compressed while the feature `gzip` is off.
@@ -44,7 +44,7 @@ impl Read for Input {
     }
 }
 
-/// A failed read in the middle of a file: the end came too soon, or the compressed stream is damaged.
+/// The error for a failed read within a file: it ended too early, or the compressed stream is damaged.
 pub(crate) fn broken(path: &Path, error: std::io::Error, early: &str) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => bad(path, &format!("is truncated: it {early}")),

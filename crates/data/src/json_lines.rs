@@ -1,4 +1,4 @@
-//! A value of JSON in each line of a file.
+//! Files with one JSON value per line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -11,18 +11,18 @@ use serde::de::DeserializeOwned;
 use crate::dataset::{Dataset, fingerprint};
 use crate::image::bad;
 
-/// A file with a value of JSON in each line (JSONL). Only where its lines begin is in memory. An example is a line as a
-/// `T`: a type that derives serde's `Deserialize`, or `serde_json::Value`.
+/// A file with one JSON value per line (JSONL). Only the offsets of its lines are in memory. An example is a line
+/// parsed as a `T`: a type that derives serde's `Deserialize`, or `serde_json::Value`.
 #[derive(Debug)]
 pub struct JsonLines<T> {
     path: PathBuf,
-    /// Where each line begins, and where the last one ends.
+    /// Offset of each line, and the end of the last one.
     bounds: Vec<u64>,
     line: PhantomData<fn() -> T>,
 }
 
 impl<T: DeserializeOwned> JsonLines<T> {
-    /// Finds the lines of a file; empty ones are passed over.
+    /// Finds the lines of a file, skipping empty ones.
     ///
     /// # Errors
     /// A file that cannot be read, or has no lines.

@@ -1,8 +1,8 @@
 //! Datasets, transforms and loaders.
 //!
-//! A [`Dataset`] gives examples by their index, a [`Stream`] one after another. A [`DataLoader`] shuffles them,
-//! transforms them, makes batches of tensors of them in threads of its own, and always knows its place: three numbers,
-//! from which a run goes on with the same batches.
+//! A [`Dataset`] has examples by index, a [`Stream`] yields them one after another. A [`DataLoader`] shuffles and
+//! transforms them, and combines them into batches of tensors, in worker threads. It always knows its position as three
+//! numbers, from which a run continues with the same batches.
 //!
 //! ```
 //! use polygrad_data::DataLoaderConfig;

@@ -1,4 +1,4 @@
-//! Masks: images whose pixels are numbers of classes, and images that are changed together with theirs.
+//! Masks, whose pixels are class numbers, and changing images together with their masks.
 
 #[cfg(feature = "png")]
 use std::path::Path;
@@ -8,10 +8,10 @@ use polygrad_core::{Error, HostTensor, Result, Rng, Shape};
 use crate::Image;
 
 impl Image {
-    /// Says that the pixels are numbers of classes. From then on nothing is made between them: [`Image::resize`],
-    /// [`Image::rotate`] and the like take the nearest pixel, and colours stay as they are. What comes from beyond the
-    /// image, also when it is padded, gets the number `outside`, such as 255 for a loss's `ignore_index(255)`. A batch
-    /// of masks is `[N, height, width]`, i64.
+    /// Declares that the pixels are class numbers. From then on they are never interpolated: [`Image::resize`],
+    /// [`Image::rotate`] and the like take the nearest pixel, and colour changes have no effect. Areas outside the
+    /// image, also from padding, get the number `outside`, such as 255 for a loss's `ignore_index(255)`. A batch of
+    /// masks is `[N, height, width]`, i64.
     #[must_use]
     pub fn into_mask(mut self, outside: u8) -> Self {
         self.outside = Some(outside);
@@ -23,12 +23,12 @@ impl Image {
         self.outside.is_some()
     }
 
-    /// Reads a PNG file of numbers (feature `png`): grey, or with a palette, whose numbers count and not its colours,
-    /// as in the data set Pascal VOC.
+    /// Reads a PNG file of numbers (feature `png`): grey, or with a palette, of which the indices are used and not the
+    /// colours, as in the data set Pascal VOC.
     ///
     /// # Errors
-    /// A file that cannot be read, is no PNG file, has colours or 16 bits, is damaged, or is larger than
-    /// 128 MiB when decoded.
+    /// A file that cannot be read, is not a PNG file, has colours or 16 bits, is damaged, or is larger than 128 MiB
+    /// when decoded.
     #[cfg(feature = "png")]
     pub fn open_mask(path: impl AsRef<Path>, outside: u8) -> Result<Self> {
         let path = path.as_ref();
@@ -41,7 +41,7 @@ impl Image {
     /// The numbers `[height, width]`, i64.
     ///
     /// # Errors
-    /// An image of several channels.
+    /// An image with several channels.
     pub fn to_labels(&self) -> Result<HostTensor> {
         if self.channels != 1 {
             return Err(
@@ -54,8 +54,8 @@ impl Image {
         HostTensor::new(Shape::from([self.height, self.width]), numbers)
     }
 
-    /// Does the same to several images of one size, such as an image and its mask: each is given the
-    /// same random numbers.
+    /// Applies the same change to several images of one size, such as an image and its mask: each gets the same random
+    /// numbers.
     ///
     /// ```
     /// use polygrad_data::{Image, Rng};

@@ -10,28 +10,28 @@ use tar::{EntryType, Header};
 use crate::image::bad;
 use crate::input::{Input, broken};
 
-/// What tar files are made of.
+/// Size of a tar file's blocks, in bytes.
 const BLOCK: u64 = 512;
 
-/// A header that gives a longer name, or other things, is no longer than this.
+/// The most bytes of an extension header, such as one with a longer name.
 const MAX_EXTENSION: u64 = 1 << 20;
 
-/// A file in the tar file, whose bytes come next.
+/// A file within the tar file; its bytes come next.
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) size: u64,
 }
 
-/// Reads a tar file from its start to its end. Bytes that nobody asks for are not read where the file can be sought in.
+/// Reads a tar file from start to end. Bytes that are not needed are skipped by seeking if possible.
 pub(crate) struct Members {
     pub(crate) path: Arc<Path>,
     input: Input,
-    /// Bytes behind the place that is read, where that is known.
+    /// Bytes after the current position, if known.
     left: Option<u64>,
-    /// Bytes of the running member that have not been read, and those that fill up its last block.
+    /// Unread bytes of the current member, and the padding of its last block.
     unread: u64,
     fill: u64,
-    /// The running member, for errors.
+    /// Name of the current member, for errors.
     name: String,
     ended: bool,
 }
@@ -52,10 +52,10 @@ impl Members {
         })
     }
 
-    /// The next file, passing over folders and over what is left of the one before; nothing at the end.
+    /// The next file, skipping folders and the rest of the one before; `None` at the end.
     ///
     /// # Errors
-    /// What is damaged, cut off, or no file; the error names the tar file and the member.
+    /// Damaged or truncated data, or a member that is not a file; the error names the tar file and the member.
     pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let (mut long_name, mut long_size) = (None, None);
         while !self.ended {
@@ -89,7 +89,7 @@ impl Members {
                     let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
                     long_name = Some(self.text(&name[..end], "the name of a member")?);
                 }
-                // The target of a link, which is refused once it comes.
+                // The target of a link. The link itself is rejected when it comes.
                 EntryType::GNULongLink => {}
                 EntryType::XHeader | EntryType::XGlobalHeader => {
                     let records = self.extension()?;
@@ -125,14 +125,15 @@ impl Members {
         }
     }
 
-    /// The bytes of the member that [`Members::next`] gave last.
+    /// The bytes of the member that [`Members::next`] returned last.
     ///
     /// # Errors
     /// When the file ends too early, or its compressed stream is damaged.
     pub(crate) fn read(&mut self) -> Result<Vec<u8>> {
         let size = std::mem::take(&mut self.unread);
         let mut bytes = Vec::new();
-        // What is known to be there is asked for at once; what a compressed file promises is not.
+        // If the remaining length is known, memory is allocated at once; the size claimed by a compressed file is not
+        // trusted.
         if let Some(left) = self.left
             && bytes.try_reserve_exact(size as usize).is_err()
         {
@@ -151,7 +152,7 @@ impl Members {
         }
     }
 
-    /// Sets out to read or pass over the bytes behind a header.
+    /// Prepares to read or skip the bytes after a header.
     fn begin(&mut self, size: u64) -> Result<()> {
         let whole = size.checked_next_multiple_of(BLOCK);
         let there = whole.filter(|&whole| self.left.is_none_or(|left| whole <= left));
@@ -168,7 +169,7 @@ impl Members {
 
     fn skip(&mut self, count: u64) -> Result<()> {
         let skipped = match &mut self.input {
-            // `begin` has seen that they are there.
+            // `begin` has checked that they exist.
             Input::Plain(file) => file.seek_relative(count as i64).map(|()| count),
             #[cfg(feature = "gzip")]
             Input::Gzip(stream) => std::io::copy(&mut stream.take(count), &mut std::io::sink()),
@@ -183,7 +184,7 @@ impl Members {
         }
     }
 
-    /// The bytes of a header's extension.
+    /// The bytes of an extension header.
     fn extension(&mut self) -> Result<Vec<u8>> {
         match self.unread > MAX_EXTENSION {
             true => Err(self.damaged("is followed by a header of more than 1 MiB")),
@@ -191,7 +192,7 @@ impl Members {
         }
     }
 
-    /// A header; nothing at the end of the archive, which is a block of zeros, and behind which nothing else may be.
+    /// A header; `None` at the end of the archive, a block of zeros, after which nothing else is allowed.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         match self.block(header.as_mut_bytes())? {
@@ -234,7 +235,7 @@ impl Members {
         Ok(true)
     }
 
-    /// The records of a pax header: `LENGTH KEY=VALUE\n`, where a value may hold any bytes.
+    /// The records of a pax header: `LENGTH KEY=VALUE\n`; a value may contain any bytes.
     fn records<'a>(&self, mut bytes: &'a [u8]) -> Result<Vec<(String, &'a [u8])>> {
         let mut records = Vec::new();
         while !bytes.is_empty() {
@@ -261,7 +262,7 @@ impl Members {
         })
     }
 
-    /// An error that names the running member.
+    /// An error that names the current member.
     pub(crate) fn damaged(&self, what: &str) -> Error {
         match self.name.as_str() {
             "" => bad(&self.path, &format!("is no tar file, or damaged: its beginning {what}")),
@@ -286,7 +287,7 @@ impl Members {
     }
 }
 
-/// The name of a member for an error: the first 200 characters of it.
+/// The name of a member for an error: its first 200 characters.
 pub(crate) fn quoted(name: &str) -> String {
     match name.char_indices().nth(200) {
         Some((end, _)) => format!("{:?}...", &name[..end]),

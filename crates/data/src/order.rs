@@ -1,21 +1,21 @@
-//! Chance that depends on a seed, an epoch and an example, and on nothing else.
+//! Random numbers that depend only on a seed, an epoch and an example.
 
 use polygrad_core::Rng;
 
-/// The top bit keeps the counters apart from those of the thread's generator, which begin at 0.
+/// The top bit separates these counters from those of the thread's generator, which begin at 0.
 fn counter(epoch: u64) -> u64 {
     1 << 63 | epoch << 33
 }
 
-/// The chance decisions about example number `index`, below 2³², in an epoch, below 2³⁰: the same whichever thread
-/// makes them, and after a run was stopped and goes on.
+/// The generator for example number `index`, below 2³², in an epoch, below 2³⁰. It does not depend on the thread, nor
+/// on whether a run was interrupted.
 pub(crate) fn rng_of_example(seed: u64, epoch: u64, index: u64) -> Rng {
     Rng::new(Rng::at(seed, counter(epoch) + (1 << 32) + index).next_u64())
 }
 
-/// The numbers below `count`, which is below 2³², in an order of chance for each seed and epoch.
+/// The numbers below `count`, which is below 2³², shuffled by seed and epoch.
 ///
-/// Source: Fisher and Yates's shuffle, as Durstenfeld has it (CACM algorithm 235, 1964).
+/// Source: Fisher and Yates's shuffle in Durstenfeld's version (CACM algorithm 235, 1964).
 pub(crate) fn shuffled(seed: u64, epoch: u64, count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     for last in (1..count).rev() {
@@ -37,7 +37,7 @@ mod tests {
         assert_ne!(sorted, shuffled(2, 0, 1000));
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..1000));
-        // Over many epochs each place sees each number about equally often.
+        // Over many epochs each position gets each number about equally often.
         let sum: u32 = (0..4000).map(|epoch| shuffled(3, epoch, 5)[0]).sum();
         assert!((7600..8400).contains(&sum), "{sum}");
     }

@@ -1,14 +1,13 @@
-//! Changing the size of images, as Pillow's `resize` with `BILINEAR` does it: each pass rounds to 8 bits, and its
-//! weights are whole numbers.
+//! Resizing of images as by Pillow's `resize` with `BILINEAR`: each pass rounds to 8 bits, with integer weights.
 
-/// Bits of a weight behind the point.
+/// Fractional bits of a weight.
 const BITS: u32 = 22;
 
-/// For each new position, where its weights begin, and the weights.
+/// The first source position and the weights, for each new position.
 struct Weights(Vec<(usize, Vec<i32>)>);
 
 impl Weights {
-    /// From `old` positions to `new` ones, by a triangle as wide as two of the coarser ones.
+    /// Weights from `old` positions to `new` ones, a triangle as wide as two of the coarser ones.
     fn new(old: usize, new: usize) -> Self {
         let scale = old as f64 / new as f64;
         let support = scale.max(1.0);
@@ -26,12 +25,12 @@ impl Weights {
     }
 }
 
-/// A sum of weighed bytes as a byte.
+/// Rounds a weighted sum of bytes to a byte.
 fn byte(sum: i32) -> u8 {
     ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
 }
 
-/// The rows of `pixels`, of `C` channels, in another width.
+/// Resizes the rows of `pixels`, of `C` channels, to another width.
 fn horizontally<const C: usize>(pixels: &[u8], from: usize, to: usize) -> Vec<u8> {
     let weights = Weights::new(from, to);
     let mut out = Vec::with_capacity(pixels.len() / from * to);
@@ -49,13 +48,13 @@ fn horizontally<const C: usize>(pixels: &[u8], from: usize, to: usize) -> Vec<u8
     out
 }
 
-/// `pixels` of `(height, width)` in another size, first its width, then its height.
+/// Resizes `pixels` of `(height, width)`, first the width, then the height.
 pub(crate) fn resize(pixels: &[u8], channels: usize, from: (usize, usize), to: (usize, usize)) -> Vec<u8> {
     let wide = match channels {
         _ if from.1 == to.1 => pixels.to_vec(),
         1 => horizontally::<1>(pixels, from.1, to.1),
         3 => horizontally::<3>(pixels, from.1, to.1),
-        // Each channel by itself, and back in its place.
+        // Each channel is resized separately and put back in its place.
         channels => {
             let plane = |channel: usize| {
                 pixels

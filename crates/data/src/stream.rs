@@ -1,10 +1,9 @@
-//! Examples one after another.
+//! Streams: examples one after another.
 
 use polygrad_core::Result;
 
-/// Examples that come one after another, and of which nobody knows how many there are: files that are larger than
-/// memory, a generator, a simulation. A run that goes on reads the stream from its start again, so the same epoch must
-/// give the same examples.
+/// Examples that come one after another, without a known number: files larger than memory, a generator, a simulation. A
+/// resumed run reads the stream from its start again, so the same epoch must give the same examples.
 ///
 /// ```
 /// use polygrad_data::Stream;
@@ -25,12 +24,12 @@ use polygrad_core::Result;
 /// # assert_eq!(Waves.examples(0).unwrap().count(), 100);
 /// ```
 pub trait Stream: Send + Sync {
-    /// An example.
+    /// The type of an example.
     type Item: Send + 'static;
 
-    /// All examples of an epoch. What can be passed over without being read should be, in [`Iterator::nth`].
+    /// All examples of an epoch. If examples can be skipped without reading them, implement this in [`Iterator::nth`].
     ///
     /// # Errors
-    /// When the stream cannot be opened. Those who read files name the file.
+    /// When the stream cannot be opened. Implementations that read files should name the file.
     fn examples(&self, epoch: u64) -> Result<Box<dyn Iterator<Item = Result<Self::Item>> + Send>>;
 }

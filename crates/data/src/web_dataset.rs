@@ -1,4 +1,4 @@
-//! Samples in shards of tar files.
+//! Samples in tar shards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,15 +12,16 @@ use crate::members::{Member, Members, quoted};
 use crate::order::shuffled;
 use crate::stream::Stream;
 
-/// Bytes of a sample unless another limit is set.
+/// Default limit of the bytes of a sample.
 const MAX_SAMPLE: u64 = 256 << 20;
 
-/// Samples in tar files ("shards") as the Python package webdataset has them: members that follow one another and are
-/// named alike up to the first dot of the base name are one sample, `train/0001.jpg` and `train/0001.cls` for example.
-/// The rest of a name, in small letters, says which part of the sample a member is. Files without a dot in their base
-/// name, or with one at its start, belong to no sample.
+/// Samples in tar files ("shards") in the format of the Python package webdataset: consecutive members whose names are
+/// equal up to the first dot of the base name form one sample, for example `train/0001.jpg` and `train/0001.cls`. The
+/// rest of the name, in lower case, is the name of the sample's part. Files whose base name has no dot, or begins with
+/// one, belong to no sample.
 ///
-/// One sample at a time is in memory. Shards compressed by gzip are read with the feature `gzip`, whatever their name.
+/// One sample at a time is in memory. Shards compressed by gzip are read with the feature `gzip`, regardless of their
+/// name.
 ///
 /// ```
 /// use polygrad_data::{DataLoaderConfig, WebDataset};
@@ -41,10 +42,10 @@ pub struct WebDataset {
 }
 
 impl WebDataset {
-    /// Takes shards in this order, each of which must be there; reads none.
+    /// Uses shards in this order, each of which must exist, without reading them.
     ///
     /// # Errors
-    /// When there are none, or one is no file.
+    /// When there are none, or one is not a file.
     pub fn open<P: AsRef<Path>>(shards: impl IntoIterator<Item = P>) -> Result<Self> {
         let shards: Vec<Arc<Path>> = shards.into_iter().map(|path| Arc::from(path.as_ref())).collect();
         if shards.is_empty() {
@@ -60,15 +61,15 @@ impl WebDataset {
         })
     }
 
-    /// Another order of the shards in each epoch, which depends on the seed and the epoch alone. Default: the order
-    /// that they were given in.
+    /// Shuffles the shards anew in each epoch, depending only on the seed and the epoch. Default: the given order.
     #[must_use]
     pub fn shuffle_shards(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Larger samples are an error: all members together, and their names. Default: 256 MiB.
+    /// Limit of a sample's size, for the contents and names of all its members; larger samples are an error. Default:
+    /// 256 MiB.
     #[must_use]
     pub fn max_sample_bytes(mut self, bytes: u64) -> Self {
         self.max_sample_bytes = bytes;
@@ -76,9 +77,9 @@ impl WebDataset {
     }
 }
 
-/// Passing over samples reads 64 KiB of a plain tar file at most for each header. An error ends the stream and names
-/// shard and member: one that is damaged, cut off, too large, no file but a link, or twice in its sample, and a
-/// shard without samples.
+/// Skipping samples reads at most 64 KiB of an uncompressed tar file for each header. An error ends the stream and
+/// names shard and member: a member that is damaged, truncated, too large, a link instead of a file, or twice in its
+/// sample, or a shard without samples.
 impl Stream for WebDataset {
     type Item = Sample;
 
@@ -98,7 +99,7 @@ impl Stream for WebDataset {
     }
 }
 
-/// The parts of a sample, by what its members' names end with.
+/// The parts of a sample, by the ends of its members' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     shard: Arc<Path>,
@@ -107,7 +108,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What its members' names begin with, folders included: `train/0001`.
+    /// The common beginning of its members' names, including folders: `train/0001`.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -125,7 +126,7 @@ impl Sample {
     /// The bytes of a part.
     ///
     /// # Errors
-    /// When the sample has none of this name; the error says which it has.
+    /// When the sample has no part of this name; the error lists its parts.
     pub fn part(&self, name: &str) -> Result<&[u8]> {
         self.parts.get(name).map(Vec::as_slice).ok_or_else(|| {
             let names: Vec<String> = self.parts.keys().map(|name| quoted(name)).collect();
@@ -140,23 +141,23 @@ impl Sample {
         })
     }
 
-    /// A part that is UTF-8.
+    /// A part as UTF-8 text.
     ///
     /// # Errors
-    /// As [`Sample::part`], and when it is not.
+    /// As [`Sample::part`], and when it is not UTF-8.
     pub fn text(&self, name: &str) -> Result<&str> {
         std::str::from_utf8(self.part(name)?).map_err(|_| self.unfit(name, "is not UTF-8"))
     }
 
-    /// A part that is JSON: an object, or a number as in webdataset's `cls`.
+    /// A part as JSON: an object, or a number as in webdataset's `cls`.
     ///
     /// # Errors
-    /// As [`Sample::part`], and when it is not, or does not fit the type.
+    /// As [`Sample::part`], and when it is not JSON, or does not fit the type.
     pub fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         serde_json::from_slice(self.part(name)?).map_err(|e| self.unfit(name, &format!("does not fit: {e}")))
     }
 
-    /// A part that is a PNG or JPEG file, as [`Image::open`] reads it.
+    /// A part as a PNG or JPEG image, read as by [`Image::open`].
     ///
     /// # Errors
     /// As [`Sample::part`] and [`Image::open`].
@@ -181,13 +182,13 @@ struct Samples {
 
 struct Shard {
     members: Members,
-    /// The first member of the next sample: its key, its part and itself, unread.
+    /// The first member of the next sample, unread: its key, its part and the member.
     first: Option<(String, String, Member)>,
     given: bool,
 }
 
 impl Samples {
-    /// The next sample, without its parts' bytes if nobody wants them; after an error there is none.
+    /// The next sample, without its parts' bytes unless they are `wanted`; after an error there is none.
     fn advance(&mut self, wanted: bool) -> Option<Result<Sample>> {
         let sample = self.sample(wanted).transpose();
         if !matches!(sample, Some(Ok(_))) {

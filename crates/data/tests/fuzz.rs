@@ -1,5 +1,5 @@
-//! A fuzzer for every reader: whole files, changed, are opened and read to their end. Nothing may panic, take for ever
-//! or take all memory. For longer, with a limit on memory:
+//! A fuzzer for every reader: valid files are modified, opened and read to their end. Nothing may panic, hang or
+//! exhaust memory. For longer runs, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-data --test fuzz --no-run
@@ -15,7 +15,7 @@ use polygrad_core::Result;
 use polygrad_data::{Dataset, Idx, ImageFolder, JsonLines, Parquet, Stream, Table, TableEncoder, WebDataset};
 use polygrad_testing::fuzz::{self, Random, change_bytes, change_file};
 
-/// What reads a file.
+/// The reader of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
     Images,
@@ -29,7 +29,7 @@ enum Reader {
 
 const MOST_ROWS: usize = 2000;
 
-/// Reads all of a file, or of what has no end its first part; how many examples there were.
+/// Reads a file completely, or the first part of something infinite; returns the number of examples.
 fn read(reader: Reader, path: &Path) -> Result<usize> {
     match reader {
         Reader::Images => examples(&Idx::images(path)?),
@@ -61,7 +61,7 @@ fn read(reader: Reader, path: &Path) -> Result<usize> {
                 .take(MOST_ROWS)
                 .collect::<Result<Vec<_>>>()
                 .map(|rows| rows.len());
-            // A table of as many rows as one says to have may take long.
+            // A table with a claimed huge number of rows could take long.
             if parquet.row_count() < MOST_ROWS as u64 {
                 for column in parquet.columns() {
                     let _other = parquet
@@ -91,7 +91,7 @@ struct Seed {
     reader: Reader,
     name: &'static str,
     bytes: Vec<u8>,
-    /// Compressed by gzip once it has been changed, since a checksum would tell of any change.
+    /// Whether it is gzip-compressed after the modification, since gzip's checksum would detect any change.
     gzip: bool,
 }
 
@@ -158,7 +158,7 @@ fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// Changes a header of a tar file and gives it the checksum that it needs.
+/// Modifies a header of a tar file and corrects its checksum.
 fn change_header(bytes: &mut [u8], other: &[u8], random: &mut Random) {
     let at = random.below(bytes.len() / 512) * 512;
     let mut header = bytes[at..at + 512].to_vec();
@@ -205,7 +205,7 @@ fn main() {
         assert!(count > 0, "{:?}", seed.reader);
         fs::remove_file(&path).expect("a temporary file");
     }
-    // How many were read to the end, of how many.
+    // Number of files read to the end, and of all files.
     let mut counts: BTreeMap<Reader, (u64, u64)> = BTreeMap::new();
     fuzz::fuzz(
         "data",

@@ -1,4 +1,4 @@
-//! Images are read and changed as Pillow does it; scripts/make_image_files.py wrote the files.
+//! Images are read and changed as by Pillow; scripts/make_image_files.py wrote the files.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ fn sizes_change_bit_by_bit_as_in_pillow() {
     assert!(image.resize(1 << 20, 1 << 20).is_err());
 }
 
-/// The images that a file has one below the other, each as high as `like`.
+/// The images stacked in a file, each as high as `like`.
 fn stacked(name: &str, like: &Image) -> Vec<Image> {
     let all = open(name);
     let count = all.height() / like.height();
@@ -68,7 +68,7 @@ fn stacked(name: &str, like: &Image) -> Vec<Image> {
     (0..count).map(one).collect()
 }
 
-/// Of these numbers, outside of which there are zeros.
+/// A mask of numbers, with 0 outside.
 fn numbers() -> Image {
     open("mask-numbers.png").into_mask(0)
 }
@@ -128,7 +128,7 @@ fn images_and_masks_turn_bit_by_bit_as_in_pillow() {
     ] {
         assert!(colour.affine(&wrong).is_err(), "{wrong:?}");
     }
-    // Far away there is nothing, and nothing overflows.
+    // Far outside the image there is nothing, and nothing overflows.
     let far = Affine {
         translate: [1e300, -1e300],
         scale: 1e-300,
@@ -238,7 +238,7 @@ fn masks_are_numbers_that_stay_numbers() {
 
 #[test]
 fn an_image_and_its_mask_change_alike() {
-    // An image whose pixels are its mask's numbers shows whether each pixel still has its own.
+    // An image whose pixels equal its mask's numbers shows whether each pixel still matches its mask.
     let mask = Image::open_mask(file("mask-4.png"), 0).unwrap();
     let image = Image::new(1, 23, 37, mask.pixels().to_vec()).unwrap();
     let mut rng = Rng::new(7);
@@ -304,7 +304,7 @@ fn parts_and_mirrors_are_where_they_should_be() {
     for _ in 0..900 {
         let part = image.random_crop(2, 3, 1, &mut rng).unwrap();
         let place = part.pixels().iter().position(|&p| p == 1);
-        // Where the 1 is, or is cut off.
+        // The position of the 1, or that it was cut off.
         corners[place.map_or(8, |at| at.min(7))] += 1;
         let part = image.random_resized_crop(4, 4, 0.3, &mut rng).unwrap();
         assert_eq!((part.height(), part.width()), (4, 4));

@@ -1,4 +1,4 @@
-//! Loaders give the same batches whoever makes them, and go on where they stood.
+//! Loaders give the same batches regardless of their threads, and continue from their position.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ fn numbers() -> Vec<usize> {
     (0..COUNT).collect()
 }
 
-/// Numbers one after another, without being told their count.
+/// Numbers one after another, without a known count.
 struct Counting(usize);
 
 impl Stream for Counting {
@@ -24,11 +24,11 @@ impl Stream for Counting {
     }
 }
 
-/// An example with what chance did to it.
+/// An example with its random number.
 type Batch = Vec<(usize, u64)>;
 
 fn noisy(example: usize, rng: &mut Rng) -> Result<(usize, u64)> {
-    // In another order than they were begun.
+    // They finish in a different order than they began.
     std::thread::sleep(std::time::Duration::from_micros(rng.next_u64() % 200));
     Ok((example, rng.next_u64()))
 }
@@ -91,7 +91,7 @@ fn a_loader_goes_on_where_another_one_stood() {
                 let stopped = make(workers);
                 let mut batches = Vec::new();
                 while batches.len() < taken {
-                    // Dropped with batches in the making.
+                    // Dropped while batches are being made.
                     batches.extend(stopped.iter().take(taken - batches.len()).map(Result::unwrap));
                 }
                 let state = serde_json::to_string(&stopped.state()).unwrap();
@@ -115,7 +115,7 @@ fn ranks_share_the_examples() {
     for ranks in 1..5 {
         let shared: Vec<Vec<Batch>> = (0..ranks).map(|rank| epoch(&of(rank, ranks, 4, |c| c))).collect();
         assert_eq!(sorted(&shared.concat()), numbers(), "{ranks} ranks");
-        // Together they take in each step what one process with the joined batch takes.
+        // Together the ranks take in each step what one process with the joined batch size takes.
         let one = epoch(&of(0, 1, 4 * ranks, |c| c));
         for (step, joined) in one.iter().enumerate() {
             let parts: Batch = shared
@@ -135,7 +135,7 @@ fn ranks_share_the_examples() {
         assert_eq!(dropped, vec![COUNT / (4 * ranks); ranks]);
         assert_eq!(of(ranks - 1, ranks, 4, |c| c).batches(), Some(shared[ranks - 1].len()));
     }
-    // Two ranks stop, and one goes on.
+    // Two ranks stop, and a single process continues.
     let stopped = [0, 1].map(|rank| of(rank, 2, 4, |c| c));
     let before: Vec<Batch> = stopped
         .iter()

@@ -1,8 +1,7 @@
-//! How much memory streams take: that of what is read at a time, whatever the size of the files. A process of its own
-//! for each, whose peak is what the system says it was.
+//! The memory of streams: that of the part being read, regardless of the size of the files. Each case runs in a
+//! separate process, whose peak memory the system reports.
 //!
-//! The files have 192 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
-//! and nothing is tested.
+//! The files have 192 MB, or the value of POLYGRAD_MEMORY_MB. Only Linux reports the peak; elsewhere nothing is tested.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,14 +15,14 @@ use parquet::schema::parser::parse_message_type;
 use polygrad_data::{DataLoaderConfig, JsonLines, Parquet, WebDataset};
 use polygrad_testing::memory::{peak, size};
 
-/// What one run reads, and where it is.
+/// The case to run, and the folder of its files.
 const RUN: &str = "POLYGRAD_MEMORY_RUN";
 const FOLDER: &str = "POLYGRAD_MEMORY_FOLDER";
 
 const MB: u64 = 1 << 20;
 const SHARDS: u64 = 4;
 
-/// More than this is not flat.
+/// The most growth that counts as constant.
 const MOST: u64 = 64 * MB;
 
 fn main() {
@@ -42,7 +41,7 @@ fn main() {
                 bytes / MB,
                 grown / MB
             );
-            // What frames the values takes the rest.
+            // The rest is framing.
             assert!(bytes > size(192) / 10 * 9, "only {bytes} bytes came out");
             assert!(grown < MOST, "a peak of {grown} bytes more for {bytes}");
         }
@@ -72,7 +71,7 @@ fn shard(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.tar"))
 }
 
-/// As large as a photograph.
+/// The size of a photograph.
 fn image() -> Vec<u8> {
     (0..200_000_u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -144,7 +143,7 @@ fn lines(folder: &Path) -> u64 {
     loader.iter().map(|bytes| bytes.expect("a sound batch")).sum()
 }
 
-/// One row group, whose pages are 1 MiB.
+/// One row group with pages of 1 MiB.
 fn write_cells(folder: &Path, size: u64) {
     let schema = parse_message_type("message m { required binary image; }").expect("a schema");
     let properties = WriterProperties::builder()

@@ -1,4 +1,4 @@
-//! Parquet files that pyarrow wrote give what it was given: scripts/make_source_files.py.
+//! Parquet files written by pyarrow give the original values: scripts/make_source_files.py.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -283,7 +283,7 @@ fn what_cannot_be_read_is_named() {
         error.contains("compressed by LZ4") && error.contains("snappy, gzip and zstd are read"),
         "{error}"
     );
-    // A page with a checksum: one bit of it.
+    // A flipped bit in a page with a checksum.
     let mut flipped = std::fs::read(source("houses-gzip.parquet")).unwrap();
     flipped[200] ^= 1;
     says(&flipped, "is damaged");
@@ -291,13 +291,13 @@ fn what_cannot_be_read_is_named() {
 
 #[test]
 fn a_file_that_was_cut_is_an_error_anywhere() {
-    // Its pages have checksums, without which another end of the last one may be as good.
+    // Its pages have checksums; without them, a different end of the last page could be just as valid.
     let whole = std::fs::read(source("houses-gzip.parquet")).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     for end in (0..whole.len()).step_by(11) {
         std::fs::write(&file, &whole[..end]).unwrap();
         assert!(Parquet::open([file.path()]).is_err(), "{end}");
-        // The same with an end that is sound: bytes are left out before it.
+        // The same with a valid footer: bytes are removed before it.
         let footer = whole.len() - 8 - u32::from_le_bytes(whole[whole.len() - 8..][..4].try_into().unwrap()) as usize;
         if end < footer {
             std::fs::write(&file, [&whole[..end], &whole[footer..]].concat()).unwrap();
@@ -313,7 +313,7 @@ fn read_error(name: &str) -> String {
     houses.table().unwrap_err().to_string()
 }
 
-/// A file whose columns all have the same rows: a value each, or a list.
+/// A file whose columns all have the same rows: either a value each, or a list.
 struct Written {
     file: tempfile::NamedTempFile,
 }

@@ -1,4 +1,4 @@
-//! Samples in tar files: what is read, what is passed over, and what is refused with its name.
+//! Samples in tar files: which members are read, skipped, and rejected with an error that names them.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [&members.concat()[..], &[0; 1024]].concat()
 }
 
-/// Writes shards with samples that are numbered through.
+/// Writes shards with numbered samples.
 fn shards(folder: &Path, counts: &[usize]) -> Vec<PathBuf> {
     let mut number = 0;
     let one = |(at, &count): (usize, &usize)| {
@@ -138,7 +138,7 @@ fn samples_are_passed_over_without_being_read() {
             .collect();
         assert_eq!(rest, (skipped..20).collect::<Vec<_>>());
     }
-    // What is passed over is not there: a file of 8 GB, all of it but headers a hole.
+    // Skipped data need not exist: a file of 8 GB, all of it a hole except for headers.
     let sparse = folder.path().join("sparse.tar");
     let mut file = std::fs::File::create(&sparse).unwrap();
     for (i, name) in ["1.bin", "2.bin", "3.bin"].iter().enumerate() {
@@ -232,7 +232,7 @@ fn a_loader_resumes_and_shares_them() {
     assert_eq!(shared, (0..23).collect::<Vec<_>>());
 }
 
-/// What is said of a shard with these bytes, once by reading and once by passing over.
+/// Checks the error for a shard with these bytes, by reading and by skipping.
 fn refused(bytes: &[u8], words: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shard.tar");
@@ -243,7 +243,7 @@ fn refused(bytes: &[u8], words: &str) {
     for error in [read.to_string(), passed.to_string()] {
         assert!(error.contains(words) && error.contains("shard.tar"), "{error}");
     }
-    // It is the end, too.
+    // The error also ends the iteration.
     let mut examples = samples.examples(0).unwrap();
     assert!(examples.by_ref().any(|sample| sample.is_err()) && examples.next().is_none());
 }
@@ -327,7 +327,7 @@ fn what_cannot_be_read_is_named() {
     };
     refused(&with(pax(b"12 path=a.b\n")), "announces another member, and the end");
     refused(&with(pax(b"99 path=a.b\n")), "is followed by a damaged pax header");
-    // A name of 4,000 letters, of which 200 are told.
+    // A name of 4,000 letters, of which 200 are shown.
     let long = pax(format!("4011 path={}\n", "n".repeat(4000)).as_bytes());
     let link = format!("has a member \"{}\"... that is a link", "n".repeat(200));
     refused(&with([long, of_kind(EntryType::Symlink)].concat()), &link);

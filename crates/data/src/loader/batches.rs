@@ -10,7 +10,7 @@ use polygrad_core::{Error, ErrorKind, Result, panic_message};
 
 use super::{Batch, DataLoader, plan};
 
-/// The batches that are left of an epoch; see [`DataLoader`]. Dropping it ends its threads.
+/// The remaining batches of an epoch; see [`DataLoader`]. Dropping it ends its threads.
 pub struct Batches<'a, T> {
     loader: &'a DataLoader<T>,
     work: Work<T>,
@@ -18,16 +18,16 @@ pub struct Batches<'a, T> {
     epoch: u64,
 }
 
-/// Who makes the batches.
+/// Where the batches are made.
 enum Work<T> {
-    /// The thread that asks for them.
+    /// In the thread that asks for them.
     Here(plan::Batches<T>),
     Workers(Workers<T>),
-    /// Nobody any more, and why if that has not been said yet.
+    /// Nowhere, after the end or an error, which is here until it has been returned.
     Ended(Option<Error>),
 }
 
-/// A batch that was made, and where the loader stands once it has been taken.
+/// A finished batch, and the loader's position once it has been taken.
 type Made<T> = (Result<T>, u64);
 
 struct Workers<T> {
@@ -36,7 +36,7 @@ struct Workers<T> {
 }
 
 struct Shared<T> {
-    /// Who holds this takes the next batch to be made; streams are read meanwhile.
+    /// The worker that holds this lock takes the next batch to be made; streams are read meanwhile.
     next: Mutex<plan::Batches<T>>,
     progress: Mutex<Progress<T>>,
     changed: Condvar,
@@ -44,12 +44,12 @@ struct Shared<T> {
 }
 
 struct Progress<T> {
-    /// Batches that workers have taken to make.
+    /// Number of batches that workers have begun.
     begun: u64,
-    /// Batches that the loop has.
+    /// Number of batches that the loop has taken.
     taken: u64,
     ready: BTreeMap<u64, Made<T>>,
-    /// How many batches there are, once that is known.
+    /// Total number of batches, once it is known.
     count: Option<u64>,
     stopped: bool,
 }
@@ -145,7 +145,7 @@ impl<T> Drop for Workers<T> {
         self.shared.lock().stopped = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // What panicked in it was told of as an error.
+            // A panic in the thread has already been reported as an error.
             let _ = thread.join();
         }
     }
@@ -160,7 +160,7 @@ impl<T> Shared<T> {
         self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes batches until there are no more, or nobody wants them.
+    /// Makes batches until there are no more, or the loop has stopped.
     fn work(&self) {
         while let Some((number, batch)) = self.begin() {
             let made = catch_unwind(AssertUnwindSafe(|| make(batch)));
@@ -170,7 +170,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The next batch to be made with its number; nothing when there are no more, or nobody wants them.
+    /// The next batch to be made, with its number; `None` if there are no more, or the loop has stopped.
     fn begin(&self) -> Option<(u64, Result<Batch<T>>)> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let mut progress = self.lock();
@@ -192,7 +192,7 @@ impl<T> Shared<T> {
         Some((number, batch?))
     }
 
-    /// The next batch, when it is ready; nothing at their end.
+    /// Waits for the next batch; `None` after the last one.
     fn take(&self) -> Option<Made<T>> {
         let mut progress = self.lock();
         loop {

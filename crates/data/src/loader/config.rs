@@ -11,13 +11,13 @@ use crate::collate::Collate;
 use crate::dataset::Dataset;
 use crate::stream::Stream;
 
-/// What gives the batches of an epoch from a state on.
+/// Creates the batches of an epoch from a state on.
 pub(super) type Source<T> = Arc<dyn Fn(&Plan, LoaderState) -> Result<Batches<T>> + Send + Sync>;
 
-/// What is known of the examples.
+/// Computes the fingerprint of the examples.
 pub(super) type Fingerprint = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
-/// More examples than this have no order of chance.
+/// Shuffling supports at most this many examples.
 const LONGEST: u64 = 1 << 32;
 
 /// Options of a [`DataLoader`] for examples `T`.
@@ -62,14 +62,14 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         )
     }
 
-    /// The same, of a stream.
+    /// As [`DataLoaderConfig::new`], for a stream.
     pub fn from_stream(stream: impl Stream<Item = T> + 'static) -> Self {
         let source = move |plan: &Plan, state| plan.of_stream(&stream, state);
         Self::with_source(Arc::new(source), None, Arc::new(|| None))
     }
 
-    /// Batches as a stream gives them, each with so many examples as `examples` says: the batch size, shuffling and the
-    /// last batch are the stream's own affair. They cannot be divided among processes.
+    /// Batches that a stream yields, each with the number of examples that `examples` returns. Batch size, shuffling
+    /// and dropping the last batch are up to the stream. They cannot be divided among processes.
     pub fn from_batches(
         stream: impl Stream<Item = T> + 'static,
         examples: impl Fn(&T) -> usize + Send + Sync + 'static,
@@ -103,52 +103,52 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self
     }
 
-    /// Another order in each epoch, by a seed: of a dataset any order, of a stream one in which each example is drawn
-    /// from the next 1,024 that have not been given; see [`DataLoaderConfig::shuffle_buffer`]. Default: as they come.
+    /// Shuffles anew in each epoch, by a seed: a dataset completely; a stream by drawing each example from a buffer of
+    /// the next 1,024; see [`DataLoaderConfig::shuffle_buffer`]. Default: the given order.
     #[must_use]
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.plan.shuffle.get_or_insert(1024);
         self.seed(seed)
     }
 
-    /// How many examples of a stream wait to be drawn from, at least 1. They are in memory. A dataset does not need it.
+    /// Size of the shuffle buffer of a stream, in examples, at least 1. They are in memory. A dataset does not need it.
     #[must_use]
     pub fn shuffle_buffer(mut self, examples: usize) -> Self {
         self.plan.shuffle = Some(examples);
         self
     }
 
-    /// What transforms depend on, without shuffling. Default: 0.
+    /// The seed for transforms, without shuffling. Default: 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Leaves out the last batch of an epoch where there are too few examples to fill it. Default: it is a smaller one.
+    /// Drops the last batch of an epoch if it is smaller than the others. Default: it is kept.
     #[must_use]
     pub fn drop_last(mut self, drop: bool) -> Self {
         self.plan.drop_last = drop;
         self
     }
 
-    /// Threads that make batches ahead of time. Default: none, the thread that asks for a batch makes it.
+    /// Number of threads that make batches ahead of time. Default: 0, so the thread that asks for a batch makes it.
     #[must_use]
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Batches that may lie ready or in the making, at least 1. Default: two for each worker.
+    /// The most batches that are ready or being made, at least 1. Default: two for each worker.
     #[must_use]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = Some(batches);
         self
     }
 
-    /// The part of process `rank` out of `ranks`. In each step the processes together take `ranks` times the batch size
-    /// of the common order, and no example is lost or taken twice; in the last one some may have an example less. The
-    /// position counts all processes' examples, so that another number of them can go on.
+    /// Selects the part of process `rank` out of `ranks`. In each step the processes together take `ranks` times the
+    /// batch size in the common order, without losing or repeating an example; in the last step some may have one
+    /// example less. The position counts all processes' examples, so that a different number of processes can continue.
     #[must_use]
     pub fn shard(mut self, rank: usize, ranks: usize) -> Self {
         self.plan.shard = Shard {
@@ -159,8 +159,8 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self
     }
 
-    /// Each example through a function, in the threads that make batches. What is random in it comes from the generator
-    /// that it is given, and depends on the seed, the epoch and the example alone.
+    /// Applies a function to each example, in the threads that make batches. Randomness must come from the given
+    /// generator, which depends only on the seed, the epoch and the example.
     #[must_use]
     pub fn transform<U: Send + 'static>(
         self,
@@ -178,7 +178,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         })
     }
 
-    /// The same options, with something done to the examples of each batch.
+    /// The same options, with a function applied to the examples of each batch.
     fn then<U: Send + 'static>(
         self,
         f: impl Fn(Vec<Example<T>>) -> Result<Vec<Example<U>>> + Send + Sync + 'static,
@@ -194,7 +194,7 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         }
     }
 
-    /// Batches as [`Collate`] makes them, on a device.
+    /// A loader whose batches [`Collate`] makes on a device.
     ///
     /// # Errors
     /// As [`DataLoaderConfig::build_with`].
@@ -206,10 +206,10 @@ impl<T: Send + 'static> DataLoaderConfig<T> {
         self.build_with(move |examples| T::collate(examples, &device))
     }
 
-    /// Batches as a function makes them of one or more examples.
+    /// A loader whose batches a function makes from one or more examples.
     ///
     /// # Errors
-    /// A batch size of 0, more than 2³² examples, a rank that is not below the number of ranks, nothing to prefetch, an
+    /// A batch size of 0, more than 2³² examples, a rank that is not below the number of ranks, a prefetch of 0, an
     /// empty buffer.
     pub fn build_with<U: Send + 'static>(
         self,

@@ -1,4 +1,4 @@
-//! Batches, in an order that is known, from threads that work ahead.
+//! Batches in a reproducible order, made ahead by threads.
 
 mod batches;
 mod config;
@@ -13,26 +13,27 @@ pub use batches::Batches;
 pub use config::DataLoaderConfig;
 use plan::{Batch, Plan, Shard};
 
-/// Where a loader stands: with the same dataset and options, another loader goes on from here with the same batches.
+/// The position of a loader: another loader with the same dataset and options continues from here with the same
+/// batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderState {
-    /// What the order and the transforms of each epoch depend on.
+    /// The seed for the order and the transforms of each epoch.
     pub seed: u64,
     /// Epochs done.
     pub epoch: u64,
-    /// Examples of the running epoch that are in batches which have been taken, those of other ranks too.
+    /// Examples in the running epoch's batches taken so far, including those of other ranks.
     pub position: u64,
 }
 
-/// Makes batches of the examples of a [`Dataset`](crate::Dataset) or a [`Stream`](crate::Stream); made by a
+/// Combines the examples of a [`Dataset`](crate::Dataset) or a [`Stream`](crate::Stream) into batches; built by a
 /// [`DataLoaderConfig`].
 ///
-/// A loop over `&loader` gives the batches that are left of the running epoch, and begins the next epoch at its end.
-/// [`DataLoader::state`] counts a batch as soon as the loop has it: a checkpoint that is written after the step with
-/// that batch goes on with the next one.
+/// A loop over `&loader` yields the remaining batches of the running epoch, and then begins the next epoch.
+/// [`DataLoader::state`] counts a batch as soon as the loop gets it, so that a checkpoint written after the step with
+/// that batch continues with the next one.
 ///
-/// The batches are the same for any number of workers. An error ends the loop, and the next one tries
-/// the same batch again.
+/// The batches do not depend on the number of workers. An error ends the loop, and the next loop tries the same batch
+/// again.
 pub struct DataLoader<T> {
     plan: Mutex<Plan>,
     source: config::Source<T>,
@@ -44,41 +45,41 @@ pub struct DataLoader<T> {
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Where it stands.
+    /// The current position.
     pub fn state(&self) -> LoaderState {
         *self.lock()
     }
 
-    /// Goes on from a state of this loader, or of one with the same dataset and options. A loop that runs
-    /// meanwhile is not affected.
+    /// Continues from a state of this loader, or of one with the same dataset and options. A running loop is not
+    /// affected.
     pub fn set_state(&self, state: LoaderState) {
         *self.lock() = state;
     }
 
-    /// Batches in an epoch; `None` for a stream, whose end nobody knows.
+    /// Number of batches in an epoch; `None` for a stream, whose length is unknown.
     pub fn batches(&self) -> Option<usize> {
         self.length.map(|length| self.plan().batches(length))
     }
 
-    /// Examples in an epoch, those of all ranks; `None` for a stream.
+    /// Number of examples in an epoch, over all ranks; `None` for a stream.
     pub fn examples(&self) -> Option<usize> {
         self.length
     }
 
-    /// What [`Dataset::fingerprint`](crate::Dataset::fingerprint) gives, of all ranks' examples and without transforms;
-    /// `None` for a stream. Each call computes it.
+    /// The dataset's [`Dataset::fingerprint`](crate::Dataset::fingerprint), for all ranks' examples and without
+    /// transforms; `None` for a stream. Each call computes it.
     pub fn fingerprint(&self) -> Option<u64> {
         (self.fingerprint)()
     }
 
-    /// Examples in each batch but perhaps the last one.
+    /// Examples in each batch, except perhaps the last one.
     pub fn batch_size(&self) -> usize {
         self.plan().batch_size
     }
 
-    /// Takes the part of process `rank` out of `ranks` from now on, as [`DataLoaderConfig::shard`]; a loop that runs
-    /// meanwhile is not affected. With `fills`, a process for which nothing is left of the last batch gets an example
-    /// of another one, so that all have as many batches: [`DataLoader::share`] says that none of it is its own.
+    /// Selects the part of process `rank` out of `ranks` from now on, as [`DataLoaderConfig::shard`]; a running loop is
+    /// not affected. With `fills`, a process without a part of the last batch gets an example of another process, so
+    /// that all have the same number of batches; [`DataLoader::share`] then returns 0 for it.
     ///
     /// # Errors
     /// A rank that is not below the number of ranks.
@@ -92,12 +93,12 @@ impl<T: Send + 'static> DataLoader<T> {
         Ok(())
     }
 
-    /// How many examples are this process's own of a step with `count` examples of all processes together.
+    /// How many of `count` examples in a step, over all processes, belong to this process.
     pub fn share(&self, count: usize) -> usize {
         self.plan().shard.part(count).len()
     }
 
-    /// The batches that are left of the running epoch.
+    /// The remaining batches of the running epoch.
     pub fn iter(&self) -> Batches<'_, T> {
         Batches::new(self)
     }

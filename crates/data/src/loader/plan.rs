@@ -1,4 +1,4 @@
-//! Which examples are in which batch.
+//! Assignment of examples to batches.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use crate::dataset::Dataset;
 use crate::order::{rng_of_example, shuffled};
 use crate::stream::Stream;
 
-/// How examples become batches.
+/// How examples are combined into batches.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) batch_size: usize,
     pub(super) drop_last: bool,
-    /// Examples of a stream that wait to be drawn from; of a dataset all are, if any.
+    /// Size of a stream's shuffle buffer; a dataset is shuffled completely. `None`: no shuffling.
     pub(super) shuffle: Option<usize>,
     pub(super) shard: Shard,
 }
 
-/// Which part of each batch is whose.
+/// This process's part of each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// Whether a rank for which nothing is left of the last batch gets an example of another one, so that all
-    /// have as many batches.
+    /// Whether a rank without a part of the last batch gets an example of another rank, so that all have the same
+    /// number of batches.
     pub(super) fills: bool,
 }
 
 impl Shard {
-    /// All of each batch.
+    /// The whole of each batch.
     pub(super) const WHOLE: Self = Self {
         rank: 0,
         ranks: 1,
         fills: false,
     };
 
-    /// This rank's part of a step with `count` examples: the parts of all ranks together are all of them, and
-    /// differ by one at most.
+    /// This rank's part of a step with `count` examples. The parts of all ranks are disjoint and cover all examples,
+    /// and their sizes differ by at most 1.
     pub(super) fn part(self, count: usize) -> std::ops::Range<usize> {
         let begin = |rank: usize| rank * (count / self.ranks) + rank.min(count % self.ranks);
         begin(self.rank)..begin(self.rank + 1)
     }
 
-    /// The same with what fills up.
+    /// As [`Shard::part`], with a borrowed example if the part is empty.
     fn filled(self, count: usize) -> std::ops::Range<usize> {
         match self.part(count) {
             part if part.is_empty() && self.fills && count > 0 => 0..1,
@@ -53,28 +53,28 @@ impl Shard {
     }
 }
 
-/// An example with the chance decisions that are made about it.
+/// An example with its generator for random decisions.
 pub(super) struct Example<T> {
     pub(super) value: T,
     pub(super) rng: Rng,
 }
 
-/// A batch to be made, and where the loader stands once it has been taken.
+/// A batch to be made, and the loader's position once it has been taken.
 pub(super) struct Batch<T> {
     pub(super) make: Box<dyn FnOnce() -> Result<T> + Send>,
     pub(super) position: u64,
 }
 
-/// The batches of an epoch to be made, in order: taking one reads no example of a dataset, and reads those of a stream.
+/// The batches of an epoch to be made, in order. Taking one reads no example of a dataset, but those of a stream.
 pub(super) type Batches<T> = Box<dyn Iterator<Item = Result<Batch<T>>> + Send>;
 
 impl Plan {
-    /// The examples of all ranks in one step.
+    /// Number of examples of all ranks in one step.
     fn step(&self) -> usize {
         self.batch_size * self.shard.ranks
     }
 
-    /// Batches in an epoch of `length` examples.
+    /// Number of batches in an epoch of `length` examples.
     pub(super) fn batches(&self, length: usize) -> usize {
         let (whole, rest) = (length / self.step(), length % self.step());
         whole + usize::from(!self.drop_last && !self.shard.filled(rest).is_empty())
@@ -116,10 +116,10 @@ impl Plan {
         }))
     }
 
-    /// The batches of a stream of batches from a state on, each with so many examples.
+    /// The batches that a stream yields, from a state on; `examples` is their size.
     ///
     /// # Errors
-    /// Those of the stream; several ranks.
+    /// Those of the stream; more than one rank.
     pub(super) fn of_batches<S: Stream + ?Sized>(
         &self,
         stream: &S,
@@ -152,7 +152,7 @@ impl Plan {
         })))
     }
 
-    /// The batches of a stream from a state on.
+    /// The batches of a stream's examples, from a state on.
     ///
     /// # Errors
     /// Those of the stream.
@@ -216,7 +216,7 @@ impl Plan {
     }
 }
 
-/// The examples in an order of chance: each is drawn from `size` that wait.
+/// The examples in random order: each is drawn from a buffer of `size`.
 fn mixed<T: Send>(
     mut examples: Box<dyn Iterator<Item = Result<T>> + Send>,
     size: usize,

@@ -1,4 +1,4 @@
-//! What the pages of a row group may take: bytes in all, and the elements of lists in a row.
+//! Limits for the pages of a row group: total bytes, and elements of the lists in a row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parquet::basic::Encoding;
 use parquet::errors::{ParquetError, Result};
 
-/// Bytes that are taken and given back.
+/// A budget of bytes that are taken and returned.
 pub(super) struct Budget {
     most: u64,
     left: AtomicU64,
@@ -43,14 +43,14 @@ impl Budget {
     }
 }
 
-/// Gives its bytes back once it is dropped.
+/// Returns its bytes to the budget when dropped.
 pub(super) struct Taken {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
 impl Taken {
-    /// The bytes of a page, for as long as anyone has a part of them.
+    /// The bytes of a page; they count as long as any part of them is in use.
     pub(super) fn hold(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Held { bytes, _taken: self })
     }
@@ -73,7 +73,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The levels of a page of the first version, which begin at a byte; nothing if they are not there whole.
+/// The range of the levels in a version 1 page, starting at byte `from`; `None` if they are incomplete.
 pub(super) fn levels(page: &[u8], from: usize, most: i16, encoding: Encoding, values: u64) -> Option<Range<usize>> {
     let (start, length) = match encoding {
         _ if most == 0 => (from, 0),
@@ -93,10 +93,10 @@ fn width(most: i16) -> u32 {
     i16::BITS - most.leading_zeros()
 }
 
-/// Follows the rows of a column from page to page by repetition levels, of which each row begins with a 0.
+/// Tracks the rows of a column across pages by repetition levels; each row begins with a 0.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// Elements of the row that may go on, and of the longest one.
+    /// Number of elements of the current row, which may continue, and of the longest row.
     open: u64,
     pub(super) longest: u64,
 }
@@ -110,7 +110,7 @@ impl Lists {
         self.longest = self.longest.max(self.open);
     }
 
-    /// As many levels in the encoding `RLE`: runs of one level, and of levels bit by bit.
+    /// Reads `values` levels in the encoding `RLE`: runs of one level, and bit-packed levels.
     pub(super) fn follow(&mut self, mut bytes: &[u8], most: i16, mut values: u64) {
         let width = width(most);
         while values > 0
@@ -144,20 +144,20 @@ impl Lists {
         }
     }
 
-    /// Levels that are not looked at may all be of one row.
+    /// Levels that are not read could all belong to one row.
     pub(super) fn assume(&mut self, values: u64) {
         self.push(1, values);
     }
 }
 
-/// How many values the header of an encoding of differences says to follow: behind two other numbers.
+/// The number of values in the header of a delta encoding, where it is the third number.
 pub(super) fn differences(mut bytes: &[u8]) -> Option<u64> {
     number(&mut bytes)?;
     number(&mut bytes)?;
     number(&mut bytes)
 }
 
-/// Takes a number of seven bits a byte.
+/// Reads a variable-length number, seven bits per byte.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let end = bytes.iter().take(10).position(|&byte| byte < 0x80)?;
     let (number, rest) = bytes.split_at(end + 1);
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn rows_are_followed_over_runs_and_pages() {
         let mut lists = Lists::default();
-        // Bit by bit: 0 1 1 0 1 1 1 1; then five times 1, and three times 0.
+        // Bit-packed: 0 1 1 0 1 1 1 1; then five times 1, and three times 0.
         lists.follow(&[0x03, 0b1111_0110, 10, 1, 6, 0], 1, 16);
         assert_eq!((lists.open, lists.longest), (1, 10));
-        // Two bits each: 2 1 1 0 and four more that do not count; the row goes on from the page before.
+        // Two bits each: 2 1 1 0 and four more that do not count; the row continues from the page before.
         lists.follow(&[0x03, 0b0001_0110, 0], 2, 4);
         assert_eq!((lists.open, lists.longest), (1, 10));
         lists.follow(&[0xfe, 0xff, 0xff, 0xff, 0x0f, 1], 1, u64::from(u32::MAX));

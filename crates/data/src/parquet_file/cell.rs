@@ -1,11 +1,11 @@
-//! Cells of a row as values of serde's.
+//! Deserialization of a row's cells with serde.
 
 use parquet::record::Field;
 use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// A cell, or what is in one. A null is a number that is NaN, or none.
+/// A cell or a nested value. A null is NaN for a number, and otherwise `None`.
 pub(super) struct Cell(pub(super) Field);
 
 impl<'de> Deserializer<'de> for Cell {
@@ -118,7 +118,7 @@ impl<'de> IntoDeserializer<'de, Error> for Cell {
     }
 }
 
-/// A row, or a struct in one: cells with their names.
+/// A row, or a nested struct: cells with their names.
 pub(super) struct Cells {
     rest: std::vec::IntoIter<(String, Field)>,
     value: Option<(String, Field)>,

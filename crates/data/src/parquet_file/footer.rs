@@ -1,7 +1,7 @@
-//! Looks at the footer of a Parquet file before it is parsed: the parser calls itself for each level of the schema, and
-//! takes memory for as many children as a column says it has.
+//! Checks the footer of a Parquet file before it is parsed, since the parser recurses for each level of the schema, and
+//! allocates memory for the claimed number of children of a column.
 
-/// Schemas are not nested deeper.
+/// The deepest nesting of a schema.
 const MAX_DEPTH: usize = 64;
 
 /// Bytes of Thrift's compact protocol.
@@ -18,7 +18,7 @@ const LISTS: std::ops::RangeInclusive<u8> = 9..=10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
-/// Whether the schema in a footer is a tree that can be walked.
+/// Whether the schema in a footer is a tree that can be traversed safely.
 pub(super) fn sound(footer: &[u8]) -> bool {
     let mut sound = true;
     let walked = Thrift(footer).fields(&mut |thrift, id, kind| match (id, LISTS.contains(&kind)) {
@@ -27,16 +27,16 @@ pub(super) fn sound(footer: &[u8]) -> bool {
             sound &= tree(&children);
             Some(())
         }
-        // The parser goes by the id alone.
+        // The parser only looks at the id.
         (2, false) => None,
         _ => thrift.skip(kind, 0),
     });
     sound && walked.is_some()
 }
 
-/// Whether elements, each with the number of its children, are one tree of no great depth.
+/// Whether elements, given by their numbers of children, form one tree of limited depth.
 fn tree(children: &[u64]) -> bool {
-    // How many children are still to come at each level.
+    // Number of children still to come at each level.
     let mut open: Vec<u64> = vec![1];
     for &count in children {
         match open.last_mut() {
@@ -74,7 +74,7 @@ impl Thrift<'_> {
         None
     }
 
-    /// Each field of a struct: its id and its type, behind which `value` must go.
+    /// Calls `value` for each field of a struct with its id and type; `value` must consume the field.
     fn fields(&mut self, value: &mut dyn FnMut(&mut Self, u64, u8) -> Option<()>) -> Option<()> {
         let mut id = 0;
         loop {
@@ -83,11 +83,11 @@ impl Thrift<'_> {
                 return Some(());
             }
             id = match head >> 4 {
-                // Zigzag, where odd numbers are negative.
+                // Zigzag encoding, in which odd numbers are negative.
                 0 => Some(self.varint()?).filter(|id| id.is_multiple_of(2))? >> 1,
                 step => id + u64::from(step),
             };
-            // The parser would cut it off.
+            // The parser would truncate it.
             if id > i16::MAX as u64 {
                 return None;
             }
@@ -105,7 +105,7 @@ impl Thrift<'_> {
         Some((count, head & 15))
     }
 
-    /// How many children each element of the schema has.
+    /// The number of children of each element of the schema.
     fn schema(&mut self) -> Option<Vec<u64>> {
         let (count, kind) = self.list()?;
         let mut all = Vec::new();
@@ -162,7 +162,7 @@ impl Thrift<'_> {
         Some(())
     }
 
-    /// An element of a list or a map, where a truth value takes a byte.
+    /// Skips an element of a list or a map, in which a boolean takes a byte.
     fn element(&mut self, kind: u8, depth: usize) -> Option<()> {
         match BOOLS.contains(&kind) {
             true => self.take(1).map(|_| ()),
@@ -175,7 +175,7 @@ impl Thrift<'_> {
 mod tests {
     use super::*;
 
-    /// A footer with nothing but a schema of elements that have these numbers of children.
+    /// A footer that contains only a schema of elements with these numbers of children.
     fn footer(children: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x29, 0xfc, children.len() as u8];
         for &count in children {
@@ -194,8 +194,8 @@ mod tests {
         let deep = |depth| [vec![1; depth], vec![0]].concat();
         assert!(sound(&footer(&deep(60))));
         assert!(!sound(&footer(&deep(100))));
-        // Ids that the parser takes for others: one beyond 16 bits, and a negative one; a number of
-        // children of another type.
+        // Ids that the parser takes for others: one beyond 16 bits, and a negative one; a number of children of another
+        // type.
         let deep = footer(&deep(100));
         let as_another = |id: &[u8]| [&[0x09], id, &deep[1..]].concat();
         assert!(!sound(&as_another(&[0x04])), "id 2 in full");

@@ -25,15 +25,15 @@ use crate::table::{Column, Table};
 use cell::Cell;
 pub use rows::ParquetRows;
 
-/// A table takes no more memory than this, or than so many times the bytes of its files.
+/// The most memory of a table: this, or this many times the bytes of its files if that is more.
 const MAX_TABLE: u64 = 256 << 20;
 const MAX_TABLE_PER_BYTE: u64 = 1024;
 
-/// No file has more rows.
+/// The most rows of a file.
 const MAX_ROWS: i64 = 1 << 48;
 
-/// Parquet files with the same columns, one after another as one table on the disk. Pages may be compressed by snappy,
-/// gzip or zstd, and in any encoding but `DELTA_BYTE_ARRAY`.
+/// Parquet files with the same columns, concatenated as one table on disk. Pages may be compressed by snappy, gzip or
+/// zstd, and may have any encoding except `DELTA_BYTE_ARRAY`.
 ///
 /// ```
 /// use polygrad_data::Parquet;
@@ -67,20 +67,20 @@ pub struct Parquet {
 pub struct ParquetColumn {
     /// Its name.
     pub name: String,
-    /// What is in its cells.
+    /// The type of its cells.
     pub kind: ParquetKind,
     /// Whether cells may be null.
     pub nullable: bool,
 }
 
-/// What is in the cells of a column.
+/// The type of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParquetKind {
     /// `bool`.
     Bool,
-    /// Whole numbers; dates and times too, as the numbers that stand in the file: days, or milliseconds, microseconds
-    /// or nanoseconds. Times of 96 bits (`INT96`) become milliseconds.
+    /// Integers; also dates and times, as the numbers in the file: days, or milliseconds, microseconds or nanoseconds.
+    /// Times of 96 bits (`INT96`) become milliseconds.
     Integer,
     /// Numbers of 16, 32 or 64 bits, and decimals.
     Float,
@@ -94,7 +94,7 @@ pub enum ParquetKind {
     Map,
     /// A struct.
     Struct,
-    /// What is not read: it is an error to select it.
+    /// An unsupported type: selecting such a column is an error.
     Unsupported,
 }
 
@@ -106,7 +106,7 @@ struct Opened {
 }
 
 impl Parquet {
-    /// Reads what files say of themselves: their columns, and where their rows are.
+    /// Reads the metadata of files: their columns, and where their rows are.
     ///
     /// # Errors
     /// When there are no files, one cannot be read, is damaged or encrypted, or has other columns than the first.
@@ -130,22 +130,22 @@ impl Parquet {
         }
     }
 
-    /// The columns that are read, in order.
+    /// The selected columns, in order.
     pub fn columns(&self) -> &[ParquetColumn] {
         &self.columns
     }
 
-    /// The rows of all files.
+    /// The number of rows of all files.
     pub fn row_count(&self) -> u64 {
         let groups = self.files.iter().flat_map(|file| file.metadata.row_groups());
         groups.map(|group| group.num_rows() as u64).sum()
     }
 
-    /// Only the columns of these names; the bytes of others are not read.
+    /// Selects the columns of these names; the bytes of others are not read.
     ///
     /// # Errors
-    /// When there are none, one is of a type that is not read, or one is not there; the error says
-    /// which names come near.
+    /// When there are no names, a column has an unsupported type, or does not exist; the error then suggests similar
+    /// names.
     pub fn select(&self, names: &[&str]) -> Result<Self> {
         let column = |&name: &&str| {
             let found = self.columns.iter().find(|column| column.name == name);
@@ -168,7 +168,7 @@ impl Parquet {
         Ok(selected)
     }
 
-    /// Sees that the columns can be read.
+    /// Checks that the columns have supported types.
     fn supported(&self) -> Result<()> {
         let unsupported = |column: &&ParquetColumn| column.kind == ParquetKind::Unsupported;
         match self.columns.iter().find(unsupported) {
@@ -182,17 +182,16 @@ impl Parquet {
     }
 
     /// The rows, one at a time, each as a `T`: a type that derives serde's `Deserialize` with a field for each column
-    /// that it takes. Numbers that are null are NaN for a float; any other null takes an `Option`.
+    /// it needs. Null numbers are NaN for a float field; any other null needs an `Option`.
     pub fn rows<T: DeserializeOwned>(&self) -> ParquetRows<T> {
         ParquetRows::new(self.clone())
     }
 
-    /// The columns in memory: numbers, where null is NaN, truth values are 0 and 1, and dates and times are as in
-    /// [`ParquetKind::Integer`]; and text, where null is empty.
+    /// The columns in memory: as numbers, with null as NaN, booleans as 0 and 1, and dates and times as in
+    /// [`ParquetKind::Integer`]; or as text, with null as an empty text.
     ///
     /// # Errors
-    /// A column of another kind, no rows, what is damaged, and more memory than 256 MiB or 1,024
-    /// times the files' bytes.
+    /// A column of another kind, no rows, damaged data, and more memory than 256 MiB or 1,024 times the files' bytes.
     pub fn table(&self) -> Result<Table> {
         self.supported()?;
         let mut columns = Vec::new();
@@ -225,7 +224,7 @@ impl Parquet {
             .ok_or_else(|| bad(&self.files[0].path, "has no rows"))
     }
 
-    /// The schema of the columns that are read, in a file.
+    /// The schema of the selected columns in a file.
     fn schema(&self, file: &Opened) -> parquet::errors::Result<SchemaDescPtr> {
         let root = file.metadata.file_metadata().schema();
         let field = |column: &ParquetColumn| root.get_fields().iter().find(|field| field.name() == column.name);
@@ -235,7 +234,7 @@ impl Parquet {
     }
 }
 
-/// Sees that another file has the same columns, of which one may have nulls where the first has none.
+/// Checks that another file has the same columns. A column may be nullable although it is not in the first file.
 fn join(columns: &mut [ParquetColumn], own: &[ParquetColumn]) -> std::result::Result<(), String> {
     if own.len() != columns.len() {
         return Err(format!(
@@ -258,7 +257,7 @@ fn join(columns: &mut [ParquetColumn], own: &[ParquetColumn]) -> std::result::Re
     Ok(())
 }
 
-/// Appends a cell to a column, and takes its memory from what is left.
+/// Appends a cell to a column, and subtracts its memory from `left`.
 fn cell_into(cell: Field, column: &mut Column, left: &mut u64) -> std::result::Result<(), String> {
     let takes = match (&cell, column) {
         (&Field::Bool(x), Column::Numbers(numbers)) => {
@@ -347,7 +346,7 @@ impl Opened {
         fields.iter().find(|field| field.name() == name).map(Arc::as_ref)
     }
 
-    /// Sees that the columns have the types of the first file's, so that units are not mixed.
+    /// Checks that the columns have the same types as in the first file, so that units are not mixed.
     fn same_types(&self, first: &Self) -> Result<()> {
         for field in self.metadata.file_metadata().schema().get_fields() {
             let other = first.field(field.name());
@@ -365,15 +364,15 @@ impl Opened {
     }
 }
 
-/// Whether values mean the same, whether or not they may be null. Writers have names of their own for what lists
-/// and maps are made of.
+/// Whether two types mean the same, apart from being nullable. Names within lists and maps may differ, since writers
+/// choose their own.
 fn same_type(a: &Type, b: &Type, within: bool) -> bool {
     let (about, other) = (a.get_basic_info(), b.get_basic_info());
     let repeated = |field: &Type| {
         let about = field.get_basic_info();
         about.has_repetition() && about.repetition() == Repetition::REPEATED
     };
-    // Old writers know the converted type alone.
+    // Old writers only know the converted type.
     let logical = match (about.logical_type_ref(), other.logical_type_ref()) {
         (Some(a), Some(b)) => a == b,
         (None, None) => true,
@@ -411,7 +410,7 @@ fn same_type(a: &Type, b: &Type, within: bool) -> bool {
     }
 }
 
-/// A type as the format calls it.
+/// A type in the format's own notation.
 fn describe(field: &Type) -> String {
     let mut text = Vec::new();
     parquet::schema::printer::print_schema(&mut text, field);
@@ -422,7 +421,7 @@ fn describe(field: &Type) -> String {
     printable(&text.chars().take(200).collect::<String>()).into_owned()
 }
 
-/// The footer of a file, once it is seen that it can be parsed.
+/// The footer of a file, after checking that it can be parsed.
 fn metadata(file: &mut File, length: u64, path: &Path) -> Result<ParquetMetaData> {
     let mut read = |from: u64, count: u64| -> Result<Vec<u8>> {
         let mut bytes = vec![0; count as usize];
@@ -462,7 +461,7 @@ fn damaged(path: &Path, error: &parquet::errors::ParquetError) -> Error {
     )
 }
 
-/// What is in a column, or nothing if rows cannot be put together of it.
+/// The type of a column, or `None` if its rows cannot be assembled.
 fn kind(field: &Type) -> Option<ParquetKind> {
     let about = field.get_basic_info();
     if !about.has_repetition() {
@@ -504,7 +503,7 @@ fn kind(field: &Type) -> Option<ParquetKind> {
                 Some(LogicalType::Float16) => ParquetKind::Float,
                 _ => ParquetKind::Bytes,
             },
-            // What the crate panics at.
+            // The parquet crate panics for these.
             _ => return None,
         },
         Type::GroupType { fields, .. } => {

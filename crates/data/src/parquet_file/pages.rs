@@ -1,4 +1,4 @@
-//! The pages of a row group's columns, decompressed within bounds: what a page says of itself is not believed.
+//! The pages of a row group's columns, decompressed within limits: sizes that a page claims are not trusted.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,15 +20,15 @@ use parquet::schema::types::{ColumnDescPtr, Type};
 
 use super::bounds::{Budget, Lists, Taken, differences, levels};
 
-/// A page is no larger than this when it is decompressed, or than so many times what it was.
+/// The most bytes of a decompressed page: this, or this many times its compressed size if that is more.
 const MAX_PAGE: usize = 64 << 20;
 const MAX_RATIO: usize = 64;
 
-/// The pages of a row group that are in memory take no more than this, or than so many times the bytes of the file.
+/// The most bytes of a row group's pages in memory: this, or this many times the bytes of the file if that is more.
 const MAX_PAGES: u64 = 256 << 20;
 const MAX_PAGES_PER_BYTE: u64 = 16;
 
-/// The elements of all lists in a row are no more than this, or than so many times the bytes of the file.
+/// The most elements of all lists in a row: this, or this many times the bytes of the file if that is more.
 const MAX_ELEMENTS: u64 = 4 << 20;
 const MAX_ELEMENTS_PER_BYTE: u64 = 4;
 
@@ -39,7 +39,7 @@ pub(super) struct Group {
     metadata: Arc<ParquetMetaData>,
     number: usize,
     budget: Arc<Budget>,
-    /// Elements in the longest lists of all columns.
+    /// Sum over all columns of the number of elements in the longest list.
     elements: Arc<AtomicU64>,
 }
 
@@ -67,7 +67,7 @@ impl RowGroupReader for Group {
 
     fn get_column_page_reader(&self, i: usize) -> Result<Box<dyn PageReader>> {
         let column = self.metadata().column(i);
-        // Pages come as they stand in the file.
+        // Pages are read as they are stored in the file, still compressed.
         let plain = column
             .clone()
             .into_builder()
@@ -98,7 +98,7 @@ impl RowGroupReader for Group {
     }
 }
 
-/// A page with the place of its repetition levels, if they can be followed, and where its values begin.
+/// A page with the range of its repetition levels, if they can be read, and the start of its values.
 struct Parts {
     bytes: Vec<u8>,
     lists: Option<Range<usize>>,
@@ -110,13 +110,13 @@ struct Pages {
     codec: Compression,
     column: ColumnDescPtr,
     rows: u64,
-    /// What it takes, if there was one; without it, values that are numbers of its entries cannot be read.
+    /// Memory of the dictionary, if there was one; without a dictionary, values that refer to it cannot be read.
     dictionary: Option<Taken>,
-    /// The bytes of its longest value, which each element that is that value copies.
+    /// Bytes of the longest value in the dictionary, which each element with that value copies.
     widest: u64,
     budget: Arc<Budget>,
     lists: Lists,
-    /// What of the longest list is in `elements`.
+    /// The part of the longest list that is already counted in `elements`.
     counted: u64,
     elements: Arc<AtomicU64>,
     most: u64,
@@ -165,7 +165,7 @@ impl Pages {
         Ok(())
     }
 
-    /// A page of data, decompressed.
+    /// A decompressed data page.
     fn parts(&self, page: &Page) -> Result<Parts> {
         let values = u64::from(page.num_values());
         let (repeated, defined) = (self.column.max_rep_level(), self.column.max_def_level());
@@ -196,7 +196,7 @@ impl Pages {
                 let lists = *rep_levels_byte_len as usize;
                 let levels = lists.saturating_add(*def_levels_byte_len as usize);
                 match buf.split_at_checked(levels) {
-                    // A page of nothing but nulls may have no values to decompress.
+                    // A page that contains only nulls may have no values to decompress.
                     Some((front, packed)) if *is_compressed && !packed.is_empty() => {
                         Some([front, &self.decompress(packed)?].concat())
                     }
@@ -214,7 +214,7 @@ impl Pages {
         parts.ok_or_else(|| ParquetError::General("levels that are longer than their page".to_owned()))
     }
 
-    /// The least bytes of a value in a dictionary, and those that one takes beside them in memory.
+    /// The least bytes of a value in a dictionary, and the memory that each one takes besides these.
     fn widths(&self) -> (u64, u64) {
         let cell = size_of::<ByteArray>() as u64;
         match self.column.physical_type() {
@@ -227,7 +227,7 @@ impl Pages {
         }
     }
 
-    /// Sees that no encoding has more values than its page; the bytes that lengths take when they are decoded.
+    /// Checks that no encoding has more values than its page; returns the memory that decoded lengths take.
     fn check_encoding(&self, encoding: Encoding, bytes: &[u8], values: u64) -> Result<u64> {
         match encoding {
             Encoding::DELTA_BINARY_PACKED | Encoding::DELTA_LENGTH_BYTE_ARRAY => match differences(bytes) {
@@ -243,11 +243,11 @@ impl Pages {
         }
     }
 
-    /// Rows have no more elements than the longest lists of all columns.
+    /// Adds this column's longest list to the elements of a row, and checks their limits.
     fn count_elements(&mut self) -> Result<()> {
         let more = self.lists.longest - self.counted;
         self.counted = self.lists.longest;
-        // What a row takes: fields of structs have their names with them.
+        // Memory of a row: fields of structs include their names.
         let names: usize = self.column.path().parts().iter().map(String::len).sum();
         let each = self.widest + (names + size_of::<Field>()) as u64;
         let bytes = self.lists.longest.saturating_mul(each);
@@ -260,7 +260,7 @@ impl Pages {
         }
     }
 
-    /// Decompresses within what is left for the row group.
+    /// Decompresses within the remaining budget of the row group.
     fn decompress(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let left = usize::try_from(self.budget.left()).unwrap_or(usize::MAX);
         decompress(
@@ -271,7 +271,7 @@ impl Pages {
     }
 }
 
-/// The longest of byte arrays that follow their lengths.
+/// The longest of byte arrays that are each preceded by their length.
 fn longest(mut bytes: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -336,7 +336,7 @@ fn decompress(codec: Compression, bytes: &[u8], most: usize) -> Result<Vec<u8>> 
         }
         Compression::ZSTD(_) => {
             let mut source = bytes;
-            // Frames may follow each other.
+            // There may be several frames.
             while !source.is_empty() && unpacked.len() <= most {
                 let decoder = ruzstd::decoding::StreamingDecoder::new(&mut source).map_err(|e| failed(&e))?;
                 let left = (most - unpacked.len()) as u64 + 1;

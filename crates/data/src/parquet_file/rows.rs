@@ -21,8 +21,8 @@ use crate::image::bad;
 use crate::order::shuffled;
 use crate::stream::Stream;
 
-/// Rows of Parquet files as a stream; made by [`Parquet::rows`]. Of a file, a page of each column is in memory. Passing
-/// over rows reads nothing of the row groups that are passed over whole.
+/// Rows of Parquet files as a stream; made by [`Parquet::rows`]. Only one page of each column is in memory. Skipping
+/// rows does not read row groups that are skipped completely.
 #[derive(Clone, Debug)]
 pub struct ParquetRows<T> {
     parquet: Parquet,
@@ -39,8 +39,8 @@ impl<T> ParquetRows<T> {
         }
     }
 
-    /// Another order of the row groups of all files in each epoch, which depends on the seed and the epoch alone.
-    /// Default: that of the files.
+    /// Shuffles the row groups of all files anew in each epoch, depending only on the seed and the epoch. Default: the
+    /// files' order.
     #[must_use]
     pub fn shuffle_groups(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -84,22 +84,22 @@ impl<T: DeserializeOwned> Iterator for Typed<T> {
     }
 }
 
-/// A row with the file that it is from, and its number in it.
+/// A row, with its file and its number in it.
 type Row = (Arc<Path>, u64, Vec<(String, Field)>);
 
-/// All rows; an error ends them.
+/// All rows; an error ends the iteration.
 pub(super) struct Rows {
     parquet: Parquet,
-    /// The files and the row groups that are to come.
+    /// The remaining files and row groups.
     groups: std::vec::IntoIter<(usize, usize)>,
     running: Option<Running>,
 }
 
-/// A row group that is being read.
+/// The row group that is being read.
 struct Running {
     file: Arc<Opened>,
     rows: ReaderIter,
-    /// The number of the next row in its file, and how many are left of the group.
+    /// The number of the next row in its file, and the number of rows left in the group.
     number: u64,
     left: u64,
 }
@@ -130,7 +130,7 @@ impl Rows {
         row
     }
 
-    /// Leaves out rows.
+    /// Skips rows.
     fn pass(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
             if self.running.is_none()
@@ -183,7 +183,7 @@ impl Running {
         let source = Group::new(file, opened.length, Arc::clone(&opened.metadata), group);
         let rows = guarded(|| {
             let schema: SchemaDescPtr = parquet.schema(&opened)?;
-            // More rows at a time would keep all pages that their cells are in.
+            // Reading more rows at a time would keep all pages that contain their cells.
             TreeBuilder::new().with_batch_size(1).as_iter(schema, &source)
         });
         Ok(Self {
@@ -206,8 +206,8 @@ impl Running {
     }
 }
 
-/// What the crate makes of bytes. Those that contradict each other make it panic in places that cannot be seen
-/// from outside, which becomes an error: all that it worked on is dropped with the panic, or with the rows,
+/// Runs the parquet crate on untrusted bytes. Contradictory ones make it panic in places that cannot be checked from
+/// outside; such a panic becomes an error. Everything that it worked on is dropped with the panic, or with the rows,
 /// which end at an error.
 pub(super) fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! CSV files: what parts their cells, and which of these are numbers.
+//! CSV files: detection of their delimiter and of columns of numbers.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,13 +8,13 @@ use polygrad_core::{Error, ErrorKind, Result, open_file};
 use super::{Column, Table};
 use crate::image::bad;
 
-/// What may part cells; of those that part them equally well the first is taken.
+/// Possible delimiters; the first wins if several split the rows equally well.
 const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
 
-/// So many rows tell the delimiter.
+/// Number of rows used to detect the delimiter.
 const SNIFFED: usize = 64;
 
-/// What people and programs write where there is no value, in small letters.
+/// Common marks for a missing value, in lower case.
 const MARKS: [&str; 16] = [
     "na",
     "n/a",
@@ -34,7 +34,7 @@ const MARKS: [&str; 16] = [
     "undefined",
 ];
 
-/// How a CSV file is read.
+/// How to read a CSV file.
 ///
 /// ```
 /// use polygrad_data::CsvConfig;
@@ -53,29 +53,29 @@ pub struct CsvConfig {
 }
 
 impl CsvConfig {
-    /// That of [`Table::read_csv`]: only empty cells have no value, and decimals follow a point.
+    /// The options of [`Table::read_csv`]: only empty cells are missing values, and the decimal separator is a point.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What stands for no value, such as `NA`: these cells are read as empty ones, blanks around them aside.
+    /// Texts that mark a missing value, such as `NA`: such cells count as empty, ignoring blanks around them.
     #[must_use]
     pub fn missing<S: Into<String>>(mut self, marks: impl IntoIterator<Item = S>) -> Self {
         self.missing = marks.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Whether decimals follow a comma, as in `1,5`; by default they follow a point.
+    /// Whether the decimal separator is a comma, as in `1,5`; by default it is a point.
     #[must_use]
     pub fn decimal_comma(mut self, comma: bool) -> Self {
         self.decimal_comma = comma;
         self
     }
 
-    /// Reads a file as [`Table::read_csv`] does.
+    /// Reads a file as [`Table::read_csv`], with these options.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Table::read_csv`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
         let path = path.as_ref();
         let mut text = String::new();
@@ -89,10 +89,10 @@ impl CsvConfig {
         self.table(&text).map_err(|what| bad(path, &what))
     }
 
-    /// As [`CsvConfig::read`], from the text itself.
+    /// As [`CsvConfig::read`], from a text.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Table::from_csv`].
     pub fn parse(&self, text: &str) -> Result<Table> {
         self.table(text)
             .map_err(|what| Error::new(ErrorKind::Format, format!("the table {what}")))
@@ -125,28 +125,28 @@ impl CsvConfig {
 }
 
 impl Table {
-    /// Reads a CSV file (RFC 4180): a line with the columns' names, then one for each row. Cells are parted by commas,
-    /// semicolons, tabs or bars: by what parts the first rows, outside of quotes, into equally many cells. A cell in
-    /// double quotes may hold these, line breaks, and quotes as `""`. Blanks behind all delimiters are no part of the
-    /// cells, and blank lines no rows. [`CsvConfig`] has more to choose.
+    /// Reads a CSV file (RFC 4180): a line with the columns' names, then one for each row. Cells are separated by
+    /// commas, semicolons, tabs or bars: whichever splits the first rows, outside of quotes, into equal numbers of
+    /// cells. A cell in double quotes may contain these, line breaks, and quotes as `""`. If a blank follows every
+    /// delimiter, these blanks are not part of the cells. Blank lines are skipped. [`CsvConfig`] has more options.
     ///
     /// # Errors
     /// A file that cannot be read, is not UTF-8, has no rows, has a row with more or fewer cells than the first line,
-    /// two columns of one name, or a quote that is not closed; the error names the line.
+    /// has two columns of the same name, or a quote that is not closed; the error names the line.
     pub fn read_csv(path: impl AsRef<Path>) -> Result<Self> {
         CsvConfig::new().read(path)
     }
 
-    /// As [`Table::read_csv`], from the text itself.
+    /// As [`Table::read_csv`], from a text.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Table::read_csv`].
     pub fn from_csv(text: &str) -> Result<Self> {
         CsvConfig::new().parse(text)
     }
 }
 
-/// A reader of cells that are parted by what parts the first rows best.
+/// A reader with the delimiter that splits the first rows best.
 fn sniffed(text: &str) -> Cells<'_> {
     let mut best = (0.0, Cells::new(text, DELIMITERS[0]));
     for delimiter in DELIMITERS {
@@ -162,11 +162,11 @@ fn sniffed(text: &str) -> Cells<'_> {
             rows += 1;
             match row {
                 Ok(row) => same += usize::from(row.len() == header.len()),
-                // What comes behind is not to be told apart any more.
+                // The rest cannot be split into rows any more.
                 Err(_) => break,
             }
         }
-        // A header alone is parted, too.
+        // A header without rows also counts.
         let share = (1 + same) as f64 / (1 + rows) as f64;
         if share > best.0 {
             let mut found = Cells::new(text, delimiter);
@@ -180,13 +180,13 @@ fn sniffed(text: &str) -> Cells<'_> {
 struct Cells<'a> {
     text: std::str::Chars<'a>,
     delimiter: char,
-    /// Whether blanks behind a delimiter are left out.
+    /// Whether blanks after a delimiter are skipped.
     skips_blanks: bool,
-    /// Counted from 1.
+    /// The current line, counted from 1.
     line: usize,
     /// The line in which the last row began.
     began: usize,
-    /// How many delimiters there were, and how many of them a blank followed.
+    /// Number of delimiters so far, and of those followed by a blank.
     delimiters: usize,
     blanks: usize,
 }
@@ -204,7 +204,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// The next row; nothing at the end. Blank lines are passed over.
+    /// The next row; `None` at the end. Blank lines are skipped.
     fn row(&mut self) -> std::result::Result<Option<Vec<String>>, String> {
         loop {
             let rest = self.text.as_str();
@@ -271,7 +271,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// What follows the line break with which a text begins, if it does: `\n`, `\r\n` or, of old Macs, `\r`.
+/// The text after its initial line break, if it begins with one: `\n`, `\r\n` or, from old Macs, `\r`.
 fn line_break(text: &str) -> Option<&str> {
     match text.strip_prefix('\r') {
         Some(rest) => Some(rest.strip_prefix('\n').unwrap_or(rest)),
@@ -279,7 +279,7 @@ fn line_break(text: &str) -> Option<&str> {
     }
 }
 
-/// The number that a cell is; NaN if it is empty.
+/// The number in a cell; NaN if the cell is empty, `None` if it is not a number.
 pub(super) fn number(cell: &str, decimal_comma: bool) -> Option<f64> {
     match cell.trim() {
         "" => Some(f64::NAN),
@@ -289,7 +289,7 @@ pub(super) fn number(cell: &str, decimal_comma: bool) -> Option<f64> {
     }
 }
 
-/// Whether somebody could mean a number by a cell, with blanks, commas or a unit of money in it.
+/// Whether a cell could be meant as a number, with blanks, commas or a currency sign in it.
 fn resembles_number(cell: &str) -> bool {
     let inner = |c: &char| !matches!(c, ',' | '\'' | '_' | '%' | '$' | '€' | '£') && !c.is_whitespace();
     let plain: String = cell.chars().filter(inner).collect();
@@ -297,7 +297,7 @@ fn resembles_number(cell: &str) -> bool {
 }
 
 impl Column {
-    /// A column, and how its numbers are written.
+    /// A column, and the text of its numbers if needed.
     pub(super) fn of(cells: Vec<String>, decimal_comma: bool) -> (Self, Option<Vec<String>>) {
         let numbers: Vec<Option<f64>> = cells.iter().map(|cell| number(cell, decimal_comma)).collect();
         let filled = cells.iter().filter(|cell| !cell.trim().is_empty()).count();
@@ -307,7 +307,7 @@ impl Column {
         }
         if odd.is_empty() {
             let numbers: Vec<f64> = numbers.into_iter().flatten().collect();
-            // Most columns are written as they would be again, and need not be kept.
+            // The text is only kept if it differs from how the numbers would be printed.
             let differs = numbers.iter().zip(&cells).any(|(x, cell)| x.to_string() != *cell);
             return (Self::Numbers(numbers), differs.then_some(cells));
         }
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(table.select(&[1, 1]).unwrap().numbers("a").unwrap(), [2.5, 2.5]);
     }
 
-    /// Each of these is a table with the columns `names`, and a last column that is 2, 4, 6.
+    /// Each of these is a table with the columns `names` and a last column of 2, 4, 6.
     #[test]
     fn delimiters_are_found_outside_of_quotes_by_all_rows() {
         for (text, names) in [
@@ -353,9 +353,9 @@ mod tests {
             ("\"a\tb\"|y\n1|2\n2|4\n3|6\n", &["a\tb", "y"]),
             ("\"a,\nb,\n,c\"\ty\r\n1\t2\r\n2\t4\r\n3\t6\r\n", &["a,\nb,\n,c", "y"]),
             ("\u{feff}\"a, b, c\";y\r\n1;2\r\n2;4\r\n3;6\r\n", &["a, b, c", "y"]),
-            // Not in quotes, but in the header alone.
+            // Delimiters outside of quotes, but only in the header.
             ("area, in m2, net;y\n1;2\n2;4\n3;6\n", &["area, in m2, net", "y"]),
-            // Decimal commas are in more places than semicolons.
+            // More decimal commas than semicolons.
             ("a;b;y\n1,5;2,5;2\n2,5;3,5;4\n3,5;4,5;6\n", &["a", "b", "y"]),
             ("text\ty\nwell, yes, no\t2\nno\t4\na, b, c\t6\n", &["text", "y"]),
             (

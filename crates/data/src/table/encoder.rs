@@ -1,4 +1,4 @@
-//! Columns of a table as numbers that a model takes.
+//! Encoding of a table's columns as numbers for a model.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Column, Table};
 
-/// How columns of a table become numbers: fitted to the rows that a model is trained with, kept with the model (it is a
-/// serde type), and applied to all other rows.
+/// How columns of a table become numbers. It is fitted to the training rows, saved with the model (it is a serde type),
+/// and applied to all other rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableEncoder {
     columns: Vec<(String, Encoding)>,
@@ -18,16 +18,16 @@ pub struct TableEncoder {
 enum Encoding {
     /// `(x - mean) / std`; an empty cell is 0, the mean.
     Standardized { mean: f64, std: f64 },
-    /// A 1 in the place of the word, zeros in all others; all zeros for a word that was not there.
+    /// One-hot: a 1 in the position of the word; all zeros for an unknown word.
     OneHot(Vec<String>),
 }
 
 impl TableEncoder {
-    /// Looks at the columns of these names: the mean and standard deviation of numbers, the words of text.
+    /// Fits the columns of these names: the mean and standard deviation of numbers, the words of texts.
     ///
     /// # Errors
-    /// When there are none, or one is not there, has an infinite number, or has numbers but for a few cells
-    /// ([`Column::Mixed`]).
+    /// When there are no columns, or one does not exist, has an infinite number, or is [`Column::Mixed`], that is,
+    /// numbers except for a few cells.
     pub fn fit(table: &Table, columns: &[&str]) -> Result<Self> {
         if columns.is_empty() {
             return Err(Error::invalid("there are no columns to encode"));
@@ -40,8 +40,7 @@ impl TableEncoder {
                     let n = known.len().max(1) as f64;
                     let mean = known.iter().sum::<f64>() / n;
                     let std = (known.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
-                    // A column in which all is the same tells nothing; its deviation may be no 0 but
-                    // what rounding leaves.
+                    // A constant column carries no information. Its deviation may be a rounding error instead of 0.
                     let is_constant = known.windows(2).all(|pair| pair[0] == pair[1]);
                     let std = if is_constant || std == 0.0 { 1.0 } else { std };
                     Encoding::Standardized { mean, std }
@@ -59,15 +58,15 @@ impl TableEncoder {
         })
     }
 
-    /// How many numbers a row becomes.
+    /// Number of values per row.
     pub fn width(&self) -> usize {
         self.columns.iter().map(|(_, encoding)| encoding.width()).sum()
     }
 
-    /// Whether a table can be encoded, which its parts then can be, too.
+    /// Whether a table, and therefore any part of it, can be encoded.
     ///
     /// # Errors
-    /// When a column is not there, or was of numbers and now has something else, or an infinite one.
+    /// When a column does not exist, or a column of numbers now has other cells or an infinite number.
     pub fn check(&self, table: &Table) -> Result<()> {
         self.columns.iter().try_for_each(|(name, encoding)| match encoding {
             Encoding::Standardized { .. } => table.known_numbers(name).map(|_| ()),
@@ -86,7 +85,7 @@ impl TableEncoder {
         for (name, encoding) in &self.columns {
             match encoding {
                 Encoding::Standardized { mean, std } => {
-                    // A column of empty cells alone is read as text.
+                    // A column that contains only empty cells is read as text.
                     let numbers = table.known_numbers(name)?;
                     for (row, x) in values.chunks_exact_mut(width).zip(numbers).filter(|(_, x)| !x.is_nan()) {
                         row[at] = ((x - mean) / std) as f32;
@@ -95,7 +94,7 @@ impl TableEncoder {
                 }
                 Encoding::OneHot(words) => {
                     let place = |cell: &str| words.binary_search_by(|word| word.as_str().cmp(cell)).ok();
-                    // A column of text has stretches that look like numbers.
+                    // A column of text may look like numbers in a part of the table.
                     for (row, cell) in values.chunks_exact_mut(width).zip(table.texts(name)?) {
                         if let Some(place) = place(&cell) {
                             row[at + place] = 1.0;
@@ -127,13 +126,13 @@ impl TableEncoder {
 }
 
 impl Table {
-    /// The numbers of a column, none if all its cells are empty.
+    /// The numbers of a column; empty if all its cells are empty.
     ///
     /// # Errors
     /// As [`Table::numbers`], and at an infinite number.
     fn known_numbers(&self, name: &str) -> Result<&[f64]> {
         match self.column(name)? {
-            // It is read as text.
+            // A column without any values is read as text.
             Column::Text(cells) if cells.iter().all(|cell| cell.trim().is_empty()) => Ok(&[]),
             _ => self.must_be_finite(name),
         }

@@ -1,4 +1,4 @@
-//! Tables, and their columns as numbers that a model takes.
+//! Tables, and encoding their columns as numbers for a model.
 
 mod csv;
 mod encoder;
@@ -12,7 +12,7 @@ use polygrad_core::{Error, Result, nearest};
 pub use csv::CsvConfig;
 pub use encoder::TableEncoder;
 
-/// A table with a name for each column, in memory.
+/// A table with named columns, in memory.
 ///
 /// ```
 /// use polygrad_data::{Table, TableEncoder};
@@ -31,15 +31,15 @@ pub use encoder::TableEncoder;
 pub struct Table {
     names: Arc<Names>,
     columns: Vec<Column>,
-    /// Of each column of numbers, how a CSV file writes them, where that is not as `Display` does.
+    /// For columns of numbers, their text in the CSV file, if it differs from `Display`.
     written: Vec<Option<Vec<String>>>,
     rows: usize,
-    /// Of each row the line of its CSV file, counted from 1; none of other files.
+    /// For each row, its line in the CSV file, counted from 1; empty for other files.
     lines: Vec<usize>,
     decimal_comma: bool,
 }
 
-/// The columns' names, and where each is.
+/// The columns' names with their positions.
 #[derive(Debug, PartialEq)]
 struct Names {
     list: Vec<String>,
@@ -59,23 +59,24 @@ impl Names {
 pub enum Column {
     /// Every cell is a number or empty, which is NaN here.
     Numbers(Vec<f64>),
-    /// Any other.
+    /// Any other column.
     Text(Vec<String>),
-    /// Of a CSV file: most cells are numbers or nearly so, such as `1,5`, or all but marks such as `NA`. Nothing takes
-    /// it until [`CsvConfig`] says which cells have no value, or [`Table::with_text`] that it is text.
+    /// In a CSV file, a column in which most cells are numbers or nearly so, such as `1,5`, or are numbers except for
+    /// marks such as `NA`. It cannot be used until [`CsvConfig`] says which cells are missing values, or
+    /// [`Table::with_text`] that it is text.
     Mixed {
-        /// All cells, as they are written.
+        /// All cells, as written.
         cells: Vec<String>,
-        /// The rows whose cells are no numbers.
+        /// The rows whose cells are not numbers.
         odd: Vec<usize>,
     },
 }
 
 impl Table {
-    /// Columns of cells of a CSV file, whose rows are in these lines.
+    /// Builds a table from columns of CSV cells; `lines` are the lines of the rows.
     ///
     /// # Errors
-    /// In words: no rows, or two columns of one name.
+    /// A text: no rows, or two columns of the same name.
     fn of_cells(
         names: Vec<String>,
         columns: Vec<Vec<String>>,
@@ -107,7 +108,7 @@ impl Table {
         })
     }
 
-    /// Columns of one length with their names; nothing if there are no rows.
+    /// Builds a table from columns of equal length; `None` if there are no rows.
     #[cfg(feature = "parquet")]
     pub(crate) fn new(names: Vec<String>, columns: Vec<Column>) -> Option<Self> {
         let rows = match columns.first()? {
@@ -138,7 +139,7 @@ impl Table {
     /// A column by its name.
     ///
     /// # Errors
-    /// When there is none; the error says which names come near.
+    /// When there is none; the error suggests similar names.
     pub fn column(&self, name: &str) -> Result<&Column> {
         Ok(&self.columns[self.place(name)?])
     }
@@ -157,7 +158,7 @@ impl Table {
     /// A column of numbers by its name.
     ///
     /// # Errors
-    /// When there is none, or a cell of it is no number; the error names such cells and where they are.
+    /// When there is none, or one of its cells is not a number; the error names such cells and their places.
     pub fn numbers(&self, name: &str) -> Result<&[f64]> {
         match self.column(name)? {
             Column::Numbers(numbers) => Ok(numbers),
@@ -174,9 +175,9 @@ impl Table {
         }
     }
 
-    /// The error about a column of numbers with cells that are none.
+    /// The error for a column of numbers with other cells.
     fn mixed(&self, name: &str, cells: &[String], odd: &[usize]) -> Error {
-        /// So many cells are named, each once.
+        /// The most cells that are named, each once.
         const NAMED: usize = 5;
         let mut places: Vec<(&str, Vec<usize>)> = Vec::new();
         for &row in odd {
@@ -210,7 +211,7 @@ impl Table {
         )
     }
 
-    /// Rows by the lines of their file, such as `lines 2, 3 and 5`; counted from 1 where there are no lines.
+    /// Names rows by the lines of their file, as in `lines 2, 3 and 5`; counted from 1 if there are no lines.
     fn rows_named(&self, rows: &[usize]) -> String {
         const NAMED: usize = 5;
         let (word, number): (_, &dyn Fn(usize) -> usize) = match self.lines.is_empty() {
@@ -227,10 +228,10 @@ impl Table {
         }
     }
 
-    /// The table with these columns as text, whatever their cells look like: numbers of houses, codes, postal codes.
+    /// Marks columns as text, whatever their cells look like: house numbers, codes, postal codes.
     ///
     /// # Errors
-    /// When one is not there.
+    /// When a column does not exist.
     pub fn with_text(mut self, columns: &[&str]) -> Result<Self> {
         for name in columns {
             let at = self.place(name)?;
@@ -240,8 +241,8 @@ impl Table {
         Ok(self)
     }
 
-    /// The cells of a column as text, whatever the other cells are: as a CSV file writes them, such as `007`; numbers
-    /// of a Parquet file as `Display` writes them.
+    /// The cells of a column as text, as written in a CSV file, such as `007`; numbers of a Parquet file as by
+    /// `Display`.
     ///
     /// # Errors
     /// When there is no such column.
@@ -274,7 +275,7 @@ impl Table {
                     written.as_ref().map(texts),
                 ),
                 Column::Text(cells) => (Column::Text(texts(cells)), None),
-                // The odd ones may be in other rows.
+                // The cells that are not numbers may be in other rows.
                 Column::Mixed { cells, .. } => Column::of(texts(cells), self.decimal_comma),
             });
         let (columns, written) = parts.unzip();
