@@ -1,4 +1,4 @@
-//! Files of tensors, whatever their format.
+//! Files of tensors in any format.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use crate::place::Place;
 use crate::source::{Source, damaged};
 use crate::{gguf, numpy, pytorch, safetensors, shards, zip};
 
-/// What a file is, by what is in it.
+/// The format of a file, detected from its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
     /// A safetensors file.
     Safetensors,
-    /// An index, and the safetensors or PyTorch files that it names.
+    /// An index, with the safetensors or PyTorch files that it names.
     Sharded,
     /// PyTorch's zip archive, `.pt` or `.pth`.
     PyTorch,
-    /// What PyTorch wrote before 1.6.
+    /// PyTorch's format before 1.6.
     PyTorchLegacy,
-    /// One array of NumPy's.
+    /// A NumPy array.
     Npy,
-    /// An archive of arrays of NumPy's.
+    /// An archive of NumPy arrays.
     Npz,
     /// GGUF.
     Gguf,
@@ -48,32 +48,32 @@ impl fmt::Display for Format {
     }
 }
 
-/// What is known of a tensor before its values are read.
+/// Information about a tensor without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// What it is read as.
+    /// The dtype it is read as.
     pub dtype: DType,
     /// Its shape.
     pub shape: Shape,
-    /// What its values are in the file, by their short name: as the dtype, or `i16`, `Q4_K` …
+    /// Short name of its number type in the file: as the dtype, or `i16`, `Q4_K` …
     pub stored: String,
 }
 
-/// Something in a file that is no tensor, or one that is left out.
+/// An object in a file that is not a tensor, or a tensor that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Skipped {
-    /// Its dotted name.
+    /// Its name, with dots.
     pub name: String,
-    /// What it is, in a few words: `3`, `a list of 2`, `refuses argparse.Namespace`,
-    /// `it is a sparse tensor: call to_dense() before saving it`.
+    /// A short description: `3`, `a list of 2`, `refuses argparse.Namespace`, `it is a sparse tensor: call to_dense()
+    /// before saving it`.
     pub what: String,
-    /// Whether it is or holds a tensor, which then is missing.
+    /// Whether it is or contains a tensor, which is then missing.
     pub holds_tensors: bool,
 }
 
 impl Skipped {
-    /// A tensor that is left out for the reason that an error says.
+    /// A tensor that is left out because of an error.
     pub(crate) fn tensor(name: &str, error: &Error) -> Self {
         let about = format!("tensor {}: ", printable(name));
         let what = error.message();
@@ -97,7 +97,7 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
 }
 
-/// What a reader of a format found.
+/// The result of reading a file's structure.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) entries: Vec<Entry>,
@@ -105,8 +105,8 @@ pub(crate) struct Contents {
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// A file of tensors, or several that belong together, of any [`Format`]. Names, dtypes and shapes are read when it is
-/// opened, values when they are asked for; several threads may ask.
+/// A file of tensors, or several that belong together, in any [`Format`]. Names, dtypes and shapes are read when it is
+/// opened, values on demand; several threads may read at the same time.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
@@ -117,15 +117,15 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Opens a file, or a folder with the index of a model in shards. Its ending does not matter.
+    /// Opens a file, or a folder with the index of a sharded model. The file's extension does not matter.
     ///
-    /// Nested dicts and lists of a `.pt` file become dotted names: `state_dict.fc.weight`, `layers.0`. A file of one
-    /// tensor without a name, as `.npy` files are, calls it `tensor`.
+    /// Nested dicts and lists of a `.pt` file become names with dots: `state_dict.fc.weight`, `layers.0`. In a file of
+    /// one tensor without a name, such as a `.npy` file, it is called `tensor`.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or of no format
-    /// that is known here; [`ErrorKind::Unsupported`] when it is big-endian, or all its tensors are only to be had by
-    /// running what a pickle names.
+    /// [`ErrorKind::Io`] when it cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or in an unknown
+    /// format; [`ErrorKind::Unsupported`] when it is big-endian, or all its tensors could only be created by running
+    /// code that a pickle names.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match path.is_dir() {
@@ -162,7 +162,7 @@ impl TensorFile {
         })
     }
 
-    /// What kind of file it is.
+    /// The format of the file.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -172,12 +172,12 @@ impl TensorFile {
         self.contents.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// How many tensors there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.contents.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.contents.entries.is_empty()
     }
@@ -185,7 +185,7 @@ impl TensorFile {
     /// Dtype and shape of a tensor, without reading its values.
     ///
     /// # Errors
-    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds.
+    /// When there is no tensor of this name; [`ErrorKind::Unsupported`] when no dtype can hold its values.
     pub fn info(&self, name: &str) -> Result<TensorInfo> {
         let entry = self.entry(name)?;
         Ok(TensorInfo {
@@ -195,22 +195,22 @@ impl TensorFile {
         })
     }
 
-    /// Reads a tensor: contiguous, whatever it was in the file; quantized numbers as f32; integers that no dtype
-    /// holds as wider ones.
+    /// Reads a tensor. It becomes contiguous, whatever its layout in the file; quantized numbers become f32, and
+    /// integer types without a matching dtype become wider ones.
     ///
     /// # Errors
-    /// When there is none of this name; [`ErrorKind::Unsupported`] when its values are what no dtype holds;
-    /// [`ErrorKind::Io`] when the file cannot be read any more, or is shorter than it was; [`ErrorKind::Format`] when
-    /// it is corrupt; [`ErrorKind::OutOfMemory`].
+    /// When there is no tensor of this name; [`ErrorKind::Unsupported`] when no dtype can hold its values;
+    /// [`ErrorKind::Io`] when the file can no longer be read, or has become shorter; [`ErrorKind::Format`] when it is
+    /// corrupt; [`ErrorKind::OutOfMemory`].
     pub fn read(&self, name: &str) -> Result<HostTensor> {
         let entry = self.entry(name)?;
         let source = &self.files[entry.place.file];
         entry.place.read(source, entry.shape).map_err(|e| self.about(e, entry))
     }
 
-    /// Reads a matrix of quantized numbers without unpacking them: of GGUF's types Q4_0, Q4_1, Q8_0, Q4_K, whose scales
-    /// become f32, and Q6_K, whose numbers become 8 bits with scales of f32. `None` for any other tensor, which
-    /// [`TensorFile::read`] reads.
+    /// Reads a matrix of quantized numbers without unpacking them. This works for GGUF's types Q4_0, Q4_1, Q8_0, Q4_K,
+    /// whose scales become f32, and Q6_K, whose numbers become 8 bits with scales of f32. `None` for any other tensor;
+    /// read it with [`TensorFile::read`].
     ///
     /// # Errors
     /// As [`TensorFile::read`].
@@ -223,11 +223,11 @@ impl TensorFile {
             .map_err(|e| self.about(e, entry))
     }
 
-    /// Reads a tensor as [`TensorFile::read`] does, where what no dtype holds is no error: complex numbers,
-    /// texts, a u64 above 2⁶³.
+    /// Reads a tensor as [`TensorFile::read`], except that values that no dtype can hold are not an error: complex
+    /// numbers, texts, a u64 above 2⁶³.
     ///
     /// # Errors
-    /// As [`TensorFile::read`], but for those of [`ErrorKind::Unsupported`].
+    /// As [`TensorFile::read`], except those of [`ErrorKind::Unsupported`].
     pub fn read_or_skip(&self, name: &str) -> Result<std::result::Result<HostTensor, Skipped>> {
         match self.read(name) {
             Ok(host) => Ok(Ok(host)),
@@ -248,13 +248,13 @@ impl TensorFile {
         Ok(state)
     }
 
-    /// What the file says beside its tensors: the keys and values of GGUF, the texts of safetensors.
+    /// The metadata of the file: the keys and values of GGUF, the texts of safetensors.
     pub fn metadata(&self) -> &Metadata {
         &self.contents.metadata
     }
 
-    /// What is in the file and no tensor: numbers and texts of a `.pt` file, and what was refused. Tensors that only
-    /// code gives back, such as sparse ones, are among these, too.
+    /// The file's contents that are not tensors: numbers and texts of a `.pt` file, and refused objects. These include
+    /// tensors that only code could create, such as sparse ones.
     pub fn skipped(&self) -> &[Skipped] {
         &self.contents.skipped
     }
@@ -277,9 +277,9 @@ impl TensorFile {
     }
 }
 
-/// Why a file was not read on its own.
+/// Why a file could not be read on its own.
 enum Failed {
-    /// It is the index of a model in shards.
+    /// It is the index of a sharded model.
     Index,
     Error(Error),
 }
@@ -290,7 +290,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// Finds out what a file is, and reads what it has.
+/// Detects the format of a file, and reads its structure.
 fn read(source: &Source) -> std::result::Result<(Format, Contents), Failed> {
     const START: u64 = 40;
     let start = source.bytes(0, START.min(source.length))?;

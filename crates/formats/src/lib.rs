@@ -1,9 +1,8 @@
-//! Checkpoints that others wrote: PyTorch's `.pt`, safetensors in one file or in shards, NumPy's
-//! `.npy` and `.npz`, GGUF.
+//! Checkpoints written by other libraries: PyTorch's `.pt`, safetensors in one file or in shards, NumPy's `.npy` and
+//! `.npz`, GGUF.
 //!
-//! [`TensorFile::open`] finds out what a file is by what is in it, and reads names, dtypes and shapes. Values
-//! are read when they are asked for. Nothing in a file is run: of pickles, only what tensors and containers are
-//! made of is understood.
+//! [`TensorFile::open`] detects a file's format from its content, and reads names, dtypes and shapes. Values are read
+//! on demand. No code in a file is run: only the parts of pickles that make up tensors and containers are understood.
 //!
 //! ```
 //! use polygrad_formats::{TensorFile, save};

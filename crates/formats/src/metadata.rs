@@ -1,4 +1,4 @@
-//! What files say beside their tensors.
+//! Metadata of files.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl Value {
         }
     }
 
-    /// The number, integers included.
+    /// The number, including integers.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::Int(number) => Some(number as f64),
@@ -56,7 +56,7 @@ impl Value {
     }
 }
 
-/// Texts as they are, and of an array the first few elements.
+/// Displays texts unquoted, and the first few elements of an array.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
@@ -85,17 +85,17 @@ impl Metadata {
         self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// All of it, in order.
+    /// All names and values, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

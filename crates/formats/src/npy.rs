@@ -10,33 +10,33 @@ use polygrad_tensor::{DType, Error, Result, Shape};
 
 use crate::source::damaged;
 
-/// What every file begins with.
+/// The first bytes of every file.
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Where values start is a multiple of this.
+/// Alignment of the values, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// The longest header that is read; NumPy's own limit is 10,000 bytes.
 const MAX_HEADER: usize = 1 << 16;
 
-/// What a `.npy` file says of its array before the values.
+/// The header of a `.npy` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NpyHeader {
-    /// The numbers.
+    /// The number type.
     pub(crate) element: Stored,
-    /// Whether their most significant byte is the first.
+    /// Whether the most significant byte comes first.
     pub(crate) big_endian: bool,
     /// The array's shape.
     pub(crate) shape: Shape,
-    /// Whether the first axis is the fastest in the file, and not the last.
+    /// Whether the first axis is the fastest in the file, instead of the last.
     pub(crate) column_major: bool,
-    /// How many bytes stand before the values.
+    /// Number of bytes before the values.
     pub(crate) length: usize,
 }
 
 impl NpyHeader {
-    /// Reads a header, and no byte more. That the array is not of numbers that a dtype holds is an error of a kind of
-    /// its own: `Unsupported`.
+    /// Reads a header, and nothing after it. If no dtype can hold the array's numbers, the error has its own kind,
+    /// `Unsupported`.
     pub(crate) fn read(mut from: impl Read) -> Result<Self> {
         let ends = |_| damaged("it ends within its header, or cannot be read");
         let mut start = [0; 8];
@@ -89,7 +89,7 @@ impl NpyHeader {
     }
 }
 
-/// How far apart elements are along each axis where the first axis is the fastest.
+/// The strides, in elements, of a layout in which the first axis is the fastest.
 pub(crate) fn column_major(shape: &Shape) -> Vec<usize> {
     let strides = shape.iter().scan(1, |next, &extent| {
         let stride = *next;
@@ -99,7 +99,7 @@ pub(crate) fn column_major(shape: &Shape) -> Vec<usize> {
     strides.collect()
 }
 
-/// What NumPy calls a dtype; bf16, which it lacks, as `ml_dtypes` has it written: two bytes.
+/// NumPy's name of a dtype. bf16, which NumPy lacks, is written as by `ml_dtypes`: two bytes.
 pub const fn npy_descr(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "<f4",
@@ -113,7 +113,7 @@ pub const fn npy_descr(dtype: DType) -> &'static str {
     }
 }
 
-/// What stands before the values of an array in a `.npy` file.
+/// The header of an array in a `.npy` file.
 pub(crate) fn npy_header(descr: &str, shape: &Shape) -> Vec<u8> {
     let mut extents: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
     if shape.rank() > 1 {
@@ -130,7 +130,7 @@ pub(crate) fn npy_header(descr: &str, shape: &Shape) -> Vec<u8> {
     [MAGIC, &[1, 0], &(padded as u16).to_le_bytes(), header.as_bytes()].concat()
 }
 
-/// The value of an entry of the header, a Python dict on one line.
+/// The value of an entry of the header, which is a Python dict on one line.
 fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let (_, rest) = quoted.iter().find_map(|key| header.split_once(key.as_str()))?;
@@ -154,7 +154,7 @@ fn shape(text: &str) -> Result<Shape> {
     Shape::new(&extents).map_err(|e| damaged(e.to_string()))
 }
 
-/// The numbers that a dtype of NumPy means, and whether they are big-endian.
+/// The number type of a NumPy dtype, and whether it is big-endian.
 fn numbers(descr: &str) -> Result<(Stored, bool)> {
     let unknown = || {
         let known = "known are bool, floats of 16, 32 and 64 bits, and integers";
@@ -181,7 +181,7 @@ fn numbers(descr: &str) -> Result<(Stored, bool)> {
         "f2" => Stored::F16,
         "f4" => Stored::F32,
         "f8" => Stored::F64,
-        // What `ml_dtypes` gives NumPy to write.
+        // As NumPy writes `ml_dtypes`'s bfloat16.
         "V2" => Stored::BF16,
         _ => return Err(unknown()),
     };

@@ -1,4 +1,4 @@
-//! NumPy's files: an array, and archives of arrays by name.
+//! NumPy's files: a single array, and archives of named arrays.
 
 use polygrad_nn::files::about_tensor;
 use polygrad_tensor::{ErrorKind, Result, Shape};
@@ -13,11 +13,11 @@ use crate::zip::Packed;
 pub(crate) use crate::npy::MAGIC;
 pub(crate) const ENDING: &str = ".npy";
 
-/// What a header says of an array whose file begins at `start` and has `size` bytes.
+/// The entry for an array whose file begins at `start` and has `size` bytes.
 fn entry(name: &str, header: Result<NpyHeader>, start: Start, size: u64) -> Result<Entry> {
     let header = match header {
         Ok(header) => header,
-        // What it holds is none of ours; the others in an archive may be.
+        // This array has an unsupported type; others in an archive may still be readable.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             let place = Place {
                 file: 0,
@@ -64,7 +64,7 @@ fn entry(name: &str, header: Result<NpyHeader>, start: Start, size: u64) -> Resu
     })
 }
 
-/// Reads what a `.npy` file has.
+/// Reads the structure of a `.npy` file.
 pub(crate) fn open(source: &Source) -> Result<Contents> {
     let header = NpyHeader::read(source.from(0));
     Ok(Contents {
@@ -73,7 +73,7 @@ pub(crate) fn open(source: &Source) -> Result<Contents> {
     })
 }
 
-/// Reads what a `.npz` file has.
+/// Reads the structure of a `.npz` file.
 pub(crate) fn open_archive(source: &Source, entries: Vec<Packed>) -> Result<Contents> {
     let mut contents = Contents::default();
     for packed in entries {

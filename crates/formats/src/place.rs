@@ -1,4 +1,4 @@
-//! Where the values of a tensor are, and how they become a tensor.
+//! Location of a tensor's values, and reading them.
 
 use std::io::Read;
 
@@ -10,17 +10,17 @@ use crate::gguf::Block;
 use crate::source::{Source, damaged};
 use crate::zip::Packed;
 
-/// A view may repeat elements, as expanded tensors do, up to so many in all.
+/// The most elements of a view that repeats elements, as expanded tensors do.
 const MOST_REPEATED: usize = 1 << 24;
 
-/// What the values of a tensor are in its file.
+/// The type of a tensor's values in its file.
 #[derive(Clone, Debug)]
 pub(crate) enum Element {
     /// Numbers.
     Number(Stored),
     /// Blocks of quantized numbers, which are read as f32.
     Block(Block),
-    /// What no dtype holds, under the file's name for it.
+    /// A type that no dtype can hold, with its name in the file.
     Unknown(String),
 }
 
@@ -48,28 +48,28 @@ impl Element {
     }
 }
 
-/// Where in its file a tensor begins.
+/// The start of a tensor in its file.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// At this byte.
+    /// At this byte offset.
     At(u64),
-    /// So many bytes after the start of an entry of a zip archive.
+    /// At this offset in an entry of a zip archive.
     In(Packed, u64),
 }
 
-/// How the elements lie.
+/// The memory layout of the elements.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
     /// In row-major order.
     Contiguous,
-    /// As a view: so many elements apart along each axis.
+    /// A view, with these strides in elements.
     Strided(Vec<usize>),
 }
 
-/// The values of a tensor in a file.
+/// The location of a tensor's values.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// Which of the files.
+    /// Index of the file.
     pub(crate) file: usize,
     pub(crate) start: Start,
     pub(crate) element: Element,
@@ -96,7 +96,7 @@ impl Place {
         }
     }
 
-    /// Reads the values without unpacking them; `None` where that is not offered.
+    /// Reads the values without unpacking them; `None` if this is not supported.
     pub(crate) fn read_packed(&self, source: &Source, shape: Shape) -> Result<Option<HostBlocks>> {
         match (&self.element, &self.start) {
             (Element::Block(block), Start::At(at)) => block.read_packed(shape, source.from(*at)),
@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-/// From the first to the last element of a view that has some: how many elements of its storage that are.
+/// The number of storage elements from the first to the last element of a non-empty view; `None` on overflow.
 pub(crate) fn span(shape: &Shape, strides: &[usize]) -> Option<usize> {
     let axes = shape.iter().zip(strides);
     axes.into_iter().try_fold(1usize, |span, (&extent, &stride)| {
@@ -126,7 +126,7 @@ pub(crate) fn span(shape: &Shape, strides: &[usize]) -> Option<usize> {
     })
 }
 
-/// The layout of a view of a storage of `stored` elements from `offset` on, if it stays within it.
+/// The layout of a view of a storage of `stored` elements from `offset` on; fails if it exceeds the storage.
 pub(crate) fn view(shape: &Shape, strides: &[usize], offset: usize, stored: usize) -> Result<Layout> {
     if shape.numel() == 0 {
         return Ok(Layout::Contiguous);

@@ -1,4 +1,4 @@
-//! One safetensors file.
+//! Single safetensors files.
 
 use polygrad_nn::files::{SafetensorsEntry, SafetensorsHeader, about_tensor};
 use polygrad_tensor::{Result, Shape};
@@ -8,12 +8,12 @@ use crate::metadata::Value;
 use crate::place::{Element, Layout, Place, Start};
 use crate::source::Source;
 
-/// Whether a file that begins so is a safetensors file: a length of at most 4 GB, and JSON.
+/// Whether a file with this beginning is a safetensors file: a length below 4 GB, and JSON.
 pub(crate) fn begins(start: &[u8]) -> bool {
     start.len() > 8 && start[4..8] == [0; 4] && start[8] == b'{'
 }
 
-/// Reads what a file has, without its values.
+/// Reads the structure of a file, without its values.
 pub(crate) fn open(source: &Source) -> Result<Contents> {
     let header = SafetensorsHeader::read(source.from(0), source.length)?;
     let entry = |entry: SafetensorsEntry| {

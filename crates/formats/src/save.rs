@@ -1,4 +1,4 @@
-//! Files for others.
+//! Writing files for other libraries.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use crate::npy::{npy_descr, npy_header};
 use crate::numpy::ENDING;
 use crate::zip::Writer;
 
-/// Writes a state dict in the format that the path's ending says: `.safetensors`, `.npz` (not compressed; bf16 becomes
-/// f32, which NumPy has), `.pt` or `.pth`, which `torch.load(path, weights_only=True)` reads. A kill at any moment
-/// leaves the old file or the new one, whole.
+/// Writes a state dict in the format given by the path's extension: `.safetensors`, `.npz` (not compressed; bf16
+/// becomes f32, since NumPy lacks it), `.pt` or `.pth`, which `torch.load(path, weights_only=True)` reads. A kill at
+/// any moment leaves either the old file or the complete new one.
 ///
 /// # Errors
-/// When the ending is another, a name is none that the format can have, or the file cannot be written; the old one, if
-/// any, is then untouched.
+/// When the extension is another, the format does not allow a name, or the file cannot be written; the old one, if any,
+/// is then untouched.
 pub fn save(path: impl AsRef<Path>, state: &StateDict) -> Result<()> {
     save_with_metadata(path, state, &Metadata::default())
 }
 
-/// [`save`] with those of the metadata that are texts, in a safetensors file; other formats have no place for any.
+/// [`save`] that also writes the texts of the metadata to a safetensors file; other formats cannot store them.
 ///
 /// # Errors
 /// As [`save`].
@@ -53,12 +53,12 @@ pub fn save_with_metadata(path: impl AsRef<Path>, state: &StateDict, metadata: &
     }
 }
 
-/// An array for [`save_npz`], of any type that NumPy has or can be told.
+/// An array for [`save_npz`], of any type that NumPy knows or can be given.
 #[derive(Clone, Debug)]
 pub struct NpzArray<'a> {
-    /// Its name in the archive, for which [`fits_archive`] holds.
+    /// Its name in the archive, for which [`fits_archive`] must hold.
     pub name: Cow<'a, str>,
-    /// The type of its elements as NumPy's header has it, such as `<i2`.
+    /// The type of its elements in NumPy's header, such as `<i2`.
     pub descr: &'static str,
     /// Its shape.
     pub shape: Shape,
@@ -66,10 +66,11 @@ pub struct NpzArray<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// Writes arrays to a `.npz` archive, not compressed. A kill at any moment leaves the old file or the new one, whole.
+/// Writes arrays to an uncompressed `.npz` archive. A kill at any moment leaves either the old file or the complete new
+/// one.
 ///
 /// # Errors
-/// When a name is none that an archive can have, or the file cannot be written; the old one, if any, is then untouched.
+/// When an archive does not allow a name, or the file cannot be written; the old one, if any, is then untouched.
 pub fn save_npz(path: impl AsRef<Path>, arrays: &[NpzArray<'_>]) -> Result<()> {
     let path = path.as_ref();
     let fits = little_endian().and_then(|()| arrays.iter().try_for_each(|array| check_name(&array.name)));
@@ -84,10 +85,10 @@ pub fn save_npz(path: impl AsRef<Path>, arrays: &[NpzArray<'_>]) -> Result<()> {
     })
 }
 
-/// The format in which [`save`] would write to a path: the one that its ending says.
+/// The format in which [`save`] would write to a path, according to its extension.
 ///
 /// # Errors
-/// When the ending is another.
+/// When the extension is another.
 pub fn writable(path: impl AsRef<Path>) -> Result<Format> {
     let path = path.as_ref();
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
@@ -113,8 +114,8 @@ pub(crate) fn little_endian() -> Result<()> {
     }
 }
 
-/// Whether a `.npz` archive can hold an array of this name: it is no path out of the folder in which somebody unpacks
-/// the archive, has nothing that steers a terminal, and is not too long.
+/// Whether a `.npz` archive can hold an array of this name: unpacking must not write outside of the target folder, and
+/// the name must have no control characters and not be too long.
 pub fn fits_archive(name: &str) -> bool {
     let plain = |part: &str| !matches!(part, "" | "." | "..");
     let has_drive = name.as_bytes().get(1) == Some(&b':');
@@ -146,7 +147,7 @@ fn npz(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
     archive.finish()
 }
 
-/// The folder that all records are in; any name will do.
+/// The folder of all records; its name does not matter.
 const FOLDER: &str = "archive";
 
 fn pytorch(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
@@ -160,7 +161,7 @@ fn pytorch(out: &mut dyn Write, state: &StateDict) -> io::Result<()> {
     archive.finish()
 }
 
-/// The state dict as a pickle of protocol 2: an OrderedDict of tensors that are views of storages by number.
+/// The state dict as a pickle of protocol 2: an OrderedDict of tensors that are views of numbered storages.
 fn pickle(state: &StateDict) -> Vec<u8> {
     const ORDERED_DICT: &[u8] = b"ccollections\nOrderedDict\n)R";
     let mut out = b"\x80\x02".to_vec();

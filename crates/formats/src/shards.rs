@@ -1,4 +1,4 @@
-//! A model in several files, and the index that says which tensor is in which.
+//! Sharded models: several files, and an index of which tensor is in which.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -12,16 +12,16 @@ use crate::file::{Contents, Skipped};
 use crate::metadata::{Metadata, Value};
 use crate::source::{Source, damaged};
 
-/// What the names of files end with that a folder can mean, the first that there is.
+/// Endings of the main file in a folder, in order of preference.
 const ENDINGS: [&str; 3] = [".safetensors.index.json", ".safetensors", ".bin.index.json"];
-/// The largest index that is read, and the most shards.
+/// The most bytes of an index, and the most shards.
 const MAX_INDEX: u64 = 1 << 25;
 const MAX_SHARDS: usize = 10_000;
 
-/// The file that a folder means: its only index, or without one its only safetensors file.
+/// The main file of a folder: its only index, or without an index its only safetensors file.
 ///
 /// # Errors
-/// When there are several, or none.
+/// When there are several candidates, or none.
 pub(crate) fn in_folder(folder: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io("read", folder, e))?;
     let names: BTreeSet<String> = entries
@@ -48,8 +48,7 @@ pub(crate) fn in_folder(folder: &Path) -> Result<PathBuf> {
     Err(Error::new(ErrorKind::Format, message).with_hint("give the file that holds the tensors"))
 }
 
-/// The shards of an index, and what is in them, each as `read` reads a file. An index names files
-/// beside it, and no others.
+/// The shards of an index with their contents, each read with `read`. An index may only name files beside it.
 pub(crate) fn open(index: &Source, read: impl Fn(&Source) -> Result<Contents>) -> Result<(Vec<Source>, Contents)> {
     let map = weight_map(index).map_err(|e| index.about(e))?;
     let shards = shards(&map).map_err(|e| index.about(e))?;
@@ -89,7 +88,7 @@ pub(crate) fn open(index: &Source, read: impl Fn(&Source) -> Result<Contents>) -
     Ok((sources, contents))
 }
 
-/// Which tensor is in which file.
+/// Maps tensors to files.
 fn weight_map(index: &Source) -> Result<Map<String, Json>> {
     if index.length > MAX_INDEX {
         let what = format!(
@@ -111,7 +110,7 @@ fn weight_map(index: &Source) -> Result<Map<String, Json>> {
     }
 }
 
-/// The files that hold something.
+/// The files that contain tensors.
 fn shards(map: &Map<String, Json>) -> Result<BTreeSet<&str>> {
     let plain = |shard: &&str| {
         let path = Path::new(shard);

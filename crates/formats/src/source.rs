@@ -1,4 +1,4 @@
-//! A file that is read at positions.
+//! Files read at positions.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,8 +8,8 @@ use polygrad_nn::files::{in_file, reserved, unreadable};
 use polygrad_nn::open_file;
 use polygrad_tensor::{Error, ErrorKind, Result};
 
-/// An open file and its length when it was opened. It is not mapped into memory: a file that somebody shortens would
-/// end the process, and so is an error.
+/// An open file, with its length when it was opened. It is not memory-mapped: if another program shortens the file,
+/// this gives an error instead of ending the process.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
@@ -27,7 +27,7 @@ impl Source {
         })
     }
 
-    /// A reader of so many bytes from a position on.
+    /// A reader of `length` bytes from a position on.
     pub(crate) fn region(&self, offset: u64, length: u64) -> Region<'_> {
         Region {
             source: self,
@@ -36,12 +36,12 @@ impl Source {
         }
     }
 
-    /// A reader of all from a position on.
+    /// A reader of everything from a position on.
     pub(crate) fn from(&self, offset: u64) -> Region<'_> {
         self.region(offset, u64::MAX)
     }
 
-    /// So many bytes from a position on.
+    /// The `length` bytes from a position on.
     pub(crate) fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let end = offset.checked_add(length).filter(|&end| end <= self.length);
         if end.is_none() {
@@ -61,13 +61,13 @@ impl Source {
         }
     }
 
-    /// Says that an error is about this file.
+    /// Adds to an error that it is about this file.
     pub(crate) fn about(&self, error: Error) -> Error {
         in_file(error, "read", &self.path)
     }
 }
 
-/// An error about what is in a file.
+/// An error about the content of a file.
 #[cold]
 pub(crate) fn damaged(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Format, what.into()).with_hint("the file is damaged: fetch or save it again")
@@ -86,7 +86,7 @@ impl Region<'_> {
         self.end.saturating_sub(self.at)
     }
 
-    /// Goes on so many bytes later.
+    /// Moves `bytes` bytes forward.
     pub(crate) fn skip(&mut self, bytes: u64) {
         self.at = self.at.saturating_add(bytes);
     }
@@ -131,7 +131,7 @@ impl Positioned {
     }
 }
 
-/// Where the system has no reading at a position, one reader seeks and reads after the other.
+/// For systems without positioned reads: readers seek and read one after another.
 #[cfg(not(any(unix, windows)))]
 #[derive(Debug)]
 struct Positioned(std::sync::Mutex<File>);

@@ -1,4 +1,4 @@
-//! Zip archives: what is in them, read at positions, and written without compression.
+//! Zip archives: reading their entries at positions, and writing uncompressed ones.
 //!
 //! Source of the format: PKWARE, "APPNOTE.TXT", 6.3.10, sections 4.3 and 4.5.
 
@@ -23,23 +23,23 @@ const CENTRAL: [u8; 4] = *b"PK\x01\x02";
 const CENTRAL_SIZE: usize = 46;
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
 
-/// What an archive begins with, if it has an entry and if not.
+/// The first bytes of an archive, with and without entries.
 pub(crate) const BEGIN: &[u8] = &LOCAL;
 pub(crate) const BEGIN_EMPTY: &[u8] = &END;
 const LOCAL_SIZE: u64 = 30;
 
-/// The longest comment that an archive can end with.
+/// The longest comment at an archive's end.
 const MAX_COMMENT: u64 = u16::MAX as u64;
-/// The largest directory that is read; an entry of usual length takes 100 bytes of it.
+/// The most bytes of a directory; an entry of usual length takes 100.
 const MAX_DIRECTORY: u64 = 1 << 26;
 
-/// As many bytes can come out of one: 258 of a length and a distance of one bit each. Source: zlib's
+/// The most bytes that deflate produces from one: 258 for a length and a distance of one bit each. Source: zlib's
 /// "Technical Details".
 const MAX_DEFLATED: u64 = 1032;
 
-/// The extra field that holds sizes and offsets of 64 bits.
+/// The extra field for sizes and offsets of 64 bits.
 const ZIP64: u16 = 1;
-/// What stands in a field of 32 bits whose value is in that extra field.
+/// The value of a 32-bit field whose actual value is in that extra field.
 const ELSEWHERE: u32 = u32::MAX;
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -67,7 +67,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
     pub(crate) name: String,
-    /// Its size once it is unpacked.
+    /// Its uncompressed size.
     pub(crate) size: u64,
     packed_size: u64,
     crc: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Packed {
     header: u64,
 }
 
-/// The entries of an archive, in its own order.
+/// The entries of an archive, in its order.
 pub(crate) fn entries(source: &Source) -> Result<Vec<Packed>> {
     let tail_length = source.length.min(MAX_COMMENT + END_SIZE as u64);
     let tail_start = source.length - tail_length;
@@ -121,7 +121,7 @@ fn directory(bytes: &[u8], count: u64) -> Result<Vec<Packed>> {
     Ok(entries)
 }
 
-/// The first entry of the directory, and what follows it.
+/// The first entry of the directory, and the bytes after it.
 fn central(bytes: &[u8]) -> Result<(Packed, &[u8])> {
     let ends = || damaged("its directory is damaged");
     let lengths = [28, 30, 32].map(|at| usize::from(u16_at(bytes, at)));
@@ -148,7 +148,7 @@ fn central(bytes: &[u8]) -> Result<(Packed, &[u8])> {
             .with_hint("save it without compression"));
         }
     };
-    // Those fields that are too small are in the extra field, in this order.
+    // Values that exceed the 32-bit fields are in the extra field, in this order.
     let mut wide = zip64(&entry[CENTRAL_SIZE + name_length..][..extra_length]).unwrap_or_default();
     let mut field = |at: usize| match u32_at(entry, at) {
         ELSEWHERE => {
@@ -179,7 +179,7 @@ fn central(bytes: &[u8]) -> Result<(Packed, &[u8])> {
     Ok((entry, rest))
 }
 
-/// The content of the extra field of 64-bit numbers.
+/// The content of the extra field with 64-bit numbers.
 fn zip64(mut extra: &[u8]) -> Option<&[u8]> {
     loop {
         let (head, rest) = extra.split_at_checked(4)?;
@@ -192,7 +192,7 @@ fn zip64(mut extra: &[u8]) -> Option<&[u8]> {
 }
 
 impl Packed {
-    /// Where the content begins, which its own header says.
+    /// The offset of the content, according to the entry's own header.
     fn start(&self, source: &Source) -> Result<u64> {
         let wrong = || {
             damaged(format!(
@@ -228,7 +228,7 @@ impl Packed {
         })
     }
 
-    /// The whole content, if it is no longer than `most`.
+    /// The whole content, at most `most` bytes.
     pub(crate) fn content(&self, source: &Source, most: u64) -> Result<Vec<u8>> {
         if self.size > most {
             return Err(damaged(format!(
@@ -237,7 +237,7 @@ impl Packed {
                 self.size
             )));
         }
-        // It is not believed that deflated content has the size that the directory says.
+        // The directory's size of deflated content is not trusted.
         let mut bytes = Vec::new();
         let mut content = self.open(source)?;
         content
@@ -265,18 +265,18 @@ enum From<'a> {
     Deflated(Box<DeflateDecoder<BufReader<Region<'a>>>>),
 }
 
-/// The content of an entry, as it is read.
+/// The content of an entry while it is read.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     entry: &'a Packed,
     from: From<'a>,
-    /// The checksum of all that was read, where nothing was left out.
+    /// The checksum of everything read; `None` if bytes were skipped.
     crc: Option<Crc>,
     read: u64,
 }
 
 impl Content<'_> {
-    /// Leaves bytes out. A few are read, so that the checksum can be compared.
+    /// Skips bytes. A small number is read, so that the checksum can still be compared.
     pub(crate) fn skip(&mut self, bytes: u64) -> Result<()> {
         const FEW: u64 = 1 << 16;
         match &mut self.from {
@@ -292,11 +292,11 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// Compares the checksum, if all was read.
+    /// Compares the checksum if everything was read.
     pub(crate) fn finish(self) -> Result<()> {
         let entry = self.entry;
         match self.crc {
-            // PyTorch writes 0 where it was told not to compute checksums.
+            // PyTorch writes 0 if checksums are disabled.
             Some(crc) if entry.crc != 0 && self.read == entry.size && crc.sum() != entry.crc => Err(damaged(format!(
                 "its entry {} does not have the checksum that its directory says",
                 printable(&entry.name)
@@ -320,12 +320,12 @@ impl Read for Content<'_> {
     }
 }
 
-/// What begins an extra field that only fills up, as PyTorch's writer calls it, and where the content of an entry then
-/// begins: at a multiple of this, so that it may be mapped into memory.
+/// The id of the padding extra field, as in PyTorch's writer, and the alignment of an entry's content, which allows
+/// mapping it into memory.
 const FILLER: u16 = u16::from_le_bytes(*b"FB");
 const ALIGNMENT: u64 = 64;
 
-/// Writes an archive whose entries are not compressed.
+/// Writes an archive with uncompressed entries.
 pub(crate) struct Writer<W> {
     to: W,
     at: u64,
@@ -354,7 +354,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes an entry whose content is these parts, one after the other.
+    /// Writes an entry whose content is the concatenation of these parts.
     pub(crate) fn entry(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let mut crc = Crc::new();
         parts.iter().for_each(|part| crc.update(part));
@@ -399,7 +399,7 @@ impl<W: Write> Writer<W> {
             // Made by version 4.5, on no particular system.
             self.put(&45u16.to_le_bytes())?;
             self.put(&entry.common(wide, extra.len()))?;
-            // No comment, the first disk, no attributes.
+            // No comment, first disk, no attributes.
             self.put(&[0; 10])?;
             self.put(&narrow(entry.header, wide).to_le_bytes())?;
             self.put(entry.name.as_bytes())?;
@@ -429,10 +429,10 @@ impl<W: Write> Writer<W> {
 }
 
 impl Written {
-    /// What both headers have, from the version to the length of the extra field.
+    /// The common part of both headers, from the version to the length of the extra field.
     fn common(&self, wide: bool, extra: usize) -> Vec<u8> {
         let version: u16 = if wide { 45 } else { 20 };
-        // Names are UTF-8; stored; 1980-01-01, the first day that there is.
+        // Names are UTF-8; stored; 1980-01-01, the earliest possible date.
         let mut bytes = [version, 1 << 11, 0, 0, 33].map(u16::to_le_bytes).concat();
         let size = narrow(self.size, wide);
         bytes.extend([self.crc, size, size].map(u32::to_le_bytes).concat());
@@ -441,7 +441,7 @@ impl Written {
     }
 }
 
-/// A number in a field of 32 bits, or that it is elsewhere.
+/// A number in a 32-bit field, or the mark that it is elsewhere.
 fn narrow(number: u64, elsewhere: bool) -> u32 {
     match u32::try_from(number) {
         Ok(number) if !elsewhere => number,

@@ -1,5 +1,5 @@
-//! A fuzzer for every reader: whole files, changed, are opened and read; what is read is written and read again.
-//! Nothing may panic, take for ever or take all memory. For longer, with a limit on memory:
+//! A fuzzer for every reader: valid files are modified, opened and read; the result is written and read again. Nothing
+//! may panic, hang or exhaust memory. For longer runs, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-formats --test fuzz --no-run
@@ -14,8 +14,8 @@ use std::fs;
 use polygrad_formats::{TensorFile, save};
 use polygrad_testing::fuzz::{self, Random, change_bytes, change_file};
 
-/// A file, and if it is a checkpoint in an archive its pickle: changed alone and packed again, it
-/// gets past the checksums.
+/// A file and, if it is an archive checkpoint, its pickle: modified separately and packed again, the pickle passes the
+/// checksums.
 struct Seed {
     name: &'static str,
     bytes: Vec<u8>,
@@ -41,7 +41,7 @@ const FILES: [&str; 16] = [
     "sharded/model.safetensors.index.json",
 ];
 
-/// The pickle of an archive whose entries are stored: from behind the header of the first entry to the next.
+/// The pickle of an archive with uncompressed entries: from the end of the first entry's header to the next entry.
 fn pickle(bytes: &[u8]) -> Option<Vec<u8>> {
     let name = bytes.windows(8).position(|window| window == b"data.pkl")?;
     let start = name
@@ -96,7 +96,7 @@ fn main() {
             };
             opened += 1;
             let names: Vec<String> = file.keys().map(str::to_owned).collect();
-            // Dtypes and shapes are said before anything is read, and are those of what is read.
+            // Dtypes and shapes are known before anything is read, and match the values read.
             for name in &names {
                 let (info, host) = (file.info(name), file.read(name));
                 if let Ok(host) = host {

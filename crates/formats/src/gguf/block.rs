@@ -1,4 +1,4 @@
-//! Quantized numbers: blocks of small integers with scales, and what they are as f32.
+//! Quantized numbers: blocks of small integers with scales, and their conversion to f32.
 //!
 //! Source: ggml's `ggml/src/ggml-quants.c`, the functions `dequantize_row_*`, and `ggml-common.h`. The order of the
 //! operations is theirs, and none is fused with the next, so the numbers are the same to the bit.
@@ -9,10 +9,10 @@ use polygrad_core::f16;
 use polygrad_nn::files::{reserved, unreadable};
 use polygrad_tensor::{HostTensor, Result, Shape};
 
-/// About so many bytes are read at a time.
+/// Approximate number of bytes read at a time.
 const PIECE: usize = 1 << 16;
 
-/// A type of blocks.
+/// A block type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     Q4_0,
@@ -43,7 +43,7 @@ impl Block {
         }
     }
 
-    /// How many numbers a block has.
+    /// Number of values in a block.
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
@@ -51,7 +51,7 @@ impl Block {
         }
     }
 
-    /// How many bytes a block has.
+    /// Number of bytes in a block.
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -121,17 +121,17 @@ impl Block {
     }
 }
 
-/// The half-precision number at a byte of a block.
+/// The half-precision number at offset `at` of a block.
 pub(super) fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// The low halves of all bytes, and then the high ones.
+/// The low nibbles of all bytes, then the high ones.
 pub(super) fn nibbles(qs: &[u8]) -> impl Iterator<Item = u8> {
     qs.iter().map(|q| q & 15).chain(qs.iter().map(|q| q >> 4))
 }
 
-/// The same with a fifth bit to each, out of four bytes.
+/// As [`nibbles`], with a fifth bit for each from four further bytes.
 fn fifth(qs: &[u8], high: &[u8]) -> impl Iterator<Item = u8> {
     nibbles(qs)
         .enumerate()
@@ -149,7 +149,7 @@ fn q2_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// 16 scales of 6 bits, 256 numbers of 2 bits and a third one apart.
+/// 16 scales of 6 bits, 256 numbers of 2 bits, with a third bit stored separately.
 fn q3_k(block: &[u8], values: &mut Vec<f32>) {
     let (mask, qs, packed) = (&block[..32], &block[32..96], &block[96..108]);
     let d = half(block, 108);
@@ -167,8 +167,7 @@ fn q3_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// Which bytes have the numbers of the `i`-th sixteenth of a block of 2-bit numbers, and by how much
-/// they are shifted there.
+/// The bytes that contain the `i`-th sixteenth of a block of 2-bit numbers.
 fn sixteenth(qs: &[u8], i: usize) -> &[u8] {
     &qs[32 * (i / 8) + 16 * (i % 2)..][..16]
 }
@@ -177,7 +176,7 @@ fn shift(i: usize) -> usize {
     i % 8 / 2 * 2
 }
 
-/// 8 scales and minima of 6 bits, 256 numbers of 4 bits, and a fifth one apart or not at all.
+/// 8 scales and minima of 6 bits, 256 numbers of 4 bits, and in some types a fifth bit stored separately.
 fn q45_k(block: &[u8], high: Option<&[u8]>, qs: &[u8], values: &mut Vec<f32>) {
     let (d, min) = (half(block, 0), half(block, 2));
     for i in 0..8 {
@@ -203,7 +202,7 @@ pub(super) fn q45_scales(block: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// 16 scales of 8 bits, 256 numbers of 6 bits: four and two.
+/// 16 scales of 8 bits, 256 numbers of 6 bits, stored as four and two.
 fn q6_k(block: &[u8], values: &mut Vec<f32>) {
     let d = half(block, 208);
     for (i, &scale) in block[192..208].iter().enumerate() {
@@ -212,9 +211,9 @@ fn q6_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// The numbers of the `i`-th scale.
+/// The numbers that belong to the `i`-th scale.
 pub(super) fn q6_part(block: &[u8], i: usize) -> impl Iterator<Item = u8> {
-    // 128 numbers in four rows of 32, each of two scales.
+    // 128 numbers in four rows of 32, each with two scales.
     let (part, row, column) = (i / 8, i % 8 / 2, 16 * (i % 2));
     let low = &block[64 * part + 32 * (row % 2) + column..][..16];
     let high = &block[128 + 32 * part + column..][..16];

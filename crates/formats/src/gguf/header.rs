@@ -1,4 +1,4 @@
-//! What a file says before the values.
+//! The header of a GGUF file.
 
 use std::io::{BufReader, Read};
 
@@ -12,13 +12,13 @@ use crate::metadata::Value;
 use crate::place::{Element, Layout, Place, Start};
 use crate::source::{Region, Source, damaged};
 
-/// At most so many pairs, tensors, and elements of arrays together.
+/// The most metadata pairs, tensors, and array elements together.
 const MAX_ITEMS: u64 = 1 << 22;
-/// Bytes of all texts together, at most.
+/// The most bytes of all texts together.
 const MAX_TEXTS: u64 = 1 << 28;
-/// Arrays in arrays, at most.
+/// The deepest nesting of arrays.
 const MAX_DEPTH: usize = 4;
-/// Where values start is a multiple of this, unless the file says otherwise.
+/// Default alignment of the tensors' values, in bytes.
 const ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
@@ -195,14 +195,14 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// How many bytes have not been read.
+    /// Number of unread bytes.
     fn left(&self) -> u64 {
         self.from.get_ref().left() + self.from.buffer().len() as u64
     }
 
     fn count(&mut self, items: u64) -> Result<()> {
         self.items = self.items.saturating_add(items);
-        // Each takes at least a byte.
+        // Each item takes at least a byte.
         match self.items <= MAX_ITEMS && items <= self.left() {
             true => Ok(()),
             false => Err(damaged(format!(
@@ -239,7 +239,7 @@ impl Header<'_> {
             .take(length)
             .read_to_end(&mut bytes)
             .map_err(unreadable)?;
-        // Tokens may be pieces of characters.
+        // Tokens may be incomplete characters.
         Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }
 

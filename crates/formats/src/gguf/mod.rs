@@ -1,4 +1,4 @@
-//! GGUF, the files of llama.cpp.
+//! GGUF, the file format of llama.cpp.
 //!
 //! Source of the format: ggml's `docs/gguf.md`; of the types: `ggml/include/ggml.h`.
 

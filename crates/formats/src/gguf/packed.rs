@@ -8,17 +8,17 @@ use polygrad_tensor::{BlockScheme, DType, HostTensor, Result, Shape};
 
 use super::block::{Block, half, nibbles, q6_part, q45_scales};
 
-/// How numbers of a type stay packed.
+/// How numbers of a type are packed.
 struct Form {
     bits: usize,
     size: usize,
-    /// Of the scales: f16 as in the file, or f32 where the file has each as a product of two numbers.
+    /// The dtype of the scales: f16 as in the file, or f32 if the file stores each as a product of two numbers.
     scales: DType,
-    /// Of all numbers; none where blocks have a minimum, and so a zero point of their own.
+    /// The zero point of all numbers; `None` if blocks have a minimum, and thus zero points of their own.
     zero: Option<u8>,
 }
 
-/// What is read.
+/// The parts read so far.
 #[derive(Default)]
 struct Parts {
     numbers: Vec<u8>,
@@ -27,13 +27,13 @@ struct Parts {
 }
 
 impl Parts {
-    /// Numbers `q` that mean `d q`.
+    /// Adds numbers `q` that represent `d q`.
     fn scaled(&mut self, d: f32, numbers: impl Iterator<Item = u8>) {
         self.numbers.extend(numbers);
         self.scales.push(d);
     }
 
-    /// Numbers `q` that mean `d q + min`.
+    /// Adds numbers `q` that represent `d q + min`.
     fn shifted(&mut self, d: f32, min: f32, numbers: impl Iterator<Item = u8>) {
         match d == 0.0 {
             false => {
@@ -41,7 +41,7 @@ impl Parts {
                 self.scales.push(d);
                 self.zeros.push(-min / d);
             }
-            // All are the minimum.
+            // All values are the minimum.
             true => {
                 self.numbers.extend(numbers.map(|_| 0));
                 self.scales.push(-min);
@@ -69,13 +69,13 @@ impl Block {
         })
     }
 
-    /// Reads the blocks of a matrix without unpacking them; `None` for other tensors, and for types of which that is
-    /// not offered.
+    /// Reads the blocks of a matrix without unpacking them; `None` for other tensors, and for types that do not support
+    /// this.
     pub(crate) fn read_packed(self, shape: Shape, from: impl Read) -> Result<Option<HostBlocks>> {
         let (Some(form), &[rows, columns]) = (self.form(), shape.dims()) else {
             return Ok(None);
         };
-        // What llama.cpp multiplies such a weight with is rounded, too.
+        // llama.cpp also rounds the input that is multiplied by such a weight.
         let scheme = BlockScheme::new(form.bits, form.size)?.with_rounded_input(true);
         if !columns.is_multiple_of(form.size) {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Block {
         HostBlocks::new([bytes, scales, zeros], scheme).map(Some)
     }
 
-    /// The numbers and scales of a block.
+    /// Adds the numbers and scales of a block.
     fn take(self, block: &[u8], parts: &mut Parts) {
         match self {
             Self::Q4_0 => parts.scaled(half(block, 0), nibbles(&block[2..])),
@@ -135,7 +135,7 @@ impl Block {
 mod tests {
     use super::*;
 
-    /// What a packed weight is, from its parts.
+    /// The values of a packed weight, from its parts.
     fn values(blocks: &HostBlocks) -> Vec<f64> {
         let [bytes, scales, zeros] = blocks.parts();
         let (scheme, scales, zeros) = (blocks.scheme(), scales.to_f64_vec(), zeros.to_f64_vec());

@@ -1,4 +1,4 @@
-//! The machine that pickles are programs for.
+//! The virtual machine that executes pickles.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use polygrad_tensor::{Error, Result};
 use super::{Heap, Object, Value, refused};
 use crate::source::damaged;
 
-/// The newest protocol that there is.
+/// The newest pickle protocol.
 const MAX_PROTOCOL: u8 = 5;
 
 /// Why a machine stopped before the pickle's end.
@@ -26,7 +26,7 @@ impl From<Error> for Stopped {
 
 type Step<T> = std::result::Result<T, Stopped>;
 
-/// A pickle machine on bytes that hold one pickle after the other.
+/// A pickle machine on bytes that contain one pickle after another.
 #[derive(Debug)]
 pub(crate) struct Machine<'a> {
     bytes: &'a [u8],
@@ -35,7 +35,7 @@ pub(crate) struct Machine<'a> {
     stack: Vec<Value>,
     marks: Vec<usize>,
     memo: HashMap<u32, Value>,
-    /// What was given to dicts as their attributes.
+    /// The states set as attributes of dicts.
     pub(crate) attributes: Vec<Value>,
 }
 
@@ -52,12 +52,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// How many bytes have been read.
+    /// Number of bytes read so far.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Runs the next pickle, and gives what it made.
+    /// Runs the next pickle, and returns its result.
     pub(crate) fn run(&mut self) -> Step<Value> {
         self.stack.clear();
         self.marks.clear();
@@ -191,7 +191,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    // Bytes of the pickle.
+    // Reading the pickle's bytes.
 
     fn take(&mut self, count: usize) -> Step<&'a [u8]> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count));
@@ -204,7 +204,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A number of so many bytes, little-endian and unsigned; what is beyond 64 bits is more than any length.
+    /// A little-endian unsigned number of `width` bytes; more than 64 bits exceed any length.
     fn unsigned(&mut self, width: usize) -> Step<usize> {
         let bytes = self.take(width)?;
         let number = bytes
@@ -229,7 +229,7 @@ impl<'a> Machine<'a> {
 
     // The stack.
 
-    /// Where on the stack the topmost `count` values begin, all of which lie above the last mark.
+    /// The index on the stack of the topmost `count` values, which must all be above the last mark.
     fn depth(&self, count: usize) -> Result<usize> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
         Ok(self.stack[self.depth(1)?])
     }
 
-    /// Counts what is pushed, so that the stack cannot grow without end either.
+    /// Counts pushed values, so that the stack cannot grow without limit.
     fn push(&mut self, value: Value) -> Result<()> {
         self.heap.count(1)?;
         self.stack.push(value);
@@ -269,7 +269,7 @@ impl<'a> Machine<'a> {
         self.push(made)
     }
 
-    // Opcodes that belong together.
+    // Groups of opcodes.
 
     fn number(&mut self, opcode: u8) -> Step<()> {
         let value = match opcode {
@@ -322,8 +322,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A text in a line of its own, as protocol 0 has them: Python's `raw-unicode-escape`, or what `repr` gives
-    /// for bytes of Python 2.
+    /// A text on a line of its own, as in protocol 0: Python's `raw-unicode-escape`, or `repr` of Python 2's bytes.
     fn text_line(&mut self, opcode: u8) -> Step<()> {
         let wrong = || damaged("its pickle has a text that cannot be read");
         // Each byte is a character.
@@ -383,7 +382,7 @@ impl<'a> Machine<'a> {
         let bytes = self.take(length)?;
         let made = match opcode {
             b'B' | b'C' | 0x8e | 0x96 => Object::Bytes,
-            // Python 2 has texts of bytes.
+            // Python 2's texts are bytes.
             b'U' | b'T' => Object::Text(String::from_utf8_lossy(bytes).into_owned()),
             _ => match std::str::from_utf8(bytes) {
                 Ok(text) => Object::Text(text.to_owned()),
@@ -453,8 +452,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Gives an object its state: to what is foreign as one more part; to a dict as attributes, which
-    /// are none of its items.
+    /// Gives an object its state: a foreign object gets one more part; a dict gets attributes, which are not among its
+    /// items.
     fn build(&mut self, object: Value, state: Value) -> Result<()> {
         self.heap.count(1)?;
         match self.heap.get_mut(object) {

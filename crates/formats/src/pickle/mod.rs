@@ -1,5 +1,5 @@
-//! Pickles, as far as tensors and containers need them. Nothing is imported and nothing is called: what a pickle names
-//! is compared with a list, and what is not on it becomes an inert [`Object::Foreign`].
+//! Pickles, as far as tensors and containers need them. Nothing is imported or called: names in a pickle are compared
+//! with a list, and anything not on it becomes an inert [`Object::Foreign`].
 //!
 //! Source of the opcodes: CPython's `Lib/pickletools.py`. Source of the calls: PyTorch's `torch/_utils.py` and
 //! `torch/serialization.py`.
@@ -16,7 +16,7 @@ use polygrad_tensor::{Error, Result, Shape};
 
 use crate::source::damaged;
 
-/// Which of a pickle's objects.
+/// Index of an object of a pickle.
 pub(crate) type Id = u32;
 
 /// A value on the stack, in the memo or in a container.
@@ -29,7 +29,7 @@ pub(crate) enum Value {
     Object(Id),
 }
 
-/// What values refer to.
+/// An object that values refer to.
 #[derive(Debug)]
 pub(crate) enum Object {
     Text(String),
@@ -39,17 +39,17 @@ pub(crate) enum Object {
     List(Vec<Value>),
     Tuple(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    /// A class or a function by its name, which is never looked up.
+    /// A class or a function by its name, which is never resolved.
     Global(String),
     Storage(Box<Storage>),
     Tensor(Box<View>),
-    /// What has a meaning in PyTorch, and none here: a device, a layout.
+    /// An object with a meaning in PyTorch but none here: a device, a layout.
     Plain(&'static str),
-    /// What a global that is not known would have made: that global, and all that it was given.
+    /// The result of calling an unknown global: the global and its arguments.
     Foreign {
         of: Value,
         parts: Vec<Value>,
-        /// Of a tensor, why it is left out.
+        /// For a tensor, why it is left out.
         why: Option<String>,
     },
 }
@@ -59,23 +59,23 @@ pub(crate) enum Object {
 pub(crate) struct View {
     /// The object that is its storage.
     pub(crate) storage: Id,
-    /// In elements.
+    /// Offset in elements.
     pub(crate) offset: usize,
     pub(crate) shape: Shape,
     pub(crate) strides: Vec<usize>,
-    /// What the elements are, where the storage does not say.
+    /// The element type, if the storage does not have one.
     pub(crate) element: Option<StorageType>,
 }
 
-/// All objects that a pickle made.
+/// All objects created by a pickle.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     objects: Vec<Object>,
-    /// How many objects and places in containers there are.
+    /// Number of objects and of places in containers.
     parts: usize,
 }
 
-/// As many objects and places in containers may a pickle make: 4 million, and a tensor takes about ten.
+/// The most objects and places in containers of a pickle: 4 million; a tensor takes about ten.
 const MAX_PARTS: usize = 1 << 22;
 
 impl Heap {
@@ -101,7 +101,7 @@ impl Heap {
         }
     }
 
-    /// Takes down that so many parts more are to be made.
+    /// Counts further objects or places, and fails if there are too many.
     fn count(&mut self, parts: usize) -> Result<()> {
         self.parts = self.parts.saturating_add(parts);
         match self.parts <= MAX_PARTS {
@@ -139,7 +139,7 @@ impl Heap {
         }
     }
 
-    /// The global by which something foreign was made.
+    /// The global that created a foreign object.
     pub(crate) fn global(&self, value: Value) -> Option<&str> {
         let global = match self.get(value)? {
             Object::Foreign { of, .. } => self.get(*of)?,
@@ -151,7 +151,7 @@ impl Heap {
         }
     }
 
-    /// What a value is, in a few words.
+    /// A short description of a value.
     pub(crate) fn describe(&self, value: Value) -> String {
         const SHOWN: usize = 40;
         let Some(object) = self.get(value) else {
@@ -182,7 +182,7 @@ impl Heap {
     }
 }
 
-/// The error about a global that is not on the list.
+/// The error for a global that is not on the list.
 #[cold]
 pub(crate) fn refused(global: &str, why: &str) -> Error {
     Error::unsupported(format!("refuses {}: {why}", printable(global)))

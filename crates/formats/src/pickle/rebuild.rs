@@ -1,4 +1,4 @@
-//! The calls that are understood.
+//! The supported calls.
 
 use polygrad_core::MAX_RANK;
 use polygrad_tensor::{Error, ErrorKind, Result, Shape};
@@ -7,17 +7,17 @@ use super::storage::extent;
 use super::{Heap, Object, StorageType, Value, View};
 use crate::source::damaged;
 
-/// Calls of calls go no deeper.
+/// The deepest nesting of calls.
 const MAX_CALLS: usize = 4;
 
 impl Heap {
-    /// What a call gives. With `new`, of a class's `__new__`.
+    /// The result of a call; with `new`, of a class's `__new__`.
     pub(super) fn call(&mut self, callable: Value, arguments: Value, new: bool) -> Result<Value> {
         let Some(Object::Tuple(_)) = self.get(arguments) else {
             return Err(damaged("its pickle calls something with what is no tuple"));
         };
         match self.call_within(callable, arguments, new, MAX_CALLS) {
-            // Of one tensor it is known that it cannot be read; others may be.
+            // Only this tensor cannot be read; others may be readable.
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 let why = match error.hint() {
                     Some(hint) => format!("{}: {hint}", error.message()),
@@ -64,7 +64,7 @@ impl Heap {
                     _ => Err(damaged("its pickle has a parameter without a tensor")),
                 }
             }
-            // A tensor with attributes, or of a class that is one.
+            // A tensor with attributes, or of a subclass.
             ("torch._tensor._rebuild_from_type_v2", &[function, class, inner, _]) if calls > 0 => {
                 match self.global(class) {
                     Some("torch.Tensor" | "torch._tensor.Tensor" | "torch.nn.parameter.Parameter") => {
@@ -90,7 +90,7 @@ impl Heap {
             ("torch.Size" | "builtins.set" | "__builtin__.set", &[values]) if self.sequence(values).is_some() => {
                 Ok(values)
             }
-            // What makes objects of classes before protocol 2.
+            // Creates objects of classes before protocol 2.
             ("copy_reg._reconstructor" | "copyreg._reconstructor", &[class, _, _]) => self.foreign(class, &[arguments]),
             ("torch.device", _) => self.add(Object::Plain("a device")),
             ("torch.serialization._get_layout", _) => self.add(Object::Plain("a layout")),
@@ -99,14 +99,14 @@ impl Heap {
         }
     }
 
-    /// What a global would make that is not known.
+    /// The inert result of an unknown global.
     ///
     /// # Errors
-    /// When it is no global, nor made by one.
+    /// When it is not a global, nor created by one.
     pub(super) fn foreign(&mut self, of: Value, given: &[Value]) -> Result<Value> {
         let (global, mut parts) = match self.get(of) {
             Some(Object::Global(_)) => (of, Vec::new()),
-            // A call of what a call gave.
+            // A call of the result of a call.
             Some(&Object::Foreign { of: global, .. }) => (global, vec![of]),
             _ => return Err(damaged(format!("its pickle calls {}", self.describe(of)))),
         };
@@ -132,7 +132,7 @@ impl Heap {
         self.add(Object::Dict(entries))
     }
 
-    /// Refuses tensors whose values are to be negated or conjugated when they are read.
+    /// Rejects tensors whose values would have to be negated or conjugated when read.
     fn no_bits(&self, metadata: Option<&Value>) -> Result<()> {
         match metadata {
             Some(&value) if value != Value::None && self.dict(value) != Some(&[]) => {

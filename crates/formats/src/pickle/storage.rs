@@ -1,4 +1,4 @@
-//! Storages: what persistent ids of pickles mean.
+//! Storages: the meaning of persistent ids in pickles.
 
 use polygrad_nn::files::Stored;
 use polygrad_tensor::{Error, Result};
@@ -7,13 +7,13 @@ use super::{Heap, Object, Value};
 use crate::place::Element;
 use crate::source::damaged;
 
-/// What the elements of a storage are.
+/// The element type of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageType {
     Number(Stored),
-    /// What no dtype holds: its name in PyTorch, and the bytes of an element.
+    /// A type that no dtype can hold: its name in PyTorch, and the bytes of an element.
     Other(&'static str, usize),
-    /// Bytes, to which a tensor says what they are.
+    /// Bytes, whose type is given by each tensor.
     Untyped,
 }
 
@@ -35,7 +35,7 @@ impl StorageType {
         }
     }
 
-    /// The type of storages of a class: `torch.FloatStorage`.
+    /// The element type of a storage class: `torch.FloatStorage`.
     fn of_class(class: &str) -> Option<Self> {
         let class = class.strip_prefix("torch.")?;
         let class = class.strip_prefix("cuda.").unwrap_or(class);
@@ -63,7 +63,7 @@ impl StorageType {
         })
     }
 
-    /// The type of a dtype of PyTorch's: `torch.float32`.
+    /// The element type of a PyTorch dtype: `torch.float32`.
     pub(super) fn of_dtype(dtype: &str) -> Option<Self> {
         Some(match dtype.strip_prefix("torch.")? {
             "float32" => Self::Number(Stored::F32),
@@ -99,14 +99,14 @@ pub(crate) struct Storage {
     /// Its name in the file.
     pub(crate) key: String,
     pub(crate) of: StorageType,
-    /// How many elements it has, or how many of them the part has that is meant.
+    /// Number of its elements or, for a part of it, of that part's elements.
     pub(crate) count: usize,
-    /// At which of the elements that part begins.
+    /// Index of the part's first element.
     pub(crate) offset: usize,
 }
 
 impl Heap {
-    /// What a persistent id means: `("storage", class, key, location, count)`, and in old files a part of it.
+    /// The storage of a persistent id: `("storage", class, key, location, count)`, and in old files a part of it.
     pub(super) fn storage(&mut self, id: Value) -> Result<Value> {
         let wrong = || damaged("its pickle has a persistent id that is no storage");
         let Some(Object::Tuple(parts)) = self.get(id) else {
@@ -136,8 +136,8 @@ impl Heap {
         self.add(Object::Storage(Box::new(storage)))
     }
 
-    /// The same of protocol 0, which writes the id as Python prints it:
-    /// `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 3)`.
+    /// The same for protocol 0, which writes the id as Python prints it: `('storage', <class 'torch.FloatStorage'>,
+    /// '0', 'cpu', 3)`.
     pub(super) fn storage_of_line(&mut self, id: &str) -> Result<Value> {
         let wrong = || damaged("its pickle has a persistent id that is no storage");
         let parts = id
@@ -158,9 +158,9 @@ impl Heap {
     }
 }
 
-/// The type and the name of a storage of a class.
+/// The element type and the name of a storage of a class.
 fn storage_of(class: &str, key: &str) -> Result<(StorageType, String)> {
-    /// The number of a record, or an address.
+    /// The name is the number of a record, or an address.
     const MAX_KEY: usize = 100;
     let of = StorageType::of_class(class)
         .ok_or_else(|| super::refused(class, "its pickle uses it as the class of a storage"))?;

@@ -1,4 +1,4 @@
-//! Checkpoints of PyTorch before 1.6: five pickles one after the other, and then the storages.
+//! Checkpoints of PyTorch before 1.6: five pickles one after another, then the storages.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::pickle::{Heap, Id, Machine, Object, Stopped, Value};
 use crate::place::Start;
 use crate::source::{Source, damaged};
 
-/// The first pickle is a number, since protocol 2 in ten bytes, and before in digits.
+/// The first pickle is a magic number: ten bytes since protocol 2, digits before that.
 const MAGIC: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 const DIGITS: &[u8] = b"L119547037146038801333356L\n.";
-/// Before it, protocols since 2 have their own number, and those since 4 the length of what follows.
+/// Pickles begin with the protocol number since protocol 2, and also with a frame's length since protocol 4.
 const PROTO: u8 = 0x80;
 const FRAME: &[u8] = b"\x95\x0d\0\0\0\0\0\0\0";
 
-/// Whether a file that begins so is such a checkpoint, of whatever pickle protocol.
+/// Whether a file with this beginning is such a checkpoint, in any pickle protocol.
 pub(crate) fn begins(start: &[u8]) -> bool {
     let number = match start {
         [PROTO, _, rest @ ..] => rest.strip_prefix(FRAME).unwrap_or(rest),
@@ -29,10 +29,10 @@ pub(crate) fn begins(start: &[u8]) -> bool {
 }
 const PROTOCOL: i64 = 1001;
 
-/// So many bytes are read at first, and eight times as many as long as the pickles do not end there.
+/// Number of bytes read at first; eight times as many each time the pickles do not end within them.
 const FIRST: u64 = 1 << 20;
 
-/// Reads what a checkpoint has, without its values.
+/// Reads the structure of a checkpoint, without its values.
 pub(crate) fn open(source: &Source) -> Result<Contents> {
     let mut length = FIRST;
     loop {
@@ -81,8 +81,8 @@ fn read(source: &Source, bytes: &[u8]) -> std::result::Result<Contents, Stopped>
     Ok(contents?)
 }
 
-/// Where each storage begins, and how many bytes it has. They stand in the order of their keys, each behind the
-/// number of its elements.
+/// The offset and byte size of each storage. They are in the order of their keys, each preceded by its number of
+/// elements.
 fn places<'a>(source: &Source, heap: &'a Heap, keys: Value, start: u64) -> Result<HashMap<&'a str, (u64, u64)>> {
     let storages = (0..heap.len() as Id).filter_map(|id| match heap.object(id) {
         Some(Object::Storage(storage)) => Some((storage.key.as_str(), storage.of.size() as u64)),

@@ -1,4 +1,4 @@
-//! PyTorch's checkpoints: zip archives since 1.6, and what came before.
+//! PyTorch's checkpoints: zip archives since 1.6, and the format before that.
 //!
 //! Source: PyTorch's `torch/serialization.py`.
 
@@ -22,13 +22,13 @@ use crate::source::{Source, damaged};
 use crate::zip::Packed;
 use tree::Tree;
 
-/// The largest pickle that is read; a tensor takes about 200 bytes of it.
+/// The most bytes of a pickle; a tensor takes about 200.
 const MAX_PICKLE: u64 = 1 << 26;
 
 const BIG_ENDIAN: &str = "its numbers are big-endian";
 const SAVE_AGAIN: &str = "save it on a little-endian machine";
 
-/// The folder in which the records of a checkpoint are, if an archive is one: the part before `data.pkl`.
+/// The folder with the records of a checkpoint, if an archive is one: the part before `data.pkl`.
 pub(crate) fn folder(entries: &[Packed]) -> Option<&str> {
     let folder = |entry: &'_ Packed| -> Option<usize> {
         let folder = entry.name.strip_suffix("data.pkl")?;
@@ -37,7 +37,7 @@ pub(crate) fn folder(entries: &[Packed]) -> Option<&str> {
     entries.iter().find_map(|entry| Some(&entry.name[..folder(entry)?]))
 }
 
-/// Reads what a checkpoint in an archive has, without its values.
+/// Reads the structure of a checkpoint in an archive, without its values.
 pub(crate) fn open(source: &Source, entries: &[Packed], folder: &str) -> Result<Contents> {
     let records: HashMap<&str, &Packed> = entries
         .iter()
@@ -69,7 +69,7 @@ pub(crate) fn open(source: &Source, entries: &[Packed], folder: &str) -> Result<
     })
 }
 
-/// The entries for the tensors of a tree. `locate` says where a storage begins, and how many bytes it has there.
+/// The entries for the tensors of a tree. `locate` returns the start of a storage, and its size in bytes.
 fn collect<'a>(
     heap: &'a Heap,
     tree: Tree,
@@ -86,7 +86,7 @@ fn collect<'a>(
         let (start, bytes) = locate(storage)?;
         let of = tensor.element.unwrap_or(storage.of);
         let size = of.size();
-        // Where the bytes have no dtype of their own, the storage is counted in bytes.
+        // If the bytes have no dtype of their own, the storage is counted in bytes.
         let unit = |count: usize| {
             if storage.of == StorageType::Untyped {
                 count / size

@@ -1,4 +1,4 @@
-//! From what a pickle made to tensors by dotted names.
+//! Tensors by dotted name, from the objects of a pickle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,29 +9,29 @@ use crate::file::Skipped;
 use crate::pickle::{Heap, Id, Object, Value, refused};
 use crate::source::damaged;
 
-/// What a file of one tensor without a name calls it.
+/// The name given to the tensor of a file with a single unnamed tensor.
 pub(crate) const UNNAMED: &str = "tensor";
 
-/// Containers in containers, at most.
+/// The deepest nesting of containers.
 const MAX_DEPTH: usize = 64;
-/// Values that are looked at, at most: a container may stand in many places.
+/// The most values visited; a container may occur in many places.
 const MAX_VISITS: usize = 1 << 20;
-/// Bytes of all names together, at most.
+/// The most bytes of all names together.
 const MAX_NAMES: usize = 1 << 26;
 
-/// The tensors in what a pickle made, and what else there was.
+/// The tensors in a pickle's result, and everything skipped.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Names and the objects that are their tensors.
+    /// Names with the objects of their tensors.
     pub(super) tensors: Vec<(String, Id)>,
     pub(super) skipped: Vec<Skipped>,
 }
 
 impl Tree {
-    /// What is only to be had by a global that is refused is left out.
+    /// Objects that only a refused global could create are left out.
     ///
     /// # Errors
-    /// Where names meet, there is no end to it, or all is left out.
+    /// When names collide, limits are exceeded, or all tensors are left out.
     pub(super) fn new(heap: &Heap, root: Value, attributes: &[Value]) -> Result<Self> {
         let mut walk = Walk {
             heap,
@@ -59,14 +59,14 @@ impl Tree {
     }
 }
 
-/// The first thing that was not made.
+/// The first global whose object was not created.
 fn first_refused(heap: &Heap) -> Option<&str> {
     let foreign = |id: &Id| matches!(heap.object(*id), Some(Object::Foreign { .. }));
     let id = (0..heap.len() as Id).find(foreign)?;
     heap.global(Value::Object(id))
 }
 
-/// For each object whether tensors or storages are in it, at any depth.
+/// For each object, whether it contains tensors or storages at any depth.
 fn holding(heap: &Heap) -> Vec<bool> {
     let mut holding = vec![false; heap.len()];
     let mut parents: Vec<(Id, Id)> = Vec::new();
@@ -178,10 +178,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The items of a dict by the texts of their keys; of a key that is there twice the last value, in
-    /// the place of the first.
+    /// The items of a dict by the text of their keys. For a repeated key, the last value is at the place of the first.
     fn items(&mut self, entries: &[(Value, Value)], name: &str) -> Result<Vec<(String, Value)>> {
-        // A dict that stands in many places is gone through each time.
+        // A dict that occurs in many places is traversed each time.
         self.visits += entries.len();
         let mut items: Vec<(String, Value)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -229,7 +228,7 @@ impl Walk<'_> {
         });
     }
 
-    /// The first global that was refused among the parts of a container that is skipped, not looked for any deeper.
+    /// The first refused global among the direct parts of a skipped container.
     fn refused_in(&self, value: Value) -> Option<&str> {
         let foreign = |value: &Value| matches!(self.heap.get(*value), Some(Object::Foreign { .. } | Object::Global(_)));
         let part = match self.heap.get(value)? {

@@ -1,4 +1,4 @@
-//! Files that are cut, changed, or of other kinds: errors, and never a panic.
+//! Truncated, modified, and unrelated files give errors, and never a panic.
 
 use std::fs;
 use std::path::PathBuf;
@@ -80,7 +80,8 @@ fn a_file_that_is_cut_after_it_was_opened_is_an_error() {
 fn changed_values_in_an_archive_are_found() {
     for name in ["one.pt", "stored.npz", "deflated.npz"] {
         let mut bytes = fs::read(data(name)).unwrap();
-        // 3.0 as the last value of the tensor, the values of an array, and something amid deflated bytes.
+        // 3.0 is the last value of the tensor; further cases are the values of an array, and a byte within deflated
+        // data.
         let at = match name {
             "one.pt" => find(&bytes, &3f32.to_le_bytes()),
             "stored.npz" => find(&bytes, &11f32.to_le_bytes()),
@@ -166,7 +167,7 @@ fn an_index_leads_to_files_beside_it_alone() {
         nested.to_string().contains("an index where a shard should be"),
         "{nested}"
     );
-    // Shards may be of any kind that is read.
+    // Shards may be in any supported format.
     fs::copy(data("one.pt"), folder.path().join("pytorch_model.bin")).unwrap();
     let json = format!("{{\"weight_map\": {{\"tensor\": \"pytorch_model.bin\", \"embed.weight\": {shard:?}}}}}");
     let file = open(&json).unwrap();
@@ -174,7 +175,7 @@ fn an_index_leads_to_files_beside_it_alone() {
     assert_eq!(file.read("embed.weight").unwrap().shape().dims(), [3, 2]);
 }
 
-/// A GGUF file of a version, whose counts and rest are these.
+/// A GGUF file with these counts and this rest.
 fn gguf(tensors: u64, pairs: u64, rest: &[&[u8]]) -> Vec<u8> {
     let head = [
         b"GGUF\x03\0\0\0".to_vec(),
@@ -256,7 +257,7 @@ fn archives_that_lie_are_refused() {
         "is not where its directory says",
     );
     refused(&changed(30, b"x"), "is not where its directory says");
-    // What is deflated is no longer than the directory says, and no shorter.
+    // Deflated data must be exactly as long as the directory says.
     let deflated = fs::read(data("deflated.npz")).unwrap();
     let end = deflated.len() - 22;
     let directory = u32::from_le_bytes(deflated[end + 16..][..4].try_into().unwrap()) as usize;

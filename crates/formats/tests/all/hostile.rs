@@ -1,6 +1,6 @@
-//! Pickles that want to run something, or to have more memory or patience than there is. None of it happens: the pickle
-//! machine has no way to look a global up, so what these tests hold is that each such pickle is an error that says what
-//! it wanted, or gives only what it may.
+//! Pickles that try to run code, or to use too much memory or time. None succeeds: the pickle machine cannot resolve
+//! globals, so these tests check that each such pickle either is an error that names what it tried, or returns only
+//! what is allowed.
 
 use polygrad_formats::TensorFile;
 use polygrad_tensor::{Error, Result};
@@ -25,7 +25,7 @@ fn refused(what: &str, bytes: &[u8], words: &str) {
     assert!(text.contains(words) && text.contains("hostile.pt"), "{what}: {text}");
 }
 
-/// A pickle that is these opcodes, ended.
+/// A pickle consisting of these opcodes, with its end.
 fn program(opcodes: &[&[u8]]) -> Vec<u8> {
     [&[&b"\x80\x04"[..]], opcodes, &[b"."]].concat().concat()
 }
@@ -228,7 +228,7 @@ fn lengths_that_are_not_there_are_refused() {
 
 #[test]
 fn bombs_are_refused() {
-    // A list of two of the list before, again and again: 2⁶⁰ tensors.
+    // A list that contains the list before twice, repeatedly: 2⁶⁰ tensors.
     let double = b"q\x00(h\x00h\x00l".repeat(60);
     refused(
         "a memo bomb",
@@ -437,7 +437,7 @@ fn what_tensors_are_reached_without_stays_unrun() {
         .collect();
     assert_eq!(skipped, [("x", "refuses os.system")]);
 
-    // Not so where a tensor is given to it, set in it, or is its key.
+    // But it is refused if a tensor is passed to it, set in it, or is its key.
     let within =
         |what, opcodes: &[&[u8]]| refused(what, &checkpoint(&program(opcodes)), "refuses foo.Bar: it would make");
     within("an argument", &[b"}", &text("x"), b"cfoo\nBar\n(", &sound(), b"tRs"]);
@@ -488,7 +488,7 @@ fn what_tensors_are_reached_without_stays_unrun() {
         &checkpoint(&program(&[&colliding])),
         "two of its tensors are called a.b",
     );
-    // As in Python, the last item of a key is the one.
+    // As in Python, the last item of a key counts.
     let twice = [&b"}"[..], &text("w"), b"K\x01s", &weight].concat();
     assert_eq!(open(&checkpoint(&program(&[&twice]))).unwrap().len(), 1);
 }

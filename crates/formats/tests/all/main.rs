@@ -1,4 +1,4 @@
-//! The tests of this crate that share a process, in one program.
+//! All tests of this crate that can share a process, in one program.
 
 #[path = "../common/mod.rs"]
 mod common;

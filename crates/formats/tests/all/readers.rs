@@ -1,4 +1,4 @@
-//! Files that PyTorch, NumPy, safetensors and gguf wrote, and what they say is in them.
+//! Files written by PyTorch, NumPy, safetensors and gguf, compared with their known contents.
 
 use polygrad_formats::{Format, TensorFile, Value};
 use polygrad_nn::StateDict;
@@ -20,7 +20,7 @@ fn assert_same(name: &str, found: &HostTensor, wanted: &HostTensor) {
     assert_eq!(found.bytes(), wanted.bytes(), "{name}");
 }
 
-/// Holds each tensor that is expected to what is read, and what is said before it is.
+/// Compares each expected tensor with the one read, and its information with that given before.
 fn holds(file: &TensorFile, wanted: &StateDict) {
     for (name, wanted) in wanted.iter() {
         let (info, found) = (file.info(name).unwrap(), file.read(name).unwrap());
@@ -186,7 +186,7 @@ fn a_tensor_that_is_not_read_stops_no_other() {
     let conjugated = open("conjugated.pt");
     assert_eq!(conjugated.read("b").unwrap().to_f64_vec(), [1.0]);
 
-    // Of these it is known before, but for values that no i64 holds.
+    // These are known before reading, except for values that do not fit into an i64.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("u64.safetensors");
     let header = br#"{"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;

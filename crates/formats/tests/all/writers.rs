@@ -1,4 +1,4 @@
-//! What is written is read again.
+//! Written files can be read again.
 
 use polygrad_formats::{Format, GgufType, TensorFile, rewrite_gguf, save, save_with_metadata};
 use polygrad_nn::StateDict;
@@ -58,7 +58,7 @@ fn what_is_saved_is_read_again_in_order() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
 }
 
-/// PyTorch maps storages into memory where they lie: `torch.load(path, mmap=True)`.
+/// PyTorch memory-maps storages at their position: `torch.load(path, mmap=True)`.
 #[test]
 fn values_begin_where_their_formats_have_them_begin() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn what_cannot_be_written_leaves_nothing() {
 fn numpy_and_pytorch_archives_may_hold_many_entries() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.npz");
-    // More than a directory without 64-bit numbers can count.
+    // More entries than a directory without 64-bit numbers can count.
     let state: StateDict = (0..66_000).map(|i| (format!("{i}"), HostTensor::scalar(i))).collect();
     save(&path, &state).unwrap();
     let file = TensorFile::open(&path).unwrap();

@@ -1,16 +1,16 @@
-//! What test programs share: files that others wrote, and pickles and archives that nobody should write.
+//! Shared helpers of the test programs: files written by other libraries, and hostile pickles and archives.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
 
-/// A file of `scripts/make_format_files.py`.
+/// A file written by `scripts/make_format_files.py`.
 pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// A zip archive of these entries, not compressed.
+/// An uncompressed zip archive of these entries.
 pub fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in entries {
@@ -42,7 +42,7 @@ pub fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// A checkpoint whose pickle is this, with one storage `0` of four floats: 1, 2, 3 and 4.
+/// A checkpoint with this pickle, and one storage `0` of four floats: 1, 2, 3 and 4.
 pub fn checkpoint(pickle: &[u8]) -> Vec<u8> {
     let storage = [1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat();
     zip(&[
@@ -73,7 +73,7 @@ pub fn tuple(numbers: &[i64]) -> Vec<u8> {
     .concat()
 }
 
-/// The opcodes that push the storage of `key`, of a class and so many elements.
+/// The opcodes that push the storage of `key`, of a class and with `count` elements.
 pub fn storage(class: &str, key: &str, count: i64) -> Vec<u8> {
     let class = format!("ctorch\n{class}\n").into_bytes();
     [
@@ -88,7 +88,7 @@ pub fn storage(class: &str, key: &str, count: i64) -> Vec<u8> {
     .concat()
 }
 
-/// The opcodes that push a tensor over what pushes its storage.
+/// The opcodes that push a tensor whose storage is pushed by `storage`.
 pub fn tensor(storage: &[u8], offset: i64, size: &[i64], stride: &[i64]) -> Vec<u8> {
     [
         b"ctorch._utils\n_rebuild_tensor_v2\n(".to_vec(),
@@ -101,12 +101,12 @@ pub fn tensor(storage: &[u8], offset: i64, size: &[i64], stride: &[i64]) -> Vec<
     .concat()
 }
 
-/// A sound tensor of four elements.
+/// A valid tensor of four elements.
 pub fn sound() -> Vec<u8> {
     tensor(&storage("FloatStorage", "0", 4), 0, &[4], &[1])
 }
 
-/// A pickle of a dict that has one item, `key`.
+/// A pickle of a dict with a single item, `key`.
 pub fn dict(key: &str, value: &[u8]) -> Vec<u8> {
     [b"\x80\x02}".to_vec(), text(key), value.to_vec(), b"s.".to_vec()].concat()
 }

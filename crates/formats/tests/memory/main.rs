@@ -1,8 +1,7 @@
-//! How much memory a whole file takes: little more than its tensors. A process of its own, whose peak is what
-//! the system says it was.
+//! The memory of reading a whole file: little more than its tensors. It is measured in a separate process, whose peak
+//! the system reports.
 //!
-//! The files have 256 MB, or as many as POLYGRAD_MEMORY_MB says. Elsewhere than on Linux there is no peak to be had,
-//! and nothing is tested.
+//! The files have 256 MB, or the value of POLYGRAD_MEMORY_MB. Only Linux reports the peak; elsewhere nothing is tested.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -14,7 +13,7 @@ use polygrad_testing::memory::{peak, size};
 #[path = "../common/mod.rs"]
 mod common;
 
-/// The file that one run reads.
+/// The file that a run reads.
 const FILE: &str = "POLYGRAD_MEMORY_FILE";
 
 fn main() {
@@ -25,7 +24,7 @@ fn main() {
     }
 }
 
-/// Reads each file in a process of its own, since a peak does not go down.
+/// Reads each file in a separate process, since a peak does not go down.
 fn each() {
     let size = size(256);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -63,7 +62,7 @@ fn read(path: &Path) {
     );
 }
 
-/// Writes the start of a file, and zeros up to its length, which take no place on the disk.
+/// Writes the start of a file, and zeros up to its length as a hole without disk space.
 fn sparse(path: &Path, start: &[u8], length: u64) {
     let mut file = File::create(path).expect("a temporary file");
     file.write_all(start).expect("a temporary file");
