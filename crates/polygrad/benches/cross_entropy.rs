@@ -1,5 +1,5 @@
-//! The loss of a large vocabulary, of all logits at once and in parts: `cargo bench -p polygrad --bench cross_entropy`.
-//! Time of forward and backward pass, and what they add to the peak of memory, each in a process of its own.
+//! The loss for a large vocabulary, of all logits at once and in chunks: `cargo bench -p polygrad --bench
+//! cross_entropy`. Time of forward and backward pass, and how much they add to peak memory, each in a separate process.
 
 use std::process::Command;
 use std::time::Instant;
@@ -11,7 +11,7 @@ const TOKENS: usize = 512;
 const WIDTH: usize = 576;
 const VOCABULARY: usize = 49_152;
 
-/// The most memory that this process has had, in MB.
+/// The peak memory of this process so far, in MB.
 fn peak() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

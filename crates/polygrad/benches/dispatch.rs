@@ -1,7 +1,7 @@
-//! What one op on a small tensor costs: `cargo bench --bench dispatch`.
+//! The cost of one op on a small tensor: `cargo bench --bench dispatch`.
 //!
-//! One thread, `add` of two f32[64], the fastest of many short runs, so that other load on the machine counts as little
-//! as possible. The last part shows that graphs which are dropped leave nothing behind.
+//! One thread, `add` of two f32[64], the fastest of many short runs, so that other load on the machine matters as
+//! little as possible. The last part shows that dropped graphs leave nothing behind.
 
 use std::hint::black_box;
 use std::time::Instant;

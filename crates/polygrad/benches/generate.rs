@@ -1,5 +1,5 @@
-//! Tokens a second of greedy generation: `cargo bench -p polygrad --bench generate [-- DEVICE]`; of many sequences that
-//! join a batch in turn: `cargo bench -p polygrad --bench generate -- DEVICE continuous`.
+//! Tokens per second of greedy generation: `cargo bench -p polygrad --bench generate [-- DEVICE]`; with many sequences
+//! that join a batch one after another: `cargo bench -p polygrad --bench generate -- DEVICE continuous`.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn measure(name: &str, config: &Gpt2Config, sequences: usize, count: usize, devi
     Ok(())
 }
 
-/// Sequences of a model of SmolLM2-135M's size with random weights, of prompts of 16 to 47 tokens.
+/// Sequences of a model of SmolLM2-135M's size with random weights, with prompts of 16 to 47 tokens.
 fn measure_continuous(device: &Device) -> Result<()> {
     let config = LlamaConfig {
         vocab_size: 49_152,
@@ -52,7 +52,7 @@ fn measure_continuous(device: &Device) -> Result<()> {
         for prompt in &prompts[..sequences] {
             batch.join(prompt, count, &GenerateConfig::greedy(), 0)?;
         }
-        // Prompts are read at once, and do not count.
+        // Prompts are read in one step, which is not measured.
         let (mut began, mut tokens) = (None, 0);
         while !batch.is_empty() {
             for (sequence, next) in batch.step(usize::MAX)? {

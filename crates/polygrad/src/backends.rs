@@ -1,4 +1,4 @@
-//! The built-in backends: one line for each.
+//! The built-in backends, one line each.
 
 use polygrad_core::{BackendEntry, BuiltIn};
 
@@ -41,7 +41,7 @@ fn built_in() -> Vec<BackendEntry> {
     ]
 }
 
-/// Our own kernels in CUDA C; `auto` prefers them to everything else where there is such a GPU.
+/// Our own kernels in CUDA C; `auto` prefers them to everything else if there is such a GPU.
 #[cfg(feature = "cuda")]
 fn cuda() -> BackendEntry {
     use polygrad_core::Availability;
@@ -59,7 +59,7 @@ fn cuda() -> BackendEntry {
         .with_priority(20)
 }
 
-/// Our own shaders; `auto` prefers them to the CPU where there is a GPU.
+/// Our own shaders; `auto` prefers them to the CPU if there is a GPU.
 #[cfg(feature = "wgpu")]
 fn wgpu() -> BackendEntry {
     use polygrad_core::compute::ComputeBackend;

@@ -1,5 +1,5 @@
-//! Processes that train together: the seam to MPI, Gloo, NCCL and engines of your own, and how to join those that a
-//! launcher has started.
+//! Processes that train together: the interface to MPI, Gloo, NCCL and engines of your own, and joining the processes
+//! that a launcher has started.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -18,7 +18,7 @@ pub use polygrad_torch::gloo::{Gloo, GlooOptions};
 
 type Join = dyn Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Send + Sync;
 
-/// An engine by which the processes of a launcher are joined, as [`open`] and `polygrad train --parallel` find it.
+/// An engine that joins the processes of a launcher, as used by [`open`] and `polygrad train --parallel`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,13 +37,13 @@ type Join = dyn Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Sen
 pub struct Engine {
     name: Cow<'static, str>,
     options: &'static [&'static str],
-    /// Or what to do about it, where this build lacks it.
+    /// Or how to get it, if this build lacks it.
     join: std::result::Result<Box<Join>, String>,
 }
 
 impl Engine {
-    /// An engine whose `join` gives this process's end of the group. It gets the string that names the engine, whose
-    /// options it has told ([`Engine::with_options`]), and the time limit for collectives.
+    /// An engine whose `join` returns this process's member of the group. `join` gets the parsed string that names the
+    /// engine, with the options declared by [`Engine::with_options`], and the time limit for collectives.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         join: impl Fn(&DeviceSpec, Duration) -> Result<Arc<dyn Communicator>> + Send + Sync + 'static,
@@ -55,14 +55,14 @@ impl Engine {
         }
     }
 
-    /// The options that its string may have beside `timeout`, such as `device` in `nccl:device=1`. Default: none.
+    /// Sets the options that its string may have besides `timeout`, such as `device` in `nccl:device=1`. Default: none.
     #[must_use]
     pub fn with_options(mut self, options: &'static [&'static str]) -> Self {
         self.options = options;
         self
     }
 
-    /// One that this build lacks, and what to do about it: the hint of the error of [`open`].
+    /// An engine that this build lacks, with how to get it: the hint in the error of [`open`].
     pub fn absent(name: impl Into<Cow<'static, str>>, fix: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -71,12 +71,12 @@ impl Engine {
         }
     }
 
-    /// What it is called.
+    /// The engine's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether this build has it.
+    /// Whether this build contains it.
     pub fn is_available(&self) -> bool {
         self.join.is_ok()
     }
@@ -127,7 +127,7 @@ fn nccl(spec: &DeviceSpec, timeout: Duration) -> Result<Arc<dyn Communicator>> {
     }
     let device = match spec.option("device") {
         Some(device) => Some(device.to_owned()),
-        // Of torchrun, Open MPI, MPICH and Slurm.
+        // As set by torchrun, Open MPI, MPICH and Slurm.
         None => [
             "LOCAL_RANK",
             "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -147,10 +147,10 @@ fn nccl(spec: &DeviceSpec, timeout: Duration) -> Result<Arc<dyn Communicator>> {
     Ok(Arc::new(Nccl::new(bootstrap, device)?))
 }
 
-/// Makes an engine known to [`open`], by its name.
+/// Registers an engine, so that [`open`] finds it by name.
 ///
 /// # Errors
-/// When one of that name is there already, or the name cannot stand in such a string.
+/// When an engine of that name already exists, or the name cannot be used in such a string.
 pub fn register(engine: Engine) -> Result<()> {
     let name = engine.name().to_owned();
     if name.is_empty() || name.contains([':', ',', '=', ' ']) {
@@ -166,19 +166,19 @@ pub fn register(engine: Engine) -> Result<()> {
     Ok(())
 }
 
-/// The engines that [`open`] knows, in the order in which they were registered; those that this build lacks, too.
+/// The engines that [`open`] knows, in the order of registration, including those that this build lacks.
 pub fn engines() -> Vec<Arc<Engine>> {
     ENGINES.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Joins the processes that a launcher has started: `mpi` for those of `mpirun`, `gloo` for those of `torchrun`, `nccl`
-/// for either on CUDA devices (`nccl:bootstrap=mpi`; `gloo` without it), all of which are cargo features; or an engine
-/// that was [registered](register). A time limit for collectives follows in seconds, as in `mpi:timeout=60`; it is
-/// [`DEFAULT_TIMEOUT`] else.
+/// for either on CUDA devices (`nccl:bootstrap=mpi`; by default `gloo`), all of which are cargo features; or an engine
+/// that was [registered](register). A time limit for collectives in seconds may follow, as in `mpi:timeout=60`; the
+/// default is [`DEFAULT_TIMEOUT`].
 ///
 /// # Errors
-/// An engine that is unknown or not in this build, naming those that are known; those of the engine, such as a library
-/// that is not found or a launcher that has not started this process.
+/// An engine that is unknown or not in this build (the error names the known ones); those of the engine, such as a
+/// missing library or a launcher that has not started this process.
 pub fn open(engine: &str) -> Result<Arc<dyn Communicator>> {
     let spec: DeviceSpec = engine.parse()?;
     let engines = engines();

@@ -98,7 +98,7 @@ pub use polygrad_wgpu as wgpu;
 #[cfg(feature = "data")]
 #[doc(inline)]
 pub use polygrad_data as data;
-/// All about tensors: also the types of arguments, wrappers of other crates' tensors, and what few programs name.
+/// Everything about tensors, including types of arguments, wrappers of other crates' tensors, and rarely used items.
 #[doc(inline)]
 pub use polygrad_tensor as tensor;
 pub use polygrad_tensor::{
@@ -109,8 +109,7 @@ pub use polygrad_tensor::{
 #[doc(inline)]
 pub use polygrad_train as train;
 
-/// A tensor of values that are written out, as by [`Tensor::new`]: on the device `cpu`, or where a second argument
-/// says.
+/// A tensor of literal values, as by [`Tensor::new`]: on the device `cpu`, or on the one given as a second argument.
 ///
 /// ```
 /// use polygrad::{DType, Device, tensor};
@@ -132,8 +131,7 @@ macro_rules! tensor {
     };
 }
 
-/// Where the time of a step goes, by op, shapes and module: `profile(|| step())`, or [`profile::Profiler`] for several
-/// steps.
+/// Profiles of a step by op, shapes and module: `profile(|| step())`, or [`profile::Profiler`] for several steps.
 #[doc(inline)]
 pub use polygrad_nn::profile;
 
@@ -141,19 +139,19 @@ pub mod communicator;
 
 /// Layers, losses, models, and checkpoints.
 pub mod nn {
-    // The derive macro whose code names this crate, in place of the one that names polygrad-nn.
+    // The derive macro for users of this crate, instead of the one for polygrad-nn.
     pub use polygrad_derive::FacadeModule as Module;
     #[doc(hidden)]
     pub use polygrad_nn::optim;
     pub use polygrad_nn::*;
 }
 
-/// Optimizers and schedules of their learning rate.
+/// Optimizers and learning rate schedules.
 pub mod optim {
     pub use polygrad_nn::optim::*;
 }
 
-/// Gradients beyond `backward`: ops of one's own, checks, what a backward pass keeps, and mixed precision.
+/// Gradients beyond `backward`: your own ops, checks, what a backward pass keeps, and mixed precision.
 pub mod autograd {
     pub use polygrad_tensor::{
         BackwardOptions, CustomOp, GradId, autocast, autocast_dtype, checkpoint, checkpoint_rows, enable_grad,
@@ -161,7 +159,7 @@ pub mod autograd {
     };
 }
 
-/// For those who write a backend: the trait, its words, and the registry.
+/// For authors of backends: the trait, its types, and the registry.
 pub mod backend {
     pub use polygrad_core::*;
 }

@@ -1,6 +1,6 @@
-//! The examples of the book, so that they stay true.
+//! Tests the examples in the book.
 
-/// A type for each page, whose documentation it is.
+/// A type for each page, with the page as its documentation.
 macro_rules! pages {
     ($($page:ident $path:literal)*) => {$(
         #[doc = include_str!(concat!("../../../docs/", $path))]

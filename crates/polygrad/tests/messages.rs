@@ -1,8 +1,8 @@
-//! What the compiler says to a mistake: each file of `tests/messages` must not compile, and what its first lines quote
-//! must be in the messages.
+//! Compiler messages for common mistakes: the files of `tests/messages` must not compile, and the messages must contain
+//! the phrases quoted in their first lines.
 //!
-//! Phrases, not whole messages as `trybuild` compares them: those change with the compiler, and the tests have to pass
-//! with any from the MSRV on.
+//! Only phrases are compared, unlike `trybuild`'s whole messages: those change with the compiler, and the tests have to
+//! pass with any version from the MSRV on.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn messages_say_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
     let bins = folder.path().join("src/bin");
     std::fs::create_dir_all(&bins).unwrap();
-    // Without backends, and for checks alone, so that little is compiled.
+    // Without backends, and only checked, so that little is compiled.
     let manifest = format!(
         "[package]\nname = \"messages\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
          polygrad = {{ path = {root:?}, default-features = false }}\n\

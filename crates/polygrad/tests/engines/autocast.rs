@@ -1,4 +1,4 @@
-//! Mixed precision on every backend that has the dtype.
+//! Mixed precision on every backend that supports the dtype.
 
 use polygrad::ErrorKind;
 use polygrad::autograd::autocast;
@@ -28,7 +28,7 @@ fn model(device: &Device) -> Result<Sequential> {
 fn losses(device: &Device, dtype: DType) -> Result<Vec<f64>> {
     let model = model(device)?;
     let mut optimizer = SGD::new(model.parameters(), 0.1)?;
-    // None of the gradients overflows with it.
+    // Small enough that no gradient overflows.
     let mut scaler = GradScalerConfig::new().init_scale(1024.0).build()?;
     let mut losses = Vec::new();
     for i in 0..STEPS {
@@ -61,7 +61,7 @@ fn mixed_precision_follows_full_precision() {
         for dtype in [DType::BF16, DType::F16] {
             let mixed = match losses(&device, dtype) {
                 Ok(mixed) => mixed,
-                // Those that have the dtype, but not for every op, say which.
+                // Backends that support the dtype only for some ops name the op.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     let has_both = ["cpu", "torch", "candle"].iter().any(|own| name.starts_with(own));
                     assert!(!has_both, "{name}, {dtype}: {error}");

@@ -1,4 +1,4 @@
-//! What cannot be had says why, and what to do about it.
+//! Unavailable devices and dtypes give errors that say why, and how to fix it.
 
 use polygrad::backend::{Availability, Registry};
 use polygrad::prelude::*;
@@ -78,7 +78,7 @@ fn bad_indices_and_sizes_are_errors_everywhere() {
         let index = Tensor::new([7i64], &device).unwrap();
         let read = x.index_select(0, &index).and_then(|y| y.to_vec::<f32>());
         assert_eq!(read.unwrap_err().kind(), ErrorKind::OutOfRange, "{name}");
-        // A lazy engine finds out when the value is read.
+        // A lazy engine notices it when the value is read.
         let huge = Tensor::ones([1 << 30, 1 << 20], &device).and_then(|y| y.to_vec::<f32>());
         assert_eq!(huge.unwrap_err().kind(), ErrorKind::OutOfMemory, "{name}");
         let product = x.matmul(&x).unwrap_err();

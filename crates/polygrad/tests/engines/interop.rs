@@ -1,4 +1,4 @@
-//! Values go from backend to backend, and to `ndarray`, and come back as they were.
+//! Values survive being moved between backends, and to `ndarray` and back.
 
 use polygrad::prelude::*;
 use polygrad::tensor::IntoBackend;

@@ -10,11 +10,11 @@ use crate::devices;
 const STEPS: usize = 100;
 const BATCH: usize = 8;
 
-/// A model, its optimizer and its batches, which are the same numbers on every device.
+/// A model, its optimizer and its batches, with the same numbers on every device.
 struct Run {
     build: fn(&Device) -> Result<Sequential>,
     optimizer: fn(&Sequential) -> Result<Box<dyn Optimizer>>,
-    /// How many different batches there are; then they begin anew.
+    /// Number of different batches, which are repeated in turn.
     batches: usize,
 }
 
@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-/// Pictures that say, behind some noise, to which of ten classes they belong.
+/// Noisy images of ten classes.
 fn batch(device: &Device) -> Result<(Tensor, Tensor)> {
     let noise = Tensor::randn([BATCH, 1, 28, 28], device)?;
     let target = Tensor::randint(0, 10, [BATCH], device)?;

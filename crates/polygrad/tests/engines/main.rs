@@ -1,5 +1,5 @@
-//! What must hold between the backends that are built in: `cargo test -p polygrad --features …`. Those that are there
-//! are found at run time; with the CPU alone, most of it compares the CPU with itself on other kernels.
+//! Properties that must hold between the built-in backends: `cargo test -p polygrad --features …`. Available ones are
+//! found at run time; with only the CPU, most tests compare the CPU's kernels with each other.
 
 #![cfg(feature = "cpu")]
 
@@ -19,16 +19,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use polygrad::backend::{Availability, DeviceInfo, Registry};
 use polygrad::{Device, Result};
 
-/// Held by the test that uses the devices: one that checks indices late tells the next who reads, whoever that is.
+/// Held by the test that uses the devices: a device that checks indices late reports the error to the next reader,
+/// which must not be another test.
 static IN_USE: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// A test has a thread of its own, and gives the devices back with it.
+    /// Each test runs on its own thread, whose end releases the devices.
     static TURN: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// The devices to compare: two forms of the CPU's kernels, the first of which the others are held to, the first device
-/// of each other backend that is there, and the first of Burn's wgpu devices. They are the test's alone until it ends.
+/// The devices to compare: two variants of the CPU's kernels, the first of which is the reference, the first device of
+/// each other available backend, and the first of Burn's wgpu devices. They belong to the calling test until it ends.
 fn devices() -> Result<Vec<(String, Device)>> {
     TURN.with_borrow_mut(|turn| {
         turn.get_or_insert_with(|| IN_USE.lock().unwrap_or_else(PoisonError::into_inner));

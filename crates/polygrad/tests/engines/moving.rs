@@ -1,4 +1,4 @@
-//! A model and what its optimizer remembers move from backend to backend in the middle of training.
+//! A model and its optimizer's state move from backend to backend in the middle of training.
 
 use polygrad::nn::loss::mse_loss;
 use polygrad::nn::{BatchNorm1d, Linear, Sequential, Tanh};
@@ -16,7 +16,7 @@ fn model(device: &Device) -> Result<Sequential> {
         .push(Linear::new(16, 2, device)?))
 }
 
-/// One step on the device on which the model is; the same numbers for the same `i` everywhere.
+/// One step on the model's current device; the same numbers for the same `i` everywhere.
 fn step(model: &Sequential, optimizer: &mut dyn Optimizer, i: u64, device: &Device) -> Result<f64> {
     polygrad::manual_seed(100 + i);
     let (x, y) = (Tensor::randn([8, 6], device)?, Tensor::randn([8, 2], device)?);

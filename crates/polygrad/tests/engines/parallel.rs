@@ -1,4 +1,4 @@
-//! Training by several ranks on every backend: equal on all ranks, bit by bit, and equal to one process
+//! Training with several ranks on every backend gives bit-identical results on all ranks, equal to those of one process
 //! on the joined batches.
 
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::devices;
 
 const STEPS: u64 = 50;
 
-/// What is trained: each kind has a trap of its own.
+/// The kinds of training; each has its own difficulty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Mlp,
-    /// With batch normalisation that sees the joined batch.
+    /// With batch normalisation synchronized over the joined batch.
     Cnn,
-    /// The same that does not: then ranks are equal, and other than one process.
+    /// Without synchronization: ranks then agree with each other, but not with one process.
     CnnPlain,
     /// With accumulation and clipping.
     Gpt,
-    /// With a last batch of which some rank has nothing.
+    /// With a last batch of which some rank has no examples.
     Lstm,
 }
 
-/// A model of any kind: the logits of a batch.
+/// A model of any kind; returns the logits of a batch.
 trait Net: Module {
     fn logits(&self, x: &Tensor) -> Result<Tensor>;
 }
@@ -79,7 +79,7 @@ impl Net for Recurrent {
     }
 }
 
-/// The loss of each step and the weights at the end, by one rank of some.
+/// The loss of each step and the final weights, on one of several ranks.
 fn train(
     kind: Kind,
     device: &Device,
@@ -98,7 +98,7 @@ fn train(
         }
         Kind::Cnn | Kind::CnnPlain => {
             let net = Convolutional {
-                // The gradient of a bias before a norm is 0 but for rounding, which would add up.
+                // The gradient of a bias before a norm is 0 except for rounding errors, which would accumulate.
                 conv: Conv2dConfig::new(1, 4, 3).padding(1).bias(false).build(device)?,
                 norm: BatchNorm2d::new(4, device)?,
                 head: Linear::new(32, 3, device)?,
@@ -148,7 +148,7 @@ fn train_net<N: Net + 'static>(
     } else {
         6 * each * joined
     };
-    // Below 1: large ones make sums whose rounding alone is as much as results may differ.
+    // Below 1, since rounding errors in sums of large numbers would exceed the tolerance.
     let examples: Vec<([f32; 8], i64)> = (0..count)
         .map(|i| {
             let x = std::array::from_fn(|j| ((i * 7 + j * 5) % 8) as f32 / 8.0);
@@ -176,7 +176,8 @@ fn train_net<N: Net + 'static>(
         Ok(Step::new(cross_entropy(&logits, y)?).outputs(logits, y))
     };
     let mut trainer = match kind {
-        // The gradient of the keys' bias is 0 but for rounding, which Adam makes as large as any other in f32.
+        // The gradient of the keys' bias is 0 except for rounding errors, which Adam would scale up to normal steps in
+        // f32.
         Kind::Gpt if dtype == DType::F64 => {
             let optimizer = AdamConfig::adamw(1e-2).build(net.parameters())?;
             options.build_captured(net, optimizer, loss)?
@@ -209,7 +210,7 @@ fn ranks(kind: Kind, device: &Device, dtype: DType, size: usize) -> Result<Vec<(
 
 fn compare(kind: Kind, dtype: DType, tolerance: f64) {
     for (name, device) in devices().unwrap() {
-        // 50 steps of each on a software driver, or through a graph compiler, take minutes.
+        // 50 steps of each kind take minutes on a software driver or with a graph compiler.
         if !["cpu", "torch", "candle", "burn"]
             .iter()
             .any(|known| name.starts_with(known))

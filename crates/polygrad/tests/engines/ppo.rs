@@ -1,4 +1,4 @@
-//! PPO on every backend: steps on recorded rollouts, beside the CPU's.
+//! PPO on every backend: steps on recorded rollouts, compared with the CPU's.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::devices;
 
 const STEPS: usize = 20;
 
-/// A file of crates/rl/tests/data/ppo, and the policy that it is of.
+/// Files in crates/rl/tests/data/ppo, with the config of each policy.
 fn cases() -> [(&'static str, PolicyConfig); 4] {
     let encoder = MlpEncoderConfig {
         hidden: vec![8, 8],
@@ -31,7 +31,7 @@ fn cases() -> [(&'static str, PolicyConfig); 4] {
     ]
 }
 
-/// The whole rollout, in f32: `[T * N, …]`, or `[T, N, …]` and the first state of a policy with memory.
+/// The whole rollout in f32: `[T * N, …]`; for a policy with memory `[T, N, …]`, and its first state.
 fn batch(recorded: &StateDict, device: &Device) -> Result<PpoBatch> {
     let has_memory = recorded.contains("rollout/state_0");
     let whole = |name: &str| {
@@ -71,7 +71,7 @@ fn batch(recorded: &StateDict, device: &Device) -> Result<PpoBatch> {
     })
 }
 
-/// The losses of captured steps, and all weights behind them.
+/// The losses of captured steps, and the final weights.
 fn trained(recorded: &StateDict, config: &PolicyConfig, device: &Device) -> Result<(Vec<f64>, Vec<f64>)> {
     let policy: ActorCritic = ActorCritic::new(config, device)?;
     policy.load_state_dict(&recorded.with_prefix("weights/"), true)?;
