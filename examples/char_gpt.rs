@@ -1,4 +1,4 @@
-//! Trains a small GPT on characters and lets it write: `cargo run --release --example char_gpt [FILE] [STEPS]`.
+//! Trains a small GPT on characters and generates text: `cargo run --release --example char_gpt [FILE] [STEPS]`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use polygrad::prelude::*;
 const CONTEXT: usize = 64;
 const BATCH: usize = 16;
 
-/// Sequences from random places of a text, and the characters that follow each of theirs.
+/// Sequences from random places of a text, and the character that follows each of their characters.
 fn batch(text: &Tensor) -> Result<[Tensor; 2]> {
     let device = text.device();
     let starts = Tensor::randint(0, (text.numel() - CONTEXT) as i64, [BATCH, 1], &device)?;
@@ -24,7 +24,7 @@ fn loss(model: &Gpt2, batch: &[Tensor]) -> Result<Tensor> {
     cross_entropy(&model.forward(&batch[0])?.flatten(0, 1)?, &batch[1].flatten(0, 1)?)
 }
 
-/// The loss of guessing each character by how often it follows the one before it, which is what a table can know.
+/// The loss of predicting each character from the one before it by its frequency, the best that a table can do.
 fn pair_loss(train: &[i64], test: &[i64], vocabulary: usize) -> f64 {
     let mut counts = vec![1.0; vocabulary * vocabulary];
     for pair in train.windows(2) {
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
         .weight_decay(0.1)
         .build(model.parameters())?;
     let schedule = SequentialLR::new(LinearLR::warm_up(50)).then(50, CosineAnnealingLR::new(steps.saturating_sub(50)));
-    // Recorded in its first two steps, replayed from then on.
+    // Recorded in its first two steps and replayed afterwards.
     let mut train_step = TrainStep::new(model, optimizer, loss).clip_grad_norm(1.0).captured();
     for step in 0..=steps {
         schedule.apply(train_step.optimizer_mut(), step)?;
@@ -105,7 +105,7 @@ fn main() -> Result<()> {
     model.eval();
     let mut written: Vec<i64> = "The ".chars().filter_map(|c| ids.get(&c).copied()).collect();
     while written.len() < 400 {
-        // The model sees at most 64 characters: the last 32 of the text, and the 32 that it adds.
+        // The model sees at most 64 characters: the last 32 of the text, and the 32 that it generates.
         let seen = &written[written.len().saturating_sub(CONTEXT / 2)..];
         let sampling = GenerateConfig::sample().temperature(0.7);
         let longer = model.generate(&Tensor::new([seen], &device)?, CONTEXT / 2, &sampling)?;

@@ -1,6 +1,7 @@
-//! A differentiable op outside the library, checked against differences: `cargo run --release --example custom_op`.
+//! A differentiable op defined outside the library, and checked with finite differences: `cargo run --release --example
+//! custom_op`.
 //!
-//! The op is `clip`, which limits values as `clamp` does but lets the whole gradient pass ("straight through").
+//! The op is `clip`, which limits values like `clamp`, but passes the whole gradient ("straight through").
 
 use polygrad::autograd::{CustomOp, gradcheck};
 use polygrad::prelude::*;
@@ -23,7 +24,7 @@ impl<B: Backend> CustomOp<B> for Clip {
     }
 }
 
-/// `x³`, whose rule is made of tensor ops, so that gradients of higher order work too.
+/// `x³`, whose gradient rule consists of tensor ops, so that higher-order gradients also work.
 struct Cube;
 
 impl<B: Backend> CustomOp<B> for Cube {

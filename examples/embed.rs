@@ -1,5 +1,5 @@
-//! Which sentences mean the same? Embeddings by a BERT model of the Hub, such as all-MiniLM-L6-v2:
-//! `cargo run --release --features text --example embed -- FOLDER "a sentence" "another" …`, where FOLDER has its
+//! Compares sentences by meaning, with embeddings from a BERT model of the Hub, such as all-MiniLM-L6-v2: `cargo run
+//! --release --features text --example embed -- FOLDER "a sentence" "another" …`, where FOLDER contains its
 //! config.json, tokenizer.json and model.safetensors.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use polygrad::nn::skip_init;
 use polygrad::prelude::*;
 use polygrad::text::Tokenizer;
 
-/// The mean of the vectors of each text's tokens, of length 1.
+/// The mean of the vectors of each text's tokens, scaled to length 1.
 fn embeddings(model: &Bert, tokenizer: &Tokenizer, texts: &[&str], device: &Device) -> Result<Tensor> {
     let batch = tokenizer.batch(texts, &tokenizer.batch_config(), device)?;
     let tokens = no_grad(|| model.forward(BertInput::new(&batch.ids).attention_mask(&batch.attention_mask)))?;

@@ -1,8 +1,7 @@
-//! One training run over all backends that are there: five minibatches on each, then model and optimizer
-//! move on to the next.
+//! One training run over all available backends: five minibatches on each, then model and optimizer move to the next.
 //!
-//! `cargo run --release --example every_backend` knows the backends that the cargo features name; more with
-//! `--features candle,burn,luminal` and so on. The losses are one curve, as if nothing had moved.
+//! `cargo run --release --example every_backend` uses the backends enabled by cargo features; add more with `--features
+//! candle,burn,luminal` and so on. The losses form one curve, as if nothing had moved.
 
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;
@@ -15,7 +14,7 @@ use polygrad::prelude::*;
 const BATCH: usize = 64;
 const STEPS: usize = 5;
 
-/// The first device of each backend that is there.
+/// The first device of each available backend.
 fn devices() -> Result<Vec<(String, Device)>> {
     let mut devices = Vec::new();
     for entry in Registry::global().entries() {

@@ -18,7 +18,7 @@ struct Forecaster {
 }
 
 impl Forecaster {
-    /// `[batch, hours, 2]` to the next day's values `[batch, 24]`, as changes from the last day's.
+    /// Maps `[batch, hours, 2]` to the next day's values `[batch, 24]`, as changes from the last day's.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (_, (hidden, _)) = self.lstm.forward(x, None)?;
         let last_day = x.i((.., -24.., 0))?;
@@ -30,7 +30,7 @@ fn is_weekend(hour: usize) -> bool {
     hour / DAY % 7 >= 5
 }
 
-/// The load of a power grid, hour by hour: days, weekends, weather that drifts, and noise.
+/// The hourly load of a power grid: days, weekends, drifting weather, and noise.
 fn series(hours: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut noise = || {
@@ -51,8 +51,8 @@ fn series(hours: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The windows that begin in a range of hours, one in three: what is known, `[n, 72, 2]`, and what comes, `[n, 24]`.
-/// Known are each hour's load and whether the same hour of the next day is on a weekend.
+/// Every third window that begins in a range of hours: the past `[n, 72, 2]` and the following day `[n, 24]`. The past
+/// consists of each hour's load, and whether the same hour of the next day is on a weekend.
 fn windows(series: &[f32], hours: std::ops::Range<usize>, device: &Device) -> Result<(Tensor, Tensor)> {
     let count = hours.len().div_ceil(3);
     let (mut past, mut next) = (Vec::new(), Vec::new());
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     let epochs: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(12);
     let device = Device::new("cpu")?;
     polygrad::manual_seed(0);
-    // 300 days to learn from, the 60 after them to test on.
+    // 300 days for training, the 60 days after them for testing.
     let series = series(365 * DAY);
     let (x, y) = windows(&series, 0..300 * DAY - PAST - DAY, &device)?;
     let (test_x, test_y) = windows(&series, 300 * DAY..360 * DAY, &device)?;
@@ -110,7 +110,7 @@ fn main() -> Result<()> {
         mse_loss(&forecast, &test_y)?.item()?
     );
 
-    // The length of the past and the number of series are free in the file.
+    // The length of the past and the number of series are variable in the file.
     let path = std::env::temp_dir().join(format!("forecast-{}.onnx", std::process::id()));
     let input = Input::new("past", DType::F32, ("batch", "hours", 2));
     let export = Export::new([input]).outputs(["next_day"]).bound("hours", 24..=1000);

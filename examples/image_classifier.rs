@@ -1,7 +1,7 @@
-//! Trains a small CNN on Fashion-MNIST, with the loop in plain sight:
-//! `cargo run --release --example image_classifier [EPOCHS [DEVICE]]`.
+//! Trains a small CNN on Fashion-MNIST, with an explicit training loop: `cargo run --release --example image_classifier
+//! [EPOCHS [DEVICE]]`.
 //!
-//! Or on another device: `… image_classifier 3 candle`, built with `--features candle`.
+//! On another device: `… image_classifier 3 candle`, built with `--features candle`.
 
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;

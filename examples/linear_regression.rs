@@ -1,5 +1,5 @@
-//! Fits a line without layers or optimizer, by gradients alone:
-//! `cargo run --release --example linear_regression [DEVICE]`.
+//! Fits a line without layers or optimizer, using only gradients: `cargo run --release --example linear_regression
+//! [DEVICE]`.
 
 use polygrad::prelude::*;
 

@@ -1,5 +1,5 @@
-//! A language model out of a GGUF file goes on with a text:
-//! `cargo run --release --features formats,text --example llama -- MODEL.gguf "Once upon a time" [TOKENS]`.
+//! Continues a text with a language model from a GGUF file: `cargo run --release --features formats,text --example
+//! llama -- MODEL.gguf "Once upon a time" [TOKENS]`.
 
 use std::io::Write;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use polygrad::nn::skip_init;
 use polygrad::prelude::*;
 use polygrad::text::{Tokenizer, Writer};
 
-/// The tokenizer that the file's metadata describe.
+/// The tokenizer described by the file's metadata.
 fn tokenizer(metadata: &Metadata) -> Result<Tokenizer> {
     let list = |name: &str| {
         let list = metadata.get(&format!("tokenizer.ggml.{name}")).and_then(Value::as_list);
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     let metadata = file.metadata();
     let tokenizer = tokenizer(metadata)?;
 
-    // Quantized weights stay packed, if they are of a type that can.
+    // Quantized weights stay packed if their type supports it.
     let tensor = |name: &str| match file.read_packed(name)? {
         Some(blocks) => Ok((name.to_owned(), GgufTensor::Packed(blocks))),
         None => Ok((name.to_owned(), GgufTensor::Plain(file.read(name)?))),

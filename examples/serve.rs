@@ -1,8 +1,8 @@
-//! A model is trained and served, beside pages of the program's own, and clients ask it:
-//! `cargo run --release -p polygrad-serve --example serve [REQUESTS]`.
+//! Trains a model and serves it, beside the program's own pages, to clients: `cargo run --release -p polygrad-serve
+//! --example serve [REQUESTS]`.
 //!
-//! The served model takes pictures and gives the names of their classes: a graph does the numbers,
-//! `impl Model` the rest.
+//! The served model maps images to the names of their classes: a graph computes the numbers, and `impl Model` does the
+//! rest.
 
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;
@@ -31,7 +31,7 @@ fn name(class: usize) -> &'static str {
     NAMES.split(',').nth(class).unwrap_or_default()
 }
 
-/// From pictures to names.
+/// Maps images to class names.
 struct Named {
     logits: OnnxService,
     signature: Signature,
@@ -44,7 +44,7 @@ impl Named {
             outputs: vec![names],
             ..logits.signature().clone()
         };
-        // Pictures of several requests are joined.
+        // Images of several requests are batched.
         signature.batch_by_name();
         Self { logits, signature }
     }
@@ -73,7 +73,7 @@ fn train(model: &Mlp, images: &Tensor, labels: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Asks for the names of images, one by one over one connection, and counts the right answers.
+/// Requests the names of images, one by one over one connection, and counts the correct answers.
 fn ask(address: SocketAddr, images: &[f32], labels: &[i64]) -> std::io::Result<usize> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -103,7 +103,7 @@ fn ask(address: SocketAddr, images: &[f32], labels: &[i64]) -> std::io::Result<u
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let requests: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(4000);
-    // Threads are the pool's: more of the device would wait for each other.
+    // The service has its own thread pool, with which further threads of the device would compete.
     let device = Device::new("cpu:threads=1")?;
     polygrad::manual_seed(0);
     let (images, labels) = fashion_mnist::load("train", &device)?;
@@ -111,7 +111,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let model = Mlp::new(&MlpConfig::new([784, 128, 10]), &device)?;
     train(&model, &images.flatten(1, -1)?, &labels)?;
 
-    // The model may go on learning meanwhile: the graph has weights of its own.
+    // The graph has its own copy of the weights, so training may continue meanwhile.
     let export = Export::new([Input::new("images", DType::F32, ("batch", 784))]).outputs(["logits"]);
     let graph = model.record_onnx(&export, |x| model.forward(&x[0]))?;
     let load = move || {

@@ -1,6 +1,6 @@
-//! Predicts house prices from a CSV file, and stops when validation no longer improves. Prices are learnt as
-//! logarithms, whose mean absolute error is the relative error of prices as long as it is small:
-//! `cargo run --release --example tabular [FILE]`.
+//! Predicts house prices from a CSV file, and stops when validation no longer improves. The target is the logarithm of
+//! the price, whose mean absolute error is approximately the relative error of the price if it is small: `cargo run
+//! --release --example tabular [FILE]`.
 
 use polygrad::data::{DataLoader, DataLoaderConfig, Dataset, Table, TableEncoder, random_split};
 use polygrad::nn::{Dropout, Linear, loss::mse_loss};
@@ -37,7 +37,7 @@ impl Net {
     }
 }
 
-/// A line every twenty epochs.
+/// Prints a line every twenty epochs.
 fn report() -> impl Callback {
     |event: Event<'_>, progress: &Progress<'_>| {
         if let Event::Epoch(Some(row)) = event
@@ -65,15 +65,15 @@ fn main() -> Result<()> {
     let device = Device::new("cpu")?;
     polygrad::manual_seed(0);
 
-    // 70 % of the rows to train on, 15 % to validate, 15 % to test.
+    // 70 % of the rows for training, 15 % for validation, 15 % for testing.
     let count = table.rows();
     let (train, validation) = (count * 70 / 100, count * 15 / 100);
     let rows: Vec<usize> = (0..count).collect();
     let parts = random_split(rows, [train, validation, count - train - validation], 0)?;
     let [train, validation, test] = parts.map(|part| table.select(part.indices()));
 
-    // Numbers get mean 0 and standard deviation 1, words become columns, by the training rows alone. The last
-    // column is the price.
+    // Numbers get mean 0 and standard deviation 1, and words become columns, according to the training rows only. The
+    // last column is the price.
     let names: Vec<&str> = table.names().iter().map(String::as_str).collect();
     let (&price, inputs) = names
         .split_last()
@@ -120,7 +120,7 @@ fn main() -> Result<()> {
     let mut mean = MeanAbsoluteError::new();
     for batch in &test {
         let (_, log_price) = batch?;
-        // The prices are centred: nothing is their mean.
+        // The prices are centred, so 0 is their mean.
         mean.update(&log_price.zeros_like()?, &log_price)?;
     }
     println!("test error, of the mean price   {:5.2} %", 100.0 * mean.value());

@@ -1,4 +1,4 @@
-//! Tells in which language a line is written, from its bytes: `cargo run --release --example text_classifier [EPOCHS]`.
+//! Detects the language of a line of code from its bytes: `cargo run --release --example text_classifier [EPOCHS]`.
 //!
 //! The lines are those of this repository: Rust, Python, TOML and Markdown.
 
@@ -43,7 +43,7 @@ impl TextCnn {
     }
 }
 
-/// All files below a folder, in the order of their names.
+/// All files in a folder and its subfolders, sorted by name.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     let mut entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
     entries.sort_by_key(|entry| entry.path());
@@ -58,7 +58,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// At most 1,500 lines of each language, from every other file for training, from the others for the test.
+/// At most 1,500 lines of each language; every other file is for training, the others are for testing.
 fn lines(files: &[PathBuf], test: bool) -> std::io::Result<(Vec<String>, Vec<i64>)> {
     let (mut lines, mut labels) = (Vec::new(), Vec::new());
     for (label, (_, extension)) in (0..).zip(LANGUAGES) {
@@ -76,7 +76,7 @@ fn lines(files: &[PathBuf], test: bool) -> std::io::Result<(Vec<String>, Vec<i64
     Ok((lines, labels))
 }
 
-/// The first 64 bytes of each line, with zeros behind short ones.
+/// The first 64 bytes of each line; short lines are padded with zeros.
 fn encode(lines: &[String], device: &Device) -> Result<Tensor> {
     let padded = |line: &String| -> Vec<u8> { line.bytes().chain(std::iter::repeat(0)).take(LENGTH).collect() };
     let bytes = lines.iter().flat_map(padded);
@@ -107,7 +107,7 @@ fn main() -> Result<()> {
     let ((x, y), (test_x, test_y)) = (part(false)?, part(true)?);
     println!("{} lines to learn from, {} to test", y.numel(), test_y.numel());
 
-    // The baseline sees how often each byte occurs, and no order.
+    // The baseline knows how often each byte occurs, but not the order.
     let linear = Linear::new(256, LANGUAGES.len(), &device)?;
     let mut optimizer = Adam::new(linear.parameters(), 1e-2)?;
     let bags = counts(&x)?;

@@ -1,8 +1,8 @@
-//! Learns new classes from few images, from weights that have seen others:
-//! `cargo run --release --example transfer [WEIGHTS]`.
+//! Learns new classes from a few images, starting with weights trained on other classes: `cargo run --release --example
+//! transfer [WEIGHTS]`.
 //!
 //! WEIGHTS is torchvision's ResNet-18 as safetensors; docs/how-to/images.md has the two lines of Python that write it.
-//! Without a file, a smaller ResNet is first trained on six kinds of clothing and saved, and its file takes that part.
+//! Without a file, a smaller ResNet is first trained on six kinds of clothing and saved, and its file is used instead.
 
 #[path = "support/fashion_mnist.rs"]
 mod fashion_mnist;
@@ -16,14 +16,14 @@ use polygrad::optim::Adam;
 use polygrad::prelude::*;
 use polygrad::tensor::{InterpolateMode, Resize};
 
-/// The classes that are learnt from few images; those below are there to train on before.
+/// The new classes, learned from few images; pretraining uses those below.
 const NEW: std::ops::Range<i64> = 6..10;
 const IMAGES_PER_CLASS: usize = 5;
 
 /// Images and their labels.
 type Data = (Tensor, Tensor);
 
-/// The images of some classes, at most so many of each, and the labels counted from 0.
+/// The images of some classes, at most `most` of each, with labels counted from 0.
 fn of_classes((images, labels): &Data, classes: std::ops::Range<i64>, most: usize) -> Result<Data> {
     let all = labels.to_vec::<i64>()?;
     let mut rows = Vec::new();
@@ -36,7 +36,8 @@ fn of_classes((images, labels): &Data, classes: std::ops::Range<i64>, most: usiz
     Ok((images.index_select(0, &rows)?, labels))
 }
 
-/// Grey images as torchvision's weights want them: three channels, larger, by the mean and deviation of ImageNet.
+/// Grey images in the form that torchvision's weights expect: three channels, larger, and normalised with the mean and
+/// deviation of ImageNet.
 fn as_imagenet(images: &Tensor) -> Result<Tensor> {
     let device = images.device();
     let mean = Tensor::new([0.485, 0.456, 0.406], &device)?.reshape((1, 3, 1, 1))?;
@@ -55,7 +56,7 @@ fn train(model: &ResNet, mut optimizer: Adam, (x, y): &Data, epochs: usize) -> R
     Ok(())
 }
 
-/// Prints the share of images whose class the model finds.
+/// Prints the share of correctly classified images.
 fn report(what: &str, model: &ResNet, (x, y): &Data) -> Result<()> {
     model.eval();
     let mut right = 0.0;
@@ -66,7 +67,7 @@ fn report(what: &str, model: &ResNet, (x, y): &Data) -> Result<()> {
     Ok(())
 }
 
-/// Trains a small ResNet on the first six classes and gives the file with its weights.
+/// Trains a small ResNet on the first six classes and returns the file with its weights.
 fn pretrain(config: &ResNetConfig, data: &Data, device: &Device) -> Result<PathBuf> {
     let data = of_classes(data, 0..NEW.start, 300)?;
     let model = ResNet::new(config, device)?;
@@ -113,13 +114,13 @@ fn main() -> Result<()> {
     let (few, many) = (data.1.numel(), test.1.numel());
     println!("four new classes, {few} images to learn from, {many} to test");
 
-    // The baseline begins with random weights.
+    // The baseline starts from random weights.
     let mut model = ResNet::new(&config, &device)?;
     model.fc = Linear::new(8 * config.width, NEW.count(), &device)?;
     train(&model, Adam::new(model.parameters(), 1e-3)?, &data, 60)?;
     report("from random weights:", &model, &test)?;
 
-    // First the new layer alone: the rest is frozen, and in evaluation its running statistics stay as they are.
+    // First only the new layer: the rest is frozen, and in evaluation mode its running statistics do not change.
     let model = pretrained(&config, &weights, &device)?;
     model.requires_grad(false);
     model.fc.requires_grad(true);
@@ -127,7 +128,7 @@ fn main() -> Result<()> {
     train(&model, Adam::new(model.fc.parameters(), 1e-2)?, &data, 20)?;
     report("the last layer of trained weights:", &model, &test)?;
 
-    // Then everything, in small steps.
+    // Then all layers, with a small learning rate.
     model.requires_grad(true);
     train(&model, Adam::new(model.parameters(), 1e-4)?, &data, 10)?;
     report("and then all layers:", &model, &test)?;

@@ -56,7 +56,7 @@ impl Vae {
     }
 }
 
-/// Images side by side, a character for two pixels one above the other.
+/// Draws images side by side, with one character for two pixels, one above the other.
 fn draw(images: &Tensor) -> Result<()> {
     let shades: Vec<char> = " .:-=+*#%@".chars().collect();
     let count = images.dims()[0];
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     let (test, _) = fashion_mnist::load("t10k", &device)?;
     let (images, test) = (images.flatten(1, -1)?, test.flatten(1, -1)?);
 
-    // The baseline knows how bright each pixel is on average, and nothing of the image.
+    // The baseline knows the average brightness of each pixel, but nothing about the image.
     let average = images.mean_keepdim(0)?.clamp(Some(1e-4), Some(1.0 - 1e-4))?;
     let logits = (average.log()? - average.neg()?.add(1.0)?.log()?)?.expand(test.shape())?;
     let bce = BCEWithLogitsLoss::default().reduction(Reduction::Sum);

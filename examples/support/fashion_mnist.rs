@@ -7,7 +7,7 @@ use polygrad::prelude::*;
 /// Images `[N, 1, 28, 28]` in 0..1 and labels `[N]` of a split, `train` or `t10k`.
 pub(crate) fn load<B: Backend>(split: &str, device: &Device<B>) -> Result<(Tensor<B>, Tensor<B>)> {
     let read = |name: &str| -> Result<Vec<u8>> {
-        // Cargo says where the crate is; an example that is started by itself is started at the top of the repository.
+        // Cargo sets the crate's path; an example started directly must be started in the repository's root.
         let top = std::env::var("CARGO_MANIFEST_DIR").map_or(".".to_owned(), |here| format!("{here}/../.."));
         let path = format!("{top}/data/fashion-mnist/{split}-{name}-ubyte.gz");
         let mut bytes = Vec::new();

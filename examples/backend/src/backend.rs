@@ -1,4 +1,4 @@
-//! The required ops of the seam. The fused ones are left to Polygrad's decompositions.
+//! The required ops of the trait. Fused ops are left to Polygrad's decompositions.
 
 use polygrad::backend::{
     Activation, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, ConvParams, DType, HostTensor, PoolParams,

@@ -1,6 +1,6 @@
-//! Ops that compute each element from those at its place.
+//! Ops that compute each element from the operands' elements at the same position.
 //!
-//! Floats are computed in f64 and rounded once, which for f32 gives the nearest number but for rare ties.
+//! Floats are computed in f64 and rounded once, which for f32 gives the nearest number except in rare ties.
 
 use polygrad::backend::{BinaryOp, CompareOp, DType, Element, Result, UnaryOp, collect};
 
@@ -54,7 +54,7 @@ fn real(op: UnaryOp) -> Option<fn(f64) -> f64> {
         UnaryOp::Cos => f64::cos,
         UnaryOp::Tan => f64::tan,
         UnaryOp::Tanh => f64::tanh,
-        // Written so that nothing overflows: of e^x and e^-x it takes the one below 1.
+        // Avoids overflow by using whichever of e^x and e^-x is below 1.
         UnaryOp::Sigmoid => |x| {
             if x < 0.0 {
                 x.exp() / (1.0 + x.exp())
@@ -87,7 +87,7 @@ pub(crate) fn binary(op: BinaryOp, a: &ToyTensor, b: &ToyTensor) -> Result<ToyTe
         (Some(f), _) if dtype.is_float() => {
             typed!(name, dtype, [f32 f64], T => zip(a, b, |a: T, b: T| T::from_f64(f(a.to_f64(), b.to_f64()))))
         }
-        // Bool is computed as 0 and 1, and what is not 0 is true: `+` is or, `*` is and.
+        // Bool is computed as 0 and 1, and any number except 0 is true: `+` is or, `*` is and.
         (_, Some(f)) => {
             typed!(name, dtype, [i64 bool], T => zip(a, b, |a: T, b: T| T::from_i64(f(a.to_i64(), b.to_i64()))))
         }
@@ -151,7 +151,7 @@ fn binary_int(op: BinaryOp) -> Option<fn(i64, i64) -> i64> {
     })
 }
 
-/// By repeated squaring, wrapping. A negative power is 0, but for bases 1 and −1.
+/// By repeated squaring, wrapping. A negative power is 0, except for bases 1 and −1.
 fn int_pow(base: i64, exponent: i64) -> i64 {
     let mut rest = match (base, exponent < 0) {
         (_, false) => exponent,

@@ -1,4 +1,4 @@
-//! Ops that follow an index tensor. Its values are the one thing that Polygrad does not check before it calls.
+//! Ops with an index tensor, whose values are the one thing that Polygrad does not check before it calls.
 
 use polygrad::backend::{Element, Error, Layout, Result, SliceRange, collect, room};
 
@@ -52,7 +52,7 @@ pub(crate) fn index_select(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Res
     typed!("index_select", x.dtype(), [f32 f64 i64 bool], T => of::<T>(x, axis, &chosen))
 }
 
-/// The positions along an axis that an index tensor names, each checked.
+/// The positions along an axis that an index tensor contains, each checked.
 fn positions(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<Vec<usize>> {
     let dim = x.shape()[axis];
     let indices = index.values::<i64>()?;
@@ -70,12 +70,12 @@ fn positions(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<Vec<usize>
     Ok(out)
 }
 
-/// For each element of an index tensor, the place that it names in the row-major values of `x`.
+/// For each element of an index tensor, the offset that it refers to in the row-major values of `x`.
 fn places(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<Vec<usize>> {
     let mut places = positions(x, axis, index)?;
     let strides = x.shape().contiguous_strides();
     let along = strides[axis] as usize;
-    // Where the elements would be with position 0 on the axis.
+    // The offset with position 0 on the axis.
     let mut others = strides;
     others[axis] = 0;
     let mut at = 0;
@@ -88,7 +88,7 @@ fn places(x: &ToyTensor, axis: usize, index: &ToyTensor) -> Result<Vec<usize>> {
     Ok(places)
 }
 
-/// The part of `src` that stands where `index` has elements.
+/// The part of `src` that corresponds to the elements of `index`.
 fn like_index(src: &ToyTensor, index: &ToyTensor) -> ToyTensor {
     let ranges: Vec<SliceRange> = index.shape().iter().map(|&dim| SliceRange::full(dim)).collect();
     slice(src, &ranges)

@@ -1,7 +1,7 @@
 //! A toy backend for Polygrad, complete: every required op, in plain safe Rust and nothing but loops over vectors.
 //!
-//! It is here to be read, along with the page "Bring your own backend" (`docs/backend.md`). Beside it stands an engine
-//! for processes that train together, [`Star`] (`docs/how-to/distributed.md`).
+//! It is meant to be read together with the page "Bring your own backend" (`docs/backend.md`). The crate also contains
+//! an engine for processes that train together, [`Star`] (`docs/how-to/distributed.md`).
 
 mod backend;
 mod elementwise;
@@ -22,11 +22,11 @@ use polygrad::backend::{AnyDevice, BackendEntry};
 pub use star::{Star, engine};
 pub use tensor::ToyTensor;
 
-/// The backend: a type without values, whose methods are the ops.
+/// The backend: a type without values, with the ops as its methods.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Toy;
 
-/// The only place where its tensors live: host memory.
+/// The only device: host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToyDevice;
 
@@ -36,7 +36,7 @@ impl fmt::Display for ToyDevice {
     }
 }
 
-/// What a registry needs to know: the name in device strings, a description, and how to open a device.
+/// The entry for a registry: the name in device strings, a description, and how to open a device.
 pub fn entry() -> BackendEntry {
     BackendEntry::new("toy", "plain loops, one thread", |spec| {
         spec.expect(0, &[])?;

@@ -1,5 +1,5 @@
-//! The `polygrad` command with the toy backend in place of Polygrad's own, and the star as an engine
-//! for several processes.
+//! The `polygrad` command with the toy backend instead of Polygrad's own, and with the star as an engine for several
+//! processes.
 
 use std::process::ExitCode;
 

@@ -8,14 +8,15 @@ use crate::movement::permute;
 use crate::support::typed;
 use crate::tensor::ToyTensor;
 
-/// How many rows of the right matrix are read before the next row of the left one: few enough to stay in the cache.
+/// Number of rows of the right matrix that are used before the next row of the left one: few enough to stay in the
+/// cache.
 const BLOCK: usize = 64;
 
 pub(crate) fn matmul(a: &ToyTensor, b: &ToyTensor) -> Result<ToyTensor> {
     let (&[ref a_batch @ .., m, k], &[ref b_batch @ .., _, n]) = (a.shape().dims(), b.shape().dims()) else {
         return Err(Error::shape("both must have rank 2 or more").with_op("matmul"));
     };
-    // The inner loop runs over columns: where they are few, the transposed product is faster.
+    // The inner loop runs over columns: if there are few, the transposed product is faster.
     if n < m {
         return transposed(&matmul(&transposed(b)?, &transposed(a)?)?);
     }
@@ -41,8 +42,8 @@ fn transposed(x: &ToyTensor) -> Result<ToyTensor> {
     Ok(permute(x, Axes::new((0..rank - 2).chain([rank - 1, rank - 2]))?))
 }
 
-/// Where each matrix of a batch begins, for matrices of `size` values whose own leading axes broadcast
-/// to those of the batch.
+/// Where each matrix of a batch begins, for matrices of `size` values whose leading axes broadcast to those of the
+/// batch.
 fn starts(own: Shape, batch: Shape, size: usize) -> Vec<usize> {
     let mut starts = Vec::new();
     Layout::contiguous(own).expand(batch).rows(|start, count, step| {
@@ -51,9 +52,9 @@ fn starts(own: Shape, batch: Shape, size: usize) -> Vec<usize> {
     starts
 }
 
-/// Adds `a [m, k] × b [k, n]` to `out [m, n]`, none of which is empty. The inner loops run along rows, which
-/// the compiler vectorizes; each block is added up apart, so that rounding grows with the number of blocks
-/// rather than of terms.
+/// Adds `a [m, k] × b [k, n]` to `out [m, n]`, none of which is empty. The inner loops run along rows, which the
+/// compiler vectorizes. Each block is summed separately, so that rounding errors grow with the number of blocks rather
+/// than of terms.
 fn product<T>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T])
 where
     T: Element + Default + Add<Output = T> + Mul<Output = T>,
@@ -63,7 +64,7 @@ where
         let end = (start + BLOCK).min(k);
         for (a, out) in a.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
             sums.fill(T::default());
-            // Four rows at once, for a quarter of the loads and stores of `sums`.
+            // Four rows at once need a quarter of the loads and stores of `sums`.
             for (a, b) in a[start..end].chunks(4).zip(b[start * n..end * n].chunks(4 * n)) {
                 if let &[a0, a1, a2, a3] = a {
                     let (b0, rest) = b.split_at(n);

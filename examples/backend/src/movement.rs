@@ -1,4 +1,4 @@
-//! Ops that move elements without looking at them. Views change the layout alone.
+//! Ops that move elements without computing. Views change only the layout.
 
 use polygrad::backend::{Axes, Element, Error, Result, Scalar, Shape, SliceRange, room};
 
@@ -24,13 +24,13 @@ pub(crate) fn slice(x: &ToyTensor, ranges: &[SliceRange]) -> ToyTensor {
     x.view(x.layout().slice(ranges))
 }
 
-/// One axis after the other: joined to what stands before and after it.
+/// Pads one axis after another, by joining it with the padding before and after it.
 pub(crate) fn pad(x: &ToyTensor, padding: &[(usize, usize)], value: Scalar) -> Result<ToyTensor> {
     let padded = x.shape().iter().zip(padding);
     let dims: Vec<usize> = padded
         .map(|(&dim, &(before, after))| dim.saturating_add(before).saturating_add(after))
         .collect();
-    // Refused before anything is allocated.
+    // Fails before anything is allocated.
     Shape::new(&dims)?;
     let mut out = x.clone();
     for (axis, &(before, after)) in padding.iter().enumerate() {

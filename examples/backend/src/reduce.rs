@@ -1,6 +1,6 @@
 //! Reductions, running sums and sorting: ops on lines of elements.
 //!
-//! Each brings the axes that it works on to the end, by a view, so that a line is a slice of the values.
+//! Each op moves its axes to the end, with a view, so that a line is a slice of the values.
 
 use std::cmp::Ordering;
 
@@ -12,13 +12,13 @@ use crate::support::{refused, typed, unknown};
 use crate::tensor::ToyTensor;
 use crate::total::Total;
 
-/// The order of the axes that has these last.
+/// The order of the axes in which these are last.
 fn with_last(axes: Axes, rank: usize) -> Result<Axes> {
     let kept = (0..rank).filter(|&axis| !axes.contains(axis));
     Axes::new(kept.chain(axes.iter()))
 }
 
-/// The lines of `len` values, of which there are `count`; `chunks_exact` knows none of length 0.
+/// The `count` lines of `len` values; `chunks_exact` does not support length 0.
 fn lines<T>(values: &[T], count: usize, len: usize) -> impl ExactSizeIterator<Item = &[T]> {
     (0..count).map(move |i| &values[i * len..(i + 1) * len])
 }
@@ -43,7 +43,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &ToyTensor, axes: Axes, keepdims: bool) ->
 fn line_rule<T: Element>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     fn extreme<T: Element>(line: &[T], wanted: Ordering) -> T {
         let beyond = |best, other| if replaces(other, best, wanted) { other } else { best };
-        // Those who call see to it that there are elements.
+        // Callers make sure that there are elements.
         line.iter().copied().reduce(beyond).unwrap_or(T::from_i64(0))
     }
     Some(match op {
@@ -59,8 +59,8 @@ fn line_rule<T: Element>(op: ReduceOp) -> Option<fn(&[T]) -> T> {
     })
 }
 
-/// Whether a value takes the place of the extreme so far: if it is beyond that, or NaN where that is not. So the
-/// first of equals stays.
+/// Whether a value replaces the extreme so far: if it is more extreme, or if it is NaN and that is not. The first of
+/// equal values stays.
 pub(crate) fn replaces<T: Element>(value: T, best: T, wanted: Ordering) -> bool {
     match value.partial_cmp(&best) {
         Some(order) => order == wanted,
@@ -113,7 +113,7 @@ pub(crate) fn sort(x: &ToyTensor, axis: usize, descending: bool) -> Result<(ToyT
     Ok((gather(x, axis, &positions)?, positions))
 }
 
-/// Makes a line of as many elements out of each line along an axis.
+/// Computes, from each line along an axis, a line of the same length.
 fn along<T: Element, R: Element>(x: &ToyTensor, axis: usize, f: impl Fn(&[T], &mut Vec<R>)) -> Result<ToyTensor> {
     let order = with_last(Axes::one(axis), x.shape().rank())?;
     let (len, x) = (x.shape()[axis], permute(x, order));

@@ -1,7 +1,7 @@
 //! An engine for processes that train together: TCP, with rank 0 in the middle of a star.
 //!
-//! Every collective is one exchange: each rank sends its bytes to rank 0, which answers each of them. Slow for many
-//! ranks, and short to read.
+//! Every collective is one exchange: each rank sends its bytes to rank 0, which answers each of them. This is slow for
+//! many ranks, but short.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use polygrad::communicator::{Communicator, Engine, HostBuffer, HostSlice, HostSliceMut, Reduction, check};
 use polygrad::{Error, Result};
 
-/// How much later than rank 0 the others give up, so that they hear whom it misses.
+/// How much longer than rank 0 the others wait, so that rank 0 can tell them which rank is missing.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// One process's end of a star.
+/// One process's member of a star.
 pub struct Star {
     rank: usize,
     size: usize,
@@ -24,18 +24,18 @@ pub struct Star {
 }
 
 struct State {
-    /// Of rank 0 one to each other rank, in their order; of the others one to rank 0.
+    /// Rank 0's connections to the other ranks, in their order; another rank's connection to rank 0.
     peers: Vec<TcpStream>,
-    /// The rank by which the group has failed, and what it did.
+    /// The rank that made the group fail, and what it did.
     failed: Option<(usize, String)>,
 }
 
-/// What the first byte of a message says: values follow, or why its rank gives up, or which rank is lost.
+/// The first byte of a message: values follow, or the reason why its rank gives up, or the rank that is lost.
 const VALUES: u8 = 0;
 const ABORT: u8 = 1;
 const LOST: u8 = 2;
 
-/// The engine under the name `star`: `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` are as torchrun sets them.
+/// The engine with the name `star`; torchrun sets its `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`.
 pub fn engine() -> Engine {
     Engine::new("star", |_, timeout| {
         let variable = |name: &str| {
@@ -64,7 +64,7 @@ impl Star {
     /// Joins `size` processes, the first of which listens at `address`.
     ///
     /// # Errors
-    /// Numbers that make no sense, and processes that do not meet within the time limit.
+    /// Invalid numbers, and processes that do not connect within the time limit.
     pub fn join(rank: usize, size: usize, address: &str, timeout: Duration) -> Result<Self> {
         if rank >= size {
             return Err(Error::communication(format!("there is no rank {rank} among {size}")));
@@ -87,10 +87,10 @@ impl Star {
         Ok(Self::of(rank, size, timeout, vec![peer]))
     }
 
-    /// The end of rank 0, which accepts the others.
+    /// The member of rank 0, which accepts the others.
     ///
     /// # Errors
-    /// Processes that do not come within the time limit, or that say a rank that another one has.
+    /// Processes that do not connect within the time limit, or that claim another's rank.
     pub fn first(listener: TcpListener, size: usize, timeout: Duration) -> Result<Self> {
         let failed = |error: std::io::Error| Error::communication(format!("cannot accept the other ranks: {error}"));
         listener.set_nonblocking(true).map_err(failed)?;
@@ -130,7 +130,7 @@ impl Star {
 
     fn of(rank: usize, size: usize, timeout: Duration, peers: Vec<TcpStream>) -> Self {
         for peer in &peers {
-            // Messages are short, and each is waited for.
+            // Messages are short, and each is waited for, so they should not be delayed.
             let _ = peer.set_nodelay(true);
         }
         let state = Mutex::new(State { peers, failed: None });
@@ -146,7 +146,8 @@ impl Star {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends bytes to rank 0, where `answer` makes of those of all ranks what each of them gets; what this one gets.
+    /// Sends bytes to rank 0, where `answer` computes each rank's answer from the bytes of all; returns this rank's
+    /// answer.
     fn exchange(
         &self,
         own: &[u8],
@@ -161,7 +162,7 @@ impl Star {
             _ => self.at_the_end(&mut state.peers[0], own),
         };
         done.map_err(|Lost(rank, what)| {
-            // The others hear whom rank 0 misses, and nobody waits for this one any more.
+            // The others learn which rank is missing, and rank 0 does not make them wait any longer.
             for peer in &mut state.peers {
                 let _ = send(
                     peer,
@@ -202,14 +203,14 @@ impl Star {
     }
 }
 
-/// A rank that is gone, and what it did.
+/// A lost rank, and what it did.
 struct Lost(usize, String);
 
-/// What a message that did not come says.
+/// Why a message did not arrive.
 enum Missed {
     /// The peer itself is lost.
     Peer(String),
-    /// The peer says that another one is.
+    /// The peer reports that another rank is lost.
     Other(Lost),
 }
 
@@ -243,7 +244,7 @@ fn receive(peer: &mut TcpStream, left: Duration, limit: Duration) -> std::result
         .map_err(missed)?;
     peer.read_exact(&mut head).map_err(missed)?;
     let len = u64::from_le_bytes(std::array::from_fn(|i| head[i + 1]));
-    // All that is sent here is in memory there; a length that no memory has is an error of the allocation.
+    // Everything sent here was in memory on the other side; an impossible length makes the allocation fail.
     let room = HostBuffer::new(usize::try_from(len).unwrap_or(usize::MAX));
     let mut bytes = room.map_err(|error| Missed::Peer(format!("sent too much: {error}")))?;
     peer.read_exact(bytes.bytes_mut()).map_err(missed)?;
@@ -274,7 +275,7 @@ fn reduced(brought: &[HostBuffer], dtype: polygrad::DType, op: Reduction) -> Res
     Ok(all)
 }
 
-/// Copies an answer, which has the length that was asked for if all ranks called the same.
+/// Copies an answer, whose length matches if all ranks made the same call.
 fn take(mut into: HostSliceMut<'_>, answer: &HostBuffer) -> Result<()> {
     let (own, got) = (into.bytes_mut().len(), answer.bytes().len());
     if own != got {

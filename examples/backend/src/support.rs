@@ -1,13 +1,13 @@
-//! Which dtypes there are and which op takes which of them.
+//! The supported dtypes, and which op takes which of them.
 
 use polygrad::backend::{DType, Error};
 
 use crate::ToyDevice;
 
-/// What tensors can hold. Each further one would be a Rust type more in the lists of `typed!`.
+/// The dtypes of tensors. Each further one would be another Rust type in the lists of `typed!`.
 pub(crate) const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::I64, DType::Bool];
 
-/// Runs code with `T` standing for the Rust type of a dtype, if that is among those listed; else the op is refused.
+/// Runs code with `T` as the Rust type of a dtype if it is in the list; otherwise fails.
 macro_rules! typed {
     ($op:expr, $dtype:expr, [$($type:ident)+], $T:ident => $body:expr) => {{
         let dtype: polygrad::backend::DType = $dtype;
@@ -22,7 +22,7 @@ macro_rules! typed {
 }
 pub(crate) use typed;
 
-/// Why an op does not take a dtype: it is not defined for it, or the backend does not have it.
+/// The error for a dtype: the op is not defined for it, or the backend does not have it.
 pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     let error = if DTYPES.contains(&dtype) {
         Error::dtype(format!("not defined for {dtype}"))
@@ -32,7 +32,7 @@ pub(crate) fn refused(op: &'static str, dtype: DType) -> Error {
     error.with_op(op).with_device(ToyDevice)
 }
 
-/// An op that Polygrad learned after this backend was written.
+/// The error for an op that was added to Polygrad after this backend was written.
 pub(crate) fn unknown(op: &'static str) -> Error {
     Error::unsupported("it does not know this op")
         .with_op(op)

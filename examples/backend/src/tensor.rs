@@ -1,4 +1,4 @@
-//! The tensor: values that are shared, and a layout that says which of them it shows in which order.
+//! The tensor: shared values, and a layout that says which of them it contains in which order.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use polygrad::backend::{DType, Element, Error, HostTensor, Layout, Result, Scala
 
 use crate::support::typed;
 
-/// A tensor in host memory. Cloning it or taking a view of it shares the values, which never change.
+/// A tensor in host memory. Clones and views share the values, which never change.
 #[derive(Clone, Debug)]
 pub struct ToyTensor {
     /// A `Vec` of the dtype's Rust type.
@@ -18,7 +18,7 @@ pub struct ToyTensor {
 }
 
 impl ToyTensor {
-    /// As many values as the shape has elements, in row-major order.
+    /// A tensor with one value for each element, in row-major order.
     pub(crate) fn new<T: Element>(shape: Shape, values: Vec<T>) -> Self {
         debug_assert_eq!(values.len(), shape.numel());
         Self {
@@ -28,10 +28,10 @@ impl ToyTensor {
         }
     }
 
-    /// One value for each element.
+    /// A tensor with the same value everywhere.
     pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType) -> Result<Self> {
         typed!("full", dtype, [f32 f64 i64 bool], T => {
-            // One value is enough: the others are views of it.
+            // One value is enough: all elements are views of it.
             let one = Self::new(Shape::SCALAR, vec![T::from_scalar(value)]);
             Ok(one.view(one.layout.expand(shape)))
         })
@@ -50,7 +50,7 @@ impl ToyTensor {
         })
     }
 
-    /// The same values under another layout, which must not reach beyond them.
+    /// The same values with another layout, which must stay within them.
     pub(crate) fn view(&self, layout: Layout) -> Self {
         Self { layout, ..self.clone() }
     }
@@ -67,10 +67,10 @@ impl ToyTensor {
         &self.layout
     }
 
-    /// The elements in row-major order: the values themselves if they lie so, else a copy.
+    /// The elements in row-major order: the values themselves if they have this order, else a copy.
     ///
     /// # Errors
-    /// When `T` is not the tensor's dtype, or there is no memory for the copy.
+    /// When `T` is not the tensor's dtype, or there is not enough memory for the copy.
     pub(crate) fn values<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         let Some(values) = self.values.downcast_ref::<Vec<T>>() else {
             return Err(Error::dtype(format!("{} is needed here, got {}", T::DTYPE, self.dtype)));

@@ -1,8 +1,8 @@
-//! Sums that do not lose what many small terms add up to.
+//! Sums that do not lose many small terms.
 
 use polygrad::backend::Element;
 
-/// A running sum: of floats in f64, with what each addition rounds away kept beside it; of integers wrapping.
+/// A running sum. Floats are summed in f64, together with the rounding error of each addition; integers wrap.
 ///
 /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B (the rounding error of a sum).
 #[derive(Clone, Copy, Default)]
@@ -26,7 +26,7 @@ impl Total {
 
     /// The sum of floats.
     pub(crate) fn real(self) -> f64 {
-        // Of an infinite sum nothing finite was lost.
+        // An infinite sum has no rounding error.
         if self.real.is_finite() {
             self.real + self.lost
         } else {

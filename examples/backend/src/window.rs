@@ -11,14 +11,14 @@ use crate::support::typed;
 use crate::tensor::ToyTensor;
 use crate::total::Total;
 
-/// A position in the border of the input.
+/// A position in the padding of the input.
 const BORDER: i64 = -1;
-/// A position beyond the border, where windows of ceil mode reach.
+/// A position beyond the padding, reached by windows in ceil mode.
 const BEYOND: i64 = -2;
 
-/// How windows walk over the spatial axes.
+/// The geometry of windows over the spatial axes.
 struct Walk<'a> {
-    /// The windows' extents, and how many windows there are: one number for each spatial axis.
+    /// Size of the windows, and their number, for each spatial axis.
     kernel: &'a [usize],
     count: &'a [usize],
     stride: [usize; 3],
@@ -27,7 +27,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// `x [N, C, spatial…]` with its border, and behind that whatever windows still reach.
+    /// `x [N, C, spatial…]` with its padding, and after it everything that windows still reach.
     fn padded(&self, x: &ToyTensor, border: Scalar, beyond: Scalar) -> Result<ToyTensor> {
         let (mut around, mut behind) = (vec![(0, 0); 2], vec![(0, 0); 2]);
         for (axis, &dim) in x.shape()[2..].iter().enumerate() {
@@ -65,7 +65,7 @@ impl Walk<'_> {
     }
 }
 
-/// The patches that the windows see, as the columns of a matrix, times the filters:
+/// The windows' patches as columns of a matrix, multiplied by the filters:
 /// `[O / g, C / g · kernel] × [C / g · kernel, count]`.
 pub(crate) fn conv(x: &ToyTensor, weight: &ToyTensor, params: &ConvParams) -> Result<ToyTensor> {
     let shape = params.output_shape(x.shape(), weight.shape())?;
@@ -116,7 +116,7 @@ fn pool<T: Element, R>(x: &ToyTensor, params: &PoolParams, f: impl Fn(&[T], &[i6
     )?;
     let (values, positions) = (values.values::<T>()?, positions.values::<i64>()?);
     let len = walk.kernel.iter().product();
-    // Every plane has the same positions.
+    // All planes have the same positions.
     let positions = positions.chunks_exact(len).cycle();
     for (values, positions) in values.chunks_exact(len).zip(positions) {
         out.push(f(values, positions)?);
@@ -129,7 +129,7 @@ fn sees_nothing(op: &'static str) -> Error {
     error.with_hint("use less padding or dilation")
 }
 
-/// The largest of each window and where it was.
+/// The largest value of each window and its position.
 pub(crate) fn max_pool(x: &ToyTensor, params: &PoolParams) -> Result<(ToyTensor, ToyTensor)> {
     fn largest<T: Element>(values: &[T], positions: &[i64]) -> Result<(T, i64)> {
         let inside = values
@@ -153,7 +153,7 @@ pub(crate) fn max_pool(x: &ToyTensor, params: &PoolParams) -> Result<(ToyTensor,
     })
 }
 
-/// The mean of each window. The border counts as zeros if that is asked for, but never what lies beyond it.
+/// The mean of each window. The padding counts as zeros if requested; anything beyond it never counts.
 pub(crate) fn avg_pool(x: &ToyTensor, params: &PoolParams) -> Result<ToyTensor> {
     fn mean<T: Element>(values: &[T], positions: &[i64], last: i64) -> Result<T> {
         let inside = values

@@ -1,4 +1,4 @@
-//! The page "Bring your own backend" shows code that is there.
+//! The code on the page "Bring your own backend" exists in this repository.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn plain(text: &str) -> String {
     text.lines().map(|line| line.trim_start().to_owned() + "\n").collect()
 }
 
-/// The contents of the page's blocks of code in a language.
+/// The contents of the page's code blocks in a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     let after = page.split(fence.as_str()).skip(1);
@@ -43,7 +43,7 @@ fn every_excerpt_stands_in_a_file_of_the_repository() {
     let excerpts = [blocks(&page, "rust"), blocks(&page, "toml")].concat();
     assert!(excerpts.len() >= 8, "the page has {} excerpts", excerpts.len());
     for excerpt in excerpts {
-        // A line of dots leaves something out.
+        // A line with `…` stands for omitted code.
         for part in plain(excerpt).split("…\n") {
             let there = sources.iter().any(|source| source.contains(part));
             assert!(there, "docs/backend.md shows code that is nowhere:\n{part}");

@@ -1,4 +1,4 @@
-//! The star passes the suite for communicators, and two processes train by it.
+//! The star passes the conformance suite for communicators, and two processes train with it.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -18,7 +18,7 @@ const OPTIONS: Options = Options {
     shrinks: false,
 };
 
-/// Each rank on a thread, joined over TCP.
+/// Runs each rank on a thread, connected over TCP.
 fn reports(size: usize, timeout: Duration, f: impl Fn(Arc<dyn Communicator>) -> Report + Copy + Send + 'static) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -57,7 +57,7 @@ fn two_processes_train() {
     let run = Path::new(env!("CARGO_TARGET_TMPDIR")).join("star");
     let _ = std::fs::remove_dir_all(&run);
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/houses/houses.csv");
-    // One that was free.
+    // A port that is currently free.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let started: Vec<_> = (0..2)
         .map(|rank| {

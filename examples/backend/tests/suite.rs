@@ -1,4 +1,4 @@
-//! The backend, held to PyTorch by Polygrad's suite.
+//! Compares the backend with PyTorch, using Polygrad's conformance suite.
 
 use polygrad::{Device, Result};
 use polygrad_conformance::{Mode, Options, harness, libtest_mimic};

@@ -1,4 +1,4 @@
-//! The command line trains, evaluates and lists with the backend as it does with any other.
+//! The command line trains, evaluates and lists devices with this backend like with any other.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn ok(arguments: &[&str]) -> String {
     text
 }
 
-/// The percentage that stands behind `words`.
+/// The percentage after `words`.
 fn percentage(text: &str, words: &str) -> f64 {
     let (_, rest) = text
         .split_once(words)

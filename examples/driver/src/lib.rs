@@ -1,5 +1,5 @@
-//! A chip that is host memory and plain loops: the smallest driver that does all of what a driver must.
-//! docs/driver.md walks through it.
+//! A simulated chip, made of host memory and plain loops: the smallest driver that fulfils all requirements.
+//! docs/driver.md explains it.
 
 mod memory;
 mod numbers;
@@ -14,10 +14,10 @@ use polygrad_core::compute::{
 };
 use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape};
 
-/// What its memory can hold: the least.
+/// The required minimum of dtypes.
 const DTYPES: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
 
-/// The driver. All of it lies behind one lock, so that threads take turns.
+/// The driver. Everything is behind one lock, so that only one thread uses it at a time.
 #[derive(Debug, Default)]
 pub struct ToyDriver(Mutex<State>);
 
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl ToyDriver {
-    /// Runs a call with the memory, if there is any yet.
+    /// Runs a call on the memory; fails before `open`.
     fn call<T>(&self, op: &'static str, run: impl FnOnce(&mut Memory) -> Result<T>) -> Result<T> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match state.open {
@@ -38,7 +38,7 @@ impl ToyDriver {
         result.map_err(|error| error.with_op(op).with_device(self.name()))
     }
 
-    /// A function over elements in a row is a program of one step.
+    /// Applies a function of one step to the elements in a row.
     fn row(
         &self,
         op: &'static str,
@@ -140,7 +140,7 @@ impl ComputeBackend for ToyDriver {
             let size = supported(call.dtype)?.size();
             let a = reals(&memory.read(&whole(call.a, call.dtype, &[a / size])?)?);
             let b = reals(&memory.read(&whole(call.b, call.dtype, &[b / size])?)?);
-            // All of C is found before any of it is written, and read only if it counts.
+            // All of C is checked before any of it is written, and its values are read only if they are used.
             let old = reals(&memory.read(&whole(call.c, call.dtype, &[c / size])?)?);
             if call.is_empty() {
                 return Ok(());
@@ -179,7 +179,7 @@ impl ComputeBackend for ToyDriver {
             let weight = reals(&memory.read(&whole(call.weight, call.dtype, &call.weight_shape)?)?);
             let output = whole(call.output, supported(call.dtype)?, &dims)?;
             let params = &call.params;
-            // Where a tap of a window lies on an axis, if not on the border.
+            // The input position of a window's tap on an axis; `None` in the padding.
             let on = |axis: usize, at: usize, tap: usize, dim: usize| {
                 (at * params.stride[axis] + tap * params.dilation[axis])
                     .checked_sub(params.padding[axis])
@@ -305,7 +305,7 @@ fn reals(x: &[Scalar]) -> Vec<f64> {
     x.iter().map(|&x| as_real(x)).collect()
 }
 
-/// All steps, element after element; each result is rounded to its dtype.
+/// Runs all steps for one element after another; each result is rounded to its dtype.
 fn elementwise(memory: &mut Memory, call: &Elementwise<'_>) -> Result<()> {
     call.check()?;
     let program = call.program;
@@ -353,7 +353,7 @@ fn elementwise(memory: &mut Memory, call: &Elementwise<'_>) -> Result<()> {
             output.push(find(value, &steps));
         }
     }
-    // Every output is found before the first is written.
+    // All outputs are checked before the first is written.
     call.outputs.iter().try_for_each(|view| memory.find(view).map(drop))?;
     call.outputs
         .iter()

@@ -3,11 +3,11 @@
 use polygrad_core::compute::{AddressSpace, DevicePtr, DeviceView};
 use polygrad_core::{DType, Element, Error, ErrorKind, Result, Scalar, Shape, dispatch_dtype};
 
-/// What was allocated. `AddressSpace` makes addresses up, and knows which of them are whose.
+/// The allocations. `AddressSpace` assigns addresses, and finds the allocation of an address.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(AddressSpace<Vec<u8>>);
 
-/// The elements of a contiguous shape.
+/// A view of all elements of a contiguous shape.
 pub(crate) fn whole(ptr: DevicePtr, dtype: DType, dims: &[usize]) -> Result<DeviceView> {
     Ok(DeviceView::contiguous(ptr, dtype, Shape::new(dims)?))
 }
@@ -25,7 +25,7 @@ impl Memory {
         self.0.remove(ptr).map(drop)
     }
 
-    /// So many bytes, all of one allocation. No bytes are nowhere: their pointer is not looked at.
+    /// The `len` bytes at an address, all within one allocation. If `len` is 0, the pointer is ignored.
     pub(crate) fn bytes(&self, ptr: DevicePtr, len: usize) -> Result<&[u8]> {
         if len == 0 {
             return Ok(&[]);
@@ -42,8 +42,8 @@ impl Memory {
         Ok(&mut block[at..at + len])
     }
 
-    /// Where the elements of a view lie, in bytes from its pointer, once all of them have been found
-    /// inside one allocation.
+    /// The byte offsets of a view's elements from its pointer, after checking that all of them are inside one
+    /// allocation.
     pub(crate) fn find(&self, view: &DeviceView) -> Result<Vec<usize>> {
         self.bytes(view.ptr, view.span()?.end)?;
         let (layout, shape) = (&view.layout, view.shape());

@@ -2,7 +2,7 @@
 
 use polygrad_core::{BinaryOp, CompareOp, DType, Element, Error, ReduceOp, Result, Scalar, UnaryOp, dispatch_dtype};
 
-/// As a dtype has it.
+/// Rounds a number to a dtype.
 pub(crate) fn round(x: Scalar, dtype: DType) -> Scalar {
     dispatch_dtype!(dtype, T => <T as Element>::from_scalar(x).to_scalar())
 }
@@ -112,7 +112,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar) -> Result<Scalar> {
                     rest => rest,
                 },
                 Pow => a.powf(b),
-                // NaN in either operand comes through.
+                // NaN in either operand is propagated.
                 Maximum => {
                     if a > b || a.is_nan() {
                         a
@@ -134,7 +134,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar) -> Result<Scalar> {
     })
 }
 
-/// By repeated squaring. A negative power is 0, but for bases 1 and −1.
+/// By repeated squaring. A negative power is 0, except for bases 1 and −1.
 fn power(base: i64, exponent: i64) -> i64 {
     match (base, exponent) {
         (1, _) => 1,
@@ -157,7 +157,7 @@ pub(crate) fn compare(op: CompareOp, a: Scalar, b: Scalar) -> Result<Scalar> {
             _ => return unknown(op.name()),
         })
     }
-    // Integers are not all reals.
+    // Not every integer is exact as a float.
     Ok(Scalar::Bool(match (a, b) {
         (Scalar::Int(a), Scalar::Int(b)) => holds(op, a, b)?,
         _ => holds(op, as_real(a), as_real(b))?,

@@ -1,4 +1,4 @@
-//! The driver, held to the contract by Polygrad's suite.
+//! Tests the driver with Polygrad's conformance suite.
 
 use polygrad_conformance::driver::{DriverOptions, driver_harness};
 use polygrad_conformance::libtest_mimic;

@@ -1,4 +1,4 @@
-//! An MLP 784-128-10 that learns to tell patterns apart, in WebAssembly: one function for a host to call, `train`.
+//! An MLP 784-128-10 that learns to distinguish patterns, in WebAssembly, with one function for the host, `train`.
 //!
 //! `cargo xtask check-wasm` builds it and runs it under Node.
 
@@ -11,7 +11,7 @@ use polygrad::{manual_seed, tensor::Distribution};
 const BATCH: usize = 64;
 const CLASSES: usize = 10;
 
-/// Trains for so many steps and gives the last one's loss, or NaN if something failed.
+/// Trains for `steps` steps and returns the last loss, or NaN if something failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn train(steps: u32) -> f32 {
     run(steps).unwrap_or(f32::NAN)
@@ -26,7 +26,7 @@ fn run(steps: u32) -> Result<f32> {
         .push(Linear::new(128, CLASSES, &device)?);
     let mut optimizer = Adam::new(model.parameters(), 1e-3)?;
     let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
-    // Each class is a pattern, each image one of them under noise.
+    // Each class is a pattern, and each image is one of them with noise.
     let patterns = Tensor::random([CLASSES, 784], normal, (&device, DType::F32))?;
     let classes: Vec<i64> = (0..BATCH).map(|i| (i % CLASSES) as i64).collect();
     let classes = Tensor::from_vec(classes, BATCH, &device)?;
