@@ -1,9 +1,9 @@
 //! ONNX files: read, checked, written, and run on any backend.
 //!
-//! [`graph`] holds a file's content as plain data: [`Graph::load`](graph::Graph::load) reads and checks everything,
-//! [`Graph::save`](graph::Graph::save) is its inverse. [`OnnxModel`] runs a file on any backend, with gradients
-//! where asked. The other way, [`ExportOnnx::export_onnx`] writes a model of `polygrad-nn` as a file: [`Onnx`] is a
-//! backend that records. [`Quantize`] makes integers of 8 bits of a graph's weights and activations.
+//! [`graph`] represents a file's content as plain data: [`Graph::load`](graph::Graph::load) reads and checks
+//! everything, [`Graph::save`](graph::Graph::save) is its inverse. [`OnnxModel`] runs a file on any backend, with
+//! gradients if requested. In the other direction, [`ExportOnnx::export_onnx`] writes a model of `polygrad-nn` as a
+//! file: [`Onnx`] is a backend that records. [`Quantize`] converts a graph's weights and activations to 8-bit integers.
 
 mod engine;
 mod export;

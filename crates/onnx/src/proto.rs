@@ -174,7 +174,7 @@ pub(crate) struct TensorProto {
     pub(crate) data_location: i32,
 }
 
-/// A part of a tensor that is stored in pieces; refused.
+/// A part of a tensor that is stored in pieces; rejected.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Segment {
     #[prost(int64, tag = "1")]
@@ -186,7 +186,7 @@ pub(crate) struct Segment {
 /// `TensorProto.DataLocation.EXTERNAL`.
 pub(crate) const EXTERNAL: i32 = 1;
 
-/// The values that are not 0, and where they are.
+/// The nonzero values, and their positions.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SparseTensorProto {
     #[prost(message, optional, tag = "1")]

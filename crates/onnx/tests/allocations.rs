@@ -1,4 +1,4 @@
-//! What runs allocate after the first: handles of tensors and the arguments of ops, and no memory for elements.
+//! The allocations of runs after the first: tensor handles and arguments of ops, but no memory for elements.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use polygrad_tensor::{DType, Device, Result, Tensor};
 
-/// Counts what a thread asks the system for.
+/// Counts a thread's allocations.
 struct Counting;
 
 thread_local! {
@@ -37,7 +37,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations and bytes of the fifth run, by the plan or replayed, and blocks of tensors' elements among them.
+/// Allocations and bytes of the fifth run, executed by the plan or replayed, and how many of the blocks hold tensors'
+/// elements.
 fn fifth_run(graph: &Graph, inputs: &[Tensor], device: &Device, replay: bool) -> (usize, usize, u64) {
     let options = Options {
         replay,
@@ -140,7 +141,7 @@ fn later_runs_allocate_no_memory_for_elements() {
     within("bert", count, 74);
 }
 
-/// By the plan as many as docs/onnx.md says, and in a replay 3; fewer are welcome.
+/// With the plan at most as many as docs/onnx.md says, and at most 3 in a replay.
 fn within(name: &str, [plan, replay]: [usize; 2], most: usize) {
     assert!(plan <= most, "{name}: {plan} allocations, at most {most} are wanted");
     assert!(replay <= 3, "{name}: {replay} allocations of a replay");

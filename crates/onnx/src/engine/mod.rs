@@ -1,4 +1,4 @@
-//! Engines of others that run a model: each is a [`Session`], opened by name.
+//! External engines that run a model: each is a [`Session`], opened by name.
 
 mod name;
 #[cfg(feature = "ort")]
@@ -17,7 +17,7 @@ use crate::import::Options;
 
 /// A model that an engine has loaded.
 pub(crate) trait Session: Send + Sync {
-    /// The outputs in the model's order, from inputs by name. Inputs with a default may be left out.
+    /// Returns the outputs in the model's order, given the inputs by name. Inputs with a default may be left out.
     fn run(&self, inputs: &[(String, Literal)]) -> Result<Vec<Literal>>;
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Source<'a> {
     Bytes(Vec<u8>),
 }
 
-/// Loads a model into an engine of others.
+/// Loads a model into an external engine.
 ///
 /// # Errors
 /// When this build has no such engine or its library is missing, or the engine cannot run the model.
@@ -52,7 +52,7 @@ pub(crate) fn open(source: Source<'_>, graph: &Graph, options: Options) -> Resul
     }
 }
 
-/// What to do about a graph that the native engine lacks ops for: the engine that opens it, where there is one.
+/// Hint for a graph with ops that the native engine lacks: names the engine that opens it, if there is one.
 pub(crate) fn others<'a>(source: impl Fn() -> Result<Source<'a>>, graph: &Graph, options: Options) -> String {
     let others = Engine::ALL.into_iter().filter(|&engine| engine != Engine::Native);
     let mut missing = None;
@@ -76,7 +76,7 @@ pub(crate) fn others<'a>(source: impl Fn() -> Result<Source<'a>>, graph: &Graph,
     }
 }
 
-/// What runs in an engine of others takes tensors and gives tensors.
+/// Fails if an input or output is not a tensor: external engines take and return only tensors.
 fn check(body: &Body, engine: Engine) -> Result<()> {
     for &id in body.inputs.iter().chain(&body.outputs) {
         let value = body.value(id);
@@ -91,14 +91,14 @@ fn check(body: &Body, engine: Engine) -> Result<()> {
     Ok(())
 }
 
-/// Turns a panic of an engine, or of the crate that binds it, into an error.
+/// Turns a panic of an engine, or of its bindings, into an error.
 #[cfg(any(feature = "ort", feature = "rten"))]
 fn guarded<T>(engine: Engine, run: impl FnOnce() -> T) -> Result<T> {
     let panicked = |_| failed(engine, ErrorKind::Unsupported, "it gave up in the middle of its work");
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).map_err(panicked)
 }
 
-/// The engine's own words, with its name before them.
+/// An error with the engine's own message, after its name.
 #[cold]
 #[cfg_attr(
     not(any(feature = "ort", feature = "rten")),

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use polygrad_core::{Error, ErrorKind, Result};
 
-/// What runs a model.
+/// An engine that runs a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// The nodes one by one, on the backend of the device, with gradients where asked.
+    /// The nodes one by one, on the backend of the device, with gradients if requested.
     #[default]
     Native,
     /// ONNX Runtime on the CPU; needs the cargo feature `ort`, and its library when it runs.
@@ -19,10 +19,10 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All of them, whether this build has them or not.
+    /// All engines, whether or not this build has them.
     pub const ALL: [Self; 3] = [Self::Native, Self::Ort, Self::Rten];
 
-    /// The name by which it is chosen.
+    /// The name by which it is selected.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Whether it can be used: it is in this build, and what it needs is on this machine.
+    /// Checks that it can be used: it is in this build, and this machine has the library it needs.
     ///
     /// # Errors
     /// [`ErrorKind::BackendUnavailable`], which says why not and what to do about it.

@@ -1,4 +1,4 @@
-//! ONNX Runtime, whose library is looked for when the first model is loaded.
+//! ONNX Runtime. Its library is searched for when the first model is loaded.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -14,20 +14,20 @@ use super::{Engine, Session, Source};
 use crate::graph::{ElementType, Graph, Literal};
 use crate::import::Options;
 
-/// Names the library's file.
+/// Environment variable with the path of the library's file.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
-/// A version of ONNX Runtime, and the newest files that it takes: their version of the format, and that of
-/// the ops of `ai.onnx`.
+/// A version of ONNX Runtime, and the newest files that it accepts: the version of the format and the opset of
+/// `ai.onnx`.
 const KNOWN: (&str, i64, i64) = ("1.32", 14, 28);
 
-/// There is one in a process.
+/// A process has one environment.
 static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 
 /// ONNX Runtime itself.
 ///
 /// # Errors
-/// When there is no library, or it is none of ONNX Runtime or an old one.
+/// If there is no library, or it is not ONNX Runtime or too old.
 pub(super) fn environment() -> Result<Environment> {
     let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(environment) = &*environment {
@@ -56,7 +56,7 @@ pub(super) fn environment() -> Result<Environment> {
 }
 
 pub(super) struct Loaded {
-    /// A run needs it alone.
+    /// A run needs exclusive access.
     session: Mutex<OrtSession>,
     outputs: Vec<String>,
 }
@@ -102,7 +102,7 @@ impl Session for Loaded {
     }
 }
 
-/// A view where the element type is its dtype's own, else a copy.
+/// A view if the element type is that of the dtype, else a copy.
 fn lend(literal: &Literal) -> Result<SessionInputValue<'_>> {
     let host = literal.host();
     match literal.element() {
@@ -148,7 +148,7 @@ where
         .into())
 }
 
-/// Memory of others cannot be lent without an address.
+/// An empty tensor in ONNX Runtime's own memory, since lent memory must have an address.
 fn empty<T: PrimitiveTensorElementType + std::fmt::Debug>(host: &HostTensor) -> Result<SessionInputValue<'_>> {
     Ok(Tensor::<T>::new(&Allocator::default(), host.shape().dims())
         .map_err(failed)?
@@ -218,7 +218,8 @@ fn extents(shape: &[i64]) -> Result<Shape> {
     Shape::new(&shape.iter().map(extent).collect::<Result<Vec<_>>>()?)
 }
 
-/// Why a model was not loaded: where the library is too old for the file, that the file is not to blame.
+/// Error of a model that was not loaded. If the library is too old for the file, it says so, since the file is not at
+/// fault.
 fn not_loaded<R>(error: ort::Error<R>, graph: &Graph) -> Error {
     let (ir, opset) = (graph.header.ir_version, graph.opsets.get("").copied().unwrap_or(0));
     let words = error.message();
@@ -243,9 +244,9 @@ fn failed<R>(error: ort::Error<R>) -> Error {
     use ort::ErrorCode;
     let kind = match error.code() {
         ErrorCode::NotImplemented => ErrorKind::Unsupported,
-        // Resize by cubic interpolation, of which it has a few forms alone; it says so when it runs.
+        // Cubic Resize: ONNX Runtime has only a few forms of it, and says so only when it runs.
         _ if error.message().contains("' mode only supports") => ErrorKind::Unsupported,
-        // An op that it does not know makes a graph invalid.
+        // An unknown op makes a graph invalid.
         ErrorCode::InvalidGraph | ErrorCode::GenericFailure if error.message().contains("not a registered") => {
             ErrorKind::Unsupported
         }

@@ -1,4 +1,4 @@
-//! The seam: each op is recorded, or computed at once where all that it needs is known.
+//! The backend of the recorder: each op is recorded, or computed at once if all its inputs are known.
 
 use polygrad_core::{
     Activation, AdamParams, ArgOp, Axes, Backend, BinaryOp, Capabilities, CompareOp, Composite, ConvParams,

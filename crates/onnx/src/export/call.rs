@@ -1,4 +1,4 @@
-//! A call of an ONNX op, on its way into a recording.
+//! A call of an ONNX op that is about to be recorded.
 
 use std::fmt::Write;
 
@@ -73,13 +73,13 @@ impl Call {
         self
     }
 
-    /// The op computes the output's extents from those of this operand.
+    /// Says that the op computes the output's extents from those of this operand.
     pub(super) fn walks(mut self, x: &OnnxTensor) -> Self {
         self.walked = Some(x.id);
         self
     }
 
-    /// What tells the call from others: ops give the same for the same.
+    /// Identifies the call: calls with equal keys have equal results.
     pub(super) fn key(&self) -> String {
         let mut key = format!("{} {:?}", self.op, self.inputs);
         for (name, value) in &self.attributes {
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// Whether an attribute holds the number as exactly as a tensor of the dtype would. Attributes are f32.
+/// Whether an attribute, which is an f32, holds the number as exactly as a tensor of the dtype would.
 pub(super) fn is_exact(value: f64, dtype: DType) -> bool {
     dtype != DType::F64 || f64::from(value as f32) == value
 }

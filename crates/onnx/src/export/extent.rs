@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A symbol: its place in the table of them.
+/// A symbol: its index in the table of symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Symbol(pub(super) u32);
 
@@ -30,12 +30,12 @@ impl Extent {
         }
     }
 
-    /// The number, if there is no symbol in it.
+    /// The number, if it has no symbol.
     pub(crate) fn as_fixed(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.offset)
     }
 
-    /// Whether there is a symbol in it.
+    /// Whether it has a symbol.
     pub(crate) fn is_symbolic(&self) -> bool {
         !self.terms.is_empty()
     }

@@ -8,7 +8,7 @@ use super::passes;
 use super::recording::State;
 use crate::graph::{Body, Dim, Graph, Header, Node, ValueId, ValueType, free_name};
 
-/// What is said of the graph beside what was recorded.
+/// Properties of the graph that are not part of the recording.
 pub(super) struct About<'a> {
     pub(super) name: &'a str,
     pub(super) doc_string: &'a str,
@@ -17,10 +17,10 @@ pub(super) struct About<'a> {
     pub(super) fold_batch_norm: bool,
 }
 
-/// The graph of what these values are computed from.
+/// The graph that computes these values.
 ///
 /// # Errors
-/// When a name stands for two things.
+/// If two things have the same name.
 pub(super) fn graph(state: &mut State, outputs: &[ValueId], about: &About<'_>) -> Result<Graph> {
     let outputs = own_values(state, outputs);
     passes::run(state, &outputs, about.fold_batch_norm)?;
@@ -66,7 +66,7 @@ pub(super) fn graph(state: &mut State, outputs: &[ValueId], about: &About<'_>) -
     Ok(graph)
 }
 
-/// Each output as a value of its own: what is an input, a constant or another output, too, is copied.
+/// Makes each output a value of its own: an output that is also an input, a constant or another output is copied.
 fn own_values(state: &mut State, outputs: &[ValueId]) -> Vec<ValueId> {
     let mut seen: HashSet<ValueId> = state.inputs.iter().copied().collect();
     let mut own = Vec::with_capacity(outputs.len());
@@ -96,7 +96,7 @@ impl Names {
         Ok(())
     }
 
-    /// The name, or one like it that is free.
+    /// The name, or a similar one that is free.
     fn free(&mut self, name: &str) -> String {
         let free = free_name(name, |name| self.taken.contains(name));
         self.taken.insert(free.clone());
@@ -108,12 +108,12 @@ struct Writer<'a> {
     state: &'a State,
     names: Names,
     body: Body,
-    /// Of a value in the recording, its id in the body.
+    /// From a value of the recording to its id in the body.
     ids: HashMap<ValueId, ValueId>,
 }
 
 impl Writer<'_> {
-    /// The value's id in the body; a constant is put there when it is first used.
+    /// The value's id in the body. A constant is added to the body at its first use.
     fn value(&mut self, id: ValueId) -> Result<ValueId> {
         if let Some(&known) = self.ids.get(&id) {
             return Ok(known);

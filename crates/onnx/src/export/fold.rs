@@ -1,14 +1,15 @@
-//! Calls on constants, which are computed at once.
+//! Constant folding: calls on constants are computed at once.
 
 use polygrad_core::{Backend, Result, Shape};
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
 use super::OnnxTensor;
 
-/// The largest constant that is made: larger ones are left to whoever runs the model, so that the file stays small.
+/// The largest constant that is folded, in elements. Larger ones are computed when the model runs, so that the file
+/// stays small.
 const LIMIT: usize = 1 << 16;
 
-/// The result of an op of shape `out`: computed now if all operands are constants of no name, else recorded. Parameters
+/// The result of an op of shape `out`: computed now if all operands are unnamed constants, else recorded. Parameters
 /// keep their names and values in the file.
 pub(super) fn or_record(
     operands: &[&OnnxTensor],

@@ -1,8 +1,8 @@
-//! Models leave as ONNX files.
+//! Export of models as ONNX files.
 //!
-//! [`Onnx`] is a backend that records instead of computing: a model that runs on it once has been written down. Extents
-//! that are known when the model runs are recorded as such: model code computes with them as plain numbers, and
-//! `symbols` reads them back.
+//! [`Onnx`] is a backend that records instead of computing: running a model on it once records the model. Extents that
+//! are known only when the model runs are recorded as symbols: model code computes with them as plain numbers, and
+//! `symbols` maps the numbers back to symbols.
 
 mod backend;
 mod call;

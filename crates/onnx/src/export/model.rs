@@ -1,4 +1,4 @@
-//! Models of `polygrad-nn`, written as files.
+//! Models of `polygrad-nn`, exported as files.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::verify::verify;
 use super::{Export, ForwardOutputs, Onnx, OnnxTensor, Recording};
 use crate::graph::{Dim, Graph, SaveOptions};
 
-/// Numbers that stand at most for symbols without a bound: the first that the model takes is chosen, since many take no
-/// more than so many tokens.
+/// Upper bounds on the numbers that stand for symbols without a bound. The first that the model accepts is used, since
+/// many models accept only a limited number of tokens.
 const CAPS: [usize; 5] = [LARGEST, 1000, 500, 250, 120];
 
 /// Writing a model as an ONNX file.
@@ -45,12 +45,12 @@ pub trait ExportOnnx: Module<AnyBackend> {
     /// Writes what `forward` computes from its inputs with this model, in evaluation, as an ONNX file. Parameters and
     /// buffers keep their names.
     ///
-    /// The model is moved to a [`Recording`] and `forward` run on it; then the model is put back where it was, also
-    /// when that failed, and the written graph is run beside it at two sizes of each named extent ([`Export::check`]).
-    /// Other threads must leave the model alone meanwhile.
+    /// The model is moved to a [`Recording`], `forward` is run on it, and the model is moved back, even after a
+    /// failure. Then the written graph is compared with the model at two sizes of each named extent
+    /// ([`Export::check`]). Other threads must not use the model meanwhile.
     ///
     /// # Errors
-    /// Those of [`ExportOnnx::record_onnx`], and when the file cannot be written.
+    /// Those of [`ExportOnnx::record_onnx`], and if the file cannot be written.
     fn export_onnx<O: ForwardOutputs>(
         &self,
         path: impl AsRef<Path>,
@@ -67,8 +67,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
     /// [`ExportOnnx::export_onnx`] without a file: the graph.
     ///
     /// # Errors
-    /// What `forward` cannot be recorded with: a host read, random numbers, an op that ONNX lacks, an extent that
-    /// cannot be said in terms of the named ones. And when the graph does not compute what the model computes.
+    /// If `forward` cannot be recorded because of a host read, random numbers, an op that ONNX lacks, or an extent that
+    /// cannot be expressed in the named ones. Also if the graph's results differ from the model's.
     fn record_onnx<O: ForwardOutputs>(
         &self,
         export: &Export,
@@ -82,8 +82,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
 impl<M: Module<AnyBackend> + ?Sized> ExportOnnx for M {}
 
 impl Export {
-    /// Records a model whose backend is chosen at compile time: `build` makes the same model on [`Onnx`], which is
-    /// given the values of `state`. The result is not compared with the model.
+    /// Records a model whose backend is chosen at compile time: `build` makes the same model on [`Onnx`], and its
+    /// parameters get the values of `state`. The result is not compared with the model.
     ///
     /// ```
     /// use polygrad_nn::{Linear, Module};
@@ -105,7 +105,7 @@ impl Export {
     /// ```
     ///
     /// # Errors
-    /// As [`ExportOnnx::record_onnx`], and when the state does not fit the model.
+    /// As [`ExportOnnx::record_onnx`], and if the state does not fit the model.
     pub fn record_typed<M: Module<Onnx>, O: ForwardOutputs<Onnx>>(
         &self,
         state: &StateDict,
@@ -158,7 +158,7 @@ fn record(model: &dyn Module<AnyBackend>, export: &Export, forward: &Run<'_>) ->
                 }
                 return Ok(graph);
             }
-            // Too large a number for the model may be why, where there is a choice.
+            // The number may be too large for the model; a smaller one is tried if there is a choice.
             Err(error) if error.kind() == ErrorKind::OutOfRange && has_choice(export) => {
                 first.get_or_insert(error);
             }
@@ -176,7 +176,7 @@ fn has_choice(export: &Export) -> bool {
         .any(|name| *export.range(name).end() == usize::MAX)
 }
 
-/// Where a model lives; `None` for one without parameters and buffers.
+/// The device of a model; `None` if it has no parameters and buffers.
 fn home(model: &dyn Module<AnyBackend>) -> Result<Option<Device>> {
     let params = model.named_parameters();
     let buffers = model.named_buffers();
@@ -194,7 +194,7 @@ fn home(model: &dyn Module<AnyBackend>) -> Result<Option<Device>> {
     Ok(first)
 }
 
-/// Records one forward pass on a model that is put back by the caller.
+/// Records one forward pass. The caller moves the model back.
 fn trace(model: &dyn Module<AnyBackend>, export: &Export, cap: usize, run: &Run<'_>) -> Result<Graph> {
     let params = model.named_parameters();
     let buffers = model.named_buffers();
@@ -240,7 +240,7 @@ fn recorded(x: &Tensor) -> Result<&OnnxTensor> {
 
 /// A recording that is ready for parameters of these shapes.
 fn begin(export: &Export, shapes: &[Shape], cap: usize) -> Result<Recording> {
-    // A tensor may have an axis of each, and of one of them two, beside those of the model.
+    // A tensor may have one axis of each symbol and two of one of them, beside the model's own axes.
     let cap = cap.min(1 << (56 / (export.symbols().len() + 1)));
     let bounds = export.symbols().into_iter().map(|name| {
         let bound = match *export.range(&name).end() {
@@ -265,7 +265,7 @@ fn begin(export: &Export, shapes: &[Shape], cap: usize) -> Result<Recording> {
     Ok(Recording::new(export.opset, symbols))
 }
 
-/// The inputs, after which what is done is recorded.
+/// Creates the inputs. From then on calls are recorded.
 fn enter(export: &Export, recording: &Recording) -> Result<Vec<OnnxTensor>> {
     let mut state = recording.state();
     state.loading = false;
@@ -295,7 +295,7 @@ fn leave(export: &Export, recording: &Recording, outputs: &[OnnxTensor]) -> Resu
     finish::graph(&mut recording.state(), &ids, &about)
 }
 
-/// An error of a forward pass, with the numbers that stood for symbols.
+/// An error of a forward pass, with the numbers that stood for symbols added.
 fn explained(error: Error, recording: &Recording) -> Error {
     let legend = recording.state().symbols.legend();
     if legend.is_empty() {
@@ -306,7 +306,7 @@ fn explained(error: Error, recording: &Recording) -> Error {
     ))
 }
 
-/// A model that is away from its device, and comes back in any case.
+/// A model that is moved off its device; dropping this moves it back in any case.
 struct Away<'a> {
     model: &'a dyn Module<AnyBackend>,
     home: &'a Device,
@@ -321,7 +321,7 @@ impl Away<'_> {
 }
 
 impl Drop for Away<'_> {
-    /// When the forward pass panicked.
+    /// Reached only if the forward pass panicked.
     fn drop(&mut self) {
         let _ = self.model.to_device(self.home);
     }

@@ -1,4 +1,4 @@
-//! The versions of the ops: all that differs between them stands here.
+//! The opsets. All differences between them are in this file.
 
 use polygrad_core::{DType, Error, Result};
 
@@ -21,7 +21,7 @@ impl Opset {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::V17, Self::V18, Self::V20, Self::V23];
 
-    /// That of a number.
+    /// The opset of this number.
     ///
     /// # Errors
     /// When models are not written for this version.
@@ -42,7 +42,7 @@ impl Opset {
         }
     }
 
-    /// The version of the file format: the first that goes with the ops, or the one that PyTorch writes with them.
+    /// The version of the file format: the first that allows the opset, or the one that PyTorch writes with it.
     pub const fn ir_version(self) -> i64 {
         match self {
             Self::V17 | Self::V18 => 8,
@@ -50,17 +50,17 @@ impl Opset {
         }
     }
 
-    /// Whether a reduction takes its axes as an input, and not as an attribute.
+    /// Whether a reduction takes its axes as an input rather than as an attribute.
     pub(super) fn takes_axes_as_input(self, reduction: &str) -> bool {
         self >= Self::V18 || reduction == "ReduceSum"
     }
 
-    /// Whether there is Gelu.
+    /// Whether the opset has Gelu.
     pub(super) fn has_gelu(self) -> bool {
         self >= Self::V20
     }
 
-    /// Whether an op takes a float dtype, of those that are written.
+    /// Whether an op accepts a float dtype, of those that are written.
     pub(super) fn has_dtype(self, op: &str, dtype: DType) -> bool {
         match (op, dtype) {
             (
@@ -74,7 +74,7 @@ impl Opset {
         }
     }
 
-    /// Whether there are BitwiseAnd, BitwiseOr and BitwiseXor.
+    /// Whether the opset has BitwiseAnd, BitwiseOr and BitwiseXor.
     pub(super) fn has_bitwise(self) -> bool {
         self >= Self::V18
     }
@@ -84,7 +84,7 @@ impl Opset {
         self >= Self::V20
     }
 
-    /// Whether there are Attention and RMSNormalization.
+    /// Whether the opset has Attention and RMSNormalization.
     pub(super) fn has_attention(self) -> bool {
         self >= Self::V23
     }

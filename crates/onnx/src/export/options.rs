@@ -1,4 +1,4 @@
-//! What is asked of an export.
+//! Options of an export.
 
 use std::ops::RangeInclusive;
 
@@ -76,7 +76,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// An input of this name, dtype and shape. An extent is a number, or a name for one that is known when the model
+    /// An input of this name, dtype and shape. An extent is a number, or a name if it is known only when the model
     /// runs, as in `Input::new("images", DType::F32, ("batch", 3, 224, 224))`; equal names are equal extents.
     pub fn new(name: &str, dtype: DType, dims: impl IntoDims) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Input {
         &self.dims
     }
 
-    /// For integers: the check after the export draws numbers from 0 to this, which is not among them. Default: 2.
+    /// For integers: the check after the export draws numbers from 0 to this limit (exclusive). Default: 2.
     #[must_use]
     pub const fn below(mut self, below: i64) -> Self {
         self.below = below;
@@ -134,7 +134,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// With these inputs, in the order in which the forward pass takes them.
+    /// An export with these inputs, in the order in which the forward pass takes them.
     pub fn new(inputs: impl IntoIterator<Item = Input>) -> Self {
         Self {
             inputs: inputs.into_iter().collect(),
@@ -167,46 +167,45 @@ impl Export {
         self
     }
 
-    /// Whether batch normalisation becomes part of the convolution before it, as in PyTorch's exporter: the
-    /// file is faster to run, and the weights of such layers are not the model's own; their names end in
-    /// `.folded`. Default: true.
+    /// Whether batch normalisation becomes part of the convolution before it, as in PyTorch's exporter: the file runs
+    /// faster, but the weights of such layers are not the model's own; their names end in `.folded`. Default: true.
     #[must_use]
     pub const fn fold_batch_norm(mut self, fold: bool) -> Self {
         self.fold_batch_norm = fold;
         self
     }
 
-    /// What the model is, in words, for readers of the file. Default: nothing.
+    /// A description of the model for readers of the file. Default: nothing.
     #[must_use]
     pub fn doc_string(mut self, text: &str) -> Self {
         text.clone_into(&mut self.doc_string);
         self
     }
 
-    /// The extents that a named one may have. Default: from 1 on. A model that takes no more than so many tokens must
-    /// be told so here, where it is recorded with a smaller number than others are.
+    /// The extents that a named one may have. Default: from 1 on. For a model that accepts only a limited number of
+    /// tokens, give the limit here, so that it is recorded with an extent that it accepts.
     #[must_use]
     pub fn bound(mut self, name: &str, extents: RangeInclusive<usize>) -> Self {
         self.bounds.push((name.to_owned(), extents));
         self
     }
 
-    /// Whether the result is run, and compared with the model, before the export returns. Default: true.
+    /// Whether the exported graph is run and compared with the model before the export returns. Default: true.
     #[must_use]
     pub const fn check(mut self, check: bool) -> Self {
         self.check = check;
         self
     }
 
-    /// Whether weights are written to a file of their own beside the model's. Default: only if the model takes more
-    /// than the 2 GB that one file can hold.
+    /// Whether weights are written to a separate file beside the model's. Default: only if the model exceeds the 2 GB
+    /// that one file can hold.
     #[must_use]
     pub const fn external_data(mut self, external: bool) -> Self {
         self.external_data = Some(external);
         self
     }
 
-    /// The names of extents that are known when the model runs, each once, in order.
+    /// The names of extents that are known only when the model runs, each once, in order.
     pub(super) fn symbols(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for dim in self.inputs.iter().flat_map(|input| &input.dims) {
@@ -256,7 +255,7 @@ impl Export {
         Ok(())
     }
 
-    /// The names of so many outputs.
+    /// The names of `count` outputs.
     pub(super) fn output_names(&self, count: usize) -> Result<Vec<String>> {
         if self.outputs.is_empty() {
             let name = |i: usize| {
@@ -278,7 +277,7 @@ impl Export {
     }
 }
 
-/// What a forward pass may give: a tensor, or several.
+/// Results of a forward pass: one tensor, or several.
 pub trait ForwardOutputs<B: Backend = AnyBackend> {
     /// The tensors in order.
     fn into_tensors(self) -> Vec<Tensor<B>>;

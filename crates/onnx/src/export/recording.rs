@@ -1,4 +1,4 @@
-//! What is recorded: values, the calls that give them, and constants.
+//! Contents of a recording: values, the calls that produce them, and constants.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::graph::{Node, ValueId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Onnx;
 
-/// A recording of one forward pass: the device of [`Onnx`]. Cloning gives a second handle to it.
+/// A recording of one forward pass: the device of [`Onnx`]. A clone is a second handle to it.
 #[derive(Clone)]
 pub struct Recording(Arc<Mutex<State>>);
 
@@ -27,13 +27,13 @@ pub(super) struct Value {
     pub(super) dtype: DType,
     /// The shape in terms of the symbols.
     pub(super) extents: Vec<Extent>,
-    /// What it is, if that is known now.
+    /// Its content, if known now.
     pub(super) constant: Option<HostTensor>,
-    /// Of inputs, parameters and buffers, and of what is made of them beforehand.
+    /// The name of an input, parameter or buffer, or of a value derived from them before the run.
     pub(super) name: Option<String>,
 }
 
-/// What a recording holds.
+/// The state of a recording.
 pub(super) struct State {
     pub(super) opset: Opset,
     pub(super) symbols: Symbols,
@@ -42,15 +42,15 @@ pub(super) struct State {
     pub(super) inputs: Vec<ValueId>,
     /// Where each symbol can be read when the model runs: an axis of a value.
     sources: HashMap<Symbol, (ValueId, usize)>,
-    /// The node that gives a value.
+    /// The node that produces a value.
     producers: HashMap<ValueId, usize>,
-    /// The outputs of each call, so that none is made twice.
+    /// The outputs of each call, so that no call is recorded twice.
     calls: HashMap<String, Vec<ValueId>>,
-    /// Constants without names, by a hash of what they hold.
+    /// Unnamed constants, by a hash of their content.
     constants: HashMap<u64, Vec<ValueId>>,
-    /// Whether parameters are on their way in: each constant is one of its own then, and may be random.
+    /// Whether parameters are being loaded. Meanwhile constants are not shared, and may be random.
     pub(super) loading: bool,
-    /// The layer that was done last.
+    /// The layer that was recorded last.
     last_layer: String,
 }
 
@@ -87,7 +87,7 @@ impl Recording {
         }
     }
 
-    /// Records a call, and gives its outputs.
+    /// Records a call and returns its outputs.
     pub(super) fn emit(&self, call: Call) -> Result<Vec<OnnxTensor>> {
         let ids = self.state().emit(call)?;
         Ok(ids.into_iter().map(|id| self.tensor(id)).collect())
@@ -99,7 +99,7 @@ impl Recording {
         Ok(self.tensor(id))
     }
 
-    /// A constant without a name.
+    /// An unnamed constant.
     pub(super) fn constant(&self, host: HostTensor) -> OnnxTensor {
         let id = self.state().constant(host);
         self.tensor(id)
@@ -107,7 +107,7 @@ impl Recording {
 }
 
 impl State {
-    /// A value that the model is given.
+    /// Adds an input of the model.
     pub(super) fn input(&mut self, name: &str, dtype: DType, shape: Shape) -> Result<ValueId> {
         let id = self.value(shape, dtype, None)?;
         self.values[id.index()].name = Some(name.to_owned());
@@ -116,7 +116,7 @@ impl State {
         Ok(id)
     }
 
-    /// A constant without a name; one of the same content is taken again.
+    /// An unnamed constant. One with the same content is reused.
     pub(super) fn constant(&mut self, host: HostTensor) -> ValueId {
         if self.loading {
             return self.fixed_value(host, None);
@@ -135,7 +135,7 @@ impl State {
         id
     }
 
-    /// A parameter, or what is made of one beforehand.
+    /// A parameter, or a value derived from parameters before the run.
     pub(super) fn named_constant(&mut self, name: String, host: HostTensor) -> ValueId {
         let known = self.values.iter().position(|value| value.name.as_ref() == Some(&name));
         match known {
@@ -161,8 +161,8 @@ impl State {
         self.values[id.index()].name = Some(name.to_owned());
     }
 
-    /// A new value; `walked` is the input along whose axes the op walks, so that extents may follow from it in a
-    /// way of the op's own.
+    /// A new value. `walked` is the operand from whose extents the op computes the output's, so that symbolic extents
+    /// can be derived from them.
     fn value(&mut self, shape: Shape, dtype: DType, walked: Option<ValueId>) -> Result<ValueId> {
         let id = ValueId(self.values.len() as u32);
         let mut extents = Vec::with_capacity(shape.rank());
@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    /// Records a call, unless the same was recorded before, and gives its outputs.
+    /// Records a call, unless an equal one was recorded before, and returns its outputs.
     pub(super) fn emit(&mut self, call: Call) -> Result<Vec<ValueId>> {
         let key = call.key();
         if let Some(known) = self.calls.get(&key) {
@@ -222,7 +222,7 @@ impl State {
         Ok(outputs)
     }
 
-    /// Records a call that the opset does not have in a narrow dtype: in f32, with casts around it.
+    /// Records in f32, with casts around it, a call that the opset lacks in a narrow dtype.
     fn in_f32(&mut self, mut call: Call, narrow: DType) -> Result<Vec<ValueId>> {
         for id in call.inputs.iter_mut().flatten() {
             if self.values[id.index()].dtype == narrow {
@@ -244,7 +244,7 @@ impl State {
         outputs.collect()
     }
 
-    /// Records a call as one of its own, and gives its outputs.
+    /// Records a call without looking for an equal one, and returns its outputs.
     pub(super) fn append(&mut self, call: Call) -> Result<Vec<ValueId>> {
         let outputs: Vec<ValueId> = (call.outputs.iter())
             .map(|&(shape, dtype)| self.value(shape, dtype, call.walked))
@@ -268,7 +268,7 @@ impl State {
         Ok(self.emit(call)?[0])
     }
 
-    /// A second value of the same content.
+    /// A second value with the same content.
     pub(super) fn copy(&mut self, id: ValueId) -> ValueId {
         let of = &self.values[id.index()];
         let copied = Value {
@@ -289,8 +289,7 @@ impl State {
         new
     }
 
-    /// Says of the calls recorded since a value came to be, as far as nothing was said of them yet, in
-    /// which layer they are.
+    /// Sets the layer of the calls recorded since a value was created, unless they have one already.
     pub(super) fn place_since(&mut self, id: ValueId, layer: &str) {
         if !layer.is_empty() {
             layer.clone_into(&mut self.last_layer);
@@ -301,7 +300,7 @@ impl State {
         }
     }
 
-    /// What a call would give back, if it only undoes the one before.
+    /// The value that a call would restore, if the call only undoes the one before it.
     fn undone(&self, call: &Call) -> Option<ValueId> {
         let undoes = |op: &str| match op {
             "Unsqueeze" => Some("Squeeze"),
@@ -320,7 +319,7 @@ impl State {
     }
 }
 
-/// A number that is the same for the same content.
+/// A hash of the content: equal for equal content.
 fn content_hash(host: &HostTensor) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -335,7 +334,8 @@ impl PartialEq for Recording {
 }
 
 impl fmt::Display for Recording {
-    /// With what helps to understand an error: the numbers that stand for symbols, and how far the model had come.
+    /// Includes what helps to understand an error: the numbers that stand for symbols, and how far the forward pass has
+    /// come.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         let mut notes = state.symbols.legend();

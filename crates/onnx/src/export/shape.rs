@@ -1,4 +1,4 @@
-//! Shapes as operands: numbers where they are known, and arithmetic on the shapes of inputs where they are not.
+//! Shapes as operands: constants if they are known, else arithmetic on the shapes of inputs.
 
 use polygrad_core::{DType, HostTensor, Result, Shape};
 

@@ -1,8 +1,8 @@
 //! Symbols behind plain numbers.
 //!
-//! Model code computes with extents as plain numbers. So while a model is recorded a symbol stands for a prime that no
-//! extent of the model is a multiple of, or near to one: whatever extent appears later is read back as what was
-//! computed from the symbols.
+//! Model code computes with extents as plain numbers. So during recording each symbol is represented by a prime that no
+//! extent of the model is a multiple of, or near to a multiple of. Any extent that appears later can then be read back
+//! as an expression of the symbols.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,15 @@ use polygrad_core::{Error, Result, Shape};
 
 use super::extent::{Extent, Symbol};
 
-/// What an extent that is no symbol's own may be away from a multiple of one.
+/// The largest distance from a multiple of a symbol at which an extent is still read as that multiple plus an offset.
 const SLACK: usize = 64;
-/// How far the model's own extents are from multiples of a symbol, and whether also from its parts: as far as possible.
-/// They are known, and not read; but what is read should not become one of them.
+/// Minimum distances, in order of preference, of the model's own extents from multiples of a symbol, and whether also
+/// from its fractions. The model's extents are known and never read as symbols, but an extent computed from symbols
+/// should not coincide with one of them.
 const MARGINS: [(usize, bool); 6] = [(16, true), (4, true), (16, false), (4, false), (1, false), (0, false)];
-/// The largest multiple of a symbol that may have something added to it.
+/// The largest multiple of a symbol that may have an offset.
 const MULTIPLES: usize = 16;
-/// The largest part of a symbol that is told apart from other numbers.
+/// The largest denominator of a fraction of a symbol that is told apart from other numbers.
 const PARTS: usize = 4;
 /// The largest number that a symbol stands for while a model is recorded, unless its bound is lower.
 pub(super) const LARGEST: usize = 7000;
@@ -28,7 +29,7 @@ struct Entry {
     name: String,
     value: usize,
     slack: usize,
-    /// Whether an op made it, from an extent that it computes in a way that is not read here.
+    /// Whether an op introduced it, for an extent that it computes by a formula that is not read back here.
     derived: bool,
 }
 
@@ -36,13 +37,13 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Symbols {
     entries: Vec<Entry>,
-    /// Extents that are numbers, whatever they look like.
+    /// Extents that are always plain numbers.
     known: BTreeSet<usize>,
 }
 
 impl Symbols {
-    /// Chooses numbers for symbols of these names, each not above its bound, that are not mistaken for an
-    /// extent of these shapes.
+    /// Chooses numbers for symbols of these names. Each is at most its bound and cannot be mistaken for an extent of
+    /// these shapes.
     ///
     /// # Errors
     /// When there is no such number.
@@ -74,7 +75,7 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Remembers that this number is an extent of the model, with its parts and small multiples.
+    /// Records that this number is an extent of the model, and so are its factors and small multiples.
     fn know(&mut self, extent: usize) {
         let parts = (1..)
             .take_while(|part| part * part <= extent)
@@ -84,7 +85,7 @@ impl Symbols {
         self.known.extend((1..=4).map(|factor| extent.saturating_mul(factor)));
     }
 
-    /// Whether a number can stand for a symbol beside those that there are.
+    /// Whether a number can stand for a new symbol beside the existing ones.
     fn fits(&self, p: usize, (margin, parts): (usize, bool)) -> bool {
         let apart = |extent: usize, margin: usize| {
             let nearest = ((extent + p / 2) / p).min(MULTIPLES);
@@ -118,7 +119,7 @@ impl Symbols {
     /// A symbol for an extent that an op computes.
     ///
     /// # Errors
-    /// When the number is so small that others are like it.
+    /// If the number is too small to be told apart from others.
     pub(super) fn derive(&mut self, value: usize) -> Result<Extent> {
         if value <= PARTS * PARTS || self.known.contains(&value) {
             return Err(Error::unsupported(format!(
@@ -143,10 +144,10 @@ impl Symbols {
         extent.text(|symbol| self.entries[symbol.0 as usize].name.clone())
     }
 
-    /// What an extent is in terms of the symbols.
+    /// An extent in terms of the symbols.
     ///
     /// # Errors
-    /// When it was computed from a symbol in a way that is not read here, such as a division.
+    /// If it was computed from a symbol in a way that cannot be read back, such as a division.
     pub(super) fn read(&self, extent: usize) -> Result<Extent> {
         let own = self.entries.iter().position(|entry| entry.value == extent);
         if let Some(own) = own {
@@ -186,8 +187,8 @@ impl Symbols {
         Ok(product.times(&factor))
     }
 
-    /// What a number among the operands is in terms of the symbols, if it is computed from them: only sums of them,
-    /// products of them, and one or two more or less.
+    /// A number among the operands in terms of the symbols, if it is computed from them. Only sums and products of
+    /// symbols are recognized, plus or minus one or two.
     pub(super) fn read_number(&self, number: f64) -> Option<Extent> {
         if !(number >= 2.0 && number.fract() == 0.0 && number < 2f64.powi(60)) {
             return None;
@@ -207,7 +208,7 @@ impl Symbols {
             .filter(|sum| sum.is_symbolic() && sum.offset.abs() <= 2)
     }
 
-    /// A number as a multiple of a symbol, or the sum of two, with a small number added or taken away.
+    /// A number as a multiple of a symbol, or the sum of two, plus or minus a small number.
     fn sum(&self, number: usize) -> Option<Extent> {
         let mut best: Option<(usize, Extent)> = None;
         let mut offer = |value: usize, slack: usize, extent: Extent| {
@@ -233,7 +234,7 @@ impl Symbols {
     }
 }
 
-/// Whether a number is near to a simple fraction of another.
+/// Whether a number is near a simple fraction of another.
 fn is_part(number: usize, whole: usize) -> bool {
     (2..=PARTS).any(|parts| {
         (1..parts).any(|taken| {

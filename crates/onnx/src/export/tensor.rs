@@ -7,7 +7,7 @@ use super::extent::Extent;
 use super::recording::Recording;
 use crate::graph::ValueId;
 
-/// A value of a [`Recording`]: it has a shape and a dtype, and its numbers are known when the model runs.
+/// A value of a [`Recording`]: it has a shape and a dtype, and its elements are known only when the model runs.
 #[derive(Clone, Debug)]
 pub struct OnnxTensor {
     pub(super) id: ValueId,
@@ -17,12 +17,12 @@ pub struct OnnxTensor {
 }
 
 impl OnnxTensor {
-    /// What it is, if that is known now.
+    /// Its content, if known now.
     pub(super) fn constant(&self) -> Option<HostTensor> {
         self.recording.state().values[self.id.index()].constant.clone()
     }
 
-    /// What it is, if that is known now and nothing of the model: no parameter and no buffer.
+    /// Its content, if known now and not a parameter or buffer of the model.
     pub(super) fn anonymous_constant(&self) -> Option<HostTensor> {
         let state = self.recording.state();
         let value = &state.values[self.id.index()];
@@ -44,7 +44,7 @@ impl OnnxTensor {
         self.recording.one(call.gives(self.shape, self.dtype))
     }
 
-    /// The result of an op that takes this alone.
+    /// The result of an op with this tensor as the only operand.
     pub(super) fn map(&self, op: &'static str) -> Result<Self> {
         self.like(Call::of(op, [self]))
     }

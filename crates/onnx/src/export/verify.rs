@@ -1,4 +1,4 @@
-//! The written graph against the model that it was written from.
+//! Comparison of the written graph with the model.
 
 use polygrad_core::{DType, Distribution, Error, ErrorKind, HostTensor, RandomKey, Result, Shape, random_host};
 use polygrad_tensor::{Device, Tensor};
@@ -7,7 +7,7 @@ use super::Export;
 use crate::graph::{Dim, Graph};
 use crate::{OnnxModel, Options};
 
-/// How far outputs may be apart, relative to the largest value.
+/// The largest allowed difference of outputs, relative to the largest value.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1e-2,
@@ -45,12 +45,12 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Random inputs, and the sizes that they have, in words.
+/// Random inputs, and a description of their sizes.
 fn inputs(export: &Export, device: &Device, round: u64) -> Result<(Vec<Tensor>, String)> {
     let symbols = export.symbols();
     let size = |i: usize, name: &str| {
         let range = export.range(name);
-        // Different symbols have different sizes, as far as they may.
+        // Different symbols have different sizes if their ranges allow it.
         let size = (*range.start()).max(2) + i + 3 * round as usize;
         size.min(*range.end())
     };

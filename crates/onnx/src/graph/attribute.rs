@@ -40,7 +40,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// What kind it is, in plain words.
+    /// Its kind, in plain words.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Float(_) => "a real number",
@@ -114,7 +114,7 @@ impl Reader<'_> {
     }
 }
 
-/// The attribute's type; old files leave it to be seen from the field that is there.
+/// The attribute's type. In old files it follows from the field that is set.
 fn kind(proto: &AttributeProto) -> i32 {
     if proto.r#type != attribute_type::UNDEFINED {
         return proto.r#type;

@@ -1,4 +1,4 @@
-//! How much the tensors of one file may take.
+//! Memory budget for the tensors of one file.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use super::external::Folder;
 
-/// Where external data may come from, and what is left of the memory for all tensors together.
+/// The folder that external data may come from, and the memory that is left for all tensors together.
 pub(super) struct Budget<'a> {
     pub(super) folder: Option<&'a Folder>,
     most: usize,
@@ -19,10 +19,10 @@ impl<'a> Budget<'a> {
         Self { folder, most, left }
     }
 
-    /// Takes so many bytes for a tensor, which needs `besides` for a moment while it is read.
+    /// Takes `bytes` for a tensor that temporarily needs `besides` more bytes while it is read.
     ///
     /// # Errors
-    /// When that is more than is left, or than can be had.
+    /// If that exceeds the budget, or cannot be allocated.
     pub(super) fn take(&self, bytes: usize, besides: usize) -> Result<()> {
         let Some(left) = self.left.get().checked_sub(bytes) else {
             let message = format!(
@@ -33,7 +33,7 @@ impl<'a> Budget<'a> {
                 .with_hint("raise Options::max_memory_bytes if this is meant"));
         };
         self.left.set(left);
-        // What follows may not fail for want of memory: it is asked for at once, and given back.
+        // Later allocations do not report failure, so the memory is allocated here as a test and freed again.
         let mut probe: Vec<u8> = Vec::new();
         probe
             .try_reserve_exact(bytes.saturating_add(besides))
@@ -41,7 +41,7 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Memory could not be had.
+/// An allocation failed.
 pub(super) fn no_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{bytes} bytes could not be had"))
         .with_hint("free some memory, or take a machine that has more")

@@ -1,4 +1,4 @@
-//! What must hold of a graph that was put together by hand, before it is written.
+//! Checks of a graph that was built by hand, before it is written.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use polygrad_core::Result;
 use super::{Body, Graph, ValueId, malformed};
 
 impl Graph {
-    /// Checks what reading a file would check: ids and names are right, each value is given once,
-    /// and before it is used.
+    /// Makes the checks that reading a file makes: ids and names are valid, and each value is produced once, before it
+    /// is used.
     ///
     /// # Errors
     /// [`Format`](polygrad_core::ErrorKind::Format), naming the value or node.

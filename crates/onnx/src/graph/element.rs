@@ -95,17 +95,17 @@ elements! {
 }
 
 impl ElementType {
-    /// ONNX's number for it.
+    /// ONNX's number for this type.
     pub const fn number(self) -> i32 {
         self as i32
     }
 
-    /// The dtype in which its values are held: its own where there is one. Others are held exactly by a wider one:
-    /// integers of up to 16 bits by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are refused where they
-    /// appear), floats of up to 8 bits by f32.
+    /// The dtype that stores its values: its own if there is one, else a wider one that stores them exactly: integers
+    /// of up to 16 bits by i32, u32 and u64 by i64 (values of u64 above `i64::MAX` are rejected when they occur),
+    /// floats of up to 8 bits by f32.
     ///
     /// # Errors
-    /// When no dtype holds it.
+    /// If no dtype can store it.
     pub fn dtype(self) -> Result<DType> {
         Ok(match self {
             Self::F32 => DType::F32,
@@ -144,7 +144,7 @@ impl ElementType {
         })
     }
 
-    /// Whether it is held by a dtype that also holds other values.
+    /// Whether it is stored in a wider dtype.
     pub const fn is_widened(self) -> bool {
         let small = matches!(self, Self::U4 | Self::I4 | Self::U2 | Self::I2);
         small || self.is_small_float() || matches!(self, Self::I8 | Self::U16 | Self::I16 | Self::U32 | Self::U64)
@@ -165,7 +165,7 @@ impl ElementType {
         )
     }
 
-    /// How many bits an element takes in a file; 0 for text.
+    /// The size of an element in a file in bits; 0 for text.
     pub const fn bits(self) -> usize {
         match self {
             Self::String => 0,

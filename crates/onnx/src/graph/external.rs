@@ -25,12 +25,11 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The bytes of a tensor of which it is known that there must be `needed`; `take` is asked for memory once they
-    /// are known to be there.
+    /// The bytes of a tensor that must have `needed` bytes. `take` reserves memory once the file is known to have them.
     ///
     /// # Errors
-    /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or holds
-    /// other than the bytes needed.
+    /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or does not
+    /// hold the bytes needed.
     pub(super) fn read(&self, tensor: &TensorProto, needed: usize, take: impl FnOnce() -> Result<()>) -> Result<Bytes> {
         let entry = |key: &str| {
             let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);
@@ -46,7 +45,7 @@ impl Folder {
         let location = entry("location").ok_or_else(|| malformed("the external data has no location"))?;
         let offset = number("offset")?.unwrap_or(0);
         let path = self.inside(location)?;
-        // Asked before it is opened: a pipe would keep us waiting.
+        // Checked before opening, since opening a pipe would block.
         let metadata = path.metadata().map_err(|e| Error::io("read", &path, e))?;
         if !metadata.is_file() {
             return Err(malformed(format!("external data {location:?} is no file")));
@@ -83,7 +82,7 @@ impl Folder {
         };
         let relative = Path::new(location);
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-        // A backslash separates on other systems than this one, and a file must mean the same on all.
+        // A backslash is a separator on some systems only, and a file must mean the same on all.
         if location.is_empty() || location.contains('\\') || !relative.components().all(plain) {
             return Err(outside());
         }

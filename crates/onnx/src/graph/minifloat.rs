@@ -1,4 +1,4 @@
-//! Floats of 8 bits and fewer: each is exactly an f32.
+//! Floats of at most 8 bits: each is exactly representable as an f32.
 
 use super::ElementType;
 
@@ -14,7 +14,7 @@ struct Layout {
 /// How infinity and NaN are written.
 #[derive(Clone, Copy, PartialEq)]
 enum Special {
-    /// As IEEE has it.
+    /// As in IEEE 754.
     Ieee,
     /// No infinity; NaN is all ones.
     AllOnes,
@@ -46,7 +46,7 @@ fn layout(element: ElementType) -> Option<Layout> {
 /// The value of bits.
 pub(crate) fn decode(element: ElementType, bits: u8) -> f32 {
     if element == ElementType::F8E8M0 {
-        // Powers of two alone.
+        // Only powers of two.
         return if bits == 255 {
             f32::NAN
         } else {
@@ -73,8 +73,8 @@ pub(crate) fn decode(element: ElementType, bits: u8) -> f32 {
     (if sign == 1 { -value } else { value }) as f32
 }
 
-/// The bits of the nearest value, halves to even. What is too large becomes the largest if `saturate`,
-/// else infinity or NaN.
+/// The bits of the nearest value, ties to even. Larger values become the largest finite one if `saturate`, else
+/// infinity or NaN.
 pub(crate) fn encode(element: ElementType, value: f32, saturate: bool) -> u8 {
     let Some(layout) = layout(element) else {
         return encode_power(value, Rounding::Up, saturate);
@@ -111,7 +111,7 @@ pub(crate) fn encode(element: ElementType, value: f32, saturate: bool) -> u8 {
     bits as u8
 }
 
-/// Bits without the sign, as if there were exponents without end.
+/// Bits without the sign, as if the exponent were unbounded.
 fn round(layout: &Layout, size: f64) -> u32 {
     let lowest = 1 - layout.bias;
     let exponent = if size == 0.0 {
@@ -119,7 +119,7 @@ fn round(layout: &Layout, size: f64) -> u32 {
     } else {
         (size.log2().floor() as i32).max(lowest)
     };
-    // The logarithm may be rounded to the next integer.
+    // The logarithm may have been rounded up to the next integer.
     let exponent = if size < 2f64.powi(exponent) && exponent > lowest {
         exponent - 1
     } else {
@@ -129,27 +129,27 @@ fn round(layout: &Layout, size: f64) -> u32 {
     if steps >= f64::from(1 << 20) {
         return u32::MAX;
     }
-    // Steps carry over into the exponent by themselves: subnormal ones have exponent 0, others a hidden one.
+    // A carry of the mantissa increments the exponent. Subnormal numbers have exponent 0, others a hidden bit.
     let above = (exponent - lowest) as u32;
     (above << layout.mantissa).saturating_add(steps as u32)
 }
 
-/// Which power of two a number becomes that is none.
+/// Which power of two replaces a number that is not one.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Rounding {
     Up,
     Down,
-    /// Halves up.
+    /// To nearest, ties up.
     Nearest,
 }
 
-/// The bits of a number's size in F8E8M0. What is above the largest becomes the largest if `saturate`, else NaN,
-/// which infinity always is.
+/// The bits of a number's absolute value in F8E8M0. Values above the largest become the largest if `saturate`, else
+/// NaN. Infinity always becomes NaN.
 pub(crate) fn encode_power(value: f32, rounding: Rounding, saturate: bool) -> u8 {
     let bits = value.to_bits();
     let (exponent, fraction) = (bits >> 23 & 255, bits & 0x7f_ffff);
     const HALF: u32 = 0x40_0000;
-    // The smallest is not a normal f32, but the upper half of those that are not.
+    // The smallest power, 2⁻¹²⁷, is a subnormal f32 with only the highest fraction bit set.
     let is_power = fraction == 0 || (exponent == 0 && fraction == HALF);
     let up = match rounding {
         _ if is_power => false,

@@ -1,8 +1,8 @@
 //! A model file's content, as plain data.
 //!
-//! A [`Graph`] is what a file holds: a [`Body`] of nodes, the versions of the ops that they call, and what the file
-//! says about itself. Reading checks everything, so that a graph that was read has no dangling name, no cycle and no
-//! tensor of another size than its shape says; writing checks the same again.
+//! A [`Graph`] is the content of a file: a [`Body`] of nodes, the versions of the ops that they call, and what the file
+//! says about itself. Reading checks everything, so that a graph read from a file has no dangling name, no cycle and no
+//! tensor whose size differs from its shape. Writing makes the same checks again.
 
 mod attribute;
 mod budget;
@@ -28,7 +28,7 @@ pub use save::SaveOptions;
 pub use tensor::Literal;
 pub use types::{Dim, TensorType, ValueType};
 
-/// A value of a [`Body`]: its place in [`Body::values`].
+/// A value of a [`Body`]: its index in [`Body::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
@@ -44,7 +44,7 @@ impl ValueId {
 pub struct ValueInfo {
     /// Its name, unique in its body and those around it.
     pub name: String,
-    /// Its type, where the file says it.
+    /// Its type, if the file says it.
     pub ty: Option<ValueType>,
 }
 
@@ -61,14 +61,14 @@ pub struct Node {
     pub overload: String,
     /// The operands; `None` for an optional one that is left out.
     pub inputs: Vec<Option<ValueId>>,
-    /// The results; `None` for an optional one that nobody wants.
+    /// The results; `None` for an optional one that is unused.
     pub outputs: Vec<Option<ValueId>>,
     /// The attributes by name.
     pub attributes: Vec<(String, Attribute)>,
 }
 
 impl Node {
-    /// The attribute of a name.
+    /// The attribute of this name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes
             .iter()
@@ -80,9 +80,9 @@ impl Node {
 /// A value that is fixed in the file: a weight or a constant.
 #[derive(Clone, Debug)]
 pub struct Initializer {
-    /// The value that it gives.
+    /// The value that it defines.
     pub value: ValueId,
-    /// What that value is.
+    /// That value's content.
     pub tensor: Literal,
 }
 
@@ -98,7 +98,7 @@ pub struct Capture {
 /// Nodes in topological order, and the values that flow between them.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
-    /// The name; the checker of ONNX wants one.
+    /// The name; ONNX's checker requires one.
     pub name: String,
     /// All values, by id.
     pub values: Vec<ValueInfo>,
@@ -106,11 +106,11 @@ pub struct Body {
     pub inputs: Vec<ValueId>,
     /// The outputs in order.
     pub outputs: Vec<ValueId>,
-    /// The values that are fixed.
+    /// The values fixed in the file.
     pub initializers: Vec<Initializer>,
-    /// The calls, each after those that it needs.
+    /// The calls, each after those that it depends on.
     pub nodes: Vec<Node>,
-    /// What it uses of the body around it; empty for the outermost.
+    /// The values of the enclosing body that it uses; empty for the outermost body.
     pub captures: Vec<Capture>,
 }
 
@@ -122,7 +122,7 @@ impl Body {
         id
     }
 
-    /// Adds a value and what it is fixed to.
+    /// Adds a value that is fixed to this tensor.
     pub fn add_initializer(&mut self, name: impl Into<String>, tensor: impl Into<Literal>) -> ValueId {
         let tensor = tensor.into();
         let ty = ValueType::Tensor(TensorType::of(&tensor));
@@ -156,9 +156,9 @@ pub struct Function {
     pub domain: String,
     /// Its overload; mostly empty.
     pub overload: String,
-    /// What it computes. [`Attribute::Reference`] stands for an attribute of the calling node.
+    /// Its implementation. [`Attribute::Reference`] stands for an attribute of the calling node.
     pub body: Body,
-    /// Its attributes, with the value of each that may be left out.
+    /// Its attributes, with the default of each optional one.
     pub attributes: Vec<(String, Option<Attribute>)>,
     /// The op versions that its body was written against.
     pub opsets: HashMap<String, i64>,
@@ -211,7 +211,7 @@ pub struct Graph {
     pub body: Body,
 }
 
-/// The name, or one like it that is free.
+/// The name, or a similar one that is free.
 pub(crate) fn free_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut free = name.to_owned();
     let mut number = 0;

@@ -1,4 +1,4 @@
-//! Nodes, each after those whose results it needs.
+//! Sorts nodes after those whose results they need.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use polygrad_core::Result;
 
 use super::{Node, malformed};
 
-/// Sorts nodes so that each comes after those it needs; nodes that are in order stay as they are. `needs[i]` and
+/// Sorts nodes so that each comes after those it depends on; nodes already in order keep their order. `needs[i]` and
 /// `makes[i]` are values of node `i`, numbered below `values`.
 ///
 /// # Errors
-/// When they need each other in a circle.
+/// If there is a cycle.
 pub(super) fn sort(nodes: Vec<Node>, needs: &[Vec<u32>], values: usize) -> Result<Vec<Node>> {
     let mut maker = vec![usize::MAX; values];
     for (i, node) in nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! From messages to a checked graph.
+//! Reading: from protobuf messages to a checked graph.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::{
 use crate::import::Options;
 use crate::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
-/// The largest file that is read: what a protobuf message can be at most.
+/// The largest file that is read: the limit of a protobuf message.
 const MAX_FILE: u64 = i32::MAX as u64;
 
-/// How deep bodies may be inside each other.
+/// The deepest nesting of bodies.
 const MAX_DEPTH: usize = 24;
 
 impl Graph {
@@ -27,14 +27,14 @@ impl Graph {
     ///
     /// # Errors
     /// [`Io`](polygrad_core::ErrorKind::Io) when a file cannot be read, else most often
-    /// [`Format`](polygrad_core::ErrorKind::Format): names that nothing defines or two things do, nodes in a circle,
-    /// tensors that do not hold what their shape says, external data outside the model's folder, bodies nested too
-    /// deep. Element types that no dtype can hold exactly are [`DType`](polygrad_core::ErrorKind::DType).
+    /// [`Format`](polygrad_core::ErrorKind::Format): undefined names or names defined twice, cycles of nodes, tensors
+    /// whose size differs from their shape, external data outside the model's folder, bodies nested too deep. Element
+    /// types that no dtype stores exactly are [`DType`](polygrad_core::ErrorKind::DType).
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::load_within(path, Options::default().max_memory_bytes)
     }
 
-    /// [`Graph::load`], where all tensors together, those of external data among them, may take so many bytes.
+    /// [`Graph::load`], in which all tensors together, external data included, may take at most `max_memory_bytes`.
     ///
     /// # Errors
     /// As [`Graph::load`]; and [`OutOfMemory`](polygrad_core::ErrorKind::OutOfMemory) when they take more.
@@ -55,7 +55,7 @@ impl Graph {
         read(bytes.into(), budget).map_err(|e| e.in_module(path.display().to_string()))
     }
 
-    /// Reads and checks a model in memory. Nothing is known of files beside it: external data is an error.
+    /// Reads and checks a model in memory. External data is an error, since the location of its files is unknown.
     ///
     /// # Errors
     /// As [`Graph::load`].
@@ -64,7 +64,7 @@ impl Graph {
     }
 }
 
-/// Before this version of the format every initializer had to be listed as an input, though it was none.
+/// Before this version of the format, every initializer also had to be listed as an input.
 const FIRST_WITH_DEFAULTS: i64 = 4;
 
 fn read(bytes: Bytes, budget: Budget<'_>) -> Result<Graph> {
@@ -117,7 +117,7 @@ fn read(bytes: Bytes, budget: Budget<'_>) -> Result<Graph> {
     })
 }
 
-/// Both names of the standard domain are one.
+/// Maps both names of the standard domain to one.
 fn standard(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
@@ -140,7 +140,7 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<String, i64>> {
 pub(super) struct Scope {
     body: Body,
     ids: HashMap<String, ValueId>,
-    /// Values that something gives: an input, an initializer or a node.
+    /// Values with a definition: an input, an initializer or a node.
     defined: HashSet<ValueId>,
 }
 
@@ -184,7 +184,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `around` are the bodies around it, the outermost first.
+    /// `around` are the enclosing bodies, the outermost first.
     pub(super) fn graph(&self, proto: GraphProto, around: &mut Vec<Scope>) -> Result<Body> {
         if around.len() >= MAX_DEPTH {
             return Err(malformed(format!("bodies are nested more than {MAX_DEPTH} deep")));
@@ -209,7 +209,7 @@ impl Reader<'_> {
             if name.is_empty() || !fixed.insert(value) {
                 return Err(malformed(format!("two initializers, or one without a name: {name:?}")));
             }
-            // One that is also an input is that input's default.
+            // An initializer that is also an input is that input's default.
             scope.defined.insert(value);
             scope.body.initializers.push(Initializer { value, tensor });
         }
@@ -221,7 +221,7 @@ impl Reader<'_> {
         for info in &proto.output {
             let id = match body.ids.get(&info.name) {
                 Some(&id) if body.defined.contains(&id) => id,
-                // A body may hand on a value of the one around it.
+                // A body may return a value of the enclosing body.
                 _ => self
                     .capture(&mut body, around, &info.name)
                     .ok_or_else(|| malformed(format!("nothing gives the output {:?}", info.name)))?,
@@ -267,7 +267,7 @@ impl Reader<'_> {
     fn nodes(&self, mut scope: Scope, protos: Vec<NodeProto>, around: &mut Vec<Scope>) -> Result<Scope> {
         let mut nodes = Vec::with_capacity(protos.len());
         let mut pending = Vec::with_capacity(protos.len());
-        // First all that is defined, so that the order of nodes does not matter.
+        // First all definitions are collected, so that the order of nodes does not matter.
         for mut proto in protos {
             let attributes = std::mem::take(&mut proto.attribute);
             let define = |name: &String| match name.as_str() {
@@ -299,7 +299,7 @@ impl Reader<'_> {
                     needed.extend(id.map(|id| id.0));
                     node.inputs.push(id);
                 }
-                // The scope becomes one of those around the bodies in the attributes.
+                // The scope becomes one of the enclosing bodies for the attributes.
                 around.push(std::mem::replace(&mut scope, Scope::new(String::new())));
                 let read = attributes.into_iter().try_for_each(|proto| {
                     let name = proto.name.clone();
@@ -328,7 +328,7 @@ impl Reader<'_> {
         Ok(scope)
     }
 
-    /// The value of a name, in this body or around it.
+    /// The value of a name in this body or an enclosing one.
     fn resolve(&self, scope: &mut Scope, around: &mut [Scope], name: &str) -> Result<ValueId> {
         if let Some(&id) = scope.ids.get(name)
             && scope.defined.contains(&id)
@@ -339,7 +339,7 @@ impl Reader<'_> {
             .ok_or_else(|| malformed(format!("nothing gives the value {name:?}")))
     }
 
-    /// Makes a value of the bodies around this one known in it.
+    /// Makes a value of an enclosing body known in this one.
     fn capture(&self, scope: &mut Scope, around: &mut [Scope], name: &str) -> Option<ValueId> {
         let (nearest, further) = around.split_last_mut()?;
         let outer = match nearest.ids.get(name) {

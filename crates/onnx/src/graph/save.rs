@@ -1,4 +1,4 @@
-//! Model files, written whole or not at all.
+//! Atomic writing of model files.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,16 +10,16 @@ use super::write::entry;
 use super::{Graph, Literal};
 use crate::proto::{EXTERNAL, TensorProto};
 
-/// Where values in another file start: what systems can map into memory.
+/// Alignment of values in another file: what systems can map into memory.
 const ALIGNMENT: usize = 4096;
 
-/// How a model is written.
+/// Options for writing a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// Put the values of large tensors into a second file, `NAME.data` beside the model. By default when the model is
-    /// larger than the 2 GB that one file can hold.
+    /// Puts the values of large tensors into a second file, `NAME.data` beside the model. By default only if the model
+    /// exceeds the 2 GB that one file can hold.
     pub external_data: Option<bool>,
-    /// What is large: at least this many bytes.
+    /// The smallest size of a large tensor, in bytes.
     pub external_threshold: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for SaveOptions {
 
 /// The values that go into another file, in order.
 pub(super) struct Outside {
-    /// The file's name; `None` when all values stay within.
+    /// The file's name; `None` if all values stay in the model file.
     location: Option<String>,
     threshold: usize,
     tensors: Vec<Literal>,
@@ -58,7 +58,7 @@ impl Outside {
         }
     }
 
-    /// Takes a tensor's values, if they are to be outside.
+    /// Moves a tensor's values to the other file, if they belong there.
     pub(super) fn take(&mut self, tensor: &Literal) -> Option<Place<'_>> {
         let length = tensor.wire_len();
         let location = self.location.as_deref()?;
@@ -106,16 +106,16 @@ impl Place<'_> {
 }
 
 impl Graph {
-    /// Writes a model file, all or nothing; with external data when it is larger than 2 GB.
+    /// Writes a model file atomically, with external data if it exceeds 2 GB.
     ///
     /// # Errors
-    /// As [`Graph::to_bytes`], and whatever the file system says; an old file is then untouched.
+    /// As [`Graph::to_bytes`], and errors of the file system. An old file is then unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, SaveOptions::default())
     }
 
-    /// [`Graph::save`], with options. The file with external data is complete before the model's appears, but an old
-    /// one is replaced: a kill in between leaves the old model beside the new data.
+    /// [`Graph::save`], with options. The file with external data is complete before the model file appears, but it
+    /// replaces an old one: if the process is killed in between, the old model is left beside the new data.
     ///
     /// # Errors
     /// As [`Graph::save`].
@@ -127,7 +127,7 @@ impl Graph {
         let large = self.wire_len() > i32::MAX as usize / 16 * 15;
         let mut outside = Outside::none();
         if options.external_data.unwrap_or(large) {
-            // The model says where they are, in text.
+            // The model stores the name of the data file as text.
             let Some(name) = name.to_str() else {
                 let text = format!("{} cannot name a file of external data: it is no UTF-8", path.display());
                 return Err(Error::invalid(text).with_hint("give the model a name in UTF-8"));

@@ -1,4 +1,4 @@
-//! Tensors as files hold them.
+//! Tensors as files store them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::budget::Budget;
 use super::{ElementType, malformed, minifloat};
 use crate::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 
-/// A tensor in a file: values, and the type of element that they are.
+/// A tensor in a file: values, and their element type.
 #[derive(Clone, Debug)]
 pub struct Literal {
     element: ElementType,
@@ -26,7 +26,7 @@ impl From<HostTensor> for Literal {
     }
 }
 
-/// Memory of a file that was read, shared instead of copied.
+/// Memory of a file that was read, shared rather than copied.
 struct FileBytes(Bytes);
 
 impl HostBytes for FileBytes {
@@ -35,7 +35,7 @@ impl HostBytes for FileBytes {
     }
 }
 
-/// A tensor's memory as bytes of its own.
+/// A tensor's memory as bytes, shared rather than copied.
 struct Shared(HostTensor);
 
 impl AsRef<[u8]> for Shared {
@@ -48,7 +48,7 @@ impl Literal {
     /// Values of an element type that may be narrower than their dtype.
     ///
     /// # Errors
-    /// When another dtype holds that type.
+    /// If that type is stored in another dtype.
     pub fn new(element: ElementType, host: HostTensor) -> Result<Self> {
         if element.dtype()? != host.dtype() {
             return Err(Error::dtype(format!(
@@ -65,24 +65,24 @@ impl Literal {
         self.element
     }
 
-    /// The values, in the dtype that holds the elements ([`ElementType::dtype`]).
+    /// The values, in the dtype that stores the elements ([`ElementType::dtype`]).
     pub fn host(&self) -> &HostTensor {
         &self.host
     }
 
-    /// Values from their little-endian bytes, packed where they are narrower than a byte; without a copy where they are
-    /// aligned and no wider dtype holds them.
+    /// Values from their little-endian bytes, packed if they are narrower than a byte. Not copied if they are aligned
+    /// and their dtype is no wider than the element type.
     ///
     /// # Errors
-    /// When the number of bytes does not fit, or no dtype holds the elements or one of their values.
+    /// If the number of bytes does not fit, or no dtype can store the elements or one of their values.
     pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
         from_raw(element, shape, bytes)
     }
 
-    /// Reads a serialized `TensorProto`: its name and what it holds.
+    /// Reads a serialized `TensorProto`: its name and content.
     ///
     /// # Errors
-    /// When the bytes are no such message, or it does not hold what its shape and element type say.
+    /// If the bytes are no such message, or its content does not fit its shape and element type.
     pub fn decode(bytes: impl Into<Bytes>) -> Result<(String, Self)> {
         let mut proto = TensorProto::decode(bytes.into())
             .map_err(|e| malformed("these bytes are no TensorProto").with_source(e))?;
@@ -101,7 +101,7 @@ impl Literal {
         Self::read_unnamed(proto, budget).map_err(|e| in_tensor(e, &name))
     }
 
-    /// The same bytes as elements of another type of the same size.
+    /// Reinterprets the same bytes as another element type of the same size.
     pub(crate) fn reinterpret(&self, element: ElementType) -> Result<Self> {
         element.dtype()?;
         if element.bits() != self.element.bits() {
@@ -134,11 +134,11 @@ impl Literal {
             let bytes = folder.read(&proto, needed, || budget.take(bytes, besides))?;
             return from_raw(element, shape, bytes);
         }
-        // A shape for which there are no values is refused below.
+        // A shape with too few values is rejected below.
         if shape.numel() <= listed(&proto, element) {
             budget.take(bytes, 0)?;
         }
-        // One of the fields holds the values: raw_data, or the one for the type.
+        // The values are in raw_data, or in the field of their type.
         if !proto.raw_data.is_empty() || shape.numel() == 0 {
             return from_raw(element, shape, proto.raw_data);
         }
@@ -198,7 +198,7 @@ impl Literal {
         let indices = Self::read(proto.indices.ok_or_else(|| missing("indices"))?, budget)?;
         let read = || {
             let shape = read_dims(&proto.dims)?;
-            // Spelled out, a few bytes could fill the memory.
+            // A dense tensor of a few bytes in the file could fill the memory.
             let count = values.host.shape().numel();
             if shape.numel() > count.saturating_mul(1 << 10).max(1 << 20) {
                 return Err(malformed(format!(
@@ -223,12 +223,12 @@ impl Literal {
         Ok((name, tensor))
     }
 
-    /// How many bytes the values take in a file.
+    /// The size of the values in a file, in bytes.
     pub(super) fn wire_len(&self) -> usize {
         wire_len(self.element, self.host.shape()).unwrap_or(0)
     }
 
-    /// The bytes of [`Literal::from_wire`], without a copy where no wider dtype holds the elements.
+    /// The bytes of [`Literal::from_wire`]. Not copied if the dtype is no wider than the element type.
     pub fn to_wire(&self) -> Bytes {
         if cfg!(target_endian = "big") || self.element.is_widened() {
             return self.wire_bytes().into();
@@ -236,7 +236,7 @@ impl Literal {
         Bytes::from_owner(Shared(self.host.clone()))
     }
 
-    /// The values as the file has them.
+    /// The values as a file stores them.
     pub(super) fn wire_bytes(&self) -> Vec<u8> {
         let integers = || {
             self.host
@@ -291,18 +291,18 @@ fn listed(proto: &TensorProto, element: ElementType) -> usize {
         proto.float_data.len(),
         proto.double_data.len(),
     ];
-    // Of elements below 8 bits, several are in one.
+    // Elements narrower than 8 bits are packed, several in one number.
     let packed = 8usize.div_ceil(element.bits().max(1));
     numbers.into_iter().max().unwrap_or(0).saturating_mul(packed)
 }
 
-/// How many bytes the elements of a shape take in a file: small ones are packed without gaps.
+/// The size of a shape's elements in a file, in bytes: small elements are packed without gaps.
 fn wire_len(element: ElementType, shape: &Shape) -> Option<usize> {
     let bits = shape.numel().checked_mul(element.bits())?;
     Some(bits.div_ceil(8))
 }
 
-/// Elements of fewer than 8 bits, the first in the lowest bits.
+/// Packs elements of fewer than 8 bits, the first in the lowest bits.
 fn pack(bits: usize, values: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for (i, value) in values.enumerate() {
@@ -317,7 +317,7 @@ fn pack(bits: usize, values: impl Iterator<Item = u8>) -> Vec<u8> {
     bytes
 }
 
-/// The inverse of [`pack`], for as many elements as there are bytes for.
+/// The inverse of [`pack`], for `count` elements.
 fn unpack(bits: usize, bytes: &[u8], count: usize) -> impl Iterator<Item = u8> + '_ {
     (0..count).map(move |i| {
         let at = i * bits / 8;
@@ -363,7 +363,7 @@ fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal>
             let is_aligned = |bytes: &Bytes| (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
             let ready = match is_aligned(&bytes) && cfg!(target_endian = "little") {
                 true => bytes,
-                // What is allocated is aligned but on the strangest of machines.
+                // Allocated memory is aligned on all but unusual machines.
                 false => little_endian(bytes.to_vec(), dtype.size()).into(),
             };
             match is_aligned(&ready) {
@@ -411,7 +411,7 @@ fn within<T: TryInto<i64> + Copy + std::fmt::Display>(value: T, element: Element
     found.ok_or_else(|| Error::out_of_range(format!("{value} is no {element} that can be held in an i64")))
 }
 
-/// Where in the row-major order of a shape the values of a sparse tensor stand.
+/// Row-major positions of a sparse tensor's values in its shape.
 fn positions(shape: &Shape, count: usize, indices: &HostTensor) -> Result<Vec<usize>> {
     let list = indices.as_slice::<i64>()?;
     let per_value = match indices.shape().dims() {

@@ -35,12 +35,12 @@ impl fmt::Display for Dim {
 pub struct TensorType {
     /// The elements.
     pub element: ElementType,
-    /// The extents, where at least their number is known.
+    /// The extents, if at least the rank is known.
     pub shape: Option<Vec<Dim>>,
 }
 
 impl TensorType {
-    /// The type of a tensor that is there.
+    /// The type of an existing tensor.
     pub fn of(tensor: &Literal) -> Self {
         Self {
             element: tensor.element(),
@@ -65,9 +65,9 @@ impl fmt::Display for TensorType {
 pub enum ValueType {
     /// A tensor.
     Tensor(TensorType),
-    /// A list of values of one type; `None` where the file does not say it.
+    /// A list of values of one type; `None` if the file does not say it.
     Sequence(Option<Box<ValueType>>),
-    /// A value or none.
+    /// A value or nothing.
     Optional(Option<Box<ValueType>>),
 }
 
@@ -88,7 +88,7 @@ impl ValueType {
         }
     }
 
-    /// `None` for a type that is not said; an error for a kind of value that is unknown here.
+    /// `None` for a type that is not given; an error for an unknown kind of value.
     pub(super) fn read(proto: &TypeProto) -> Result<Option<Self>> {
         let inner = |element: &ElementTypeProto| -> Result<Option<Box<Self>>> {
             let ty = element.elem_type.as_deref().map(Self::read).transpose()?;
@@ -131,12 +131,12 @@ impl ValueType {
 
 fn read_shape(shape: &TensorShapeProto) -> Result<Vec<Dim>> {
     let read = |dim: &Dimension| match &dim.value {
-        // What Paddle writes for an extent that is open, and ONNX Runtime reads so.
+        // Paddle writes −1 for an unknown extent, and ONNX Runtime reads it so.
         Some(DimensionValue::Value(-1)) => Ok(Dim::Unknown),
         Some(DimensionValue::Value(extent)) => usize::try_from(*extent)
             .map(Dim::Fixed)
             .map_err(|_| malformed(format!("an extent is {extent}"))),
-        // `?` is no name: Paddle writes it for each extent that is open.
+        // `?` is not a name: Paddle writes it for every unknown extent.
         Some(DimensionValue::Param(name)) if !name.is_empty() && name != "?" => Ok(Dim::Named(name.clone())),
         _ => Ok(Dim::Unknown),
     };

@@ -1,14 +1,14 @@
-//! How much memory a message would take, before it is read.
+//! Estimates the memory of a message before it is parsed.
 //!
-//! An empty message takes two bytes of a file and some hundred bytes of memory, so that a small file could fill the
-//! memory of a large machine. What a file holds for real takes little more in memory than in the file.
+//! An empty message takes two bytes of a file but some hundred bytes of memory, so a small file could fill the memory
+//! of a large machine. Real content takes little more in memory than in the file.
 
 use polygrad_core::{Error, ErrorKind, Result};
 
 use super::{Attribute, Body, Function, Initializer, Node, malformed};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto};
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A message of another sort.
@@ -32,15 +32,15 @@ enum Sort {
 
 /// A string in a list.
 const ITEM: usize = 64;
-/// What a file may take beyond a multiple of its own size.
+/// What a file may take beyond a multiple of its own size, in bytes.
 const ALLOWANCE: usize = 1 << 28;
-/// That multiple: names and small nodes take some times their size.
+/// That multiple: names and small nodes take several times their size.
 const FACTOR: usize = 24;
-/// As deep as the protobuf reader goes.
+/// The depth limit of the protobuf reader.
 const DEPTH: usize = 100;
 
 impl Sort {
-    /// What an empty one takes, in a list that has grown to twice its length.
+    /// The memory of an empty message, in a list that has grown to twice its length.
     fn weight(self) -> usize {
         2 * match self {
             Self::Model => size_of::<ModelProto>(),
@@ -83,7 +83,7 @@ impl Sort {
     }
 }
 
-/// Fails when the message of a model would take far more memory than its own size.
+/// Fails if the message of a model would take far more memory than its own size.
 pub(super) fn check(bytes: &[u8]) -> Result<()> {
     let allowed = ALLOWANCE.saturating_add(bytes.len().saturating_mul(FACTOR));
     let mut left = allowed;
@@ -122,7 +122,7 @@ fn weigh(sort: Sort, mut bytes: &[u8], depth: usize, left: &mut usize) -> std::r
         bytes = &bytes[length..];
         let weight = match sort.field(key >> 3) {
             Some(Kind::Message(inner)) if key & 7 == 2 => {
-                // What is small may be text as well as a message: then it has no inner ones.
+                // A small field may be text or a message; text has no inner messages.
                 let inside = depth.checked_sub(1).map(|depth| weigh(inner, content, depth, left));
                 match (inside, inner) {
                     (Some(Err(Refusal::Heavy)), _) => return Err(Refusal::Heavy),

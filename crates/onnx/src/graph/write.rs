@@ -1,4 +1,4 @@
-//! From a graph to messages.
+//! Writing: from a graph to protobuf messages.
 
 use polygrad_core::Result;
 use prost::Message;
@@ -11,16 +11,16 @@ use crate::proto::{
 };
 
 impl Graph {
-    /// The graph as the content of a model file, all values within.
+    /// The graph as the content of a model file that includes all values.
     ///
     /// # Errors
-    /// When it is no valid graph (a name that nothing defines or two things do, nodes in a circle), or larger than the
-    /// 2 GB that one file can hold.
+    /// If it is no valid graph (a name that is undefined or defined twice, a cycle of nodes), or larger than the 2 GB
+    /// that one file can hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.encode(&mut Outside::none())
     }
 
-    /// With the values that `outside` takes left out.
+    /// Encodes the graph without the values that `outside` takes.
     pub(super) fn encode(&self, outside: &mut Outside) -> Result<Vec<u8>> {
         self.check()?;
         let proto = self.message(outside);

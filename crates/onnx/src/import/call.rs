@@ -1,4 +1,4 @@
-//! What an op sees of the node that calls it.
+//! An op's view of the node that calls it.
 
 use polygrad_core::{DType, Element, Error, ErrorKind, HostTensor, MAX_RANK, Result, Scalar, Shape};
 use polygrad_tensor::{Device, Tensor};
@@ -8,19 +8,20 @@ use super::limits::Limits;
 use super::value::Value;
 use crate::graph::{Attribute, ElementType, Literal, Node, malformed};
 
-/// The results of an op, in the order of the node's outputs; those at the end may be missing.
+/// The results of an op, in the order of the node's outputs; trailing ones may be missing.
 pub(crate) type Results = Result<Made>;
 
-/// Mostly one and, but for parts that are cut, at most the three of an LSTM, which then need no memory of their own.
+/// Usually one result and, except for parts of a split, at most the three of an LSTM, which are stored without an
+/// allocation.
 pub(crate) type Made = SmallVec<[Value; 3]>;
 
-/// What a body is given, in the order of its inputs.
+/// The operands of a body, in the order of its inputs.
 pub(crate) type Operands = SmallVec<[Value; 4]>;
 
-/// A number for each axis, mostly, which then needs no memory of its own.
+/// Usually a number for each axis, which is stored without an allocation.
 pub(crate) type List<T> = SmallVec<[T; MAX_RANK]>;
 
-/// Bytes that a tensor takes beside its elements, about.
+/// Approximate size of a tensor without its elements, in bytes.
 pub(crate) const HANDLE: usize = 256;
 
 /// The bodies in a node's attributes, by the attribute's name.
@@ -43,7 +44,7 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     // Operands.
 
-    /// The operand at a place, if it is given.
+    /// The operand at an index, if it is given.
     pub(crate) fn value(&self, i: usize) -> Option<&Value> {
         self.inputs.get(i)?.as_ref()
     }
@@ -57,7 +58,7 @@ impl Call<'_> {
         self.value(i).is_some()
     }
 
-    /// Whether the node asks for the output at a place.
+    /// Whether the node uses the output at an index.
     pub(crate) fn wants(&self, i: usize) -> bool {
         self.node.outputs.get(i).is_some_and(Option::is_some)
     }
@@ -84,8 +85,8 @@ impl Call<'_> {
         element.ok_or_else(|| malformed(format!("operand {i} is no tensor")))
     }
 
-    /// The values on the host, for what is not computed on the device. No gradient flows through that: asking
-    /// for one is an error.
+    /// The values on the host, for ops that are not computed on the device. It is an error if a gradient is requested,
+    /// since none flows through the host.
     pub(crate) fn host(&self, i: usize) -> Result<HostTensor> {
         let value = self.need(i)?;
         if value.is_tracked() {
@@ -103,7 +104,8 @@ impl Call<'_> {
         }
     }
 
-    /// [`Call::x`] for what is rounded on the way, through which no gradient flows: asking for one is an error.
+    /// [`Call::x`] for operands that get rounded. It is an error if a gradient is requested, since none flows through
+    /// rounding.
     pub(crate) fn untracked(&self, i: usize) -> Result<Tensor> {
         match self.need(i)?.is_tracked() {
             true => Err(at_operand(self.no_gradient(), i)),
@@ -136,7 +138,7 @@ impl Call<'_> {
         host.try_to_f64_vec()
     }
 
-    /// The value of an operand that has one.
+    /// The value of an operand that has one element.
     pub(crate) fn scalar(&self, i: usize) -> Result<Scalar> {
         let host = self.host(i)?;
         if host.shape().numel() != 1 {
@@ -238,7 +240,7 @@ impl Call<'_> {
         }
     }
 
-    /// Integers that are an operand in newer versions, an attribute in older ones.
+    /// Integers that are an operand in newer versions and an attribute in older ones.
     pub(crate) fn ints_either(&self, i: usize, name: &str) -> Result<Option<List<i64>>> {
         match self.opt_ints(i)? {
             Some(values) => Ok(Some(values)),
@@ -246,12 +248,12 @@ impl Call<'_> {
         }
     }
 
-    /// The axis of an attribute, counted from the front, for a tensor of `rank`.
+    /// An axis from an attribute, counted from the front, for a tensor of `rank`.
     pub(crate) fn axis(&self, name: &str, default: i64, rank: usize) -> Result<usize> {
         axis(self.int(name, default)?, rank)
     }
 
-    /// The element type of ONNX's number in an attribute.
+    /// The element type whose ONNX number is in an attribute.
     pub(crate) fn element_attribute(&self, name: &str) -> Result<Option<ElementType>> {
         let number = self.opt_int(name)?;
         let number = number.map(|n| i32::try_from(n).unwrap_or(-1));
@@ -260,7 +262,7 @@ impl Call<'_> {
 
     // Dtypes.
 
-    /// The widest float that the device has, for what an op computes between its operands and its results.
+    /// The widest float dtype of the device, for intermediate values of an op.
     pub(crate) fn wide(&self) -> DType {
         if self.device.capabilities().dtypes.contains(&DType::F64) {
             DType::F64
@@ -271,20 +273,20 @@ impl Call<'_> {
 
     // Results.
 
-    /// Fails when a tensor would be larger than the run may have.
+    /// Fails if a tensor would exceed the memory limits of the run.
     pub(crate) fn reserve(&self, dims: &[usize], dtype: DType) -> Result<Shape> {
         let shape = Shape::new(dims)?;
         self.limits.check(&shape, dtype)?;
         Ok(shape)
     }
 
-    /// An empty list with room for so many values computed on the host; fails as [`Call::reserve`], and where the
-    /// memory cannot be had.
+    /// An empty list with room for `count` values computed on the host. Fails as [`Call::reserve`], and if the memory
+    /// cannot be allocated.
     pub(crate) fn list<T>(&self, count: usize) -> Result<Vec<T>> {
         self.limits.list(count)
     }
 
-    /// The values of an iterator of known length, in memory as [`Call::list`] gives it.
+    /// The values of an iterator of known length, in memory allocated by [`Call::list`].
     pub(crate) fn collect<T>(&self, values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
         let mut list = self.list(values.len())?;
         list.extend(values);
@@ -296,8 +298,7 @@ impl Call<'_> {
         Tensor::from_host(HostTensor::new(Shape::new(dims)?, values)?, self.device)
     }
 
-    /// [`Call::make`] in another dtype, converted on the host: a device need not have the dtype
-    /// that it was computed in.
+    /// [`Call::make`] in another dtype, converted on the host since the device may lack the dtype of the values.
     pub(crate) fn make_as<T: Element>(&self, values: Vec<T>, dims: &[usize], dtype: DType) -> Result<Tensor> {
         Tensor::from_host(
             HostTensor::new(Shape::new(dims)?, values)?.try_cast(dtype)?,
@@ -310,7 +311,7 @@ impl Call<'_> {
         Tensor::full(shape, value, (self.device, dtype))
     }
 
-    /// A tensor of integers that are also known on the host.
+    /// A tensor of integers that stays on the host.
     pub(crate) fn known(&self, values: Vec<i64>, dims: &[usize]) -> Result<Value> {
         Ok(HostTensor::new(Shape::new(dims)?, values)?.into())
     }

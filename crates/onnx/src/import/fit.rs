@@ -1,4 +1,4 @@
-//! Whether inputs are what the file says.
+//! Checks of inputs against the types in the file.
 
 use polygrad_core::{DType, Error, HostTensor, Result};
 use smallvec::SmallVec;
@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 use super::value::Value;
 use crate::graph::{Dim, ElementType, TensorType, ValueInfo, ValueType, minifloat};
 
-/// What the names of extents stand for in a run.
+/// The extents that names stand for in a run.
 pub(super) type Dims<'a> = SmallVec<[(&'a str, usize); 4]>;
 
-/// The value, if it is what the file says the input to be.
+/// The value, if it matches the type of the input in the file.
 pub(super) fn fit<'a>(value: Value, info: &'a ValueInfo, dims: &mut Dims<'a>) -> Result<Value> {
     match &info.ty {
         Some(ty) => fit_type(value, ty, dims).map_err(|e| e.in_module(format!("input {:?}", info.name))),
@@ -35,7 +35,7 @@ fn fit_type<'a>(value: Value, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<
     }
 }
 
-/// Fails at the first number that the element type lacks, though the dtype that holds it has it.
+/// Fails at the first number that the element type cannot represent, although its dtype can.
 fn has_numbers_of(element: ElementType, host: &HostTensor) -> Result<()> {
     let range = element.range().map(|(low, high)| (low as f64, high as f64));
     let is_one = |v: f64| match range {

@@ -1,8 +1,8 @@
-//! Small integers, computed where they are: on the host.
+//! Arithmetic on small integers, computed on the host.
 //!
-//! Shapes are made of a few ops (Shape, Gather, Concat, arithmetic …) on a few numbers. If those went to the device, a
-//! Reshape would have to wait for the numbers to come back; so nodes whose operands are all on the host, small and
-//! integers stay there. What is not computed here is computed on the device, with the same result.
+//! Shapes are computed by a few ops (Shape, Gather, Concat, arithmetic …) on a few numbers. If those numbers were on
+//! the device, a Reshape would have to wait to read them back. So nodes whose operands are all small integer tensors on
+//! the host are computed there. Anything else is computed on the device, with the same result.
 
 use polygrad_core::{DType, HostTensor, Result, Shape};
 
@@ -10,7 +10,7 @@ use super::call::{Call, axes, axis};
 use super::ops::shape::{range, reshaped};
 use super::value::Value;
 
-/// The most elements that an operand or result here has.
+/// The most elements of an operand or result of these host ops.
 pub(crate) const SMALL: usize = 4096;
 
 /// Integers or bools, in row-major order.
@@ -20,12 +20,12 @@ struct Ints {
     values: Vec<i64>,
 }
 
-/// The result of a node whose operands are all on the host already, if it is one of the ops of which shapes are made.
+/// The result of a node whose operands are all on the host already, if it is one of the ops that compute shapes.
 pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     if !c.node.domain.is_empty() || c.inputs.is_empty() {
         return Ok(None);
     }
-    // Most nodes have an operand that is on the device, large or no integer: those are not to cost anything here.
+    // Most nodes have an operand that is on the device, large or not an integer. For them this check must be cheap.
     if !c.inputs.iter().all(|input| input.as_ref().is_some_and(is_small)) {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub(crate) fn compute(c: &Call<'_>) -> Result<Option<Value>> {
     Ok(Some(host.into()))
 }
 
-/// Whether it is a few integers or bools on the host.
+/// Whether it is a small integer or bool tensor on the host.
 fn is_small(value: &Value) -> bool {
     value.on_host().is_some_and(|literal| {
         let host = literal.host();
@@ -58,7 +58,7 @@ fn ints(host: &HostTensor) -> Result<Ints> {
     })
 }
 
-/// `None` for what is not computed here, be it an op, a form of one, or an overflow.
+/// `None` for an op or form that is not computed here, or an overflow.
 fn evaluate(c: &Call<'_>, operands: &[Ints]) -> Result<Option<Ints>> {
     let first = &operands[0];
     let like = |shape: Shape, values: Vec<i64>| {
@@ -150,7 +150,7 @@ fn arithmetic(a: &Ints, b: &Ints, op: impl Fn(i64, i64) -> Option<i64>) -> Optio
     pairwise(a, b, a.dtype, |a, b| op(a, b).filter(&fits))
 }
 
-/// Operands of one shape, or one of them a single element.
+/// Applies `op` to operands of one shape, or of which one has a single element.
 fn pairwise(a: &Ints, b: &Ints, dtype: DType, op: impl Fn(i64, i64) -> Option<i64>) -> Option<Ints> {
     let shape = a.shape.broadcast(&b.shape).ok()?;
     let count = shape.numel();

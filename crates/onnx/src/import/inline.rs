@@ -1,4 +1,4 @@
-//! Functions of the model, put in the place of the nodes that call them.
+//! Inlining: functions of the model replace the nodes that call them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use polygrad_core::{Error, Result, printable};
 
 use crate::graph::{Attribute, Body, Function, Graph, Node, ValueId, malformed};
 
-/// The most nodes that all calls may become: functions that call functions grow without end.
+/// The most nodes after inlining: functions that call functions can grow without bound.
 const MAX_NODES: usize = 1 << 20;
-/// How deep functions and bodies may be in each other.
+/// The deepest nesting of functions and bodies.
 const MAX_DEPTH: usize = 32;
-/// The most bytes that the names of all that becomes of calls may take: each holds those of the calls around it.
+/// The most bytes of names after inlining: each name includes those of the calls around it.
 const MAX_NAMES: usize = 1 << 28;
 
-/// The graph's body without calls of its functions, and the op versions it needs.
+/// The graph's body with the calls of its functions inlined.
 ///
 /// # Errors
-/// When functions call each other in a circle, or a function was written against another version of an
-/// op set than the model.
+/// If functions call each other in a cycle, or a function was written against another version of an op set than the
+/// model.
 pub(crate) fn inline(graph: &Graph) -> Result<Body> {
     if graph.functions.is_empty() {
         return Ok(graph.body.clone());
@@ -54,7 +54,7 @@ pub(crate) fn inline(graph: &Graph) -> Result<Body> {
 
 struct Inliner<'a> {
     functions: HashMap<(&'a str, &'a str, &'a str), &'a Function>,
-    /// Those that are being put in place, the outermost first.
+    /// The functions that are being inlined, the outermost first.
     open: Vec<&'a Function>,
     nodes: usize,
     /// Bytes of names.
@@ -75,7 +75,7 @@ impl<'a> Inliner<'a> {
         Ok(out)
     }
 
-    /// Adds a node, whose values are those of `out`, to `out`.
+    /// Adds a node, whose values already are those of `out`, to `out`.
     fn node(&mut self, out: &mut Body, mut node: Node, given: &Attributes, depth: usize) -> Result<()> {
         self.nodes += 1;
         if self.nodes > MAX_NODES || self.names > MAX_NAMES {
@@ -91,7 +91,7 @@ impl<'a> Inliner<'a> {
         let mut attributes = Vec::with_capacity(node.attributes.len());
         for (name, attribute) in std::mem::take(&mut node.attributes) {
             let value = match attribute {
-                // One that the caller leaves out is left out here too.
+                // An attribute that the caller leaves out is left out here too.
                 Attribute::Reference(source) => match given.get(&source) {
                     Some(value) => value.clone(),
                     None => continue,
@@ -143,7 +143,8 @@ impl<'a> Inliner<'a> {
             places[input.index()] = node.inputs.get(i).copied().flatten();
             missing[input.index()] = places[input.index()].is_none();
         }
-        // What the caller calls the results; an input handed on, or one result twice, needs a node that copies.
+        // Results get the caller's names. An input that is returned, or a result that is returned twice, needs a node
+        // that copies it.
         let mut copies = Vec::new();
         for (output, wanted) in body.outputs.iter().zip(&node.outputs) {
             let Some(wanted) = *wanted else { continue };
@@ -182,7 +183,7 @@ impl<'a> Inliner<'a> {
             self.names += moved.name.len();
             self.node(out, moved, &given, depth + 1)?;
         }
-        // Those of inner calls are counted again, which only makes the bound stricter.
+        // Names of inner calls are counted again, which only makes the bound stricter.
         self.names += out.values[before..].iter().map(|value| value.name.len()).sum::<usize>();
         for (from, to) in copies {
             let from =

@@ -1,4 +1,4 @@
-//! How much a model may take, from the first byte of its file to the last of a run.
+//! Limits on the memory and steps of a model, from reading its file to the end of a run.
 
 use std::cell::Cell;
 
@@ -6,11 +6,11 @@ use polygrad_core::{DType, Error, ErrorKind, Result, Shape};
 
 use super::options::Options;
 
-/// What one run may take, and what it took so far.
+/// The limits of one run, and its use of them so far.
 pub(crate) struct Limits {
     max_tensor_bytes: usize,
     max_memory_bytes: usize,
-    /// What an error about that says to do.
+    /// What the error about a limit suggests.
     hint: &'static str,
     /// Bytes of all values that are alive.
     alive: Cell<usize>,
@@ -18,14 +18,14 @@ pub(crate) struct Limits {
     depth: Cell<usize>,
 }
 
-/// How deep If, Loop, Scan and their like may call each other.
+/// The deepest nesting of If, Loop, Scan and the like.
 const MAX_DEPTH: usize = 32;
 
-/// The most steps that are taken when a model is loaded: what takes longer is left to its runs.
+/// The most steps that are computed when a model is loaded; longer computations are left to the runs.
 const MAX_FOLDING: u64 = 1 << 20;
 
 impl Limits {
-    /// Those of a run, beside `alive` bytes that are there already.
+    /// The limits of a run, beside `alive` bytes that are in use already.
     pub(crate) fn new(options: &Options, alive: usize) -> Self {
         let of_run = alive.saturating_add(options.max_run_bytes);
         Self {
@@ -41,7 +41,7 @@ impl Limits {
         }
     }
 
-    /// Those of what is computed when a model is loaded.
+    /// The limits of what is computed when a model is loaded.
     pub(crate) fn folding(options: &Options) -> Self {
         let whole = Options {
             max_run_bytes: usize::MAX,
@@ -52,8 +52,8 @@ impl Limits {
         limits
     }
 
-    /// Fails when a tensor would be too large, or too much beside what is alive. For ops whose output can be larger
-    /// than what they are given.
+    /// Fails if a tensor would be too large by itself, or together with the live values. For ops whose output can be
+    /// larger than their input.
     pub(crate) fn check(&self, shape: &Shape, dtype: DType) -> Result<()> {
         self.check_bytes(shape.numel().saturating_mul(dtype.size()))
             .map_err(|e| e.with_op(format!("making {dtype}{shape}")))
@@ -81,7 +81,7 @@ impl Limits {
         Error::new(ErrorKind::OutOfMemory, message).with_hint(self.hint)
     }
 
-    /// Counts bytes as alive.
+    /// Adds to the bytes that are alive.
     pub(crate) fn add(&self, bytes: usize) -> Result<()> {
         let alive = self.alive.get().saturating_add(bytes);
         if alive > self.max_memory_bytes {
@@ -91,7 +91,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Takes back what [`Limits::add`] counted.
+    /// Undoes [`Limits::add`].
     pub(crate) fn remove(&self, bytes: usize) {
         self.alive.set(self.alive.get().saturating_sub(bytes));
     }
@@ -101,17 +101,17 @@ impl Limits {
         self.alive.get()
     }
 
-    /// Says how many bytes are alive again, after something failed half-way.
+    /// Resets the number of bytes alive after a failure.
     pub(crate) fn set_alive(&self, bytes: usize) {
         self.alive.set(bytes);
     }
 
-    /// What an op keeps for itself while it runs bodies; nothing yet.
+    /// Tracks memory that an op keeps for itself while it runs bodies; zero at first.
     pub(crate) fn hold(&self) -> Reservation<'_> {
         Reservation { limits: self, bytes: 0 }
     }
 
-    /// An empty list with room for so many values computed on the host.
+    /// An empty list with room for `count` values computed on the host.
     pub(crate) fn list<T>(&self, count: usize) -> Result<Vec<T>> {
         self.check_bytes(count.saturating_mul(size_of::<T>()))?;
         room(count)
@@ -129,7 +129,7 @@ impl Limits {
         }
     }
 
-    /// Runs something inside another body.
+    /// Runs `run` one nesting level deeper.
     pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.depth.get() >= MAX_DEPTH {
             return Err(Error::invalid(format!(
@@ -143,14 +143,14 @@ impl Limits {
     }
 }
 
-/// Bytes that are counted as alive until this goes.
+/// Bytes that count as alive until this is dropped.
 pub(crate) struct Reservation<'a> {
     limits: &'a Limits,
     bytes: usize,
 }
 
 impl Reservation<'_> {
-    /// Counts so many bytes from now on, whatever they were before.
+    /// Sets the number of bytes counted, whatever it was before.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<()> {
         self.limits.remove(std::mem::take(&mut self.bytes));
         self.limits.add(bytes)?;
@@ -165,7 +165,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// An empty list with room for so many values, or an error where the memory cannot be had.
+/// An empty list with room for `count` values, or an error if the memory cannot be allocated.
 pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|_| {

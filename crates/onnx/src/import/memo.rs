@@ -1,9 +1,9 @@
 //! Memoized results of steps.
 //!
 //! Runs on inputs of the same shapes compute the same shapes, masks and positions. A step whose operands are all on the
-//! host keeps its last results and gives them again while its operands are those very values; an op that looks at
-//! nothing but a shape does so for tensors of the same shape. Where shapes change, so do the values that follow from
-//! them, and the steps are taken anew. What follows from the values of an input is new in each run, and never kept.
+//! host keeps its last results and returns them again as long as its operands are the identical values. An op that
+//! depends only on a shape does so for tensors of the same shape. If shapes change, so do the values derived from them,
+//! and the steps are computed again. Values derived from the values of an input are new in each run, and never kept.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use super::host::SMALL;
 use super::plan::{Action, Step};
 use super::value::Value;
 
-/// The last results of a step. In a box, as few steps have any.
+/// The last results of a step. Boxed, since few steps have any.
 pub(super) type Memo = Option<Box<Memoized>>;
 
 pub(super) struct Memoized {
@@ -23,16 +23,16 @@ pub(super) struct Memoized {
     results: Made,
 }
 
-/// What decides whether a step's results can be given again.
+/// The condition under which a step's results are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
-    /// The shape of its only operand.
+    /// The shape of its only operand is the same.
     Shape,
-    /// All its operands.
+    /// All its operands are the same.
     Values,
 }
 
-/// Decides which steps of a body keep their results; the body's inputs are in the slots `inputs`.
+/// Decides which steps of a body keep their results. The body's inputs are in the slots `inputs`.
 pub(super) fn plan(steps: &mut [Step], inputs: &[usize]) {
     let mut new: HashSet<usize> = inputs.iter().copied().collect();
     for step in steps {
@@ -48,14 +48,14 @@ pub(super) fn plan(steps: &mut [Step], inputs: &[usize]) {
     }
 }
 
-/// What results depend on.
+/// The inputs that results depend on.
 enum Key {
     Shape(Shape),
     Values(SmallVec<[Option<Value>; 4]>),
 }
 
 impl Memoized {
-    /// What a step gave on its operands, if it would give that again and it is little.
+    /// The results of a step on its operands, if they are reusable and small.
     pub(super) fn new(step: &Step, operands: &[Option<Value>], results: &Made) -> Memo {
         let key = match step.memoized? {
             Basis::Shape => Key::Shape(operands.first()?.as_ref()?.shape()?),
@@ -74,7 +74,7 @@ impl Memoized {
         little.then(|| Box::new(Self { key, results }))
     }
 
-    /// The results, if they are those of these operands too.
+    /// The results, if they are valid for these operands.
     pub(super) fn on(&self, operands: &[Option<Value>]) -> Option<&Made> {
         let same = match &self.key {
             Key::Shape(shape) => operands.first()?.as_ref()?.shape()? == *shape,

@@ -2,17 +2,17 @@
 
 use std::sync::OnceLock;
 
-/// Where nobody says how much there is.
+/// The assumed size if it is unknown.
 const UNKNOWN: usize = 16 << 30;
 
-/// Three quarters of the machine's memory, or of what this process's group may have of it.
+/// Three quarters of the machine's memory, or of the limit of this process's control group.
 pub(super) fn most() -> usize {
     static MOST: OnceLock<usize> = OnceLock::new();
     *MOST.get_or_init(|| {
         let machine = std::fs::read_to_string("/proc/meminfo").ok();
         let machine = machine.as_deref().and_then(total);
         let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-        // A group without a limit says "max".
+        // A control group without a limit says "max".
         let group = group.and_then(|text| text.trim().parse().ok());
         let least = machine.into_iter().chain(group).min().unwrap_or(UNKNOWN);
         least / 4 * 3

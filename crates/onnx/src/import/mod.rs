@@ -1,10 +1,10 @@
 //! Running a graph on a backend.
 //!
-//! [`planner`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and what
-//! nobody needs is dropped. [`run`] walks over the steps. A [`Value`] is a tensor on the device, or a small one on the
-//! host, where shapes are computed ([`host`]), so that a run never waits for the device to know an extent; what was
-//! computed there is [`memo`] to the next run. [`fuse`] puts one op in the place of several.
-//! [`replay`] runs the ops of earlier runs again, without the steps.
+//! [`planner`] turns a graph into steps once: ops are looked up in the table of [`ops`], constants are folded, and
+//! unused nodes are dropped. [`run`] executes the steps. A [`Value`] is a tensor on the device, or a small one on the
+//! host, where shapes are computed ([`host`]), so that a run never waits for the device to know an extent. Results
+//! computed there are kept for the next run ([`memo`]). [`fuse`] replaces several ops by one. [`replay`] runs the ops
+//! of earlier runs again, without the steps.
 
 mod call;
 mod fit;

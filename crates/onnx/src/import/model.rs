@@ -43,19 +43,19 @@ pub struct OnnxModel {
     body: Body,
     device: Device,
     options: Options,
-    /// Those that somebody made trainable, or gave other values.
+    /// Parameters that were made trainable or given other values.
     parameters: HashMap<String, Tensor>,
-    /// Only what the runner keeps is left of the parameters.
+    /// Whether only the values kept by the runner are left of the parameters.
     is_fixed: bool,
     /// Inputs that may be left out.
     defaults: HashSet<ValueId>,
     output_names: Arc<[String]>,
     runner: Runner,
-    /// Of the plan, if it is one.
+    /// Replays of the plan, if the runner is one.
     replays: Replays,
 }
 
-/// What runs it.
+/// The engine of a model.
 enum Runner {
     /// The native engine's steps.
     Plan(Plan),
@@ -72,14 +72,14 @@ impl OnnxModel {
         Self::load_with(path, device, Options::default())
     }
 
-    /// [`OnnxModel::load`], with options: another engine, for one.
+    /// [`OnnxModel::load`] with options, such as another engine.
     ///
     /// # Errors
     /// As [`OnnxModel::load`]; and [`ErrorKind::BackendUnavailable`] when the engine is not in this build or
     /// its library is missing.
     pub fn load_with(path: impl AsRef<Path>, device: &Device, options: Options) -> Result<Self> {
         let path = path.as_ref();
-        // Before a large file is read in vain.
+        // Checked before a large file is read in vain.
         options.engine.available()?;
         let graph = Graph::load_within(path, options.max_memory_bytes)?;
         let load = || {
@@ -104,7 +104,7 @@ impl OnnxModel {
         Ok(Self::with_session(graph, device, options, session))
     }
 
-    /// On the native engine; where it lacks ops, `source` is for others to try.
+    /// Loads into the native engine. If it lacks ops, `source` is tried with other engines.
     fn native<'a>(
         graph: &Graph,
         device: &Device,
@@ -120,8 +120,7 @@ impl OnnxModel {
     }
 
     fn with_session(graph: &Graph, device: &Device, options: Options, session: Box<dyn Session>) -> Self {
-        // Another engine runs functions that cannot be put in the place of their calls here; rows
-        // are then not followed.
+        // Another engine may run functions that cannot be inlined here. Rows are not tracked then.
         let body = inline(graph).unwrap_or_else(|_| graph.body.clone());
         Self::with_runner(graph, body, device, options, Runner::Session(session))
     }
@@ -155,7 +154,7 @@ impl OnnxModel {
         &self.header
     }
 
-    /// What runs it.
+    /// The engine that runs it.
     pub fn engine(&self) -> Engine {
         self.options.engine
     }
@@ -165,14 +164,14 @@ impl OnnxModel {
         &self.device
     }
 
-    /// The inputs that a run needs, in order: name, and type where the file says it.
+    /// The inputs that a run needs, in order: name, and type if the file says it.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>)> {
         let needed = self.body.inputs.iter().map(|&id| self.body.value(id));
         let needed = needed.zip(&self.body.inputs).filter(|(_, id)| !self.has_default(**id));
         needed.map(|(value, _)| (value.name.as_str(), value.ty.as_ref()))
     }
 
-    /// The inputs that a run may leave out, in order: name, type where the file says it, and what they are then.
+    /// The inputs that a run may leave out, in order: name, type if the file says it, and default.
     pub fn optional_inputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>, &Literal)> {
         let optional = self.body.inputs.iter().filter(|id| self.has_default(**id));
         optional.filter_map(|&id| {
@@ -181,14 +180,14 @@ impl OnnxModel {
         })
     }
 
-    /// The outputs in order: name, and type where the file says it.
+    /// The outputs in order: name, and type if the file says it.
     pub fn outputs(&self) -> impl Iterator<Item = (&str, Option<&ValueType>)> {
         let values = self.body.outputs.iter().map(|&id| self.body.value(id));
         values.map(|value| (value.name.as_str(), value.ty.as_ref()))
     }
 
-    /// The ops that a run goes through, in order: of what the native engine made one of several nodes, all their names,
-    /// as in `Conv+Relu`. None for other engines.
+    /// The ops that a run executes, in order. For an op that the native engine fused from several nodes, all their
+    /// names, as in `Conv+Relu`. Empty for other engines.
     pub fn steps(&self) -> Vec<&str> {
         match &self.runner {
             Runner::Plan(plan) => plan.steps.iter().map(|step| step.node.op_type.as_str()).collect(),
@@ -196,25 +195,25 @@ impl OnnxModel {
         }
     }
 
-    /// For how many sets of shapes runs are replayed by now. One set is from its fourth run on.
+    /// The number of sets of shapes whose runs are replayed by now. A set is replayed from its fourth run on.
     pub fn replays(&self) -> usize {
         self.replays.count()
     }
 
-    /// Why no run is replayed, if that is so: a node such as NonZero reads values on the host. Known from the second
-    /// run on.
+    /// The reason why no run is replayed, if that is so: a node such as NonZero reads values on the host. Known from
+    /// the second run on.
     pub fn replay_refusal(&self) -> Option<&str> {
         self.replays.refusal()
     }
 
-    /// Why a row of the outputs would not be the same in each batch, if it may not be: the node that brings rows
-    /// together, or of which it is not known that it keeps them apart. `axes` are those of the rows in
-    /// [`OnnxModel::inputs`] and in the outputs; `inputs` gives values with so many rows, all with the same other
-    /// extents. Nodes are run on them one by one, on [`OnnxModel::device`] whatever the engine. To be asked before
-    /// [`OnnxModel::without_parameters`].
+    /// The reason why a row of the outputs may depend on the rest of its batch: the node that mixes rows, or that is
+    /// not known to keep them apart. `None` if rows are independent. `axes` are the axes of the rows in
+    /// [`OnnxModel::inputs`] and in the outputs; `inputs` returns values with the given number of rows and always the
+    /// same other extents. Nodes are run on them one by one on [`OnnxModel::device`], whatever the engine. Call this
+    /// before [`OnnxModel::without_parameters`].
     ///
     /// # Errors
-    /// When a node fails on the values.
+    /// If a node fails on the values.
     pub fn mixes_rows(
         &self,
         axes: [&[usize]; 2],
@@ -273,8 +272,8 @@ impl OnnxModel {
             .collect()
     }
 
-    /// Lets gradients flow to the parameters for which `choose` says so; they get the initializers' names. Nothing that
-    /// depends on them is folded any more.
+    /// Makes the parameters trainable for which `choose` returns true; they have the initializers' names. Values that
+    /// depend on them are no longer folded.
     ///
     /// # Errors
     /// When the device lacks a dtype or memory.
@@ -288,11 +287,11 @@ impl OnnxModel {
         self.set(tracked)
     }
 
-    /// Gives parameters other values: those of a training step, or of a state dict. A tensor that requires a
+    /// Sets the values of parameters, such as after a training step or from a state dict. A tensor that requires a
     /// gradient keeps doing so.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; and when an
+    /// [`ErrorKind::StateDict`] for a name that is no parameter, or a value of another shape or dtype; also if an
     /// engine other than native runs the model, or after [`OnnxModel::without_parameters`].
     pub fn set(&mut self, values: impl IntoIterator<Item = (String, Tensor)>) -> Result<()> {
         let Runner::Plan(current) = &mut self.runner else {
@@ -312,7 +311,7 @@ impl OnnxModel {
             );
         }
         let mut parameters = self.parameters.clone();
-        // What is tracked is never folded: where it stays tracked, the plan stays too.
+        // Tracked values are never folded: if a parameter stays tracked, the plan stays valid.
         let mut same_plan = true;
         for (name, tensor) in values {
             let found = self
@@ -362,8 +361,8 @@ impl OnnxModel {
         Ok(())
     }
 
-    /// Lets go of the initializers as the file has them, where the engine keeps what it made of them: packed weights
-    /// are in memory once then, not twice. There are no parameters any more, to train or to set.
+    /// Drops the initializers as the file has them, since the engine keeps its own form of them: packed weights are
+    /// then in memory once, not twice. Afterwards there are no parameters to train or to set.
     #[must_use]
     pub fn without_parameters(mut self) -> Self {
         let defaults = &self.defaults;
@@ -456,7 +455,7 @@ impl OnnxModel {
         self.execute(values)
     }
 
-    /// On values for all inputs of the body, none where the default counts.
+    /// Runs on values for all inputs of the body; `None` selects the default.
     fn execute(&self, values: Given) -> Result<Outputs> {
         let named = values.into_iter().zip(&self.body.inputs);
         let values = match &self.runner {
@@ -486,7 +485,7 @@ impl OnnxModel {
         self.defaults.contains(&id)
     }
 
-    /// What an input is when it is left out.
+    /// The default of an input.
     fn default(&self, id: ValueId) -> Result<Value> {
         match (self.parameters.get(self.body.name_of(id)), self.body.initializer(id)) {
             (Some(tensor), _) => Ok(tensor.clone().into()),
@@ -495,7 +494,7 @@ impl OnnxModel {
         }
     }
 
-    /// All of them, for errors.
+    /// The names of all inputs, for errors.
     fn input_names(&self) -> String {
         let needed: Vec<&str> = self.inputs().map(|(name, _)| name).collect();
         let optional: Vec<&str> = self.optional_inputs().map(|(name, ..)| name).collect();

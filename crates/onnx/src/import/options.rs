@@ -1,36 +1,35 @@
-//! How a model is loaded and run.
+//! Options for loading and running a model.
 
 use super::memory;
 use crate::engine::Engine;
 
-/// How a model is loaded and run.
+/// Options for loading and running a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What runs it. Those other than native run on the CPU, whatever the device, and without gradients.
+    /// The engine. Those other than native run on the CPU, whatever the device, and without gradients.
     pub engine: Engine,
-    /// How many threads an engine other than native uses; as many as it pleases by default. Native uses
-    /// those of the device.
+    /// The number of threads of an engine other than native; by default the engine decides. Native uses the threads of
+    /// the device.
     pub threads: Option<usize>,
-    /// Compute what does not depend on the inputs once, when it is loaded; on by default.
+    /// Whether values that do not depend on the inputs are computed once, when the model is loaded; on by default.
     pub fold_constants: bool,
-    /// Put one op in the place of several where that gives the same result, and make weights ready for the ops that use
-    /// them, which may take twice their memory; on by default. What is trained is left as it is.
+    /// Whether several ops are replaced by one with the same result, and weights are prepacked, which may take twice
+    /// their memory; on by default. Trained parameters are left as they are.
     pub fuse: bool,
-    /// Replay the ops of earlier runs on inputs of the same shapes, without the nodes, where none of them depends on
-    /// values; on by default. [`OnnxModel::replays`](crate::OnnxModel::replays) tells of it.
+    /// Whether the ops of earlier runs on inputs of the same shapes are replayed without the nodes, if no node depends
+    /// on values; on by default. See [`OnnxModel::replays`](crate::OnnxModel::replays).
     pub replay: bool,
-    /// The most bytes that one tensor may take: a few bytes of a file can ask for any size. 8 GiB by default.
+    /// The most bytes of one tensor, since a small file can ask for any size. 8 GiB by default.
     pub max_tensor_bytes: usize,
-    /// The most bytes that the model may take in all: what its file and the files beside it hold, and the values of a
-    /// run that are alive at once. Counted are values as if each had memory of its own, not what ops need for
-    /// themselves or the weights in the order of the backend's products, and of a run of an engine other than native
-    /// nothing. Three quarters of the machine's memory by default.
+    /// The most bytes of the model in all: the content of its files, and the values of a run that are alive at once.
+    /// Values count as if each had its own memory. Not counted are temporary memory of ops, prepacked weights, and runs
+    /// of an engine other than native. Three quarters of the machine's memory by default.
     pub max_memory_bytes: usize,
-    /// The most bytes that the values of one run that are alive at once may take beside what the model itself takes,
-    /// counted as in [`Options::max_memory_bytes`], which bounds both together. As many by default.
+    /// The most bytes of the values of one run that are alive at once, beside the model itself. They are counted as in
+    /// [`Options::max_memory_bytes`], which bounds both together and is the default.
     pub max_run_bytes: usize,
-    /// The most nodes that one run may execute, those in loops counted each time. 2⁴⁰ by default. What is computed when
-    /// the model is loaded takes 2²⁰ at most: the rest is left to its runs.
+    /// The most nodes that one run may execute, counting each iteration of a loop. 2⁴⁰ by default. At most 2²⁰ are
+    /// computed when the model is loaded: the rest is left to its runs.
     pub max_steps: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a run gives.
+//! The results of a run.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use polygrad_tensor::{Device, Tensor};
 use super::call::Made;
 use super::value::Value;
 
-/// What a run gave: values by name, in the model's order.
+/// The results of a run: values by name, in the model's order.
 #[derive(Debug)]
 pub struct Outputs {
     pub(super) names: Arc<[String]>,
@@ -27,15 +27,15 @@ impl Outputs {
         self.values.is_empty()
     }
 
-    /// The output of a name.
+    /// The output of this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// The tensor at a place.
+    /// The tensor at an index.
     ///
     /// # Errors
-    /// When there are not so many outputs, or it is no tensor.
+    /// If there is no such output, or it is no tensor.
     pub fn tensor(&self, i: usize) -> Result<Tensor> {
         let found = self.values.get(i);
         let value = found
@@ -45,7 +45,7 @@ impl Outputs {
             .map_err(|e| e.in_module(format!("output {:?}", self.names[i])))
     }
 
-    /// The tensor of a name.
+    /// The tensor of this name.
     ///
     /// # Errors
     /// When there is no such output, or it is no tensor.

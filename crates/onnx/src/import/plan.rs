@@ -1,4 +1,4 @@
-//! A body as steps.
+//! Plans: bodies as lists of steps.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ pub(crate) struct Plan {
     pub(crate) slots: usize,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
-    /// Bytes of the constants, those of bodies among them.
+    /// Bytes of the constants, including those of inner bodies.
     pub(crate) bytes: usize,
-    /// Values that are there from the start.
+    /// Values that exist from the start.
     pub(crate) constants: Vec<(usize, Value)>,
-    /// Inputs, outputs and captures, which are still there after the last step.
+    /// Inputs, outputs and captures, which are still alive after the last step.
     pub(crate) passing: Vec<usize>,
-    /// Where the values of the body around it come in.
+    /// The slots of the values captured from the enclosing body.
     pub(crate) captures: Vec<usize>,
     pub(crate) steps: Vec<Step>,
-    /// For the values of a run, with the constants in their places; reused from run to run.
+    /// Memory for the values of runs, with the constants in place; reused from run to run.
     pub(super) workspaces: WorkspacePool,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct Step {
     /// The bodies in its attributes, and for each the slots of what it captures.
     pub(crate) bodies: Vec<(String, Plan)>,
     pub(crate) captures: Vec<Vec<usize>>,
-    /// What its results depend on, if they are kept from run to run.
+    /// The condition under which its results are reused between runs, if they are.
     pub(super) memoized: Option<Basis>,
-    /// What it captures or gives and nobody needs after it.
+    /// Values that it captures or produces and that are unused after it.
     pub(crate) dead: Vec<usize>,
 }
 
-/// A value that a step is given.
+/// An operand of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand {
     pub(crate) slot: usize,
-    /// Whether nobody needs it any more.
+    /// Whether this is its last use.
     pub(crate) last: bool,
 }
 
@@ -59,16 +59,16 @@ impl From<usize> for Operand {
 }
 
 impl Step {
-    /// The slots of its operands, those of its bodies not among them.
+    /// The slots of its operands, without those of its bodies.
     pub(super) fn reads(&self) -> impl Iterator<Item = usize> {
         self.inputs.iter().flatten().map(|operand| operand.slot)
     }
 }
 
-/// What computes a step.
+/// How a step is computed.
 pub(crate) enum Action {
-    /// The op of its node.
+    /// By the op of its node.
     Op(&'static Row),
-    /// One op in the place of several, or one that was made ready when the model was loaded.
+    /// By an op that replaces several, or one that was prepared when the model was loaded.
     Fused(Box<Fused>),
 }

@@ -1,4 +1,4 @@
-//! What is decided once, when a model is loaded.
+//! Planning: decisions made once, when a model is loaded.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -18,18 +18,18 @@ use super::value::Value;
 use super::workspace::WorkspacePool;
 use crate::graph::{Body, Capture, Node, ValueId};
 
-/// What a plan is made with.
+/// The inputs of planning.
 pub(crate) struct Planner<'a> {
     pub(crate) device: &'a Device,
     pub(crate) opsets: &'a HashMap<String, i64>,
-    /// Values to take instead of the initializers of the same name: those that train.
+    /// Values that replace the initializers of the same name: trained parameters.
     pub(crate) parameters: &'a HashMap<String, Tensor>,
     pub(crate) fold: bool,
     pub(crate) fuse: bool,
     pub(crate) limits: &'a Limits,
 }
 
-/// The largest folded tensor that is kept although its operands were smaller.
+/// The largest folded tensor that is kept if it is larger than its operands.
 const MAX_GROWTH: usize = 1 << 20;
 
 impl Planner<'_> {
@@ -37,11 +37,11 @@ impl Planner<'_> {
         self.plan_in(body, &HashMap::new())
     }
 
-    /// Plans a body with what is known of its captures: constants of those around it.
+    /// Plans a body, given the known constants among its captures.
     fn plan_in(&self, body: &Body, known: &HashMap<usize, Value>) -> Result<Plan> {
         let mut constants: HashMap<usize, Value> = HashMap::new();
         for initializer in &body.initializers {
-            // One that is also an input is only that input's default; the model handles it.
+            // An initializer that is also an input is only that input's default; the model handles it.
             if body.inputs.contains(&initializer.value) {
                 continue;
             }
@@ -84,7 +84,7 @@ impl Planner<'_> {
             let draft = Draft::new(steps, constants, slots, &outputs, self.device, self.limits);
             (steps, constants, slots) = draft.fuse()?;
         }
-        // Of the constants only those that a step or the caller still uses.
+        // Only constants that a step or the caller still uses are kept.
         let mut used: HashSet<usize> = outputs.iter().copied().collect();
         for step in &steps {
             used.extend(step.reads().chain(step.captures.iter().flatten().copied()));
@@ -113,7 +113,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A step that runs a node, which is the file's own, or `ours`; `outer` has the constants that its bodies may
+    /// A step for a node of the file, or of Polygrad's own if `ours`. `outer` has the constants that its bodies may
     /// capture.
     fn step(&self, node: &Node, ours: bool, outer: impl Fn(usize) -> Option<Value>) -> Result<Step> {
         let said = self.opsets.get(&node.domain).copied();
@@ -151,7 +151,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Runs a step now, if all that it needs is there.
+    /// Runs a step now, if all its operands are known.
     fn fold(&self, step: &Step, constants: &mut HashMap<usize, Value>, known: &HashMap<usize, Value>) -> Result<bool> {
         if stays(step) {
             return Ok(false);
@@ -181,7 +181,7 @@ impl Planner<'_> {
         if self.limits.step().is_err() {
             return Ok(false);
         }
-        // A node that fails is left to fail when it runs: it may be in a branch that is never taken.
+        // A failing node is left to fail at run time: it may be in a branch that is never taken.
         let alive = self.limits.alive();
         let outcome = call_step(step, &operands, &captures, self.device, self.limits);
         self.limits.set_alive(alive);
@@ -206,8 +206,8 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a step is for each run to take: it, or one in its bodies, gives something else each time, or is a loop,
-/// which may be meant to take long: it is not for whoever loads a file to wait for it.
+/// Whether a step must be left to each run: it, or a step in its bodies, is random, or it is a loop, which may take
+/// long. Loading a file should not wait for that.
 fn stays(step: &Step) -> bool {
     let inner = step.bodies.iter().flat_map(|(_, plan)| &plan.steps);
     let own = match &step.action {
@@ -217,7 +217,7 @@ fn stays(step: &Step) -> bool {
     own || inner.into_iter().any(stays)
 }
 
-/// Which nodes, those of a body or what was made of them, lead to an output.
+/// Whether each node, of the body or of its replacement, contributes to an output.
 pub(crate) fn needed(body: &Body, nodes: &[impl Borrow<Node>]) -> Vec<bool> {
     let mut wanted: HashSet<ValueId> = body.outputs.iter().copied().collect();
     let mut needed = vec![false; nodes.len()];
@@ -235,7 +235,7 @@ pub(crate) fn needed(body: &Body, nodes: &[impl Borrow<Node>]) -> Vec<bool> {
     needed
 }
 
-/// Notes with each step the values that nobody needs after it. Constants stay in their places.
+/// Records with each step the values that are unused after it. Constants stay in place.
 fn drop_early(steps: &mut [Step], outputs: &[usize], constants: &HashMap<usize, Value>) {
     let mut later: HashSet<usize> = outputs.iter().chain(constants.keys()).copied().collect();
     for step in steps.iter_mut().rev() {
@@ -250,7 +250,7 @@ fn drop_early(steps: &mut [Step], outputs: &[usize], constants: &HashMap<usize, 
         dead.sort_unstable();
         dead.dedup();
         later.extend(&captured);
-        // Of several places of one operand the last one, as the others are read before it is moved.
+        // If an operand is used twice, the last use moves it, since the others are read before.
         for operand in step.inputs.iter_mut().rev().flatten() {
             operand.last = later.insert(operand.slot);
         }

@@ -1,10 +1,10 @@
 //! Runs of a plan as programs of the backend's ops, one for each set of types of the inputs.
 //!
-//! The first run on inputs of some types is the plan's. The next two are recorded, and where both made the same calls,
-//! the rest are replayed: the same ops on the same constants, hence the same results bit by bit, without nodes, values
-//! and checks of shapes. A run that reads a tensor on the host cannot be recorded (`core::program`), and what is on the
-//! host anyway follows from the types of the inputs, since a recorded run is given all of them on the device. So a
-//! replay never repeats what followed from the values of an input.
+//! The first run on inputs of some types executes the plan. The next two are recorded, and if both made the same calls,
+//! further runs are replayed: the same ops on the same constants, hence the same results bit by bit, without nodes,
+//! values and checks of shapes. A run that reads a tensor on the host cannot be recorded (`core::program`), and values
+//! that are on the host anyway depend only on the types of the inputs, since a recorded run gets all inputs on the
+//! device. So a replay never reuses anything that was derived from the values of an input.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
@@ -23,32 +23,32 @@ use super::workspace::Workspace;
 use crate::export::Onnx;
 use crate::graph::ElementType;
 
-/// The most sets of types that have a program: more than a server has row counts. Inputs of further ones take the plan.
+/// The most sets of types with a program: more than the row counts of a server. Further ones run the plan.
 const MAX_PROGRAMS: usize = 64;
 
-/// The same on a device that records programs, whose recordings have memory of their own.
+/// The same on a device that records programs, whose recordings have their own memory.
 const MAX_GRAPHS: usize = 8;
 
-/// The most bytes of tensors that a run makes from shapes alone, such as tables of a Resize, and that all programs
+/// The most bytes of tensors that a run derives from shapes alone, such as tables of a Resize, and that all programs
 /// together keep.
 const MAX_KEPT: usize = 64 << 20;
 
-/// The most ops of a program: a recurrent layer without a kernel has some for each step in time.
+/// The most ops of a program: a recurrent layer without a kernel has several for each time step.
 const MAX_OPS: usize = 4096;
 
 /// The programs of a plan.
 pub(super) struct Replays {
     /// From the oldest to the newest.
     entries: RwLock<Vec<Arc<Entry>>>,
-    /// The most that there may be.
+    /// The most entries.
     most: usize,
-    /// Bytes that programs keep and the plan does not.
+    /// Bytes that programs keep beyond those of the plan.
     kept: AtomicUsize,
-    /// Why no run is replayed. One set of types decides for all.
+    /// The reason why no run is replayed. One set of types decides for all.
     refusal: OnceLock<String>,
 }
 
-/// What is known of one set of types of the inputs.
+/// The state for one set of types of the inputs.
 struct Entry {
     types: Types,
     stage: Mutex<Stage>,
@@ -57,44 +57,44 @@ struct Entry {
 
 type Types = SmallVec<[(Shape, DType, ElementType); 4]>;
 
-/// What the runs on such inputs have come to. All until the replay are in one workspace, so that steps memoized by the
-/// first run are memoized in both recordings.
+/// The progress of the runs on such inputs. All runs before the replay share one workspace, so that steps memoized by
+/// the first run are memoized in both recordings.
 enum Stage {
     New,
     Warm(Workspace),
     Recorded(Workspace, Box<Program>),
-    /// There is a program, or there will be none.
+    /// There is a program, or it is known that there will be none.
     Done,
 }
 
 struct Ready {
     replay: Box<dyn Replay>,
     outputs: SmallVec<[Output; 3]>,
-    /// The operations of a run that `count_flops` counts.
+    /// The number of operations of a run, for `count_flops`.
     flops: u64,
-    /// A tensor on the device.
+    /// A tensor on the device, to compare devices with.
     witness: AnyTensor,
 }
 
 enum Output {
     /// The next result of the program.
     Computed(ElementType),
-    /// Follows from the types of the inputs.
+    /// A value that depends only on the types of the inputs.
     Known(Value),
 }
 
 impl Replays {
-    /// Replays of a plan; `None` where another engine runs the model.
+    /// Replays of a plan; `None` if another engine runs the model.
     pub(super) fn new(plan: Option<&Plan>, options: &Options, device: &Device) -> Self {
         let Some(plan) = plan else {
             return Self::off("another engine runs the model");
         };
         let with_bodies = plan.steps.iter().find(|step| !step.bodies.is_empty());
         if let Some(step) = with_bodies {
-            // Turns are not known before a run, and as many steps would be recorded.
+            // The number of iterations is not known before a run, and each would be recorded.
             return Self::off(&format!("{} runs a body by condition or many times", step.node.op_type));
         }
-        // The exporter takes ops whole that a recording takes apart.
+        // The exporter records ops whole that a recording would decompose.
         let writes = device.inner().downcast_ref::<Onnx>().is_some();
         match (options.replay, writes) {
             (false, _) => Self::off("Options::replay is off"),
@@ -106,7 +106,7 @@ impl Replays {
         }
     }
 
-    /// None, for a reason.
+    /// No replays, with the reason.
     pub(super) fn off(why: &str) -> Self {
         let replays = Self::with(0);
         replays.refuse(why.to_owned());
@@ -134,11 +134,11 @@ impl Replays {
 
     fn refuse(&self, why: String) {
         self.refusal.get_or_init(|| why);
-        // Workspaces are of no use any more.
+        // The workspaces are no longer needed.
         self.entries.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The results of the plan on these inputs, of a run or a replay.
+    /// The results of the plan on these inputs, by a run or a replay.
     pub(super) fn run(&self, plan: &Plan, inputs: Operands, device: &Device, limits: &Limits) -> Results {
         let Some(entry) = self.entry(&inputs) else {
             return plan.run(inputs, &[], device, limits);
@@ -146,20 +146,20 @@ impl Replays {
         if let Some(ready) = entry.ready.get() {
             return match ready.run(&inputs, device) {
                 Ok(Some(results)) => Ok(results),
-                // An error of the plan names the node.
+                // Running the plan gives an error that names the node.
                 Ok(None) | Err(_) => plan.run(inputs, &[], device, limits),
             };
         }
         let mut stage = match entry.stage.try_lock() {
             Ok(stage) => stage,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread is at it.
+            // Another thread is already recording.
             Err(TryLockError::WouldBlock) => return plan.run(inputs, &[], device, limits),
         };
         self.advance(&entry, &mut stage, plan, inputs, device, limits)
     }
 
-    /// A run before there is a replay. After an error it is as if there had been no run on such inputs.
+    /// A run before there is a replay. An error resets the entry to its initial state.
     fn advance(
         &self,
         entry: &Entry,
@@ -205,9 +205,9 @@ impl Replays {
         Ok(results)
     }
 
-    /// The entry of the types of these inputs. `None` if a run on them has to be the plan's.
+    /// The entry for the types of these inputs. `None` if the run must execute the plan.
     fn entry(&self, inputs: &[Value]) -> Option<Arc<Entry>> {
-        // A recording, autocast or a hook around the run has to see its ops.
+        // A recording, autocast or a hook around the run must see its ops.
         if self.refusal().is_some() || is_recording() || autocast_dtype().is_some() || has_op_hook() {
             return None;
         }
@@ -225,7 +225,7 @@ impl Replays {
             return Some(found);
         }
         if entries.len() >= self.most {
-            // Makes room for types that may come more often.
+            // Makes room for types that may be more frequent.
             let oldest = entries.iter().position(|entry| !is_ready(entry))?;
             entries.remove(oldest);
         }
@@ -238,7 +238,7 @@ impl Replays {
         Some(entry)
     }
 
-    /// The program of two recordings. `None` if there is none for these types; an error if there will be none at all.
+    /// The program from two recordings. `None` if there is none for these types; an error if there will never be one.
     fn ready(
         &self,
         first: &Program,
@@ -276,7 +276,7 @@ impl Ready {
         if !tensors.iter().all(|x| AnyBackend::same_device(&self.witness, x)) {
             return Ok(None);
         }
-        // No run that draws random numbers is replayed.
+        // Runs that draw random numbers are not replayed.
         let mut computed = self
             .replay
             .run(&tensors, &mut |_| RandomKey { seed: 0, offset: 0 })?
@@ -293,7 +293,7 @@ impl Ready {
     }
 }
 
-/// The type of a tensor into which no gradient flows.
+/// The type of a tensor that is not tracked.
 fn type_of(value: &Value) -> Option<(Shape, DType, ElementType)> {
     match value.is_tracked() {
         true => None,
@@ -306,10 +306,10 @@ fn tensors(inputs: &[Value], device: &Device) -> Result<Vec<AnyTensor>> {
     inputs.iter().map(tensor).collect()
 }
 
-/// Results, and the program that gives them and its flops, or why there is none.
+/// Results, and either the program that computes them with its flops, or the reason why there is none.
 type Recorded = (Made, std::result::Result<(Program, u64), String>);
 
-/// A recorded run, with all inputs on the device. `None` if they cannot be there.
+/// A recorded run, with all inputs on the device. `None` if they cannot be put there.
 fn recorded(
     plan: &Plan,
     workspace: &mut Workspace,
@@ -317,7 +317,7 @@ fn recorded(
     device: &Device,
     limits: &Limits,
 ) -> Result<Option<Recorded>> {
-    // Handles of their own tell an input from others, and from a constant of the plan that is the same tensor.
+    // New handles distinguish an input from other inputs, and from a constant of the plan that is the same tensor.
     let handle = |x: &AnyTensor| AnyBackend::reshape(x, x.shape());
     let given = tensors(inputs, device).and_then(|given| given.iter().map(handle).collect::<Result<Vec<_>>>());
     let Ok(given) = given else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Walking over the steps of a plan.
+//! Execution of the steps of a plan.
 
 use polygrad_core::{Error, Result};
 use polygrad_tensor::Device;
@@ -13,13 +13,13 @@ use super::workspace::Workspace;
 use super::{host, ops};
 use crate::graph::{Node, malformed};
 
-/// Names the node in which something failed.
+/// Adds the failed node's name to an error.
 pub(crate) fn in_step(error: Error, node: &Node) -> Error {
     error.in_module(format!("node {:?} ({})", node.name, node.op_type))
 }
 
 impl Plan {
-    /// Runs it on inputs in order, and on what it captures of the body around it.
+    /// Runs it on inputs in order, and on the values it captures from the enclosing body.
     pub(crate) fn run(&self, inputs: Operands, captures: &[Value], device: &Device, limits: &Limits) -> Results {
         let mut workspace = self.workspace();
         let outputs = self.run_in(&mut workspace, inputs, captures, device, limits)?;
@@ -27,12 +27,12 @@ impl Plan {
         Ok(outputs)
     }
 
-    /// A place for the values of a run.
+    /// A workspace for the values of a run.
     pub(super) fn workspace(&self) -> Workspace {
         self.workspaces.take(self.slots, self.steps.len(), &self.constants)
     }
 
-    /// [`Plan::run`] in a workspace of this plan, which is of no more use after an error.
+    /// [`Plan::run`] in a workspace of this plan, which must be discarded after an error.
     pub(super) fn run_in(
         &self,
         workspace: &mut Workspace,
@@ -91,8 +91,7 @@ impl Plan {
 }
 
 impl Step {
-    /// Operands that nobody needs any more are moved out of their slots, so that an op may see that it
-    /// has the only handle.
+    /// Operands at their last use are moved out of their slots, so that an op may see that it has the only handle.
     fn run(&self, values: &mut [Option<Value>], memo: &mut Memo, device: &Device, limits: &Limits) -> Results {
         let missing = || malformed("an operand that an earlier node did not give");
         let mut captures: SmallVec<[Vec<Value>; 1]> = SmallVec::new();
@@ -117,7 +116,7 @@ impl Step {
     }
 }
 
-/// Runs one step: on the host where all operands are small integers there, else on the device.
+/// Runs one step: on the host if all operands are small integers there, else on the device.
 pub(crate) fn call_step(
     step: &Step,
     operands: &[Option<Value>],
@@ -137,7 +136,7 @@ pub(crate) fn call_step(
     })
 }
 
-/// Shows what the op of a step sees.
+/// Calls a function with the [`Call`] of a step.
 pub(crate) fn with_call<T>(
     step: &Step,
     operands: &[Option<Value>],

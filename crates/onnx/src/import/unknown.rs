@@ -1,4 +1,4 @@
-//! Ops of a file that are not in the table: all of them, before anything is computed.
+//! Unknown ops of a file, all reported before anything is computed.
 
 use std::fmt::Write as _;
 
@@ -8,15 +8,15 @@ use super::ops;
 use super::planner::needed;
 use crate::graph::Body;
 
-/// An op that is not known, and how many nodes call it.
+/// An unknown op, and the number of nodes that call it.
 struct Unknown<'a> {
     domain: &'a str,
     op_type: &'a str,
     count: usize,
 }
 
-/// In words, the ops that nodes call which some output needs, in bodies within them too, and that are not known
-/// here; none where all are.
+/// Lists in words the unknown ops that contribute to some output, including those in inner bodies; `None` if all are
+/// known.
 pub(super) fn unknown_ops(body: &Body) -> Option<String> {
     let mut found = Vec::new();
     collect(body, &mut found);
@@ -71,7 +71,7 @@ fn collect<'a>(body: &'a Body, found: &mut Vec<Unknown<'a>>) {
     }
 }
 
-/// How to get a file without an op, where the program that writes it has a switch for that.
+/// How to get a file without an op, if the program that writes it has an option for that.
 fn advice(op: &Unknown<'_>) -> Option<&'static str> {
     match (op.domain, op.op_type) {
         ("ai.onnx.ml", "ZipMap" | "CastMap" | "DictVectorizer") => {
@@ -84,7 +84,7 @@ fn advice(op: &Unknown<'_>) -> Option<&'static str> {
     }
 }
 
-/// What a domain is called in words.
+/// The name of a domain in messages.
 pub(super) fn name_of(domain: &str) -> &str {
     if domain.is_empty() { "ai.onnx" } else { domain }
 }

@@ -1,4 +1,4 @@
-//! What flows between nodes.
+//! Values that flow between nodes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,8 +7,8 @@ use polygrad_tensor::{Device, Tensor};
 
 use crate::graph::{ElementType, Literal};
 
-/// An input or output of a model, or what flows between its nodes: a tensor, a list of values, or none
-/// (an empty optional).
+/// An input or output of a model, or a value between its nodes: a tensor, a list of values, or nothing (an empty
+/// optional).
 #[derive(Clone)]
 pub struct Value(Kind);
 
@@ -16,7 +16,7 @@ pub struct Value(Kind);
 enum Kind {
     /// On the device.
     Tensor(Tensor, ElementType),
-    /// On the host, and once somebody asked for it on the device too.
+    /// On the host, and once requested there, also on the device.
     Host(Arc<OnHost>),
     Sequence(Arc<Vec<Value>>),
     Absent,
@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// The type of its elements in ONNX, if it is a tensor. May be narrower than the dtype that holds them.
+    /// The type of its elements in ONNX, if it is a tensor. May be narrower than the dtype that stores them.
     pub fn element(&self) -> Option<ElementType> {
         match &self.0 {
             Kind::Tensor(_, element) => Some(*element),
@@ -112,7 +112,7 @@ impl Value {
     /// The tensor on the device.
     ///
     /// # Errors
-    /// When it is no tensor, or the device lacks the dtype or memory.
+    /// If it is no tensor, or the device lacks the dtype or memory.
     pub fn tensor(&self, device: &Device) -> Result<Tensor> {
         match &self.0 {
             Kind::Tensor(tensor, _) => Ok(tensor.clone()),
@@ -127,10 +127,10 @@ impl Value {
         }
     }
 
-    /// The tensor on the host; waits for the device where it is there only.
+    /// The tensor on the host. Waits for the device if it is only there.
     ///
     /// # Errors
-    /// When it is no tensor, or the device fails.
+    /// If it is no tensor, or the device fails.
     pub fn host(&self) -> Result<HostTensor> {
         match &self.0 {
             Kind::Tensor(tensor, _) => tensor.to_host(),
@@ -164,7 +164,7 @@ impl Value {
         }
     }
 
-    /// Whether both are one value on the host, not only equal.
+    /// Whether both are the identical value on the host, not only equal.
     pub(crate) fn is_same_host(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Kind::Host(one), Kind::Host(other)) => Arc::ptr_eq(one, other),
@@ -172,7 +172,7 @@ impl Value {
         }
     }
 
-    /// The same values, said to be of an element type that their dtype holds.
+    /// The same values with another element type that is stored in their dtype.
     pub(crate) fn with_element(self, element: ElementType) -> Self {
         match self.0 {
             Kind::Tensor(tensor, _) => Self(Kind::Tensor(tensor, element)),
@@ -185,7 +185,7 @@ impl Value {
         }
     }
 
-    /// Bytes that it takes; tensors that are in several lists count for each.
+    /// Its size in bytes. Tensors that occur in several lists count each time.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Kind::Sequence(values) => values.iter().map(Self::bytes).fold(0, usize::saturating_add),

@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use super::memo::Memo;
 use super::value::Value;
 
-/// Where one run keeps its values.
+/// The values of one run.
 pub(super) struct Workspace {
     /// By slot.
     pub(super) values: Vec<Option<Value>>,
-    /// Bytes that the values of this run take, by slot.
+    /// The bytes of this run's values, by slot.
     pub(super) bytes: Vec<usize>,
     /// By step.
     pub(super) memos: Vec<Memo>,
@@ -25,7 +25,7 @@ impl Default for WorkspacePool {
 }
 
 impl WorkspacePool {
-    /// One that holds the constants and no other values; made if all are in use.
+    /// A workspace with only the constants; created if all are in use.
     pub(super) fn take(&self, slots: usize, steps: usize, constants: &[(usize, Value)]) -> Workspace {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.unwrap_or_else(|| {
@@ -42,12 +42,12 @@ impl WorkspacePool {
         })
     }
 
-    /// Gives one back, with the constants in their places and no other values.
+    /// Returns a workspace that has only the constants.
     pub(super) fn give_back(&self, workspace: Workspace) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
     }
 
-    /// Forgets those there are: the constants have changed.
+    /// Drops all workspaces, since the constants have changed.
     pub(super) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

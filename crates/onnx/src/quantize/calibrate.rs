@@ -1,4 +1,4 @@
-//! What the values between layers are, on data.
+//! Calibration: the ranges of values between layers, on data.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use super::range::{Extremes, Histogram};
 use crate::graph::{Body, Graph, ValueId};
 use crate::{OnnxModel, Options, Outputs};
 
-/// The bytes that hold each value.
+/// The byte encoding of each value.
 pub(super) type Ranges = HashMap<ValueId, Bytes>;
 
-/// A graph that also gives the values that layers read and make.
+/// A graph that also outputs the operands and results of layers.
 pub(super) struct Probe {
     model: OnnxModel,
-    /// Each value, with the name of a node that reads or makes it.
+    /// Each value, with the name of a node that reads or produces it.
     pub(super) values: Vec<(ValueId, String)>,
     names: HashMap<ValueId, String>,
-    /// The places of those that are inputs.
+    /// The indices of the values that are inputs.
     inputs: HashMap<ValueId, usize>,
 }
 
@@ -65,13 +65,13 @@ impl Probe {
     }
 }
 
-/// The inputs without a default, with their places in a batch.
+/// The inputs without a default, with their indices in a batch.
 fn needed_inputs(body: &Body) -> HashMap<ValueId, usize> {
     let needed = body.inputs.iter().filter(|id| body.initializer(**id).is_none());
     needed.enumerate().map(|(i, &id)| (id, i)).collect()
 }
 
-/// The bytes that hold what layers read and make, over all batches.
+/// The byte encodings of the operands and results of layers, over all batches.
 ///
 /// # Errors
 /// Batches that do not fit the graph; a value that is not finite, with the name of a node that has it.
@@ -104,7 +104,7 @@ pub(super) fn ranges(
         .collect())
 }
 
-/// Calls a function with the place of each value and each of its numbers, batch after batch.
+/// Calls a function with the index of each value and each of its numbers, batch after batch.
 fn each(probe: &Probe, batches: &[Vec<Tensor>], mut see: impl FnMut(usize, f64)) -> Result<()> {
     for batch in batches {
         let outputs = no_grad(|| probe.run(batch))?;

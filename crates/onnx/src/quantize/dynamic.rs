@@ -1,4 +1,4 @@
-//! Layers whose input is rounded in each run: DynamicQuantizeLinear, MatMulInteger, and the scales.
+//! Layers whose input is quantized in each run: DynamicQuantizeLinear, MatMulInteger, and the scales.
 
 use polygrad_core::{HostTensor, Result};
 
@@ -61,7 +61,7 @@ fn product(writer: &mut Writer, per_channel: bool, layer: &Layer, node: &Node) -
     Ok(())
 }
 
-/// The numbers as MatMulInteger takes them, with the outputs along the last axis.
+/// The weight in the form that MatMulInteger takes, with the outputs along the last axis.
 fn matrix(weight: &Weight, axis: usize) -> Result<Literal> {
     if axis == 1 {
         return Ok(weight.numbers.clone());

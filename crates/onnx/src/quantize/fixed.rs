@@ -1,8 +1,8 @@
 //! Layers with ranges that are known before the model runs: a QuantizeLinear and a DequantizeLinear around each.
 //!
-//! A layer's result is rounded if only layers read it, by way of ops that move numbers; that of a convolution always,
-//! since runtimes multiply bytes only if the result is bytes. Then all that read it read what comes back. Other
-//! operands are rounded for the layer alone.
+//! A layer's result is quantized if it is only read by layers, directly or through ops that move numbers. That of a
+//! convolution always is, since runtimes multiply bytes only if the result is bytes. All its readers then read the
+//! dequantized value. Other operands are quantized only for the layer itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,13 +16,13 @@ use super::writer::{Writer, along};
 use crate::graph::{Body, ElementType, Graph, Literal, ValueId};
 use crate::import::MOVES;
 
-/// What is rounded.
+/// The values that are quantized.
 struct Plan {
-    /// Values that are rounded for all that read them.
+    /// Values that are quantized for all readers.
     whole: HashMap<ValueId, Bytes>,
-    /// Layers by their nodes.
+    /// Layers by node index.
     layers: HashMap<usize, Layer>,
-    /// Nodes behind layers that cut off what bytes do not hold anyway.
+    /// Clamping nodes after layers that are redundant, since bytes cannot hold the values they cut off.
     gone: HashSet<usize>,
 }
 
@@ -85,7 +85,7 @@ fn plan(body: &Body, layers: &[Layer], ranges: &Ranges) -> Plan {
         }));
     }
     for layer in layers {
-        // Back over ops that move numbers, to a result that is rounded.
+        // Goes back over ops that move numbers, to a result that is quantized.
         let mut path = Vec::new();
         let mut at = layer.x;
         let found = loop {
@@ -112,8 +112,8 @@ fn plan(body: &Body, layers: &[Layer], ranges: &Ranges) -> Plan {
     }
 }
 
-/// The bytes of results of layers that learned ranges: those of the layers that read a result, if they agree, and
-/// nothing else reads it.
+/// The encodings of results of layers that learned ranges: those of the layers that read a result, if they agree and
+/// there are no other readers.
 pub(super) fn learned(body: &Body, layers: &[Layer]) -> Ranges {
     let seen = Seen::new(body);
     let by_node: HashMap<usize, Layer> = layers.iter().map(|layer| (layer.node, layer.clone())).collect();
@@ -141,13 +141,13 @@ pub(super) fn learned(body: &Body, layers: &[Layer]) -> Ranges {
     ranges
 }
 
-/// Whether an op only moves numbers, and gives nothing else.
+/// Whether an op only moves numbers and has one output.
 fn moves(body: &Body, node: usize) -> bool {
     let node = &body.nodes[node];
     node.domain.is_empty() && MOVES.contains(&node.op_type.as_str()) && node.outputs.len() == 1
 }
 
-/// Whether a value is read by layers, and by nothing else but ops that move it to layers.
+/// Whether a value is only read by layers, and by ops that move it to layers.
 fn leads_to_layers(body: &Body, seen: &Seen<'_>, layers: &HashMap<usize, Layer>, id: ValueId) -> bool {
     let Some(readers) = seen.readers.get(&id).filter(|_| !body.outputs.contains(&id)) else {
         return false;
@@ -162,9 +162,9 @@ fn leads_to_layers(body: &Body, seen: &Seen<'_>, layers: &HashMap<usize, Layer>,
     })
 }
 
-/// A value as it comes back from bytes, for layers alone.
+/// A value quantized and dequantized, only for layers.
 fn part(writer: &mut Writer, x: ValueId, bytes: Bytes) -> Result<ValueId> {
-    // Layers that learned ranges apart round a value each in its way.
+    // Layers that learned separate ranges may each quantize a value differently.
     let made = writer.once(x, &format!("rounded {bytes:?}"), |writer| {
         let rounded = writer.like(x, "rounded", ElementType::F32);
         writer.rounded(x, rounded, bytes)?;
@@ -173,7 +173,7 @@ fn part(writer: &mut Writer, x: ValueId, bytes: Bytes) -> Result<ValueId> {
     Ok(made[0])
 }
 
-/// Puts the weight, and the bias with the scale of the products, in the place of those in f32.
+/// Replaces the f32 weight, and the f32 bias (with the scale of the products), by quantized ones.
 fn operands(
     writer: &mut Writer,
     per_channel: bool,
@@ -185,7 +185,7 @@ fn operands(
         return Ok(());
     };
     let count = weight.scales.len();
-    // The bias may ask for larger scales: then the same weight is another one in bytes.
+    // The bias may require larger scales; then the same weight has another byte form.
     let key = format!("{} {:?}", layer.axis, weight.scales);
     let made = writer.once(layer.weight, &key, |writer| {
         let [scale, zero] = weight.literals()?;

@@ -13,19 +13,19 @@ use crate::import::plain_gemm;
 /// A product with a constant weight.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// Its place among the nodes.
+    /// The index of its node.
     pub(super) node: usize,
-    /// Its name, or its op and place where it has none.
+    /// Its name, or its op and index if it has none.
     pub(super) name: String,
     /// MatMul, Gemm or Conv.
     pub(super) op: String,
-    /// The values that are rounded.
+    /// The value that is quantized.
     pub(super) x: ValueId,
     pub(super) weight: ValueId,
-    /// The axis of the weight that becomes that of the outputs.
+    /// The axis of the weight that becomes the axis of the outputs.
     pub(super) axis: usize,
     pub(super) bias: Option<ValueId>,
-    /// The node behind it that only cuts values off, if the result goes there alone.
+    /// The clamping node after it, if that is the only reader of the result.
     pub(super) tail: Option<usize>,
     /// The result, after the tail.
     pub(super) y: ValueId,
@@ -34,21 +34,21 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// The bytes of its input.
+    /// The encoding of its input.
     pub(super) fn input(&self, ranges: &Ranges) -> Bytes {
         self.learned
             .as_ref()
             .map_or_else(|| ranges[&self.x], |learned| learned.x)
     }
 
-    /// How many channels the weight gives.
+    /// The number of output channels of the weight.
     pub(super) fn outputs(&self, body: &Body) -> usize {
         let weight = body.initializer(self.weight);
         weight.map_or(0, |weight| weight.tensor.host().shape()[self.axis])
     }
 }
 
-/// The layers of a body, in the order in which they run.
+/// The layers of a body, in execution order.
 ///
 /// # Errors
 /// When there are none.
@@ -75,7 +75,7 @@ pub(super) fn find(body: &Body, int8: Int8) -> Result<Vec<Layer>> {
 /// A body, and how its values are used.
 pub(super) struct Seen<'a> {
     body: &'a Body,
-    /// The nodes that read each value; one that captures it, too.
+    /// The nodes that read or capture each value.
     pub(super) readers: HashMap<ValueId, Vec<usize>>,
     pub(super) makers: HashMap<ValueId, usize>,
 }
@@ -95,7 +95,7 @@ impl<'a> Seen<'a> {
         Self { body, readers, makers }
     }
 
-    /// The node that alone reads a value, which is no output.
+    /// The only node that reads a value, if the value is no output.
     pub(super) fn sole_reader(&self, id: ValueId) -> Option<usize> {
         match self.readers.get(&id).map(Vec::as_slice) {
             Some(&[reader]) if !self.body.outputs.contains(&id) => Some(reader),
@@ -153,13 +153,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A constant of f32.
+/// An f32 constant.
 fn constant(body: &Body, id: ValueId) -> Option<&HostTensor> {
     let found = body.initializer(id).filter(|_| !body.inputs.contains(&id))?;
     (found.tensor.element() == ElementType::F32).then(|| found.tensor.host())
 }
 
-/// The bounds that an op cuts values off at, if that is all it does.
+/// The bounds at which an op clamps, if that is all it does.
 pub(super) fn bounds(body: &Body, node: &Node) -> Option<[f64; 2]> {
     let bound = |i: usize, without: f64| match node.inputs.get(i).copied().flatten() {
         None => Some(without),

@@ -1,4 +1,4 @@
-//! Ranges that a model learned in training, which its graph has as pairs of QuantizeLinear and DequantizeLinear.
+//! Ranges learned in training, which the graph has as pairs of QuantizeLinear and DequantizeLinear.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use polygrad_core::{Error, HostTensor, Result};
 use super::numbers::{Bytes, WEIGHT};
 use crate::graph::{Attribute, Body, ElementType, Initializer, Literal, Node, ValueId};
 
-/// What was learned about the operands of layers.
+/// The learned ranges of layers' operands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Learned {
-    /// The bytes of a layer's input, by the input and the weight.
+    /// The encoding of a layer's input, by the input and the weight.
     pub(super) inputs: HashMap<(ValueId, ValueId), Bytes>,
-    /// The scales of weights, and the axis that they are along if there are several.
+    /// The scales of weights, and their axis if there are several.
     pub(super) weights: HashMap<ValueId, (Vec<f32>, usize)>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Ranges {
     pub(super) weight: Vec<f32>,
 }
 
-/// Whether a graph rounds values, and no weight is in integers yet: that of a model in training for 8 bits.
+/// Whether a graph quantizes values while no weight is in integers yet: a model in training for 8 bits.
 pub(super) fn is_learned(body: &Body) -> bool {
     let fed_by_constants = |node: &Node| {
         let x = node.inputs.first().copied().flatten();
@@ -33,7 +33,7 @@ pub(super) fn is_learned(body: &Body) -> bool {
 }
 
 impl Learned {
-    /// The ranges of a layer, if those of both operands were learned.
+    /// The ranges of a layer, if both operands have learned ones.
     pub(super) fn of(&self, x: ValueId, weight: ValueId, axis: usize, outputs: usize) -> Option<Ranges> {
         let x = *self.inputs.get(&(x, weight))?;
         let (scales, along) = self.weights.get(&weight)?;
@@ -44,7 +44,8 @@ impl Learned {
         })
     }
 
-    /// A weight `[outputs, …]`, each output of which was multiplied by a factor, has become another one.
+    /// Updates the scales after weight `from` `[outputs, …]` was replaced by `to`, in which each output is multiplied
+    /// by a factor.
     pub(super) fn scaled(&mut self, x: ValueId, [from, to]: [ValueId; 2], factors: &[f64]) {
         let Some((scales, axis)) = self.weights.get(&from) else {
             return;
@@ -64,11 +65,11 @@ impl Learned {
     }
 }
 
-/// Takes the pairs out of a body whose constants have been computed, so that it is one in f32: of a weight the numbers
-/// that its integers stand for are left.
+/// Removes the pairs from a body with computed constants, so that it is in f32. Quantized weights become the numbers
+/// that their integers represent.
 ///
 /// # Errors
-/// A pair that is none, or whose scale is no constant.
+/// An incomplete pair, or one whose scale is no constant.
 pub(super) fn take(body: &mut Body) -> Result<Learned> {
     let mut learned = Learned::default();
     let makers: HashMap<ValueId, usize> = made_by(body, "QuantizeLinear");
@@ -111,8 +112,8 @@ pub(super) fn take(body: &mut Body) -> Result<Learned> {
     Ok(learned)
 }
 
-/// Lets all nodes read what was rounded in the place of what came back, and keeps with which layers that was so. The
-/// scales of a weight stay with it where it is transposed.
+/// Lets all nodes read the original values rather than the dequantized ones, and records for which layers that was
+/// done. The scales of a weight are kept if it is transposed.
 fn bypass(body: &mut Body, aliases: &HashMap<ValueId, (ValueId, Bytes)>, learned: &mut Learned) {
     let real = |id: ValueId| aliases.get(&id).map_or(id, |(from, _)| *from);
     for node in &mut body.nodes {
@@ -134,7 +135,7 @@ fn bypass(body: &mut Body, aliases: &HashMap<ValueId, (ValueId, Bytes)>, learned
     body.outputs.iter_mut().for_each(|id| *id = real(*id));
 }
 
-/// The nodes of an op, by what they give.
+/// The nodes of an op, by their outputs.
 fn made_by(body: &Body, op: &str) -> HashMap<ValueId, usize> {
     let nodes = body.nodes.iter().enumerate().filter(|(_, node)| node.op_type == op);
     nodes
@@ -142,7 +143,7 @@ fn made_by(body: &Body, op: &str) -> HashMap<ValueId, usize> {
         .collect()
 }
 
-/// Where an axis of a matrix goes.
+/// The position of an axis of a matrix after a transposition.
 fn turned(node: &Node, axis: usize) -> usize {
     match node.attribute("perm") {
         Some(Attribute::Ints(perm)) => perm.iter().position(|&from| from == axis as i64).unwrap_or(axis),
@@ -175,10 +176,10 @@ fn bytes(body: &Body, node: &Node) -> Result<Bytes> {
     }
 }
 
-/// Scales, and the axis whose positions they are for.
+/// Scales, and the axis that they belong to.
 type Scales = (Vec<f32>, usize);
 
-/// The numbers of a weight in integers, and its scales if the integers fit -127 to 127.
+/// The values of a weight in integers, and its scales if the integers are within -127 to 127.
 fn dequantized(body: &Body, node: &Node) -> Result<(HostTensor, Option<Scales>)> {
     let constant = |at: usize| -> Result<&Literal> {
         let id = node.inputs.get(at).copied().flatten();

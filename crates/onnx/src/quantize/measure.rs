@@ -1,4 +1,4 @@
-//! How far the quantized layers and outputs are from those in f32.
+//! Measures the error of the quantized layers and outputs relative to f32.
 
 use polygrad_core::Result;
 use polygrad_tensor::{Device, Tensor, no_grad};
@@ -11,8 +11,8 @@ use super::report::OutputReport;
 use crate::graph::Graph;
 use crate::{OnnxModel, Options};
 
-/// The signal-to-noise ratio of each layer's result on the first batch when it alone is quantized, in decibels. NaN
-/// without a batch.
+/// The signal-to-noise ratio of each layer's result on the first batch if only that layer is quantized, in decibels.
+/// NaN without a batch.
 pub(super) fn layers(
     options: &Quantize,
     graph: &Graph,
@@ -43,14 +43,14 @@ pub(super) fn layers(
     layers.iter().map(one).collect()
 }
 
-/// The graph of a layer alone, with its tail.
+/// The graph of a single layer, with its tail.
 fn alone(graph: &Graph, layer: &Layer) -> (Graph, Layer) {
     let mut graph = graph.clone();
     let nodes = [Some(layer.node), layer.tail].into_iter().flatten();
     graph.body.nodes = nodes.map(|i| graph.body.nodes[i].clone()).collect();
     graph.body.inputs = vec![layer.x];
     graph.body.outputs = vec![layer.y];
-    // What other nodes gave is free to be given by this one.
+    // Drops initializers that only the other nodes used.
     prune(&mut graph.body);
     let layer = Layer {
         node: 0,
@@ -60,7 +60,7 @@ fn alone(graph: &Graph, layer: &Layer) -> (Graph, Layer) {
     (graph, layer)
 }
 
-/// How far the outputs of floats are from those of the graph in f32, over all batches.
+/// The error of the float outputs relative to the graph in f32, over all batches.
 pub(super) fn outputs(
     graph: &Graph,
     quantized: &Graph,

@@ -1,16 +1,16 @@
-//! From f32 to 8 bits: scales, zero points and the numbers themselves, as ONNX Runtime's quantizer has them.
+//! From f32 to 8 bits: scales, zero points and integers, as ONNX Runtime's quantizer computes them.
 
 use polygrad_core::{DType, HostTensor, Result, Shape};
 
 use crate::graph::{ElementType, Literal};
 
-/// The largest number of a weight; the smallest is minus it, so that there is no zero point.
+/// The largest integer of a weight. The smallest is its negative, so that there is no zero point.
 pub(super) const WEIGHT: f64 = 127.0;
 
-/// How large the numbers of a bias may be, far enough from the limit of i32 for the products to be added.
+/// The largest integer of a bias, far enough from the limit of i32 for the products to be added.
 const BIAS: f64 = (1_i64 << 30) as f64;
 
-/// What a byte stands for: `(byte - zero) * scale`.
+/// An encoding of numbers as bytes: a byte represents `(byte - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bytes {
     pub(super) scale: f32,
@@ -18,7 +18,7 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// The bytes that hold a range, made to hold 0.
+    /// The encoding of a range, extended to include 0.
     pub(super) fn of([low, high]: [f64; 2]) -> Self {
         let (low, high) = (low.min(0.0), high.max(0.0));
         let scale = ((high - low) / 255.0) as f32;
@@ -32,12 +32,12 @@ impl Bytes {
         }
     }
 
-    /// The smallest and the largest number.
+    /// The smallest and the largest number that it represents.
     pub(super) fn range(self) -> [f64; 2] {
         [0.0, 255.0].map(|byte| (byte - f64::from(self.zero)) * f64::from(self.scale))
     }
 
-    /// A number as it comes back.
+    /// A number after quantizing and dequantizing.
     pub(super) fn round(self, x: f64) -> f64 {
         let (scale, zero) = (f64::from(self.scale), f64::from(self.zero));
         (((x / scale).round_ties_even() + zero).clamp(0.0, 255.0) - zero) * scale
@@ -51,15 +51,15 @@ impl Bytes {
     }
 }
 
-/// A weight in 8 bits: numbers of the same shape, and one scale or one for each channel.
+/// A weight in 8 bits: integers of the same shape, and one scale or one for each channel.
 pub(super) struct Weight {
     pub(super) numbers: Literal,
     pub(super) scales: Vec<f32>,
 }
 
 impl Weight {
-    /// Rounds a weight, with a scale for each channel of `axis` if `per_channel`, or with these scales. They are made
-    /// large enough for the numbers of the bias, whose scale is that of the weight times `scale`.
+    /// Quantizes a weight, with a scale for each channel of `axis` if `per_channel`, or with the given scales. The
+    /// scales are made large enough for the integers of the bias, whose scale is that of the weight times `scale`.
     pub(super) fn of(
         weight: &HostTensor,
         axis: usize,
@@ -110,7 +110,7 @@ impl Weight {
         })
     }
 
-    /// Scales and zero points, without axes if there is one scale.
+    /// Scales and zero points, as scalars if there is one scale.
     pub(super) fn literals(&self) -> Result<[Literal; 2]> {
         let shape = shape_of(self.scales.len())?;
         let zeros = HostTensor::new(shape, vec![0i32; self.scales.len()])?;
@@ -118,7 +118,7 @@ impl Weight {
         Ok([HostTensor::new(shape, self.scales.clone())?.into(), zeros])
     }
 
-    /// A bias in i32, and its scales: those of the weight times that of the values.
+    /// A bias in i32, and its scales: those of the weight times the scale of the values.
     pub(super) fn bias(&self, bias: &HostTensor, scale: f32) -> Result<[Literal; 2]> {
         let scales: Vec<f32> = self.scales.iter().map(|weight| weight * scale).collect();
         let numbers = bias.to_f64_vec().into_iter().enumerate().map(|(i, value)| {

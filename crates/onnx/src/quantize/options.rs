@@ -1,4 +1,4 @@
-//! What is asked of a quantization, and its steps.
+//! Options of a quantization, and its steps.
 
 use polygrad_core::{Error, Result, nearest, printable};
 use polygrad_tensor::{Device, Tensor};
@@ -10,19 +10,19 @@ use super::report::{LayerReport, Quantized};
 use super::{dynamic, fixed, measure, prepare};
 use crate::graph::Graph;
 
-/// When the range of the values between layers is known.
+/// When the ranges of values between layers are determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Int8 {
-    /// Before the model runs, from data: scales are constants, convolutions and products give bytes. Batches do not
-    /// change each other.
+    /// Before the model runs, from data: scales are constants, convolutions and products return bytes. Batches do not
+    /// affect each other.
     #[default]
     Static,
-    /// Found anew in each run, without data: the input of each matrix product is rounded before it. Convolutions stay
-    /// in f32. The rows of a batch share one range.
+    /// In each run, without data: the input of each matrix product is quantized before it. Convolutions stay in f32.
+    /// The rows of a batch share one range.
     Dynamic,
 }
 
-/// How the range of a value follows from what was seen of it.
+/// How the range of a value is derived from calibration data.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Calibration {
     /// From the smallest to the largest number.
@@ -30,8 +30,7 @@ pub enum Calibration {
     MinMax,
     /// The range that holds this percentage of all numbers, such as 99.99, with the rest cut off evenly at both ends.
     Percentile(f64),
-    /// The range, a part of that from the smallest to the largest number, whose rounding has the least mean squared
-    /// error.
+    /// The part of the full range whose rounding has the least mean squared error.
     Mse,
 }
 
@@ -73,14 +72,14 @@ impl Quantize {
         Self::default()
     }
 
-    /// When ranges are known. Default: [`Int8::Static`].
+    /// When ranges are determined. Default: [`Int8::Static`].
     #[must_use]
     pub const fn int8(mut self, int8: Int8) -> Self {
         self.int8 = int8;
         self
     }
 
-    /// How ranges follow from data. Default: [`Calibration::MinMax`].
+    /// How ranges are derived from data. Default: [`Calibration::MinMax`].
     #[must_use]
     pub const fn calibration(mut self, calibration: Calibration) -> Self {
         self.calibration = calibration;
@@ -94,37 +93,37 @@ impl Quantize {
         self
     }
 
-    /// Leaves layers out: names of nodes, in which `*` stands for any text. Default: none.
+    /// Leaves layers out, given by names of nodes, in which `*` matches any text. Default: none.
     #[must_use]
     pub fn skip<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
         self.skip.extend(patterns.into_iter().map(str::to_owned));
         self
     }
 
-    /// Leaves layers out whose result, when they alone are quantized, has a signal-to-noise ratio below this, in
-    /// decibels. Default: none.
+    /// Leaves out layers whose result has a signal-to-noise ratio below this, in decibels, if only they are quantized.
+    /// Default: none.
     #[must_use]
     pub const fn min_snr(mut self, decibels: f64) -> Self {
         self.min_snr = Some(decibels);
         self
     }
 
-    /// Whether a graph has ranges already, since it is that of a model [in training for 8 bits](polygrad_nn::qat).
+    /// Whether a graph already has ranges, since its model is [in training for 8 bits](polygrad_nn::qat).
     pub fn is_learned(graph: &Graph) -> bool {
         learned::is_learned(&graph.body)
     }
 
-    /// Quantizes a graph. `batches` has a tensor for each input in order, batch after batch: the ranges of
-    /// [`Int8::Static`] come from all of them, and the errors in the result from the first (layers) and from all
-    /// (outputs). The same graph and batches give the same result, bit by bit.
+    /// Quantizes a graph. Each of `batches` has a tensor for each input, in order. The ranges of [`Int8::Static`] come
+    /// from all batches, the errors of layers in the result from the first, and those of outputs from all. The same
+    /// graph and batches give the same result, bit by bit.
     ///
-    /// A graph of a model [in training for 8 bits](polygrad_nn::qat) has ranges already: they are taken, with the
-    /// scales of its weights, each layer without them stays in f32, and batches only measure, so that there may be
-    /// none.
+    /// A graph of a model [in training for 8 bits](polygrad_nn::qat) already has ranges. They are used, with the scales
+    /// of its weights, and each layer without them stays in f32. Batches are only used to measure errors, so there may
+    /// be none.
     ///
     /// # Errors
-    /// A graph of an op set below 13, one that is quantized already or has no layer to be quantized; a pattern that no
-    /// layer has; batches that are missing, do not fit the inputs, or lead to a value that is not finite.
+    /// A graph of an op set below 13, one that is quantized already or has no layer that can be quantized; a pattern
+    /// that matches no layer; batches that are missing, do not fit the inputs, or lead to a value that is not finite.
     pub fn run(&self, graph: &Graph, batches: &[Vec<Tensor>], device: &Device) -> Result<Quantized> {
         let (graph, learned) = prepare::prepare(graph, device)?;
         self.verify(batches, learned.is_some())?;
@@ -207,7 +206,7 @@ impl Quantize {
         Ok(())
     }
 
-    /// Takes the layers that a pattern names out, and reports them.
+    /// Removes the layers that a pattern matches, and reports them.
     fn leave_out(&self, graph: &Graph, layers: &mut Vec<Layer>) -> Result<Vec<LayerReport>> {
         for pattern in &self.skip {
             if layers.iter().any(|layer| matches(pattern, &layer.name)) {
@@ -239,7 +238,7 @@ impl Quantize {
     }
 }
 
-/// Gives layers the ranges that they learned, and takes the others out and reports them.
+/// Sets the learned ranges of layers. Removes layers without them, and reports them.
 fn take_learned(graph: &Graph, learned: &Learned, layers: &mut Vec<Layer>) -> Result<Vec<LayerReport>> {
     let mut reports = Vec::new();
     layers.retain_mut(|layer| {
@@ -262,7 +261,7 @@ fn take_learned(graph: &Graph, learned: &Learned, layers: &mut Vec<Layer>) -> Re
     }
 }
 
-/// Whether a name is like a pattern, in which `*` stands for any text.
+/// Whether a name matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == name;

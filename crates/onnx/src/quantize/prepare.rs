@@ -1,4 +1,4 @@
-//! A graph made ready: constants computed, batch normalization folded, an op set that holds quantized nodes.
+//! Preparation of a graph: constants computed, batch normalization folded, and an op set that supports quantized nodes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,13 +12,13 @@ use crate::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, No
 use crate::import::needed;
 use crate::{OnnxModel, Options};
 
-/// The op set that has all forms of QuantizeLinear, and the version of the format that goes with it.
+/// The op set that has all forms of QuantizeLinear, and the matching version of the format.
 const WANTED: (i64, i64) = (21, 10);
 
 /// The first op set with a scale for each channel.
 const OLDEST: i64 = 13;
 
-/// Ops that mean something else, or are called in another way, from an op set on.
+/// Ops whose meaning or signature changes in an op set.
 const CHANGED: [(&str, i64); 15] = [
     ("DFT", 20),
     ("GridSample", 20),
@@ -37,7 +37,7 @@ const CHANGED: [(&str, i64); 15] = [
     ("Upsample", 10),
 ];
 
-/// A copy of the graph to be quantized, in f32, and the ranges that it learned, if it did.
+/// A copy of the graph to be quantized, in f32, and the ranges it learned, if any.
 ///
 /// # Errors
 /// An op set that is too old, a graph that is quantized already, or one whose constants cannot be computed.
@@ -70,7 +70,7 @@ pub(super) fn prepare(graph: &Graph, device: &Device) -> Result<(Graph, Option<L
         false => None,
     };
     if learned.is_some() {
-        // What is made of weights that were rounded.
+        // Values computed from quantized weights.
         compute(&mut graph, device)?;
     }
     fold_batch_norm(&mut graph.body, learned.as_mut())?;
@@ -83,7 +83,7 @@ fn is_quantized(node: &Node) -> bool {
     name.contains("uantize") || name.starts_with("QLinear") || name.ends_with("Integer") || name == "QGemm"
 }
 
-/// Whether a node means something else in the wanted op set.
+/// Whether a node has another meaning in the wanted op set.
 fn changes(body: &Body, opset: i64) -> bool {
     body.nodes.iter().any(|node| {
         let changed = |(op, since): &(&str, i64)| node.op_type == *op && opset < *since;
@@ -92,7 +92,7 @@ fn changes(body: &Body, opset: i64) -> bool {
     })
 }
 
-/// Makes initializers of the weights that follow from other constants, such as a transposed one.
+/// Turns weights that are computed from other constants, such as a transposed weight, into initializers.
 fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
     let body = &graph.body;
     let mut fixed: HashSet<ValueId> = body.initializers.iter().map(|initializer| initializer.value).collect();
@@ -103,7 +103,7 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
     for node in &body.nodes {
         let plain = node.domain.is_empty() && node.attributes.iter().all(|(_, value)| value.bodies().is_empty());
         let random = node.op_type.starts_with("Random") || matches!(&*node.op_type, "Bernoulli" | "Multinomial");
-        // A weight in integers is to stay one.
+        // A weight in integers is to stay in integers.
         let plain = plain && node.op_type != "DequantizeLinear";
         if plain && !random && node.inputs.iter().flatten().all(|id| fixed.contains(id)) {
             fixed.extend(node.outputs.iter().flatten());
@@ -141,7 +141,7 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
     let body = &mut graph.body;
     let made = |node: &Node| matches!(node.outputs.as_slice(), [Some(id)] if computed.contains_key(id));
     body.nodes.retain(|node| !made(node));
-    // What gives several values stays.
+    // Nodes with several outputs stay.
     let kept: HashSet<ValueId> = body
         .nodes
         .iter()
@@ -154,7 +154,7 @@ fn compute(graph: &mut Graph, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// BatchNormalization of what a convolution alone gives becomes part of its weights.
+/// Folds BatchNormalization of a convolution's output into its weights, if it is the output's only reader.
 fn fold_batch_norm(body: &mut Body, mut learned: Option<&mut Learned>) -> Result<()> {
     let seen = Seen::new(body);
     let mut folds = Vec::new();
@@ -225,7 +225,7 @@ fn fold_batch_norm(body: &mut Body, mut learned: Option<&mut Learned>) -> Result
     Ok(())
 }
 
-/// Takes nodes and initializers away that no output needs.
+/// Removes nodes and initializers that do not contribute to an output.
 pub(super) fn prune(body: &mut Body) {
     let wanted = needed(body, &body.nodes);
     let mut wanted = wanted.into_iter();
@@ -238,7 +238,7 @@ pub(super) fn prune(body: &mut Body) {
     }
     body.initializers
         .retain(|initializer| used.contains(&initializer.value));
-    // A type is said only of values that are there.
+    // Only existing values keep their types.
     let given = body.nodes.iter().flat_map(|node| node.outputs.iter().flatten());
     let there: HashSet<ValueId> = given.copied().chain(used).collect();
     for (i, value) in body.values.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The range that bytes are to hold, from what was seen of a value.
+//! The range that bytes are to cover, from the observed values.
 
 use super::Calibration;
 use super::numbers::Bytes;
@@ -6,7 +6,7 @@ use super::numbers::Bytes;
 /// The bins of a histogram: eight for each byte.
 const BINS: usize = 2048;
 
-/// The smallest and the largest number that was seen.
+/// The smallest and the largest number observed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extremes {
     pub(super) low: f64,
@@ -24,7 +24,7 @@ impl Extremes {
     }
 }
 
-/// How many numbers lie where between two extremes.
+/// The distribution of numbers between two extremes.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     extremes: Extremes,
@@ -53,7 +53,7 @@ impl Histogram {
         self.counts[(at as usize).min(BINS - 1)] += 1;
     }
 
-    /// The range to be held.
+    /// The range to be covered.
     pub(super) fn range(&self, calibration: Calibration) -> [f64; 2] {
         let Extremes { low, high } = self.extremes;
         match calibration {
@@ -63,7 +63,7 @@ impl Histogram {
         }
     }
 
-    /// The range of the bins that are left when at most half of what is beyond the percentage is cut off at each end.
+    /// The range of the bins that remain if at most half of the excess percentage is cut off at each end.
     fn percentile(&self, percent: f64) -> [f64; 2] {
         let total: u64 = self.counts.iter().sum();
         let cut = total as f64 * (100.0 - percent) / 200.0;
@@ -83,8 +83,8 @@ impl Histogram {
         [low + below as f64 * width, high - above as f64 * width]
     }
 
-    /// Of the range from the smallest to the largest number and its hundredths, the part with the least squared error;
-    /// of equals the largest.
+    /// Of the full range, shrunk by multiples of a hundredth, the one with the least squared error; if equal, the
+    /// largest.
     fn least_error(&self) -> [f64; 2] {
         let Extremes { low, high } = self.extremes;
         let mut best = (f64::INFINITY, [low, high]);
@@ -102,7 +102,7 @@ impl Histogram {
         best.1
     }
 
-    /// The middle of each bin that has numbers, and how many.
+    /// The center of each bin that is not empty, and its count.
     fn seen(&self) -> impl Iterator<Item = (f64, u64)> {
         let width = self.width();
         let bins = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);

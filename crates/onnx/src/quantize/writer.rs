@@ -1,4 +1,4 @@
-//! A body as it is written anew, node after node.
+//! Rewrites a body node after node.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,12 +8,12 @@ use super::layers::Layer;
 use super::numbers::{Bytes, Weight};
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType, free_name};
 
-/// The nodes so far, and names that are free.
+/// The nodes so far, and the names in use.
 pub(super) struct Writer {
     pub(super) body: Body,
     pub(super) nodes: Vec<Node>,
     names: HashSet<String>,
-    /// What was made of a value, by the value and a word for it.
+    /// Values derived from a value, by that value and a key.
     made: HashMap<(ValueId, String), Vec<ValueId>>,
 }
 
@@ -31,7 +31,7 @@ impl Writer {
         }
     }
 
-    /// The name, or one like it that is free.
+    /// The name, or a similar one that is free.
     fn free(&mut self, name: &str) -> String {
         let free = free_name(name, |name| self.names.contains(name));
         self.names.insert(free.clone());
@@ -50,7 +50,7 @@ impl Writer {
         self.body.add_value(name, ty)
     }
 
-    /// A value of which no shape is known.
+    /// A value without a known shape.
     pub(super) fn value(&mut self, like: ValueId, suffix: &str) -> ValueId {
         let name = format!("{}_{suffix}", self.body.name_of(like));
         let name = self.free(&name);
@@ -84,7 +84,7 @@ impl Writer {
         });
     }
 
-    /// What was made of a value, which is made once for all that use it.
+    /// Values derived from a value, which are created once for all users.
     pub(super) fn once(
         &mut self,
         of: ValueId,

@@ -1,4 +1,4 @@
-//! Files whose products of bytes stay bytes from op to op: values of ONNX Runtime 1.32.
+//! Files whose byte products stay in bytes from op to op, with expected values from ONNX Runtime 1.32.
 
 use polygrad_core::{HostTensor, Shape};
 use polygrad_cpu::Cpu;
@@ -9,10 +9,10 @@ use polygrad_tensor::{Device, Result, Tensor};
 
 use crate::bytes::{filled, number, real};
 
-/// An op, the names of what it reads and gives, and its attributes.
+/// An op, the names of its inputs and outputs, and its attributes.
 type Call<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, Attribute)]);
 
-/// A file that reads floats `x`, and gives the last node's first output.
+/// A file with a float input `x`, and the last node's first output as output.
 fn file(constants: Vec<(&str, Literal)>, nodes: &[Call<'_>]) -> Graph {
     let mut body = Body::default();
     let x = TensorType {
@@ -52,7 +52,7 @@ fn file(constants: Vec<(&str, Literal)>, nodes: &[Call<'_>]) -> Graph {
     }
 }
 
-/// Holds a file to what ONNX Runtime gives for it, and to the steps that it becomes.
+/// Compares a file's results with ONNX Runtime's, and its steps with the expected ones.
 fn holds(graph: &Graph, dims: &[usize], expected: &[f32], steps: &[&str]) -> Result<()> {
     let x: Vec<f32> = filled(I8, 1, dims)
         .host()
@@ -173,7 +173,7 @@ fn products_that_are_quantized_in_each_run_are_one_step() -> Result<()> {
     )
 }
 
-/// The steps have constants that no value of the file is, such as the product of two scales.
+/// The steps have constants that the file does not, such as the product of two scales.
 #[test]
 fn a_bias_behind_quantized_products_is_set_again_and_again() -> Result<()> {
     let device = Device::<Cpu>::default().into_any();

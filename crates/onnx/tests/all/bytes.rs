@@ -1,5 +1,5 @@
-//! Products of integers of 8 bits: values of ONNX Runtime 1.32, with zero points, borders and scales that are not the
-//! same on both sides.
+//! Products of 8-bit integers, with expected values from ONNX Runtime 1.32, with zero points, and with padding and
+//! scales that differ between the sides.
 
 use polygrad_core::{DType, HostTensor, Shape};
 use polygrad_cpu::Cpu;
@@ -20,7 +20,7 @@ pub(crate) fn number(element: ElementType, dims: &[usize], values: &[i64]) -> Li
     Literal::new(element, host.cast(element.dtype().unwrap())).unwrap()
 }
 
-/// Numbers of the whole range without a pattern; the script that recorded the cases has the same ones.
+/// Irregular numbers over the whole range, the same as in the script that recorded the cases.
 pub(crate) fn filled(element: ElementType, seed: i64, dims: &[usize]) -> Literal {
     let low = if element == I8 { -128 } else { 0 };
     let count = dims.iter().product::<usize>() as i64;
@@ -252,7 +252,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs a node whose first operand is an input, and the others too, or constants.
+/// Runs a node whose first operand is an input; the others are inputs or constants.
 fn run(case: &Case, constants: bool, options: Options) -> Result<Vec<i64>> {
     let mut body = Body::default();
     let mut given = Vec::new();
@@ -338,7 +338,8 @@ fn zero_points_that_bytes_do_not_hold_are_subtracted_all_the_same() -> Result<()
     Ok(())
 }
 
-/// A node of quantized operands as a file in floats has it: dequantized operands, the float op, a quantized result.
+/// A node with quantized operands, as a file expresses it in floats: dequantized operands, the float op, a quantized
+/// result.
 fn in_floats(case: &Case, fuse: bool) -> Result<(Vec<String>, Vec<i64>)> {
     let mut body = Body::default();
     let ids: Vec<_> = case
@@ -432,7 +433,7 @@ fn products_in_floats_between_quantized_numbers_are_products_of_bytes() -> Resul
         let (steps, y) = in_floats(&case, true)?;
         assert_eq!(steps, [case.op]);
         assert_eq!(y, case.expected, "{} {:?}", case.op, case.attributes);
-        // Node by node the product is rounded to a float, which may turn a half.
+        // Node by node, the product is rounded to a float, which may turn a half the other way.
         let (steps, y) = in_floats(&case, false)?;
         assert!(steps.len() > 1);
         assert!(

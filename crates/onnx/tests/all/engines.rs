@@ -1,4 +1,4 @@
-//! One model in every engine that this build has: the same results, and errors that say what is wrong.
+//! One model in every engine of this build: the same results, and errors that say what is wrong.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ fn options(engine: Engine) -> Options {
     }
 }
 
-/// What can be used; of the others the error must say what to do.
+/// The engines that can be used. The errors of the others must say what to do.
 fn engines() -> Vec<Engine> {
     let (there, missing): (Vec<Engine>, _) = Engine::ALL.into_iter().partition(|engine| engine.available().is_ok());
     for engine in missing {
@@ -216,7 +216,7 @@ fn what_an_engine_lacks_is_an_error_with_a_way_out() {
         let error = open(engine, &custom).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{engine}: {error}");
         assert!(error.to_string().contains("Frobnicate"), "{engine}: {error}");
-        // RTen looks at operands when it runs.
+        // RTen checks operands when it runs.
         let run = open(engine, &wrong).and_then(|model| model.forward(&[Tensor::ones([1, 2], &device())?]).map(|_| ()));
         assert!(run.is_err(), "{engine}");
     }
@@ -228,7 +228,7 @@ fn what_an_engine_lacks_is_an_error_with_a_way_out() {
     }
 }
 
-/// Nodes in a row that call these ops of a domain, the first of them with a body of its own around the last op.
+/// Consecutive nodes that call these ops of a domain; the first has a body around the last op.
 fn calls(domain: &str, ops: &[&str]) -> Graph {
     let mut graph = one_node("Relu", &[(ElementType::F32, &["n"])], (ElementType::F32, &["n"]));
     graph.opsets.insert(domain.into(), 1);
@@ -256,7 +256,7 @@ fn calls(domain: &str, ops: &[&str]) -> Graph {
 #[test]
 fn all_ops_that_are_not_known_are_told_at_once_and_who_knows_them() {
     let mut graph = calls("my.ops", &["Frob", "Nicate", "Frob"]);
-    // One more within a branch; what no output needs is not told.
+    // One more in a branch; unknown ops that no output needs are not reported.
     let mut branch = Body::default();
     let b = branch.add_value("b", None);
     branch.outputs = vec![b];

@@ -1,5 +1,5 @@
-//! Ops on numbers at which a computation in another type would show: large integers, and half-precision floats that
-//! overflow on the way.
+//! Ops on numbers for which computing in another type would show: large integers, and half-precision floats with
+//! overflowing intermediate results.
 
 use polygrad_core::{DType, Element, ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;
@@ -9,7 +9,7 @@ use polygrad_tensor::{Device, Result, Shape};
 
 pub(crate) type Attributes<'a> = &'a [(&'a str, Attribute)];
 
-/// Runs one node on constants, nothing folded, so that errors are those of the run.
+/// Runs one node on constants without folding, so that errors come from the run.
 pub(crate) fn run(
     op: &str,
     opset: i64,
@@ -203,7 +203,7 @@ fn integers_are_not_taken_through_floats() {
 
 #[test]
 fn reductions_of_integers_give_integers() {
-    // As ONNX Runtime has it: of a real number, the integer before the point.
+    // As in ONNX Runtime: the real result truncated to an integer.
     let x = list(&[100i32, 27, 20]);
     for (op, wanted) in [
         ("ReduceLogSum", 4),
@@ -221,7 +221,7 @@ fn reductions_of_integers_give_integers() {
     assert_eq!(ints(&y, 0), [-3]);
 }
 
-/// Whether all are within a step of f16 of what is wanted.
+/// Whether all values are within an f16 step of the wanted one.
 fn near(found: &[f64], wanted: f64, op: &str) {
     assert!(
         found.iter().all(|v| (v - wanted).abs() <= wanted.abs() / 1000.0),
@@ -287,7 +287,7 @@ fn half_floats_do_not_overflow_on_the_way() {
     }
 }
 
-/// Of f32, as ONNX Runtime's.
+/// In f32, as in ONNX Runtime.
 #[test]
 fn large_floats_do_not_overflow_on_the_way() {
     for (op, x, wanted) in [
@@ -339,7 +339,7 @@ fn products_of_bytes_wrap() {
     assert_eq!(ints(&y, 0), [-1_693_967_296]);
 }
 
-/// What holds a narrow type can hold more: who comes next must know where to wrap.
+/// A dtype that stores a narrow type can hold values outside it: the next op must know where to wrap.
 #[test]
 fn results_keep_the_element_type() {
     let small =
@@ -372,7 +372,7 @@ fn results_keep_the_element_type() {
 
 #[test]
 fn positions_of_a_pool_are_inside() {
-    // ONNX Runtime's, for a tensor of −∞ alone: the first element of each window that is not border.
+    // ONNX Runtime's, for a tensor of only −∞: the first element of each window that is not padding.
     let x = || tensor(&[1, 1, 4, 4], &[f32::NEG_INFINITY; 16]);
     let of = |attributes: Attributes<'_>| {
         let y = run("MaxPool", 12, &[x()], attributes, 2).unwrap();

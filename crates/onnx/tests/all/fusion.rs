@@ -1,4 +1,4 @@
-//! Which nodes become one op, which do not, and that both give the same.
+//! Which nodes are fused and which are not, and that the results are the same.
 
 use polygrad_core::{DType, Distribution, HostTensor, RandomKey, random_host};
 use polygrad_cpu::Cpu;
@@ -56,7 +56,7 @@ impl Builder {
         output
     }
 
-    /// The steps of a run, after the results were compared with those of the nodes one by one.
+    /// The steps of a run, after comparing its results with those of the unfused nodes.
     fn steps(mut self, outputs: &[ValueId]) -> Vec<String> {
         self.body.outputs = outputs.to_vec();
         let graph = Graph {
@@ -194,7 +194,7 @@ fn convolutions_take_norm_residual_and_activation() {
 
 #[test]
 fn convolutions_take_the_pooling_after_them() {
-    // All images at once, and some at a time: the second has 2.5 MB of output.
+    // All images at once, and a few at a time: the second case has 2.5 MB of output.
     for (images, side) in [(2, 9), (41, 40)] {
         let (mut b, x) = Builder::new(&[images, 3, side, side]);
         let (w, c) = (b.weight(&[10, 3, 3, 3]), b.weight(&[10]));
@@ -233,7 +233,7 @@ fn what_others_read_stays() {
     let (r, t) = (b.call("Relu", &[y], &[]), b.call("Tanh", &[y], &[]));
     let sum = b.call("Add", &[r, t], &[]);
     assert_eq!(b.steps(&[sum]), ["MatMul", "Relu", "Tanh", "Add"]);
-    // One that reads twice.
+    // A reader that reads twice.
     let (mut b, x) = Builder::new(&[3, 4]);
     let w = b.weight(&[4, 4]);
     let y = b.call("MatMul", &[x, w], &[]);
@@ -249,7 +249,7 @@ fn what_others_read_stays() {
 
 #[test]
 fn other_forms_stay() {
-    // A factor, a bias of other extents, a border of two sizes, positions asked for.
+    // A factor, a bias of other extents, asymmetric padding, and positions requested.
     let (mut b, x) = Builder::new(&[3, 4]);
     let (w, c) = (b.weight(&[4, 4]), b.weight(&[3, 4]));
     let y = b.call("Gemm", &[x, w, c], &[]);
@@ -283,7 +283,7 @@ fn what_trains_stays() {
     let before = model.forward(std::slice::from_ref(&x)).unwrap().tensor(0).unwrap();
     model.train(|_| true).unwrap();
     assert_eq!(model.steps(), ["MatMul", "Relu"]);
-    // Another value of the same parameter counts at once.
+    // Another value of the same parameter takes effect at once.
     for _ in 0..2 {
         let w = Tensor::var("w1", Tensor::from_host(random(&[4, 2], 40), &device).unwrap()).unwrap();
         model.set([("w1".to_owned(), w)]).unwrap();

@@ -1,5 +1,5 @@
-//! The tests of this crate that share a process, in one program: what is generic over the backend is compiled
-//! once for all of them.
+//! The tests of this crate that share a process, in one program, so that code generic over the backend is compiled once
+//! for all of them.
 
 mod added;
 #[cfg(feature = "ort")]

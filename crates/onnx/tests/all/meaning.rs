@@ -1,5 +1,4 @@
-//! What ONNX says of nodes, where it would be easy to compute something else: extents, ties, NaN, ends of a
-//! range, nothing at all.
+//! Cases of ONNX's semantics that are easy to get wrong: extents, ties, NaN, ends of a range, empty tensors.
 
 use polygrad_core::{DType, ErrorKind};
 use polygrad_onnx::graph::{Attribute, ElementType, Literal};
@@ -22,7 +21,7 @@ fn none() -> Literal {
     tensor::<f32>(&[0], &[])
 }
 
-/// As PyTorch and ONNX Runtime have them.
+/// As in PyTorch and ONNX Runtime.
 #[test]
 fn factors_give_the_extents_that_they_are_meant_to() {
     let floor = [
@@ -46,7 +45,7 @@ fn factors_give_the_extents_that_they_are_meant_to() {
     assert_eq!(floats(&y, 0).len(), 7);
 }
 
-/// A quotient of 2 / 14, rounded, would make the last one 6.99…: PyTorch's is 7 too.
+/// The rounded quotient 2 / 14 would make the last position 6.99…; PyTorch's is 7, too.
 #[test]
 fn whole_positions_are_found_so() {
     let floor = [
@@ -85,7 +84,7 @@ fn axes_without_elements_stay_so() {
     }
 }
 
-/// SqueezeNet's pool on a small image, as PyTorch and ONNX Runtime have it.
+/// SqueezeNet's pool on a small image, as in PyTorch and ONNX Runtime.
 #[test]
 fn a_window_of_ceil_mode_may_be_larger_than_the_image() {
     let of = |list_of: &[i64]| Attribute::Ints(list_of.to_vec());
@@ -120,7 +119,7 @@ fn nan_is_what_the_standard_makes_of_it() {
     assert_eq!(floats(&y, 0), [0.0, 0.0, 0.0, 3.0]);
 }
 
-/// What docs/differences.md says of NaN: ONNX Runtime drops it.
+/// The behaviour for NaN in docs/differences.md: ONNX Runtime drops NaN.
 #[test]
 fn nan_is_the_largest_and_the_smallest() {
     let x = || tensor(&[1, 1, 3], &[1.0, f32::NAN, 3.0]);
@@ -145,7 +144,7 @@ fn nan_is_the_largest_and_the_smallest() {
     assert_eq!(ints(&y, 0), [0, 5]);
 }
 
-/// As NumPy's in f64.
+/// As NumPy's results in f64.
 #[test]
 fn inverse_functions_and_norms_hold_to_the_ends_of_f32() {
     let large = [3e38f32, 1.8e38, 1e20, 1e9, 2e9, 7.0, 1.0];
@@ -232,7 +231,7 @@ fn attributes_are_honoured_or_refused() {
     );
 }
 
-/// PyTorch's and ONNX Runtime's numbers; the reference has 5.816 and 2 in the second line.
+/// The values of PyTorch and ONNX Runtime; the reference has 5.816 and 2 in the second line.
 #[test]
 fn cubics_at_a_border_are_pytorchs() {
     let x = || {
@@ -277,7 +276,7 @@ fn no_steps_leave_the_state() {
         let y = run(op, 14, &inputs, &[], outputs).unwrap();
         assert_eq!(floats(&y, 1), [1.0, 4.0], "{op}");
         assert!(op != "LSTM" || floats(&y, 2) == [2.0, 4.0]);
-        // A sequence of length 0 keeps its state too, and gives zeros.
+        // A sequence of length 0 also keeps its state, and outputs zeros.
         inputs[0] = tensor(&[2, 1, 3], &[0.5f32; 6]);
         let y = run(op, 14, &inputs, &[], outputs).unwrap();
         assert_eq!((floats(&y, 0), floats(&y, 1)), (vec![0.0; 4], vec![1.0, 4.0]), "{op}");
@@ -286,7 +285,7 @@ fn no_steps_leave_the_state() {
     }
 }
 
-/// As ONNX Runtime has them: add is or, mul is and.
+/// As in ONNX Runtime: add is or, mul is and.
 #[test]
 fn truth_is_scattered_with_a_reduction() {
     let x = || list(&[true, false, true, false]);
@@ -312,7 +311,7 @@ fn truth_is_scattered_with_a_reduction() {
     }
 }
 
-/// As ONNX Runtime has them.
+/// As in ONNX Runtime.
 #[test]
 fn nothing_is_reduced_to_something() {
     let empty = || tensor::<f32>(&[2, 0], &[]);
@@ -353,7 +352,7 @@ fn slopes_may_have_more_axes() {
     assert_eq!(floats(&y, 0), [-2.0, 2.0, -4.0, 2.0]);
 }
 
-/// Each element from the start, as the standard says; sums that grow step by step drift.
+/// Each element is computed from the start, as the standard says; accumulated sums would drift.
 #[test]
 fn ranges_do_not_drift() {
     let scalar = |v: f32| tensor(&[], &[v]);
@@ -367,7 +366,7 @@ fn ranges_do_not_drift() {
     );
 }
 
-/// A variance is that of what is left when the mean is taken off.
+/// The variance is that of the values minus the mean.
 #[test]
 fn groups_far_from_zero_are_normalized() {
     let x: Vec<f32> = (0..12).map(|i| 1e4 + (i * i % 7) as f32).collect();

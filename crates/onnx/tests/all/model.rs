@@ -21,7 +21,7 @@ fn call(op: &str, inputs: &[ValueId], output: ValueId) -> Node {
     }
 }
 
-/// `y = x (2 w)`, with `x [n, 2]`, and a node that nobody needs.
+/// `y = x (2 w)`, with `x [n, 2]`, and an unused node.
 fn product() -> Graph {
     let mut body = Body::default();
     let batch = ValueType::tensor(ElementType::F32, vec![Dim::Named("n".into()), Dim::Fixed(2)]);
@@ -93,7 +93,7 @@ fn gradients_reach_what_trains() {
     let gradients = loss.backward().unwrap();
     assert_eq!(gradients.by_name("w").unwrap().to_vec::<f32>().unwrap(), [8.0, 2.0]);
     assert!(gradients.by_name("two").is_none());
-    // Other values are used at once, folded or not.
+    // Other values take effect at once, folded or not.
     let w = Tensor::new([[0f32], [1.0]], &device()).unwrap();
     model.set([("w".to_owned(), w)]).unwrap();
     assert_eq!(
@@ -111,7 +111,7 @@ fn gradients_reach_what_trains() {
 #[test]
 fn parameters_may_be_let_go_of() {
     let mut graph = product();
-    // `two` is what an input is where it is left out.
+    // `two` is the default of an input.
     let two = graph.body.initializers[1].value;
     graph.body.inputs.push(two);
     let whole = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
@@ -186,7 +186,7 @@ fn functions_are_put_in_place() {
     };
     let text = refused(&endless);
     assert!(text.contains("in a circle: Gentle, Gentle"), "{text}");
-    // Deep is another thing than without end.
+    // Deep nesting is not endless recursion.
     let mut deep = endless.clone();
     let last = deep.functions[0].clone();
     deep.functions = (0..40)
@@ -238,8 +238,8 @@ fn chance_is_not_folded() {
     assert_ne!(run(), run());
 }
 
-/// What a run computes from shapes is kept for the next one: not where they have changed, nor changed
-/// by who was given it.
+/// Values that a run computes from shapes are kept for the next one, but not if the shapes have changed, and callers
+/// cannot modify them.
 #[test]
 fn shapes_may_change_from_run_to_run() {
     let mut body = Body::default();
@@ -301,7 +301,7 @@ fn initializers_of_old_files_are_no_inputs() {
     graph.body.inputs.push(w);
     let read = |graph: &Graph| Graph::from_bytes(graph.to_bytes().unwrap()).unwrap();
     assert_eq!(read(&graph).body.inputs.len(), 1);
-    // In newer ones they have a default, and may be given.
+    // In newer files they have a default, and may be given.
     graph.header.ir_version = 10;
     let graph = read(&graph);
     assert_eq!(graph.body.inputs.len(), 2);
@@ -332,7 +332,7 @@ fn initializers_of_old_files_are_no_inputs() {
 
 #[test]
 fn the_table_of_the_docs_is_true() {
-    // Asked for when it runs, since checkouts may share a build folder.
+    // Read at run time, since checkouts may share a build folder.
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     let path = std::path::Path::new(&here).join("../../docs/onnx.md");
     let docs = std::fs::read_to_string(path).unwrap();
@@ -356,7 +356,7 @@ fn the_table_of_the_docs_is_true() {
     assert_eq!(told, known);
 }
 
-/// Shapes computed as PyTorch's exports do it, on a backend that has no values: nothing is read back.
+/// Shapes computed as in PyTorch's exports, on a backend without values: nothing is read back.
 #[test]
 fn shapes_need_no_readback() {
     let mut body = Body::default();
@@ -407,7 +407,7 @@ fn shapes_need_no_readback() {
         .attributes
         .push(("value".into(), Attribute::Tensor(int(&[0]).into())));
     body.nodes = vec![
-        // Flatten behind the batch.
+        // Flatten after the batch axis.
         call("Shape", &[x], shape),
         call("Gather", &[shape, first], n),
         call("Unsqueeze", &[n, zero], batch),

@@ -1,4 +1,4 @@
-//! Products of matrices of integers, and factors of 0.
+//! Integer matrix products, and factors of 0.
 
 use polygrad_core::DType;
 use polygrad_cpu::Cpu;
@@ -19,7 +19,7 @@ fn call(op: &str, inputs: &[ValueId], output: ValueId) -> Node {
     }
 }
 
-/// What one node makes of operands, each of which goes through a Cast first.
+/// The result of one node on operands that each go through a Cast first.
 fn computed(node: &str, attributes: &[(&str, Attribute)], operands: &[(ElementType, Tensor)]) -> Tensor {
     let mut body = Body::default();
     let mut inputs = Vec::new();
@@ -56,7 +56,7 @@ fn computed(node: &str, attributes: &[(&str, Attribute)], operands: &[(ElementTy
     model.forward(&operands).unwrap().tensor(0).unwrap().clone()
 }
 
-/// As ONNX Runtime's.
+/// As in ONNX Runtime.
 #[test]
 fn products_of_integers_wrap_in_their_own_width() {
     let whole = |values: &[i64], dims: [usize; 2]| Tensor::from_slice(values, dims, &device()).unwrap();
@@ -82,7 +82,7 @@ fn products_of_integers_wrap_in_their_own_width() {
         let wanted = low.wrapping_mul(3).wrapping_add(rest.wrapping_mul(7));
         assert_eq!(of(ElementType::U32, &wild, &small), [i64::from(wanted)], "{node}");
     }
-    // Factors that are whole numbers wrap too.
+    // Integer factors wrap too.
     let scaled = [("alpha", Attribute::Float(3.0)), ("beta", Attribute::Float(-2.0))];
     let bias = whole(&[1 << 60], [1, 1]);
     let operands = [row, column, bias].map(|x| (ElementType::I64, x));

@@ -1,7 +1,7 @@
-//! Files that PyTorch 2.13 exported, by both its exporters, against PyTorch's own answers, each at two batch
-//! sizes and two lengths.
+//! Files exported by both exporters of PyTorch 2.13, compared with PyTorch's own results, each at two batch sizes and
+//! two lengths.
 //!
-//! scripts/pytorch_exports.py makes the archive. Each file is run with constants folded and without.
+//! scripts/pytorch_exports.py makes the archive. Each file is run with and without constant folding.
 
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Dim, Graph, ValueType};
@@ -9,7 +9,7 @@ use polygrad_onnx::{OnnxModel, Options, Value};
 use polygrad_tensor::{Device, Error, Result};
 use polygrad_testing::node_cases::{Archive, Case, compare};
 
-/// Every one of these is in the archive.
+/// The archive must contain every one of these.
 const MODELS: [&str; 9] = [
     "mlp",
     "cnn",

@@ -1,4 +1,4 @@
-//! Models in training for 8 bits: what they are as graphs, and that their files compute what they learned.
+//! Models in training for 8 bits: their graphs, and that their files compute what they learned.
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::optim::{AdamW, Optimizer};
@@ -20,7 +20,7 @@ fn images(rows: usize) -> Result<Tensor> {
     Tensor::randn([rows, 3, 8, 8], &device())
 }
 
-/// Trained a little, with batch normalization behind a convolution without a bias.
+/// Briefly trained, with batch normalization after a convolution without a bias.
 fn trained() -> Result<Sequential> {
     manual_seed(2);
     let device = device();
@@ -57,7 +57,7 @@ fn forward(graph: &Graph, x: &Tensor) -> Result<Vec<f64>> {
         .to_f64_vec()
 }
 
-/// The largest difference, as a part of the largest number.
+/// The largest difference, relative to the largest number.
 fn difference(a: &[f64], b: &[f64]) -> f64 {
     let largest = a.iter().fold(0f64, |m, x| m.max(x.abs()));
     a.iter().zip(b).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / largest
@@ -83,13 +83,14 @@ fn the_file_has_the_numbers_that_were_learned() -> Result<()> {
         "QGemm",
     ];
     assert_eq!(steps, expected);
-    // Only biases are rounded that were not so in training; a number near the middle of two bytes may fall otherwise.
+    // Only biases are rounded that were not in training; a number near the middle between two bytes may round the other
+    // way.
     assert!(difference(&wanted, &forward(&made.graph, &x)?) < 0.02);
-    // Without data it is the same file.
+    // Without data the file is the same.
     let again = Quantize::new().run(&graph, &[], &device())?;
     assert!(again.graph.to_bytes()? == made.graph.to_bytes()? && again.outputs.is_empty());
 
-    // The integers of the second convolution are its weight by the scales that it learned.
+    // The integers of the second convolution are its weight divided by the learned scales.
     let state = model.state_dict()?;
     let of = |name: &str| state.get(&format!("4.{name}")).unwrap().to_f64_vec();
     let (begun, ranges) = (of("weight_quantizer.scale"), of("weight_quantizer.log_range"));
@@ -113,7 +114,7 @@ fn the_file_has_the_numbers_that_were_learned() -> Result<()> {
     Ok(())
 }
 
-/// Factors of either sign leave the integers as they are.
+/// Factors of either sign leave the integers unchanged.
 #[test]
 fn normalization_is_folded_into_the_scales() -> Result<()> {
     let model = trained()?;
@@ -147,8 +148,7 @@ struct Pair {
     key: Linear,
 }
 
-/// A linear layer on three axes is a product with a transposed weight; two layers with ranges of their own read one
-/// value.
+/// A linear layer on three axes is a product with a transposed weight; two layers with separate ranges read one value.
 #[test]
 fn layers_round_one_value_each_in_its_way() -> Result<()> {
     manual_seed(4);
@@ -185,7 +185,7 @@ fn what_was_not_learned_is_said() -> Result<()> {
     let export = Export::new([Input::new("x", DType::F32, ("batch", 6))]);
     let record = || model.record_onnx(&export, |x| model.forward(&x[0]));
     let x = Tensor::randn([16, 6], &device)?;
-    // The ranges are not known yet: no file says so silently.
+    // The ranges are not known yet, so exporting is an error rather than silently wrong.
     let unknown = record().and_then(|graph| Quantize::new().run(&graph, &[], &device));
     let error = unknown.unwrap_err();
     assert!(error.hint().is_some(), "{error}");
@@ -205,7 +205,7 @@ fn what_was_not_learned_is_said() -> Result<()> {
         let error = options.run(&graph, &[vec![x.clone()]], &device).unwrap_err();
         assert!(error.hint().is_some_and(|hint| hint.contains(words)), "{error}");
     }
-    // Its result has no ranges to be learned, and is quantized.
+    // Its result has no ranges to be learned, and is quantized already.
     let error = Quantize::new().run(&made.graph, &[], &device).unwrap_err();
     assert!(error.to_string().contains("quantized already"), "{error}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Models in f32 made models of bytes: what is written, what it computes here and in ONNX Runtime, and what is refused.
+//! f32 models quantized to bytes: what is written, what it computes here and in ONNX Runtime, and what is rejected.
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::{BatchNorm2d, Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential};
@@ -25,7 +25,7 @@ fn mlp() -> Result<Graph> {
     model.record_onnx(&export, |x| model.forward(&x[0]))
 }
 
-/// With batch normalization, whose statistics are not those of a new one.
+/// With batch normalization, whose statistics differ from the initial ones.
 fn cnn(fold: bool) -> Result<Graph> {
     manual_seed(2);
     let device = device();
@@ -55,7 +55,7 @@ fn batches(dims: &[usize]) -> Result<Vec<Vec<Tensor>>> {
         .collect()
 }
 
-/// The error that the model makes and its steps; all of its bytes are ONNX Runtime's.
+/// The error of the model, and its steps; all its bytes match ONNX Runtime's.
 pub(crate) fn checked(made: &Quantized, batch: &[Tensor]) -> Result<(f64, Vec<String>)> {
     let mut graph = Graph::from_bytes(made.graph.to_bytes()?)?;
     let native = OnnxModel::from_graph(&graph, &device(), Options::default())?;
@@ -90,7 +90,7 @@ pub(crate) fn checked(made: &Quantized, batch: &[Tensor]) -> Result<(f64, Vec<St
     Ok((made.outputs[0].relative_error, steps))
 }
 
-/// Why the rows of a batch are not computed each by itself.
+/// The reason why the rows of a batch are not independent.
 fn mixed(model: &OnnxModel) -> Result<Option<String>> {
     model.mixes_rows([&[0], &[0]], |rows| {
         Ok(vec![Tensor::ones([rows, 20], &device())?.into()])
@@ -248,7 +248,7 @@ fn dynamic_ranges_need_no_data() -> Result<()> {
     Ok(())
 }
 
-/// `y = op(x, w)` and what else is said, of op set `opset`.
+/// `y = op(x, w)` with these attributes, in op set `opset`.
 fn one(op: &str, opset: i64, attributes: &[(&str, Attribute)]) -> Graph {
     let mut body = Body {
         name: "one".into(),

@@ -1,4 +1,4 @@
-//! Runs that are replayed: what they give, what is not replayed, and what a replay must not change.
+//! Replayed runs: their results, what is not replayed, and what a replay must not change.
 
 use polygrad_compute::{Compute, ComputeDevice};
 use polygrad_core::{DType, Distribution, RandomKey, random_host};
@@ -60,7 +60,7 @@ fn every_model_is_replayed_bit_by_bit() -> Result<()> {
         for case in zoo::cases(&cpu())? {
             let graph = case.model.record_onnx(&case.export, &case.run)?;
             let (plan, model) = (load(&graph, &device, false), load(&graph, &device, true));
-            // Each batch comes to its replay while others do.
+            // Each batch size reaches its replay while others are in progress.
             for round in 0..6 {
                 for batch in [2, 3, 1] {
                     let x = values(case.export.inputs(), batch, round, &device);
@@ -76,7 +76,7 @@ fn every_model_is_replayed_bit_by_bit() -> Result<()> {
     Ok(())
 }
 
-/// `y` of nodes in order, of which each gives one value; `x` is of floats with one axis.
+/// `y` from consecutive nodes with one output each; `x` is a float vector.
 fn graph(nodes: &[(&str, &[ValueId])]) -> Graph {
     let mut body = Body::default();
     let x = body.add_value("x", Some(ValueType::tensor(ElementType::F32, vec![Dim::Unknown])));
@@ -113,7 +113,7 @@ fn floats(model: &OnnxModel, x: &[f32]) -> Vec<f32> {
 
 #[test]
 fn what_reads_values_is_not_replayed() {
-    // The extents of the second follow from the values of the first.
+    // The extents of the second depend on the values of the first.
     let nodes: &[(&str, &[ValueId])] = &[("NonZero", &[X]), ("Shape", &[FIRST])];
     let model = load(&graph(nodes), &cpu(), true);
     for (x, count) in [([1.0, 0.0, 2.0], 2.0), ([0.0, 0.0, 2.0], 1.0), ([1.0, 1.0, 1.0], 3.0)].repeat(3) {
@@ -201,7 +201,7 @@ fn one_tensor_may_be_several_things() -> Result<()> {
     let own = Tensor::full(Shape::SCALAR, 2.0, (&cpu(), DType::F32))?;
     model.set([("shift".to_owned(), own.clone())])?;
     let own = own.reshape([1])?;
-    // Both inputs are one tensor while it is recorded, and afterwards not.
+    // Both inputs are one tensor during recording, and different ones afterwards.
     for (x, y, found) in [
         (2.0, 2.0, 2.0),
         (2.0, 2.0, 2.0),

@@ -1,4 +1,4 @@
-//! Element types: what a file declares is what comes out, and casts treat all integer types alike.
+//! Element types: outputs have the declared type, and casts treat all integer types alike.
 
 use polygrad_core::{Element, ErrorKind, HostTensor, Result, Shape};
 use polygrad_cpu::Cpu;
@@ -14,7 +14,7 @@ fn of(element: ElementType, dims: &[usize], values: &[i64]) -> Literal {
     Literal::new(element, host(dims, values).cast(element.dtype().unwrap())).unwrap()
 }
 
-/// One node of opset 21, whose `outputs` are the model's, as a model that is not folded.
+/// One node of opset 21, whose `outputs` are those of the model, which is not folded.
 fn node(op: &str, inputs: &[Literal], attributes: &[(&str, Attribute)], outputs: usize) -> Graph {
     let mut body = Body::default();
     let inputs = inputs.iter().enumerate().map(|(i, literal)| {
@@ -57,7 +57,7 @@ fn run(op: &str, inputs: &[Literal], attributes: &[(&str, Attribute)], outputs: 
     open(&graph).run_ordered(inputs.iter().cloned().map(Value::from))
 }
 
-/// The numbers are those of ONNX Runtime 1.32 and PyTorch 2.13 on x86.
+/// The values are those of ONNX Runtime 1.32 and PyTorch 2.13 on x86.
 #[test]
 fn casts_out_of_range_are_alike_for_all_integer_types() {
     use ElementType::*;
@@ -184,10 +184,10 @@ fn casts_out_of_range_are_alike_for_all_integer_types() {
     }
 }
 
-/// An op, its operands, its attributes, and how many results it has.
+/// An op, its operands, its attributes, and the number of its results.
 type Case = (&'static str, Vec<Literal>, Vec<(&'static str, Attribute)>, usize);
 
-/// Whoever adds an op that keeps its operands' type adds it here.
+/// A new op that keeps its operands' type is added here.
 #[test]
 fn results_have_the_type_of_their_operands() {
     use ElementType::*;
@@ -287,7 +287,7 @@ fn results_have_the_type_of_their_operands() {
             ("Range", vec![one(), of(element, &[], &[5]), one()], vec![], 1),
         ];
         for (op, inputs, attributes, outputs) in cases {
-            // ONNX has no maximum of windows of them.
+            // ONNX does not have MaxPool for them.
             if op == "MaxPool" && element == U64 {
                 continue;
             }
@@ -329,7 +329,7 @@ fn numbers_that_an_input_cannot_have_are_refused() {
     assert!(identity(ElementType::F8E4M3Fn).run([("x0".to_owned(), value)]).is_ok());
 }
 
-/// An initializer that is also an input: what it is where nobody gives it.
+/// An initializer that is also an input is that input's default.
 #[test]
 fn an_input_with_a_default_is_given_or_left_out() {
     let x = Literal::from(host(&[2], &[1f32, 2.0]));

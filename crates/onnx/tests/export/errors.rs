@@ -1,4 +1,4 @@
-//! What cannot be recorded is said, with the op and the place.
+//! Errors about models that cannot be recorded name the op and the place.
 
 use polygrad_core::{AnyBackend, Backend, BinaryOp, ErrorKind};
 use polygrad_nn::{Linear, Module, Sequential};
@@ -11,7 +11,7 @@ fn export() -> Export {
     Export::new([Input::new("x", DType::F32, ("batch", 4))])
 }
 
-/// The error of a forward pass that does something after a layer.
+/// The error of a forward pass with an op after a layer.
 fn refused(after: impl Fn(Tensor) -> Result<Tensor>) -> Error {
     let device = cpu();
     let model = Sequential::new().push(Linear::new(4, 3, &device).unwrap());
@@ -19,7 +19,7 @@ fn refused(after: impl Fn(Tensor) -> Result<Tensor>) -> Error {
     let error = model
         .record_onnx(&export(), |x| after(model.forward(&x[0])?))
         .unwrap_err();
-    // Whatever happened, the model is back.
+    // In any case the model is back on its device.
     assert!(model.parameters().iter().all(|param| param.tensor().device() == device));
     error
 }

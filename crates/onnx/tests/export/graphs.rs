@@ -1,4 +1,4 @@
-//! How graphs look.
+//! The structure of graphs.
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::{BatchNorm2d, Conv2d, GELU, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
@@ -56,7 +56,7 @@ fn a_network_is_a_few_ops_with_its_own_names() -> Result<()> {
         ("polygrad", "a test")
     );
     assert!(graph.body.values.iter().all(|value| value.ty.is_some()));
-    // The model is where it was, as it was.
+    // The model is on its device again, unchanged.
     for (name, host) in model.state_dict()?.iter() {
         assert_eq!(before.get(name).unwrap().bytes(), host.bytes());
     }
@@ -109,7 +109,7 @@ fn recurrent_layers_are_one_op_each() -> Result<()> {
     let direction = layer.attribute("direction");
     assert!(matches!(direction, Some(Attribute::String(text)) if text == "bidirectional"));
     assert!(initializers(&graph.body).contains(&"weight_hh_l1.zrh.both"));
-    // Both directions' states are one result of each layer.
+    // The states of both directions are one result of each layer.
     let states = gru.record_onnx(&Export::new([input()]), |x| Ok(gru.forward(&x[0], None)?.1))?;
     assert_eq!(count(&states.body, "Split"), 0, "{:?}", ops(&states.body));
     assert_eq!(dims(&states.body, 0), [Dim::Fixed(4), named("batch"), Dim::Fixed(4)]);

@@ -1,4 +1,4 @@
-//! Models leave as files: what is written computes what the model computes, at every size and in every opset.
+//! Models exported as files: the files compute what the model computes, at every size and in every opset.
 
 mod errors;
 mod graphs;

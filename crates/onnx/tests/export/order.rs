@@ -1,4 +1,4 @@
-//! Sorting and places: ONNX orders numbers alone, and its TopK has two results.
+//! Sorting and indices: ONNX sorts only numbers, and its TopK has two results.
 
 use polygrad_core::ArgOp;
 use polygrad_nn::Sequential;
@@ -40,7 +40,7 @@ fn truth_values_are_ordered_as_numbers() -> Result<()> {
                     .tensor(0)?;
                 let wanted = run(&x)?;
                 assert_eq!(found.dtype(), wanted.dtype(), "{op} of {dtype} by {engine}");
-                // Of equal values another engine may choose other places.
+                // Among equal values another engine may choose other indices.
                 if engine == Engine::Native || wanted.dtype() != DType::I64 {
                     let numbers = |x: &Tensor| x.to_host().map(|host| host.to_f64_vec());
                     assert_eq!(numbers(&found)?, numbers(&wanted)?, "{op} of {dtype} by {engine}");

@@ -1,4 +1,4 @@
-//! Interpolation, borders and masks at extents that are known when the model runs.
+//! Interpolation, padding and masks with extents that are known only when the model runs.
 
 use polygrad_nn::{Conv2d, ConvConfig, Sequential, Upsample, alibi_bias};
 use polygrad_onnx::graph::{Body, Graph};
@@ -11,7 +11,8 @@ fn ops(body: &Body) -> Vec<&str> {
     body.nodes.iter().map(|node| node.op_type.as_str()).collect()
 }
 
-/// The graph of a function of one tensor; the export compares it with the function, at two sizes where there are names.
+/// The graph of a function of one tensor. The export compares it with the function, at two sizes if there are named
+/// extents.
 fn graph(dims: impl IntoDims, opset: Opset, run: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Graph> {
     let model = Sequential::new().push(Conv2d::new(2, 2, 1, &cpu())?);
     let export = Export::new([Input::new("x", DType::F32, dims)])
@@ -32,7 +33,7 @@ fn interpolation_is_one_resize_at_any_size() -> Result<()> {
             (Cubic, false),
             (Cubic, true),
         ] {
-            // Which extent the corners are aligned in differs between ONNX and PyTorch where it is rounded.
+            // With rounded extents, ONNX and PyTorch differ in the extent whose corners are aligned.
             let by = if align_corners { [2.0, 3.0] } else { [2.0, 1.5] };
             let doubled = |x: &Tensor| x.interpolate(Resize::Scale(&by), mode, align_corners);
             let sized = |x: &Tensor| x.interpolate(Resize::Size(&[7, 5]), mode, align_corners);
@@ -97,7 +98,7 @@ fn borders_are_one_pad_at_any_size() -> Result<()> {
             let fixed = Export::new([Input::new("x", DType::F32, (1usize, 2usize, 6usize, 5usize))]).opset(opset);
             let fixed = model.record_onnx(&fixed, |x| model.forward(&x[0]))?;
             for found in [ops(&named.body), ops(&fixed.body)] {
-                // The mode wrap came with version 19.
+                // Version 19 introduced the mode wrap.
                 match mode == PadMode::Circular && opset < Opset::V20 {
                     true => assert!(!found.contains(&"Pad") && !found.contains(&"Gather"), "{found:?}"),
                     false => assert_eq!(found, ["Pad", "Conv"], "{mode:?}"),
@@ -105,7 +106,7 @@ fn borders_are_one_pad_at_any_size() -> Result<()> {
             }
             let uneven = |x: &Tensor| x.pad_with(&[(0, 0), (0, 1), (2, 0), (1, 3)], mode);
             graph(("n", 2usize, "h", "w"), opset, uneven)?;
-            // What is cut off needs sizes that are fixed.
+            // Negative padding needs fixed sizes.
             let cut = |x: &Tensor| x.pad_with(&[(0, 0), (0, 0), (2, -1), (-1, 1)], mode);
             graph((1usize, 2usize, 6usize, 5usize), opset, cut)?;
         }

@@ -1,8 +1,7 @@
-//! A fuzzer without a nightly compiler: official cases and ONNX Runtime's, changed byte by byte and field by field,
-//! loaded and run.
-//! Nothing may panic, take for ever or take all memory.
+//! A fuzzer that needs no nightly compiler: official cases and ONNX Runtime's are changed byte by byte and field by
+//! field, loaded and run. Nothing may panic, hang or take all memory.
 //!
-//! `polygrad_testing::fuzz` says how long it runs and from where. Longer, with a limit on memory:
+//! `polygrad_testing::fuzz` documents how long it runs and with which seed. Longer, with a limit on memory:
 //!
 //! ```text
 //! cargo test -p polygrad-onnx --test fuzz --no-run
@@ -70,7 +69,7 @@ fn try_out(archive: &Archive, case: &Case, bytes: &[u8], device: &Device) -> (bo
     let Ok(graph) = Graph::from_bytes(bytes.to_vec()) else {
         return (false, false);
     };
-    // What was read can be written, and read again.
+    // A graph that was read can be written, and read again.
     if let Ok(bytes) = graph.to_bytes() {
         let again = Graph::from_bytes(bytes);
         assert!(again.is_ok(), "what was written is not read: {:?}", again.err());

@@ -1,8 +1,8 @@
-//! Protobuf messages as trees of fields, to be changed in a place and put together again.
+//! Protobuf messages as trees of fields that can be changed and encoded again.
 
 use polygrad_testing::fuzz::Random;
 
-/// A field: its number and what it holds.
+/// A field: its number and content.
 struct Field {
     number: u64,
     content: Content,
@@ -86,7 +86,7 @@ fn print(fields: &[Field]) -> Vec<u8> {
     out
 }
 
-/// Numbers at which code breaks.
+/// Numbers that tend to break code.
 const NUMBERS: [u64; 18] = [
     0,
     1,
@@ -108,7 +108,7 @@ const NUMBERS: [u64; 18] = [
     u64::MAX - 1,
 ];
 
-/// A message with one field changed, somewhere in it; `None` if it is no message.
+/// A message with one field changed, at any depth; `None` if it is no message.
 pub(crate) fn mutate(bytes: &[u8], other: &[u8], random: &mut Random, depth: usize) -> Option<Vec<u8>> {
     let mut fields = parse(bytes)?;
     if fields.is_empty() {

@@ -1,5 +1,5 @@
-//! Where nodes differ from ONNX Runtime for NaN, infinities, and tensors without elements:
-//! docs/differences.md tells of each.
+//! Nodes that differ from ONNX Runtime for NaN, infinities, and tensors without elements. docs/differences.md lists
+//! each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,16 +10,16 @@ use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 use polygrad_tensor::{Device, HostTensor, Result, Shape};
 use polygrad_testing::node_cases::Archive;
 
-/// How an operand without elements is told.
+/// The page's words for an operand without elements.
 const EMPTY: &str = "no elements";
 
-/// How many cases of an op are changed: some have several modes.
+/// The number of cases of an op that are changed: some ops have several modes.
 const CASES: usize = 3;
 
-/// The newest ops that the pinned ONNX Runtime is asked for, where a case has newer ones.
+/// The newest opsets that the pinned ONNX Runtime supports, for cases with newer ones.
 const OPSETS: [i64; 3] = [24, 22, 17];
 
-/// Compares the page with what is found.
+/// Compares the page with the results.
 pub(crate) fn check(archive: &Archive, device: &Device) -> std::result::Result<(), String> {
     let mut taken: HashMap<String, usize> = HashMap::new();
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn check(archive: &Archive, device: &Device) -> std::result::Result<(
         let Some(pair) = Pair::open(&graph, device, (case.rtol, case.atol)) else {
             continue;
         };
-        // What differs or fails as it stands is judged elsewhere.
+        // Unchanged cases that differ or fail are judged elsewhere.
         if !matches!(pair.verdict(&values), Verdict::Same) {
             continue;
         }
@@ -63,13 +63,13 @@ pub(crate) fn check(archive: &Archive, device: &Device) -> std::result::Result<(
     println!("{} ops beside ONNX Runtime", taken.len());
     found.sort();
     found.dedup();
-    // Asked for when it runs, since checkouts may share a build folder.
+    // Read at run time, since checkouts may share a build folder.
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let page = Path::new(&here).join("../../docs/differences.md");
     differences::hold(&page, "ONNX nodes at the edges", &found)
 }
 
-/// Their results are drawn.
+/// Ops with random results.
 const RANDOM: [&str; 6] = [
     "Bernoulli",
     "Dropout",
@@ -79,8 +79,8 @@ const RANDOM: [&str; 6] = [
     "RandomNormal",
 ];
 
-/// What ONNX Runtime is not asked about tensors without elements: its kernels divide by extents or
-/// read what is not there.
+/// Ops that are not run in ONNX Runtime on tensors without elements: its kernels divide by extents or read out of
+/// bounds.
 const NEVER_EMPTY: [&str; 27] = [
     "Attention",
     "AveragePool",
@@ -111,7 +111,7 @@ const NEVER_EMPTY: [&str; 27] = [
     "Upsample",
 ];
 
-/// One node here and there.
+/// One node in both engines.
 struct Pair {
     ours: OnnxModel,
     theirs: OnnxModel,
@@ -127,7 +127,7 @@ enum Verdict {
 }
 
 impl Pair {
-    /// The node without the extents that its file declares, if ONNX Runtime has it at all.
+    /// The node without the extents that its file declares, if ONNX Runtime supports it.
     fn open(graph: &Graph, device: &Device, near: (f64, f64)) -> Option<Self> {
         let mut graph = graph.clone();
         for value in &mut graph.body.values {
@@ -215,7 +215,7 @@ fn all(outputs: &[HostTensor]) -> String {
     outputs.first().map_or_else(String::new, differences::kind)
 }
 
-/// What was given in words, and the operands with one of them changed.
+/// Operands with one of them changed, with a description of the change.
 fn changes(values: &[Literal]) -> Vec<(&'static str, Vec<Literal>)> {
     let mut all = Vec::new();
     for (i, value) in values.iter().enumerate() {
@@ -235,7 +235,7 @@ fn changes(values: &[Literal]) -> Vec<(&'static str, Vec<Literal>)> {
             }
         }
     }
-    // An axis without elements, alone or with those of the same extent at the same place.
+    // An axis without elements, in one operand, or in all that have the same extent there.
     let Some(first) = values.iter().position(|value| value.host().shape().rank() > 0) else {
         return all;
     };
@@ -264,7 +264,7 @@ fn changes(values: &[Literal]) -> Vec<(&'static str, Vec<Literal>)> {
     all
 }
 
-/// The same without elements along an axis.
+/// The same tensor without elements along an axis.
 fn without(value: &Literal, axis: usize) -> Option<Literal> {
     let mut dims = value.host().shape().dims().to_vec();
     dims[axis] = 0;

@@ -1,8 +1,8 @@
-//! What RTen is known to compute otherwise than ONNX says, without an error: files with such nodes
-//! are refused, by name.
+//! Known cases where RTen silently computes something other than ONNX specifies. Files with such nodes are rejected by
+//! name.
 //!
-//! The tests hold each row to a graph that shows that RTen still differs, and the official cases of ONNX to there
-//! being no other rows.
+//! The tests require a graph for each row that shows that RTen still deviates. The official ONNX cases show that no row
+//! is missing.
 
 use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result};
 
@@ -12,24 +12,24 @@ use crate::import::{inline, row_of};
 
 /// A deviation.
 pub(super) struct Deviation {
-    /// The ops that have it; none where all may.
+    /// The affected ops; empty if any op may be affected.
     ops: &'static [&'static str],
-    /// What RTen does, and what ONNX says.
+    /// What RTen does, and what ONNX specifies.
     pub(super) what: &'static str,
     applies: Applies,
 }
 
-/// When an op of a row is computed otherwise.
+/// The condition under which an op of a row deviates.
 enum Applies {
-    /// Where its attributes and operands say so.
+    /// Its attributes and operands meet this condition.
     To(fn(&Site<'_>) -> bool),
-    /// Where an operand has a NaN.
+    /// An operand has a NaN.
     Nan,
 }
 
 use Applies::{Nan, To};
 
-/// All that are known of RTen 0.27.
+/// All known deviations of RTen 0.27.
 pub(super) const DEVIATIONS: &[Deviation] = &[
     Deviation {
         ops: &[],
@@ -113,7 +113,7 @@ pub(super) const DEVIATIONS: &[Deviation] = &[
     },
 ];
 
-/// A node and what is around it.
+/// A node and its surroundings.
 struct Site<'a> {
     node: &'a Node,
     body: &'a Body,
@@ -157,13 +157,13 @@ impl Site<'_> {
         axis == -1 || self.rank(0).is_some_and(|rank| axis == rank as i64 - 1)
     }
 
-    /// Whether a Resize has no scales, or those by which all extents stay whole.
+    /// Whether a Resize has no scales, or only scales that are whole numbers.
     fn has_whole_scales(&self) -> bool {
         let is_whole = |host: &HostTensor| host.to_f64_vec().iter().all(|scale| scale.fract() == 0.0);
         self.input(2).is_none() || self.constant(2).is_some_and(is_whole)
     }
 
-    /// The node that makes a value.
+    /// The node that produces a value.
     fn maker(&self, id: ValueId) -> Option<&Node> {
         self.body.nodes.iter().find(|node| node.outputs.contains(&Some(id)))
     }
@@ -172,14 +172,14 @@ impl Site<'_> {
         self.body.value(id).ty.as_ref()?.as_tensor()?.shape.as_deref()
     }
 
-    /// Whether an operand may have a single element, as far as its extents are told.
+    /// Whether an operand may have a single element, as far as its extents are known.
     fn may_be_single(&self, i: usize) -> bool {
         let dims = self.input(i).and_then(|id| self.dims(id)).unwrap_or_default();
         !dims.iter().any(|dim| matches!(dim, Dim::Fixed(extent) if *extent != 1))
     }
 
-    /// Whether a Reshape ends what RTen takes for `repeat_interleave`, as far as extents are told, and the repeated
-    /// axis is not behind the one that grows.
+    /// Whether a Reshape ends a chain that RTen takes for `repeat_interleave`, as far as extents are known, but whose
+    /// repeated axis is not the one directly after the growing axis.
     fn is_tiled(&self) -> bool {
         let operand = |node: &Node, i: usize| node.inputs.get(i).copied().flatten();
         let made_by = |node: &Node, op: &str| self.maker(operand(node, 0)?).filter(|maker| maker.op_type == op);
@@ -207,7 +207,7 @@ impl Site<'_> {
         }
     }
 
-    /// Whether operand 0 is a bool, or integers whose truth is all that is asked for.
+    /// Whether operand 0 is a bool, or an integer of whose cast result only the truth value is used.
     fn is_truth(&self) -> bool {
         let asks_for_truth = |reader: &Node, at: usize| match reader.op_type.as_str() {
             "Not" | "And" | "Or" | "Xor" | "If" => true,
@@ -233,7 +233,7 @@ impl Site<'_> {
     }
 }
 
-/// The element type of a value, as far as the file says it.
+/// The element type of a value, if the file says it.
 fn element(body: &Body, id: ValueId) -> Option<ElementType> {
     if let Some(ty) = body.value(id).ty.as_ref().and_then(|ty| ty.as_tensor()) {
         return Some(ty.element);
@@ -241,7 +241,7 @@ fn element(body: &Body, id: ValueId) -> Option<ElementType> {
     if let Some(initializer) = body.initializer(id) {
         return Some(initializer.tensor.element());
     }
-    // Nodes are in the order in which they run, so that this ends.
+    // Nodes are in execution order, so the recursion ends.
     let node = body.nodes.iter().find(|node| node.outputs.first() == Some(&Some(id)))?;
     match (node.op_type.as_str(), node.attribute("to")) {
         ("Cast", Some(Attribute::Int(to))) => ElementType::from_number(i32::try_from(*to).ok()?).ok(),
@@ -256,12 +256,12 @@ fn element(body: &Body, id: ValueId) -> Option<ElementType> {
     }
 }
 
-/// Nodes that are right only while no operand has a NaN.
+/// Nodes that are correct only as long as no operand has a NaN.
 #[derive(Default)]
 pub(super) struct NanSites(Option<String>);
 
 impl NanSites {
-    /// Fails if an input has a NaN that a node may be given.
+    /// Fails if an input that may reach such a node has a NaN.
     pub(super) fn check<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a HostTensor)>) -> Result<()> {
         let Some(site) = &self.0 else { return Ok(()) };
         match values.into_iter().find(|(_, host)| has_nan(host)) {
@@ -282,10 +282,11 @@ fn has_nan(host: &HostTensor) -> bool {
             .is_ok_and(|values| values.iter().any(|v| v.is_nan()))
 }
 
-/// Fails at the first node that RTen is known to compute otherwise; gives those that depend on the numbers.
+/// Fails at the first node that RTen is known to compute differently. Returns the nodes for which that depends on the
+/// values.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`], with the node, its op and what is computed otherwise.
+/// [`ErrorKind::Unsupported`], with the node, its op and the deviation.
 pub(super) fn refuse(graph: &Graph) -> Result<NanSites> {
     let mut nan = NanSites::default();
     let opset = graph.opsets.get("").copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What RTen computes otherwise than ONNX says, and is given in another form that it computes right.
+//! Ops that RTen computes differently from ONNX, rewritten in a form that it computes correctly.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use polygrad_core::{HostTensor, Result, Shape};
 
 use crate::graph::{Attribute, Body, Graph, Node, ValueId};
 
-/// From here on Softplus gives its argument, in f32. RTen's own is infinite above 88.
+/// From this value on, Softplus returns its argument in f32. RTen's own is infinite above 88.
 const LARGE: f32 = 30.0;
 
-/// The op set from which on Where is there.
+/// The first opset that has Where.
 const OPSET: i64 = 9;
 
-/// The graph with Softplus as its argument where that is large; `None` if it has no Softplus.
+/// The graph in which Softplus returns its argument if that is large. `None` if the graph has no Softplus.
 ///
 /// # Errors
-/// When the limit cannot be made a tensor.
+/// If the limit cannot be made a tensor.
 pub(super) fn mended(graph: &Graph) -> Result<Option<Graph>> {
     if graph.opsets.get("").is_none_or(|&opset| opset < OPSET) {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn mended(graph: &Graph) -> Result<Option<Graph>> {
     Ok((count > 0).then_some(mended))
 }
 
-/// How many nodes of a body, and of those inside of it, were mended.
+/// Returns how many nodes of a body and of the bodies nested in it were rewritten.
 fn mend(body: &mut Body) -> Result<usize> {
     let (mut nodes, mut count) = (Vec::with_capacity(body.nodes.len()), 0);
     for mut node in std::mem::take(&mut body.nodes) {

@@ -1,4 +1,4 @@
-//! RTen, which is Rust: tensors of f32, i32, i8 and u8.
+//! RTen, an engine in Rust with tensors of f32, i32, i8 and u8.
 
 mod known;
 mod mended;
@@ -26,7 +26,7 @@ pub(super) struct Loaded {
 struct Output {
     name: String,
     id: NodeId,
-    /// What the file says it is; RTen has fewer types.
+    /// The element type in the file; RTen has fewer types.
     element: Option<ElementType>,
 }
 
@@ -43,7 +43,7 @@ impl Loaded {
         })
     }
 
-    /// Whatever is known of what it computes otherwise.
+    /// Loads a model without checking for known deviations.
     fn load(source: Source<'_>, graph: &Graph, options: Options) -> Result<Self> {
         let body = &graph.body;
         for &id in body.inputs.iter().chain(&body.outputs) {
@@ -117,7 +117,7 @@ fn find(model: &Model, name: &str) -> Result<NodeId> {
     found.map_err(|e| super::failed(Engine::Rten, ErrorKind::Format, e))
 }
 
-/// It holds i64 and bool as i32, and computes in f32 alone.
+/// RTen stores i64 and bool as i32, and computes only in f32.
 fn supported(element: ElementType) -> Result<()> {
     match element {
         ElementType::F32

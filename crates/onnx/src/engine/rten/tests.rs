@@ -1,5 +1,5 @@
-//! Each row of the known deviations has a graph that RTen still computes otherwise; where it no
-//! longer does, the row goes.
+//! Each known deviation has a graph that RTen still computes differently. A row whose graph is now computed correctly
+//! has to be removed.
 
 use polygrad_core::{Element, HostTensor, Shape};
 
@@ -9,7 +9,7 @@ use crate::engine::{Session, Source};
 use crate::graph::{Attribute, Body, Dim, ElementType, Graph, Literal, Node, ValueType};
 use crate::import::Options;
 
-/// A graph, what it is run on, and what ONNX says that it gives.
+/// A graph, its inputs, and the result that ONNX specifies.
 struct Example {
     graph: Graph,
     inputs: Vec<(String, Literal)>,
@@ -37,7 +37,7 @@ enum Operand {
 
 use Operand::{Absent, Constant, Input};
 
-/// One node, and behind it one for each further op.
+/// One node, followed by one for each further op.
 fn example(
     opset: i64,
     ops: &[(&str, &[(&str, Attribute)])],
@@ -94,7 +94,7 @@ fn example(
     }
 }
 
-/// Two numbers, twice: a new axis, along which they are repeated, and which is taken up again.
+/// Two numbers, each repeated twice along a new axis that Reshape then merges.
 fn repeated(axes: &[i64], shape: &[i64], right: &[f64]) -> Example {
     let x = Input(host(&[2], &[1f32, 2.0]));
     let mut example = example(
@@ -125,7 +125,7 @@ fn repeated(axes: &[i64], shape: &[i64], right: &[f64]) -> Example {
     example
 }
 
-/// In the order of the rows. The numbers are ONNX Runtime's.
+/// In the order of the rows. The values are ONNX Runtime's.
 fn examples() -> Vec<Example> {
     use ElementType::{Bool, F32, I32, I64};
     let int = |value: i64| Attribute::Int(value);
@@ -297,7 +297,7 @@ fn examples() -> Vec<Example> {
     ]
 }
 
-/// What RTen gives, whatever is known of it.
+/// RTen's result, even if the graph has a known deviation.
 fn computed(example: &Example) -> (usize, Vec<f64>) {
     let bytes = example.graph.to_bytes().unwrap();
     let loaded = Loaded::load(Source::Bytes(bytes), &example.graph, Options::default()).unwrap();

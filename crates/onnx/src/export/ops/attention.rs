@@ -14,8 +14,8 @@ pub(crate) fn attention(q: &T, k: &T, v: &T, mask: Option<&T>, scale: f64, causa
     let heads = |x: &T| x.shape.rank() == 4 && x.shape[..2] == q.shape[..2];
     let has_op = q.recording.state().opset.has_attention() && is_exact(scale, q.dtype);
     let is_one_op = has_op && [q, k, v].into_iter().all(heads);
-    // ONNX aligns a causal mask to the upper left, we to the lower right: they are one where there are as
-    // many queries as keys.
+    // ONNX aligns a causal mask to the upper left, Polygrad to the lower right. The two are equal if there are as many
+    // queries as keys.
     let by_flag = is_one_op && causal && mask.is_none() && queries == keys;
     let seen = match (mask, causal && !by_flag) {
         (None, false) => None,
@@ -60,7 +60,8 @@ fn hidden(x: &T) -> T {
     x.number(f64::NEG_INFINITY)
 }
 
-/// True where query i sees key j: `j <= i + keys - queries`. Made of ranges, so that it follows the extents.
+/// True where query i sees key j: `j <= i + keys - queries`. Made from ranges, so that it follows the extents at run
+/// time.
 fn causal_mask(q: &T, queries: usize, keys: usize) -> Result<T> {
     let one = Scalar::Int(1);
     let key = Onnx::iota(keys, Scalar::Int(0), one, DType::I64, &q.recording)?;
@@ -80,7 +81,7 @@ fn causal_mask(q: &T, queries: usize, keys: usize) -> Result<T> {
     Onnx::compare(CompareOp::Le, &key, &column)
 }
 
-/// A mask with a row for each query and a column for each key, which ONNX Runtime's Attention asks for.
+/// A mask with a row for each query and a column for each key, as ONNX Runtime's Attention requires.
 fn whole_mask(mask: &T, scores: [usize; 2]) -> Result<T> {
     let shape = mask.shape.broadcast(&Shape::from(scores))?;
     if mask.shape == shape {
@@ -90,7 +91,7 @@ fn whole_mask(mask: &T, scores: [usize; 2]) -> Result<T> {
     }
 }
 
-/// A mask, and a bool mask beside it.
+/// The intersection of a mask and a bool mask.
 fn both(mask: &T, seen: &T) -> Result<T> {
     if mask.dtype == DType::Bool {
         Onnx::binary(BinaryOp::And, mask, seen)
@@ -99,7 +100,7 @@ fn both(mask: &T, seen: &T) -> Result<T> {
     }
 }
 
-/// With 0 in the rows of queries that see no key, where ONNX gives no number.
+/// Sets the rows of queries that see no key to 0, where ONNX leaves the value undefined.
 fn without_blind_rows(out: &T, seen: &T) -> Result<T> {
     let seen = match seen.dtype {
         DType::Bool => seen.clone(),

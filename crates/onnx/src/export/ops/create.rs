@@ -1,4 +1,4 @@
-//! New tensors, and what is known of their values.
+//! New tensors, and what is known of their values at export time.
 
 use polygrad_core::{Backend, BinaryOp, DType, Error, HostTensor, Result, Scalar, Shape};
 use polygrad_reference::{Reference, ReferenceDevice};
@@ -13,7 +13,7 @@ use crate::graph::{Attribute, Literal};
 
 type T = OnnxTensor;
 
-/// Constants of more elements are made when the model runs.
+/// Constants with more elements are created when the model runs.
 const LIMIT: usize = 1 << 10;
 
 pub(crate) fn from_host(host: HostTensor, recording: &Recording) -> Result<T> {
@@ -80,7 +80,7 @@ pub(crate) fn full(shape: Shape, value: Scalar, dtype: DType, recording: &Record
     Ok(recording.tensor(id))
 }
 
-/// The extent that a number is, or that it is the inverse of.
+/// The extent that equals a number, or whose inverse equals it (then true).
 fn number(value: Scalar, recording: &Recording) -> Option<(Extent, bool)> {
     let state = recording.state();
     let number = value.to_f64();

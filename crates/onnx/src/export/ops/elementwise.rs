@@ -48,7 +48,7 @@ fn predicate(op: UnaryOp, x: &T) -> Result<T> {
     }
     let test = |name| x.recording.one(Call::of(name, [x]).gives(x.shape, DType::Bool));
     match op {
-        // A whole number is none of these: it equals itself.
+        // An integer is neither NaN nor infinite, and equals itself.
         _ if !x.dtype.is_float() => match op {
             UnaryOp::IsFinite => compare(CompareOp::Eq, x, x),
             _ => compare(CompareOp::Ne, x, x),
@@ -76,7 +76,7 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
         BinaryOp::Sub => emit("Sub"),
         BinaryOp::Mul => emit("Mul"),
         BinaryOp::Div => emit("Div"),
-        // Mod has the sign of the divisor, as here, for integers alone.
+        // As here, Mod has the sign of the divisor, but only for integers.
         BinaryOp::Remainder if a.dtype.is_float() => {
             let quotient = emit("Div")?.map("Floor")?;
             binary(BinaryOp::Sub, a, &binary(BinaryOp::Mul, &quotient, b)?)
@@ -105,7 +105,7 @@ pub(crate) fn binary(op: BinaryOp, a: &T, b: &T) -> Result<T> {
 
 pub(crate) fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
     let shape = a.shape.broadcast(&b.shape)?;
-    // There is no order of truth values in ONNX.
+    // ONNX does not order bools.
     if a.dtype == DType::Bool && !matches!(op, CompareOp::Eq | CompareOp::Ne) {
         return compare(op, &cast(a, DType::I32)?, &cast(b, DType::I32)?);
     }
@@ -124,7 +124,7 @@ pub(crate) fn compare(op: CompareOp, a: &T, b: &T) -> Result<T> {
 pub(crate) fn select(condition: &T, a: &T, b: &T) -> Result<T> {
     let shape = select_shape(condition, a, b)?;
     if a.dtype == DType::Bool {
-        // ONNX Runtime has no Where of truth values.
+        // ONNX Runtime has no Where on bools.
         let chosen = binary(BinaryOp::And, condition, a)?;
         let other = binary(BinaryOp::And, &condition.map("Not")?, b)?;
         return binary(BinaryOp::Or, &chosen, &other);
@@ -149,7 +149,7 @@ pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
         Activation::Tanh => x.map("Tanh"),
         Activation::Sigmoid => x.map("Sigmoid"),
         Activation::Gelu if has_gelu => x.map("Gelu"),
-        // The op's function has its constants as f32.
+        // The op's function stores its constants as f32.
         Activation::GeluTanh if has_gelu && x.dtype != DType::F64 => {
             x.like(Call::of("Gelu", [x]).text("approximate", "tanh"))
         }
@@ -162,7 +162,7 @@ pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
     }
 }
 
-/// From where on `ln(1 + exp(x))` is x itself in a dtype: where `exp(-x)` is below half a unit of the last place.
+/// The smallest x for which `ln(1 + exp(x))` equals x in a dtype: `exp(-x)` is below half a unit in the last place.
 fn same_from(dtype: DType) -> f64 {
     if dtype == DType::F64 { 34.0 } else { 16.0 }
 }

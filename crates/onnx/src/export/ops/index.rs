@@ -1,4 +1,4 @@
-//! Elements and slices by their places.
+//! Elements and slices by index.
 
 use polygrad_core::{Result, Shape, SliceRange};
 

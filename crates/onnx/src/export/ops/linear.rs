@@ -20,7 +20,7 @@ pub(crate) fn matmul_shape(a: &T, b: &T) -> Result<Shape> {
 
 pub(crate) fn matmul(a: &T, b: &T) -> Result<T> {
     if a.dtype == DType::U8 {
-        // ONNX multiplies no matrices of bytes; the lower 8 bits of wider products are theirs.
+        // ONNX has no matrix product of bytes; the lower 8 bits of a wider product are the result.
         let product = matmul(&cast(a, DType::I32)?, &cast(b, DType::I32)?)?;
         return cast(&product, DType::U8);
     }

@@ -1,4 +1,4 @@
-//! How each op of the seam is said in ONNX.
+//! The ONNX form of each op.
 
 pub(super) mod attention;
 pub(super) mod create;

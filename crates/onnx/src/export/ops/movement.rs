@@ -1,4 +1,4 @@
-//! Views, joining and borders.
+//! Views, concatenation and padding.
 
 use polygrad_core::{Axes, Error, Result, Scalar, Shape, SliceRange};
 
@@ -9,7 +9,7 @@ use crate::graph::ValueId;
 
 type T = OnnxTensor;
 
-/// How far from an end of an axis of unknown extent a place may be told by a number.
+/// Largest distance from an end of an axis of unknown extent for which a position may be given as a number.
 const NEAR: usize = 64;
 
 pub(crate) fn reshape(x: &T, shape: Shape) -> Result<T> {
@@ -31,7 +31,7 @@ pub(crate) fn reshape(x: &T, shape: Shape) -> Result<T> {
     x.recording.one(call.gives(shape, x.dtype))
 }
 
-/// The axes of `to` that are 1 and not in `from`, if that is all by which they differ.
+/// The axes of `to` with extent 1 that `from` lacks, if the shapes differ in nothing else.
 fn inserted(from: &Shape, to: &Shape) -> Option<Vec<i64>> {
     if to.rank() <= from.rank() {
         return None;
@@ -40,7 +40,7 @@ fn inserted(from: &Shape, to: &Shape) -> Option<Vec<i64>> {
     let mut axes = Vec::new();
     let missing = to.rank() - from.rank();
     for (axis, dim) in to.iter().enumerate() {
-        // Of several ones in a row, the first are the new ones.
+        // Of several consecutive axes of extent 1, the first are the new ones.
         if *dim == 1 && axes.len() < missing {
             axes.push(axis as i64);
         } else if rest.next() != Some(dim) {
@@ -50,8 +50,8 @@ fn inserted(from: &Shape, to: &Shape) -> Option<Vec<i64>> {
     (axes.len() == missing && rest.next().is_none()).then_some(axes)
 }
 
-/// The second operand of Reshape: as far as possible a constant, with 0 for an extent that stays in its place and −1
-/// for one that follows from the others.
+/// The second operand of Reshape: a constant if possible, with 0 for an extent that stays in its place and −1 for one
+/// that follows from the others.
 fn reshape_target(x: &T, shape: &Shape) -> Result<ValueId> {
     let from = x.extents();
     let mut state = x.recording.state();
@@ -111,7 +111,7 @@ pub(crate) fn expand(x: &T, shape: Shape) -> Result<T> {
     let lead = shape.rank() - x.shape.rank();
     let mut target = Vec::with_capacity(shape.rank());
     for (axis, &dim) in shape.iter().enumerate() {
-        // An extent that stays as it is need not be said.
+        // An unchanged extent needs no entry.
         let stays = axis >= lead && x.shape[axis - lead] == dim;
         target.push(if stays {
             Extent::fixed(1)
@@ -137,7 +137,7 @@ pub(crate) fn slice(x: &T, ranges: &[SliceRange]) -> Result<T> {
         if range.is_full(dim) {
             continue;
         }
-        // What is near the end of an axis of unknown extent is counted from there.
+        // A position near the end of an axis of unknown extent is counted from the end.
         let place = |at: usize| {
             let open = extents[axis].is_symbolic();
             if open && at > dim / 2 && dim - at <= NEAR {

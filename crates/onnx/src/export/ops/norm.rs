@@ -38,7 +38,8 @@ pub(crate) fn rms_norm(x: &T, weight: Option<&T>, axes: usize, eps: f64) -> Resu
     let call = Call::of("RMSNormalization", [x, &weight])
         .int("axis", -(axes as i64))
         .float("epsilon", eps);
-    // The second result, which the op does not give, is dropped with what it is made of unless somebody wants it.
+    // The second result, which the op does not have, is computed by the nodes that the op replaces. They are removed as
+    // dead if it is unused.
     Ok((x.like(call)?, spelled_out.1))
 }
 

@@ -9,8 +9,8 @@ use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
 
-/// As QuantizeLinear and DequantizeLinear on bytes: an integer is the byte that is `low` less. Bounds that are not as
-/// far apart as those of a byte cut the numbers off before.
+/// Recorded as QuantizeLinear and DequantizeLinear on bytes: the byte is the integer minus `low`. If the bounds are
+/// closer together than those of a byte, the numbers are clamped first.
 pub(crate) fn fake_quantize(x: &T, scale: &T, zero: &T, bounds: [i32; 2], axis: usize) -> Result<T> {
     let [low, high] = bounds;
     let width = i64::from(high) - i64::from(low);
@@ -18,7 +18,7 @@ pub(crate) fn fake_quantize(x: &T, scale: &T, zero: &T, bounds: [i32; 2], axis: 
         return decompose::fake_quantize::<Onnx>(x, scale, zero, bounds, axis);
     }
     let count = scale.shape.numel().max(zero.shape.numel());
-    // One for all has no axes.
+    // A single scale has no axes.
     let shape = match count {
         1 => Shape::SCALAR,
         count => Shape::new(&[count])?,

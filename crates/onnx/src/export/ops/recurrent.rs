@@ -7,11 +7,11 @@ use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
 
-/// A kind of layer: ONNX's name, and its gates in ONNX's order, as places in PyTorch's.
+/// A kind of layer: ONNX's name, and its gates in ONNX's order, as indices into PyTorch's order.
 struct Kind {
     op: &'static str,
     gates: &'static [usize],
-    /// What stands behind the names of parameters whose rows are in ONNX's order.
+    /// Appended to the names of parameters whose rows are in ONNX's order.
     suffix: &'static str,
 }
 
@@ -92,7 +92,7 @@ fn layer(
     let bias = biases.map(|both| directed(kind, &both)).transpose()?;
     let one = Shape::new(&[1, rows, hidden])?;
     let mut call = Call::of(kind.op, [x, &input, &own]);
-    // After the bias come the lengths, which are those of the whole batch.
+    // The bias is followed by the sequence lengths; left out, all sequences have full length.
     call = call.input(bias.as_ref().map(|bias| bias.id)).input(None);
     for state in states {
         call = call.input(Onnx::reshape(state, one)?.id);
@@ -113,7 +113,7 @@ fn layer(
     Ok(all)
 }
 
-/// Without an axis of extent 1, which is said by number: others may be 1, too.
+/// Removes an axis of extent 1, given by number, since other axes may have extent 1, too.
 fn squeeze(x: &T, axis: usize) -> Result<T> {
     let axes = x.recording.state().ints(&[axis as i64])?;
     let shape = x.shape.reduced(Axes::one(axis), false);
@@ -121,8 +121,8 @@ fn squeeze(x: &T, axis: usize) -> Result<T> {
         .one(Call::of("Squeeze", [x]).input(axes).gives(shape, x.dtype))
 }
 
-/// Parameters one after the other, with their gates in ONNX's order, as those of one direction: `[1, …]`. Made now
-/// where they are known.
+/// Concatenates parameters, with their gates in ONNX's order, as those of one direction: `[1, …]`. Computed now if they
+/// are known.
 fn directed(kind: &Kind, params: &[&T]) -> Result<T> {
     let known: Option<Vec<_>> = params
         .iter()

@@ -12,7 +12,7 @@ pub(crate) fn reduce(op: ReduceOp, x: &T, axes: Axes, keepdims: bool) -> Result<
     if axes.is_empty() {
         return Ok(x.clone());
     }
-    // ONNX reduces numbers; truth values are counted. The largest of none would be true.
+    // ONNX reduces only numbers, so bools are counted. The maximum of an empty set would be true.
     let as_number = match op {
         ReduceOp::Any => Some((ReduceOp::Sum, DType::I64)),
         ReduceOp::All => Some((ReduceOp::Min, DType::I32)),
@@ -65,7 +65,7 @@ pub(crate) fn cumsum(x: &T, axis: usize) -> Result<T> {
 }
 
 pub(crate) fn sort(x: &T, axis: usize, descending: bool) -> Result<(T, T)> {
-    // ONNX orders numbers alone.
+    // ONNX sorts only numbers.
     if x.dtype == DType::Bool {
         let (values, places) = sort(&cast(x, DType::I32)?, axis, descending)?;
         return Ok((cast(&values, DType::Bool)?, places));

@@ -1,4 +1,4 @@
-//! Spatial axes brought to other extents, and borders made of a tensor's own elements.
+//! Resizing of spatial axes, and padding with a tensor's own elements.
 
 use polygrad_core::{Backend, BorderMode, Composite, HostTensor, InterpolateMode, Result, Shape, SliceRange};
 
@@ -8,7 +8,7 @@ use crate::export::{Onnx, OnnxTensor};
 
 type T = OnnxTensor;
 
-/// See [`Backend::composite`]. Of constants it is computed at once, by other ops.
+/// See [`Backend::composite`]. For constants it is computed at once, from other ops.
 pub(crate) fn composite(op: &Composite<'_>, x: &T) -> Result<Option<T>> {
     if x.anonymous_constant().is_some() {
         return Ok(None);
@@ -47,11 +47,11 @@ fn interpolate(
         InterpolateMode::Cubic => call.text("mode", "cubic").float("cubic_coeff_a", -0.75),
         _ => call.text("mode", "linear"),
     };
-    // With aligned corners ONNX takes the extent before it is rounded, and PyTorch the one after.
+    // With aligned corners ONNX uses the extent before rounding, and PyTorch the extent after it.
     let by_factors = factors.filter(|factors| !align_corners || factors.iter().all(|factor| factor.fract() == 0.0));
     let mut state = x.recording.state();
     let call = match by_factors {
-        // The new extents follow from the old ones.
+        // The new extents are computed from the old ones.
         Some(factors) => {
             let factors: Vec<f32> = [1.0; 2].iter().chain(factors).map(|&v| v as f32).collect();
             let scales = state.constant(HostTensor::new(Shape::from([factors.len()]), factors)?);
@@ -94,7 +94,7 @@ fn border(x: &T, widths: &[(usize, usize)], mode: BorderMode) -> Result<T> {
     x.recording.one(call.gives(shape, x.dtype))
 }
 
-/// The ends of each axis before and after it.
+/// Pads each axis with the opposite end of the axis, before and after.
 fn wrapped(x: &T, widths: &[(usize, usize)]) -> Result<T> {
     let mut out = x.clone();
     for (axis, &(before, after)) in widths.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can be recorded.
+//! Checks of whether an op can be recorded.
 
 use polygrad_core::{BinaryOp, DType, Error, Op, OpDesc, Result};
 

@@ -8,7 +8,7 @@ use crate::export::call::Call;
 
 type T = OnnxTensor;
 
-/// The attributes that all windows have.
+/// The attributes common to all windows.
 fn walk(call: Call, spatial: usize, stride: &[usize; 3], padding: &[usize; 3]) -> Call {
     let padding = &padding[..spatial];
     call.ints("strides", stride[..spatial].iter().copied())
@@ -55,7 +55,7 @@ pub(crate) fn max_pool(x: &T, params: &PoolParams) -> Result<(T, T)> {
     let spatial = x.shape.rank() - 2;
     let call = pool("MaxPool", x, params).ints("dilations", params.dilation[..spatial].iter().copied());
     let both = x.recording.emit(call.gives(shape, x.dtype).gives(shape, DType::I64))?;
-    // ONNX counts places over the whole tensor, we over one plane.
+    // ONNX counts positions over the whole tensor, Polygrad over one plane.
     let extents = x.extents();
     let mut plane = extents[2].clone();
     for extent in &extents[3..] {

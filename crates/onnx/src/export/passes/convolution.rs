@@ -1,4 +1,4 @@
-//! What follows a convolution and is linear becomes part of it.
+//! Linear ops after a convolution become part of it.
 
 use polygrad_core::{Backend, DType, Error, HostTensor, Result, decompose};
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
@@ -36,7 +36,7 @@ pub(super) fn take_biases(state: &mut State, outputs: &[ValueId]) {
     remove(state, &removed);
 }
 
-/// The constant `[C]` behind an operand `[1, C, 1, …]` of what has C channels.
+/// The constant `[C]` behind an operand `[1, C, 1, …]` that is added to a value with C channels.
 fn channel_bias(
     state: &State,
     producers: &std::collections::HashMap<ValueId, usize>,
@@ -57,7 +57,7 @@ fn channel_bias(
     fits.then_some(source)
 }
 
-/// BatchNormalization of a convolution's output, which nobody else uses, as another convolution.
+/// Replaces a convolution and the BatchNormalization of its output by one convolution, if that output has no other use.
 pub(super) fn fold_batch_norm(state: &mut State, outputs: &[ValueId]) -> Result<()> {
     let (uses, producers) = (uses(state, outputs), producers(state));
     let mut removed = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn fold_batch_norm(state: &mut State, outputs: &[ValueId]) -> Result<
 
 type Named = (String, HostTensor);
 
-/// Weight and bias of the convolution that does the work of both, if all that it needs is known.
+/// Weight and bias of the convolution that replaces both, if all constants are known.
 fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Named)>> {
     let constant = |id: Option<ValueId>| state.values[id?.index()].constant.as_ref();
     let operand = |node: &Node, place: usize| node.inputs.get(place).copied().and_then(constant).cloned();
@@ -123,8 +123,8 @@ fn folded(state: &State, conv: &Node, norm: &Node) -> Result<Option<(Named, Name
     )))
 }
 
-/// Weight and bias of the convolution that does the work of a convolution and of the batch normalization of its output,
-/// which has a scale, a shift, a mean and a variance.
+/// Weight and bias of the convolution that replaces a convolution and the batch normalization of its output, which has
+/// a scale, a shift, a mean and a variance.
 ///
 /// # Errors
 /// Shapes that do not fit together.

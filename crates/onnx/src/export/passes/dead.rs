@@ -1,11 +1,11 @@
-//! Calls whose results nobody uses.
+//! Calls whose results are unused.
 
 use std::collections::HashSet;
 
 use crate::export::recording::State;
 use crate::graph::ValueId;
 
-/// Removes them, and of the others the outputs at the end that nobody uses.
+/// Removes calls without used results. The remaining calls lose their unused outputs at the end.
 pub(super) fn remove(state: &mut State, outputs: &[ValueId]) {
     let mut wanted: HashSet<ValueId> = outputs.iter().copied().collect();
     let mut kept = Vec::with_capacity(state.nodes.len());
@@ -14,7 +14,7 @@ pub(super) fn remove(state: &mut State, outputs: &[ValueId]) {
         if !node.outputs.iter().any(used) {
             continue;
         }
-        // Of all ops that are written, TopK alone must have each of its outputs.
+        // Of all ops that are written, only TopK must keep both outputs.
         while node.op_type != "TopK" && node.outputs.last().is_some_and(|last| !used(last)) {
             node.outputs.pop();
         }

@@ -1,4 +1,4 @@
-//! The two directions of a recurrent layer as one call.
+//! Joins the two directions of a recurrent layer into one call.
 
 use polygrad_core::{HostTensor, Result, Shape};
 
@@ -7,10 +7,10 @@ use crate::export::call::Call;
 use crate::export::recording::State;
 use crate::graph::{Attribute, Node, ValueId};
 
-/// The first of the operands that are states; before it are the input, two weights, the bias and the lengths.
+/// The index of the first operand that is a state. Before it are the input, two weights, the bias and the lengths.
 const STATES: usize = 5;
 
-/// Makes one call of each two that run over the same input, one forwards and one in reverse.
+/// Joins each pair of calls on the same input, one forwards and one in reverse, into one call.
 pub(super) fn join(state: &mut State, outputs: &[ValueId]) -> Result<()> {
     let count = state.nodes.len();
     let mut gone = Vec::new();
@@ -41,7 +41,7 @@ fn op(node: &Node) -> Option<&'static str> {
     ["RNN", "GRU", "LSTM"].into_iter().find(|op| *op == node.op_type)
 }
 
-/// Whether two calls are the forward and the reverse direction of one layer, whose parameters are known.
+/// Whether two calls are the forward and the reverse direction of one layer with known parameters.
 fn are_directions(state: &State, forward: usize, reverse: usize) -> bool {
     let (a, b) = (&state.nodes[forward], &state.nodes[reverse]);
     let reversed = matches!(b.attribute("direction"), Some(Attribute::String(text)) if text == "reverse");
@@ -70,7 +70,7 @@ fn are_directions(state: &State, forward: usize, reverse: usize) -> bool {
         && !needs(state, forward.max(reverse), forward.min(reverse))
 }
 
-/// Whether a call needs, by way of others, what an earlier one gives.
+/// Whether a call depends, directly or through others, on an earlier one.
 fn needs(state: &State, later: usize, earlier: usize) -> bool {
     let mut made = state.nodes[earlier].outputs.clone();
     for node in &state.nodes[earlier + 1..=later] {
@@ -81,8 +81,8 @@ fn needs(state: &State, later: usize, earlier: usize) -> bool {
     made.contains(&state.nodes[later].outputs[0])
 }
 
-/// The call that takes the axis of directions away from a layer's output, if nobody else uses that; `Some(None)`
-/// if nobody does at all.
+/// The call that squeezes the axis of directions out of a layer's output, if that is the output's only use.
+/// `Some(None)` if the output is unused.
 fn squeezed(state: &State, outputs: &[ValueId], id: Option<ValueId>) -> Option<Option<usize>> {
     let Some(id) = id else { return Some(None) };
     let mut users = (0..state.nodes.len()).filter(|&i| state.nodes[i].inputs.contains(&Some(id)));
@@ -91,8 +91,8 @@ fn squeezed(state: &State, outputs: &[ValueId], id: Option<ValueId>) -> Option<O
     (squeezes && second.is_none() && !outputs.contains(&id)).then_some(first)
 }
 
-/// Records the call of both, and what gives the results that each gave. `squeezes` give the outputs without
-/// the axis of directions.
+/// Records the joint call, and the calls that derive the results of each direction from it. `squeezes` are the calls
+/// that squeeze the axis of directions out of the outputs.
 fn both(state: &mut State, forward: usize, reverse: usize, squeezes: [Option<usize>; 2]) -> Result<()> {
     let [a, b] = [forward, reverse].map(|i| state.nodes[i].clone());
     let Some(op) = op(&a) else { return Ok(()) };
@@ -138,7 +138,7 @@ fn both(state: &mut State, forward: usize, reverse: usize, squeezes: [Option<usi
     Ok(())
 }
 
-/// Two parameters one after the other, under a name of their own.
+/// Two parameters concatenated, under a new name.
 fn parameter(state: &mut State, a: ValueId, b: ValueId) -> Result<ValueId> {
     let of = |id: ValueId| state.values[id.index()].constant.as_ref();
     let (Some(first), Some(second)) = (of(a), of(b)) else {
@@ -166,7 +166,7 @@ fn parameter(state: &mut State, a: ValueId, b: ValueId) -> Result<ValueId> {
     Ok(state.named_constant(name, host))
 }
 
-/// Two values `[1, …]` as one.
+/// Two values `[1, …]` concatenated.
 fn stacked(state: &mut State, a: ValueId, b: ValueId) -> Result<ValueId> {
     let (shape, dtype) = (state.values[a.index()].shape, state.values[a.index()].dtype);
     let call = Call::new("Concat").input(a).input(b).int("axis", 0);
@@ -184,7 +184,7 @@ fn side_by_side(state: &mut State, outputs: ValueId) -> Result<ValueId> {
     Ok(state.append(call.gives(Shape::new(&[steps, rows, 2 * size])?, dtype))?[0])
 }
 
-/// Splits a value into two halves, which are these values where they are given.
+/// Splits a value into two halves. A half that is given as `Some` gets that id.
 fn split(state: &mut State, whole: ValueId, axis: usize, halves: [Option<ValueId>; 2]) -> Result<()> {
     if halves == [None; 2] {
         return Ok(());

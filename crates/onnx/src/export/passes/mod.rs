@@ -1,4 +1,4 @@
-//! What is done to a recording before it is written.
+//! Passes over a recording before it is written.
 
 mod convolution;
 mod dead;
@@ -38,7 +38,7 @@ fn uses(state: &State, outputs: &[ValueId]) -> HashMap<ValueId, usize> {
     uses
 }
 
-/// The node that gives each value.
+/// The node that produces each value.
 fn producers(state: &State) -> HashMap<ValueId, usize> {
     let nodes = state.nodes.iter().enumerate();
     nodes
@@ -46,7 +46,7 @@ fn producers(state: &State) -> HashMap<ValueId, usize> {
         .collect()
 }
 
-/// The name, or one like it that no value has.
+/// The name, or a similar one that no value has.
 fn free_name(state: &State, name: &str) -> String {
     let taken = |name: &str| state.values.iter().any(|value| value.name.as_deref() == Some(name));
     if !taken(name) {
@@ -59,7 +59,7 @@ fn free_name(state: &State, name: &str) -> String {
     format!("{name}.{number}")
 }
 
-/// Takes nodes away, which are told by their places in ascending order.
+/// Removes nodes, given by their indices in ascending order.
 fn remove(state: &mut State, nodes: &[usize]) {
     let mut place = 0;
     state.nodes.retain(|_| {

@@ -1,9 +1,10 @@
-//! Calls after those that they need.
+//! Orders calls after their dependencies.
 
 use super::producers;
 use crate::export::recording::State;
 
-/// Brings calls into such an order; those that stand right stay as they are. No call may need itself.
+/// Sorts calls so that each comes after its dependencies; calls already in order stay in place. There must be no
+/// cycles.
 pub(super) fn restore(state: &mut State) {
     let producers = producers(state);
     let mut nodes: Vec<_> = std::mem::take(&mut state.nodes).into_iter().map(Some).collect();

@@ -1,9 +1,9 @@
-//! What is split and joined again.
+//! Splits whose parts are joined again.
 
 use crate::export::recording::State;
 use crate::graph::{Attribute, Node, ValueId};
 
-/// Takes what was split in the place of all its parts, where they are joined again along the same axis.
+/// Replaces a Concat of all parts of a Split along the same axis by the value that was split.
 pub(super) fn join(state: &mut State, outputs: &[ValueId]) {
     for split in 0..state.nodes.len() {
         let node = &state.nodes[split];
@@ -18,7 +18,7 @@ pub(super) fn join(state: &mut State, outputs: &[ValueId]) {
             .flatten()
             .map(|id| state.values[id.index()].shape.numel());
         if sizes != Some(parts.len()) {
-            // Parts at the end that nobody uses are gone.
+            // Unused parts at the end were removed.
             continue;
         }
         let joins = |node: &Node| node.op_type == "Concat" && self::axis(node) == Some(axis);
@@ -33,7 +33,7 @@ pub(super) fn join(state: &mut State, outputs: &[ValueId]) {
         }
         let own = !outputs.contains(&whole) && !state.inputs.contains(&whole);
         if let Some(joined) = gone.filter(|_| own && state.values[whole.index()].constant.is_none()) {
-            // What was split takes the name of what was joined, which may be an output of the graph.
+            // The value that was split takes the name of the joined value, which may be an output of the graph.
             let name = state.nodes.remove(joined).outputs[0];
             for id in state
                 .nodes

@@ -1,4 +1,4 @@
-//! What a fused step computes.
+//! Kinds of fused steps, and how they are computed.
 
 use polygrad_core::{Activation, BlockScheme, ConvParams, PoolParams, Prepack, Result, Shape};
 use polygrad_tensor::{Attention, Tensor, inference};
@@ -9,51 +9,51 @@ use super::images;
 use crate::import::call::{Call, Made, Results, one};
 use crate::import::ops::{self, Forest, Row, matrices, product};
 
-/// One op in the place of several.
+/// One op that replaces several.
 pub(crate) enum Fused {
-    /// Of `x`, a weight `[out, in]` and perhaps a bias `[out]`.
+    /// Of `x`, a weight `[out, in]` and an optional bias `[out]`.
     Linear {
         /// Whether `x` must be a matrix.
         matrix: bool,
-        /// How the weight stays packed: its scales and zero points are operands 3 and 4.
+        /// The scheme of a weight that stays packed. Its scales and zero points are operands 3 and 4.
         packed: Option<BlockScheme>,
         activation: Option<Activation>,
     },
-    /// Of `x`, a weight, a bias and perhaps a residual, which may have to be broadcast.
+    /// Of `x`, a weight, a bias and an optional residual, which may have to be broadcast.
     Conv {
         params: ConvParams,
         activation: Option<Activation>,
     },
-    /// The same without a residual, and then max pooling.
+    /// The same without a residual, followed by max pooling.
     ConvPool {
         params: ConvParams,
         activation: Option<Activation>,
         pool: PoolParams,
     },
-    /// Of floats; other numbers are for the node's own op.
+    /// Of floats; the node's own op handles other dtypes.
     MaxPool {
         params: PoolParams,
         general: &'static Row,
     },
     Recurrent(Recurrent),
     Forest(Forest),
-    /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and perhaps a mask. A query
-    /// that sees no key gets 0.
+    /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and an optional mask. A query that sees no key gets
+    /// 0.
     Attention {
         scale: f64,
-        /// That of the softmax.
+        /// The axis of the softmax.
         axis: i64,
         masking: Masking,
     },
 }
 
-/// A layer of an LSTM or a GRU whose weights are in the order of the backend's kernel. Where there is no such kernel,
-/// or a gradient is wanted, the node's own takes the operands, which are still those of the node.
+/// A layer of an LSTM or a GRU whose weights are in the order of the backend's kernel. If there is no such kernel, or a
+/// gradient is wanted, the node's own op gets the operands, which are still those of the node.
 pub(crate) struct Recurrent {
     pub(super) general: &'static Row,
     pub(super) cell: Cell,
     pub(super) directions: Vec<Direction>,
-    /// Hidden units.
+    /// The number of hidden units.
     pub(super) size: usize,
     pub(super) batch_first: bool,
 }
@@ -63,13 +63,13 @@ pub(crate) struct Recurrent {
 pub(super) enum Cell {
     Lstm,
     Gru {
-        /// Whether the reset gate scales the product of the state, and not the state.
+        /// Whether the reset gate scales the product of the state rather than the state.
         reset_after: bool,
     },
 }
 
 impl Cell {
-    /// The order of the gates: of ours, each one's place in ONNX.
+    /// The order of the gates: for each gate in Polygrad's order, its index in ONNX's.
     pub(super) const fn gates(self) -> &'static [usize] {
         match self {
             // Input, forget, cell, output; in ONNX input, output, forget, cell.
@@ -116,7 +116,7 @@ impl Fused {
         }
     }
 
-    /// How its weight, which is operand 1, is made ready.
+    /// How its weight, which is operand 1, is prepacked.
     pub(super) const fn weight(&self) -> Option<Prepack> {
         match self {
             Self::Linear { packed: None, .. } => Some(Prepack::Linear),
@@ -130,7 +130,7 @@ impl Fused {
     }
 }
 
-/// Whether operand 0 is of floats, and of no type that is held by a wider one.
+/// Whether operand 0 has a float type that is not stored in a wider one.
 fn floats(c: &Call<'_>) -> Result<bool> {
     let element = c.element(0)?;
     Ok(!element.is_widened() && element.dtype()?.is_float())
@@ -164,7 +164,7 @@ fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Re
     c.limits.check(&shape, x.dtype())?;
     ops::conv::windows_fit(c, &weight.shape(), &shape, x.dtype())?;
     match residual {
-        // It would be broadcast, or is what the convolution is broadcast to.
+        // The residual would be broadcast, or the convolution would be broadcast to it.
         Some(residual) if residual.shape() != shape => {
             c.limits.check(&shape.broadcast(&residual.shape())?, x.dtype())?;
             let y = x.conv(&weight, Some(&bias), params)?.add(&residual)?;
@@ -206,7 +206,7 @@ fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
             )?);
         }
     }
-    // Shapes that the nodes take one by one.
+    // Shapes that the separate nodes handle.
     let mut scores = product(c, &q, &k)?;
     if scale != 1.0 {
         scores = (scores * scale)?.to_dtype(q.dtype())?;
@@ -281,10 +281,10 @@ impl Recurrent {
     }
 }
 
-/// For each direction.
+/// One value for each direction.
 type Both<T> = SmallVec<[T; 2]>;
 
-/// Tensors one beside the other along a new axis.
+/// Stacks tensors along a new axis.
 fn join(parts: &[Tensor], axis: isize) -> Result<Tensor> {
     match parts {
         [one] => one.unsqueeze(axis),

@@ -1,5 +1,5 @@
-//! Attention out of the nodes that spell it: a product of queries and keys, a factor, a mask, a softmax, and the
-//! product with the values.
+//! Recognizes attention in the nodes that spell it out: a product of queries and keys, a factor, a mask, a softmax, and
+//! the product with the values.
 
 use polygrad_core::Result;
 
@@ -8,25 +8,25 @@ use super::action::Fused;
 use crate::graph::Attribute;
 use crate::import::plan::{Action, Step};
 
-/// How a mask takes part.
+/// How a mask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Masking {
     None,
-    /// Where it is false, the score is −∞.
+    /// The score is −∞ where the mask is false.
     Choice,
-    /// It is added.
+    /// The mask is added to the scores.
     Sum,
 }
 
 impl Draft<'_> {
-    /// Makes one of the chain of nodes that begins at a product, if it is attention.
+    /// Fuses the chain of nodes that begins at this product, if it is attention.
     pub(super) fn attention(&mut self, i: usize) -> Result<()> {
         let (Some("MatMul"), Some(q), Some(k)) = (self.op(i), self.slot(i, 0), self.slot(i, 1)) else {
             return Ok(());
         };
         let (mut gone, mut at, mut scale) = (vec![i], i, 1.0);
         let (mut masking, mut mask) = (Masking::None, None);
-        // A factor before the mask, a mask, a softmax, and then the product.
+        // An optional factor, an optional mask, a softmax, and then the product.
         loop {
             let Some(next) = self.sole_reader(at) else {
                 return Ok(());
@@ -80,7 +80,7 @@ impl Draft<'_> {
         else {
             return Ok(());
         };
-        // The weights are the left operand.
+        // The attention weights must be the left operand.
         let (1, Some(v)) = (self.other(softmax, last), self.slot(last, 1)) else {
             return Ok(());
         };
@@ -90,7 +90,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The op of a step that is still a node's own.
+    /// The op of a step that is not fused yet.
     fn op(&self, i: usize) -> Option<&str> {
         match self.step(i)? {
             Step {
@@ -102,7 +102,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The number that a constant operand is.
+    /// The value of an operand that is a constant number.
     fn number(&self, i: usize, operand: usize) -> Result<Option<f64>> {
         let Some(tensor) = self.tensor(i, operand)? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Weights of 8 bits, made bytes once.
+//! Weights of 8 bits, converted to bytes once.
 
 use std::sync::Arc;
 
@@ -11,9 +11,8 @@ use crate::graph::{Attribute, ElementType};
 use crate::import::ops::whole;
 
 impl Draft<'_> {
-    /// Turns a constant weight of i8 and its zero point into bytes that are 128 more, which the op takes for the same
-    /// numbers, and packs it; the right-hand side of a matrix product is turned before if the node says that it is
-    /// transposed.
+    /// Converts a constant i8 weight and its zero point to bytes, adding 128 to both so that they represent the same
+    /// numbers, and packs the weight. A right-hand side that the node says is transposed is transposed first.
     pub(super) fn bytes(&mut self, i: usize, weight: usize, zero: usize) -> Result<()> {
         let element = |value: usize| self.constant(i, value).and_then(|value| value.element());
         let (Some(found), zero_type) = (element(weight), element(zero)) else {
@@ -50,7 +49,7 @@ impl Draft<'_> {
             Some(("ConvInteger" | "QLinearConv", None | Some(Attribute::Int(1)))) => {
                 inference::prepacked(&values, Prepack::ConvU8)?
             }
-            // Of groups the tiles are others.
+            // The tiles of grouped convolutions differ.
             Some(("ConvInteger" | "QLinearConv", _)) => values,
             _ => inference::prepacked(&values, Prepack::MatmulU8)?,
         };
@@ -58,7 +57,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Puts a new constant in the place of an operand.
+    /// Replaces an operand by a new constant.
     fn give(&mut self, i: usize, operand: usize, tensor: Tensor) {
         let slot = self.add(tensor);
         if let Some(old) = self.slot(i, operand) {

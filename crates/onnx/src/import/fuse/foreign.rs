@@ -1,4 +1,4 @@
-//! Steps of other domains than ONNX's that are made ready, and activations that are part of a node.
+//! Preparation of steps from other domains than ONNX's, and of activations that are an attribute of a node.
 
 use polygrad_core::{Activation, Result};
 
@@ -8,7 +8,8 @@ use crate::graph::{Attribute, Node};
 use crate::import::ops::{Forest, packed_weight};
 use crate::import::run::with_call;
 
-/// The activation that a node has as an attribute: none, or `None` where it is for the node's own op.
+/// The activation that a node has as an attribute: `Some(None)` without one, and `None` if only the node's own op can
+/// compute it.
 #[expect(
     clippy::option_option,
     reason = "a node without an activation is one that can be fused"
@@ -35,13 +36,13 @@ pub(super) fn attached(node: &Node) -> Option<Option<Activation>> {
 }
 
 impl Draft<'_> {
-    /// The operands of a step that are constants.
+    /// The operands of a step, each `None` unless it is a constant.
     fn constants_of(&self, i: usize) -> Vec<Option<crate::import::value::Value>> {
         let count = self.step(i).map_or(0, |step| step.inputs.len());
         (0..count).map(|operand| self.constant(i, operand).cloned()).collect()
     }
 
-    /// A product with a weight in blocks of few bits, which stays packed: its parts are brought into order once.
+    /// A product with a weight in blocks of few bits, which stays packed: its parts are reordered once.
     pub(super) fn blocks(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         let operands = self.constants_of(i);
@@ -52,7 +53,7 @@ impl Draft<'_> {
             return Ok(());
         }
         let weight = with_call(step, &operands, &[], self.device, self.limits, packed_weight);
-        // What is wrong is told when the node runs.
+        // The node reports the error when it runs.
         let Ok(([weight, scales, zeros], scheme)) = weight else {
             return Ok(());
         };
@@ -75,11 +76,11 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Trees, which are read from the attributes once.
+    /// Decision trees: they are read from the attributes once.
     pub(super) fn trees(&mut self, i: usize) {
         let Some(step) = self.step(i) else { return };
         let forest = with_call(step, &[], &[], self.device, self.limits, Forest::read);
-        // What is wrong is told when the node runs.
+        // The node reports the error when it runs.
         let Ok(forest) = forest else { return };
         let inputs = [self.slot(i, 0)];
         self.replace(i, &[], Fused::Forest(forest), &inputs);

@@ -1,14 +1,14 @@
-//! A convolution and the pooling after it, for as many images at a time as leave the convolution's output in the cache.
+//! A convolution and the pooling after it, on as many images at a time as keep the convolution's output in the cache.
 
 use polygrad_core::{Activation, ConvParams, PoolParams, Result};
 use polygrad_tensor::{Device, Tensor, inference};
 
 use crate::import::call::{Call, Results, one};
 
-/// Bytes of a convolution's output that are still in a core's cache when they are pooled.
+/// Largest convolution output, in bytes, that is still in a core's cache when it is pooled.
 const CACHE: usize = 1 << 20;
 
-/// Whether some images at a time are any good: on devices that compute at once, by cores with caches.
+/// Whether processing a few images at a time pays: on devices that compute synchronously on cores with caches.
 pub(super) fn pays(device: &Device) -> bool {
     let capabilities = device.capabilities();
     capabilities.unified_memory && !capabilities.asynchronous

@@ -1,4 +1,4 @@
-//! Two steps in one: what follows a product or a convolution becomes part of it.
+//! Merging of two steps: an op after a product or a convolution becomes part of it.
 
 use polygrad_core::{Activation, AnyBackend, DType, Result, decompose};
 use polygrad_tensor::{Tensor, inference};
@@ -9,7 +9,7 @@ use crate::graph::{Attribute, Node};
 use crate::import::ops::MICROSOFT;
 
 impl Draft<'_> {
-    /// Makes a step and the one that follows it one; gives the place where that is now.
+    /// Merges a step with the one that follows it. Returns the index of the merged step.
     pub(super) fn merge(&mut self, i: usize) -> Result<Option<usize>> {
         let (Some(fused), Some(next)) = (self.fused(i), self.sole_reader(i)) else {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Draft<'_> {
                 let (Some(weight), place) = (self.tensor(i, 1)?, self.other(i, next)) else {
                     return Ok(None);
                 };
-                // A bias of a packed weight is of the type of its scales.
+                // The bias of a packed weight has the dtype of its scales.
                 let dtype = match packed {
                     Some(_) => self.tensor(i, 3)?.map_or(DType::F32, |scales| scales.dtype()),
                     None => weight.dtype(),
@@ -84,7 +84,7 @@ impl Draft<'_> {
                 let Some(bias) = self.bias(next, place, (weight.shape()[0], dtype))? else {
                     return Ok(None);
                 };
-                // A bias of two axes would give a vector's product a second one.
+                // A bias with two axes would give the product of a vector a second axis.
                 if self.tensor(next, place)?.is_none_or(|bias| bias.rank() != 1) {
                     return Ok(None);
                 }
@@ -134,13 +134,13 @@ impl Draft<'_> {
         Ok(Some(next))
     }
 
-    /// Which operand of step `next` is not the result of step `i`.
+    /// The index of the operand of step `next` that is not the result of step `i`.
     pub(super) fn other(&self, i: usize, next: usize) -> usize {
         let result = self.step(i).and_then(|step| step.outputs[0]);
         usize::from(self.slot(next, 0) == result)
     }
 
-    /// Batch normalization in evaluation goes into the convolution's weight and bias.
+    /// Folds batch normalization in evaluation into the convolution's weight and bias.
     fn fold_norm(&mut self, i: usize, next: usize, fused: Fused) -> Result<Option<usize>> {
         let Some(step) = self.step(next) else { return Ok(None) };
         let training = !matches!(step.node.attribute("training_mode"), None | Some(Attribute::Int(0)));
@@ -172,7 +172,7 @@ impl Draft<'_> {
         Ok(Some(next))
     }
 
-    /// Makes the weights ready that fused steps use, after all that changes them.
+    /// Prepacks the weights of fused steps, after all passes that change them.
     pub(super) fn prepack(&mut self) -> Result<()> {
         for i in 0..self.steps.len() {
             let Some(kind) = self.fused(i).and_then(Fused::weight) else {
@@ -187,7 +187,7 @@ impl Draft<'_> {
     }
 }
 
-/// The activation function of a sum with operand 1 that a node is.
+/// The activation function that a node applies to the sum with operand 1, if it does.
 fn biased(node: &Node) -> Option<Activation> {
     match (node.domain.as_str(), node.op_type.as_str(), node.inputs.get(1)) {
         (MICROSOFT, "BiasGelu", Some(Some(_))) => Some(Activation::Gelu),
@@ -196,7 +196,7 @@ fn biased(node: &Node) -> Option<Activation> {
     }
 }
 
-/// The activation function that a node is.
+/// The activation function that a node computes, if it is one.
 fn activation(node: &Node) -> Option<Activation> {
     let number = |name: &str, default: f64| match node.attribute(name) {
         None => Some(default),

@@ -1,8 +1,8 @@
-//! One op in the place of several, decided when a model is loaded.
+//! Fusion of several ops into one when a model is loaded.
 //!
-//! A value may vanish between two steps only if the later one alone reads it, once, and it is no output of the body.
-//! What is trained is left as it is, and an operand that turns out to be tracked when the model runs is taken by ops
-//! that pass gradients on.
+//! A value between two steps may only be removed if the later step is its only reader, reads it once, and the value is
+//! no output of the body. Trained parameters are left alone, and fused ops pass on gradients if an operand turns out to
+//! be tracked at run time.
 
 mod action;
 mod attention;
@@ -27,20 +27,20 @@ pub(crate) use action::Fused;
 /// The constants of a body by slot.
 pub(super) type Constants = HashMap<usize, Value>;
 
-/// Steps that are being fused.
+/// A list of steps during fusion.
 pub(super) struct Draft<'a> {
     steps: Vec<Option<Step>>,
     constants: Constants,
     slots: usize,
-    /// Outputs, and what bodies of nodes capture: they may not vanish.
+    /// Outputs, and values captured by bodies of nodes: they must not be removed.
     kept: HashSet<usize>,
     readers: HashMap<usize, Readers>,
     device: &'a Device,
     limits: &'a Limits,
 }
 
-/// Those who read a value: how often, and the sum of their places, which is the place of the only
-/// one where there is one.
+/// The readers of a value: their count, and the sum of their indices, which is the index of the only reader if there is
+/// one.
 #[derive(Default)]
 struct Readers {
     count: usize,
@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The steps, the constants, and how many slots there are.
+    /// Returns the steps, the constants, and the number of slots.
     pub(super) fn fuse(mut self) -> Result<(Vec<Step>, Constants, usize)> {
         for i in 0..self.steps.len() {
             self.single(i)?;
@@ -98,7 +98,7 @@ impl<'a> Draft<'a> {
         self.steps[i].as_ref()
     }
 
-    /// What a step does, if that is a fused op already.
+    /// The fused op of a step, if it is fused already.
     fn fused(&self, i: usize) -> Option<&Fused> {
         match &self.step(i)?.action {
             Action::Fused(fused) => Some(fused),
@@ -106,7 +106,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The step that alone reads the one result of a step, once.
+    /// The only step that reads the only result of a step, if it reads it once.
     fn sole_reader(&self, i: usize) -> Option<usize> {
         let &[Some(slot)] = self.step(i)?.outputs.as_slice() else {
             return None;
@@ -125,7 +125,7 @@ impl<'a> Draft<'a> {
         self.step(i)?.inputs.get(operand)?.map(|operand| operand.slot)
     }
 
-    /// The value of an operand, if it is a constant that nobody trains.
+    /// The value of an operand, if it is a constant that is not trained.
     fn constant(&self, i: usize, operand: usize) -> Option<&Value> {
         let value = self.constants.get(&self.slot(i, operand)?)?;
         (!value.is_tracked()).then_some(value)
@@ -139,15 +139,15 @@ impl<'a> Draft<'a> {
             .transpose()
     }
 
-    /// A new constant, and its slot.
+    /// Adds a constant and returns its slot.
     fn add(&mut self, tensor: Tensor) -> usize {
         self.constants.insert(self.slots, tensor.into());
         self.slots += 1;
         self.slots - 1
     }
 
-    /// Puts a fused op in the place of step `at`, which then reads `inputs`, and takes the steps `gone` away, the
-    /// first of which names it.
+    /// Replaces step `at` by a fused op that reads `inputs`, and removes the steps `gone`. The first of them gives the
+    /// new step its name.
     fn replace(&mut self, at: usize, gone: &[usize], fused: Fused, inputs: &[Option<usize>]) {
         for &i in gone.iter().chain(&[at]) {
             for slot in self.steps[i].iter().flat_map(Step::reads) {
@@ -164,7 +164,7 @@ impl<'a> Draft<'a> {
         let before: Vec<Step> = gone.iter().filter_map(|&i| self.steps[i].take()).collect();
         let Some(step) = &mut self.steps[at] else { return };
         if let Some(first) = before.first() {
-            // Errors name all that it was.
+            // Errors name all fused ops.
             let mut node = (*first.node).clone();
             let ops = before.iter().chain([&*step]).map(|step| step.node.op_type.as_str());
             node.op_type = ops.collect::<Vec<_>>().join("+");

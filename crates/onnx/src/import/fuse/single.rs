@@ -1,4 +1,4 @@
-//! Single nodes that are made ready: their weights are there, and what their attributes say is read once.
+//! Preparation of single nodes whose weights are constants. Their attributes are read once.
 
 use polygrad_core::{ConvParams, DType, PoolParams, Prepack, Result};
 use polygrad_tensor::{Tensor, inference};
@@ -11,7 +11,7 @@ use crate::import::ops::{CLASSICAL, MICROSOFT};
 use crate::import::plan::Action;
 
 impl Draft<'_> {
-    /// Makes a step ready, if it is one of those that can be.
+    /// Prepares a step, if its op supports that.
     pub(super) fn single(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         match (step.node.domain.as_str(), step.node.op_type.as_str()) {
@@ -35,7 +35,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A weight of floats in so many axes.
+    /// A float weight of this rank.
     fn weight(&self, i: usize, operand: usize, rank: usize) -> Result<Option<Tensor>> {
         let weight = self.tensor(i, operand)?;
         Ok(weight.filter(|weight| weight.rank() == rank && weight.dtype().is_float()))
@@ -96,8 +96,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A bias for so many outputs, of this dtype, from an operand that holds as many numbers along its last axis and no
-    /// other.
+    /// A bias for `count` outputs, of this dtype. The operand must have `count` numbers along its last axis, and no
+    /// others.
     pub(super) fn bias(&self, i: usize, operand: usize, (count, dtype): (usize, DType)) -> Result<Option<Tensor>> {
         let Some(bias) = self.tensor(i, operand)? else {
             return Ok(None);
@@ -208,7 +208,7 @@ impl Draft<'_> {
             Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)
         };
         let ready = |x: Tensor| inference::prepacked(&ordered(&x)?, Prepack::Linear);
-        // It is taken in two parts where the reset gate comes before the product.
+        // The bias is used in two parts if the reset gate is applied before the product.
         let own = |x: Tensor| match cell {
             Cell::Gru { reset_after: false } => ordered(&x),
             _ => ready(x),
@@ -240,7 +240,7 @@ impl Draft<'_> {
     }
 }
 
-/// An integer attribute that is 0 where it is left out; `None` if it is something else.
+/// An integer attribute, 0 by default; `None` if it has another type.
 pub(super) fn flag(node: &Node, name: &str) -> Option<i64> {
     match node.attribute(name) {
         None => Some(0),
@@ -249,7 +249,7 @@ pub(super) fn flag(node: &Node, name: &str) -> Option<i64> {
     }
 }
 
-/// Whether a factor is 1, as it is where it is left out.
+/// Whether a factor is 1, which is also its default.
 fn one(node: &Node, name: &str) -> bool {
     match node.attribute(name) {
         None => true,
@@ -258,7 +258,7 @@ fn one(node: &Node, name: &str) -> bool {
     }
 }
 
-/// So many extents; the default where they are left out; `None` where they make no sense.
+/// A list of `count` extents, or the default if it is left out; `None` if it is invalid.
 fn extents(node: &Node, name: &str, default: usize, count: usize) -> Option<Vec<usize>> {
     match node.attribute(name) {
         None => Some(vec![default; count]),
@@ -270,7 +270,8 @@ fn extents(node: &Node, name: &str, default: usize, count: usize) -> Option<Vec<
     }
 }
 
-/// What both windows say: the kernel, and stride, padding and dilation, if the border is the same on both sides.
+/// The attributes common to both kinds of windows: kernel, stride, padding and dilation, if the border is the same on
+/// both sides.
 fn window(node: &Node, kernel: &[usize]) -> Option<[[usize; 3]; 3]> {
     let count = kernel.len();
     let auto = match node.attribute("auto_pad") {
@@ -318,7 +319,7 @@ fn pool_params(node: &Node) -> Option<PoolParams> {
         return None;
     }
     let [stride, padding, dilation] = window(node, &kernel)?;
-    // Borders that a window may lie in are for the general form.
+    // The general op handles borders in which a whole window may lie.
     if kernel
         .iter()
         .zip(padding.into_iter().zip(dilation))

@@ -31,7 +31,7 @@ rows! {
     Row::new("Hardmax", 1, |c| normalized(c, hardmax));
 }
 
-/// An activation function that an attribute names, with its parameters.
+/// An activation function named by an attribute, with its parameters.
 #[derive(Clone)]
 pub(super) struct Function {
     name: String,
@@ -106,7 +106,7 @@ pub(super) fn hard_sigmoid(x: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> 
     ((x * alpha)? + beta)?.clamp(Some(0.0), Some(1.0))
 }
 
-/// Of NaN it is 0, as of all that is not above alpha.
+/// NaN gives 0, as does any value not above alpha.
 pub(super) fn thresholded(x: &Tensor, alpha: f64) -> Result<Tensor> {
     x.masked_fill(&x.gt(alpha)?.logical_not()?, 0.0)
 }
@@ -140,13 +140,13 @@ fn shrink(c: &Call<'_>) -> Results {
 
 fn prelu(c: &Call<'_>) -> Results {
     let (x, slope) = (c.x(0)?, c.x(1)?);
-    // As ONNX Runtime has it, the slope may have axes that the operand lacks.
+    // As in ONNX Runtime, the slope may have axes that the operand lacks.
     fits(c, &[&x, &slope])?;
     let below = (&x * &slope)?;
     one(Tensor::where_(&x.lt(0.0)?, &below, &x)?)
 }
 
-/// Softmax and its like: along one axis since version 13, before that along all from the axis on as if they were one.
+/// Softmax and the like: along one axis since version 13; before, along all axes from this one on, taken as one.
 fn normalized(c: &Call<'_>, along: fn(&Tensor, isize) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     if c.version >= 13 {

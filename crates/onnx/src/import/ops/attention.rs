@@ -27,12 +27,12 @@ pub(super) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
         .permute([0, 2, 1, 3])
 }
 
-/// What a query may see, from where it is and where the key is.
+/// Which keys a query sees, depending on their positions.
 struct VisibleKeys {
     causal: bool,
     left: i64,
     right: i64,
-    /// How many keys come before the first query, and how many keys there are, for each sample or for all.
+    /// The number of keys before the first query, and the number of keys, for each sample or for all.
     offsets: Vec<i64>,
     lengths: Option<List<i64>>,
 }
@@ -52,7 +52,7 @@ impl VisibleKeys {
     }
 }
 
-/// The mask of the operand and that of [`VisibleKeys`], in one: bool, or numbers to add.
+/// The mask operand and the mask of [`VisibleKeys`] combined: bool, or numbers to add.
 fn mask(c: &Call<'_>, sight: &VisibleKeys, queries: usize, keys: usize, dtype: DType) -> Result<Option<Tensor>> {
     let mut given = c.opt(3)?;
     if let Some(mask) = &given {
@@ -61,7 +61,7 @@ fn mask(c: &Call<'_>, sight: &VisibleKeys, queries: usize, keys: usize, dtype: D
             None => 0,
         };
         if missing > 0 {
-            // A mask may leave out keys at the end, which nobody sees.
+            // A mask may leave out keys at the end, which are then hidden.
             let mut borders = vec![(0, 0); mask.rank()];
             borders[mask.rank() - 1].1 = missing;
             let bool = mask.dtype() == DType::Bool;
@@ -182,7 +182,7 @@ fn attention(c: &Call<'_>) -> Results {
         .collect())
 }
 
-/// What the softmax is computed in, if the node says: the widest float that there is, where the device lacks f64.
+/// The dtype of the softmax, if the node says it. Without f64, the widest float dtype of the device.
 fn precision(c: &Call<'_>) -> Result<Option<DType>> {
     let dtype = c.element_attribute("softmax_precision")?.map(|element| element.dtype());
     let dtype = dtype.transpose()?;
@@ -193,7 +193,8 @@ fn precision(c: &Call<'_>) -> Result<Option<DType>> {
     })
 }
 
-/// Step by step, for those who want to see one of the steps: the output, and the scores of `qk_matmul_output_mode`.
+/// Computes attention step by step, if an intermediate result is requested: the output, and the scores of
+/// `qk_matmul_output_mode`.
 fn spelled_out(
     c: &Call<'_>,
     [q, k, v]: [&Tensor; 3],
@@ -235,7 +236,7 @@ fn spelled_out(
     Ok((y, shown))
 }
 
-/// Attention whose scores and weights pass through bodies of the node.
+/// Attention whose scores and weights are transformed by bodies of the node.
 fn flex_attention(c: &Call<'_>) -> Results {
     let (q, mut k, mut v) = (c.x(0)?, c.x(1)?, c.x(2)?);
     if [q.rank(), k.rank(), v.rank()] != [4; 3] {
@@ -317,8 +318,8 @@ fn rotary(c: &Call<'_>) -> Results {
     })
 }
 
-/// Turns the first `turned` features of `[N, S, heads, D]` by angles, whose cosines and sines are
-/// `[N, S, 1, turned / 2]` or broadcast to it: pairs are neighbours, or lie half of the features apart.
+/// Rotates the first `turned` features of `[N, S, heads, D]` by angles, whose cosines and sines are `[N, S, 1, turned /
+/// 2]` or broadcast to it. Pairs are neighbours if `interleaved`, else half of the features apart.
 pub(super) fn turn(x: &Tensor, [cos, sin]: [&Tensor; 2], turned: usize, interleaved: bool) -> Result<Tensor> {
     let full = x.shape()[3];
     let part = x.narrow(3, 0, turned)?;

@@ -5,8 +5,8 @@ use polygrad_core::{Result, printable};
 use super::{microsoft, ml};
 use crate::graph::{Node, malformed};
 
-/// Ops, and the attributes that each of them has: `name!` must be given, `name@13` came with version 13 of the ops,
-/// `name<13` went with it. An op that is not here has none. These are ONNX's, from the versions on that are known here.
+/// Ops, and the attributes of each: `name!` is required, `name@13` was added in version 13 of the ops, `name<13` was
+/// removed in it. An op that is not listed has none. This is ONNX's list, from the oldest supported versions on.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Abs Ceil Exp Floor Log Neg Reciprocal Sqrt", "consumed_inputs<6"),
     ("AffineGrid", "align_corners"),
@@ -180,8 +180,8 @@ fn of_domain(domain: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Fails when a node has an attribute that its op does not have, which would be passed over without a word, or lacks
-/// one that it must have.
+/// Fails if a node has an attribute that its op does not have, which would be silently ignored, or lacks a required
+/// one.
 pub(crate) fn check(node: &Node, version: i64) -> Result<()> {
     let op = node.op_type.as_str();
     let row = of_domain(&node.domain)
@@ -266,7 +266,7 @@ mod tests {
             let lines = of_domain(domain);
             let mut named: Vec<&str> = lines.iter().flat_map(|(ops, _)| ops.split(' ')).collect();
             for op in &named {
-                // Those of smaller domains of ONNX stand with those of ai.onnx.
+                // Smaller domains of ONNX are listed with ai.onnx.
                 let is_known = |(of, known, _): &(&str, &str, i64)| known == op && (*of == domain || domain.is_empty());
                 assert!(ops.iter().any(is_known), "{op}");
             }

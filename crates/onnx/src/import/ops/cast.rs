@@ -37,7 +37,7 @@ fn cast(c: &Call<'_>, to: ElementType) -> Results {
         };
     }
     match c.need(0)?.on_host() {
-        // What the device lacks is converted before it goes there.
+        // If the device lacks the dtype, the conversion is done on the host.
         Some(literal) if literal.host().dtype() == DType::F64 && c.wide() != DType::F64 => {
             one(Tensor::from_host(literal.host().try_cast(dtype)?, c.device)?)
         }
@@ -45,9 +45,10 @@ fn cast(c: &Call<'_>, to: ElementType) -> Results {
     }
 }
 
-/// Operand 0 as integers whose low bits are those of `to`, for all integer types alike: floats are truncated, and those
-/// that an i32 lacks (of types of 64 bits: an i64), NaN too, count as its smallest number; of uint32, those from 2³² on
-/// count as 0. So do PyTorch 2.13 and ONNX Runtime 1.32 on x86, where C says nothing.
+/// Operand 0 as integers whose low bits are those of `to`, the same for all integer types: floats are truncated. Floats
+/// outside the range of i32 (for types of 64 bits: of i64), including NaN, become its smallest number; for uint32,
+/// those from 2³² on become 0. This matches PyTorch 2.13 and ONNX Runtime 1.32 on x86, where C leaves the result
+/// undefined.
 fn whole(c: &Call<'_>, to: ElementType) -> Result<Tensor> {
     let (low, high) = match to {
         ElementType::I64 | ElementType::U64 => (-2f64.powi(63), 2f64.powi(63)),
@@ -72,7 +73,7 @@ fn whole(c: &Call<'_>, to: ElementType) -> Result<Tensor> {
         return if to.is_widened() { x.to_dtype(DType::I64) } else { Ok(x) };
     }
     if x.dtype().size() == 2 {
-        // No float of 16 bits is as large as the limits.
+        // No 16-bit float is as large as the limits.
         x = x.to_dtype(DType::F32)?;
     }
     let (device, dtype) = (c.device, x.dtype());
@@ -84,7 +85,7 @@ fn whole(c: &Call<'_>, to: ElementType) -> Result<Tensor> {
     Tensor::where_(&is_held, &x, &number(low)?)?.to_dtype(DType::I64)
 }
 
-/// Numbers of operand 0's shape, rounded to a float of at most 8 bits.
+/// Values of operand 0's shape, rounded to a float type of at most 8 bits.
 fn small_floats(c: &Call<'_>, to: ElementType, values: Vec<f64>, saturate: bool) -> Result<Value> {
     let powers = match c.text("round_mode", "up")? {
         "up" => Rounding::Up,
@@ -110,8 +111,8 @@ fn bit_cast(c: &Call<'_>) -> Results {
     Ok(smallvec![literal.reinterpret(to)?.into()])
 }
 
-/// Scale or zero point, so that it broadcasts against `x`: one number, one for each position of the axis, or one for
-/// each block along it.
+/// Scale or zero point in a shape that broadcasts against `x`: one number, one for each position of the axis, or one
+/// for each block along it.
 fn spread(c: &Call<'_>, i: usize, x: &Tensor) -> Result<Option<Tensor>> {
     let Some(scale) = c.opt(i)? else { return Ok(None) };
     let shape = x.shape();
@@ -156,7 +157,7 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     if let Some(value) = as_bytes(c, &x, element)? {
         return Ok(smallvec![value]);
     }
-    // The scale says how the quotient is rounded, unless the file does.
+    // The quotient is rounded in the scale's dtype, unless the file says otherwise.
     let float = match c.element_attribute("precision")? {
         Some(element) => element.dtype()?,
         None => [scale.dtype(), x.dtype()]
@@ -182,7 +183,7 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     if let Some(zero) = spread(c, 2, &x)? {
         q = (q + zero.to_dtype(DType::F32)?)?;
     }
-    // A conversion saturates at the ends of the dtype.
+    // The conversion saturates at the range of the dtype.
     if element.is_widened() {
         q = q.clamp(Some(low as f64), Some(high as f64))?;
     }
@@ -191,8 +192,8 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     ])
 }
 
-/// Whether operand 1 is one scale in f32, and operand 2 one zero point of this type, if there is one; neither they nor
-/// operand 0 get gradients.
+/// Whether operand 1 is a single f32 scale, operand 2 (if given) a single zero point of this type, and neither they nor
+/// operand 0 need gradients.
 fn is_plain(c: &Call<'_>, element: ElementType) -> Result<bool> {
     let one = |i: usize| Ok(c.shape(i)?.numel() == 1 && c.shape(i)?.rank() <= 1);
     let zero = !c.has(2) || (one(2)? && c.element(2)? == element);
@@ -201,7 +202,7 @@ fn is_plain(c: &Call<'_>, element: ElementType) -> Result<bool> {
     Ok(plain && one(1)? && c.element(1)? == ElementType::F32)
 }
 
-/// QuantizeLinear to 8 bits in one pass, for the common operands.
+/// QuantizeLinear to 8 bits in one pass, for the usual operands.
 fn as_bytes(c: &Call<'_>, x: &Tensor, element: ElementType) -> Result<Option<Value>> {
     let precision = c.element_attribute("precision")?.unwrap_or(ElementType::F32);
     let eight = matches!(element, ElementType::U8 | ElementType::I8);
@@ -226,7 +227,7 @@ pub(super) fn dequantize(c: &Call<'_>) -> Results {
         Some(element) => element.dtype()?,
         None => scale.dtype(),
     };
-    // The difference of integers is exact; an i32 or i64 need not be as a float, unlike narrower integers.
+    // The difference of integers is exact, but an i32 or i64 may not be exact as a float, unlike narrower integers.
     let narrow = c.element(0)?.bits() <= 16;
     let value = match spread(c, 2, &x)? {
         Some(zero) if !narrow && !x.dtype().is_float() && !zero.dtype().is_float() => {
@@ -243,7 +244,7 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
     Ok(smallvec![y.into(), scale.reshape(())?.into(), zero.reshape(())?.into()])
 }
 
-/// What DynamicQuantizeLinear gives: numbers as uint8, from the smallest to the largest of them and 0; the scale, and
+/// The results of DynamicQuantizeLinear: values as uint8, over the range of the values extended to 0; the scale, and
 /// the zero point as uint8, both `[1]`.
 pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let x = x.to_dtype(DType::F32)?;

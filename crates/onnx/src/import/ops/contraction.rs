@@ -1,4 +1,4 @@
-//! How large an Einsum becomes on its way.
+//! The size of the intermediate results of an Einsum.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,8 +6,8 @@ use polygrad_core::{Result, Shape};
 
 use crate::import::call::Call;
 
-/// Fails when an operand spread over the extents of the others, a product of operands, or the result would be larger
-/// than allowed. An equation that makes no sense passes: the op says what is wrong with it.
+/// Fails if an operand broadcast to the extents of the others, a product of operands, or the result would exceed the
+/// limits. An invalid equation passes: the op reports the error.
 pub(super) fn check(c: &Call<'_>, equation: &str, shapes: &[Shape]) -> Result<()> {
     match largest(equation, shapes) {
         Some(elements) => c.limits.check_bytes(elements.saturating_mul(size_of::<f64>())),
@@ -65,7 +65,7 @@ fn largest(equation: &str, shapes: &[Shape]) -> Option<usize> {
         let operand: HashSet<Axis> = term.iter().copied().collect();
         most = most.max(size(&operand));
         product.extend(&operand);
-        // What neither the result nor a later operand has is summed over in the product itself.
+        // Axes that neither the result nor a later operand has are summed in the product itself.
         product.retain(|axis| kept.contains(axis) || terms[i + 1..].iter().flatten().any(|later| later == axis));
         most = most.max(size(&product));
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(of("abcdefgh,ijklmnop->", &[left, right]), Some(256));
         // The first product is larger than the result.
         assert_eq!(of("i,j,ij->", &[&[100], &[200], &[100, 200]]), Some(20_000));
-        // An extent of 1 is spread.
+        // An extent of 1 is broadcast.
         assert_eq!(of("ij,j->", &[&[7, 1], &[50]]), Some(350));
         assert_eq!(of("i i,i", &[&[1 << 20, 1 << 20], &[2]]), Some(1 << 20));
         assert_eq!(of("abc->a", &[&[2]]), None);

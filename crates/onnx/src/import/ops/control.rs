@@ -1,4 +1,4 @@
-//! Bodies that run by condition or many times, and sequences and optionals.
+//! Bodies that run conditionally or repeatedly, and sequences and optionals.
 
 use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::Tensor;
@@ -55,7 +55,7 @@ fn list<'c>(c: &'c Call<'_>, i: usize) -> Result<&'c [Value]> {
         .ok_or_else(|| malformed(format!("operand {i} is no sequence")))
 }
 
-/// The position that an operand gives, counted from the front.
+/// The position in an operand, counted from the front.
 fn place(c: &Call<'_>, i: usize, len: usize) -> Result<usize> {
     let at = c.int_scalar(i)?;
     let front = if at < 0 { at.checked_add(len as i64) } else { Some(at) };
@@ -82,10 +82,10 @@ fn branch(c: &Call<'_>) -> Results {
     c.bodies.run(name, Operands::new())
 }
 
-/// The tensors of all turns, one after the other along a new axis.
+/// The tensors of all iterations, stacked along a new axis.
 fn stacked(c: &Call<'_>, turns: Vec<Value>, axis: isize) -> Result<Value> {
     let Some(first) = turns.first() else {
-        // Of no turns nobody knows the shape.
+        // Without an iteration the shape is unknown.
         return Ok(c.full(&[0], 0.0, DType::F32)?.into());
     };
     let element = first.element();
@@ -229,7 +229,7 @@ fn scan(c: &Call<'_>) -> Results {
     Ok(results.into())
 }
 
-/// Scan as version 8 has it: each sample of a batch on its own, with states `[N, …]` and sequences `[N, T, …]`.
+/// Scan of version 8: each sample of a batch separately, with states `[N, …]` and sequences `[N, T, …]`.
 fn scan_batches(c: &Call<'_>) -> Results {
     let scanned = c.count("num_scan_inputs", 1)?;
     if c.has(0)
@@ -293,7 +293,7 @@ fn sequence_map(c: &Call<'_>) -> Results {
     let (mut held, mut bytes) = (c.limits.hold(), 0usize);
     for turn in 0..count {
         c.limits.step()?;
-        // Sequences are walked in step; what is none goes to every turn.
+        // Sequences are iterated in step; other values are passed to every iteration.
         let at_turn = |value: &Option<Value>| {
             let value = value.as_ref().ok_or_else(|| malformed("an operand is missing"))?;
             match value.as_sequence() {

@@ -21,18 +21,18 @@ rows! {
     Row::new("QLinearConv", 10, qlinear_conv);
 }
 
-/// How a window walks over the spatial axes: the attributes that Conv and the pools share.
+/// How a window moves over the spatial axes: the attributes that Conv and the pools share.
 pub(super) struct Window {
     pub(super) kernel: List<usize>,
     pub(super) stride: List<usize>,
     pub(super) dilation: List<usize>,
-    /// Elements added before and after each axis; for a transposed convolution, cut off.
+    /// Padding before and after each axis; for a transposed convolution, elements cut off.
     pub(super) pads: List<(usize, usize)>,
-    /// `auto_pad`, if the border follows from the extents.
+    /// `auto_pad`, if the padding follows from the extents.
     pub(super) same: Option<Same>,
 }
 
-/// Where the odd element of a border goes that makes the output as large as the input.
+/// On which side `auto_pad` puts the odd element of the padding.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Same {
     Upper,
@@ -74,12 +74,12 @@ impl Window {
         })
     }
 
-    /// What the kernel covers along an axis.
+    /// The number of elements that the kernel spans along an axis.
     pub(super) fn reach(&self, axis: usize) -> usize {
         (self.kernel[axis] - 1) * self.dilation[axis] + 1
     }
 
-    /// Works out the border that `auto_pad` asks for.
+    /// Computes the padding of `auto_pad`.
     pub(super) fn settle(&mut self, extents: &[usize]) {
         let Some(same) = self.same else { return };
         for (axis, &extent) in extents.iter().enumerate() {
@@ -106,7 +106,7 @@ impl Window {
     }
 }
 
-/// The extents behind `[N, C]`.
+/// The extents after `[N, C]`.
 pub(super) fn spatial(shape: &Shape) -> Result<&[usize]> {
     match shape.dims() {
         [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial),
@@ -114,7 +114,7 @@ pub(super) fn spatial(shape: &Shape) -> Result<&[usize]> {
     }
 }
 
-/// The kernel's extents: those of the weight, which the attribute may repeat.
+/// The kernel's extents: those of the weight. If the attribute gives them too, they must agree.
 fn kernel(c: &Call<'_>, weight: &Shape) -> Result<List<usize>> {
     let extents = spatial(weight)?;
     match c.int_list("kernel_shape")? {
@@ -133,10 +133,10 @@ pub(super) fn convolve(c: &Call<'_>, x: &Tensor, weight: &Tensor) -> Result<Tens
     }
 }
 
-/// What an input gets before and after it, along each axis.
+/// Padding before and after the input, along each axis.
 type Borders = Vec<(usize, usize)>;
 
-/// How the windows of a convolution walk, and the border that the input gets before, if it is not the same on both
+/// The parameters of a convolution, and the padding that is applied to the input first if it differs between the two
 /// sides.
 fn windows(c: &Call<'_>, shape: &Shape, kernels: &Shape, dtype: DType) -> Result<(Option<Borders>, ConvParams)> {
     if shape.rank() != kernels.rank() {
@@ -165,7 +165,8 @@ fn windows(c: &Call<'_>, shape: &Shape, kernels: &Shape, dtype: DType) -> Result
     Ok(((!even).then_some(borders), params))
 }
 
-/// A device may lay the windows of an image beside each other, one for each position of its result.
+/// Checks the size of the unfolded windows of an image, one for each position of the result, which a device may
+/// materialize.
 pub(crate) fn windows_fit(c: &Call<'_>, weight: &Shape, positions: &Shape, dtype: DType) -> Result<()> {
     let window = weight[1..].iter().product::<usize>();
     let positions = positions[2..].iter().product::<usize>();
@@ -231,7 +232,7 @@ fn transposed(c: &Call<'_>) -> Results {
             } else {
                 (more, less)
             };
-            // Larger than all that there is: the rest is zeros.
+            // Larger than the natural extent: the rest is zeros.
             full[axis] = full[axis].max(target);
         }
     }
@@ -267,7 +268,7 @@ struct Whole {
 }
 
 impl Whole {
-    /// `None` if the operands are no bytes, or have other zero points.
+    /// `None` if the operands are not bytes, or have other kinds of zero points.
     fn read(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Option<Self>> {
         let outputs = c.shape(operands[1])?.first().copied().unwrap_or(0);
         let (Some(mut x), Some(weight)) = (
@@ -278,7 +279,7 @@ impl Whole {
         };
         let (borders, params) = windows(c, &x.values.shape(), &weight.values.shape(), DType::I32)?;
         if let Some(borders) = borders {
-            // The border is what counts as 0.
+            // The padding value is the zero point.
             x.values = x.values.pad(&borders, c.off_device(&x.zero)?.to_f64_vec()[0] as i64)?;
         }
         Ok(Some(Self { x, weight, params }))
@@ -289,8 +290,7 @@ impl Whole {
     }
 }
 
-/// A convolution of whole numbers minus their zero points, which may differ from output channel to output channel, as
-/// i32, which wraps.
+/// A convolution of integers minus their zero points, which may differ between output channels, as i32 with wrapping.
 fn whole_convolution(c: &Call<'_>, operands: [usize; 2], zeros: [usize; 2]) -> Result<Tensor> {
     if let Some(whole) = Whole::read(c, operands, zeros)? {
         return inference::conv_u8(&whole.x.values, &whole.weight.values, whole.zeros(), &whole.params);

@@ -1,4 +1,4 @@
-//! Tensors out of nothing, or nearly.
+//! Tensors created from nothing, or from little.
 
 use polygrad_core::{DType, Distribution, Error, HostTensor, Result, Scalar, Shape};
 use polygrad_tensor::Tensor;
@@ -68,7 +68,7 @@ fn constant_of_shape(c: &Call<'_>) -> Results {
     }
     let shape = c.reserve(&dims, host.dtype())?;
     if literal.element() == ElementType::I64 && shape.numel() <= SMALL {
-        // Part of a shape, most likely: it stays on the host.
+        // Probably part of a shape, so it stays on the host.
         let value = host.as_slice::<i64>()?[0];
         return Ok(smallvec![HostTensor::new(shape, vec![value; shape.numel()])?.into()]);
     }
@@ -205,7 +205,7 @@ fn shape_attribute(c: &Call<'_>) -> Result<Shape> {
     Shape::new(&sizes(dims)?)
 }
 
-/// From the thread's generator; the seed attribute is not looked at, since ONNX leaves the generator open.
+/// Drawn from the thread's generator. The seed attribute is ignored, since ONNX leaves the generator open.
 fn random(c: &Call<'_>, shape: &Shape, kind: Kind) -> Results {
     let dtype = match c.element_attribute("dtype")? {
         Some(element) => element.dtype()?,
@@ -249,13 +249,13 @@ fn multinomial(c: &Call<'_>) -> Results {
     let dtype = c.element_attribute("dtype")?.unwrap_or(ElementType::I32).dtype()?;
     let dims = c.reserve(&[*batch, count, *classes], DType::F64)?;
     let float = c.wide();
-    // The largest of logits with Gumbel noise is a draw from their softmax.
+    // The argmax of logits plus Gumbel noise is a draw from their softmax.
     let uniform = Tensor::random(dims, Distribution::Uniform { low: 1e-20, high: 1.0 }, (c.device, float))?;
     let noisy = (logits.to_dtype(float)?.unsqueeze(1)? - uniform.log()?.neg()?.log()?)?;
     one(noisy.argmax(2)?.to_dtype(dtype)?)
 }
 
-/// Dropout drops nothing but in training, which newer files say by an operand, and the oldest by an attribute.
+/// Dropout only drops in training, which newer files say by an operand, and the oldest by an attribute.
 fn dropout(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let training = match c.version {

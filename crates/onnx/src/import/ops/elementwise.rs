@@ -64,7 +64,7 @@ fn unary(c: &Call<'_>, op: UnaryOp) -> Results {
     one(c.x(0)?.unary(op)?)
 }
 
-/// Of NaN it is NaN, unlike PyTorch's.
+/// NaN gives NaN, unlike in PyTorch.
 fn sign(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
     let sign = x.sign()?;
@@ -77,11 +77,11 @@ fn sign(c: &Call<'_>) -> Results {
 
 /// `√(1 − x²)`.
 fn complement(x: &Tensor) -> Result<Tensor> {
-    // As a product: near ±1 the difference of squares loses what matters.
+    // As a product, since near ±1 the difference of squares cancels.
     ((1.0 - x)? * (x + 1.0)?)?.sqrt()
 }
 
-/// `sinh(x / 2)`, whose square is in range wherever cosh is.
+/// `sinh(x / 2)`, whose square does not overflow where cosh does not.
 fn half_sinh(x: &Tensor) -> Result<Tensor> {
     let half = (x * 0.5)?;
     (half.expm1()? - half.neg()?.expm1()?)? * 0.5
@@ -98,10 +98,10 @@ fn cosh(c: &Call<'_>) -> Results {
     one((((&half * 2.0)? * half)? + 1.0)?)
 }
 
-/// From here on both inverses are `ln 2x`, to the last bit of an f64.
+/// From here on both inverses equal `ln 2x` in f64 precision.
 const LARGE: f64 = (1u64 << 30) as f64;
 
-/// An inverse up to [`LARGE`], where squares are in range, and from there on by the logarithm of what is left.
+/// An inverse up to [`LARGE`], where squares do not overflow; above it the logarithm of the remaining factor is added.
 fn inverse(x: &Tensor, below: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let beyond = (x / LARGE)?.clamp(Some(1.0), None)?.log()?;
     below(x.clamp(None, Some(LARGE))?)? + beyond
@@ -120,7 +120,7 @@ fn asinh(c: &Call<'_>) -> Results {
 fn acosh(c: &Call<'_>) -> Results {
     one(inverse(&c.x(0)?, |x| {
         let above = (x - 1.0)?;
-        // Of each by itself: the product of what is below 0 is above it.
+        // Separate roots, since the product of two negative factors would be positive.
         let root = (above.sqrt()? * (&above + 2.0)?.sqrt()?)?;
         (above + root)?.log1p()
     })?)
@@ -137,7 +137,7 @@ fn is_inf(c: &Call<'_>) -> Results {
     })
 }
 
-/// Two operands of one dtype whose result is not larger than allowed.
+/// Two operands of one dtype whose result does not exceed the limits.
 fn pair(c: &Call<'_>) -> Result<(Tensor, Tensor)> {
     let (a, b) = (c.x(0)?, c.x(1)?);
     if a.dtype() != b.dtype() {
@@ -147,7 +147,7 @@ fn pair(c: &Call<'_>) -> Result<(Tensor, Tensor)> {
     Ok((a, b))
 }
 
-/// Fails when broadcasting tensors makes too large a one.
+/// Fails if the broadcast result of tensors would exceed the limits.
 pub(super) fn fits(c: &Call<'_>, operands: &[&Tensor]) -> Result<()> {
     let Some((first, rest)) = operands.split_first() else {
         return Ok(());
@@ -174,7 +174,7 @@ fn div(c: &Call<'_>) -> Results {
     one(divide(&a, &b)?)
 }
 
-/// Integers are divided towards zero.
+/// Integer division rounds towards zero.
 pub(super) fn divide(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if a.dtype().is_float() {
         a.div(b)
@@ -196,14 +196,14 @@ fn pow(c: &Call<'_>) -> Results {
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
     if b.dtype() == dtype {
-        // A number is no operand on the device: kernels know what squares are.
+        // The exponent is not put on the device, since kernels specialize squares.
         let number = c.need(1)?.on_host().is_some() && b.numel() == 1 && b.rank() <= a.rank();
         return match number && dtype.is_float() {
             true => one(a.pow(c.scalar(1)?.to_f64())?),
             false => one(a.pow(&b)?),
         };
     }
-    // In the base's dtype an exponent could become another number; whole numbers wrap at the end.
+    // The base's dtype might not represent the exponent; integers wrap at the end.
     let wide = if dtype.is_float() || b.dtype().is_float() {
         c.wide()
     } else {
@@ -230,7 +230,7 @@ fn mean(c: &Call<'_>) -> Results {
 
 fn bitwise_not(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
-    // In two's complement −x − 1 has all bits of x the other way; of what is unsigned, the largest value minus x has.
+    // In two's complement −x − 1 inverts all bits of x; for unsigned types, the largest value minus x does.
     one(match c.element(0)?.range() {
         Some((0, high)) if high < i64::MAX => (high - &x)?,
         _ => (-1 - &x)?,
@@ -249,8 +249,8 @@ fn bit_shift(c: &Call<'_>) -> Results {
         other => return Err(malformed(format!("the direction is {other:?}, not LEFT or RIGHT"))),
     };
     let width = match high {
-        // The factor for 63 places is negative, with which a product is right and a quotient is not; to the
-        // right, the sign is left.
+        // The factor for a shift by 63 is negative. That is right for a product but not for a quotient; a right shift
+        // leaves only the sign.
         i64::MAX => 63 + i64::from(left),
         _ => 64 - i64::from((high - low).leading_zeros()),
     };
@@ -260,7 +260,7 @@ fn bit_shift(c: &Call<'_>) -> Results {
     let shifted = if left {
         (x * factor)?.masked_fill(&outside, 0i64)?
     } else {
-        // Beyond all bits, what is left is the sign.
+        // A shift by all bits leaves only the sign.
         let sign = x.lt(0i64)?.to_dtype(DType::I64)?.neg()?;
         Tensor::where_(&outside, &sign, &x.div_rounded(&factor, RoundingMode::Floor)?)?
     };

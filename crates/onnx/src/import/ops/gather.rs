@@ -1,4 +1,4 @@
-//! Elements picked by index.
+//! Selection of elements by index.
 
 use polygrad_core::{DType, Error, Result, Shape};
 use polygrad_tensor::Tensor;
@@ -45,11 +45,11 @@ pub(super) fn take(c: &Call<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Res
     x.index_select(axis as isize, &flat)?.reshape(dims)
 }
 
-/// A place outside every tensor, also after batches are added to it.
+/// An index outside every tensor, even after batch offsets are added to it.
 const OUTSIDE: i64 = i64::MIN / 4;
 
-/// Places that tuples of indices `[…, k]` name in a tensor whose axes from `batch` on they index: as one number for
-/// each tuple, counted in slices behind those axes. With batch axes, each batch counts on.
+/// Flattens index tuples `[…, k]`, which index the axes from `batch` on of a tensor: one number for each tuple, counted
+/// in slices after those axes. With batch axes, the numbers of each batch continue those of the previous one.
 pub(super) fn linear(shape: &Shape, index: &Tensor, batch: usize) -> Result<Tensor> {
     let tuples = index.shape();
     let Some((&k, outer)) = tuples.split_last() else {
@@ -66,10 +66,10 @@ pub(super) fn linear(shape: &Shape, index: &Tensor, batch: usize) -> Result<Tens
     for j in 0..k {
         let extent = shape[batch + j];
         let one = from_front(&index.select(-1, j as isize)?, extent)?;
-        // One that is outside would name a place of its neighbour: it gets a place outside all.
+        // An index out of range would address another element, so it is replaced by one outside all.
         let outside = one.lt(0i64)?.logical_or(&one.ge(extent as i64)?)?;
         let one = one.masked_fill(&outside, OUTSIDE)?;
-        // Not past the end of numbers: OUTSIDE times an extent would be somewhere.
+        // Clamped first, since OUTSIDE times an extent would overflow to an arbitrary index.
         place = ((place.maximum(&place.full_like(-1i64)?)? * extent as i64)? + one)?;
         place = place.masked_fill(&place.lt(0i64)?, OUTSIDE)?;
     }

@@ -1,4 +1,4 @@
-//! Losses, and the mixing of sequences by states that run along.
+//! Losses, and causal convolution and linear attention, which carry a state.
 
 use polygrad_core::{Activation, DType, Error, Result};
 use polygrad_tensor::Tensor;
@@ -18,7 +18,7 @@ rows! {
     Row::new("LinearAttention", 27, linear_attention);
 }
 
-/// Minus the logarithms at the targets, reduced as the attribute says.
+/// The negative log-likelihoods at the targets, reduced as the attribute says.
 fn likelihood(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     let (shape, target) = (x.shape(), c.x(1)?.to_dtype(DType::I64)?);
     let (&[n, classes, ..], targets) = (shape.dims(), target.shape()) else {

@@ -20,7 +20,7 @@ rows! {
     Row::new("Det", 11, det);
 }
 
-/// A product that is not larger than allowed.
+/// A product that does not exceed the limits.
 pub(crate) fn product(c: &Call<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (left, right) = (a.shape(), b.shape());
     if left.rank() >= 2 && right.rank() >= 2 {
@@ -33,7 +33,7 @@ pub(crate) fn product(c: &Call<'_>, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.matmul(b)
 }
 
-/// Fails for what Gemm does not take.
+/// Fails if it is not a matrix, as Gemm requires.
 pub(crate) fn matrices(x: &Tensor) -> Result<()> {
     if x.rank() == 2 {
         return Ok(());
@@ -51,19 +51,19 @@ pub(super) fn gemm(c: &Call<'_>) -> Results {
     if alpha == 1.0 && bias.is_none() {
         return one(product(c, &a, &b)?);
     }
-    // The product alone may leave the range of f16.
+    // The product without the factor may exceed the range of f16.
     let dtype = a.dtype();
     let wide = |x: &Tensor| x.to_dtype(x.dtype().wide());
     let y = scaled(c, product(c, &wide(&a)?, &wide(&b)?)?, alpha)?;
     let y = match bias {
-        // Times 0 its values do not matter, NaN included.
+        // If beta is 0 its values do not matter, not even NaN.
         Some(bias) if beta != 0.0 => (&y + scaled(c, wide(&bias)?.expand(y.shape())?, beta)?)?,
         _ => y,
     };
     one(y.to_dtype(dtype)?)
 }
 
-/// A matrix by a factor, in its own dtype: of integers by a whole number it wraps.
+/// A matrix times a factor, in its own dtype: an integer matrix times a whole number wraps.
 pub(super) fn scaled(c: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
     let dtype = x.dtype();
     if factor == 1.0 {
@@ -138,7 +138,7 @@ fn qlinear_matmul(c: &Call<'_>) -> Results {
     Ok(smallvec![requantized(&y, &c.x(7)?, element)?])
 }
 
-/// Rounds, moves by the zero point and cuts off to a type's range.
+/// Rounds, adds the zero point and clamps to the range of a type.
 pub(crate) fn requantized(y: &Tensor, zero: &Tensor, element: ElementType) -> Result<Value> {
     let eight = matches!(element, ElementType::U8 | ElementType::I8);
     if eight && y.dtype() == DType::F32 && zero.numel() == 1 && !y.is_tracked() {
@@ -173,7 +173,7 @@ fn det(c: &Call<'_>) -> Results {
     one(c.make_as(dets, outer, host.dtype())?)
 }
 
-/// By elimination with pivots.
+/// By Gaussian elimination with pivoting.
 fn determinant(mut a: Vec<f64>, n: usize) -> f64 {
     let mut det = 1.0;
     for column in 0..n {

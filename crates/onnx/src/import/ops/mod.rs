@@ -1,4 +1,4 @@
-//! The ops: one table from domain and type to what computes them.
+//! The ops: one table from domain and type to the function that computes the op.
 
 mod activation;
 mod attention;
@@ -36,7 +36,7 @@ pub(crate) use ml::{DOMAIN as CLASSICAL, Forest};
 use polygrad_core::{Error, Result, printable};
 pub(crate) use row::{Row, apply, settle};
 
-/// The newest version of each domain's ops that is known here; other domains have one.
+/// The newest supported version of each domain's ops; unlisted domains have one version.
 fn newest(domain: &str) -> i64 {
     match domain {
         "" => 28,
@@ -108,8 +108,8 @@ pub(crate) fn find(domain: &str, op_type: &str, version: i64) -> Result<&'static
     Ok(row)
 }
 
-/// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's
-/// ops that brought it.
+/// Each op that can be imported: its domain (empty for `ai.onnx`), its type, and the version of the domain's ops that
+/// introduced it.
 pub fn op_versions() -> Vec<(&'static str, &'static str, i64)> {
     let rows = families().flatten();
     rows.map(|row| (row.domain, row.op_type, row.since)).collect()

@@ -12,7 +12,7 @@ use crate::import::call::{Call, Results, axes, isizes, one};
 rows! {
     Row::new("BatchNormalization", 7, batch_norm).wide_like(&[0, 3, 4]);
     Row::new("InstanceNormalization", 6, instance_norm).wide();
-    // It came with version 17, but ONNX Runtime's optimizer writes it to older files.
+    // It was introduced in version 17, but ONNX Runtime's optimizer writes it to older files.
     Row::new("LayerNormalization", 1, layer_norm);
     Row::new("RMSNormalization", 23, rms_norm);
     Row::new("GroupNormalization", 18, group_norm).wide();
@@ -22,7 +22,7 @@ rows! {
     Row::new("SwiGLU", 27, swiglu).wide();
 }
 
-/// One number for each channel, under a tensor `[N, C, …]`.
+/// One number for each channel, in a shape that broadcasts to a tensor `[N, C, …]`.
 fn channels(x: &Tensor, rank: usize) -> Result<Tensor> {
     let mut dims = vec![1; rank];
     dims[1] = x.numel();
@@ -83,7 +83,7 @@ fn instance_norm(c: &Call<'_>) -> Results {
         .instance_norm(Some(&c.x(1)?), Some(&c.x(2)?), c.float("epsilon", 1e-5)?)?)
 }
 
-/// The axes from the attribute's on, and their shape.
+/// The number of axes from the attribute's on, and their shape.
 fn tail(c: &Call<'_>, shape: &Shape) -> Result<(usize, Shape)> {
     let axis = c.axis("axis", -1, shape.rank())?;
     Ok((shape.rank() - axis, Shape::new(&shape[axis..])?))
@@ -141,7 +141,7 @@ fn group_norm(c: &Call<'_>) -> Results {
             .group_norm(groups, Some(&scale), Some(&bias), eps)?
             .to_dtype(x.dtype())?);
     }
-    // Before version 21 there is a factor for each group, not for each channel.
+    // Before version 21 there is a scale for each group, not for each channel.
     let channels = if shape.rank() >= 2 { shape[1] } else { 0 };
     if groups == 0 || channels % groups != 0 || scale.numel() != groups {
         return Err(Error::shape(format!(

@@ -28,10 +28,10 @@ fn global(c: &Call<'_>, over: impl Fn(&Tensor, &[isize]) -> Result<Tensor>) -> R
     one(over(&x, &axes)?)
 }
 
-/// A window, and the extents it needs: of the input with its border, and of what ceil mode adds at the end.
+/// A window, and the input extents it needs: with padding, and with the elements that ceil mode adds at the end.
 struct Placed {
     window: Window,
-    /// The border with what ceil mode adds.
+    /// The padding, including what ceil mode adds.
     borders: Vec<(usize, usize)>,
     positions: Vec<usize>,
 }
@@ -82,7 +82,7 @@ fn place(c: &Call<'_>, extents: &[usize]) -> Result<Placed> {
 }
 
 impl Placed {
-    /// The input with its border, cut to what windows cover, and the windows on it.
+    /// The padded input, cut to the part that windows cover, and the windows on it.
     fn on(&self, c: &Call<'_>, x: &Tensor, border: f64) -> Result<(Tensor, PoolParams)> {
         let mut borders = vec![(0, 0); 2];
         borders.extend(&self.borders);
@@ -114,7 +114,7 @@ impl Placed {
         );
         let last = extents[axis].saturating_sub(1);
         let first = |i: usize| match before.checked_sub(i * stride) {
-            // So many taps lie in the border.
+            // The taps before it lie in the padding.
             Some(border) => (border.div_ceil(dilation) * dilation - border).min(last) as i64,
             None => (i * stride - before).min(last) as i64,
         };
@@ -131,7 +131,7 @@ impl Placed {
             let elements: usize = self.window.kernel.iter().product();
             return x.avg_pool(&params)? * elements as f64;
         }
-        // A convolution by ones, one channel at a time.
+        // A convolution with ones, for each channel separately.
         let shape = x.shape();
         let mut flat = vec![shape[0] * shape[1], 1];
         flat.extend(&shape[2..]);
@@ -144,7 +144,7 @@ impl Placed {
         y.reshape(dims)
     }
 
-    /// How many elements of each window count: those of the input, or those of the border too.
+    /// How many elements of each window count: those of the input, or also those of the padding.
     fn counts(&self, c: &Call<'_>, extents: &[usize], include_pad: bool) -> Result<Tensor> {
         let mut total: Option<Tensor> = None;
         let count = extents.len();
@@ -157,7 +157,7 @@ impl Placed {
             };
             let window = &self.window;
             let (kernel, stride, dilation) = (window.kernel[axis], window.stride[axis], window.dilation[axis]);
-            // Those of the window before the inside, and those before its end.
+            // The number of taps before the inside, and before its end.
             let before_place = |start: usize, place: usize| place.saturating_sub(start).div_ceil(dilation).min(kernel);
             let counts = c.collect(
                 (0..self.positions[axis])
@@ -175,7 +175,7 @@ impl Placed {
     }
 }
 
-/// Whether the device pools bytes, of which 0 is the least.
+/// Whether the device has max pooling of bytes, of which 0 is the smallest.
 fn pools_bytes(x: &Tensor) -> bool {
     let op = Op::MaxPool {
         params: Box::new(PoolParams::new([1; 3])),
@@ -205,8 +205,8 @@ pub(super) fn max_pool(c: &Call<'_>) -> Results {
     let Some(at) = at.filter(|_| c.wants(1)) else {
         return one(y);
     };
-    // From positions in the input with its border to those in the whole input. Where all of a window is the least
-    // number, the border may have been found: then it is the first element of the window that is inside.
+    // Converts positions in the padded input to positions in the whole input. If a whole window has the smallest
+    // number, the padding may have been chosen; then the result is the first element of the window that is inside.
     let column_major = c.flag("storage_order", false)?;
     let count = extents.len();
     let mut rest = at;
@@ -248,7 +248,7 @@ pub(super) fn average_pool(c: &Call<'_>) -> Results {
     let extents = spatial(&shape)?;
     let placed = place(c, extents)?;
     let counts = placed.counts(c, extents, c.flag("count_include_pad", false)?)?;
-    // A window that sees nothing has the mean 0.
+    // The mean of an empty window is 0.
     let counts = counts.clamp(Some(1.0), None)?;
     one((placed.sums(c, &x)? / counts.to_dtype(x.dtype())?)?)
 }
@@ -278,7 +278,8 @@ fn max_unpool(c: &Call<'_>) -> Results {
         let covered = extents[axis].saturating_sub(1).saturating_mul(window.stride[axis]) + window.reach(axis);
         dims[axis + 2] = covered.saturating_sub(before + after);
     }
-    // Indices are those of the tensor as the attributes would have it; a larger output only has room after them.
+    // Indices refer to a tensor of the extents that follow from the attributes; a larger output only has room after
+    // them.
     let small: usize = dims.iter().product();
     let out = match c.opt_ints(2)? {
         Some(wanted) => sizes(&wanted)?,

@@ -30,7 +30,7 @@ const FUNCTIONS: [&str; 11] = [
     "thresholdedrelu",
 ];
 
-/// From the input's part of the gates and the state to the next state.
+/// Computes the next state from the input's part of the gates and the state.
 type Step = fn(&Direction, &Tensor, &State) -> Result<State>;
 
 /// A kind of cell.
@@ -39,7 +39,7 @@ struct Cell {
     /// The default activation functions.
     functions: &'static [&'static str],
     step: Step,
-    /// What inputs and states pass through before a product with weights.
+    /// A function applied to inputs and states before each product with weights.
     before: Before,
 }
 
@@ -60,7 +60,7 @@ fn as_it_is(x: &Tensor) -> Result<Tensor> {
     Ok(x.clone())
 }
 
-/// An LSTM whose inputs and states pass through a function before each product with weights.
+/// An LSTM with a function applied to inputs and states before each product with weights.
 pub(super) fn lstm(c: &Call<'_>, before: Before) -> Results {
     let cell = Cell::new(4, &["Sigmoid", "Tanh", "Tanh"], lstm_step);
     recurrent(c, &Cell { before, ..cell })
@@ -76,7 +76,7 @@ struct State {
 struct Direction {
     /// `[G·H, H]`.
     r: Tensor,
-    /// `[G·H]`: the recurrent part of the bias, where it is used apart from the input's.
+    /// `[G·H]`: the recurrent part of the bias, if it is used separately from the input's.
     recurrent_bias: Option<Tensor>,
     /// `[3·H]`: input, output, forget.
     peepholes: Option<Tensor>,
@@ -100,7 +100,7 @@ impl Direction {
         self.functions[i].apply(&self.clipped(x)?)
     }
 
-    /// The part of a gate in what is laid out gate after gate along the last axis.
+    /// Gate `i` of a tensor with the gates side by side along the last axis.
     fn gate(&self, x: &Tensor, i: usize) -> Result<Tensor> {
         x.narrow(-1, i * self.size, self.size)
     }
@@ -183,7 +183,7 @@ fn functions(c: &Call<'_>, defaults: &[&str], directions: usize) -> Result<Vec<V
         }
         None => defaults.iter().copied().cycle().take(count * directions).collect(),
     };
-    // Only those that have parameters take one from the lists.
+    // Only functions with parameters consume numbers of the lists.
     let mut alphas = c
         .float_list("activation_alpha")?
         .unwrap_or(&[])
@@ -259,7 +259,7 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
         let bias = b.as_ref().map(|b| b.select(0, at)).transpose()?;
         let half = |start: usize| bias.as_ref().map(|b| b.narrow(0, start, rows)).transpose();
         let (input_bias, recurrent_bias) = (half(0)?, half(rows)?);
-        // Only a GRU needs to know the two parts of the bias apart.
+        // Only a GRU needs the two parts of the bias separately.
         let apart = cell.gates == 3;
         let bias = match (&input_bias, &recurrent_bias) {
             (Some(a), Some(b)) if !apart => Some((a + b)?),
@@ -325,8 +325,7 @@ fn recurrent(c: &Call<'_>, cell: &Cell) -> Results {
     Ok(results)
 }
 
-/// The next state and the output, for those sequences that are not over yet; the others keep their
-/// state and give zeros.
+/// The next state and the output, for sequences that have not ended yet; the others keep their state and output zeros.
 fn within(c: &Call<'_>, lengths: &[i64], t: usize, batch: usize, old: &State, next: State) -> Result<(State, Tensor)> {
     if lengths.len() != batch {
         return Err(Error::shape(format!("{} lengths for {batch} sequences", lengths.len())));

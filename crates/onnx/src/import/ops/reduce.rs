@@ -45,12 +45,12 @@ fn reduce(c: &Call<'_>, over: impl Fn(&Tensor, &[isize], bool) -> Result<Tensor>
     one(over(&x, &isizes(&chosen), keepdims)?)
 }
 
-/// In the operand's own dtype, as ONNX has it.
+/// In the operand's own dtype, as ONNX specifies.
 fn sum(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     x.reduce(ReduceOp::Sum, axes, keepdims)?.to_dtype(x.dtype())
 }
 
-/// Of integers the quotient is cut off towards 0. Of nothing it is 0, as ONNX Runtime has it.
+/// For integers the quotient is truncated towards 0. The mean of an empty set is 0, as in ONNX Runtime.
 fn mean(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     let extents = axes.iter().map(|&axis| x.shape()[axis as usize]);
     let count: usize = extents.product();
@@ -66,7 +66,8 @@ fn mean(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
         .to_dtype(x.dtype())
 }
 
-/// What is computed with real numbers, in the operand's own dtype: as ONNX has it, of integers the result is cut off.
+/// A reduction computed with real numbers but returned in the operand's dtype: as in ONNX, results for integers are
+/// truncated.
 fn real(c: &Call<'_>, x: &Tensor, over: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     if x.dtype().is_float() {
         return over(x);
@@ -74,8 +75,8 @@ fn real(c: &Call<'_>, x: &Tensor, over: impl FnOnce(&Tensor) -> Result<Tensor>) 
     over(&x.to_dtype(c.wide())?)?.to_dtype(x.dtype())
 }
 
-/// The root of the sum of squares, of which none overflows or vanishes while the root does not: all are taken
-/// relative to the largest.
+/// The root of the sum of squares. All are taken relative to the largest, so that no square overflows or underflows
+/// unless the root does.
 pub(super) fn norm(x: &Tensor, axes: &[isize], keepdims: bool) -> Result<Tensor> {
     if axes.iter().any(|&axis| x.shape()[axis as usize] == 0) {
         return sum(x, axes, keepdims);
@@ -91,12 +92,12 @@ fn extreme(c: &Call<'_>, x: &Tensor, axes: &[isize], keepdims: bool, op: ReduceO
     let dtype = x.dtype();
     let over_nothing = axes.iter().any(|&axis| x.shape()[axis as usize] == 0);
     if over_nothing {
-        // Of nothing, the largest is the smallest that there is.
+        // The maximum of an empty set is the smallest number of the type.
         let shape = x.reduce(ReduceOp::Sum, axes, keepdims)?.shape();
         let max = op == ReduceOp::Max;
         let element = c.element(0)?;
         return match element.range() {
-            // 2^64 - 1, which i64 holds as a number that is refused.
+            // 2^64 - 1 has no representation as i64, so it is stored as a number that is rejected.
             Some(_) if element == ElementType::U64 && !max => Tensor::full(shape, -1i64, (&x.device(), dtype)),
             Some((low, high)) => Tensor::full(shape, if max { low } else { high }, (&x.device(), dtype)),
             None if dtype == DType::Bool => Tensor::full(shape, !max, (&x.device(), dtype)),
@@ -128,7 +129,7 @@ fn arg(c: &Call<'_>, op: ArgOp) -> Results {
     one((last - x.flip([at])?.arg_reduce(op, at, keepdims)?)?)
 }
 
-/// A running sum or product: inclusive or not, from either end.
+/// A running sum or product: inclusive or exclusive, from either end.
 fn scan(c: &Call<'_>, run: impl Fn(&Tensor, isize) -> Result<Tensor>) -> Results {
     let x = c.x(0)?;
     let axis = axis(c.int_scalar(1)?, x.rank())?;
@@ -138,7 +139,7 @@ fn scan(c: &Call<'_>, run: impl Fn(&Tensor, isize) -> Result<Tensor>) -> Results
     let mut y = if reverse { x.flip([at])? } else { x };
     let extent = y.shape()[axis];
     if c.flag("exclusive", false)? && extent > 0 {
-        // Moved on by one, so that each place has what came before it.
+        // Shifted by one, so that each position has the value before it.
         let one_place = y.narrow(at, 0, 1)?;
         let first = if c.node.op_type == "CumSum" {
             one_place.zeros_like()?

@@ -1,4 +1,4 @@
-//! Parts of images: regions of interest, and windows whose elements lie between others.
+//! Parts of images: regions of interest, and deformable windows that sample between elements.
 
 use polygrad_core::{DType, Error};
 use polygrad_tensor::Tensor;
@@ -52,8 +52,8 @@ fn roi_align(c: &Call<'_>) -> Results {
         if batch >= n {
             return Err(Error::out_of_range(format!("batch index {batch} of {n}")));
         }
-        // In the operand's precision, as others have it: how many samples there are, and which lie inside, must not
-        // hang on what an f32 does not show.
+        // In the operand's precision, as in other implementations: the number of samples, and which of them lie inside,
+        // must not depend on digits that an f32 does not have.
         let held = |v: f64| if dtype == DType::F64 { v } else { f64::from(v as f32) };
         let offset = if half { 0.5 } else { 0.0 };
         let [left, top, right, bottom] = std::array::from_fn(|i| held(held(region[i] * scale) - offset));
@@ -97,7 +97,7 @@ fn roi_align(c: &Call<'_>) -> Results {
     one(c.make_as(y, &dims, dtype)?)
 }
 
-/// The four elements around a point, each times its share.
+/// The four elements around a point, each times its weight.
 fn corners(image: &[f64], extents: [usize; 2], at: [f64; 2]) -> [f64; 4] {
     let inside = |axis: usize| at[axis] >= -1.0 && at[axis] <= extents[axis] as f64;
     if !inside(0) || !inside(1) {
@@ -241,7 +241,7 @@ fn col2im(c: &Call<'_>) -> Results {
         return Err(Error::shape(format!("{positions:?} blocks, but {columns} columns")));
     }
     c.reserve(&[kernel, columns], DType::F64)?;
-    // What falls outside the image goes to one place behind it.
+    // Elements outside the image map to an index past its end.
     let mut index = c.list(kernel * columns)?;
     for i in 0..kernel * columns {
         let (mut tap, mut column, mut place, mut step) = (i / columns, i % columns, Some(0), 1);

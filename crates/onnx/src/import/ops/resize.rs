@@ -18,18 +18,17 @@ struct Axis {
     scale: Scale,
     from: usize,
     to: usize,
-    /// The part of the input that is taken, in units of its extent.
+    /// The part of the input that is resized, in units of its extent.
     roi: (f32, f32),
 }
 
-/// Elements of the output for each of the input.
+/// The ratio of output to input elements.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// A quotient of extents. Positions follow from it by products of whole numbers that are divided once, so that
-    /// those that are whole, or lie midway, are found so.
+    /// A ratio of extents. Positions are computed as products of integers and a single division, so that whole
+    /// positions and midpoints are exact.
     Ratio { to: usize, from: usize },
-    /// What the file says, rounded to an f32 as it is: positions are computed in f32, as by ONNX Runtime,
-    /// so that 3 / 0.6 is 5.
+    /// The factor in the file, an f32. Positions are computed in f32, as in ONNX Runtime, so that 3 / 0.6 is 5.
     Factor(f32),
 }
 
@@ -49,10 +48,10 @@ impl Scale {
     }
 }
 
-/// How positions become positions, and what is mixed there.
+/// How output positions map to input positions, and how elements are mixed there.
 struct Method<'a> {
     mode: &'a str,
-    /// None before version 11, when a smaller image rounded up and a larger one down.
+    /// `None` before version 11, when a smaller image rounded up and a larger one down.
     nearest: Option<&'a str>,
     coordinates: &'a str,
     cubic: f64,
@@ -60,7 +59,7 @@ struct Method<'a> {
     exclude_outside: bool,
 }
 
-/// What an output position is made of: input positions and their weights.
+/// The input positions, and their weights, that an output position is computed from.
 struct Taps {
     /// `[to, taps]`, in row-major order.
     index: Vec<i64>,
@@ -126,8 +125,8 @@ fn resize(c: &Call<'_>) -> Results {
     )?;
     let mut dims = shape.to_vec();
     plan.iter().for_each(|axis| dims[axis.axis] = axis.to);
-    // What factors leave as large as it is stays as it is, as PyTorch and ONNX Runtime have it. Of
-    // cubics only the latter.
+    // If the factors leave all extents the same, so is the input, as in PyTorch and ONNX Runtime. For cubics only ONNX
+    // Runtime does that.
     if dims == *shape && matches!(method.mode, "nearest" | "linear") && roi.is_none() {
         return one(x);
     }
@@ -142,14 +141,14 @@ fn resize(c: &Call<'_>) -> Results {
             y = along(c, &y, axis, &method, fill)?;
         }
     }
-    // Cut off towards 0, as ONNX Runtime and the reference have it.
+    // Truncated towards 0, as in ONNX Runtime and the reference.
     if let Some((low, high)) = c.element(0)?.range().filter(|_| mixed) {
         y = y.clamp(Some(low), Some(high))?;
     }
     one(y.to_dtype(dtype)?)
 }
 
-/// What is done to each axis.
+/// How each axis is resized.
 fn plan(
     shape: &[usize],
     which: &[usize],
@@ -180,7 +179,7 @@ fn plan(
             }
             (None, Some(scales)) => {
                 let factor = scales[i];
-                // In f32, as by ONNX Runtime: 10 times 0.7, which no f32 is, are 7.
+                // In f32, as in ONNX Runtime, so that 10 times 0.7 is 7, although 0.7 is no exact f32.
                 let to = (factor * from as f32).floor();
                 if !(factor > 0.0 && to.is_finite()) {
                     return Err(Error::shape(format!("an axis of {from} cannot be resized by {factor}")));
@@ -208,7 +207,7 @@ fn plan(
         };
         if let Some(&Axis { to, from, .. }) = one {
             for axis in plan.iter_mut().filter(|axis| axis.from > 0) {
-                // The product to the nearest whole number, halves up.
+                // The product rounded to the nearest integer, halves up.
                 let twice = 2 * to as u128 * axis.from as u128 + from as u128;
                 (axis.scale, axis.to) = (Scale::Ratio { to, from }, (twice / (2 * from as u128)) as usize);
             }
@@ -247,7 +246,7 @@ fn along(c: &Call<'_>, x: &Tensor, axis: &Axis, method: &Method<'_>, fill: f64) 
     Ok(y)
 }
 
-/// Where in the input an output position lies.
+/// The input position of an output position.
 fn source(axis: &Axis, coordinates: &str, i: usize) -> Result<f64> {
     let (from, to) = (axis.from as f64, axis.to as f64);
     let y = i as f64;
@@ -269,7 +268,7 @@ fn source(axis: &Axis, coordinates: &str, i: usize) -> Result<f64> {
             let twice = (2.0 * y + 1.0) * q;
             match coordinates {
                 "asymmetric" => Ok(y * q / p),
-                // Of versions 11 and 12.
+                // In versions 11 and 12.
                 "tf_half_pixel_for_nn" => Ok(twice / (2.0 * p)),
                 "pytorch_half_pixel" | "half_pixel" => Ok((twice - p) / (2.0 * p)),
                 "half_pixel_symmetric" => Ok((from * p - to * q + twice - p) / (2.0 * p)),
@@ -284,7 +283,7 @@ fn source(axis: &Axis, coordinates: &str, i: usize) -> Result<f64> {
                 "pytorch_half_pixel" | "half_pixel" => (y + 0.5) / factor - 0.5,
                 "half_pixel_symmetric" => {
                     let offset = from / 2.0 * (1.0 - to / (factor * from));
-                    // The rest in f64, as there.
+                    // The rest is in f64, as in ONNX Runtime.
                     (f64::from(offset) + ((i as f64 + 0.5) / f64::from(factor) - 0.5)) as f32
                 }
                 other => return Err(no_coordinates(other)),
@@ -303,7 +302,7 @@ fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
     } else {
         1.0
     };
-    // How far to either side a position still counts.
+    // The distance up to which an element has a weight.
     let radius = match method.mode {
         "nearest" => 0.0,
         "linear" => 1.0,
@@ -329,7 +328,7 @@ fn taps(c: &Call<'_>, axis: &Axis, method: &Method<'_>) -> Result<Taps> {
         taps.outside
             .push(method.coordinates == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&at));
         if radius == 0.0 {
-            // What is midway but for the rounding of a factor is midway, as by ONNX Runtime.
+            // A midpoint missed only by the rounding of a factor counts as a midpoint, as in ONNX Runtime.
             let base = at.floor();
             let rest = at - base - 0.5;
             let rest = if rest.abs() < 1e-6 { 0.0 } else { rest };

@@ -6,24 +6,24 @@ use crate::graph::ElementType;
 use crate::import::call::{Call, Made, Results};
 use crate::import::value::Value;
 
-/// What computes an op.
+/// A function that computes an op.
 pub(crate) type Kernel = fn(&Call<'_>) -> Results;
 
 /// One op of the table.
 pub(crate) struct Row {
     pub(crate) domain: &'static str,
     pub(crate) op_type: &'static str,
-    /// The version of the domain's ops that brought it.
+    /// The version of the domain's ops that introduced it.
     pub(crate) since: i64,
     pub(crate) kernel: Kernel,
     /// The operand whose element type all results have.
     pub(crate) like: Option<usize>,
-    /// Whether two runs on the same operands differ.
+    /// Whether two runs on the same operands may differ.
     pub(crate) random: bool,
-    /// Whether all that counts is the shape of operand 0, the only one.
+    /// Whether the result depends only on the shape of operand 0, the only operand.
     pub(crate) of_shape: bool,
-    /// For an op that is computed in f32 where operands are narrower floats, and rounded once: the operand whose dtype
-    /// each result gets, those at the end that of the last.
+    /// For an op that is computed in f32 if operands are narrower floats, and rounded once: for each result, the
+    /// operand whose dtype it gets. Further results use the last entry.
     pub(crate) wide: &'static [usize],
 }
 
@@ -41,7 +41,7 @@ impl Row {
         }
     }
 
-    /// Of the element type of operand `i`.
+    /// Results have the element type of operand `i`.
     pub(super) const fn like(mut self, i: usize) -> Self {
         self.like = Some(i);
         self
@@ -57,7 +57,7 @@ impl Row {
         self
     }
 
-    /// Computed in f32 where operand 0 is a narrower float, whose dtype the results get.
+    /// Computed in f32 if operand 0 is a narrower float; the results get its dtype.
     pub(super) const fn wide(self) -> Self {
         self.wide_like(&[0])
     }
@@ -89,7 +89,7 @@ pub(crate) fn apply(row: &Row, call: &Call<'_>) -> Results {
         if let (Some(shape), Some(dtype)) = (value.shape(), value.dtype())
             && shape.numel() == 0
         {
-            // A sum over nothing, or a border around it, is as large as its other extents say.
+            // A sum over nothing, or with padding around it, has the size given by its other extents.
             let others = shape
                 .iter()
                 .fold(dtype.size(), |bytes, &extent| bytes.saturating_mul(extent.max(1)));
@@ -103,7 +103,7 @@ pub(crate) fn apply(row: &Row, call: &Call<'_>) -> Results {
     settle(row, call, (row.kernel)(call)?)
 }
 
-/// Calls an op on its operands as f32 where they are narrower floats, and rounds what it gives.
+/// Calls an op with operands converted from narrower floats to f32, and rounds the results.
 fn in_f32(row: &Row, call: &Call<'_>) -> Results {
     let widened = |value: &Option<Value>| match value {
         Some(value) if matches!(value.dtype(), Some(DType::F16 | DType::BF16)) => match value.on_host() {
@@ -130,8 +130,7 @@ fn in_f32(row: &Row, call: &Call<'_>) -> Results {
     results.into_iter().enumerate().map(rounded).collect()
 }
 
-/// Gives results the element type that their row says, and brings those that left its range back into it, as
-/// its arithmetic does.
+/// Sets the element type of results as their row says, and wraps values outside its range, as its arithmetic does.
 pub(crate) fn settle(row: &Row, call: &Call<'_>, results: Made) -> Results {
     let Some(element) = row.like.and_then(|i| call.value(i)?.element()) else {
         return Ok(results);
@@ -163,8 +162,7 @@ pub(crate) fn wrap(value: Value, element: ElementType, call: &Call<'_>) -> Resul
     Ok(Value::from(wrapped.to_dtype(element.dtype()?)?).with_element(element))
 }
 
-/// An uint64 as the i64 that holds it. Modulo 2⁶⁴ all arithmetic is right, so that what is negative
-/// is what no i64 holds.
+/// A uint64 stored as i64. Arithmetic modulo 2⁶⁴ is exact, so a negative number is a uint64 that i64 cannot represent.
 fn held_by_i64(value: Value) -> Result<Value> {
     let host = value.host()?;
     if host.as_slice::<i64>()?.iter().any(|&v| v < 0) {

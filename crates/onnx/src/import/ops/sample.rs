@@ -1,4 +1,4 @@
-//! Sampling between the elements of images, where a grid says.
+//! Sampling between the elements of images, at positions given by a grid.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
@@ -13,14 +13,15 @@ rows! {
     Row::new("AffineGrid", 20, affine_grid);
 }
 
-/// What is mixed at each of `points` of each image: lists of `[N, points]`, one for each element that counts.
+/// The elements that are mixed at each of `points` of each image: pairs of lists `[N, points]` of indices and weights,
+/// one pair for each tap.
 pub(super) struct Taps {
     pub(super) points: usize,
     pub(super) taps: Vec<(Vec<i64>, Vec<f64>)>,
 }
 
 impl Taps {
-    /// `[N, C, points]` of `x [N, C, elements]`.
+    /// `[N, C, points]` from `x [N, C, elements]`.
     pub(super) fn of(&self, c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
         let shape = x.shape();
         let [n, channels] = [shape[0], shape[1]];
@@ -39,13 +40,13 @@ impl Taps {
     }
 }
 
-/// Spatial axes as one.
+/// Flattens the spatial axes.
 pub(super) fn flat(x: &Tensor) -> Result<Tensor> {
     let shape = x.shape();
     x.reshape([shape[0], shape[1], shape[2..].iter().product()])
 }
 
-/// What lies outside an image.
+/// The treatment of positions outside an image.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Outside {
     Zeros,
@@ -53,17 +54,17 @@ pub(super) enum Outside {
     Reflection,
 }
 
-/// How GridSample looks at an image.
+/// How GridSample samples an image.
 pub(super) struct Sampler<'a> {
     pub(super) extents: &'a [usize],
     pub(super) outside: Outside,
     pub(super) corners: bool,
-    /// Elements along each axis that count: 1, 2 or 4.
+    /// The number of taps along each axis: 1, 2 or 4.
     pub(super) width: usize,
 }
 
 impl Sampler<'_> {
-    /// Where an axis begins and ends for a reflection.
+    /// The ends of an axis for reflection.
     fn ends(&self, axis: usize) -> (f64, f64) {
         let extent = self.extents[axis] as f64;
         if self.corners {
@@ -94,11 +95,12 @@ impl Sampler<'_> {
         }
     }
 
-    /// Of an axis: positions and weights of the elements around a normalized coordinate.
+    /// For an axis: positions and weights of the elements around a normalized coordinate.
     fn around(&self, axis: usize, normal: f64) -> Vec<(Option<i64>, f64)> {
         let extent = self.extents[axis];
         let last = extent as f64 - 1.0;
-        // In f32, as others have it: what lies on the border between two elements must fall to the same one.
+        // In f32, as in other implementations, so that positions on the border between two elements round to the same
+        // one.
         let normal = normal as f32;
         let length = extent as f32;
         let at = if self.corners {
@@ -111,8 +113,8 @@ impl Sampler<'_> {
             at = at.round_ties_even();
         }
         let (low, high) = self.ends(axis);
-        // Between four elements the position stays where it is, and each of them is brought inside: as PyTorch and ONNX
-        // Runtime have it, unlike the reference.
+        // With four taps the position is unchanged, and each tap is brought inside, as in PyTorch and ONNX Runtime but
+        // unlike the reference.
         if self.width < 4 && (at < low || at > high) {
             match self.outside {
                 Outside::Zeros => {}
@@ -178,7 +180,7 @@ pub(super) fn tap_lists(c: &Call<'_>, taps: usize, points: usize) -> Result<Vec<
     (0..taps).map(|_| Ok((c.list(points)?, c.list(points)?))).collect()
 }
 
-/// Keys' kernel with −0.75, as PyTorch has it.
+/// Keys' kernel with −0.75, as in PyTorch.
 fn cubic(x: f64) -> f64 {
     const A: f64 = -0.75;
     if x <= 1.0 {
@@ -189,7 +191,7 @@ fn cubic(x: f64) -> f64 {
 }
 
 impl Sampler<'_> {
-    /// Adds the four taps of a point in elements.
+    /// Adds the four taps of a point whose coordinates are in elements.
     pub(super) fn element(&self, y: f64, x: f64, taps: &mut [(Vec<i64>, Vec<f64>)]) {
         let [height, width] = [self.extents[0] as f64, self.extents[1] as f64];
         for (tap, (index, weight)) in taps.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Elements put at indices.
+//! Writing of elements at indices.
 
 use polygrad_core::{BinaryOp, DType, Error, Result};
 use polygrad_tensor::Tensor;
@@ -22,11 +22,11 @@ fn elements(c: &Call<'_>) -> Results {
     one(put(&x, axis, &index, &c.x(2)?, c.text("reduction", "none")?)?)
 }
 
-/// Puts `src` where `index` says, combined with what is there.
+/// Writes `src` at `index`, combined with the elements there.
 fn put(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, how: &str) -> Result<Tensor> {
     let at = axis as isize;
     if x.dtype() == DType::Bool && matches!(how, "add" | "mul") {
-        // Or and and, as ONNX Runtime has it: the largest and the smallest of what comes together.
+        // Or and And, as in ONNX Runtime: the maximum and the minimum of the bools at one index.
         let op = if how == "add" { BinaryOp::Or } else { BinaryOp::And };
         return extreme(x, axis, index, src, op);
     }
@@ -40,7 +40,7 @@ fn put(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, how: &str) -> Resu
     }
 }
 
-/// Slice by slice, so that of several that go to one place each counts.
+/// Slice by slice, so that every element of a repeated index counts.
 fn extreme(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, op: BinaryOp) -> Result<Tensor> {
     let at = axis as isize;
     let mut out = x.clone();
@@ -80,7 +80,7 @@ fn scatter_nd(c: &Call<'_>) -> Results {
     one(out.reshape(shape)?)
 }
 
-/// Writes new entries into caches, from a place for each sample on.
+/// Writes new entries into caches, starting at an index for each sample.
 fn tensor_scatter(c: &Call<'_>) -> Results {
     let (cache, update) = (c.x(0)?, c.x(1)?);
     let shape = cache.shape();

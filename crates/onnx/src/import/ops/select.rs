@@ -1,4 +1,4 @@
-//! What is chosen by value: the largest, those that are not 0, one of each.
+//! Selection by value: the largest, nonzero, or unique elements.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -63,7 +63,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// By their elements in order, each dtype's own: −0 and 0 are one value, and so are NaNs, which come last.
+    /// Compares elements in order, in their own dtype: −0 and 0 are equal, and so are NaNs, which come last.
     fn compare<T: PartialOrd>(&self, values: &[T], a: usize, b: usize) -> Ordering {
         let element =
             |slice: usize, i: usize| &values[(i / self.inner * self.count + slice) * self.inner + i % self.inner];
@@ -75,7 +75,8 @@ impl Slices {
         pairs.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 
-    /// Sorts the numbers of slices; gives the ranges in them of those that are equal. Each begins with its first.
+    /// Sorts the indices of slices, and returns the ranges of equal slices. The first of each range has the lowest
+    /// index.
     fn groups<T: PartialOrd>(&self, values: &[T], sorted: &mut [usize]) -> Vec<Range<usize>> {
         sorted.sort_unstable_by(|&a, &b| self.compare(values, a, b).then(a.cmp(&b)));
         let mut groups: Vec<Range<usize>> = Vec::new();
@@ -89,7 +90,7 @@ impl Slices {
     }
 }
 
-/// Slices along an axis: which are equal, where each first stood, and how often.
+/// Unique slices along an axis: the slices, their first positions, and their counts.
 fn unique(c: &Call<'_>) -> Results {
     let (x, element) = (c.x(0)?, c.element(0)?);
     let host = c.host(0)?;
@@ -133,7 +134,7 @@ fn unique(c: &Call<'_>) -> Results {
     ])
 }
 
-/// A box by its corners.
+/// A box given by its corners.
 struct Corners([f64; 4]);
 
 impl Corners {
@@ -149,7 +150,7 @@ impl Corners {
         (self.0[2] - self.0[0]) * (self.0[3] - self.0[1])
     }
 
-    /// The part of both that is in both.
+    /// The area of the intersection of both boxes.
     fn overlap(&self, other: &Self) -> f64 {
         let height = self.0[2].min(other.0[2]) - self.0[0].max(other.0[0]);
         let width = self.0[3].min(other.0[3]) - self.0[1].max(other.0[1]);
@@ -182,7 +183,7 @@ fn non_max_suppression(c: &Call<'_>) -> Results {
             Ok(default)
         }
     };
-    // The threshold is an f32, and 7 / 10 is not above that of 0.7.
+    // Compared in f32, since the threshold is an f32 and 7 / 10 must not be above 0.7.
     let (most, near, least) = (
         number(2, 0.0)? as usize,
         number(3, 0.0)? as f32,

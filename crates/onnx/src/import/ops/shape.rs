@@ -1,4 +1,4 @@
-//! Shapes, and tensors under other shapes.
+//! Shapes, and reshaped tensors.
 
 use polygrad_core::{Error, Result, Shape, SliceRange};
 use polygrad_tensor::{PadMode, Tensor};
@@ -41,7 +41,7 @@ fn shape_of(c: &Call<'_>) -> Results {
     Ok(smallvec![c.known(dims, &[count])?])
 }
 
-/// The shape that Reshape's operand asks for.
+/// The shape that Reshape's operand specifies.
 pub(crate) fn reshaped(from: &Shape, wanted: &[i64], allow_zero: bool) -> Result<Shape> {
     let mut dims = List::with_capacity(wanted.len());
     let mut open = None;
@@ -182,7 +182,7 @@ fn concat(c: &Call<'_>) -> Results {
     one(Tensor::cat(&parts.iter().collect::<SmallVec<[_; 4]>>(), axis as isize)?)
 }
 
-/// The extents of the parts into which Split and its like cut an axis.
+/// The extents of the parts into which Split and the like cut an axis.
 pub(super) fn parts(c: &Call<'_>, extent: usize) -> Result<List<usize>> {
     if let Some(given) = c.ints_either(1, "split")? {
         return sizes(&given);
@@ -212,7 +212,7 @@ fn split(c: &Call<'_>) -> Results {
     Ok(parts.into_iter().map(Into::into).collect())
 }
 
-/// The cut along one axis that Python's `start:end:step` makes.
+/// The slice along one axis that Python's `start:end:step` takes.
 pub(crate) fn range(start: i64, end: i64, step: i64, extent: usize) -> Result<SliceRange> {
     if step == 0 {
         return Err(malformed("a step is 0"));
@@ -228,7 +228,7 @@ pub(crate) fn range(start: i64, end: i64, step: i64, extent: usize) -> Result<Sl
     };
     let _ = end;
     let len = len.unsigned_abs().div_ceil(step.unsigned_abs());
-    // A step beyond the axis takes one element, whatever its size.
+    // A step longer than the axis takes one element, whatever its size.
     let step = step.clamp(-dim.max(1), dim.max(1));
     Ok(SliceRange::new(start.max(0) as usize, len as usize, step as isize))
 }
@@ -295,7 +295,7 @@ fn pad(c: &Call<'_>) -> Results {
     one(x.pad_with(&borders, mode)?)
 }
 
-/// With a border of the tensor again and again; where a number is negative, so many elements are cut off first.
+/// Padding that repeats the tensor. A negative number first cuts off that many elements.
 fn wrapped(c: &Call<'_>, x: Tensor, borders: &[(isize, isize)]) -> Result<Tensor> {
     let cut: List<(isize, isize)> = borders.iter().map(|&(a, b)| (a.min(0), b.min(0))).collect();
     let mut y = x.pad_with(&cut, PadMode::Circular)?;
@@ -329,7 +329,7 @@ fn center_crop_pad(c: &Call<'_>) -> Results {
     let mut dims = x.dims();
     for (&axis, &extent) in which.iter().zip(&wanted) {
         let (from, to) = (dims[axis] as isize, extent as isize);
-        // The odd element goes to the end, when cut off and when added.
+        // The odd element goes to the end, both when cutting and when padding.
         let before = if to < from { -((from - to) / 2) } else { (to - from) / 2 };
         borders[axis] = (before, to - from - before);
         dims[axis] = extent;

@@ -24,7 +24,7 @@ struct Transform {
 }
 
 impl Transform {
-    /// Along the last but one axis of `x […, n, 1 or 2]`, by the matrix of the transform.
+    /// Along the second-to-last axis of `x […, n, 1 or 2]`, by a product with the transform's matrix.
     fn apply(&self, c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
         let shape = x.shape();
         let rank = shape.rank();
@@ -48,7 +48,7 @@ impl Transform {
         let sign = if self.inverse { 1.0 } else { -1.0 };
         let factor = |i: usize| {
             let scale = if self.inverse { 1.0 / self.length as f64 } else { 1.0 };
-            // Of a spectrum's one side, all but the ends stand for two.
+            // In a one-sided spectrum, all elements except the ends stand for two.
             let twice = to_real && i != 0 && 2 * i != self.length;
             if twice { 2.0 * scale } else { scale }
         };
@@ -56,7 +56,7 @@ impl Transform {
             let mut values = c.list(taken.saturating_mul(outs))?;
             for i in 0..taken {
                 for k in 0..outs {
-                    // Modulo the length, so that large products lose nothing.
+                    // Modulo the length, so that large products lose no precision.
                     let turns = (i as u128 * k as u128 % self.length as u128) as f64 / self.length as f64;
                     values.push(factor(i) * wave(sign * TAU * turns));
                 }

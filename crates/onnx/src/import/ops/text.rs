@@ -27,7 +27,7 @@ fn vectorize(c: &Call<'_>) -> Results {
     let places = sizes(c.int_list("ngram_indexes")?.ok_or_else(|| missing("ngram_indexes"))?)?;
     let (least, most) = (c.count("min_gram_length", 1)?, c.count("max_gram_length", 1)?);
     let skips = c.count("max_skip_count", 0)?;
-    // From an n-gram to where it is counted.
+    // From an n-gram to the index of its count.
     let mut grams: HashMap<&[i64], usize> = HashMap::new();
     let mut number = 0;
     for (i, &start) in starts.iter().enumerate() {
@@ -52,7 +52,7 @@ fn vectorize(c: &Call<'_>) -> Results {
     for row in 0..rows {
         let items = &items[row * columns..][..columns];
         for distance in 1..=skips.min(columns).saturating_add(1) {
-            // Single items are not affected by what is skipped: they are counted once.
+            // Single items do not depend on the skip distance: they are counted once.
             let from = if distance == 1 { least.max(1) } else { least.max(2) };
             for length in from..=most.min(columns) {
                 let reach = (length - 1).saturating_mul(distance);

@@ -1,7 +1,7 @@
-//! Operands and results of products of whole numbers.
+//! Operands and results of integer products.
 //!
-//! An operand of 8 bits is held as bytes for the ops of the backend: an i8 as the byte that is 128 more, with a zero
-//! point that is 128 more, which is the same number. Other integers are i32, whose products wrap.
+//! An operand of 8 bits is stored as bytes for the ops of the backend. For i8, 128 is added to both the values and the
+//! zero point, which represents the same numbers. Other integers are i32, whose products wrap.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::{Tensor, inference};
@@ -10,19 +10,19 @@ use crate::graph::ElementType;
 use crate::import::call::Call;
 use crate::import::value::Value;
 
-/// What an i8 is held above itself.
+/// The offset that is added to an i8.
 const SIGN: i64 = 128;
 
 /// An operand of bytes.
 pub(super) struct Bytes {
     pub(super) values: Tensor,
-    /// `[1]`, or as many as were asked for.
+    /// `[1]`, or one for each of `count`.
     pub(super) zero: Tensor,
 }
 
 impl Bytes {
-    /// Operand `i` with its zero point, operand `zero`: one, or one for each of `count`. `None` if it is of another
-    /// type, or has other zero points.
+    /// Operand `i` with its zero point, operand `zero`: a single one, or one for each of `count`. `None` if it has
+    /// another type or other zero points.
     pub(super) fn read(c: &Call<'_>, i: usize, zero: usize, count: usize) -> Result<Option<Self>> {
         let element = c.element(i)?;
         if !matches!(element, ElementType::U8 | ElementType::I8) {
@@ -41,7 +41,7 @@ impl Bytes {
     }
 }
 
-/// Zero points of 8 bits, operand `i`, as a list of bytes; without it the byte that stands for 0.
+/// The 8-bit zero points in operand `i` as a list of bytes. If it is missing, the byte that stands for 0.
 pub(super) fn zero_byte(c: &Call<'_>, i: usize, element: ElementType) -> Result<Tensor> {
     if !c.has(i) {
         return c.make(vec![if element == ElementType::I8 { SIGN as u8 } else { 0 }], &[1]);
@@ -49,7 +49,7 @@ pub(super) fn zero_byte(c: &Call<'_>, i: usize, element: ElementType) -> Result<
     bytes(&c.x(i)?.reshape([c.shape(i)?.numel()])?, element)
 }
 
-/// Numbers of 8 bits as bytes.
+/// 8-bit numbers as bytes.
 pub(crate) fn bytes(x: &Tensor, element: ElementType) -> Result<Tensor> {
     match element {
         ElementType::I8 => (x + SIGN)?.to_dtype(DType::U8),
@@ -57,7 +57,7 @@ pub(crate) fn bytes(x: &Tensor, element: ElementType) -> Result<Tensor> {
     }
 }
 
-/// Bytes as numbers of 8 bits.
+/// Bytes as 8-bit numbers.
 pub(super) fn numbers(x: Tensor, element: ElementType) -> Result<Value> {
     Ok(match element {
         ElementType::I8 => Value::from((x.to_dtype(DType::I32)? - SIGN)?).with_element(element),
@@ -79,9 +79,9 @@ pub(super) fn centred(c: &Call<'_>, i: usize, zero: Option<Tensor>) -> Result<Te
     }
 }
 
-/// What sums of products are multiplied by to become numbers of the result, from the scales of the two operands and of
-/// the result, if that is quantized: one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if
-/// there are others.
+/// The factor from sums of products to values of the result: from the scales of the two operands, and of the result if
+/// that is quantized. A single one, or one for each of `outputs`, in f32, as ONNX Runtime computes it. `None` if the
+/// scales have other shapes.
 pub(crate) fn rescale(c: &Call<'_>, [a, b]: [usize; 2], y: Option<usize>, outputs: usize) -> Result<Option<Tensor>> {
     let shape = c.shape(b)?;
     let fits = c.shape(a)?.numel() == 1 && y.map_or(Ok(1), |y| Ok(c.shape(y)?.numel()))? == 1;

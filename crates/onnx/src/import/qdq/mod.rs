@@ -1,4 +1,4 @@
-//! Quantized ops that a file writes in floats: DequantizeLinear of the operands, the op, QuantizeLinear.
+//! Quantized ops that a file expresses in floats: DequantizeLinear of the operands, the op, QuantizeLinear.
 //!
 //! MatMul, Gemm and Conv become one QLinearMatMul, QGemm or QLinearConv each, before anything is folded, since folding
 //! would make floats of the weights. That is what such files mean; results may differ by one step where the float
@@ -18,7 +18,7 @@ use polygrad_core::{DType, Result};
 use super::ops::MICROSOFT;
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, ValueId};
 
-/// Ops whose results are among the numbers of their first operand, whatever those stand for.
+/// Ops whose results are elements of their first operand, whatever these represent.
 pub(crate) const MOVES: [&str; 8] = [
     "Flatten",
     "Identity",
@@ -30,13 +30,13 @@ pub(crate) const MOVES: [&str; 8] = [
     "Unsqueeze",
 ];
 
-/// How far a bias's scale may be from the product of the other two.
+/// The largest relative difference of a bias's scale from the product of the other two.
 const CLOSE: f64 = 1e-4;
 
-/// What runs in place of a body's own nodes.
+/// Replacements for a body's own nodes.
 #[derive(Default)]
 pub(super) struct Fused {
-    /// Replace those with the same index, each the last node of such an op; all other nodes stay.
+    /// Each replaces the node of the same index, the last one of a fused op; all other nodes stay.
     pub(super) nodes: HashMap<usize, Node>,
     /// Values beyond those of the body.
     pub(super) constants: Vec<(ValueId, Literal)>,
@@ -59,7 +59,7 @@ pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> Result<Fused
     Ok(Fused { nodes, constants })
 }
 
-/// A body, and who makes and uses what.
+/// A body, with the producers and uses of its values.
 struct View<'a> {
     makers: HashMap<ValueId, &'a Node>,
     uses: HashMap<ValueId, usize>,
@@ -73,11 +73,11 @@ struct Quantized<'a> {
     zero: (ValueId, &'a Literal),
 }
 
-/// The operands of a product, and those of its attributes that its form on bytes has.
+/// The operands of a product, and the attributes that its form on bytes also has.
 struct Product<'a> {
     x: Quantized<'a>,
     w: Quantized<'a>,
-    /// Of i32.
+    /// An i32 value.
     bias: Option<ValueId>,
     attributes: Vec<(String, Attribute)>,
 }
@@ -116,12 +116,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The product that ends with a QuantizeLinear.
+    /// The product that ends with this QuantizeLinear.
     fn rounded(&self, last: &Node) -> Option<Node> {
         let y = self.quantized(last, "QuantizeLinear", |_| false)?;
         let mut inner = self.alone(y.values)?;
         if inner.op_type == "Relu" && inner.domain.is_empty() && first(y.zero.1) == lowest(y.zero.1)? {
-            // What is below 0 is cut off anyway.
+            // Negative values are clamped anyway.
             inner = self.alone((*inner.inputs.first()?)?)?;
         }
         let product = self.operands(inner)?;
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A product of bytes in f32, and the Add of a bias behind it.
+    /// A product of bytes in f32, and the Add of a bias after it.
     fn biased(&self, last: &Node) -> Option<Node> {
         let plain = last.op_type == "Add" && last.domain.is_empty();
         let &[Some(a), Some(b)] = last.inputs.as_slice() else {
@@ -177,8 +177,8 @@ impl<'a> View<'a> {
         self.real(node).or_else(|| self.scaled(node))
     }
 
-    /// What tools write where an operand is quantized in each run: MatMulInteger, Cast and Mul by the product of the
-    /// two scales.
+    /// The nodes that tools write for an operand that is quantized in each run: MatMulInteger, Cast, and Mul by the
+    /// product of the two scales.
     fn scaled(&self, last: &Node) -> Option<Node> {
         let of = |id: ValueId, op_type: &str| {
             let node = self.alone(id)?;
@@ -224,7 +224,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The bytes that a DynamicQuantizeLinear gives beside this value, its output at a place.
+    /// The bytes from the DynamicQuantizeLinear whose output at an index is this value.
     fn dynamic(&self, id: ValueId, place: usize) -> Option<ValueId> {
         let node = self.maker(Some(id))?;
         let is_dynamic = node.op_type == "DynamicQuantizeLinear" && node.domain.is_empty();
@@ -257,7 +257,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// An op that only moves numbers, between a DequantizeLinear and a QuantizeLinear of one scale, on the bytes.
+    /// An op that only moves numbers, between a DequantizeLinear and a QuantizeLinear of the same scale, applied to the
+    /// bytes.
     fn moved(&self, last: &Node) -> Option<Node> {
         let y = self.quantized(last, "QuantizeLinear", |_| false)?;
         let inner = self.alone(y.values)?;
@@ -277,7 +278,7 @@ impl<'a> View<'a> {
         Some(node)
     }
 
-    /// What a product of dequantized operands multiplies, if the right one is a constant.
+    /// The operands of a product of dequantized values, if the right one is a constant.
     fn operands(&self, node: &Node) -> Option<Product<'a>> {
         if !node.domain.is_empty() {
             return None;
@@ -317,13 +318,13 @@ impl<'a> View<'a> {
         self.makers.get(&id?).copied()
     }
 
-    /// The node that makes a value which is used once.
+    /// The node that produces a value, if that value is used once.
     fn alone(&self, id: ValueId) -> Option<&'a Node> {
         (self.uses.get(&id) == Some(&1)).then(|| self.maker(Some(id)))?
     }
 
-    /// The operands of a node of this kind whose scale and zero point are constants of 8 bits: one, or several along an
-    /// axis that `along` says yes to.
+    /// The operands of a node of this kind whose scale and zero point are constants of 8 bits: single ones, or several
+    /// along an axis that `along` accepts.
     fn quantized(&self, node: &Node, op_type: &str, along: impl Fn(i64) -> bool) -> Option<Quantized<'a>> {
         let &[Some(values), Some(scale), Some(zero)] = node.inputs.as_slice() else {
             return None;
@@ -347,7 +348,7 @@ impl<'a> View<'a> {
         fits.then_some(Quantized { values, scale, zero })
     }
 
-    /// The bias of i32 of which a DequantizeLinear makes one with the scale of the products.
+    /// The i32 bias that a DequantizeLinear converts with the scale of the products.
     fn bias(&self, id: ValueId, x: &Quantized<'_>, w: &Quantized<'_>) -> Option<ValueId> {
         let node = self
             .maker(Some(id))
@@ -380,7 +381,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether a Gemm is a product of the rows of its left operand, and a sum, without factors.
+/// Whether a Gemm is a plain product of rows of its left operand plus a bias, without factors.
 pub(crate) fn plain_gemm(node: &Node) -> bool {
     node.attributes
         .iter()

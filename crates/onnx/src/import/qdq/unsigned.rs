@@ -1,5 +1,5 @@
-//! Activations of i8 as the bytes that are 128 more, with zero points that are 128 more, which are the same numbers:
-//! products are of bytes, and an i8 would be held as an i32 between two of them.
+//! Activations of i8 as bytes, with 128 added to values and zero points, which represents the same numbers: products
+//! take bytes, and an i8 would be stored as an i32 between two of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::{MOVES, View};
 use crate::graph::{Body, ElementType, Literal, Node, ValueId};
 use crate::import::ops::MICROSOFT;
 
-/// Zero points that are bytes, as values beyond those of the body.
+/// Zero points as bytes, in values beyond those of the body.
 pub(super) type Constants = Vec<(ValueId, Literal)>;
 
 /// The operands of a node that may be quantized, each with its zero point.
@@ -40,8 +40,8 @@ fn operand(node: &Node, i: usize) -> Option<ValueId> {
     node.inputs.get(i).copied().flatten()
 }
 
-/// Exchanges the zero points of all nodes that write or read such activations, unless others read these too; `nodes`
-/// replaces nodes of the body.
+/// Replaces the zero points of all nodes that write or read such activations, unless other nodes read them too; `nodes`
+/// has replacements for nodes of the body.
 pub(super) fn held(view: &View<'_>, body: &Body, nodes: &mut HashMap<usize, Node>) -> Result<Constants> {
     let signed = |id: Option<ValueId>| {
         let literal = view.constants.get(&id?).copied()?;
@@ -83,7 +83,7 @@ pub(super) fn held(view: &View<'_>, body: &Body, nodes: &mut HashMap<usize, Node
     Ok(constants)
 }
 
-/// Values that are read as what they are.
+/// Values that must keep their type, since other nodes read them.
 fn kept(body: &Body, nodes: &HashMap<usize, Node>, signed: impl Fn(Option<ValueId>) -> bool) -> HashSet<ValueId> {
     let mut kept: HashSet<ValueId> = body.outputs.iter().copied().collect();
     for (i, own) in body.nodes.iter().enumerate().rev() {
@@ -104,7 +104,7 @@ fn kept(body: &Body, nodes: &HashMap<usize, Node>, signed: impl Fn(Option<ValueI
     kept
 }
 
-/// Numbers of i8 as the bytes that are 128 more.
+/// i8 numbers as bytes, with 128 added.
 fn raised(literal: &Literal) -> Result<Literal> {
     let numbers = literal.host().to_f64_vec();
     let bytes: Vec<u8> = numbers.into_iter().map(|x| (x + 128.0) as u8).collect();

@@ -11,7 +11,7 @@ impl Seen<'_> {
     /// A product of operands `a` and `b`, as MatMul has it.
     pub(super) fn product(&self, a: usize, b: usize) -> Found<State> {
         let (left, right, rank) = (self.rank(a)?, self.rank(b)?, self.result(0)?.len());
-        // How many axes of the result, and of a matrix, are behind the rows.
+        // The number of axes after the rows, in the result and in a matrix.
         let behind = |place: Place, own: usize| own - 1 - place.axis;
         let mut found = None;
         if let Some(place) = self.find(a)? {
@@ -28,7 +28,7 @@ impl Seen<'_> {
             }
             let lost = usize::from(left == 1 && behind > 1);
             let own = (behind > 1, rank - 1 + lost - behind, place.inner);
-            // Both have the rows in front of their matrices, or one alone has them.
+            // Both operands have the rows before their matrices, or only one has them.
             if found.is_some_and(|found| found != own || !own.0) {
                 return Err(DIFFERENT);
             }
@@ -71,7 +71,7 @@ impl Seen<'_> {
             }
         }
         let (label, inner) = found.ok_or(DIFFERENT)?;
-        // On a diagonal, or in what is the same for all rows, it would meet itself or one row alone.
+        // On a diagonal, or in an operand that is the same for all rows, the label would combine rows.
         let is_twice = |term: &Vec<char>| term.iter().filter(|c| **c == label).count() > 1;
         let mut free = terms.iter().enumerate().filter(|(i, _)| self.is_free(*i));
         if terms.iter().any(is_twice) || free.any(|(_, term)| term.contains(&label)) {

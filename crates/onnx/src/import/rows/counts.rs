@@ -1,4 +1,4 @@
-//! Integers of which shapes are made.
+//! Integers that shapes are computed from.
 
 use polygrad_core::{DType, HostTensor};
 
@@ -27,7 +27,7 @@ impl Seen<'_> {
         let dims = self.dims(0)?;
         let axis = match self.find(0) {
             Ok(place) => place.map(|place| place.axis),
-            // The shape of a few counts does not depend on them.
+            // The shape of a list of counts does not depend on the counts.
             Err(_) if matches!(self.states[0], State::Counts(_)) => None,
             Err(reason) => return Err(reason),
         };
@@ -48,7 +48,7 @@ impl Seen<'_> {
         Ok(State::of_counts(counts.collect()))
     }
 
-    /// The result of an op on counts; none of one that takes them for a shape.
+    /// The result of an op on counts; `None` for one that takes them as a shape.
     pub(super) fn counts(&self, c: &Call<'_>) -> Found<Option<State>> {
         let is_count = |i: usize| matches!(self.states.get(i), Some(State::Counts(_)));
         if let Some(data) = moves(self.op(), self.states.len())
@@ -71,7 +71,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Counts that are moved: the op is run on their numbers, to see where each of them goes.
+    /// Moved counts: the op is run on numbered elements, to see where each of them goes.
     fn carried(&self, data: std::ops::Range<usize>) -> Found {
         let mut operands = self.operands.to_vec();
         let mut all = Vec::new();
@@ -101,7 +101,7 @@ impl Seen<'_> {
         ))
     }
 
-    /// Of two operands, of which one may be a single number.
+    /// For two operands, of which one may be a single number.
     fn arithmetic(&self) -> Found {
         let count: usize = self.result(0)?.iter().product();
         let mut both = Vec::new();
@@ -135,7 +135,7 @@ impl Seen<'_> {
             ("Div", (Count::Rows(factor), _), (Count::Free, by @ 1..)) if factor.is_multiple_of(by as usize) => {
                 Some(Count::Rows(factor / by as usize))
             }
-            // No number of rows is negative.
+            // The number of rows is never negative.
             ("Equal", (Count::Rows(_), _), (Count::Free, i64::MIN..0))
             | ("Equal", (Count::Free, i64::MIN..0), (Count::Rows(_), _)) => Some(Count::Free),
             _ => None,
@@ -144,8 +144,8 @@ impl Seen<'_> {
         counts.map(State::of_counts).ok_or(BY_COUNT)
     }
 
-    /// The axis at which a shape, an operand of counts, has the rows; the shape is aligned with the
-    /// last axis of the result.
+    /// The axis at which a shape, given by an operand of counts, has the rows; the shape is aligned with the last axis
+    /// of the result.
     fn axis_of_rows(&self, shape: usize) -> Found<Place> {
         let State::Counts(counts) = &self.states[shape] else {
             return Err(Reason::Here("takes rows for a shape"));
@@ -161,18 +161,18 @@ impl Seen<'_> {
         }
     }
 
-    /// One value everywhere: whose row it is does not matter.
+    /// All elements are equal, so rows do not matter.
     fn filled(&self) -> Found {
         self.at(0, self.axis_of_rows(0)?)
     }
 
-    /// The result of Expand, or of Tile, by counts.
+    /// The result of Expand or Tile by counts.
     fn repeated(&self, c: &Call<'_>) -> Found {
         let (place, dims) = (self.axis_of_rows(1)?, self.dims(0)?);
         let rank = self.result(0)?.len();
         let own = (place.axis + dims.len()).checked_sub(rank).map(|axis| dims[axis]);
         match self.find(0)? {
-            // What has one place there is the same for all rows.
+            // An operand with extent 1 there is the same for all rows.
             None if own.is_none_or(|extent| extent == 1) => self.at(0, place),
             Some(found) if c.node.op_type == "Expand" => {
                 let moved = Place {

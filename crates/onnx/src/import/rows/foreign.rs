@@ -1,4 +1,4 @@
-//! What ops of other domains than ONNX's do with rows.
+//! Rules for ops of other domains than ONNX's.
 
 use super::Found;
 use super::rules::{OVER_ROWS, Seen, UNKNOWN};
@@ -10,7 +10,7 @@ impl Seen<'_> {
     pub(super) fn foreign(&self, c: &Call<'_>) -> Found<Vec<State>> {
         match c.node.domain.as_str() {
             MICROSOFT => self.microsoft(c),
-            // Each row of features is one of its own.
+            // Each row of features is a row of the batch.
             CLASSICAL if self.op() == "FeatureVectorizer" => {
                 let all: Vec<usize> = (0..self.states.len()).collect();
                 self.by_first_axis(c, &all)

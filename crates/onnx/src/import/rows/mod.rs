@@ -1,10 +1,9 @@
-//! Whether rows of a batch are computed apart: followed through the graph, node by node.
+//! Checks that the rows of a batch are computed independently, by following them through the graph node by node.
 //!
-//! The nodes are run one by one on numbers that were made up, so that all shapes are there, and beside each value
-//! goes its [`State`]: whose row its elements are. A node that brings elements of different rows together, or of
-//! which it is not known here that it does not, gives [`State::Mixed`] and the reason. What is so for one number of
-//! rows need not be so for all: it is done for two, and extents that do not grow with the rows, or not in
-//! proportion, are a reason, too.
+//! The nodes are run one by one on made-up numbers, so that all shapes are known. Each value has a [`State`]: which row
+//! each of its elements belongs to. A node that combines elements of different rows, or that is not known to keep them
+//! apart, results in [`State::Mixed`] with the reason. What holds for one number of rows may not hold for all, so the
+//! check is done for two numbers. Extents that do not grow in proportion to the rows are a reason, too.
 
 mod contract;
 mod counts;
@@ -35,11 +34,11 @@ pub(super) struct Follower<'a> {
     options: &'a Options,
 }
 
-/// The extents of a value without the rows, and where those are.
+/// The position of the rows, and the extents of a value without them.
 #[derive(PartialEq)]
 struct Extents(Option<Place>, Vec<usize>);
 
-/// What a run showed: the extents after each step, and why outputs mix rows, if they do.
+/// The outcome of a run: the extents after each step, and why outputs mix rows, if they do.
 pub(super) struct Trace {
     extents: Vec<Vec<Option<Extents>>>,
     pub(super) mixed: Option<String>,
@@ -47,7 +46,7 @@ pub(super) struct Trace {
 
 impl<'a> Follower<'a> {
     /// # Errors
-    /// An op that is not known here.
+    /// If an op is unknown.
     pub(super) fn new(
         body: &Body,
         opsets: &HashMap<String, i64>,
@@ -69,11 +68,11 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// Runs the body on inputs with `rows` rows along the axis that is said with each; one without an axis is the same
-    /// for all. `outputs` are the axes of the outputs.
+    /// Runs the body on inputs with `rows` rows along the axis given with each. An input without an axis is the same
+    /// for all rows. `outputs` are the axes of the rows in the outputs.
     ///
     /// # Errors
-    /// When a node fails.
+    /// If a node fails.
     pub(super) fn follow(&self, inputs: Vec<(Value, Option<usize>)>, outputs: &[usize], rows: usize) -> Result<Trace> {
         let plan = &self.plan;
         let limits = Limits::new(self.options, plan.bytes);
@@ -165,7 +164,7 @@ impl<'a> Follower<'a> {
         Ok(extents)
     }
 
-    /// Why rows are not apart, from traces of the same extents for two numbers of rows.
+    /// The reason why rows are not independent, from traces with the same extents for two numbers of rows.
     pub(super) fn verdict(&self, traces: [Trace; 2]) -> Option<String> {
         let [first, second] = traces;
         if second.mixed.is_some() {
@@ -173,7 +172,7 @@ impl<'a> Follower<'a> {
         }
         let steps = self.plan.steps.iter().zip(first.extents.iter().zip(&second.extents));
         for (step, (first, second)) in steps {
-            // What is mixed has no extents here, and no output depends on it.
+            // Mixed values have no extents here, and no output depends on them.
             let mut pairs = first.iter().zip(second);
             if pairs.any(|pair| matches!(pair, (Some(first), Some(second)) if first != second)) {
                 return Some(shown(step, "gives extents that depend on how many rows there are"));
@@ -183,12 +182,12 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// A reason with the node that it is about.
+/// A reason with the name of its node.
 fn shown(step: &Step, why: &str) -> String {
     Error::invalid(why.to_owned())
         .in_module(format!("node {:?} ({})", step.node.name, step.node.op_type))
         .to_string()
 }
 
-/// What a rule finds for the results of a node: their states, or why rows do not stay apart.
+/// The result of a rule: states of a node's results, or why rows do not stay apart.
 type Found<T = State> = std::result::Result<T, Reason>;

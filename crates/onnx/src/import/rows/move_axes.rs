@@ -1,4 +1,4 @@
-//! Ops that move, cut, join and choose along axes.
+//! Ops that move, slice, join and select along axes.
 
 use super::Found;
 use super::rules::{OVER_ROWS, Seen};
@@ -6,7 +6,7 @@ use super::state::{Place, Reason, State};
 use crate::import::call::{Call, axes, axis};
 
 impl Seen<'_> {
-    /// The states of what a node moves; none for an op that is not among these.
+    /// The states of the results of an op that moves elements; `None` for other ops.
     pub(super) fn moved(&self, c: &Call<'_>) -> Found<Option<Vec<State>>> {
         Ok(Some(match self.op() {
             "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => vec![self.reshaped()?],
@@ -95,7 +95,7 @@ impl Seen<'_> {
         )
     }
 
-    /// The result without some axes, or with extents of 1 there.
+    /// The state of a result without some axes, or with extent 1 there.
     fn without(&self, along: &[usize], keeps: bool) -> Found {
         let place = self.place(0)?;
         if along.contains(&place.axis) {
@@ -134,7 +134,7 @@ impl Seen<'_> {
         }
     }
 
-    /// All results as operand 0, of which each is a part along an axis.
+    /// All results have the state of operand 0, of which each is a part along an axis.
     fn parts(&self, along: usize) -> Found<Vec<State>> {
         let place = self.place(0)?;
         if along == place.axis {
@@ -155,7 +155,7 @@ impl Seen<'_> {
         let (starts, ends) = (starts.unwrap_or_default(), ends.unwrap_or_default());
         let which = which.unwrap_or_else(|| (0..starts.len() as i64).collect());
         for (i, along) in axes(&which, rank)?.into_iter().enumerate() {
-            // To an end that no tensor reaches.
+            // The end is past that of any tensor.
             let is_whole =
                 starts[i] == 0 && ends[i] >= i64::from(i32::MAX) && steps.as_ref().is_none_or(|steps| steps[i] == 1);
             if along == place.axis && !is_whole {
@@ -205,7 +205,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Operands that have the rows along the same axis, which is not the one along which is chosen.
+    /// Operands that have the rows along the same axis, which must not be the axis of the selection.
     fn in_step(&self, c: &Call<'_>) -> Found {
         let along = c.axis("axis", 0, self.rank(0)?)?;
         let (place, extents) = (self.place(0)?, self.dims(0)?);
@@ -224,7 +224,7 @@ impl Seen<'_> {
         let batch = c.count("batch_dims", 0)?;
         let last = self.rank(1)? - 1;
         match (self.find(0)?, self.find(1)?) {
-            // A table without rows, by lists of places.
+            // A table without rows, indexed by lists.
             (None, Some(place)) if place.axis < last => self.at(0, place),
             (Some(place), Some(lists)) if place == lists && place.axis < batch => self.at(0, place),
             _ => Err(Reason::Here("chooses among rows")),

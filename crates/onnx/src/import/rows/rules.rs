@@ -1,4 +1,4 @@
-//! What each op does with rows.
+//! The effect of each op on rows.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::import::plan::{Action, Step};
 use crate::import::run::with_call;
 use crate::import::value::Value;
 
-/// A node with what it was given and gave.
+/// A node with its operands and results.
 pub(super) struct Seen<'a> {
     pub(super) step: &'a Step,
     pub(super) operands: &'a [Option<Value>],
@@ -25,7 +25,7 @@ pub(super) struct Seen<'a> {
     pub(super) limits: &'a Limits,
 }
 
-/// Ops that compute each element from those at the same place of operands that broadcast.
+/// Ops that compute each element from those at the same position of operands that broadcast.
 const BY_ELEMENT: &[&str] = &[
     "Abs",
     "Neg",
@@ -99,7 +99,7 @@ const BY_ELEMENT: &[&str] = &[
     "Cast",
 ];
 
-/// Ops that compute each place of axis 0 by itself, and the operands that may have rows there.
+/// Ops that compute each position of axis 0 independently, and the operands that may have rows there.
 const BY_FIRST_AXIS: &[(&str, &[usize])] = &[
     ("Conv", &[0]),
     ("ConvTranspose", &[0]),
@@ -202,7 +202,7 @@ impl<'a> Seen<'a> {
                 }
                 self.beside(&[])
             }
-            // Of the second only the type counts.
+            // Of the second operand only the type counts.
             "CastLike" => match self.states.first() {
                 Some(State::Free) => Ok(vec![State::Free]),
                 _ => Ok(vec![self.at(0, self.place(0)?)?]),
@@ -276,12 +276,12 @@ impl<'a> Seen<'a> {
         found.ok_or(Reason::Here("gives what is no tensor"))
     }
 
-    /// Whether an operand is the same for all rows, or not there.
+    /// Whether an operand is the same for all rows, or missing.
     pub(super) fn is_free(&self, i: usize) -> bool {
         matches!(self.states.get(i), None | Some(State::Free))
     }
 
-    /// Fails unless all operands but these are the same for all rows.
+    /// Fails unless all operands except these are the same for all rows.
     pub(super) fn only(&self, operands: &[usize]) -> Found<()> {
         let mut others = (0..self.states.len()).filter(|i| !operands.contains(i));
         match others.all(|i| self.is_free(i)) {
@@ -290,7 +290,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Where an operand has the rows; none where it is the same for all.
+    /// The position of the rows in an operand; `None` if it is the same for all.
     pub(super) fn find(&self, i: usize) -> Found<Option<Place>> {
         match self.states.get(i) {
             None | Some(State::Free) => Ok(None),
@@ -309,7 +309,7 @@ impl<'a> Seen<'a> {
         self.find(i)?.ok_or(UNKNOWN)
     }
 
-    /// The state of a result that has rows at a place.
+    /// The state of a result that has its rows at `place`.
     pub(super) fn at(&self, result: usize, place: Place) -> Found {
         let value = self.results.get(result).ok_or(UNKNOWN)?;
         match State::along(value, place, self.rows) {
@@ -318,7 +318,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// All results as operand 0, which is computed along the axes, and of which the rows are to be another.
+    /// All results have the state of operand 0. The op combines elements along `axes`, of which the rows must not be
+    /// one.
     pub(super) fn beside(&self, axes: &[usize]) -> Found<Vec<State>> {
         let place = self.place(0)?;
         if axes.contains(&place.axis) {
@@ -327,7 +328,7 @@ impl<'a> Seen<'a> {
         (0..self.results.len()).map(|i| self.at(i, place)).collect()
     }
 
-    /// Operands that broadcast: rows are at the same place of the result.
+    /// For operands that broadcast: the rows are at the same position of the result.
     pub(super) fn by_element(&self) -> Found {
         let rank = self.result(0)?.len();
         let mut found: Option<Place> = None;
@@ -354,15 +355,15 @@ impl<'a> Seen<'a> {
         for &i in operands {
             let Some(place) = self.find(i)? else { continue };
             let is_alike = *found.get_or_insert(place) == place;
-            // Of fewer axes than four, the first of a mask is not that of the rows.
+            // The first axis of a mask with fewer than four axes is not that of the rows.
             let is_mask = c.node.domain.is_empty() && self.op() == "Attention" && i == 3 && self.rank(i)? != 4;
-            // Tables that positions choose from are without rows.
+            // Tables that positions index have no rows.
             let is_table = self.op() == "RotaryEmbedding" && (1..3).contains(&i) && c.has(3);
             if place.axis != 0 || !is_alike || is_mask || is_table {
                 return Err(OVER_ROWS);
             }
         }
-        // It counts places from the first of all rows.
+        // It counts positions from the first row of the batch.
         if self.op() == "MaxPool" && c.wants(1) {
             return Err(Reason::Here("counts places over all rows"));
         }
@@ -389,7 +390,7 @@ impl<'a> Seen<'a> {
         results.collect()
     }
 
-    /// Whether an operand of counts has that of the rows at `axis` alone, which is as operand 0 has it.
+    /// Whether the only row count in an operand of counts is at `axis`, and equals the extent of operand 0 there.
     pub(super) fn is_count_of_rows(&self, i: usize, axis: usize) -> bool {
         let (Some(State::Counts(counts)), Ok(dims)) = (self.states.get(i), self.dims(0)) else {
             return false;

@@ -1,4 +1,4 @@
-//! Whose row the elements of a value are.
+//! The rows that the elements of a value belong to.
 
 use std::rc::Rc;
 
@@ -9,9 +9,9 @@ use crate::import::value::Value;
 /// Why rows do not stay apart.
 #[derive(Debug)]
 pub(super) enum Reason {
-    /// Said of the node at hand.
+    /// A property of the current node.
     Here(&'static str),
-    /// An error while it was looked at.
+    /// An error while the node was examined.
     Failed(Error),
 }
 
@@ -21,30 +21,30 @@ impl From<Error> for Reason {
     }
 }
 
-/// What is known of a value.
+/// The relation of a value to the rows.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// The same for each row, and for each number of rows.
+    /// The same for every row and every number of rows.
     Free,
-    /// Each element is of a row: that of place `i`, in row-major order, of row `i / below % rows`.
+    /// Each element belongs to a row: element `i`, in row-major order, to row `i / below % rows`.
     Rows { below: usize },
-    /// A few integers of which shapes are made.
+    /// A few integers that shapes are computed from.
     Counts(Vec<Count>),
-    /// It depends on several rows or on how many there are, and why.
+    /// Depends on several rows or on their number; with the reason.
     Mixed(Rc<str>),
 }
 
-/// An integer of which shapes are made.
+/// An integer that shapes are computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Count {
-    /// The same for each number of rows.
+    /// The same for every number of rows.
     Free,
-    /// So many times the number of rows.
+    /// This multiple of the number of rows.
     Rows(usize),
 }
 
-/// The axis with the rows: its places are so many of one row, then so many of the next, and after the last
-/// row of the first again.
+/// The axis with the rows: `inner` positions of one row, then as many of the next, and after the last row the first
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
     pub(super) axis: usize,
@@ -52,13 +52,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where the rows are in a tensor; none where a row has no whole part of an axis.
+    /// The position of the rows in a tensor; `None` if a row is not a whole part of an axis.
     pub(super) fn of(dims: &[usize], below: usize, rows: usize) -> Option<Self> {
         let mut stride: usize = dims.iter().product();
         for (axis, &extent) in dims.iter().enumerate() {
             let around = stride;
             stride = stride.checked_div(extent)?;
-            // Both the rows and what is within one of them lie within this axis.
+            // Both the rows and the elements within a row lie within this axis.
             let fits = stride > 0 && below.is_multiple_of(stride) && around.is_multiple_of(below.checked_mul(rows)?);
             if fits {
                 return Some(Self {
@@ -70,7 +70,7 @@ impl Place {
         None
     }
 
-    /// [`State::Rows::below`] of a tensor with rows there.
+    /// [`State::Rows::below`] of a tensor with its rows at this position.
     pub(super) fn below(self, dims: &[usize]) -> usize {
         self.inner * dims[self.axis + 1..].iter().product::<usize>()
     }
@@ -81,7 +81,7 @@ pub(super) fn dims(value: &Value) -> Option<Vec<usize>> {
 }
 
 impl State {
-    /// A tensor with rows at a place.
+    /// The state of a tensor with its rows at `place`.
     pub(super) fn along(value: &Value, place: Place, rows: usize) -> Self {
         match dims(value) {
             Some(dims)
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Of integers, each of which is known.
+    /// The state of integers with known counts.
     pub(super) fn of_counts(counts: Vec<Count>) -> Self {
         match counts.iter().all(|count| *count == Count::Free) {
             true => Self::Free,
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// The place of the rows, if it is not known to be mixed, and the extents as they are without them.
+    /// The position of the rows and the extents without them; `None` if the value is mixed.
     pub(super) fn extents(&self, value: &Value, rows: usize) -> Option<(Option<Place>, Vec<usize>)> {
         let mut dims = dims(value)?;
         match self {
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Why an output does not have one row after the other along `axis`, if it does not.
+    /// The reason why an output does not have its rows in order along `axis`, if it does not.
     pub(super) fn is_not_along(&self, value: &Value, axis: usize, rows: usize) -> Option<String> {
         let dims = dims(value).unwrap_or_default();
         match self {

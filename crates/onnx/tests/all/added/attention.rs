@@ -1,4 +1,4 @@
-//! Nodes of attention, and with weights in blocks, that are wrong.
+//! Invalid nodes of attention and of weights in blocks.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Nodes of classical models that are wrong.
+//! Invalid nodes of classical models.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Ops of `com.microsoft` and `ai.onnx.ml` where ONNX Runtime's recorded results (test node_cases) do not reach: what
-//! is wrong in a node is an error that names it, and what differs from ONNX Runtime does so on purpose.
+//! Ops of `com.microsoft` and `ai.onnx.ml` beyond ONNX Runtime's recorded results (test node_cases): an invalid node
+//! gives an error that names it, and differences from ONNX Runtime are intended.
 
 mod attention;
 mod classical;
@@ -149,7 +149,7 @@ fn stump(extra: Attributes) -> Attributes {
     all
 }
 
-/// A file that cannot be run says before it is run how to get one that can.
+/// A file that cannot be run gives an error, before it is run, that says how to get one that can.
 #[test]
 fn maps_and_layouts_of_one_cpu_have_a_way_out() {
     let device = Device::<Cpu>::default().into_any();
@@ -165,7 +165,8 @@ fn maps_and_layouts_of_one_cpu_have_a_way_out() {
     }
 }
 
-/// ONNX Runtime 1.32 gives the labels 0 and 1 here, whatever the file's are, and counts transforms otherwise than ONNX.
+/// For this file ONNX Runtime 1.32 returns the labels 0 and 1, whatever the file's are, and numbers the transforms
+/// differently from ONNX.
 #[test]
 fn labels_are_the_files_and_transforms_are_onnx_s() -> Result<()> {
     let x = [host(vec![0.0f32, 0.0, 0.0, 1.0], &[2, 2])];
@@ -204,7 +205,7 @@ fn labels_are_the_files_and_transforms_are_onnx_s() -> Result<()> {
     Ok(())
 }
 
-/// What is rounded on the way passes no gradient on, and says so; what is not does.
+/// Ops that round pass no gradient on, and say so; the others do pass it on.
 #[test]
 fn gradients_pass_or_are_refused() -> Result<()> {
     let device = Device::<Cpu>::default().into_any();
@@ -230,7 +231,7 @@ fn gradients_pass_or_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Nodes of ONNX Runtime's become one step with what is around them, and give what they give one by one.
+/// ONNX Runtime's nodes are fused with their neighbours, and give the same results as unfused.
 #[test]
 fn products_take_in_what_follows_them() -> Result<()> {
     let device = Device::<Cpu>::default().into_any();

@@ -1,4 +1,4 @@
-//! Nodes of quantized and fused ops that are wrong.
+//! Invalid nodes of quantized and fused ops.
 
 use super::*;
 

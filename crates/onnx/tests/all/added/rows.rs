@@ -1,8 +1,8 @@
-//! Which of these nodes keep rows apart, so that requests of several clients may be computed at once.
+//! Whether these nodes keep rows apart, so that requests of several clients may be computed together.
 
 use super::*;
 
-/// Why rows of operand 0 do not stay apart in a node whose other operands are fixed.
+/// The reason why the rows of operand 0 do not stay apart in a node whose other operands are fixed.
 fn mixed(domain: &str, op: &str, operands: &[Option<Value>], attributes: &Attributes) -> Option<String> {
     let mut graph = graph(domain, op, operands, attributes, 1);
     let fixed = graph.body.inputs.split_off(1);

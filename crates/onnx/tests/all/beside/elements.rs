@@ -1,4 +1,4 @@
-//! Functions of one element after the other, at the ends of f32 and between.
+//! Elementwise functions, at the ends of f32 and in between.
 
 use super::*;
 
@@ -24,10 +24,10 @@ fn values() -> Vec<f32> {
     values
 }
 
-/// What differs on purpose: the op, and at which values.
+/// Intended differences: the op, and the values.
 fn differs(op: &str, x: f32) -> bool {
     match op {
-        // The limits, 0.
+        // The limit is 0.
         "Gelu" | "GeluTanh" => x == f32::NEG_INFINITY,
         _ => false,
     }
@@ -93,7 +93,7 @@ fn functions_are_as_there_from_end_to_end() {
         };
         let [ours, theirs] = pair.first(&[list(&values())]);
         for ((&a, &b), x) in ours.1.iter().zip(&theirs.1).zip(values()) {
-            // Those there lose what is left of a difference from 1.
+            // ONNX Runtime's results lose precision in differences from 1.
             let relative = (a - b).abs() <= 4e-6 * b.abs() + 2e-7;
             let same = a == b || (a.is_nan() && b.is_nan()) || relative;
             if !same && !differs(op, x) {

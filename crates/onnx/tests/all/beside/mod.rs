@@ -1,5 +1,5 @@
-//! Single nodes beside ONNX Runtime, over many extents and values: where it and we differ, a test says so and
-//! docs/differences.md why.
+//! Single nodes compared with ONNX Runtime, over many extents and values. Where the two differ, a test asserts it and
+//! docs/differences.md explains it.
 
 mod elements;
 mod pools;
@@ -26,14 +26,14 @@ fn list<T: Element>(values: &[T]) -> Value {
     tensor(&[values.len()], values.to_vec())
 }
 
-/// Numbers without a pattern, between −2 and 2.
+/// Irregular numbers between −2 and 2.
 fn mixed(count: usize) -> Vec<f32> {
     (0..count as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 22) as f32 - 2.0)
         .collect()
 }
 
-/// The element type and the extents of an operand; those of 0 are known in a run.
+/// The element type and the extents of an operand; an extent of 0 is known only in a run.
 type Input = (ElementType, &'static [usize]);
 
 fn input(element: ElementType, extents: &'static [usize]) -> Option<Input> {
@@ -46,11 +46,11 @@ struct Pair {
     names: Vec<String>,
 }
 
-/// What an engine gives: extents and values.
+/// The result of an engine: extents and values.
 type Found = (Vec<usize>, Vec<f64>);
 
 impl Pair {
-    /// A node with these operands; none where ONNX Runtime is not to be found, which other tests say.
+    /// A node with these operands; `None` if ONNX Runtime is not found, which other tests report.
     fn new(op: &str, opset: i64, inputs: &[Option<Input>], attributes: Attributes<'_>) -> Option<Self> {
         Engine::Ort.available().ok()?;
         let mut body = Body {
@@ -108,12 +108,12 @@ impl Pair {
         Ok((host.shape().to_vec(), host.to_f64_vec()))
     }
 
-    /// What we give.
+    /// Polygrad's result.
     fn ours(&self, inputs: &[Value]) -> Result<Found> {
         self.outcome(&self.models[0], inputs)
     }
 
-    /// What we give, and what ONNX Runtime does.
+    /// Polygrad's result, and ONNX Runtime's.
     fn first(&self, inputs: &[Value]) -> [Found; 2] {
         [0, 1].map(|i| self.outcome(&self.models[i], inputs).unwrap())
     }
@@ -124,12 +124,12 @@ fn close(both: [Found; 2], what: impl Fn() -> String) {
     within(2e-6, both, what);
 }
 
-/// Of the same extents, and of values that agree so far; both may be NaN.
+/// Asserts equal extents, and values that agree within a bound; both may be NaN.
 #[track_caller]
 fn within(bound: f64, [ours, theirs]: [Found; 2], what: impl Fn() -> String) {
     assert_eq!(ours.0, theirs.0, "{}", what());
     for (i, (&a, &b)) in ours.1.iter().zip(&theirs.1).enumerate() {
-        // Of nothing there the largest is the smallest finite number.
+        // ONNX Runtime's maximum of an empty window is the smallest finite number.
         let lowest = a == f64::NEG_INFINITY && b == f64::from(f32::MIN);
         let same = a == b || lowest || (a.is_nan() && b.is_nan()) || (a - b).abs() <= bound * (1.0 + b.abs());
         assert!(same, "{}: value {i} is {a}, {b} there", what());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each kind over kernels, strides, borders, dilations and extents, in ceil mode and not.
+/// Each kind over kernels, strides, padding, dilations and extents, with and without ceil mode.
 #[test]
 fn windows_of_all_kinds_are_as_there() {
     let kinds: [(&str, Attributes<'_>); 4] = [
@@ -47,7 +47,7 @@ fn windows_of_all_kinds_are_as_there() {
                         if fits {
                             close(pair.first(&[x]), what);
                         } else {
-                            // There it gives nothing, or what it sees.
+                            // ONNX Runtime returns nothing, or the visible part.
                             let error = pair.ours(&[x]).unwrap_err();
                             assert!(error.to_string().contains("does not fit"), "{}: {error}", what());
                         }

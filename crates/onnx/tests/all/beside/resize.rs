@@ -18,7 +18,7 @@ fn along(from: usize) -> Value {
     tensor(&[from], (0..from).map(|i| i as f32).collect())
 }
 
-/// Where an element comes from, by whole numbers alone, and whether rounding decides it.
+/// The source of an element, computed only with integers, and whether rounding decides it.
 fn exact(coordinates: &str, nearest: &str, [from, to, i]: [i64; 3]) -> (i64, bool) {
     let (top, bottom) = match coordinates {
         "align_corners" => (i * (from - 1), (to - 1).max(1)),
@@ -36,8 +36,8 @@ fn exact(coordinates: &str, nearest: &str, [from, to, i]: [i64; 3]) -> (i64, boo
     ((base + i64::from(up)).clamp(0, from - 1), tie)
 }
 
-/// By sizes we are exact. ONNX Runtime divides by a quotient in f32, and may miss what is whole or
-/// midway, and nothing else.
+/// With sizes Polygrad is exact. ONNX Runtime divides by a quotient in f32, and may miss only positions that are whole
+/// or midway.
 #[test]
 fn nearest_elements_by_sizes_are_exact() {
     for (coordinates, nearest) in COORDINATES.into_iter().flat_map(|c| NEAREST.map(|n| (c, n))) {
@@ -105,7 +105,7 @@ fn old_versions_are_as_there() {
 fn mixtures_are_as_there() {
     for mode in ["linear", "cubic"] {
         for (antialias, exclude) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            // There, only a cubic leaves out what is outside.
+            // In ONNX Runtime, only a cubic excludes the outside.
             if mode == "linear" && exclude == 1 {
                 continue;
             }
@@ -116,7 +116,7 @@ fn mixtures_are_as_there() {
                     ("antialias", Attribute::Int(antialias)),
                     ("exclude_outside", Attribute::Int(exclude)),
                 ];
-                // Weights are of f32 there, and divided by a sum that may be small.
+                // In ONNX Runtime weights are f32, and divided by a sum that may be small.
                 let bound = if exclude == 1 { 1e-5 } else { 2e-6 };
                 let what = format!("{mode}, {coordinates}, antialias {antialias}, exclude_outside {exclude}");
                 let x = |from: usize| tensor(&[1, 1, 3, from], mixed(3 * from));
@@ -139,7 +139,7 @@ fn mixtures_are_as_there() {
                     .into_iter()
                     .flat_map(|factor| [2, 5, 10].map(|from| (from, factor)))
                 {
-                    // There, a cubic leaves as it is what stays as long as it is.
+                    // In ONNX Runtime, a cubic leaves an axis unchanged if its length stays the same.
                     let to = (factor * from as f32) as usize;
                     if to > 0 && (mode == "linear" || to != from) {
                         within(bound, pair.first(&[x(from), list(&[1.0, 1.0, 1.0, factor])]), || {

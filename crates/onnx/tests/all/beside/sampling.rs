@@ -24,7 +24,7 @@ fn places_between_elements_are_as_there() {
         for (height, width) in [(3, 3), (2, 5), (1, 4), (4, 1), (6, 7)] {
             let x = tensor(&[1, 2, height, width], mixed(2 * height * width));
             let grid = tensor(&[1, 6, 5, 2], mixed(60).iter().map(|v| v * 1.3).collect());
-            // Weights are of f32 there.
+            // In ONNX Runtime weights are f32.
             within(1e-5, pair.first(&[x, grid]), || {
                 format!("{mode}, {padding}, align_corners {corners}: {height} × {width}")
             });
@@ -32,7 +32,7 @@ fn places_between_elements_are_as_there() {
     }
 }
 
-/// 30 times 0.1 are 3 in f32, and a little more in f64: one sample in each cell, not two.
+/// 30 times 0.1 is 3 in f32, and slightly more in f64: one sample in each cell, not two.
 #[test]
 fn regions_have_as_many_samples_as_there() {
     for coordinates in ["half_pixel", "output_half_pixel"] {
@@ -66,7 +66,7 @@ fn regions_have_as_many_samples_as_there() {
     }
 }
 
-/// Boxes that share 7 of 10: of a threshold of 0.7 none is above it.
+/// Boxes that share 7 of 10 parts: that is not above a threshold of 0.7.
 #[test]
 fn boxes_at_the_threshold_are_kept_as_there() {
     let scalar = input(ElementType::F32, &[]);

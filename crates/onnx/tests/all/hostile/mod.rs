@@ -1,4 +1,4 @@
-//! Files that are broken, or made to break something: each is an error that says what is wrong.
+//! Files that are broken, or made to break something: each gives an error that says what is wrong.
 
 mod wire;
 
@@ -28,7 +28,7 @@ fn what_is_no_model() {
     );
     let whole = model(&[node("Relu", &["x"], &["y"]), bytes(11, &bytes(1, b"x")), output("y")].concat());
     Graph::from_bytes(whole.clone()).unwrap();
-    // Cut off anywhere it is an error, never a panic; only a cut between fields can leave something whole.
+    // A file cut off anywhere is an error, never a panic; only a cut between fields can leave a valid file.
     let whole_ones = (0..whole.len())
         .filter(|&end| Graph::from_bytes(whole[..end].to_vec()).is_ok())
         .count();
@@ -37,7 +37,7 @@ fn what_is_no_model() {
 
 #[test]
 fn many_empty_entries() {
-    // Two bytes of a file each, and hundreds in memory.
+    // Each takes two bytes of a file, and hundreds in memory.
     let nodes = bytes(1, &[]).repeat(3_000_000);
     assert_eq!(
         Graph::from_bytes(model(&nodes)).unwrap_err().kind(),
@@ -97,7 +97,7 @@ fn bodies_in_bodies_without_end() {
         graph = [bytes(1, &call), output("y")].concat();
     }
     assert_eq!(Graph::from_bytes(model(&graph)).unwrap_err().kind(), ErrorKind::Format);
-    // Deeper than the protobuf reader goes.
+    // Deeper than the protobuf reader allows.
     let mut message = Vec::new();
     for _ in 0..100_000 {
         message = if message.len() < 4000 {
@@ -109,7 +109,7 @@ fn bodies_in_bodies_without_end() {
     assert!(Graph::from_bytes(message).is_err());
 }
 
-/// A model with one initializer whose values are outside.
+/// A model with one initializer whose values are in another file.
 fn outside(location: &str, offset: u64, length: u64) -> Vec<u8> {
     let entry = |key: &str, value: &str| bytes(13, &[bytes(1, key.as_bytes()), bytes(2, value.as_bytes())].concat());
     let tensor = [
@@ -255,7 +255,7 @@ fn a_few_bytes_cannot_fill_the_memory() {
     }
 }
 
-/// The same limit of 1 MiB for all together, and none for one.
+/// A limit of 1 MiB for all tensors together, and none for a single one.
 fn run_within(graph: &Graph, max_memory_bytes: usize) -> Result<Tensor, Error> {
     let options = Options {
         max_memory_bytes,
@@ -290,7 +290,7 @@ fn an_einsum_is_counted_in_all_its_forms() {
     }
 }
 
-/// Operands that take nothing or little, and results or steps on the way that would take gigabytes.
+/// Operands that are small or empty, with results or intermediate values that would take gigabytes.
 #[test]
 fn what_ops_make_of_little_has_a_limit() {
     let zeros = |dims: &[usize]| HostTensor::new(Shape::new(dims).unwrap(), vec![0f32; dims.iter().product()]).unwrap();
@@ -338,7 +338,7 @@ fn all_values_together_have_a_limit() {
     let text = error.to_string();
     assert!(text.contains("(Exp)") && text.contains("max_memory_bytes"), "{text}");
     run_within(&graph, 1 << 22).unwrap();
-    // One after the other they take no more than two.
+    // In sequence they take no more than two at a time.
     let mut chain = constant_graph("ConstantOfShape", &[ints(&[1 << 14])], Vec::new());
     let mut last = chain.body.outputs[0];
     for i in 0..100 {
@@ -379,7 +379,7 @@ fn what_a_loop_collects_has_a_limit() {
     let error = run_within(&graph, 1 << 20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.to_string().contains("(Loop)"), "{error}");
-    // A few turns fit, again and again.
+    // A few iterations fit, repeatedly.
     graph.body.initializers[0].tensor = HostTensor::scalar(20i64).into();
     let model = OnnxModel::from_graph(
         &graph,
@@ -399,7 +399,7 @@ fn what_a_loop_collects_has_a_limit() {
 fn initializers_together_have_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     let file = std::fs::File::create(folder.path().join("data")).unwrap();
-    // Sparse: it takes nothing on the disk.
+    // A sparse file takes no disk space.
     file.set_len(1 << 20).unwrap();
     let entry = |key: &str, value: &str| bytes(13, &[bytes(1, key.as_bytes()), bytes(2, value.as_bytes())].concat());
     let weights: Vec<u8> = (0..40)
@@ -433,7 +433,7 @@ fn initializers_together_have_a_limit() {
 
 #[test]
 fn loading_does_not_take_the_time_of_a_long_run() {
-    // A Scan over 2^22 turns: folded, it would take longer than anyone waits for a file.
+    // A Scan with 2^22 iterations: folding it would take too long for loading a file.
     let mut inner = Body {
         name: "body".into(),
         ..Body::default()
@@ -513,7 +513,7 @@ fn nothing_can_have_a_huge_extent() {
         ),
     ];
     for (op, inputs) in cases {
-        // Whether it is computed or refused, it takes neither time nor memory.
+        // Whether it is computed or rejected, it takes little time and memory.
         let start = std::time::Instant::now();
         let _ = run(&constant_graph(op, &inputs, Vec::new()));
         assert!(start.elapsed().as_secs() < 5, "{op}");
@@ -538,7 +538,7 @@ fn a_loop_without_end_ends() {
         value: y,
         tensor: ints(&[1]).into(),
     });
-    // Nobody needs the loop: it is dropped.
+    // The loop is unused, so it is dropped.
     run(&graph).unwrap();
     graph.body.initializers.pop();
     graph.body.nodes[0].outputs = vec![Some(y)];

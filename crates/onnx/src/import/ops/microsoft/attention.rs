@@ -1,4 +1,4 @@
-//! Attention with the projections before it, or with the forms of masks that ONNX Runtime has.
+//! Attention that includes the projections, or with ONNX Runtime's forms of masks.
 
 use polygrad_core::{DType, Error, Result, Shape};
 use polygrad_tensor::{Attention, Tensor};
@@ -32,7 +32,7 @@ rows! {
 /// What ONNX Runtime adds to the scores of keys that are masked.
 const MASKED: f64 = -10_000.0;
 
-/// Fails for what only ONNX Runtime's own loop of generation asks for.
+/// Fails for options that only ONNX Runtime's own generation loop uses.
 fn refuse(c: &Call<'_>, flags: &[&str]) -> Result<()> {
     match flags.iter().find(|flag| c.flag(flag, false).unwrap_or(true)) {
         None => Ok(()),
@@ -49,7 +49,7 @@ pub(super) fn heads(c: &Call<'_>, name: &str) -> Result<usize> {
     }
 }
 
-/// Attention on what a projection gave: queries, keys and values `[N, S, …]` beside each other.
+/// Attention on the output of one projection: queries, keys and values `[N, S, …]` side by side.
 fn projected(c: &Call<'_>, qkv: &Tensor, mask: usize, past: usize, bias: Option<usize>) -> Results {
     refuse(c, &["do_rotary", "past_present_share_buffer"])?;
     let shape = qkv.shape();
@@ -93,7 +93,7 @@ fn attend(c: &Call<'_>, [q, k, v]: [&Tensor; 3], bias: Option<Tensor>) -> Result
         )));
     }
     c.reserve(&[shape[0], shape[1], shape[2], keys[2]], q.dtype())?;
-    // An attribute of 0 says that there is none.
+    // The default of 0 means no scale is given.
     let scale = match c.float("scale", 0.0)? {
         0.0 => 1.0 / (shape[3].max(1) as f64).sqrt(),
         scale => scale,
@@ -109,7 +109,7 @@ pub(super) fn joined(y: &Tensor) -> Result<Tensor> {
         .reshape([shape[0], shape[2], shape[1] * shape[3]])
 }
 
-/// What is added to the scores: by the mask in one of its forms, by the attribute `unidirectional`, and as an operand.
+/// The bias of the scores: from the mask in one of its forms, the attribute `unidirectional`, and an operand.
 fn biases(
     c: &Call<'_>,
     mask: usize,
@@ -142,7 +142,7 @@ fn biases(
     if !c.flag("unidirectional", false)? {
         return Ok(sum);
     }
-    // What a mask hides can still be seen where all is hidden; later keys cannot.
+    // If the mask hides all keys, they can still be seen; later keys cannot.
     let later = later(c, queries, keys)?;
     let sum = match sum {
         Some(sum) => sum,
@@ -153,7 +153,7 @@ fn biases(
     sum.expand(whole)?.masked_fill(&later, f64::NEG_INFINITY).map(Some)
 }
 
-/// Which keys `[S, T]` come after each query, of which the last is that of the last key.
+/// A mask `[S, T]` of the keys after each query. The last query is at the position of the last key.
 fn later(c: &Call<'_>, queries: usize, keys: usize) -> Result<Tensor> {
     c.reserve(&[queries, keys], DType::F32)?;
     let past = keys.saturating_sub(queries) as i64;
@@ -161,8 +161,8 @@ fn later(c: &Call<'_>, queries: usize, keys: usize) -> Result<Tensor> {
     at(keys, 0, &[1, keys])?.gt(&at(queries, past, &[queries, 1])?)
 }
 
-/// Which keys a mask leaves, as bools that broadcast to `[N, heads, S, T]`. The mask has a number for each key, for
-/// each query and key, or one for each row: where its keys end, and, behind those, where they begin.
+/// The keys that a mask leaves visible, as bools that broadcast to `[N, heads, S, T]`. The mask has a number for each
+/// key, for each query and key, or for each row: the end of its keys, optionally followed by the beginnings.
 fn seen(c: &Call<'_>, i: usize, [batch, queries, keys]: [usize; 3]) -> Result<Tensor> {
     let mask = c.x(i)?;
     let places = || c.make(c.collect((0..keys).map(|i| i as i64))?, &[1, 1, 1, keys]);
@@ -209,7 +209,7 @@ fn multi_head(c: &Call<'_>) -> Results {
         let from = start;
         start += width;
         match c.opt(3)? {
-            // Keys that are split in heads already have theirs.
+            // Keys that are split into heads already include the bias.
             Some(bias) if x.rank() == 3 => {
                 let all: usize = wide.iter().sum();
                 if bias.rank() != 1 || bias.numel() < all {
@@ -240,7 +240,7 @@ fn rotary(c: &Call<'_>) -> Results {
     let apart = match shape.rank() {
         4 => x.permute([0, 2, 1, 3])?,
         3 if given > 0 => split_heads(&x, given)?.permute([0, 2, 1, 3])?,
-        // Without their number, heads are as wide as the table.
+        // If the number of heads is unknown, a head is as wide as the table.
         3 if half > 0 => split_heads(&x, shape[2] / (2 * half))?.permute([0, 2, 1, 3])?,
         _ => return Err(Error::shape(format!("{shape} and tables of shape {}", cos.shape()))),
     };
@@ -260,7 +260,7 @@ fn rotary(c: &Call<'_>) -> Results {
     ])
 }
 
-/// Positions `[N, S]`: the operand, or from its only number on.
+/// Positions `[N, S]`: the operand, or consecutive numbers from its only element on.
 fn positions(c: &Call<'_>, i: usize, batch: usize, steps: usize) -> Result<Tensor> {
     let given = c.x(i)?.to_dtype(DType::I64)?;
     match *given.shape().dims() {
@@ -273,7 +273,7 @@ fn positions(c: &Call<'_>, i: usize, batch: usize, steps: usize) -> Result<Tenso
     }
 }
 
-/// `[N, S, heads, D]` turned by the rows of two tables at positions `[N, S]` or `[1, S]`.
+/// `[N, S, heads, D]` rotated by the rows of two tables at positions `[N, S]` or `[1, S]`.
 pub(super) fn turned_by(
     c: &Call<'_>,
     x: &Tensor,

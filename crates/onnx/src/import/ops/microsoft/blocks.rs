@@ -1,4 +1,4 @@
-//! Weights of few bits, in blocks with a scale and a zero point each.
+//! Weights of few bits in blocks, each with a scale and a zero point.
 
 use polygrad_core::{BlockScheme, DType, Error, Result};
 use polygrad_tensor::{RoundingMode, Tensor};
@@ -34,7 +34,7 @@ fn block_size(c: &Call<'_>, default: usize) -> Result<usize> {
     }
 }
 
-/// The numbers in bytes along the last axis, of which the low bits come first; `count` of them.
+/// Unpacks `count` numbers from bytes along the last axis; the low bits come first.
 fn unpacked(c: &Call<'_>, bytes: &Tensor, bits: usize, count: usize) -> Result<Tensor> {
     let mut dims = bytes.dims();
     let each = 8 / bits;
@@ -59,8 +59,8 @@ fn unpacked(c: &Call<'_>, bytes: &Tensor, bits: usize, count: usize) -> Result<T
     Tensor::stack(&parts, -1)?.reshape(dims)?.narrow(-1, 0, count)
 }
 
-/// The weight of MatMulNBits as it stays packed: bytes, scales and zero points, from operands
-/// `[N, blocks, bytes of a block]`, and scales and zero points of each block. Numbers of 2 bits become such of 4.
+/// The weight of MatMulNBits as it stays packed: bytes, scales and zero points, from operands `[N, blocks, bytes of a
+/// block]`, and scales and zero points of each block. Elements of 2 bits are widened to 4.
 pub(crate) fn packed_weight(c: &Call<'_>) -> Result<([Tensor; 3], BlockScheme)> {
     let (rows, columns, bits, size) = (c.count("N", 0)?, c.count("K", 0)?, bits(c)?, block_size(c, 0)?);
     let (packed, blocks) = (c.x(1)?, columns.div_ceil(size));
@@ -106,7 +106,7 @@ pub(crate) fn packed_weight(c: &Call<'_>) -> Result<([Tensor; 3], BlockScheme)> 
     Ok(([packed, scales, zeros], scheme.with_rounded_input(rounds)))
 }
 
-/// The product of operand 0 of MatMulNBits and its weight, which [`packed_weight`] gives, and perhaps a bias.
+/// The product of operand 0 of MatMulNBits and its weight from [`packed_weight`], with an optional bias.
 pub(crate) fn packed_product(
     c: &Call<'_>,
     [weight, scales, zeros]: [&Tensor; 3],
@@ -130,7 +130,7 @@ pub(crate) fn packed_product(
             bias.shape()
         )));
     }
-    // The last block of a row may go on after the row's end.
+    // The last block of a row may extend past the row's end.
     let rest = columns.next_multiple_of(scheme.size()) - columns;
     if rest > 0 {
         let mut border = vec![(0, 0); shape.rank()];
@@ -169,7 +169,7 @@ fn gathered(c: &Call<'_>) -> Results {
             "rows are gathered along axis {along}, and in blocks along {across}"
         )));
     }
-    // Rows that are not there are zeros.
+    // Rows out of range are zeros.
     let extent = data.shape()[along] as i64;
     let index = index.to_dtype(DType::I64)?;
     let inside = index.ge(-extent)?.logical_and(&index.lt(extent)?)?;
@@ -216,7 +216,7 @@ fn gathered(c: &Call<'_>) -> Results {
     one(y.masked_fill(&outside, 0.0)?.to_dtype(dtype)?)
 }
 
-/// A number for each block of `values` along an axis, for each element of the block.
+/// Expands a number for each block of `values` along an axis to each element of the block.
 fn blocks_along(c: &Call<'_>, x: &Tensor, axis: usize, values: &Tensor, size: usize) -> Result<Tensor> {
     let extent = values.shape()[axis];
     if x.shape()[axis] != extent.div_ceil(size) {

@@ -1,4 +1,4 @@
-//! Attention of groups of heads on keys and values that earlier steps left.
+//! Grouped-query attention with a cache of keys and values from earlier steps.
 
 use polygrad_core::{Activation, DType, Error, Result, Shape};
 use polygrad_tensor::{Attention, Tensor};
@@ -15,7 +15,7 @@ rows! {
     ms("GroupQueryAttention", grouped);
 }
 
-/// Operands and attributes that are not computed here.
+/// Unsupported operands and attributes.
 const REFUSED: [(usize, &str); 5] = [
     (12, "k_scale"),
     (13, "v_scale"),
@@ -35,13 +35,13 @@ fn refuse(c: &Call<'_>) -> Result<()> {
     }
 }
 
-/// Where the new steps of each row stand.
+/// The positions of the new steps of each row.
 struct Steps {
-    /// How many keys and values of earlier steps there are.
+    /// The number of keys and values of earlier steps.
     past: List<usize>,
-    /// How many steps are new, in each row.
+    /// The number of new steps in each row.
     new: usize,
-    /// How many keys and values there are in all, at most.
+    /// The largest number of keys and values in all.
     total: usize,
 }
 
@@ -55,7 +55,7 @@ impl Steps {
                 lengths.len()
             )));
         }
-        // The first steps may be filled up at the end; later ones are not.
+        // The first steps may be padded at the end; later ones are not.
         let past = lengths.iter().map(|&last| match total == new {
             true => Ok(0),
             false => {
@@ -71,7 +71,7 @@ impl Steps {
         })
     }
 
-    /// Whether all rows are as long as can be.
+    /// Whether all rows have the full length.
     fn is_even(&self) -> bool {
         self.past.iter().all(|past| past + self.new == self.total)
     }
@@ -85,7 +85,7 @@ impl Steps {
         c.make(places, &[self.past.len(), self.new])
     }
 
-    /// Keys `[N, heads, T, D]` of which the first are those of earlier steps, with room for `extent` of them.
+    /// Keys `[N, heads, T, D]`, those of earlier steps first, with room for `extent` keys.
     fn joined(&self, c: &Call<'_>, past: Option<&Tensor>, new: &Tensor, extent: usize) -> Result<Tensor> {
         let shape = new.shape();
         c.reserve(&[shape[0], shape[1], extent, shape[3]], new.dtype())?;
@@ -101,8 +101,8 @@ impl Steps {
         Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)
     }
 
-    /// Which keys each query sees: not those of later steps, and of earlier ones at most `window`, if that is not
-    /// negative. `None` where attention that is causal says the same.
+    /// The keys that each query sees: none of later steps, and of earlier ones at most `window`, if that is not
+    /// negative. `None` if plain causal attention means the same.
     fn seen(&self, c: &Call<'_>, window: i64, causal: bool) -> Result<Option<Tensor>> {
         if window < 0 && causal && self.is_even() {
             return Ok(None);
@@ -159,7 +159,7 @@ fn grouped(c: &Call<'_>) -> Results {
     Ok(smallvec![joined(&y)?.into(), k.into(), v.into()])
 }
 
-/// Queries, keys and values `[N, S, heads, D]`, which may come in one operand.
+/// Queries, keys and values `[N, S, heads, D]`, which may be packed in one operand.
 fn split(c: &Call<'_>, count: usize, shared: usize) -> Result<[Tensor; 3]> {
     let query = c.x(0)?;
     let shape = query.shape();
@@ -186,7 +186,7 @@ fn split(c: &Call<'_>, count: usize, shared: usize) -> Result<[Tensor; 3]> {
     ])
 }
 
-/// For how many steps the past has room; fails where the past does not fit.
+/// The number of steps that the past has room for. Fails if the past does not fit.
 fn past_room(steps: &Steps, old: &[Option<Tensor>; 2], k: &Tensor) -> Result<usize> {
     let needed = steps.past.iter().copied().max().unwrap_or(0);
     let shape = k.shape();
@@ -257,12 +257,12 @@ fn attend(c: &Call<'_>, steps: &Steps, [q, k, v]: [&Tensor; 3]) -> Result<Tensor
     weights.narrow(3, 0, steps.total)?.matmul(v)
 }
 
-/// The places of all keys.
+/// The positions of all keys.
 fn known(c: &Call<'_>, count: usize) -> Result<Tensor> {
     c.make(c.collect((0..count).map(|i| i as i64))?, &[1, 1, 1, count])
 }
 
-/// A score beside those of the keys, whose weight goes to nothing: one for each head, or 0.
+/// An additional score beside those of the keys, whose attention weight is discarded: one for each head, or 0.
 fn sink(c: &Call<'_>, count: usize, dtype: DType) -> Result<Option<Tensor>> {
     match c.opt(11)? {
         Some(sink) if sink.shape().dims() == [count] => sink.to_dtype(dtype)?.reshape([1, count, 1, 1]).map(Some),

@@ -1,4 +1,4 @@
-//! Ops of `ai.onnx` in one with what follows or comes before them.
+//! Ops of `ai.onnx` fused with ops before or after them.
 
 use polygrad_core::{Activation, Error, Result};
 use polygrad_tensor::Tensor;
@@ -45,8 +45,8 @@ fn shifted(c: &Call<'_>) -> Result<Tensor> {
     }
 }
 
-/// An operand of FusedMatMul: with `batch`, its first axis is that of its rows, which the batch's come before; `turn`
-/// transposes the last two. Vectors are left as they are.
+/// An operand of FusedMatMul. With `batch`, its first axis is that of the rows, which is moved behind the batch axes;
+/// `turn` transposes the last two. Vectors are unchanged.
 fn turned(c: &Call<'_>, i: usize, batch: &str, turn: &str) -> Result<Tensor> {
     let mut x = c.x(i)?;
     let rank = x.rank();
@@ -71,12 +71,12 @@ fn matmul(c: &Call<'_>) -> Result<Tensor> {
     if alpha == 1.0 {
         return product(c, &a, &b);
     }
-    // The product alone may leave the range of f16.
+    // The product without the factor may exceed the range of f16.
     let wide = |x: &Tensor| x.to_dtype(x.dtype().wide());
     scaled(c, product(c, &wide(&a)?, &wide(&b)?)?, alpha)?.to_dtype(dtype)
 }
 
-/// A convolution, its bias, what is added to it, and an activation.
+/// A convolution with a bias, an operand that is added, and an activation.
 fn conv(c: &Call<'_>) -> Result<Tensor> {
     let function = match c.text("activation", "")? {
         "" => None,

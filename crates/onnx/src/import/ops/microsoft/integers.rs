@@ -1,4 +1,4 @@
-//! Products of quantized matrices with real results, or with results that need not be quantized.
+//! Products of quantized matrices whose results are real or optionally quantized.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
@@ -21,7 +21,7 @@ rows! {
     ms("DynamicQuantizeMatMul", dynamic_matmul);
 }
 
-/// Which operands are those of a product.
+/// The operand indices of a product.
 pub(super) struct Factors {
     pub(super) a: usize,
     pub(super) b: usize,
@@ -30,7 +30,7 @@ pub(super) struct Factors {
     pub(super) bias: usize,
 }
 
-/// Operand `i`, which is one number or has one for each column.
+/// Operand `i`, which is a single number or has one for each column.
 fn by_column(c: &Call<'_>, i: usize, columns: usize) -> Result<Tensor> {
     let x = c.x(i)?;
     match x.numel() {
@@ -43,7 +43,7 @@ fn by_column(c: &Call<'_>, i: usize, columns: usize) -> Result<Tensor> {
     }
 }
 
-/// Operand `i` as a zero point of one number, or one for each column.
+/// Operand `i` as a single zero point, or one for each column.
 fn zero(c: &Call<'_>, i: usize, of: ElementType, columns: Option<usize>) -> Result<Option<Value>> {
     if !c.has(i) {
         return Ok(None);
@@ -75,7 +75,7 @@ fn columns(c: &Call<'_>, b: usize) -> Result<usize> {
     last.ok_or_else(|| Error::shape(format!("operand {b} of shape {shape} is no matrix")))
 }
 
-/// The product of two operands of whole numbers with their scales and zero points, plus the bias, as f32.
+/// The product of two integer operands with their scales and zero points, plus the bias, as f32.
 pub(super) fn real_product(c: &Call<'_>, f: &Factors) -> Result<Tensor> {
     let columns = columns(c, f.b)?;
     let a = (c.need(f.a)?.clone(), zero(c, f.zeros[0], c.element(f.a)?, None)?);
@@ -118,7 +118,7 @@ pub(super) fn with_bias(c: &Call<'_>, y: Tensor, i: usize) -> Result<Tensor> {
     }
 }
 
-/// A product with a matrix of whole numbers, for which the other operand is rounded to uint8.
+/// A product with an integer matrix, for which the other operand is quantized to uint8.
 fn dynamic_matmul(c: &Call<'_>) -> Results {
     let columns = columns(c, 1)?;
     let [a, scale, a_zero] = dynamic(&c.untracked(0)?)?;
@@ -131,7 +131,7 @@ fn dynamic_matmul(c: &Call<'_>) -> Results {
 fn gemm(c: &Call<'_>) -> Results {
     let turn = |i: usize, name: &str| -> Result<Value> {
         if !c.flag(name, false)? {
-            // As it is: it may be packed.
+            // Unchanged, since it may be packed.
             return Ok(c.need(i)?.clone());
         }
         Ok(Value::from(c.x(i)?.t()?).with_element(c.element(i)?))

@@ -1,4 +1,4 @@
-//! An LSTM with weights of 8 bits, whose inputs and states are rounded to 8 bits before each product.
+//! An LSTM with 8-bit weights, whose inputs and states are quantized to 8 bits before each product.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::{Tensor, inference};
@@ -30,13 +30,13 @@ fn quantized_lstm(c: &Call<'_>) -> Results {
     lstm(&on(c, &inputs), rounded)
 }
 
-/// Numbers rounded to those that 8 bits hold between the smallest and the largest of them.
+/// Rounds numbers to the 8-bit grid between the smallest and the largest of them.
 fn rounded(x: &Tensor) -> Result<Tensor> {
     let [y, scale, zero] = dynamic(x)?;
     inference::dequantize_u8(&y, &scale, &zero)
 }
 
-/// Weights `[directions, inputs, 4 · H]` as LSTM has them, real and transposed.
+/// Weights `[directions, inputs, 4 · H]` in LSTM's form: dequantized and transposed.
 fn weights(c: &Call<'_>, i: usize, scale: usize, zero: usize) -> Result<Tensor> {
     let x = c.x(i)?;
     let &[directions, _, columns] = x.shape().dims() else {

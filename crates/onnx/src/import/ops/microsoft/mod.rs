@@ -1,6 +1,6 @@
-//! Ops of `com.microsoft`, which ONNX Runtime's optimizer, its quantizers and its exporters of language models write.
+//! Ops of `com.microsoft`, written by ONNX Runtime's optimizer, its quantizers and its exporters of language models.
 //!
-//! They are their parts: each is computed by the tensor ops, or the ops of `ai.onnx`, that it stands for.
+//! Each is computed by the tensor ops, or the ops of `ai.onnx`, that it combines.
 
 mod attention;
 mod attributes;
@@ -41,12 +41,12 @@ const fn ms(op_type: &'static str, kernel: Kernel) -> Row {
     Row::new(op_type, 1, kernel).of(DOMAIN)
 }
 
-/// The same node on other operands: for what an op hands on to one of `ai.onnx` with the same attributes.
+/// The same node on other operands, for ops that delegate to an op of `ai.onnx` with the same attributes.
 fn on<'a>(c: &Call<'a>, inputs: &'a [Option<Value>]) -> Call<'a> {
     Call { inputs, ..*c }
 }
 
-/// Operand `i` as one number without axes.
+/// Operand `i` as a scalar.
 fn single(c: &Call<'_>, i: usize) -> Result<Tensor> {
     let x = c.x(i)?;
     if x.numel() == 1 {

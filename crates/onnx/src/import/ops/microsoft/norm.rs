@@ -11,7 +11,7 @@ use crate::import::ops::gather::take;
 use crate::import::ops::row::{Row, rows};
 
 rows! {
-    // ONNX Runtime writes it to ai.onnx, which has no such op.
+    // ONNX Runtime writes it in the domain ai.onnx, which has no such op.
     Row::new("SimplifiedLayerNormalization", 1, simplified);
     ms("SimplifiedLayerNormalization", simplified);
     ms("SkipLayerNormalization", |c| skip(c, 3, 4, |x, scale, bias, eps| {
@@ -23,7 +23,7 @@ rows! {
     ms("EmbedLayerNormalization", embed);
 }
 
-/// Epsilon where these ops do not say it.
+/// Epsilon if the node does not give it.
 const EPSILON: f64 = 1e-12;
 
 fn simplified(c: &Call<'_>) -> Results {
@@ -58,8 +58,8 @@ fn vector(c: &Call<'_>, i: usize, shape: &Shape, dtype: DType) -> Result<Option<
 
 type Normal = fn(&Tensor, &Tensor, Option<&Tensor>, f64) -> Result<Tensor>;
 
-/// The sum of two operands and a bias, normalized along the last axis: with its mean and the inverse of its deviation,
-/// and the sum itself. Without a mean, where it is `plain`.
+/// The sum of two operands and a bias, normalized along the last axis: with its mean, the inverse of its deviation, and
+/// the sum itself. If `plain`, the mean is not subtracted.
 fn skip(c: &Call<'_>, beta: usize, bias: usize, normal: Normal, plain: bool) -> Results {
     let (x, rest) = (c.x(0)?, c.x(1)?);
     let (shape, dtype) = (x.shape(), x.dtype());
@@ -94,7 +94,7 @@ fn skip(c: &Call<'_>, beta: usize, bias: usize, normal: Normal, plain: bool) -> 
     Ok(results)
 }
 
-/// Rows of tables of words, positions and segments, added and normalized.
+/// The sum of embeddings of words, positions and segments, normalized.
 fn embed(c: &Call<'_>) -> Results {
     let ids = c.x(0)?;
     let &[batch, steps] = ids.shape().dims() else {
@@ -128,7 +128,7 @@ fn embed(c: &Call<'_>) -> Results {
         .to_dtype(dtype)?;
     let mut results: Made = smallvec![y.into()];
     if c.node.outputs.len() > 1 {
-        // How many words of each row the mask leaves.
+        // The number of unmasked words in each row.
         let counts = match c.opt(7)? {
             Some(mask) => mask.eq(1i64)?.to_dtype(DType::I64)?.sum([1])?.to_dtype(DType::I32)?,
             None => c.full(&[batch], 0i64, DType::I32)?,

@@ -1,6 +1,6 @@
 //! Ops from quantized numbers to quantized numbers.
 //!
-//! ONNX Runtime computes them in f32 and rounds to even, or takes them from a table that it makes so; so do these.
+//! Like ONNX Runtime, they compute in f32 and round to even. ONNX Runtime may use a table of such results.
 
 use polygrad_core::{Activation, DType, Error, Result};
 use polygrad_tensor::{Tensor, inference};
@@ -40,7 +40,7 @@ rows! {
     ms("DequantizeLinear", super::super::cast::dequantize);
 }
 
-/// Operand `i` minus its zero point, if it has one: whole numbers in f32, which holds all of 16 bits and fewer.
+/// Operand `i` minus its zero point, if any: integers of at most 16 bits in f32, which represents them exactly.
 pub(super) fn centered(c: &Call<'_>, i: usize, zero: usize) -> Result<Tensor> {
     let element = c.element(i)?;
     if element.range().is_none() || element.bits() > 16 {
@@ -64,7 +64,7 @@ fn real(c: &Call<'_>, i: usize, scale: usize, zero: usize) -> Result<Tensor> {
     scaled(c, i, zero, scale_of(c, scale)?)
 }
 
-/// Operand `i` minus its zero point, by a factor.
+/// Operand `i` minus its zero point, times a factor.
 fn scaled(c: &Call<'_>, i: usize, zero: usize, factor: Tensor) -> Result<Tensor> {
     let plain = !c.has(zero) || (c.element(zero)? == ElementType::U8 && c.shape(zero)?.numel() == 1);
     if plain && c.element(i)? == ElementType::U8 && !factor.is_tracked() {
@@ -78,8 +78,8 @@ fn scale_of(c: &Call<'_>, i: usize) -> Result<Tensor> {
     single(c, i)?.to_dtype(DType::F32)
 }
 
-/// Quotients by the scale of the result as the numbers that stand for them; of operand `like`'s type, if there is no
-/// zero point.
+/// Quantizes quotients by the scale of the result. The type is that of the zero point, or of operand `like` if there is
+/// none.
 fn rounded(c: &Call<'_>, quotients: &Tensor, zero: usize, like: usize) -> Results {
     let element = c.element(if c.has(zero) { zero } else { like })?;
     let zero = match c.has(zero) {
@@ -89,7 +89,7 @@ fn rounded(c: &Call<'_>, quotients: &Tensor, zero: usize, like: usize) -> Result
     Ok(smallvec![requantized(quotients, &zero, element)?])
 }
 
-/// Fails where the result of two operands that broadcast would be larger than allowed.
+/// Fails if the broadcast result of two operands would exceed the limits.
 fn fits(c: &Call<'_>, a: usize, b: usize) -> Result<()> {
     let shape = c.shape(a)?.broadcast(&c.shape(b)?)?;
     c.reserve(&shape, DType::F32).map(drop)
@@ -109,14 +109,14 @@ fn multiply(c: &Call<'_>) -> Results {
     rounded(c, &(product * scale)?, 7, 0)
 }
 
-/// A function of each element, or along an axis: operands are the numbers, their scale and zero point, and those of
+/// A function of each element, or along an axis. The operands are the values, their scale and zero point, and those of
 /// the result.
 fn through(c: &Call<'_>, function: impl Fn(&Tensor) -> Result<Tensor>) -> Results {
     let y = function(&real(c, 0, 1, 2)?)?;
     rounded(c, &(y / scale_of(c, 3)?)?, 4, 0)
 }
 
-/// Along one axis since version 13 of Softmax, which an attribute says; before that along all from the axis on.
+/// Along one axis since version 13 of Softmax, which an attribute gives; before, along all axes from this one on.
 fn softmax(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     let axis = c.axis("axis", -1, x.rank())?;
     if c.int("opset", 13)? >= 13 {
@@ -162,7 +162,7 @@ fn global_average_pool(c: &Call<'_>) -> Results {
         false => (2..rank as isize).collect(),
     };
     let count: usize = over.iter().map(|&axis| shape[axis as usize]).product();
-    // Sums of whole numbers, exactly where the device has f64.
+    // Sums of integers, exact if the device has f64.
     let sum = x.to_dtype(c.wide())?.sum_keepdim(over.as_slice())?;
     let scale = (scale_of(c, 1)? / (scale_of(c, 3)? * count as f64)?)?;
     rounded(c, &(sum * scale.to_dtype(c.wide())?)?, 4, 0)

@@ -1,4 +1,4 @@
-//! The attributes of these ops, in the form of those of `ai.onnx`.
+//! The attributes of these ops, in the notation of those of `ai.onnx`.
 
 pub(in crate::import::ops) const ATTRIBUTES: &[(&str, &str)] = &[
     ("Binarizer", "threshold"),

@@ -1,4 +1,4 @@
-//! Categories as numbers.
+//! Encoding of categories as numbers.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ rows! {
     ml("LabelEncoder", 2, encoder);
 }
 
-/// What cannot be computed, since a tensor would hold text.
+/// An error for ops on text, which tensors cannot hold here.
 fn no_text(what: &str) -> Error {
     Error::unsupported(format!("{what} is text, which is not held here"))
         .with_hint("encode text as integers before the model, and convert the model for integers")
@@ -46,7 +46,7 @@ fn one_hot(c: &Call<'_>) -> Results {
     one(y)
 }
 
-/// Numbers of an attribute in one of its forms.
+/// The numbers of an attribute that has several typed forms.
 fn numbers(c: &Call<'_>, start: &str) -> Result<Literal> {
     let name = |end: &str| format!("{start}_{end}");
     if c.attribute(&name("strings")).is_some() {
@@ -62,7 +62,7 @@ fn numbers(c: &Call<'_>, start: &str) -> Result<Literal> {
     tensor.cloned().ok_or_else(|| malformed(format!("{start} are missing")))
 }
 
-/// Numbers as keys: integers by their bits, floats as f64, where all NaN are one, and so are both zeros.
+/// Numbers as hash keys: integers by their bits, floats as f64, with all NaNs equal and both zeros equal.
 fn keys(host: &HostTensor) -> Result<Vec<u64>> {
     if !host.dtype().is_float() {
         let host = host.try_cast(DType::I64)?;
@@ -98,7 +98,7 @@ fn encoder(c: &Call<'_>) -> Results {
         return Err(malformed(format!("a default of shape {}", default.shape())));
     }
     let default = default.try_cast(to.host().dtype())?;
-    // Of keys that are given twice the first counts; a NaN is found since version 4 only.
+    // Of repeated keys the first counts; NaN is only found since version 4.
     let mut places = HashMap::with_capacity(count);
     let nan = f64::NAN.to_bits();
     let known = keys(from)?.into_iter().enumerate();

@@ -24,7 +24,7 @@ pub(super) fn rows_of(c: &Call<'_>) -> Result<Tensor> {
     }
 }
 
-/// Products of rows with `targets` lists of coefficients, and the intercepts.
+/// Products of rows with `targets` lists of coefficients, plus the intercepts.
 fn product(c: &Call<'_>, x: &Tensor, targets: usize) -> Result<Tensor> {
     let list = c.float_list("coefficients")?.unwrap_or(&[]);
     let features = x.shape()[1];

@@ -1,4 +1,4 @@
-//! Ops of `ai.onnx.ml`, which scikit-learn's converter writes. Text is not held here, nor are maps.
+//! Ops of `ai.onnx.ml`, written by scikit-learn's converter. Text and maps are not supported.
 
 mod attributes;
 mod encode;
@@ -15,7 +15,7 @@ use super::row::{Kernel, Row};
 
 pub(crate) const DOMAIN: &str = "ai.onnx.ml";
 
-/// The newest version of the domain whose ops are known here.
+/// The newest supported version of the domain.
 pub(super) const NEWEST: i64 = 5;
 
 /// All rows, family by family.

@@ -1,4 +1,4 @@
-//! Features moved, scaled, cut and joined.
+//! Features shifted, scaled, thresholded and joined.
 
 use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
@@ -20,7 +20,7 @@ rows! {
     ml("ArrayFeatureExtractor", 1, extractor);
 }
 
-/// A list of an attribute along the features of `x`, or its only number.
+/// A list attribute with a number for each feature of `x`, or a single number.
 fn by_feature(c: &Call<'_>, name: &str, list: Vec<f32>, x: &Tensor) -> Result<Tensor> {
     let features = x.shape().last().copied().unwrap_or(1);
     match list.len() {
@@ -79,7 +79,7 @@ fn imputer(c: &Call<'_>) -> Results {
     one(Tensor::where_(&gone, &values, &x)?)
 }
 
-/// Features of all operands beside each other, each with as many as an attribute says: cut, or filled up by zeros.
+/// Concatenates the features of all operands. An attribute gives the width of each: it is cut, or padded with zeros.
 fn vectorizer(c: &Call<'_>) -> Results {
     let widths = c
         .int_list("inputdimensions")?

@@ -1,4 +1,4 @@
-//! Labels of classes, and what scores are made into.
+//! Labels of classes, and transforms of scores.
 
 use polygrad_core::{Activation, Error, Result};
 use polygrad_tensor::Tensor;
@@ -29,7 +29,7 @@ impl Transform {
         })
     }
 
-    /// TreeEnsemble has numbers for them.
+    /// The value of the number that TreeEnsemble uses.
     pub(super) fn numbered(number: i64) -> Result<Self> {
         let all = [
             Self::None,
@@ -44,7 +44,7 @@ impl Transform {
             .ok_or_else(|| malformed(format!("there is no post_transform {number}")))
     }
 
-    /// Of scores `[N, classes]`.
+    /// Applies it to scores `[N, classes]`.
     pub(super) fn apply(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::None => Ok(x.clone()),
@@ -56,7 +56,7 @@ impl Transform {
     }
 }
 
-/// A softmax over what is not 0, and 0 elsewhere.
+/// A softmax over the nonzero scores, and 0 elsewhere.
 fn softmax_zero(x: &Tensor) -> Result<Tensor> {
     let none = x.abs()?.le(1e-7)?;
     let powers = (x - x.amax_keepdim([-1])?)?.exp()?.masked_fill(&none, 0.0)?;
@@ -75,7 +75,7 @@ fn probit(x: &Tensor) -> Result<Tensor> {
     (inner.sqrt()? * x.sign()?)? * std::f64::consts::SQRT_2
 }
 
-/// The labels of classes, which are integers. Text is not held here: an error, where the output is asked for.
+/// The labels of classes, which must be integers. Labels that are text are an error if the output is used.
 pub(super) fn labels(c: &Call<'_>, name: &str) -> Result<Vec<i64>> {
     if let Some(texts) = c.texts("classlabels_strings")?.filter(|texts| !texts.is_empty()) {
         if c.wants(0) {
@@ -91,7 +91,7 @@ pub(super) fn labels(c: &Call<'_>, name: &str) -> Result<Vec<i64>> {
     Ok(list.to_vec())
 }
 
-/// Labels for classes by number, and the scores.
+/// Maps class numbers to labels, and returns the scores with them.
 pub(super) fn classified(c: &Call<'_>, labels: Vec<i64>, classes: &Tensor, scores: Tensor) -> Results {
     let count = labels.len();
     let labels = c.make(labels, &[count])?.index_select(0, classes)?;

@@ -15,7 +15,7 @@ rows! {
     ml("SVMClassifier", 1, classifier);
 }
 
-/// Products of rows `[N, F]` with vectors `[V, F]` under a kernel: `[N, V]`.
+/// The kernel function of rows `[N, F]` and vectors `[V, F]`: `[N, V]`.
 fn kernel(c: &Call<'_>, x: &Tensor, vectors: &Tensor) -> Result<Tensor> {
     let params = c.float_list("kernel_params")?.unwrap_or(&[]);
     let param = |i: usize| params.get(i).copied().map_or(0.0, f64::from);
@@ -35,7 +35,7 @@ fn kernel(c: &Call<'_>, x: &Tensor, vectors: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// A list of an attribute as a matrix of so many rows.
+/// A list attribute as a matrix with `rows` rows.
 fn matrix(c: &Call<'_>, name: &str, rows: usize, columns: usize) -> Result<Tensor> {
     let list = c.float_list(name)?.unwrap_or(&[]);
     if Some(list.len()) != rows.checked_mul(columns) {
@@ -92,7 +92,7 @@ fn classifier(c: &Call<'_>) -> Results {
     classified(c, labels, &winners, Transform::read(c)?.apply(&scores)?)
 }
 
-/// One score for each class, from one list of coefficients each.
+/// One score for each class, each from one list of coefficients.
 fn linear(c: &Call<'_>, x: &Tensor, labels: Vec<i64>) -> Results {
     let classes = labels.len();
     let scores = kernel(c, x, &matrix(c, "coefficients", classes, x.shape()[1])?)?;
@@ -108,7 +108,7 @@ fn linear(c: &Call<'_>, x: &Tensor, labels: Vec<i64>) -> Results {
 
 /// The scores of each class against each later one.
 struct Pairs {
-    /// `[N, pairs]`: of pairs (0, 1), (0, 2) …; above 0 for the first of the pair.
+    /// `[N, pairs]`, for the pairs (0, 1), (0, 2) …; positive for the first of the pair.
     scores: Tensor,
     classes: usize,
 }
@@ -123,7 +123,7 @@ impl Pairs {
             return Err(malformed(format!("{} numbers in rho for {classes} classes", rho.len())));
         }
         let starts: List<usize> = (0..classes).map(|i| counts[..i].iter().sum()).collect();
-        // The part that the vectors of a class have in the score of a pair.
+        // The contribution of a class's vectors to the score of a pair.
         let part = |class: usize, row: usize| -> Result<Tensor> {
             let of_class = products.narrow(1, starts[class], counts[class])?;
             let weights = coefficients
@@ -172,7 +172,7 @@ impl Pairs {
         Tensor::cat(&votes.iter().collect::<Vec<_>>(), 1)
     }
 
-    /// The chance of each class, from those of the pairs, if the node has what these are made of.
+    /// The probability of each class, from those of the pairs, if the node has the needed attributes.
     fn chances(&self, c: &Call<'_>) -> Result<Option<Tensor>> {
         let (Some(a), Some(b)) = (c.float_list("prob_a")?, c.float_list("prob_b")?) else {
             return Ok(None);
@@ -201,8 +201,8 @@ impl Pairs {
         c.make_as(all, &[rows, self.classes], DType::F32).map(Some)
     }
 
-    /// Chances of classes from those of pairs: the second method of Wu, Lin and Weng, "Probability estimates for
-    /// multi-class classification by pairwise coupling" (2004), as libsvm stops it.
+    /// Probabilities of classes from those of pairs: the second method of Wu, Lin and Weng, "Probability estimates for
+    /// multi-class classification by pairwise coupling" (2004), with libsvm's stopping rule.
     fn coupled(&self, first: &[f64]) -> Result<Vec<f64>> {
         let n = self.classes;
         let mut r = vec![0.0; n * n];

@@ -1,4 +1,4 @@
-//! Ensembles of decision trees. They are walked on the host, row by row.
+//! Ensembles of decision trees. They are evaluated on the host, row by row.
 
 mod read;
 
@@ -25,7 +25,7 @@ enum Mode {
     Gt,
     Eq,
     Neq,
-    /// Whether it is one of some values: those of this number.
+    /// Whether the feature is in the set of this index.
     Member(u32),
 }
 
@@ -36,18 +36,18 @@ enum Next {
     Leaf(u32),
 }
 
-/// Small, since a walk waits for memory.
+/// Kept small, since walking a tree is bound by memory.
 struct Branch {
     feature: u32,
     mode: Mode,
     value: f64,
-    /// Whether NaN takes the branch of what is true.
+    /// Whether NaN takes the true branch.
     missing: bool,
     yes: Next,
     no: Next,
 }
 
-/// What leaves of one row are made into, for each target.
+/// How the leaves of one row are combined, for each target.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Aggregate {
     Sum,
@@ -56,14 +56,14 @@ enum Aggregate {
     Max,
 }
 
-/// Trees as their attributes say.
+/// The trees given by a node's attributes.
 pub(crate) struct Forest {
     branches: Vec<Branch>,
-    /// Where the weights of each leaf begin and end.
+    /// The range of the weights of each leaf.
     leaves: Vec<(u32, u32)>,
     /// Targets and weights.
     weights: Vec<(u32, f64)>,
-    /// How many features a row has at least.
+    /// The smallest number of features that a row must have.
     features: usize,
     sets: Vec<Vec<f64>>,
     roots: Vec<Next>,
@@ -71,14 +71,14 @@ pub(crate) struct Forest {
     aggregate: Aggregate,
     base: Vec<f64>,
     transform: Transform,
-    /// Of a classifier of two classes whose leaves all speak for the same one: that one, and whether no weight is
-    /// negative.
+    /// For a classifier of two classes whose leaves all have weights for the same class: that class, and whether no
+    /// weight is negative.
     binary: Option<(usize, bool)>,
-    /// Whether sums are rounded to f32, as ONNX Runtime does unless numbers of trees are f64.
+    /// Whether sums are rounded to f32, as ONNX Runtime does unless the trees' numbers are f64.
     narrow: bool,
 }
 
-/// Scores of one target: none, before a leaf speaks for it.
+/// The score of one target; `None` until a leaf has a weight for it.
 type Score = Option<f64>;
 
 impl Forest {
@@ -98,7 +98,7 @@ impl Forest {
         }
     }
 
-    /// What the leaf that a row ends at says. No circle is possible: reading looks for them.
+    /// The weights of the leaf that a row ends at. There are no cycles, since reading checks for them.
     fn leaf(&self, root: Next, row: &[f64]) -> &[(u32, f64)] {
         let mut at = root;
         loop {
@@ -133,7 +133,7 @@ impl Forest {
         }
     }
 
-    /// What a tree says of a row is added to the scores.
+    /// Adds the weights that a tree gives a row to the scores.
     fn add(&self, root: Next, row: &[f64], scores: &mut [Score]) {
         for &(target, weight) in self.leaf(root, row) {
             let score = &mut scores[target as usize];
@@ -163,7 +163,7 @@ impl Forest {
         let values = c.floats(0)?;
         let mut scores: Vec<Score> = c.list(count.saturating_mul(self.targets))?;
         scores.resize(count * self.targets, None);
-        // Tree by tree, since one of them fits the caches.
+        // Tree by tree, since a single tree fits the caches.
         for &root in &self.roots {
             c.limits.step()?;
             for (row, scores) in scores.chunks_exact_mut(self.targets).enumerate() {
@@ -188,7 +188,7 @@ impl Forest {
                     .get(target)
                     .or(self.base.first().filter(|_| self.base.len() == 1));
                 match score {
-                    // Of several targets one that no leaf speaks for is 0, whatever its base.
+                    // With several targets, one without a leaf is 0, whatever its base value.
                     None if self.targets > 1 => 0.0,
                     score => self.sum(score.unwrap_or(0.0) / trees, base.copied().unwrap_or(0.0)),
                 }
@@ -218,7 +218,7 @@ impl Forest {
         classified(c, labels, &classes, self.transformed(&scores)?)
     }
 
-    /// Adds the base values; the first class of the largest score.
+    /// Adds the base values. Returns the first class with the largest score.
     fn largest(&self, scores: &mut [Score]) -> i64 {
         for (score, base) in scores.iter_mut().zip(&self.base) {
             *score = Some(self.sum(score.unwrap_or(0.0), *base));
@@ -234,9 +234,9 @@ impl Forest {
         best.map_or(0, |(i, _)| i as i64)
     }
 
-    /// Both scores of two classes, and the class. Where all leaves speak for the first one, their sum is the score of
-    /// the second, as gradient boosting means it; the first one's is what is left to 1, or the negative if some weight
-    /// is negative.
+    /// Both scores of two classes, and the class. If all leaves have weights for the first class, their sum is the
+    /// score of the second, as in gradient boosting; the score of the first is one minus it, or its negative if some
+    /// weight is negative.
     fn of_two(&self, scores: &mut [Score]) -> i64 {
         let Some((class, positive)) = self.binary else {
             return self.largest(scores);
@@ -252,7 +252,7 @@ impl Forest {
         i64::from(score > if positive { 0.5 } else { 0.0 })
     }
 
-    /// Of one score and what follows from it, the transform is that of the one.
+    /// If both scores follow from one, the transform is applied to that one.
     fn transformed(&self, scores: &Tensor) -> Result<Tensor> {
         match (self.binary, self.transform) {
             (None | Some((1, _)), transform) | (Some((_, false)), transform @ Transform::Logistic) => {

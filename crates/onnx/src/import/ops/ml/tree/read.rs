@@ -1,4 +1,4 @@
-//! From the attributes of a node to its trees.
+//! Reads the trees of a node from its attributes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::{Aggregate, Branch, Forest, Mode, Next};
 use crate::graph::malformed;
 use crate::import::call::Call;
 
-/// Real numbers of an attribute: a list, or a tensor.
+/// Real numbers of an attribute: a list or a tensor.
 fn reals(c: &Call<'_>, name: &str) -> Result<Vec<f64>> {
     if let Some(literal) = c.literal(&format!("{name}_as_tensor"))? {
         return literal.host().try_to_f64_vec();
@@ -18,7 +18,7 @@ fn reals(c: &Call<'_>, name: &str) -> Result<Vec<f64>> {
     Ok(list.iter().map(|&value| f64::from(value)).collect())
 }
 
-/// The numbers of a tensor that must be given.
+/// The numbers of a required tensor.
 fn tensor(c: &Call<'_>, name: &str) -> Result<Vec<f64>> {
     match c.literal(name)? {
         Some(literal) => literal.host().try_to_f64_vec(),
@@ -40,10 +40,10 @@ fn same_length(lists: &[(&str, usize)]) -> Result<()> {
     }
 }
 
-/// Targets with their weights, by the tree and the node of a leaf.
+/// Targets with their weights, by tree and node of a leaf.
 type Weights = HashMap<(i64, i64), Vec<(usize, f64)>>;
 
-/// Weights of leaves for targets, by the names of four attributes that begin alike.
+/// Weights of leaves for targets, from four attributes with a common prefix.
 fn weights(c: &Call<'_>, start: &str, targets: usize) -> Result<Weights> {
     let name = |end: &str| format!("{start}_{end}");
     let (trees, nodes) = (ints(c, &name("treeids"))?, ints(c, &name("nodeids"))?);
@@ -88,7 +88,7 @@ impl Forest {
         Ok(forest)
     }
 
-    /// Trees whose nodes are named by numbers.
+    /// Trees whose nodes are identified by ids.
     fn by_node_ids(c: &Call<'_>, start: &str, targets: usize, aggregate: Aggregate) -> Result<Self> {
         let (trees, ids) = (ints(c, "nodes_treeids")?, ints(c, "nodes_nodeids")?);
         let modes = c.texts("nodes_modes")?.unwrap_or(&[]);
@@ -106,7 +106,7 @@ impl Forest {
         ])?;
         let mut weights = weights(c, start, targets)?;
         let mut forest = Self::empty(targets, aggregate, Transform::read(c)?);
-        // Branches and leaves have numbers of their own.
+        // Branches and leaves are numbered separately.
         let mut places = HashMap::with_capacity(ids.len());
         for i in 0..ids.len() {
             let place = if modes[i] == "LEAF" {
@@ -179,7 +179,7 @@ impl Forest {
         Next::Leaf(self.leaves.len() as u32 - 1)
     }
 
-    /// Fails unless each walk ends, and base values fit.
+    /// Fails unless every walk ends and the base values fit.
     fn checked(mut self) -> Result<Self> {
         let features = self.branches.iter().map(|branch| branch.feature as usize + 1);
         self.features = features.max().unwrap_or(0);
@@ -193,7 +193,7 @@ impl Forest {
         if self.roots.is_empty() || self.targets == 0 {
             return Err(malformed("there is no tree, or no target"));
         }
-        // Each branch is entered once: what is reached a second time is a circle, or shared.
+        // Each branch has one parent: one reached a second time is in a cycle, or shared.
         let mut entered = vec![false; self.branches.len()];
         let mut open: Vec<usize> = Vec::new();
         let mut enter = |next: Next, open: &mut Vec<usize>| match next {
@@ -218,7 +218,7 @@ impl Forest {
         }
     }
 
-    /// The trees of TreeEnsemble, whose branches and leaves are named by their places.
+    /// The trees of TreeEnsemble, whose branches and leaves are identified by index.
     pub(super) fn ensemble(c: &Call<'_>) -> Result<Self> {
         let aggregate = match c.int("aggregate_function", 1)? {
             0 => Aggregate::Average,
@@ -270,7 +270,7 @@ fn place(number: i64, count: usize) -> Result<u32> {
     found.ok_or_else(|| malformed(format!("there is no node {number} of {count}")))
 }
 
-/// Sets of members, with a NaN behind each.
+/// Sets of members; in the attribute each ends with a NaN.
 fn sets(c: &Call<'_>) -> Result<Vec<Vec<f64>>> {
     let Some(literal) = c.literal("membership_values")? else {
         return Ok(Vec::new());
