@@ -1,4 +1,4 @@
-//! The server that is asked.
+//! The server under test.
 
 use std::cell::LazyCell;
 

@@ -29,23 +29,23 @@ use crate::listen::Limits;
 use crate::server::Shared;
 use crate::unread::{Piece, Waiting};
 
-/// What a connection is doing.
+/// The state of a connection.
 pub(crate) struct Activity {
     pub(crate) shared: Arc<Shared>,
     pub(crate) opened: Instant,
-    /// Whether it may ask for more than health.
+    /// Whether it has a place; without one it may only make health checks.
     pub(crate) has_place: bool,
-    /// What waits to be read.
+    /// The bytes that wait to be read.
     pub(crate) waiting: Waiting,
     /// How many requests have not been answered completely.
     open: AtomicUsize,
-    /// When the last of them ended or bytes last left, in milliseconds since the connection was opened; 0 before the
-    /// first request ended.
+    /// When the last request ended or bytes were last sent, in milliseconds since the connection was opened; 0 before
+    /// the first request ended.
     last: AtomicU64,
     is_http2: AtomicBool,
 }
 
-/// The activity of a connection, which is known to the server until this goes.
+/// The activity of a connection, registered with the server until this is dropped.
 pub(crate) struct Opened(Arc<Activity>);
 
 impl Deref for Opened {
@@ -97,7 +97,7 @@ impl Activity {
         u64::try_from(now).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Bytes have left.
+    /// Called when bytes were sent.
     fn wrote(&self) {
         if self.last.load(Relaxed) > 0 {
             self.last.store(self.now(), Relaxed);
@@ -175,7 +175,7 @@ impl Drop for Asked {
     }
 }
 
-/// The service that answers the requests of one connection.
+/// The service for the requests of one connection.
 pub(crate) struct Connected {
     service: Front<Direct>,
     activity: Arc<Activity>,
@@ -220,13 +220,13 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
 }
 
 pin_project! {
-    /// An answer that is being made.
+    /// An answer in progress.
     pub(crate) struct Answering {
         #[pin]
         answer: Fronted<Directed>,
         asked: Option<Asked>,
         is_http2: bool,
-        // The answer is a stream, whose parts are produced while they are sent: nothing waits to be read
+        // Whether the answer is a stream whose parts are produced while they are sent, so that nothing waits to be read
         // before there is a part.
         comes_in_time: bool,
     }
@@ -314,7 +314,7 @@ struct Received {
     activity: Arc<Activity>,
     bytes: u64,
     is_stream: bool,
-    /// When waiting for it began, and until when it may last.
+    /// When the wait for it began, and how long it may last.
     limit: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
@@ -362,7 +362,7 @@ impl HttpBody for Received {
     }
 }
 
-/// A body that came too slowly. The status inside is how gRPC learns of it.
+/// A body that arrived too slowly. The status inside reports it to gRPC.
 #[derive(Debug)]
 struct TooSlow(tonic::Status);
 

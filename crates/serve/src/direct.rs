@@ -1,4 +1,4 @@
-//! A shortcut past the router for the address that is requested most: inference.
+//! A shortcut past the router for the address with the most requests: inference.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -56,7 +56,7 @@ impl Service<Request<Body>> for Direct {
 }
 
 pin_project! {
-    /// An answer on its way.
+    /// An answer in progress.
     #[project = DirectedProjection]
     pub(crate) enum Directed {
         Inference { answer: Pin<Box<dyn Future<Output = Answer> + Send>> },

@@ -34,7 +34,7 @@ impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Source for Files
     /// When the newest file was modified. `None` while a file may still be being written, or if there are no files.
     fn changed(&self) -> Option<SystemTime> {
         let newest = self.paths.iter().filter_map(|path| newest(path)).max()?;
-        // A file from the future was written by a machine with another clock.
+        // A modification time in the future is from a machine with another clock.
         let is_settled = newest.elapsed().is_ok_and(|age| age >= SETTLED) || newest > SystemTime::now();
         is_settled.then_some(newest)
     }

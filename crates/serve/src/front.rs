@@ -1,4 +1,4 @@
-//! What happens to every request, of either protocol: tokens, ids, the access log and spans.
+//! Handling of every request, of either protocol: tokens, ids, the access log and spans.
 
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
@@ -61,7 +61,7 @@ pub(crate) struct Front<S> {
 }
 
 impl<S: Clone> Front<S> {
-    /// The same for the requests of one connection.
+    /// The same service, for the requests of one connection.
     pub(crate) fn on(&self, connection: &Arc<Activity>) -> Self {
         Self {
             connection: Some(Arc::clone(connection)),
@@ -131,12 +131,12 @@ impl<S> Front<S> {
 /// When to retry if there was no place for the connection.
 const LATER: Duration = Duration::from_secs(1);
 
-/// Whether an address tells nothing but whether the server is there.
+/// Whether an address only says whether the server is alive.
 fn is_health(path: &str) -> bool {
     path.starts_with("/v2/health/") || grpc::HEALTH.contains(&path)
 }
 
-/// Whether it tells of a model whether it is ready.
+/// Whether an address says whether a model is ready.
 fn is_readiness(path: &str) -> bool {
     path.starts_with("/v2/models/") && path.ends_with("/ready") || path == grpc::READY
 }
@@ -186,7 +186,7 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Fronted<F> {
     }
 }
 
-/// The sender's id for its request, or a new one.
+/// The client's id for its request, or a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_fit = |id: &&HeaderValue| {
         let id = id.as_bytes();
@@ -206,7 +206,7 @@ pub(crate) fn new_id() -> [u8; 16] {
     std::array::from_fn(|i| b"0123456789abcdef"[(id >> (60 - 4 * i)) as usize & 15])
 }
 
-/// Fails unless the request has a token.
+/// Fails unless the request has a valid token.
 fn owns(tokens: &Tokens, headers: &HeaderMap) -> Result<(), Failure> {
     let refused = |message: &str| Err(Failure::new(Reason::Unauthenticated, message));
     let Some(given) = headers.get(AUTHORIZATION) else {
@@ -218,7 +218,7 @@ fn owns(tokens: &Tokens, headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// How a refusal is written: as the protocol has it that a request is in.
+/// How a rejection is written: in the protocol of the request.
 #[derive(Clone, Copy)]
 enum Form {
     Grpc,
@@ -254,7 +254,7 @@ impl Form {
 #[derive(Clone, Copy)]
 pub(crate) struct Weight(pub(crate) usize);
 
-/// The least bytes that an answer is known to have, without its headers.
+/// The smallest known size of an answer in bytes, without its headers.
 pub(crate) fn weight(response: &Response) -> usize {
     let told = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
     response
@@ -288,7 +288,7 @@ impl Named {
     }
 }
 
-/// What the access log says of a request, written when its answer was sent or given up.
+/// The access log's entry for a request, written when its answer was sent or abandoned.
 struct Entry {
     began: Instant,
     method: Method,

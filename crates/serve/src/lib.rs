@@ -1,9 +1,9 @@
 //! Trained models as a service.
 //!
-//! A [`Model`] is whatever takes and gives named arrays: [`OnnxService`] is one from a graph, for any backend and
-//! engine. A [`Repository`] holds models by name and version; they are loaded, replaced and unloaded while requests are
-//! answered. Requests that wait for the same model are joined to batches, and each gets its own rows back. A model that
-//! is a [`Language`] also writes texts for clients of OpenAI's API, piece by piece.
+//! A [`Model`] is anything with named arrays as inputs and outputs: [`OnnxService`] is one from a graph, for any
+//! backend and engine. A [`Repository`] holds models by name and version; they are loaded, replaced and unloaded while
+//! requests are answered. Requests that wait for the same model are joined into batches, and each gets its own rows
+//! back. A model that is a [`Language`] also writes texts for clients of OpenAI's API, piece by piece.
 
 mod connection;
 mod direct;

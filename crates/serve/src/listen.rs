@@ -1,4 +1,4 @@
-//! Connections: who is let in, how long they may take, and how they end.
+//! Connections: their admission, time limits, and shutdown.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +25,11 @@ use crate::front::Front;
 use crate::places::Places;
 use crate::server::Shared;
 
-/// What a server allows connections, so that none of them harms the others.
+/// Limits on connections, so that none of them harms the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most connections at once. Beyond them, requests are told to come later, except health checks. Each
-    /// connection takes a file descriptor, of which many systems allow a process 1,024.
+    /// The most connections at once. Requests on further connections are asked to retry later, except health checks.
+    /// Each connection takes a file descriptor, of which many systems allow a process 1,024.
     pub connections: usize,
     /// The most connections of one peer, which is an IPv4 address or an IPv6 network of 64 bits. A proxy in front of
     /// the server is one peer.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// The most requests of one HTTP/2 connection that are answered at once.
     pub streams: u32,
-    /// How long requests that were accepted may take when the server is to end.
+    /// How long accepted requests may take when the server shuts down.
     pub drain: Duration,
 }
 
@@ -162,7 +162,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     let header_bytes = limits.header_bytes.max(8192);
-    // This module has its own timeouts, which are the same for both protocols and need no timer for each request.
+    // This module has its own timeouts, which apply to both protocols and need no timer for each request.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -206,7 +206,7 @@ impl Host {
         expect(unused_mut, reason = "only a handshake is cut off here")
     )]
     async fn greet(&self, stream: TcpStream, has_place: bool, mut cut: watch::Receiver<()>) {
-        // If this fails, answers are sent later, and that is all.
+        // If this fails, answers are only sent later.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.shared.options.tls {
@@ -236,7 +236,8 @@ impl Host {
             activity.stalls(&self.shared.options.limits).await;
             true
         };
-        // Completes with whether the connection is to be cut off at once; if not, it is to be shut down gracefully.
+        // Completes with true if the connection is to be cut off at once, and with false if it is to be shut down
+        // gracefully.
         let life = |is_told: bool| {
             let mut cut = cut.clone();
             async move {

@@ -1,4 +1,4 @@
-//! What the server has done, for Prometheus.
+//! The server's statistics for Prometheus.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::server::Shared;
 use crate::{BOUNDS_US, Snapshot, Total};
 
-/// The page that Prometheus reads.
+/// The page that Prometheus scrapes.
 pub(crate) fn page(shared: &Arc<Shared>) -> Response {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Source(Arc::clone(shared))));
@@ -31,7 +31,7 @@ pub(crate) fn page(shared: &Arc<Shared>) -> Response {
     }
 }
 
-/// Exports the statistics of the repository and the connections, which are counted in any case.
+/// Exports the statistics of the repository and the connections, which are kept anyway.
 #[derive(Debug)]
 struct Source(Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! What can be served.
+//! Models, and their inputs and outputs.
 
 use std::sync::Arc;
 
@@ -8,16 +8,17 @@ use polygrad_onnx::graph::{Dim, ElementType};
 use crate::value::shown;
 use crate::{Encoder, Language, Value};
 
-/// Anything with named arrays as inputs and outputs. All threads share one.
+/// Anything with named arrays as inputs and outputs. All threads share one instance.
 pub trait Model: Send + Sync + 'static {
     /// The inputs and outputs.
     fn signature(&self) -> &Signature;
 
-    /// The outputs in the signature's order, from inputs in its order. Inputs fit their types; states are among both.
+    /// Computes the outputs in the signature's order, from inputs in its order. Inputs fit their types. Both include
+    /// states.
     ///
     /// # Errors
-    /// Values that it cannot take, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all else is
-    /// a fault of this side.
+    /// Invalid values, as one of the kinds `InvalidArgument`, `OutOfRange`, `Shape` or `DType`; all others count as
+    /// faults of the server.
     fn run(&self, inputs: &[Value]) -> Result<Vec<Value>>;
 
     /// Why requests are computed one by one although their extents would allow joining them. `None` if they are joined,
@@ -29,29 +30,29 @@ pub trait Model: Send + Sync + 'static {
     /// Returns memory that is cached for later runs to the system. Called after states of sequences were freed.
     fn trim(&self) {}
 
-    /// What runs it, for the protocol's metadata.
+    /// The engine's name, for the protocol's metadata.
     fn platform(&self) -> &str {
         "polygrad"
     }
 
-    /// The model as one that writes texts, if it is one.
+    /// The model as one that generates text, if it is one.
     fn language(&self) -> Option<&dyn Language> {
         None
     }
 
-    /// The model as one that gives a vector for each text, if it is one.
+    /// The model as one that computes vectors of texts, if it is one.
     fn encoder(&self) -> Option<&dyn Encoder> {
         None
     }
 
-    /// Further facts by name, which requests for the model's configuration get: for a training run the `mean` and `std`
-    /// of pixels, the `classes`, one a line, or the `encoder` of a table's columns.
+    /// Further facts by name, which are returned with the model's configuration: for a training run the `mean` and
+    /// `std` of pixels, the `classes`, one a line, or the `encoder` of a table's columns.
     fn metadata(&self) -> &[(String, String)] {
         &[]
     }
 }
 
-/// What a model takes and gives.
+/// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
     /// The inputs.
@@ -62,12 +63,12 @@ pub struct Signature {
     pub states: Vec<State>,
 }
 
-/// What an input is where a request leaves it out.
+/// The value of an input that a request leaves out.
 #[derive(Clone, Debug)]
 pub enum InputDefault {
-    /// A tensor full of this number, whose extents are those of other inputs with the same names. Not for strings.
+    /// A tensor filled with this number, whose extents are those of other inputs with the same names. Not for strings.
     Number(i64),
-    /// This value. A request that gives another is not joined with others.
+    /// This value. A request with another value is not joined with others.
     Value(Value),
 }
 
@@ -82,19 +83,19 @@ pub struct TensorSpec {
     pub dims: Vec<Dim>,
     /// The axis along which rows of several requests are joined; `None` if requests are computed one by one.
     pub batch: Option<usize>,
-    /// What an input is where a request leaves it out. None where it cannot be left out.
+    /// The value of an input that a request leaves out; `None` if it is required.
     pub default: Option<InputDefault>,
     /// The labels along an output's last axis, which the extension `classification` returns; empty
     /// if they are not known.
     pub labels: Arc<[String]>,
 }
 
-/// An output that is an input of the next step of the same sequence, and zeros in the first.
+/// An output that is an input of the next step of the same sequence. In the first step the input is zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The place of the input among the inputs.
+    /// The index of the input.
     pub input: usize,
-    /// The place of the output among the outputs.
+    /// The index of the output.
     pub output: usize,
 }
 
@@ -113,14 +114,14 @@ impl Signature {
         inputs.chain(&self.outputs)
     }
 
-    /// Whether rows lie along the first axis of all inputs and outputs: what Triton calls a batch, whose axis is not
-    /// among the extents there.
+    /// Whether rows are along the first axis of all inputs and outputs. That is what Triton calls a batch, whose axis
+    /// it does not list among the extents.
     pub(crate) fn is_batched_first(&self) -> bool {
         let mut all = self.inputs.iter().chain(&self.outputs);
         self.is_batched() && all.all(|spec| spec.batch == Some(0))
     }
 
-    /// Whether the input is a state, which sequences have at the server.
+    /// Whether the input is a state, which the server keeps for sequences.
     pub fn is_state_input(&self, place: usize) -> bool {
         self.states.iter().any(|state| state.input == place)
     }
@@ -130,7 +131,7 @@ impl Signature {
         self.is_state_input(place) || self.inputs.get(place).is_some_and(|spec| spec.default.is_some())
     }
 
-    /// Makes the inputs that a request left out and that have a default.
+    /// Fills in the defaults of inputs that a request left out.
     ///
     /// # Errors
     /// When there is no memory for them.
@@ -166,7 +167,7 @@ impl Signature {
         self.states.iter().any(|state| state.output == place)
     }
 
-    /// The states that go by the name of an input `NAME` and an output `next_NAME`.
+    /// The states given by an input `NAME` and an output `next_NAME`.
     pub fn states_by_name(&self) -> Vec<State> {
         let inputs = self.inputs.iter().enumerate();
         let states = inputs.filter_map(|(input, spec)| {
@@ -177,8 +178,8 @@ impl Signature {
         states.collect()
     }
 
-    /// Joins requests along the extent that the first input's first axis names, if each input and output has one of
-    /// this name; else along their first axes, if all of those are open.
+    /// Joins requests along the extent named by the first axis of the first input, if each input and output has an
+    /// extent of this name; else along their first axes, if all of those are open.
     pub fn batch_by_name(&mut self) {
         let Some(first @ (Dim::Named(_) | Dim::Unknown)) = self.inputs.first().and_then(|spec| spec.dims.first())
         else {
@@ -213,14 +214,14 @@ impl TensorSpec {
         }
     }
 
-    /// The same for an input that may be left out, and is full of a number then.
+    /// Lets requests omit the input, which is then filled with this number.
     #[must_use]
     pub fn with_default(mut self, number: i64) -> Self {
         self.default = Some(InputDefault::Number(number));
         self
     }
 
-    /// The value that it has where a request leaves it out, if it has one.
+    /// The default value of the input, if it has one.
     pub(crate) fn default_value(&self) -> Option<&Value> {
         match &self.default {
             Some(InputDefault::Value(value)) => Some(value),
@@ -228,7 +229,7 @@ impl TensorSpec {
         }
     }
 
-    /// The extents as the protocol has them: −1 where they are not known.
+    /// The extents in the protocol's form: −1 if they are unknown.
     pub fn wire_dims(&self) -> Vec<i64> {
         let extent = |dim: &Dim| match dim {
             Dim::Fixed(extent) => i64::try_from(*extent).unwrap_or(i64::MAX),
@@ -259,7 +260,7 @@ impl TensorSpec {
         Ok(())
     }
 
-    /// The shape for so many rows.
+    /// The shape for this many rows.
     ///
     /// # Errors
     /// When another extent is not known.

@@ -1,4 +1,4 @@
-//! Graphs as services: ONNX files, and what was exported from a run or a module.
+//! Graphs as services: ONNX files, and exports of a run or a module.
 
 use polygrad_core::{Error, Result};
 use polygrad_onnx::graph::{Dim, ValueType};
@@ -15,13 +15,13 @@ pub struct OnnxService {
 }
 
 impl OnnxService {
-    /// Serves a graph. Rows of several requests are joined where the first extent of all inputs and outputs is open, or
-    /// an extent of the same name is found in each, and only where each node of the graph is known to keep rows apart,
-    /// which is tried on a few numbers, too; else [`Model::apart`] says why not. An output `next_NAME` is the state for
-    /// an input `NAME`. An input that has a default in the file may be left out.
+    /// Serves a graph. Rows of several requests are joined if the first extent of all inputs and outputs is open, or
+    /// each has an extent of the same name. In addition, each node of the graph must be known to keep rows apart, which
+    /// is also tested on a few numbers; otherwise [`Model::apart`] gives the reason. An output `next_NAME` is the state
+    /// for an input `NAME`. An input with a default in the file may be left out.
     ///
     /// # Errors
-    /// An input or output that is no tensor, or of a type that the protocol lacks.
+    /// An input or output that is no tensor, or has a type that the protocol lacks.
     pub fn new(model: OnnxModel) -> Result<Self> {
         let specs = |values: Vec<(&str, Option<&ValueType>)>| {
             let specs = values.into_iter().map(|(name, ty)| spec(name, ty));
@@ -59,7 +59,7 @@ impl OnnxService {
                 service.signature = joined;
             }
         }
-        // What is served does not train.
+        // A served model is not trained.
         service.model = service.model.without_parameters();
         Ok(service)
     }
@@ -127,7 +127,7 @@ fn spec(name: &str, ty: Option<&ValueType>) -> Result<TensorSpec> {
             ty.element
         )));
     }
-    // The protocol has strings, and no tensor here holds them.
+    // The protocol has strings, but tensors here cannot hold them.
     if let Err(error) = ty.element.dtype() {
         return Err(unfit(format!("is of elements of type {}: {error}", ty.element)));
     }

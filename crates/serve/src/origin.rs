@@ -1,6 +1,6 @@
-//! Whether a request may come from where it comes from. A browser sends requests of any page to any address: requests
-//! of foreign pages (cross-site request forgery), and, after a foreign page's name was made to resolve to this server
-//! (DNS rebinding), requests that look like those of the server's own pages.
+//! Checks of a request's origin. A browser sends requests of any page to any address: requests of foreign pages
+//! (cross-site request forgery), and, after a foreign page's name was made to resolve to this server (DNS rebinding),
+//! requests that look like those of the server's own pages.
 
 use std::net::IpAddr;
 
@@ -17,10 +17,10 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// Content types that a page may send to any address without a preflight request.
 const SIMPLE: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
-/// Fails for a request that a foreign page may have sent. Only needed where no token identifies the sender.
+/// Fails for a request that a foreign page may have sent. Only needed if there are no tokens to identify the client.
 pub(crate) fn check<B>(options: &ServerOptions, request: &Request<B>) -> Result<(), Failure> {
     let hosts = hosts(request)?;
-    // A certificate is for the server's own names, and browsers speak HTTP/2 by TLS alone.
+    // A certificate is only valid for the server's own names, and browsers use HTTP/2 only with TLS.
     if !options.has_tls() && request.version() != Version::HTTP_2 {
         known(&options.allowed_hosts, &hosts)?;
     }
@@ -36,12 +36,12 @@ pub(crate) fn check<B>(options: &ServerOptions, request: &Request<B>) -> Result<
     }
 }
 
-/// The names by which the server is asked.
+/// The names under which the client addresses the server.
 fn hosts<B>(request: &Request<B>) -> Result<Vec<Authority>, Failure> {
     let invalid = || Failure::invalid("the header Host names no host");
     let mut hosts: Vec<Authority> = request.uri().authority().cloned().into_iter().collect();
     for host in request.headers().get_all(HOST) {
-        // HTTP/1.1 allows an empty one.
+        // HTTP/1.1 allows an empty host.
         if !host.is_empty() {
             hosts.push(Authority::try_from(host.as_bytes()).map_err(|_| invalid())?);
         }
@@ -53,7 +53,7 @@ fn known(allowed: &[String], hosts: &[Authority]) -> Result<(), Failure> {
     let is_known = |host: &Authority| {
         let name = name(host);
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        // Names under it lead to this machine, too.
+        // Names under localhost also resolve to this machine.
         let last = name.rsplit('.').next().unwrap_or_default();
         is_address || last.eq_ignore_ascii_case("localhost") || is_listed(allowed, name) || is_listed(allowed, "*")
     };
@@ -80,7 +80,7 @@ fn own<B>(options: &ServerOptions, request: &Request<B>, hosts: &[Authority]) ->
             "the pages of others may ask nothing here",
         ))
     };
-    // Browsers say it themselves, whatever a proxy makes of Host.
+    // Browsers set this header themselves, whatever a proxy does to Host.
     if headers.contains_key(FETCH_SITE) {
         let is_link = request.method() == Method::GET && says(&FETCH_MODE, "navigate") && says(&FETCH_DEST, "document");
         return match says(&FETCH_SITE, "same-origin") || says(&FETCH_SITE, "none") || is_link {
@@ -104,7 +104,7 @@ fn own<B>(options: &ServerOptions, request: &Request<B>, hosts: &[Authority]) ->
     }
 }
 
-/// Without its port, and without the dot that ends a whole name.
+/// The name without the port, and without the final dot of a fully qualified name.
 fn name(host: &Authority) -> &str {
     let name = host.host();
     name.strip_suffix('.').unwrap_or(name)
@@ -129,7 +129,7 @@ mod tests {
 
     const LOAD: &str = "/v2/repository/models/a/load";
 
-    /// Whether a request by HTTP/1.1 with such headers is let in.
+    /// Whether an HTTP/1.1 request with these headers is accepted.
     fn passes(allowed: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> bool {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
@@ -209,7 +209,7 @@ mod tests {
                 assert!(passes("models.example", "POST", path, &[host, own]), "{own:?}");
             }
         }
-        // A link elsewhere may lead to the page, and no frame.
+        // A link on another site may open the page, but no frame may.
         let link = |dest| {
             [
                 host,
@@ -226,7 +226,7 @@ mod tests {
             LOAD,
             &[("host", "localhost:80"), ("origin", "http://localhost")]
         ));
-        // As behind a proxy that asks by its own name for this server.
+        // As behind a proxy that addresses this server by another name.
         assert!(passes(
             "",
             "POST",

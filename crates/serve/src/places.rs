@@ -1,5 +1,4 @@
-//! Limits connections: a number in all, a share of it for each peer, and a few more that are
-//! reserved for health checks.
+//! Limits on connections: a total, a share of it for each peer, and a few more that are reserved for health checks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -16,14 +15,14 @@ use crate::Limits;
 /// process stays below 1,024 file descriptors.
 const KEPT: usize = 8;
 
-/// How often the log says that there are no places.
+/// The shortest time between log messages about a lack of places.
 const TOLD: Duration = Duration::from_secs(60);
 
 pub(crate) struct Places {
     /// The number of all places.
     most: u32,
     free: Arc<Semaphore>,
-    /// The most of one peer.
+    /// The most places of one peer.
     share: usize,
     peers: Mutex<HashMap<IpAddr, usize>>,
     kept: Mutex<Kept>,
@@ -105,7 +104,7 @@ impl Places {
     }
 }
 
-/// The place of a connection, until this goes.
+/// The place of a connection, held until this is dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     places: Arc<Places>,

@@ -1,19 +1,19 @@
-//! What HTTP and gRPC say alike.
+//! Functions common to HTTP and gRPC.
 
 use std::time::Duration;
 
 use crate::{Failure, NamedValue, Reason, Signature, TensorSpec, VersionState};
 
-/// Reads the number of a version.
+/// Parses a version number.
 ///
 /// # Errors
-/// What is no number.
+/// A text that is no number.
 pub(crate) fn version(text: &str) -> Result<u64, Failure> {
     let wrong = |_| Failure::invalid(format!("a version is a number from 1, and this is {text:?}"));
     text.parse().map_err(wrong)
 }
 
-/// The place of an output that is asked for, in the signature.
+/// The index in the signature of a requested output.
 ///
 /// # Errors
 /// No such output.
@@ -28,10 +28,10 @@ pub(crate) fn output_place(signature: &Signature, name: &str) -> Result<usize, F
     })
 }
 
-/// What the model gave for an output that is asked for.
+/// The value of a requested output.
 ///
 /// # Errors
-/// The state of a sequence, which is not among what it gave.
+/// The state of a sequence, which is not returned.
 pub(crate) fn output<'a>(given: &'a [NamedValue], spec: &TensorSpec) -> Result<&'a NamedValue, Failure> {
     given.iter().find(|output| output.name == spec.name).ok_or_else(|| {
         Failure::invalid(format!(
@@ -41,7 +41,7 @@ pub(crate) fn output<'a>(given: &'a [NamedValue], spec: &TensorSpec) -> Result<&
     })
 }
 
-/// An input or output that is not in the message.
+/// The error for an input or output in shared memory.
 pub(crate) fn in_shared_memory(name: &str) -> Failure {
     Failure::invalid(format!(
         "{name:?} is in shared memory, which this server does not read: send the bytes"
@@ -51,7 +51,7 @@ pub(crate) fn in_shared_memory(name: &str) -> Failure {
 /// Fails unless requests may load and unload models.
 ///
 /// # Errors
-/// They may not.
+/// If they may not.
 pub(crate) fn control(is_allowed: bool) -> Result<(), Failure> {
     match is_allowed {
         true => Ok(()),
@@ -62,12 +62,12 @@ pub(crate) fn control(is_allowed: bool) -> Result<(), Failure> {
     }
 }
 
-/// A time as the protocol has it.
+/// A time in the protocol's unit.
 pub(crate) fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The state and its reason in the words of the index.
+/// The state and its reason in the form of the protocol's index.
 pub(crate) fn state(state: &VersionState) -> (&'static str, &str) {
     match state {
         VersionState::Ready => ("READY", ""),

@@ -13,12 +13,12 @@ use crate::service::{Pool, Service, Settings};
 use crate::statistics::{Snapshot, Statistics};
 use crate::{Failure, InferRequest, InferResponse, Model, Reason, Signature, Value};
 
-/// Where a model comes from.
+/// The source of a model.
 pub trait Source: Send + Sync + 'static {
     /// Reads the model.
     ///
     /// # Errors
-    /// When it is not there, damaged, or cannot be run.
+    /// If it is missing, damaged, or cannot be run.
     fn load(&self) -> Result<Arc<dyn Model>>;
 
     /// When the files that it is read from last changed; `None` if that is not known.
@@ -36,19 +36,19 @@ impl<F: Fn() -> Result<Arc<dyn Model>> + Send + Sync + 'static> Source for F {
 /// Whether a version answers requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionState {
-    /// It does.
+    /// It does answer requests.
     Ready,
     /// It was not loaded yet, or was unloaded.
     Unloaded,
-    /// It could not be loaded, and why.
+    /// It could not be loaded; with the reason.
     Failed(String),
 }
 
-/// Models by name and version. Clones are handles to the same one.
+/// Models by name and version. Clones are handles to the same repository.
 #[derive(Clone)]
 pub struct Repository(Arc<Inner>);
 
-/// Adds what is new to a repository.
+/// Adds newly discovered models to a repository.
 type Find = Box<dyn Fn(&Repository) + Send + Sync>;
 
 struct Inner {
@@ -66,15 +66,15 @@ struct Version {
     settings: Settings,
     statistics: Arc<Statistics>,
     service: ArcSwapOption<Service>,
-    /// Held while the model is loaded or unloaded: when the source of what was loaded last changed.
+    /// When the source of the loaded model last changed. Locked while the model is loaded or unloaded.
     changed: Mutex<Option<SystemTime>>,
     /// Why there is no service, if there is none.
     absence: Mutex<VersionState>,
-    /// It was unloaded by request, and stays out until it is loaded again.
+    /// Whether it was unloaded by request, and stays unloaded until a request loads it again.
     is_unwanted: AtomicBool,
 }
 
-/// A version of a model that answers. Clones are handles to the same one.
+/// A version of a model that answers requests. Clones are handles to the same version.
 #[derive(Clone)]
 pub struct ModelInfo {
     version: u64,
@@ -88,32 +88,32 @@ impl ModelInfo {
         self.version
     }
 
-    /// All versions of this model that answer.
+    /// All versions of this model that answer requests.
     pub fn versions(&self) -> Vec<u64> {
         ready(&self.versions).map(|(version, _)| version).collect()
     }
 
-    /// What it takes and gives.
+    /// Its inputs and outputs.
     pub fn signature(&self) -> &Signature {
         self.service.signature()
     }
 
-    /// What runs it.
+    /// The engine that runs it.
     pub fn platform(&self) -> &str {
         self.service.platform()
     }
 
-    /// What is known of it beside that, by name.
+    /// Further facts about it, by name.
     pub fn metadata(&self) -> &[(String, String)] {
         self.service.metadata()
     }
 
-    /// Up to so many rows are computed at once; 1 where requests are kept apart.
+    /// The most rows that are computed at once; 1 if requests are kept apart.
     pub fn max_batch_size(&self) -> usize {
         self.service.max_batch_size()
     }
 
-    /// Why requests are computed one by one although their extents would let them be joined: [`Model::apart`].
+    /// Why requests are computed one by one although their extents would allow joining them: [`Model::apart`].
     pub fn apart(&self) -> Option<&str> {
         self.service.apart()
     }
@@ -123,15 +123,15 @@ impl ModelInfo {
         self.service.settings()
     }
 
-    /// Fails if one more request would be turned away, so that its body need not be read.
+    /// Fails if one more request would be rejected, so that its body need not be read.
     ///
     /// # Errors
-    /// As many wait as may.
+    /// If the queue is full.
     pub fn admit(&self) -> Result<(), Failure> {
         self.service.admit()
     }
 
-    /// The model's service, for what is no inference.
+    /// The model's service, for requests other than inference.
     pub(crate) fn service(&self) -> &Arc<Service> {
         &self.service
     }
@@ -139,7 +139,7 @@ impl ModelInfo {
     /// Answers a request.
     ///
     /// # Errors
-    /// A request that does not fit the model; too many that wait; a deadline that passed; a model that fails.
+    /// A request that does not fit the model; a full queue; a deadline that passed; a failure of the model.
     pub async fn infer(&self, request: InferRequest) -> Result<InferResponse, Failure> {
         let outputs = self.service.infer(request).await?;
         Ok(InferResponse {
@@ -150,7 +150,7 @@ impl ModelInfo {
 }
 
 impl Repository {
-    /// An empty one, whose models run on the threads of `pool`.
+    /// An empty repository, whose models run on the threads of `pool`.
     pub fn new(pool: Pool) -> Self {
         Self::with_find(pool, None)
     }
@@ -174,8 +174,8 @@ impl Repository {
     /// Adds a version of a model, which [`Repository::load`] loads.
     ///
     /// # Errors
-    /// A name that cannot stand in an address, or that the server has for one of its own, version 0, or a version
-    /// that is there already.
+    /// A name that cannot be part of an address, or that the server uses itself; version 0; or a version that exists
+    /// already.
     pub fn add(&self, name: &str, version: u64, source: impl Source, settings: Settings) -> Result<()> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) || name.starts_with('.') {
@@ -237,7 +237,8 @@ impl Repository {
         result
     }
 
-    /// Loads again what has changed since it was loaded, and what was added. To be called at intervals.
+    /// Reloads models that have changed since they were loaded, and loads those that were added. To be called at
+    /// intervals.
     pub fn reload_changed(&self) {
         self.find();
         for (name, versions) in self.0.models.load().iter() {
@@ -255,7 +256,7 @@ impl Repository {
         }
     }
 
-    /// Lets a model go. Requests that wait for it are answered.
+    /// Unloads a model. Waiting requests are still answered.
     ///
     /// # Errors
     /// No such model.
@@ -266,7 +267,7 @@ impl Repository {
         Ok(())
     }
 
-    /// A version that answers; by default the highest.
+    /// A version that answers requests; by default the highest.
     ///
     /// # Errors
     /// No such model or version, or it is not ready.
@@ -307,7 +308,7 @@ impl Repository {
         all.collect()
     }
 
-    /// What the models have done; of all, or of one, or of a version of it.
+    /// The statistics of all models, of one model, or of one of its versions.
     ///
     /// # Errors
     /// No such model or version.
@@ -341,7 +342,7 @@ impl Repository {
         Ok(all.collect())
     }
 
-    /// Whether there are models, and all of them answer but those that were unloaded.
+    /// Whether there are models, and all of them answer requests, except those that were unloaded by request.
     pub fn is_ready(&self) -> bool {
         let models = self.0.models.load();
         let mut versions = models.values().flat_map(|versions| versions.values());
@@ -383,7 +384,7 @@ impl Version {
 
     fn load(&self, pool: &Pool) -> Result<()> {
         let mut changed = locked(&self.changed);
-        // Taken before reading, so that changes during the read count as changes.
+        // Read first, so that changes while the model is loaded count as changes.
         *changed = self.source.changed();
         let read = catch_unwind(AssertUnwindSafe(|| self.read(pool))).unwrap_or_else(|panic| {
             let words = panic_message(&*panic).unwrap_or("it said nothing");
@@ -442,7 +443,7 @@ fn ready(versions: &Versions) -> impl DoubleEndedIterator<Item = (u64, Arc<Servi
     all.filter_map(|(number, version)| Some((*number, version.service.load_full()?)))
 }
 
-/// One row of zeros, where all other extents are known; defaults as they are.
+/// One row of zeros, if all other extents are known. Inputs with a default value get it.
 fn example(signature: &Signature) -> Option<Vec<Value>> {
     let zeros = signature.inputs.iter().map(|spec| {
         if let Some(value) = spec.default_value() {

@@ -1,4 +1,4 @@
-//! Requests and answers, whatever protocol they came by.
+//! Requests and answers, independent of the protocol.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ pub struct InferRequest {
     pub inputs: Vec<NamedValue>,
     /// From 1, the most urgent, to the model's number of levels; 0 stands for its default.
     pub priority: u64,
-    /// When the answer is of no use any more.
+    /// The time after which the answer is no longer useful.
     pub deadline: Option<Instant>,
     /// The step of a sequence, for a model with states.
     pub sequence: Option<SequenceStep>,
@@ -29,11 +29,11 @@ pub struct NamedValue {
 /// A step of a sequence, whose state is kept between its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceStep {
-    /// Which sequence.
+    /// The id of the sequence.
     pub id: SequenceId,
-    /// It begins, with states of zeros.
+    /// Whether it begins, with states of zeros.
     pub start: bool,
-    /// It ends, and its states are let go.
+    /// Whether it ends, and its states are freed.
     pub end: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Whether rows may be computed together: followed through the graph, then tried on numbers, before any request is
-//! joined with another.
+//! Checks whether rows may be computed together: by following them through the graph, then by running it on numbers,
+//! before any request is joined with another.
 
 use polygrad_core::{HostTensor, Result, Shape};
 use polygrad_onnx::OnnxModel;
@@ -7,10 +7,10 @@ use polygrad_onnx::graph::{Dim, ElementType, Literal};
 
 use crate::{Model, Signature, TensorSpec, Value};
 
-/// Extents to try where the model leaves them open: models of text accept any, models of images need a minimum size.
+/// Extents to try if the model leaves them open: text models accept any, image models need a minimum size.
 const EXTENTS: [usize; 3] = [8, 32, 64];
 
-/// Factors on the numbers of the second row, so that effects beyond some bound show up, too.
+/// Factors on the numbers of the second row, so that effects above some bound are noticed, too.
 const FACTORS: [f64; 4] = [1.0, 300.0, -1e4, 1e-4];
 
 /// Finds out why rows cannot be computed together; `None` if they can. `model` runs `graph`, and `signature` says
@@ -29,8 +29,8 @@ pub(crate) fn kept_apart(graph: &OnnxModel, model: &dyn Model, signature: &Signa
         });
         match found {
             Ok(None) if is_open => {
-                // A graph that accepts another extent, too, must keep rows apart with that one as well. Not
-                // every model accepts both.
+                // If the graph also accepts another extent, it must keep rows apart with that one as well. Not every
+                // model accepts both.
                 return follow(graph, signature, extent * 3 / 2).ok().flatten();
             }
             Ok(reason) => return reason,
@@ -53,7 +53,7 @@ fn follow(graph: &OnnxModel, signature: &Signature, extent: usize) -> Result<Opt
     })
 }
 
-/// Runs `model` on two rows together and on each alone.
+/// Runs `model` on two rows together and on each separately.
 fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Option<String>> {
     let mut alone = None;
     for factor in FACTORS {
@@ -90,7 +90,7 @@ fn compare(model: &dyn Model, signature: &Signature, extent: usize) -> Result<Op
     Ok(None)
 }
 
-/// Inputs with a row for each factor, all different; whole numbers are 0 and 1, which every table of embeddings has.
+/// Inputs with a different row for each factor. Integers are 0 and 1, which every embedding table has.
 fn made_up(signature: &Signature, extent: usize, factors: &[f64]) -> Result<Vec<Value>> {
     let one = |spec: &TensorSpec| {
         if let Some(value) = spec.default_value() {
@@ -106,7 +106,7 @@ fn made_up(signature: &Signature, extent: usize, factors: &[f64]) -> Result<Vec<
             return Value::zeros(spec.element, shape);
         }
         let within: usize = shape[spec.batch.map_or(0, |axis| axis + 1)..].iter().product();
-        // The fractional parts of multiples of the golden ratio: neither equal nor in any order.
+        // The fractional parts of multiples of the golden ratio are all different and in no order.
         let fractions = (1..=shape.numel()).map(|i| (i as f64 * 0.618_033_988_749_895).fract());
         let dtype = spec.element.dtype()?;
         let numbers: Vec<f64> = match dtype.is_float() {
@@ -125,7 +125,7 @@ fn made_up(signature: &Signature, extent: usize, factors: &[f64]) -> Result<Vec<
     signature.inputs.iter().map(one).collect()
 }
 
-/// Equal but for rounding: sums may be taken in another order for another number of rows.
+/// Equal except for rounding: sums may be taken in another order for another number of rows.
 fn are_close(a: &Value, b: &Value) -> Result<bool> {
     let (Value::Tensor(a), Value::Tensor(b)) = (a, b) else {
         return Ok(matches!((a, b), (Value::Strings(a), Value::Strings(b)) if a.strings() == b.strings()));

@@ -1,4 +1,4 @@
-//! A server: models, options, and the addresses under which they answer.
+//! The server: models, options, and the addresses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::listen::{Limits, Traffic};
 use crate::unread::Unread;
 use crate::{Repository, Tokens};
 
-/// How a server treats requests, whatever model they are for.
+/// Options of a server that apply to all models.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// What the server calls itself.
+    /// The server's name in its metadata.
     pub name: String,
-    /// The longest body of a request, in bytes, compressed and not.
+    /// The longest body of a request, in bytes, both compressed and uncompressed.
     pub max_body_bytes: usize,
     /// Whether requests may load and unload models.
     pub control: bool,
-    /// Whether there is a page at `/` to try models; a program that puts the router into its own may have one there.
+    /// Whether `/` has a page for trying models. A program that includes the router may have its own page there.
     pub page: bool,
-    /// What [`Server::serve`] allows connections.
+    /// The limits of [`Server::serve`] on connections.
     pub limits: Limits,
-    /// Requests need one of these, except for health; none where everybody may ask.
+    /// Tokens, of which each request except health checks must have one; `None` if no token is needed.
     pub tokens: Option<Tokens>,
-    /// What the server is called, beside its IP addresses and `localhost`: where neither tokens nor TLS tell whom a
-    /// request is for, other names in the header `Host` are refused, since the page of anybody may make its own name
-    /// lead here. `*` is any name.
+    /// Names of the server beside its IP addresses and `localhost`. If there are neither tokens nor TLS, which would
+    /// show that a request is meant for this server, other names in the header `Host` are rejected, since any page may
+    /// make its own name resolve to this machine. `*` is any name.
     pub allowed_hosts: Vec<String>,
-    /// [`Server::serve`] answers by TLS.
+    /// Makes [`Server::serve`] use TLS.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::Tls>,
 }
@@ -66,7 +66,7 @@ impl ServerOptions {
     }
 }
 
-/// What is offered beyond the protocol itself.
+/// The supported extensions of the protocol.
 pub(crate) const EXTENSIONS: [&str; 7] = [
     "binary_tensor_data",
     "classification",
@@ -81,13 +81,13 @@ pub(crate) const EXTENSIONS: [&str; 7] = [
 #[derive(Clone)]
 pub struct Server(pub(crate) Arc<Shared>);
 
-/// What every request sees.
+/// The state shared by all requests.
 pub(crate) struct Shared {
     pub(crate) repository: Repository,
     pub(crate) options: ServerOptions,
     pub(crate) traffic: Traffic,
     pub(crate) unread: Unread,
-    /// Whether the server is to end.
+    /// Whether the server is shutting down.
     draining: watch::Sender<bool>,
 }
 
@@ -103,12 +103,12 @@ impl Server {
         }))
     }
 
-    /// The Open Inference Protocol over HTTP and gRPC, and the metrics, to be part of a program's own router.
+    /// The Open Inference Protocol over HTTP and gRPC, and the metrics, as part of a program's own router.
     pub fn router(&self) -> Router {
         self.routes().layer(FrontLayer(Arc::clone(&self.0)))
     }
 
-    /// Like [`Server::router`], for a server of its own: every other address is answered with 404.
+    /// Like [`Server::router`], for a dedicated server: every other address is answered with 404.
     pub(crate) fn service(&self) -> Front<Direct> {
         let whole = self.routes().fallback(async |uri: Uri, headers: HeaderMap| {
             if crate::grpc::is_grpc(&headers) {
@@ -146,7 +146,7 @@ impl Shared {
 
     /// Completes when the server begins to shut down.
     pub(crate) async fn drained(&self) {
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         let _ = self.draining.subscribe().wait_for(|&draining| draining).await;
     }
 }

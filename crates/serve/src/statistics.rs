@@ -1,4 +1,4 @@
-//! Counters of what a model has done.
+//! Statistics of a model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,13 +43,13 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The times, in microseconds, by which the answers of [`Snapshot::within`] are counted.
+/// Upper bounds, in microseconds, of the latency buckets in [`Snapshot::within`].
 pub const BOUNDS_US: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     10_000_000,
 ];
 
-/// Of one version of one model, since the server began.
+/// Statistics of one version of a model since the server started.
 #[derive(Default)]
 pub(crate) struct Statistics {
     within: [AtomicU64; BOUNDS_US.len() + 1],
@@ -68,51 +68,52 @@ pub(crate) struct Statistics {
     batches: Mutex<BTreeMap<usize, [Total; 3]>>,
 }
 
-/// What a model has done since the server began.
+/// The statistics of a model since the server started.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Requests that were answered, from arrival to answer.
+    /// Successful requests, from arrival to answer.
     pub success: Total,
-    /// How many of them took no longer than each of [`BOUNDS_US`], but longer than the one before; the last
-    /// took longer than all.
+    /// The number of successful requests in each latency bucket: at most the bound in [`BOUNDS_US`], but more than the
+    /// previous one. The last bucket is above all bounds.
     pub within: [u64; BOUNDS_US.len() + 1],
     /// Requests that failed.
     pub fail: Total,
-    /// Waiting for the model, request by request.
+    /// The waiting time of each request.
     pub queue: Total,
-    /// Joining inputs, as each request felt it.
+    /// The time for joining inputs, counted for each request.
     pub compute_input: Total,
-    /// Running the model, as each request felt it.
+    /// The time for running the model, counted for each request.
     pub compute_infer: Total,
-    /// Taking outputs apart, as each request felt it.
+    /// The time for splitting outputs, counted for each request.
     pub compute_output: Total,
-    /// Rows that were computed.
+    /// The number of rows computed.
     pub rows: u64,
-    /// Runs of the model.
+    /// The number of runs of the model.
     pub executions: u64,
-    /// Requests that were turned away since too many waited.
+    /// Requests that were rejected because the queue was full.
     pub refused: u64,
-    /// Requests that were too late and not computed.
+    /// Requests that were not computed because they were late.
     pub late: u64,
-    /// Requests whose sender had gone, and which were not computed.
+    /// Requests that were not computed because the client was gone.
     pub cancelled: u64,
-    /// When it last ran, in milliseconds since 1970; 0 when it never did.
+    /// When it last ran, in milliseconds since 1970; 0 if it never did.
     pub last_inference_ms: u64,
-    /// By the number of rows of a run: joining inputs, running, taking outputs apart.
+    /// By the number of rows of a run: the times for joining inputs, running, and splitting outputs.
     pub batches: BTreeMap<usize, [Total; 3]>,
-    /// Requests that wait now.
+    /// The number of waiting requests.
     pub waiting: usize,
 }
 
 impl Statistics {
-    /// A request was answered after `time`.
+    /// Records that a request was answered after `time`.
     pub(crate) fn answered(&self, time: Duration) {
         self.success.add(time);
         let place = BOUNDS_US.partition_point(|&bound| bound * 1000 < nanoseconds(time));
         self.within[place].fetch_add(1, Relaxed);
     }
 
-    /// A run of `rows` rows for `requests` requests: joining inputs, running, taking outputs apart.
+    /// Records a run of `rows` rows for `requests` requests, with the times for joining inputs, running, and splitting
+    /// outputs.
     pub(crate) fn run(&self, requests: usize, rows: usize, times: [Duration; 3]) {
         let counters = [&self.compute_input, &self.compute_infer, &self.compute_output];
         for (counter, time) in counters.into_iter().zip(times) {

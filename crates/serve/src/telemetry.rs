@@ -22,19 +22,19 @@ use tracing_subscriber::registry::LookupSpan;
 /// The target of the spans of requests.
 const TARGET: &str = "polygrad_serve::request";
 
-/// Sends spans; when it is dropped, sends those that are still waiting.
+/// Sends spans. On drop, it sends those that are still waiting.
 pub struct Exporter(SdkTracerProvider);
 
 /// A layer for a subscriber of `tracing` that sends a span for each request to the collector at `endpoint`, by OTLP
-/// over gRPC, such as `http://127.0.0.1:4317`. A request's `traceparent` makes its span a part of its sender's trace.
-/// To be called in a runtime of Tokio.
+/// over gRPC, such as `http://127.0.0.1:4317`. A request's `traceparent` makes its span a part of the client's trace.
+/// Must be called in a Tokio runtime.
 ///
-/// OpenTelemetry's variables say the rest: `OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT` and `_COMPRESSION`,
-/// `OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`, `OTEL_RESOURCE_ATTRIBUTES`. A name in the last or in `OTEL_SERVICE_NAME`
-/// comes before `service`.
+/// OpenTelemetry's environment variables configure the rest: `OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT` and
+/// `_COMPRESSION`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`, `OTEL_RESOURCE_ATTRIBUTES`. A name in the last one or in
+/// `OTEL_SERVICE_NAME` overrides `service`.
 ///
 /// # Errors
-/// An endpoint that is no address, or asks for TLS.
+/// An endpoint that is no address, or requires TLS.
 pub fn otlp<S>(service: &str, endpoint: &str) -> Result<(impl Layer<S> + Send + Sync + use<S>, Exporter)>
 where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -59,7 +59,7 @@ where
         .with_resource(resource.build())
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("polygrad-serve"));
-    // The connection to the collector has spans of its own, which would never end.
+    // The exporter's own connection creates spans, too, which would never end.
     let requests = Targets::new().with_target(TARGET, Level::INFO);
     Ok((layer.with_filter(requests), Exporter(provider)))
 }
@@ -97,7 +97,7 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// The span of a request, a part of the trace that it names.
+/// The span of a request, as part of the trace that its headers name.
 pub(crate) fn span(request: &Request<Body>, id: &HeaderValue) -> Span {
     let path = request.uri().path();
     let span = tracing::info_span!(
@@ -111,7 +111,7 @@ pub(crate) fn span(request: &Request<Body>, id: &HeaderValue) -> Span {
     );
     if !span.is_disabled() {
         let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
-        // Fails where the subscriber has no layer for spans.
+        // Fails if the subscriber has no layer for spans.
         let _ = span.set_parent(parent);
     }
     span

@@ -1,4 +1,4 @@
-//! Connections by TLS.
+//! TLS connections.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::watched::Watched;
 
-/// The server's certificate and key. Clones are handles to the same ones.
+/// The server's certificate and key. Clones are handles to the same pair.
 #[derive(Clone)]
 pub struct Tls(Arc<Watched<Arc<ServerConfig>>>);
 
 impl Tls {
-    /// Reads PEM files, the certificate's chain and its key, and reads them again when they have changed. Connections
-    /// that are open keep what they began with.
+    /// Reads PEM files with the certificate chain and its key, and reads them again when they have changed. Open
+    /// connections keep their certificate.
     ///
     /// # Errors
     /// Files that cannot be read, hold no certificate or key, or do not belong together.
@@ -65,7 +65,7 @@ fn read(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
 }
 
 impl fmt::Debug for Tls {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }

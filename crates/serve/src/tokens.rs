@@ -9,13 +9,13 @@ use subtle::ConstantTimeEq;
 
 use crate::watched::Watched;
 
-/// The tokens of which a request has to have one: `Authorization: Bearer TOKEN`. Clones are handles to the same ones.
+/// The tokens of which a request must have one: `Authorization: Bearer TOKEN`. Clones are handles to the same tokens.
 #[derive(Clone)]
 pub struct Tokens(Arc<Watched<Vec<Vec<u8>>>>);
 
 impl Tokens {
-    /// Reads a file with one token a line, and reads it again when it has changed. One that is gone, empty or damaged
-    /// by then lets nobody in, and an error is logged: whoever takes tokens away means it.
+    /// Reads a file with one token a line, and reads it again when it has changed. If the file is then missing, empty
+    /// or damaged, all requests are rejected and an error is logged, since tokens may have been removed on purpose.
     ///
     /// # Errors
     /// A file that cannot be read, holds no token, or one with other characters than visible ASCII.
@@ -24,7 +24,7 @@ impl Tokens {
         Ok(Self(Arc::new(tokens.or_else(Vec::new))))
     }
 
-    /// Whether this is one of them. How long that takes depends on lengths alone.
+    /// Whether this is a valid token. The time of the check depends only on lengths.
     pub(crate) fn contains(&self, token: &[u8]) -> bool {
         let all = self.0.get();
         let mut found = 0;
@@ -44,7 +44,7 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
     if tokens.is_empty() {
         return Err(Error::invalid(format!("{shown} holds no token")).with_hint("write one into each line"));
     }
-    // The token itself stays out of the message, which ends up in logs.
+    // The token itself is not in the message, which ends up in logs.
     match tokens.iter().position(|token| !token.iter().all(u8::is_ascii_graphic)) {
         None => Ok(tokens),
         Some(place) => Err(Error::invalid(format!(
@@ -56,7 +56,7 @@ fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
 }
 
 impl fmt::Debug for Tokens {
-    /// Without the tokens.
+    /// Omits the tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tokens").field(&self.0.get().len()).finish()
     }

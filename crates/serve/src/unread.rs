@@ -1,4 +1,4 @@
-//! Answers that wait to be read by those who asked for them: how many bytes they are, and how long they wait.
+//! Unread answers: how many bytes wait to be read by clients, and for how long.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -15,22 +15,22 @@ use crate::{Failure, Limits, Reason};
 /// A connection that has read nothing for this long may be closed to make room for other answers.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// What waits on all connections.
+/// The unread bytes on all connections.
 #[derive(Default)]
 pub(crate) struct Unread {
     bytes: AtomicUsize,
     connections: Mutex<Vec<Arc<Activity>>>,
 }
 
-/// What waits on one connection. Times are in milliseconds since the connection was opened.
+/// The unread bytes on one connection. Times are in milliseconds since the connection was opened.
 #[derive(Default)]
 pub(crate) struct Waiting {
     bytes: AtomicUsize,
-    /// Since when something waits, without a break.
+    /// Since when there have been unread bytes without interruption.
     since: AtomicU64,
-    /// Bytes that were taken since then.
+    /// The bytes read since then.
     taken: AtomicU64,
-    /// When bytes were taken last, or began to wait.
+    /// When bytes were last read, or began to wait.
     last: AtomicU64,
     pub(crate) cut: Notify,
 }
@@ -78,7 +78,7 @@ impl Activity {
         &self.shared.unread
     }
 
-    /// Fails if there is no room for another answer of this many bytes among those that wait to be read.
+    /// Fails if the limits leave no room for another unread answer of this many bytes.
     pub(crate) fn may_wait(&self, bytes: usize) -> Result<(), Failure> {
         let limits = &self.shared.options.limits;
         let busy = |message: &str| Err(Failure::new(Reason::Busy(STALLED), message));
@@ -125,7 +125,7 @@ impl Activity {
                 tokio::time::sleep_until(until).await;
                 let now = Instant::now();
                 until = match self.waiting.bytes.load(Relaxed) {
-                    // Nothing waits: bytes that begin to wait from now on cannot be late before then.
+                    // Nothing waits: bytes that start waiting from now on cannot be late before then.
                     0 => now + limits.write_timeout,
                     _ => self.late(limits),
                 };
@@ -147,7 +147,7 @@ impl Activity {
     }
 }
 
-/// A part of an answer, which is counted when it is written to the socket.
+/// A part of an answer, which stops counting as unread when it is written to the socket.
 pub(crate) struct Piece {
     bytes: Bytes,
     connection: Arc<Activity>,
@@ -199,7 +199,7 @@ mod tests {
         };
         let server = Server::new(Repository::new(Pool::new(1).unwrap()), options);
         let [stalled, reading, third] = [(); 3].map(|()| Activity::open(&server.0, true));
-        // Alone, an answer may be of any length.
+        // A single answer may have any length.
         assert!(stalled.may_wait(1000).is_ok());
         stalled.waits(80);
         assert!(stalled.may_wait(20).is_ok() && stalled.may_wait(21).is_err());
@@ -213,7 +213,7 @@ mod tests {
         tokio::time::advance(2 * STALLED).await;
         let mut piece = Piece::new(vec![0_u8; 100].into(), Arc::clone(&reading));
         piece.advance(40);
-        // 80 + 60 wait; more than the first has is not to be had.
+        // 80 + 60 bytes wait; no more than those of the first can be freed.
         assert!(third.may_wait(191).is_err());
         assert!(third.may_wait(190).is_ok());
         tokio::time::timeout(Duration::from_secs(1), stalled.waiting.cut.notified())

@@ -1,4 +1,4 @@
-//! What goes into a model and comes out: numbers or strings.
+//! Inputs and outputs of a model: numbers or strings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Strings {
     /// Strings of a shape; by the protocol they are bytes, UTF-8 by convention.
     ///
     /// # Errors
-    /// When there are more or fewer than the shape has elements.
+    /// If their number differs from the shape's.
     pub fn new(shape: Shape, strings: Vec<Bytes>) -> Result<Self> {
         if strings.len() != shape.numel() {
             return Err(Error::shape(format!(
@@ -38,11 +38,11 @@ impl Strings {
         Ok(Self { shape, strings })
     }
 
-    /// Strings from the protocol's bytes: before each string its length, four bytes, the lowest
-    /// first. Shares the memory.
+    /// Strings from the protocol's bytes: each string is preceded by its length, four bytes in little-endian order.
+    /// Shares the memory.
     ///
     /// # Errors
-    /// When the bytes end within a string, or there are more or fewer strings than the shape has elements.
+    /// If the bytes end within a string, or the number of strings differs from the shape's.
     pub fn from_wire(shape: Shape, mut bytes: Bytes) -> Result<Self> {
         let mut strings = Vec::with_capacity(shape.numel().min(bytes.len() / 4));
         while let Some(length) = bytes.first_chunk::<4>() {
@@ -66,7 +66,7 @@ impl Strings {
         let length = self.strings.iter().map(|string| string.len() + 4).sum();
         let mut bytes = Vec::with_capacity(length);
         for string in &self.strings {
-            // Longer ones do not fit into the memory of a request.
+            // Longer strings do not fit into a request's memory.
             let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(&string[..length as usize]);
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// How much memory it takes.
+    /// Its size in memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Tensor(literal) => literal.host().bytes().len(),
@@ -123,7 +123,7 @@ impl Value {
     /// The numbers.
     ///
     /// # Errors
-    /// When these are strings.
+    /// If these are strings.
     pub fn tensor(&self) -> Result<&Literal> {
         match self {
             Self::Tensor(literal) => Ok(literal),
@@ -136,11 +136,10 @@ impl Value {
         Ok(self.tensor()?.clone().into())
     }
 
-    /// A value from the protocol's bytes: numbers as [`Literal::from_wire`] has them, strings as
-    /// [`Strings::from_wire`].
+    /// A value from the protocol's bytes: numbers as in [`Literal::from_wire`], strings as in [`Strings::from_wire`].
     ///
     /// # Errors
-    /// When the bytes do not fit the shape, or no dtype holds the elements or one of their values.
+    /// If the bytes do not fit the shape, or no dtype can store the elements or one of their values.
     pub fn from_wire(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Self> {
         match element {
             ElementType::String => Ok(Self::Strings(Strings::from_wire(shape, bytes)?)),
@@ -156,7 +155,7 @@ impl Value {
         }
     }
 
-    /// Where its memory begins, by which values that share it are known.
+    /// The address of its memory, by which values that share it are recognized.
     pub(crate) fn address(&self) -> usize {
         match self {
             Self::Tensor(literal) => Arc::as_ptr(literal.host().shared()).cast::<()>() as usize,
@@ -164,7 +163,7 @@ impl Value {
         }
     }
 
-    /// Several values of the same shape but along `axis`, one after another along it.
+    /// Concatenates values along `axis`; their shapes differ only there.
     pub(crate) fn join(parts: &[&Self], axis: usize) -> Result<Self> {
         let [first, ..] = parts else {
             return Err(Error::invalid("nothing to join"));
@@ -191,7 +190,7 @@ impl Value {
         )?))
     }
 
-    /// The part of `rows` along `axis`; shares the memory where it lies in one piece.
+    /// The part `rows` along `axis`. Shares the memory if the part is contiguous.
     pub(crate) fn rows(&self, axis: usize, rows: Range<usize>) -> Result<Self> {
         let shape = self.shape().with_dim(axis, rows.len());
         if rows.len() == self.shape()[axis] {
@@ -225,17 +224,17 @@ impl Value {
         }
     }
 
-    /// One number in each place.
+    /// A value filled with one number.
     ///
     /// # Errors
-    /// When the elements are strings, or do not hold it.
+    /// If the elements are strings, or their type cannot represent the number.
     pub(crate) fn full(element: ElementType, shape: Shape, number: i64) -> Result<Self> {
         let host = HostTensor::new(shape, repeated(number, shape.numel())?)?.try_cast(element.dtype()?)?;
         Ok(Self::Tensor(Literal::new(element, host)?))
     }
 }
 
-/// A list whose length others chose.
+/// A list whose length comes from a client, so that failure to allocate it is an error.
 fn repeated<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     let lacking = |_| Error::new(ErrorKind::OutOfMemory, format!("there is no memory for {count} values"));
@@ -256,10 +255,10 @@ fn join<T: Clone>(slices: &[&[T]], shape: &Shape, axis: usize, total: usize) -> 
     all
 }
 
-/// Where the rows of a tensor lie.
+/// The memory ranges of a tensor's rows.
 struct Pieces {
     first: Range<usize>,
-    /// From one piece to the next.
+    /// The distance between pieces.
     stride: usize,
     count: usize,
 }
@@ -285,7 +284,7 @@ fn pick<T: Element>(host: &HostTensor, shape: Shape, pieces: &Pieces) -> Result<
     HostTensor::new(shape, picked.collect())
 }
 
-/// A part of memory that others hold, too.
+/// A part of shared memory.
 struct Part {
     whole: Arc<dyn HostBytes>,
     range: Range<usize>,
@@ -306,7 +305,7 @@ fn share(host: &HostTensor, shape: Shape, elements: Range<usize>) -> Result<Host
     HostTensor::from_shared(host.dtype(), shape, Arc::new(part))
 }
 
-/// The name of a type of elements in the protocol, if it has one.
+/// The protocol's name of an element type, if it has one.
 pub fn datatype_name(element: ElementType) -> Option<&'static str> {
     DATATYPES
         .iter()
@@ -314,7 +313,7 @@ pub fn datatype_name(element: ElementType) -> Option<&'static str> {
         .map(|&(_, name)| name)
 }
 
-/// The type of elements that the protocol calls so.
+/// The element type of a name in the protocol.
 pub fn datatype(name: &str) -> Option<ElementType> {
     DATATYPES
         .iter()
@@ -340,7 +339,7 @@ pub const DATATYPES: [(ElementType, &str); 14] = [
     (ElementType::String, "BYTES"),
 ];
 
-/// Whether strings or the dtype that holds them, for messages.
+/// The protocol's name of an element type, for messages.
 pub(crate) fn shown(element: ElementType) -> &'static str {
     datatype_name(element).unwrap_or_else(|| element.name())
 }

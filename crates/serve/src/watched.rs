@@ -1,4 +1,4 @@
-//! Values that are read from files, and read again when these change.
+//! Values that are read from files, and read again when the files change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use polygrad_core::Result;
 
-/// How often the files are looked at, at most.
+/// The shortest time between checks of the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Watched<T> {
@@ -19,10 +19,10 @@ pub(crate) struct Watched<T> {
     without: Option<fn() -> T>,
 }
 
-/// When a file changed last, and its length.
+/// The modification time and length of a file.
 type State = Option<(SystemTime, u64)>;
 
-/// When the files were looked at last, and what was seen of each.
+/// When the files were last checked, and the state of each.
 struct Seen {
     at: Instant,
     changed: Vec<State>,

@@ -1,4 +1,4 @@
-//! The access log, which all of a process share.
+//! The access log, which is shared by the whole process.
 
 mod running;
 mod support;

@@ -1,4 +1,4 @@
-//! A server that runs out of files, in a process of its own.
+//! A server that runs out of file descriptors, in its own process.
 #![cfg(unix)]
 
 mod running;
@@ -16,7 +16,7 @@ use support::identity;
 
 const CHILD: &str = "POLYGRAD_SERVE_FILES";
 
-/// The server: says where it is, and ends with its input.
+/// The server: prints its address, and ends when its input does.
 fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,14 +59,14 @@ fn a_server_without_files_goes_on_when_it_has_some_again() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Read to the end: the child says at the end how it went.
+    // Read to the end, since the child reports its result last.
     let mut lines = BufReader::new(child.stdout.take().unwrap())
         .lines()
         .map_while(Result::ok);
     let address = lines.find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
     let address = address.unwrap();
     let mut streams: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    // Those that were let in are answered while the others wait.
+    // Accepted connections are answered while the others wait.
     assert!(is_answered(&mut streams[0]));
     std::thread::sleep(Duration::from_millis(500));
     assert!(is_answered(&mut streams[0]));

@@ -1,4 +1,4 @@
-//! Spans by OTLP, to a collector that the test is itself.
+//! Spans sent by OTLP to a collector that the test implements.
 
 mod running;
 mod support;
@@ -46,7 +46,7 @@ async fn a_request_is_a_span_of_its_senders_trace() {
     let request = running::post("identity", 1.0).replace("Host: localhost", &header);
     stream.write_all(request.as_bytes()).await.unwrap();
     assert!(one_answer(&mut stream).await.unwrap().starts_with("HTTP/1.1 200"));
-    // What waits is sent when the exporter is dropped, which may take its time.
+    // Waiting spans are sent when the exporter is dropped, which may take long.
     tokio::task::spawn_blocking(move || drop(exporter)).await.unwrap();
     let mut waited = 0;
     while received.lock().unwrap().is_empty() && waited < 100 {

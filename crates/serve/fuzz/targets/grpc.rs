@@ -1,4 +1,4 @@
-//! Messages over gRPC. The first byte chooses the call, the rest is its message.
+//! gRPC messages. The first byte selects the call, the rest is its message.
 #![no_main]
 
 #[path = "../../tests/all/common/mod.rs"]
@@ -26,7 +26,7 @@ const CALLS: [&str; 11] = [
     "ServerReady",
 ];
 
-/// The status of a call that has failed inside the server.
+/// The status of a call that failed inside the server.
 const INTERNAL: &[u8] = b"13";
 
 fuzz_target!(|bytes: &[u8]| {
@@ -40,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
     let asked = body(&format!("/inference.GRPCInferenceService/{call}"), &framed);
     let (_, headers, _) = server::ask(Asked::answer, asked.header("content-type", "application/grpc"));
     let status = headers.get("grpc-status").map(|status| status.as_bytes());
-    // tonic itself says so of bytes that are no message.
+    // tonic itself reports bytes that are no message this way.
     let is_no_message = headers
         .get("grpc-message")
         .is_some_and(|message| message.as_bytes().starts_with(b"failed%20to%20decode"));

@@ -1,5 +1,5 @@
-//! Bodies of inference requests over HTTP. The first byte chooses the model, the second the coding of the body, and the
-//! next two say how long the JSON is before the bytes of tensors.
+//! Bodies of inference requests over HTTP. The first byte selects the model, the second the coding of the body, and the
+//! next two give the length of the JSON before the bytes of tensors.
 #![no_main]
 
 #[path = "../../tests/all/common/mod.rs"]

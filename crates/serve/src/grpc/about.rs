@@ -1,4 +1,4 @@
-//! What models are and have done, as messages.
+//! Information about models and their statistics, as messages.
 
 use polygrad_onnx::graph::ElementType;
 
@@ -33,8 +33,8 @@ pub(super) fn metadata(name: String, model: &ModelInfo) -> ModelMetadataResponse
     }
 }
 
-/// What Triton's configuration of a model says, as far as it has a meaning here. Where rows are joined along the first
-/// axis, extents are without it.
+/// The fields of Triton's model configuration that apply here. If rows are joined along the first axis, extents are
+/// without it.
 pub(super) fn config(name: String, model: &ModelInfo) -> ModelConfig {
     let signature = model.signature();
     let is_batched = signature.is_batched_first();

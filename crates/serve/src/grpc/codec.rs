@@ -1,4 +1,4 @@
-//! Messages of gRPC to requests, and answers to messages.
+//! Conversion of gRPC messages to requests, and of answers to messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -23,18 +23,18 @@ use crate::{
 
 type Parameters = BTreeMap<String, InferParameter>;
 
-/// What the sender of a request wants back.
+/// The answer that a request asks for.
 pub(super) struct Wanted {
     model: String,
     id: String,
-    /// The outputs, by their places in the signature, and how many of the largest classes of each are wanted; 0 for the
+    /// The outputs, by their indices in the signature, and how many of the largest classes of each to return; 0 for the
     /// values. Empty for all outputs.
     outputs: SmallVec<[(usize, usize); 4]>,
     /// Whether the answer says that it is the last one.
     says_final: bool,
 }
 
-/// Reads the number of a version; none for the one that is served by default.
+/// Parses a version number; `None` for the version that is served by default.
 pub(super) fn version(text: &str) -> Result<Option<u64>, Failure> {
     match text {
         "" => Ok(None),
@@ -70,7 +70,7 @@ pub(super) fn deadline(metadata: &MetadataMap) -> Result<Option<Instant>, Failur
     Ok(Instant::now().checked_add(time))
 }
 
-/// Reads a request for a model that takes and gives what `signature` says; its call ends at `until`.
+/// Reads a request for a model with this signature. Its call ends at `until`.
 pub(super) fn read(
     request: ModelInferRequest,
     signature: &Signature,
@@ -175,7 +175,7 @@ fn numbers<T: Element>(element: ElementType, shape: Shape, values: Vec<T>) -> Re
     Ok(Value::Tensor(Literal::new(element, HostTensor::new(shape, values)?)?))
 }
 
-/// The bytes of values that are of a wider type in the message.
+/// The bytes of values that have a wider type in the message.
 fn pack<T: Copy + Display, const N: usize>(values: &[T], bytes: impl Fn(T) -> Option<[u8; N]>) -> Result<Bytes> {
     let mut packed = Vec::with_capacity(values.len() * N);
     for &value in values {
@@ -207,7 +207,7 @@ fn no_shared_memory(parameters: &Read<'_>, name: &str) -> Result<(), Failure> {
     region.map_or(Ok(()), |_| Err(protocol::in_shared_memory(name)))
 }
 
-/// The outputs that are wanted, as raw bytes.
+/// Writes the requested outputs as raw bytes.
 pub(super) fn write(
     wanted: Wanted,
     response: InferResponse,

@@ -34,13 +34,13 @@ use proto::health::health_server::HealthServer;
 /// The call with a stream of requests, which the client may keep open for as long as it likes.
 pub(crate) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// The call whose answer is a stream that may have nothing to say for long.
+/// The call whose answer is a stream that may be silent for long.
 pub(crate) const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// The call that tells whether a model is ready.
+/// The call that asks whether a model is ready.
 pub(crate) const READY: &str = "/inference.GRPCInferenceService/ModelReady";
 
-/// Calls that tell nothing but whether the server is there.
+/// Calls that only say whether the server is alive.
 pub(crate) const HEALTH: [&str; 4] = [
     "/grpc.health.v1.Health/Check",
     WATCH,
@@ -60,7 +60,7 @@ pub(crate) fn unknown(uri: &Uri) -> Response {
 }
 
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
-    // Answers are not compressed: every client announces that it could decompress them, and none gains by it.
+    // Answers are not compressed: every client announces that it can decompress, which does not mean that it wants to.
     let models = GrpcInferenceServiceServer::new(service::Models(Arc::clone(shared)))
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate)

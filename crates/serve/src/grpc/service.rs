@@ -24,13 +24,13 @@ use crate::{Failure, Reason, Repository, VersionState, protocol};
 
 pub(super) struct Models(pub(super) Arc<Shared>);
 
-/// So many requests of one stream are answered at once.
+/// The most requests of one stream that are answered at once.
 const STREAM_WIDTH: usize = 64;
 
-/// An answer of fewer bytes is not measured before it is written.
+/// Answers with fewer bytes get no `Weight`, so they are not measured before they are written.
 const LIGHT: usize = 4096;
 
-/// How many bytes the values of an answer have.
+/// The size of an answer's values in bytes.
 fn weight(answer: &ModelInferResponse) -> usize {
     answer.raw_output_contents.iter().map(|bytes| bytes.len()).sum()
 }
@@ -40,7 +40,7 @@ impl Models {
         self.0.repository.get(name, codec::version(version)?)
     }
 
-    /// Loads or unloads a model, which takes its time.
+    /// Loads or unloads a model, which may take long.
     async fn control(
         &self,
         repository: &str,
@@ -84,7 +84,7 @@ async fn infer(
     codec::write(wanted, response, model.signature())
 }
 
-/// The same for one of a stream, where a failure concerns that request alone.
+/// The same for a request in a stream, where a failure only concerns that request.
 async fn infer_in_stream(shared: Arc<Shared>, request: ModelInferRequest) -> ModelStreamInferResponse {
     let about = ModelInferResponse {
         model_name: request.model_name.clone(),
@@ -163,7 +163,7 @@ impl GrpcInferenceService for Models {
         Ok(response)
     }
 
-    /// One answer to each request, in their order.
+    /// Sends one answer for each request, in their order.
     async fn model_stream_infer(
         &self,
         request: Request<tonic::Streaming<ModelInferRequest>>,

@@ -1,4 +1,4 @@
-//! Answers to an inference: JSON, and behind it the bytes of tensors.
+//! Answers to an inference request: JSON, followed by the bytes of tensors.
 
 use std::borrow::Cow;
 
@@ -17,13 +17,13 @@ use crate::{
     Failure, InferResponse, ModelInfo, NamedValue, Reason, Strings, TensorSpec, Value, datatype_name, protocol,
 };
 
-/// The header that says how long the JSON is before the bytes.
+/// The header with the length of the JSON before the bytes.
 pub(super) const HEAD_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
-/// Tensors up to this size are copied behind the JSON: one piece is sent faster than two.
+/// Tensors up to this size are copied after the JSON, since one piece is sent faster than two.
 const SHORT: usize = 32 << 10;
 
-/// An answer that was written.
+/// An encoded answer.
 pub(super) struct Written {
     json: Vec<u8>,
     tensors: SmallVec<[Bytes; 2]>,
@@ -33,14 +33,14 @@ pub(super) struct Written {
 /// Writes an answer.
 ///
 /// # Errors
-/// Values that JSON lacks; an output that there is not.
+/// Values that JSON cannot represent; an unknown output.
 pub(super) fn answer(
     model: &str,
     info: &ModelInfo,
     response: &InferResponse,
     wanted: &Wanted,
 ) -> Result<Written, Failure> {
-    // Room for what is copied behind the JSON, or most of what is written as JSON.
+    // Room for tensors copied after the JSON, or for most of the values written as JSON.
     let values = response.outputs.iter().map(|output| output.value.shape().numel());
     let short = (values.sum::<usize>() * 4).min(SHORT);
     let mut written = Written {
@@ -121,12 +121,12 @@ impl Written {
         Ok(())
     }
 
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub(super) fn len(&self) -> usize {
         self.json.len() + self.tensors.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// The answer, compressed if the sender asked for that.
+    /// The answer, compressed if the client asked for that.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -166,8 +166,8 @@ impl Written {
     }
 }
 
-/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`, or `VALUE:INDEX:LABEL`
-/// where places have labels.
+/// The `most` largest numbers of each row, the largest first, as strings `VALUE:INDEX`, or `VALUE:INDEX:LABEL` if there
+/// are labels.
 pub(crate) fn classes(output: &NamedValue, most: usize, spec: &TensorSpec) -> Result<Value, Failure> {
     let wrong = |error: polygrad_core::Error| Failure::invalid(format!("the output {:?}: {error}", output.name));
     let values = output.value.tensor().map_err(wrong)?.host().to_f64_vec();

@@ -1,4 +1,4 @@
-//! Bodies in and out, and their compression.
+//! Request and answer bodies, and their compression.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,17 +18,17 @@ use http_body::{Frame, SizeHint};
 
 use crate::{Failure, Reason};
 
-/// Work on more bytes than this is not done on a thread that reads requests.
+/// Work on more bytes than this is not done on the threads that read requests.
 pub(super) const LONG: usize = 256 << 10;
 
-/// Every dtype is aligned where an address is a multiple of this.
+/// Memory with this alignment suits every dtype.
 const ALIGNMENT: usize = 16;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Gzip,
-    /// In the format of zlib, as HTTP means the word.
+    /// In zlib format, as HTTP defines the name.
     Deflate,
 }
 
@@ -58,8 +58,8 @@ impl Coding {
         }
     }
 
-    /// The coding that the client asks for. A list of several is only what it could decode, and no
-    /// wish for compression.
+    /// The coding that the client asks for. A list of several only says what the client can decode, and does not ask
+    /// for compression.
     pub(super) fn of_answer(headers: &HeaderMap) -> Option<Self> {
         let named = headers.get(ACCEPT_ENCODING)?.as_bytes();
         Self::ALL
@@ -83,7 +83,7 @@ impl Coding {
     }
 
     fn expand(self, bytes: &[u8], mut whole: Gathered, limit: usize) -> Result<Bytes, Failure> {
-        // One byte more shows that there are too many.
+        // One byte more than the limit shows that it is exceeded.
         let most = limit as u64 + 1;
         let read = match self {
             Self::Gzip => GzDecoder::new(bytes).take(most).read_to_end(&mut whole.bytes),
@@ -126,10 +126,10 @@ fn too_large(limit: usize) -> Failure {
     )
 }
 
-/// Reads a request's body, of which the first `head` bytes are JSON, if that is known.
+/// Reads a request's body, whose first `head` bytes are JSON, if their number is known.
 ///
 /// # Errors
-/// When it has more than `limit` bytes, as sent or expanded, breaks off, or is not compressed as its headers say.
+/// When it has more than `limit` bytes, as sent or expanded, is incomplete, or is not compressed as its headers say.
 pub(super) async fn read(headers: &HeaderMap, body: Body, head: usize, limit: usize) -> Result<Bytes, Failure> {
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
@@ -175,17 +175,17 @@ async fn frame(body: &mut Body) -> Result<Option<Bytes>, Failure> {
             Some(Err(error)) => return Err(Failure::invalid(format!("the body broke off: {error}"))),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // Trailers, which nobody asked for.
+                // Trailers, which were not requested.
                 Err(_) => continue,
             },
         }
     }
 }
 
-/// Runs slow work on a blocking thread, where it holds up no other request.
+/// Runs slow work on a blocking thread, so that it delays no other request.
 ///
 /// # Errors
-/// What `work` fails with.
+/// The failure of `work`.
 pub(super) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -1,4 +1,4 @@
-//! Numbers and strings in JSON, straight into their type and back.
+//! Numbers and strings in JSON, converted directly to and from their types.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use crate::value::shown;
 use crate::{Failure, Strings, Value};
 
-/// Reads the `data` of an input: a flat list, or lists nested as the shape says.
+/// Reads the `data` of an input: a flat list, or lists nested according to the shape.
 ///
 /// # Errors
-/// What is no value of the type; more or fewer than the shape has; lists that are nested otherwise.
+/// A value not of the type; more or fewer values than the shape has; lists with another nesting.
 pub(super) fn read(
     name: &str,
     element: ElementType,
@@ -77,7 +77,7 @@ fn integer(token: &str, element: ElementType) -> Option<i64> {
     token.parse().ok().filter(|v| (low..=high).contains(v))
 }
 
-/// A string, which shares the memory of the body where it has no escapes.
+/// A string, which shares the memory of the body if it has no escapes.
 fn string(token: &str, body: &Bytes) -> Option<Bytes> {
     let quoted: Cow<'_, str> = serde_json::from_str::<Borrowed<'_>>(token).ok()?.0;
     Some(match quoted {
@@ -89,7 +89,7 @@ fn string(token: &str, body: &Bytes) -> Option<Bytes> {
 #[derive(serde::Deserialize)]
 struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The `data` of an input: valid JSON, of which nothing else is known.
+/// The `data` of an input, known only to be valid JSON.
 struct List<'a> {
     name: &'a str,
     element: ElementType,
@@ -98,7 +98,7 @@ struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// Reads all values with `parse`, which returns `None` for what is no value of the type.
+    /// Reads all values with `parse`, which returns `None` for a value not of the type.
     fn read<T>(&self, parse: impl Fn(&'a str) -> Option<T>) -> Result<Vec<T>, Failure> {
         let (text, rank) = (self.text.as_bytes(), self.shape.rank());
         if text.first() != Some(&b'[') {
@@ -108,7 +108,7 @@ impl<'a> List<'a> {
         let mut values = Vec::with_capacity(self.shape.numel().min(text.len() / 2 + 1));
         let is_nested = rank > 1 && text[1..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let depth_of_values = if is_nested { rank } else { 1 };
-        // How many values the lists have that are still open.
+        // The number of values so far in each open list.
         let mut counts = [0; polygrad_core::MAX_RANK + 1];
         let (mut depth, mut at) = (0, 0);
         while let Some(byte) = text.get(at) {
@@ -177,7 +177,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Where the value that begins at `at` ends.
+/// The end of the value that begins at `at`.
 fn end(text: &[u8], at: usize) -> usize {
     let rest = &text[at..];
     if rest[0] == b'"' {
@@ -194,7 +194,7 @@ fn end(text: &[u8], at: usize) -> usize {
 /// Writes values as a flat list.
 ///
 /// # Errors
-/// Numbers that JSON lacks, and strings that are not UTF-8.
+/// Numbers that JSON cannot represent, and strings that are not UTF-8.
 pub(super) fn write(value: &Value, out: &mut Vec<u8>) -> Result<(), &'static str> {
     out.push(b'[');
     match value {
@@ -228,18 +228,18 @@ fn write_numbers<T: Number>(values: &[T], out: &mut Vec<u8>) -> Result<(), &'sta
     Ok(())
 }
 
-/// Writes a text in quotes.
+/// Writes a quoted string.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
-    // To memory it cannot fail.
+    // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
-/// How a number is written so that it reads back as it was.
+/// Writes a number so that it reads back unchanged.
 trait Number: Copy {
-    /// About how many bytes it takes.
+    /// Approximate number of bytes of a written number.
     const WIDTH: usize;
 
-    /// None where JSON has no such number.
+    /// `None` if JSON cannot represent the number.
     fn write(self, out: &mut Vec<u8>) -> Option<()>;
 }
 
@@ -308,7 +308,7 @@ mod tests {
             (ElementType::U8, 0, u8::MAX.into()),
             (ElementType::U16, 0, u16::MAX.into()),
             (ElementType::U32, 0, u32::MAX.into()),
-            // Held in an i64.
+            // Stored as an i64.
             (ElementType::U64, 0, i64::MAX.into()),
         ];
         let ends = types.iter().flat_map(|&(_, low, high)| [low, high]);

@@ -18,7 +18,7 @@ pub(crate) async fn infer(shared: Arc<Shared>, request: Request) -> Answer {
     let (Parts { uri, headers, .. }, body) = request.into_parts();
     let target = Target::of(&uri)?;
     let info = shared.repository.get(&target.model, target.version)?;
-    // Refused before the body is read, which would be wasted work.
+    // Rejected before the body is read, which would be wasted work.
     info.admit()?;
     let coding = Coding::of_answer(&headers);
     let Asked { request, wanted } = ask(&headers, body, &info, shared.options.max_body_bytes).await?;
@@ -47,7 +47,7 @@ async fn ask(headers: &HeaderMap, body: Body, info: &ModelInfo, limit: usize) ->
     offload(move || request::read(&body, head, info.signature())).await
 }
 
-/// How long the JSON is before the bytes of tensors; none where there are no bytes.
+/// The length of the JSON before the bytes of tensors; `None` if there are no bytes.
 fn head_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
     let Some(text) = headers.get(HEAD_LENGTH) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the server and its models are, do and have done, and which of them are loaded.
+//! Information about the server and its models, statistics, and loading of models.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) async fn config(State(shared): State<Arc<Shared>>, target: Target) ->
     Ok(json(&triton_config(&target.model, &info)))
 }
 
-/// What Triton's configuration of a model says, as far as it has a meaning here.
+/// The fields of Triton's model configuration that apply here.
 fn triton_config(name: &str, info: &ModelInfo) -> Json {
     let (signature, settings) = (info.signature(), info.settings());
     let is_batched = signature.is_batched_first();
@@ -218,7 +218,7 @@ pub(super) async fn load(State(shared): State<Arc<Shared>>, target: Target, requ
 }
 
 pub(super) async fn unload(State(shared): State<Arc<Shared>>, target: Target, request: Request) -> Answer {
-    // What Triton's clients send, unload_dependents, has no meaning: no model depends on another.
+    // Triton's clients send unload_dependents, which has no effect: no model depends on another.
     let _: ControlRequest = controlled(&shared, request).await?;
     let repository = shared.repository.clone();
     body::offload(move || repository.unload(&target.model)).await?;
@@ -236,7 +236,7 @@ async fn controlled<T: Default + serde::de::DeserializeOwned>(shared: &Shared, r
     read_json(shared, request).await
 }
 
-/// A body of JSON; none stands for the default.
+/// A JSON body; an empty one stands for the default.
 async fn read_json<T: Default + serde::de::DeserializeOwned>(shared: &Shared, request: Request) -> Result<T, Failure> {
     let (parts, sent): (_, Body) = request.into_parts();
     let bytes = body::read(&parts.headers, sent, 0, shared.options.max_body_bytes.min(1 << 20)).await?;

@@ -1,4 +1,4 @@
-//! The protocol over HTTP: JSON, and tensors as bytes by the binary extension.
+//! The protocol over HTTP: JSON, and tensors as bytes with the binary extension.
 
 mod answer;
 mod body;
@@ -43,9 +43,9 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         .with_state(Arc::clone(shared))
 }
 
-/// Every address, as `openapi.json` describes them.
+/// All addresses, as described in `openapi.json`.
 fn pages(shared: &Arc<Shared>) -> [(&'static str, MethodRouter<Arc<Shared>>); 24] {
-    // Without axum's extractors, which would take each request apart and put it together again.
+    // Without axum's extractors, which would take each request apart and reassemble it.
     let inference = || {
         let shared = Arc::clone(shared);
         post(move |request| infer(shared, request))
@@ -105,13 +105,13 @@ impl Target {
     }
 }
 
-/// An address that begins with that of a model, in its parts. Names have only characters that are never written
-/// otherwise in an address.
+/// An address that begins with that of a model, split into parts. Names only have characters that are never escaped in
+/// an address.
 #[derive(Default)]
 pub(crate) struct Address<'a> {
     pub(crate) model: &'a str,
     version: Option<&'a str>,
-    /// What is behind the model and its version.
+    /// The part after the model and its version.
     rest: &'a str,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Whether this is the address of an inference, as [`pages`] has it.
+/// Whether this is the address of an inference, as in [`pages`].
 pub(crate) fn is_inference(path: &str) -> bool {
     let is_meant =
         |address: Address<'_>| !address.model.is_empty() && address.version != Some("") && address.rest == "infer";
@@ -163,7 +163,7 @@ fn refusal(status: StatusCode, message: &str) -> Response {
 }
 
 impl Failure {
-    /// The status of its reason, and when to come again.
+    /// Sets the status for the reason, and the time to retry.
     fn respond(&self, mut response: Response) -> Response {
         *response.status_mut() = match self.reason {
             Reason::Invalid => StatusCode::BAD_REQUEST,
@@ -186,7 +186,7 @@ impl Failure {
 }
 
 impl IntoResponse for Failure {
-    /// The status of its reason, and the message as `{"error": …}`.
+    /// The status for the reason, and the message as `{"error": …}`.
     fn into_response(self) -> Response {
         self.respond(json(&Refusal { error: &self.message }))
     }

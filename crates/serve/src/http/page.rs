@@ -1,4 +1,4 @@
-//! The page to try models with.
+//! The page for trying models.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 const PAGE: &str = include_str!("page.html");
 
-/// The page. It runs its own script alone, asks this server alone, and is in no frame.
+/// The page. It runs only its own script, sends requests only to this server, and cannot be framed.
 pub(super) async fn page() -> Response {
     // The keys are the system's random numbers.
     let random = || RandomState::new().hash_one(0);

@@ -1,4 +1,4 @@
-//! Requests for an inference: JSON, and behind it the bytes of tensors.
+//! Inference requests: JSON, followed by the bytes of tensors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,18 +15,18 @@ use smallvec::{Array, SmallVec};
 use super::data;
 use crate::{Failure, InferRequest, NamedValue, SequenceId, SequenceStep, Signature, Value, datatype, protocol};
 
-/// A request that was read.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) request: InferRequest,
     pub(super) wanted: Wanted,
 }
 
-/// What the answer is to hold, and how.
+/// The contents and form of the answer.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) id: Option<String>,
-    /// The outputs' places in the signature; `None` for all outputs.
+    /// The outputs' indices in the signature; `None` for all outputs.
     pub(super) outputs: Option<SmallVec<[(usize, Form); 4]>>,
     /// The form of outputs that are not named.
     pub(super) form: Form,
@@ -45,9 +45,9 @@ impl Wanted {
 /// How an output is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
-    /// As bytes behind the JSON.
+    /// As bytes after the JSON.
     pub(super) is_binary: bool,
-    /// Only so many of the largest, as strings `VALUE:INDEX`; 0 for all values.
+    /// Only this many of the largest values, as strings `VALUE:INDEX`; 0 for all values.
     pub(super) classes: usize,
 }
 
@@ -116,7 +116,7 @@ struct OutputParameters {
     shared_memory_region: Option<IgnoredAny>,
 }
 
-/// Text that is not copied where it has no escapes.
+/// A text that is not copied if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -150,10 +150,10 @@ impl<'de, A: Array<Item: Deserialize<'de>>, const MOST: usize> Deserialize<'de> 
     }
 }
 
-/// Reads a body whose first `head` bytes are JSON; all of it, where there is no such number.
+/// Reads a body whose first `head` bytes are JSON, or all of it if that is `None`.
 ///
 /// # Errors
-/// What is no such request, or not for a model of this signature.
+/// An invalid request, or one that does not fit a model with this signature.
 pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> Result<Asked, Failure> {
     let length = head.unwrap_or(body.len());
     if length > body.len() {
@@ -164,7 +164,7 @@ pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> 
     }
     let wrong =
         |error: &dyn fmt::Display| Failure::invalid(format!("the JSON is not that of an inference request: {error}"));
-    // At once, not string by string.
+    // Validated at once rather than string by string.
     let head = str::from_utf8(&body[..length]).map_err(|error| wrong(&error))?;
     let head: Head<'_> = serde_json::from_str(head).map_err(|error| wrong(&error))?;
     let parameters = head.parameters.unwrap_or_default();
@@ -202,12 +202,12 @@ pub(super) fn read(body: &Bytes, head: Option<usize>, signature: &Signature) -> 
     })
 }
 
-/// From now on; none for a timeout of 0, and for one so long that it never comes.
+/// Counted from now on; `None` for a timeout of 0, and for one too long to represent.
 fn deadline(microseconds: u64) -> Option<Instant> {
     (microseconds > 0).then(|| Instant::now().checked_add(Duration::from_micros(microseconds)))?
 }
 
-/// None for the number 0 and the empty text.
+/// `None` for the number 0 and the empty text.
 fn sequence(parameters: &RequestParameters<'_>) -> Option<SequenceStep> {
     let id = match parameters.sequence_id.as_ref()? {
         Id::Number(0) => return None,
@@ -226,7 +226,7 @@ fn no_shared_memory(region: Option<&IgnoredAny>, name: &str) -> Result<(), Failu
     region.map_or(Ok(()), |_| Err(protocol::in_shared_memory(name)))
 }
 
-/// The outputs asked for, by their places in the signature.
+/// The requested outputs, by their indices in the signature.
 fn places(outputs: &[Output<'_>], form: Form, signature: &Signature) -> Result<SmallVec<[(usize, Form); 4]>, Failure> {
     let mut places: SmallVec<[(usize, Form); 4]> = SmallVec::new();
     for output in outputs {
@@ -248,7 +248,7 @@ fn places(outputs: &[Output<'_>], form: Form, signature: &Signature) -> Result<S
     Ok(places)
 }
 
-/// Reads an input, from its JSON or from the front of the bytes behind it.
+/// Reads an input, from its JSON or from the front of the remaining bytes.
 fn input(input: Input<'_>, body: &Bytes, rest: &mut Bytes) -> Result<NamedValue, Failure> {
     let name = &*input.name;
     let Some(element) = datatype(&input.datatype) else {

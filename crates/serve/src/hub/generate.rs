@@ -1,4 +1,4 @@
-//! Language models that take texts and go on writing them.
+//! Language models that continue texts.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,11 +19,11 @@ use super::text::utf8;
 use crate::value::Strings;
 use crate::{Finish, Language, Model, Piece, Prompt, Signature, Style, TensorSpec, Value, Writing};
 
-/// How many tokens of prompts are read in one step at most, so that texts that are being written do not stand still
-/// behind a long prompt: on two cores these take about as long as a token of 32 texts does, or two.
+/// The most prompt tokens that are read in one step, so that texts in progress do not stall while a long prompt is
+/// read: on two cores these take about as long as one or two tokens of 32 texts.
 const PROMPT_TOKENS: usize = 64;
 
-/// The model of a folder whose `model_type` can write.
+/// The model of a folder whose `model_type` can generate text.
 pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Option<Arc<dyn Model>>> {
     let folder = Folder::open(path, device)?;
     let kind = folder.kind();
@@ -49,11 +49,11 @@ pub(super) fn load(path: &Path, device: &Device, options: Options) -> Result<Opt
     }))
 }
 
-/// A language model of one's own as [`load`](super::load) serves those of folders; texts that are written together take
-/// at most `max_run_bytes` for their keys and values.
+/// Serves a custom language model in the way [`load`](super::load) serves those of folders. The keys and values of
+/// texts that are written together take at most `max_run_bytes`.
 ///
 /// # Errors
-/// A model without parameters; those of the device.
+/// A model without parameters; errors of the device.
 pub fn writing<M: CausalLm<AnyBackend> + Send + Sync + 'static>(
     model: M,
     format: TextFormat,
@@ -62,17 +62,17 @@ pub fn writing<M: CausalLm<AnyBackend> + Send + Sync + 'static>(
     Ok(Arc::new(WritingService::new(model, format, max_run_bytes)?))
 }
 
-/// What `tokens` say after those of the prompt.
+/// The text of `tokens` after those of the prompt.
 fn continuation(tokenizer: &Tokenizer, prompt: &[i64], tokens: &[i64]) -> Result<String> {
     let whole = tokenizer.decode(tokens, true)?;
-    // Some tokenizers drop the space before the first of the tokens that they are given.
+    // Some tokenizers drop the space before the first token.
     match whole.strip_prefix(&tokenizer.decode(prompt, true)?) {
         Some(rest) => Ok(rest.to_owned()),
         None => tokenizer.decode(&tokens[prompt.len()..], true),
     }
 }
 
-/// A language model that writes.
+/// A language model that generates text.
 struct WritingService<M> {
     model: M,
     format: TextFormat,
@@ -82,8 +82,8 @@ struct WritingService<M> {
     memory: Memory,
 }
 
-/// What sequences that are written together take of memory: their keys and values, and the logits of a step, here and
-/// on the device. What a step computes in between is not counted.
+/// The memory of sequences that are written together: their keys and values, and the logits of a step, here and on the
+/// device. Temporary memory of a step is not counted.
 struct Memory {
     of_token: usize,
     of_logits: usize,
@@ -106,15 +106,15 @@ impl Memory {
         })
     }
 
-    /// The bytes of a sequence of so many tokens.
+    /// The bytes of a sequence with this many tokens.
     fn row(&self, tokens: usize) -> usize {
         self.of_token.saturating_mul(tokens).saturating_add(self.of_logits)
     }
 
-    /// How many sequences of so many tokens fit, which is at least one.
+    /// How many sequences with this many tokens fit, at least one.
     ///
     /// # Errors
-    /// When not even one does.
+    /// If not even one fits.
     fn rows(&self, tokens: usize) -> Result<usize> {
         let row = self.row(tokens);
         match self.most / row.max(1) {
@@ -156,17 +156,17 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         self.seed.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The options with the tokens that end a text.
+    /// Adds the tokens that end a text to the options.
     fn ending(&self, config: GenerateConfig) -> GenerateConfig {
         let ends = self.format.ends.iter();
         ends.fold(config, |config, &id| config.stop_sequence([id]))
     }
 
-    /// Continues texts whose requests have the same options, as many at a time as there is memory for.
+    /// Continues texts whose requests have the same options, as many at a time as memory allows.
     fn write(&self, prompts: &[Vec<i64>], count: usize, temperature: f64) -> Result<Vec<String>> {
         let config = self.ending(GenerateConfig::greedy().temperature(temperature));
         manual_seed(self.next_seed());
-        // What the model has no positions for is refused by it, in its own words.
+        // The model itself rejects texts that are longer than its positions.
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(count);
         let together = self.memory.rows(longest.min(self.model.num_positions()))?;
         let mut texts = Vec::with_capacity(prompts.len());
@@ -195,7 +195,7 @@ impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M
         };
         let counts = counts.tensor()?.host().to_vec::<i32>()?;
         let temperatures = temperatures.tensor()?.host().cast(DType::F32).to_vec::<f32>()?;
-        // Rows for which the same was asked are written together.
+        // Rows with the same options are written together.
         let mut alike = BTreeMap::<_, Vec<usize>>::new();
         for (row, (&count, temperature)) in counts.iter().zip(&temperatures).enumerate() {
             alike.entry((count, temperature.to_bits())).or_default().push(row);
@@ -221,7 +221,7 @@ impl<M: CausalLm<AnyBackend> + Send + Sync + 'static> Model for WritingService<M
 
 impl<M: CausalLm<AnyBackend> + Send + Sync> Language for WritingService<M> {
     fn positions(&self) -> usize {
-        // As many as there is memory for.
+        // As many as memory allows.
         let row = self.memory.most.saturating_sub(self.memory.of_logits);
         self.model.num_positions().min(row / self.memory.of_token.max(1))
     }
@@ -246,13 +246,13 @@ impl<M: CausalLm<AnyBackend> + Send + Sync> Language for WritingService<M> {
     }
 }
 
-/// Texts that are being written.
+/// Texts in progress.
 struct Desk<'a, M> {
     service: &'a WritingService<M>,
     batch: ContinuousBatch<'a, AnyBackend, M>,
     /// By the numbers of their sequences.
     texts: BTreeMap<usize, Text<'a>>,
-    /// What all of them may take of memory in the end.
+    /// The memory that all of them may need by their end.
     bytes: usize,
 }
 
@@ -262,7 +262,7 @@ struct Text<'a> {
 }
 
 impl<M: CausalLm<AnyBackend> + Send + Sync> Desk<'_, M> {
-    /// What a token adds to a text.
+    /// The addition of a token to a text.
     fn piece(&mut self, number: usize, next: &NextToken) -> Result<Piece> {
         let gone = || Error::invalid(format!("text {number} is not being written"));
         let text = self.texts.get_mut(&number).ok_or_else(gone)?;

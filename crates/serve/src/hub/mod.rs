@@ -1,4 +1,4 @@
-//! Models in folders as the Hub has them: `config.json`, weights, and for texts `tokenizer.json`.
+//! Models in folders of the Hub's form: `config.json`, weights, and for texts `tokenizer.json`.
 
 mod generate;
 mod record;
@@ -24,22 +24,22 @@ use text::TextService;
 ///
 /// Models of images take `images` `[batch, channels, height, width]`; language models `input_ids` `[batch, sequence]`,
 /// to which T5 adds `attention_mask` and `decoder_input_ids`; all of these give `logits`. BERT takes `input_ids`,
-/// `attention_mask` and, unless there is one type alone, `token_type_ids`, which are 0 where they are left out. It
-/// gives `logits` with a classifier, `sentence_embedding` `[batch, width]` where the folder says how
-/// sentence-transformers pools it, else `last_hidden_state` and `pooler_output`.
+/// `attention_mask` and, unless there is only one type, `token_type_ids`, which default to 0. It gives `logits` with a
+/// classifier, `sentence_embedding` `[batch, width]` if the folder says how sentence-transformers pools it, else
+/// `last_hidden_state` and `pooler_output`.
 ///
 /// If the folder has `tokenizer.json` and `as_ids` is false, the input is `text` `[batch]` instead, strings. BERT gives
 /// the same outputs for it. GPT-2 and Llama give `text`, the continuation: up to `max_tokens` further tokens (default
-/// 16), drawn at `temperature` (default 0, which takes the likeliest token each time). They stop at a token of
+/// 16), drawn at `temperature` (default 0, which always takes the likeliest token). They stop at a token of
 /// `eos_token_id` in `generation_config.json`, or else in `config.json`, and run only with the native engine. Texts of
-/// several requests are written together as far as their keys and values fit in [`Options::max_run_bytes`]. They are
-/// also a [`Language`](crate::Language), with the template of chats that the folder has.
+/// several requests are written together as long as their keys and values fit in [`Options::max_run_bytes`]. These
+/// models are also a [`Language`](crate::Language), with the folder's chat template.
 ///
 /// [`ResNetConfig`]: polygrad_nn::models::ResNetConfig
 /// [`VitConfig`]: polygrad_nn::models::VitConfig
 ///
 /// # Errors
-/// A file that is missing or damaged, or asks for what there is not.
+/// A file that is missing or damaged, or asks for something unsupported.
 pub fn load(folder: &Path, device: &Device, options: Options, as_ids: bool) -> Result<Arc<dyn Model>> {
     let inside = |error: Error| error.in_module(folder.display().to_string());
     options.engine.available()?;

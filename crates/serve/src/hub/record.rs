@@ -1,4 +1,4 @@
-//! Models as graphs.
+//! Models recorded as graphs.
 
 use std::path::Path;
 
@@ -17,29 +17,29 @@ use serde_json::Value;
 
 use super::text::Texts;
 
-/// The most tokens of a model whose positions have no end.
+/// The most tokens of a model with unlimited positions.
 const ENDLESS: usize = 1 << 20;
 
-/// Which of two texts each token belongs to; the first, if a request does not say.
+/// Which of two texts each token belongs to; the first by default.
 pub(super) const TYPES: &str = "token_type_ids";
 
-/// A vector for each text.
+/// The output with a vector for each text.
 pub(super) const VECTORS: &str = "sentence_embedding";
 
 pub(super) struct Recorded {
     pub(super) graph: Graph,
-    /// How texts become its inputs, where they can.
+    /// How texts become its inputs, if it supports that.
     pub(super) texts: Option<Texts>,
 }
 
 pub(super) struct Folder<'a> {
     pub(super) path: &'a Path,
     pub(super) config: Value,
-    /// Where the weights are.
+    /// The device of the weights.
     device: Device,
 }
 
-/// The graph of a folder's model, whose weights are on `device` meanwhile.
+/// The graph of a folder's model, whose weights are temporarily on `device`.
 pub(super) fn record(path: &Path, device: &Device) -> Result<Recorded> {
     let folder = Folder::open(path, device)?;
     let graph = match folder.kind() {
@@ -84,7 +84,7 @@ impl<'a> Folder<'a> {
         C::load(self.path.join("config.json"))
     }
 
-    /// The config of a model whose configs know their own fields alone.
+    /// The config of a model whose config type rejects unknown fields.
     fn own_config<C: ModelConfig>(&self) -> Result<C> {
         let mut config = self.config.clone();
         if let Some(fields) = config.as_object_mut() {
@@ -100,8 +100,8 @@ impl<'a> Folder<'a> {
         TensorFile::open(found.map_or(self.path, |file| file.as_path()))?.state_dict()
     }
 
-    /// A model with its weights. Files of the Hub may have the names of the model below the head,
-    /// or those of the whole.
+    /// A model with its weights. Files of the Hub may have the parameter names of the base model or those of the whole
+    /// model.
     fn filled<M: Module<AnyBackend>>(&self, prefix: &str, build: impl FnOnce(&Device) -> Result<M>) -> Result<M> {
         let model = skip_init(|| build(&self.device))?;
         let state = self.state()?;
@@ -260,7 +260,8 @@ fn causal(most: usize) -> Export {
     export.bound("sequence", 1..=most.min(ENDLESS))
 }
 
-/// The graph, which is not compared with the model: tests do that for these models, and a large one would take minutes.
+/// Records the graph without comparing it with the model: tests do that for these models, and for a large one it would
+/// take minutes.
 fn recorded<O: ForwardOutputs>(
     model: &impl Module<AnyBackend>,
     export: Export,

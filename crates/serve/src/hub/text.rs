@@ -7,9 +7,9 @@ use polygrad_text::Tokenizer;
 use super::record::VECTORS;
 use crate::{Encoder, Model, OnnxService, Signature, TensorSpec, Value};
 
-/// How texts become the inputs of a model.
+/// How texts become a model's inputs.
 pub(super) struct Texts {
-    /// The token that fills up shorter ones.
+    /// The padding token.
     pub(super) pad: i64,
     /// The most tokens of a text, special ones included; longer texts are cut off.
     pub(super) most: usize,
@@ -19,7 +19,7 @@ pub(super) fn utf8(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|_| Error::invalid("a text is not UTF-8"))
 }
 
-/// A model of token ids that takes texts.
+/// Serves a model of token ids for texts.
 pub(super) struct TextService {
     inner: OnnxService,
     tokenizer: Tokenizer,
@@ -41,8 +41,8 @@ impl TextService {
             states: Vec::new(),
         };
         signature.outputs.iter_mut().for_each(|spec| spec.batch = None);
-        // Texts are as long as the longest that is computed with them: where an output has that extent, others
-        // would be seen in it.
+        // Texts are padded to the longest that is computed with them. If an output has that extent, it would show the
+        // other texts.
         let has_length = |spec: &TensorSpec| spec.dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_)));
         let apart = match inner.apart() {
             Some(why) => Some(why.to_owned()),
@@ -67,7 +67,7 @@ impl TextService {
     fn ids(&self, text: &[u8]) -> Result<Vec<i64>> {
         let (mut ids, _) = self.tokenizer.encode_start(utf8(text)?, true, self.texts.most)?;
         if ids.len() > self.texts.most {
-            // The special token at the end stays there.
+            // The special token at the end is kept.
             let last = ids.pop();
             ids.truncate(self.texts.most.saturating_sub(1));
             ids.extend(last);
@@ -108,7 +108,7 @@ impl Model for TextService {
         self.inner.run(&inputs.into_iter().flatten().collect::<Vec<_>>())
     }
 
-    /// For a folder that says how its vectors become one of a text.
+    /// Only for a folder that says how its vectors are pooled into one for each text.
     fn encoder(&self) -> Option<&dyn Encoder> {
         (self.signature.outputs.first()?.name == VECTORS).then_some(self)
     }

@@ -1,4 +1,4 @@
-//! Requests are joined, computed, and taken apart again.
+//! Joining requests, computing them, and splitting the results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -17,8 +17,8 @@ use crate::{Failure, Reason, Value};
 type Answers = SmallVec<[Outputs; 4]>;
 
 impl Service {
-    /// Computes requests that were taken out of the queue `at` this time together, and answers them. If that fails,
-    /// each is computed by itself, so that one bad request does not fail the others.
+    /// Computes requests together that were taken out of the queue at the time `at`, and answers them. If that fails,
+    /// each is computed separately, so that one bad request does not fail the others.
     pub(super) fn compute(&self, jobs: Jobs, at: Instant) {
         for job in &jobs {
             self.statistics.queue.add(at - job.since);
@@ -52,7 +52,7 @@ impl Service {
                 answer = Err(failure);
             }
         }
-        // Whoever asked may be gone.
+        // The client may be gone.
         let _ = job.reply.send(answer);
     }
 
@@ -94,7 +94,7 @@ impl Service {
                     let parts = jobs.iter().map(|job| job.input(place, spec));
                     Value::join(&parts.collect::<Result<Vec<_>>>()?, axis)?
                 }
-                // It is one value for all: what they were grouped by.
+                // All requests have the same value, by which they were grouped.
                 ([job, ..], None) if spec.default_value().is_some() => job.input(place, spec)?.clone(),
                 (_, None) => {
                     let message = format!("the input {:?} has no axis for rows", spec.name);

@@ -1,4 +1,4 @@
-//! A loaded model, the requests that wait for it, and who computes them.
+//! A loaded model, the waiting requests, and the scheduling of their computation.
 
 mod batch;
 mod pool;
@@ -22,11 +22,11 @@ pub(crate) use writing::{Event, Order};
 use crate::statistics::{Statistics, nanoseconds};
 use crate::{Encoder, Failure, InferRequest, Model, NamedValue, Reason, Signature, TensorSpec, Value};
 
-/// How a model is served.
+/// Settings of a served model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most rows of several requests that are computed at once, and texts that are written at once; 1 keeps
-    /// requests apart. A request with more rows than that is computed by itself.
+    /// The most rows of several requests that are computed at once, and the most texts that are written at once; 1
+    /// keeps requests apart. A request with more rows is computed by itself.
     pub max_batch_size: usize,
     /// The most requests that may wait; further ones are rejected.
     pub max_queue: usize,
@@ -43,8 +43,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, 1,024 sequences with states of 256
-    /// MiB, silent for at most 60 s.
+    /// Batches of 32, 256 waiting requests, each for at most 60 s, 3 priorities, and 1,024 sequences with states of 256
+    /// MiB that are silent for at most 60 s.
     fn default() -> Self {
         Self {
             max_batch_size: 32,
@@ -65,8 +65,8 @@ impl Settings {
     }
 }
 
-/// A model that takes less than this runs on the thread that reads requests, since waking another
-/// thread would take as long.
+/// A model that is faster than this runs on the thread that reads requests, since waking another thread would take as
+/// long.
 const BRIEF: Duration = Duration::from_micros(200);
 
 /// After this many consecutive requests that were computed alone, only every eighth request waits
@@ -88,13 +88,13 @@ pub(crate) struct Service {
     pub(crate) statistics: Arc<Statistics>,
     /// How long a run takes, in nanoseconds, averaged over the last ones.
     typical: AtomicU64,
-    /// How many requests in a row were computed alone.
+    /// The number of consecutive requests that were computed alone.
     alone: AtomicU32,
     /// Whether a turn is scheduled, by a request or in the pool.
     is_called: AtomicBool,
     /// Whether the task that closes silent sequences is running.
     is_watched: AtomicBool,
-    /// Where texts are written.
+    /// The texts in progress.
     desk: Desk,
     /// When it was loaded.
     since: SystemTime,
@@ -140,7 +140,7 @@ impl Service {
         self.model.metadata()
     }
 
-    /// The model as one that gives vectors of texts.
+    /// The model as one that computes vectors of texts.
     pub(crate) fn encoder(&self) -> Option<&dyn Encoder> {
         self.model.encoder()
     }
@@ -166,13 +166,13 @@ impl Service {
         self.queue().len()
     }
 
-    /// Fails if one more request would be turned away.
+    /// Fails if one more request would be rejected.
     pub(crate) fn admit(&self) -> Result<(), Failure> {
         let admitted = self.queue().admit(&self.settings);
         admitted.inspect_err(|failure| self.refused(failure))
     }
 
-    /// Why requests are kept apart although their extents would let them be joined.
+    /// Why requests are kept apart although their extents would allow joining them.
     pub(crate) fn apart(&self) -> Option<&str> {
         self.model.apart()
     }
@@ -289,7 +289,7 @@ impl Service {
         }))
     }
 
-    /// The inputs in the signature's order; none for the states of a sequence.
+    /// The inputs in the signature's order; `None` for the states of a sequence.
     fn place(&self, given: Vec<NamedValue>, is_sequence: bool) -> Result<Inputs, Failure> {
         let signature = self.signature();
         let mut inputs: Inputs = signature.inputs.iter().map(|_| None).collect();
@@ -350,7 +350,7 @@ impl Service {
         }
     }
 
-    /// Computes one batch of what waits; the pool computes what is left.
+    /// Computes one batch of the waiting requests; the pool computes the rest.
     fn take_turn(self: &Arc<Self>) {
         // Requests that arrive from here on schedule a turn of their own.
         self.is_called.store(false, Ordering::Release);

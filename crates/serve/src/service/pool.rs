@@ -1,4 +1,4 @@
-//! The threads that run models which take their time.
+//! The threads that run slow models.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use super::Service;
 
-/// Threads that run models, shared by all of them. They end when the last clone is dropped and nothing waits any more.
+/// Threads that run models, shared by all of them. They end when the last clone is dropped and nothing waits.
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
@@ -20,7 +20,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Models for which something waits, each once.
+/// Models with waiting requests, each once.
 #[derive(Default)]
 struct Line {
     services: VecDeque<Arc<Service>>,
@@ -31,7 +31,7 @@ impl Pool {
     /// A pool of this many threads, at least one.
     ///
     /// # Errors
-    /// When the system gives no more threads.
+    /// If the system cannot create more threads.
     pub fn new(threads: usize) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let pool = Self(Arc::new(Owner(Arc::clone(&shared))));

@@ -1,4 +1,4 @@
-//! The requests that wait for a model.
+//! The queue of requests for a model.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use super::sequence::Sequences;
 use super::{Group, Inputs, Reply, Settings};
 use crate::{Failure, Reason, SequenceStep, Signature, TensorSpec, Value};
 
-/// A request that waits.
+/// A waiting request.
 pub(super) struct Job {
-    /// In the signature's order; none for the states of a sequence.
+    /// In the signature's order; `None` for the states of a sequence.
     pub(super) inputs: Inputs,
     pub(super) rows: usize,
     pub(super) group: Group,
@@ -30,7 +30,7 @@ impl Job {
     }
 }
 
-/// The most urgent first, and of those the oldest.
+/// The most urgent requests come first, among equally urgent ones the oldest.
 #[derive(Default)]
 pub(super) struct Queue {
     /// Boxed, since jobs are moved several times.
@@ -42,10 +42,10 @@ pub(super) struct Queue {
     pub(super) sequences: Sequences,
 }
 
-/// Requests that are computed at once, in the boxes in which they waited.
+/// Requests that are computed together, in the boxes in which they waited.
 pub(super) type Jobs = SmallVec<[Box<Job>; 4]>;
 
-/// What [`Queue::take`] took out of the queue.
+/// The result of [`Queue::take`].
 pub(super) struct Taken {
     /// When they were taken.
     pub(super) at: Instant,
@@ -61,14 +61,14 @@ impl Queue {
         self.jobs.len()
     }
 
-    /// Whether something waits that could be computed now.
+    /// Whether a waiting request could be computed now.
     pub(super) fn is_ready(&self) -> bool {
         self.jobs
             .iter()
             .any(|job| self.sequences.is_free(job.sequence.as_ref()))
     }
 
-    /// Whether a request has more rows than so many.
+    /// Whether a request has more rows than this.
     pub(super) fn has_more_rows(&self, rows: usize) -> bool {
         self.jobs.iter().any(|job| job.rows > rows)
     }
@@ -184,8 +184,8 @@ mod tests {
 
     use super::*;
 
-    /// Queues requests with the given seconds left until their deadlines, takes one twice, with runs that take 100 s,
-    /// and returns the seconds of those that were taken.
+    /// Queues requests with the given seconds left until their deadlines, takes twice, with runs that take 100 s, and
+    /// returns the seconds of those taken.
     fn taken(seconds: &[u64]) -> Vec<u64> {
         let (mut queue, mut waiting, now) = (Queue::default(), Vec::new(), Instant::now());
         for &left in seconds {
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn who_has_little_time_left_is_let_go_once_others_were_late() {
-        // The second run could answer in time in both cases.
+        // In both cases the second run could answer in time.
         assert_eq!(taken(&[1000, 150, 2000, 3000]), [1000, 150]);
         assert_eq!(taken(&[50, 1000, 150, 2000, 3000]), [1000, 2000]);
-        // No more than are computed at once are left.
+        // The requests left fit into one run.
         assert_eq!(taken(&[50, 1000, 150]), [1000, 150]);
     }
 }

@@ -1,4 +1,4 @@
-//! Sequences: requests whose states are kept from one to the next.
+//! Sequences: requests whose states are kept between them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(super) struct Sequences {
 struct Sequence {
     /// In the order of the signature's states; `None` before the first step and after the last.
     states: Option<Vec<Value>>,
-    /// How many of its requests wait.
+    /// The number of its waiting requests.
     waiting: usize,
     /// Whether one of them is being computed.
     is_busy: bool,
@@ -38,7 +38,7 @@ impl Sequence {
 }
 
 impl Sequences {
-    /// Whether the request's sequence, if it has one, waits for no earlier step.
+    /// Whether the request has no sequence, or its sequence has no earlier step in progress.
     pub(super) fn is_free(&self, step: Option<&SequenceStep>) -> bool {
         let sequence = step.and_then(|step| self.open.get(&step.id));
         sequence.is_none_or(|sequence| !sequence.is_busy)
@@ -47,7 +47,7 @@ impl Sequences {
     /// Registers a waiting request with its sequence, and opens the sequence if the request begins one.
     ///
     /// # Errors
-    /// When it begins one sequence too many, or belongs to one that has not begun.
+    /// If there are too many sequences, or the request belongs to one that has not begun.
     pub(super) fn open(&mut self, step: &SequenceStep, now: Instant, settings: &Settings) -> Result<(), Failure> {
         let timeout = settings.sequence_timeout;
         if self
@@ -97,7 +97,7 @@ impl Sequences {
     /// Gives a request that is about to be computed the states of its sequence.
     ///
     /// # Errors
-    /// When an earlier step failed or ended the sequence; when its rows are not those of the step before.
+    /// If an earlier step failed or ended the sequence, or the number of rows differs from the previous step.
     pub(super) fn begin(&mut self, job: &mut Job, signature: &Signature) -> Result<(), Failure> {
         let Some(step) = &job.sequence else { return Ok(()) };
         let Some(sequence) = self.open.get_mut(&step.id) else {
@@ -133,11 +133,11 @@ impl Sequences {
         }
     }
 
-    /// Stores the states after a request's step. `None` means that the request failed, and the
-    /// sequence has to begin anew.
+    /// Stores the states after a request's step. `None` means that the request failed; then the sequence must be
+    /// restarted.
     ///
     /// # Errors
-    /// States that are more than may be kept: the sequence has to begin anew then, too.
+    /// States that exceed the limit; then the sequence must be restarted, too.
     pub(super) fn end(
         &mut self,
         step: &SequenceStep,

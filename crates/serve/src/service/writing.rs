@@ -1,4 +1,4 @@
-//! Texts that a language model writes, several at a time: new ones join those that are being written.
+//! Text generation by a language model, several texts at a time: new texts join those in progress.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::Service;
 use crate::{Failure, Finish, Language, Piece, Prompt, Reason, Style, Writing};
 
-/// Where texts are written: by one thread, which ends when there are none.
+/// Texts are written by one thread, which ends when there are none left.
 #[derive(Default)]
 pub(super) struct Desk(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Ticket>,
-    /// Whether the thread is there.
+    /// Whether the thread is running.
     is_open: bool,
 }
 
@@ -27,34 +27,34 @@ struct Line {
 struct Ticket {
     order: Order,
     events: mpsc::UnboundedSender<Event>,
-    /// Told when the first text begins, or why it does not.
+    /// Completed when the first text begins, or when the request fails before that.
     begun: oneshot::Sender<()>,
     since: Instant,
 }
 
-/// What happens while texts are written.
+/// Events while texts are written.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Writing begins; the number of tokens of all prompts together.
     Begun(usize),
-    /// A piece of the text behind this prompt.
+    /// A piece of the text after this prompt.
     Piece(usize, String),
     /// That text is complete.
     Ended(usize, Finish),
-    /// Nothing more will come.
+    /// The last event: writing failed.
     Failed(Failure),
 }
 
-/// What is to be written behind prompts.
+/// A request to continue prompts.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) prompts: Vec<Prompt>,
-    /// The most tokens of each; none for as many as there is room for.
+    /// The most tokens of each; `None` for as many as there is room for.
     pub(crate) count: Option<usize>,
     pub(crate) style: Style,
 }
 
-/// The most tokens where a request does not say it: memory for all of them is taken at once.
+/// The most tokens if a request does not give a limit, since memory for all of them is reserved at once.
 const MOST: usize = 2048;
 
 impl Desk {
@@ -72,7 +72,7 @@ impl Desk {
         self.line().waiting.is_empty()
     }
 
-    /// Lets the thread end, unless somebody waits for it.
+    /// Lets the thread end, unless a request waits for it.
     fn close(&self) -> bool {
         let mut line = self.line();
         line.is_open = !line.waiting.is_empty();
@@ -81,16 +81,16 @@ impl Desk {
 }
 
 impl Service {
-    /// The model as one that writes.
+    /// The model as one that generates text.
     pub(crate) fn language(&self) -> Option<&dyn Language> {
         self.model.language()
     }
 
-    /// Has texts written once there is a place for the first of them; dropping the receiver ends them with the next
+    /// Starts writing texts once there is a place for the first of them. Dropping the receiver ends them with the next
     /// token.
     ///
     /// # Errors
-    /// Too many wait, or it has waited for too long; the system gives no thread.
+    /// A full queue, a request that waited for too long, or a system that cannot create a thread.
     pub(crate) async fn write(self: &Arc<Self>, order: Order) -> Result<mpsc::UnboundedReceiver<Event>, Failure> {
         let since = Instant::now();
         let events = self.begun(order, since).await;
@@ -103,7 +103,7 @@ impl Service {
     }
 
     async fn begun(self: &Arc<Self>, order: Order, since: Instant) -> Result<mpsc::UnboundedReceiver<Event>, Failure> {
-        // Not bounded, so that a client that reads slowly does not hold the model: a text is short.
+        // Unbounded, so that a client that reads slowly does not block the model: texts are short.
         let (events, receiver) = mpsc::unbounded_channel();
         let (begun, has_begun) = oneshot::channel();
         self.line_up(Ticket {
@@ -112,7 +112,7 @@ impl Service {
             begun,
             since,
         })?;
-        // A ticket that a panic has lost ends its events, too.
+        // If a panic drops the ticket, its events end, too.
         let Some(patience) = self.settings.timeout else {
             let _ = has_begun.await;
             return Ok(receiver);
@@ -127,7 +127,7 @@ impl Service {
         })
     }
 
-    /// Puts a request in line, and starts the thread that writes if it is not there.
+    /// Queues a request, and starts the writing thread if it is not running.
     fn line_up(self: &Arc<Self>, ticket: Ticket) -> Result<(), Failure> {
         let busy = |message| Failure::new(Reason::Busy(Duration::from_secs(1)), message);
         let mut line = self.desk.line();
@@ -153,7 +153,7 @@ impl Service {
     /// Writes until nothing is left to write.
     fn write_all(&self) {
         loop {
-            // A panic fails the texts that are being written, and not those that wait.
+            // A panic fails the texts in progress, but not those that wait.
             let _ = catch_unwind(AssertUnwindSafe(|| self.write_batch()));
             if self.desk.close() {
                 return;
@@ -161,13 +161,13 @@ impl Service {
         }
     }
 
-    /// Writes what waits, and what comes meanwhile.
+    /// Writes the waiting texts, and those that arrive meanwhile.
     fn write_batch(&self) {
         let mut batch = Batch {
             service: self,
             orders: Vec::new(),
         };
-        // Taken out first, so that what a panic ends here does not come again.
+        // Removed from the queue first, so that a request that panics is not retried.
         let Some(first) = self.desk.next() else { return };
         batch.open(first);
         let begun = match self.language() {
@@ -192,7 +192,7 @@ impl Service {
     }
 }
 
-/// Requests whose texts are being written, the oldest first.
+/// Requests with texts in progress, the oldest first.
 struct Batch<'a> {
     service: &'a Service,
     orders: Vec<Open>,
@@ -200,23 +200,23 @@ struct Batch<'a> {
 
 struct Open {
     events: mpsc::UnboundedSender<Event>,
-    /// Until the first text begins.
+    /// Taken when the first text begins.
     begun: Option<oneshot::Sender<()>>,
     since: Instant,
     style: Style,
-    /// The tokens of the prompts, and how many are to be written.
+    /// The tokens of each prompt, and how many tokens to write after it.
     prompts: Vec<(Vec<i64>, usize)>,
-    /// How many of the prompts' texts have begun.
+    /// The number of prompts whose texts have begun.
     next: usize,
-    /// The numbers of prompts and of their texts at the desk.
+    /// Pairs of a prompt's index and the number of its text.
     written: Vec<(usize, usize)>,
-    /// What is sent once the request has been counted.
+    /// The final event, sent once the request has been counted.
     last: Option<Event>,
 }
 
 impl Batch<'_> {
-    /// Gives free places to texts that wait: the next one is of the request that has the fewest, and of those of the
-    /// oldest. So a request of many prompts holds no other one up.
+    /// Fills free places with waiting texts. The next text is from the request with the fewest texts in progress, and
+    /// among those from the oldest. So a request with many prompts does not delay others.
     fn admit(&mut self, desk: &mut dyn Writing) {
         let places = self.service.settings.max_batch_size.max(1);
         loop {
@@ -260,7 +260,7 @@ impl Batch<'_> {
         });
     }
 
-    /// Passes on what is new of a text.
+    /// Passes on the addition to a text.
     fn pass_on(&mut self, text: usize, piece: polygrad_core::Result<Piece>) {
         let owns = |order: &&mut Open| order.written.iter().any(|&(_, own)| own == text);
         if let Some(order) = self.orders.iter_mut().find(owns) {
@@ -268,7 +268,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Ends requests whose texts are complete, which have failed, or whose clients have gone.
+    /// Ends requests whose texts are complete, that have failed, or whose clients are gone.
     fn clear(&mut self, desk: &mut dyn Writing) {
         for order in std::mem::take(&mut self.orders) {
             if !order.is_over() {
@@ -280,7 +280,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Fails all requests whose texts are being written.
+    /// Fails all requests with texts in progress.
     fn fail(&mut self, failure: &Failure) {
         for mut order in std::mem::take(&mut self.orders) {
             order.last.get_or_insert_with(|| Event::Failed(failure.clone()));
@@ -291,7 +291,7 @@ impl Batch<'_> {
     fn end(&self, mut order: Open) {
         order.begin();
         let statistics = &self.service.statistics;
-        // Counted before the client can ask for it.
+        // Counted before the client can query the statistics.
         match &order.last {
             _ if order.events.is_closed() => drop(statistics.cancelled.fetch_add(1, Ordering::Relaxed)),
             Some(Event::Failed(_)) => statistics.fail.add(order.since.elapsed()),
@@ -314,7 +314,7 @@ impl Open {
         is_complete || self.last.is_some() || self.events.is_closed()
     }
 
-    /// Tells the client that the first text begins; does nothing once it has.
+    /// Tells the client that the first text begins. Does nothing afterwards.
     fn begin(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let _ = begun.send(());
@@ -324,7 +324,7 @@ impl Open {
         }
     }
 
-    /// Begins the next text; false if there is no memory for it until another one ends.
+    /// Begins the next text. Returns false if there is no memory for it until another text ends.
     fn begin_next(&mut self, desk: &mut dyn Writing, is_first: bool) -> bool {
         let Some((prompt, count)) = self.prompts.get(self.next) else {
             return true;
@@ -389,7 +389,7 @@ impl Open {
     }
 }
 
-/// The tokens of a request's prompts, and how many are to be written behind each.
+/// The tokens of a request's prompts, and how many tokens to write after each.
 fn read(order: &Order, language: &dyn Language) -> Result<Vec<(Vec<i64>, usize)>, Failure> {
     let prompt = |prompt| {
         let prompt = language.tokens(prompt).map_err(|error| Failure::of_run(&error))?;

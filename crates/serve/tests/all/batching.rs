@@ -1,4 +1,4 @@
-//! Each request gets its own rows, whatever it was joined with.
+//! Each request gets its own rows, whichever requests it is joined with.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -65,7 +65,7 @@ async fn ten_thousand_mixed_requests_get_their_own_rows() {
             let model = repository.get(name, None).unwrap();
             let answer = model.infer(request([("x", sent.clone())]));
             if i % 7 == 0 {
-                // A client that goes away before, while or after its request is computed.
+                // A client that disconnects before, while or after its request is computed.
                 let _ = tokio::time::timeout(Duration::from_micros(i as u64 % 500), answer).await;
                 return;
             }
@@ -127,7 +127,7 @@ async fn a_request_that_fails_does_not_spoil_those_it_was_joined_with() {
     assert!(panicked.message.contains("minus two"), "{panicked}");
 }
 
-/// A model `slow` that takes so long for each request, and requests that wait for up to `timeout`.
+/// A model `slow` that takes `time` for each request; requests wait for up to `timeout`.
 fn one_by_one(time: Duration, timeout: Option<Duration>) -> (Repository, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
     let slow = counted(ElementType::F32, Arc::clone(&counts), time);
@@ -177,12 +177,12 @@ async fn what_would_be_late_makes_room_for_others() {
         deadline: Some(Instant::now() + time),
         ..request([("x", floats(&[1, 1], vec![1.0]))])
     };
-    // Until it is known how long a run takes.
+    // Until the duration of a run is known.
     for _ in 0..6 {
         model.infer(until(time * 60)).await.unwrap();
     }
     let before = counts.rows.load(Ordering::SeqCst);
-    // It would begin after one run and end after two.
+    // This request could begin after one run and end after two.
     let all = tokio::join!(
         model.infer(until(time * 60)),
         model.infer(until(time * 3 / 2)),
@@ -190,7 +190,7 @@ async fn what_would_be_late_makes_room_for_others() {
     );
     assert_eq!(all.1.unwrap_err().reason, Reason::Late);
     assert!(all.0.is_ok() && all.2.is_ok());
-    // Nobody else waits, and the model might be faster this time.
+    // No other request waits, and the model might be faster this time.
     model.infer(until(time / 2)).await.unwrap();
     assert_eq!(counts.rows.load(Ordering::SeqCst) - before, 3);
 }
@@ -205,7 +205,7 @@ async fn a_request_without_a_deadline_waits_for_as_long_as_the_model_says() {
         deadline: Some(Instant::now() + SLOW * 60),
         ..x()
     };
-    // A run takes longer than anybody waits: that is no reason to give up who waits for nobody.
+    // A run takes longer than the request may wait; that is no reason to drop a request that delays no other.
     let (first, second, patient) = tokio::join!(model.infer(x()), model.infer(x()), model.infer(patient));
     first.unwrap();
     patient.unwrap();
@@ -272,7 +272,7 @@ async fn the_most_urgent_comes_first() {
     for answer in [first, second, third, fourth, fifth] {
         answer.unwrap();
     }
-    // The first was taken before the others came, or with them; the model was run on zeros when it was loaded.
+    // The first was taken before the others arrived, or with them. The model ran on zeros when it was loaded.
     assert_eq!(*order.lock().unwrap(), [0.0, 1.0, 10.0, 20.0, 21.0, 30.0]);
     let failure = with(1.0, 4).await.unwrap_err();
     assert_eq!(failure.reason, Reason::Invalid);

@@ -1,4 +1,4 @@
-//! Requests and answers, value by value: what is read and written, and what is refused.
+//! Requests and answers, value by value: what is read and written, and what is rejected.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -98,7 +98,7 @@ async fn every_datatype_goes_in_and_out_as_text_and_as_bytes() {
             let asked = |head: &Json| Asked::binary(&path(datatype), head, behind);
             let (_, found) = binary(&router, asked(&json!({"inputs": [input], "parameters": wish}))).await;
             assert_eq!(found, bytes, "{datatype}");
-            // What is written as text reads back as it was.
+            // Values written as text read back unchanged.
             let found = asked(&json!({"inputs": [input]})).json(&router).await;
             let again = with(&as_text, json!({"data": found["outputs"][0]["data"]}));
             let again = json!({"inputs": [again], "parameters": wish});
@@ -493,7 +493,7 @@ async fn a_timeout_that_has_passed_is_said() {
     }
 }
 
-/// A body that is a request in every respect, with its head's length.
+/// A valid request body, with the length of its head.
 fn whole(datatype: usize, as_bytes: bool) -> (&'static str, Vec<u8>, usize) {
     let all = samples();
     let (datatype, data, bytes) = &all[datatype % all.len()];
@@ -510,7 +510,7 @@ fn whole(datatype: usize, as_bytes: bool) -> (&'static str, Vec<u8>, usize) {
     (datatype, [head.as_bytes(), behind].concat(), length)
 }
 
-/// No answer is a fault of this side, whatever is sent.
+/// Whatever is sent, no answer reports a fault of the server.
 fn is_answered(router: &Router, asked: Asked) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -555,7 +555,7 @@ proptest! {
         is_answered(&router(), asked)?;
     }
 
-    /// Floats read back as they were.
+    /// Floats read back unchanged.
     #[test]
     fn floats_survive_json(bits: u32, double: u64) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -566,7 +566,7 @@ proptest! {
             let (.., answer) = runtime.block_on(asked.answer(&router()));
             let number = text(&answer).split("\"data\":[").nth(1).unwrap().split(']').next().unwrap();
             prop_assert_eq!(number.parse::<f32>().unwrap().to_bits(), bits);
-            // By way of a double, as in Python.
+            // Through a double, as in Python.
             prop_assert_eq!((number.parse::<f64>().unwrap() as f32).to_bits(), bits);
             let head = one("FP32", "[1,1]", &format!("\"data\":[{number}]"));
             let asked = body(PATH, head.replacen('{', r#"{"parameters":{"binary_data_output":true},"#, 1).as_bytes());

@@ -1,4 +1,4 @@
-//! Many connections, answers that nobody reads, and pages of others.
+//! Many connections, unread answers, and foreign pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use polygrad_serve::{Limits, Model, ServerOptions, Settings, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// More than a client that does not read has room for.
+/// More bytes than a client that does not read has room for.
 const LARGE: usize = 16 << 20;
 
-/// Gives as many bytes back as `LARGE`, whatever it takes.
+/// A model that returns `LARGE` bytes for any input.
 fn large() -> Arc<dyn Model> {
     let x = spec("x", DType::F32, &["1", "1"]);
     let y = spec("y", DType::F32, &["1", "width"]);
@@ -35,14 +35,14 @@ async fn limited(limits: Limits) -> Running {
     Running::start(repository(models, &Settings::default()), options).await
 }
 
-/// The status of the answer to a request that was sent as text.
+/// Sends a request as text, and returns the status of the answer.
 async fn status(stream: &mut TcpStream, request: &str) -> Option<String> {
     stream.write_all(request.as_bytes()).await.ok()?;
     let answer = one_answer(stream).await?;
     answer.split(' ').nth(1).map(str::to_owned)
 }
 
-/// A connection on which a large answer comes, little of which is read.
+/// A connection with a large answer, little of which is read.
 async fn unread(server: &Running) -> TcpStream {
     let body = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}],"parameters":{"binary_data_output":true}}"#;
     let head = "POST /v2/models/large/infer HTTP/1.1\r\nHost: localhost\r\n";
@@ -57,7 +57,7 @@ async fn unread(server: &Running) -> TcpStream {
     stream
 }
 
-/// Reads to the end, and says how many bytes came, but stops after `LARGE`.
+/// Reads to the end, but at most `LARGE` bytes, and returns how many came.
 async fn read_all(stream: &mut TcpStream) -> usize {
     let (mut found, mut piece) = (0, vec![0; 1 << 20]);
     while found < LARGE {
@@ -82,7 +82,7 @@ async fn without_a_place_health_is_told_and_nothing_else() {
         assert_eq!(status(&mut stream, &post("identity", 1.0)).await.unwrap(), "200");
         open.push(stream);
     }
-    // Those that hold on to the last places make room for questions about health.
+    // Connections that hold the last places give way to health checks.
     let mut idle: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
         idle.push(server.connect().await);
@@ -115,7 +115,7 @@ async fn without_a_place_health_is_told_and_nothing_else() {
         .await
         .unwrap_err();
     assert!(refused.message().contains("too many connections"), "{refused}");
-    // Those that are open are not harmed, and a place that becomes free is given away.
+    // Open connections are not affected, and a freed place is given to another.
     assert_eq!(status(&mut open[0], &post("identity", 7.0)).await.unwrap(), "200");
     drop(open.pop());
     let begun = Instant::now();
@@ -150,7 +150,7 @@ async fn one_peer_leaves_places_to_others() {
         "503"
     );
     assert!(server.get("/v2/health/ready").await.starts_with("HTTP/1.1 200"));
-    // Another address of this machine is another peer; systems other than Linux have one alone.
+    // Another address of this machine is another peer; systems other than Linux have only one.
     if cfg!(target_os = "linux") {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
@@ -163,13 +163,13 @@ async fn one_peer_leaves_places_to_others() {
 async fn an_answer_that_nobody_reads_is_given_up() {
     let server = limited(Limits {
         write_timeout: Duration::from_millis(300),
-        // The system takes megabytes before the peer reads any.
+        // The system buffers megabytes before the peer reads any.
         body_rate: 1 << 40,
         ..Limits::default()
     })
     .await;
     let mut stream = unread(&server).await;
-    // What the server had sent is there, and no more.
+    // What the server had sent arrives, and no more.
     tokio::time::sleep(Duration::from_millis(1000)).await;
     let found = read_all(&mut stream).await;
     assert!(found < LARGE, "{found} bytes came");
@@ -184,7 +184,7 @@ async fn so_it_is_where_the_window_of_a_stream_is_shut() {
     })
     .await;
     let mut stream = server.connect().await;
-    // Windows of 0 bytes, and then a request whose answer may not be sent.
+    // Windows of 0 bytes, followed by a request whose answer cannot be sent.
     let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let frame = |kind: u8, flags: u8, id: u8, payload: &[u8]| {
         let mut frame = vec![

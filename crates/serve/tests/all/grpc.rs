@@ -15,7 +15,7 @@ use polygrad_serve::{DATATYPES, ServerOptions, Settings, Signature};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-/// Six elements of a datatype as they go over the wire: small numbers, which each of them has.
+/// Six elements of a datatype in the wire format: small numbers that every datatype can represent.
 fn six(element: ElementType) -> Vec<u8> {
     match element {
         ElementType::Bool => vec![0, 1, 1, 0, 0, 1],
@@ -400,7 +400,7 @@ async fn compressed_messages_are_read_up_to_the_limit() {
         let of = |length: usize| raw("identity", "UINT8", &[1, length as i64], &vec![7; length]);
         let response = client.model_infer(of(1000)).await.unwrap();
         assert_eq!(response.get_ref().raw_output_contents, [vec![7; 1000]]);
-        // A thousand times as long as it looks.
+        // It expands to a thousand times its size.
         let status = client.model_infer(of(8 << 20)).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     }

@@ -1,4 +1,4 @@
-//! Streams, sequences, deadlines, and what is not inference, over gRPC.
+//! Streams, sequences, deadlines, and calls other than inference, over gRPC.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ async fn sequences_go_on_in_a_stream_and_between_calls() {
         sums[i % 2] += i as f32;
         let response = answer.infer_response.unwrap();
         assert_eq!(first_float(&response), sums[i % 2]);
-        // The state stays at the server.
+        // The state stays on the server.
         assert_eq!(response.outputs.len(), 1);
     }
     let ended = client.model_infer(step(of(0), 1.0, false, false)).await.unwrap_err();
@@ -121,7 +121,7 @@ async fn what_is_late_is_not_computed() {
     };
     let (first, (header, parameter)) = tokio::join!(first.model_infer(float("slow", 1.0)), late);
     first.unwrap();
-    // The client has a clock, too, and may be the first.
+    // The client has a timeout, too, which may be first.
     assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&header.unwrap_err().code()));
     let status = parameter.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -376,7 +376,7 @@ async fn the_server_and_its_models_tell_what_they_are() {
         ..Default::default()
     };
     let config = client.model_config(request).await.unwrap().into_inner().config.unwrap();
-    // Its rows lie along another axis than the first.
+    // Its rows are along another axis than the first.
     assert_eq!(config.max_batch_size, 0);
     let Some(model_config::SchedulingChoice::SequenceBatching(batching)) = config.scheduling_choice else {
         panic!("{config:?}");

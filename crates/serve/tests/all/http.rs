@@ -219,7 +219,7 @@ async fn bodies_are_compressed_both_ways() {
             .unwrap();
         assert_eq!(body[length..], f32s(&values));
     }
-    // Whoever can read several codings has no wish for one.
+    // A client that accepts several codings does not ask for one.
     let asked = Asked::get("/v2").header("accept-encoding", "gzip, deflate");
     assert!(!asked.answer(&router).await.1.contains_key("content-encoding"));
 }
@@ -392,7 +392,7 @@ async fn statistics_count_what_was_done() {
     }
 }
 
-/// Where an empty list of this name is.
+/// The paths of empty lists with this name.
 fn empty_lists(json: &Json, name: &str) -> Vec<String> {
     match json {
         Json::Object(fields) => {
@@ -411,7 +411,7 @@ fn empty_lists(json: &Json, name: &str) -> Vec<String> {
     }
 }
 
-/// Models that are called as parts of addresses are answered for, or cannot be added.
+/// Models named like parts of addresses either work or cannot be added.
 #[tokio::test]
 async fn names_that_are_parts_of_addresses_are_told_from_them() {
     let repository = Repository::new(Pool::new(1).unwrap());
@@ -446,7 +446,7 @@ async fn names_that_are_parts_of_addresses_are_told_from_them() {
     assert_eq!(all["model_stats"].as_array().unwrap().len(), names.len());
 }
 
-/// Every address and method of the description is there, and no others are.
+/// The description has exactly the addresses and methods of the server.
 #[tokio::test]
 async fn the_description_is_that_of_the_addresses() {
     let router = router();
@@ -467,7 +467,7 @@ async fn the_description_is_that_of_the_addresses() {
                 is_described,
                 "{method} {page}"
             );
-            // None of these models writes texts.
+            // None of these models generates text.
             let is_absent = path == "/v1/models/{model}" && method == "GET";
             assert_eq!(status == StatusCode::NOT_FOUND, is_absent, "{method} {page}");
             let described = &item[method.to_lowercase()]["responses"];
@@ -500,7 +500,7 @@ async fn the_page_is_there_unless_it_is_not_wanted() {
         (status, &headers["content-type"]),
         (StatusCode::OK, &"text/html; charset=utf-8".parse().unwrap())
     );
-    // Nothing from elsewhere.
+    // Nothing is loaded from elsewhere.
     for outside in ["http://", "https://", "//cdn", "@import"] {
         assert!(!text(&page).contains(outside), "{outside}");
     }
@@ -574,7 +574,7 @@ async fn what_is_wrong_is_said() {
     );
 }
 
-/// A program's own router has its own answer to other addresses, a server none but this.
+/// A program's own router answers other addresses itself; a server only has this answer.
 #[tokio::test]
 async fn a_server_says_of_every_other_address_that_it_is_not_there() {
     let (status, ..) = Asked::get("/nowhere").answer(&router()).await;

@@ -1,4 +1,4 @@
-//! Folders as the Hub has them, beside the models themselves.
+//! Folders of the Hub's form, compared with the models themselves.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn write(folder: &Path, name: &str, value: &serde_json::Value) {
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// A config with what the Hub adds to it, and the weights.
+/// Saves a config with the Hub's additional fields, and the weights.
 fn save(folder: &Path, kind: &str, architecture: &str, config: &impl ModelConfig, model: &impl Module) {
     let mut config: serde_json::Value = serde_json::from_str(&config.to_json().unwrap()).unwrap();
     config["model_type"] = json!(kind);
@@ -86,7 +86,7 @@ fn language_models_answer_as_they_are() -> Result<()> {
     save(folder.path(), "gpt2", "GPT2LMHeadModel", &config, &model);
     let own = no_grad(|| model.forward(&tokens))?;
     close(&load(folder.path()).run(std::slice::from_ref(&given))?[0], &own);
-    // As the Hub has gpt2: without the name of the part.
+    // As in the Hub's gpt2: without the prefix of the base model.
     let file = folder.path().join("model.safetensors");
     let state = StateDict::load(&file)?;
     let bare = state
@@ -239,7 +239,7 @@ fn bert_answers_as_its_folder_says() -> Result<()> {
     Ok(())
 }
 
-/// Words to tokens, between `[CLS]` and `[SEP]`.
+/// A tokenizer that maps words to tokens, between `[CLS]` and `[SEP]`.
 fn tokenizer() -> serde_json::Value {
     let words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "the", "cat", "sat", "dog"];
     let vocab: serde_json::Map<_, _> = words
@@ -289,13 +289,13 @@ fn texts_are_tokenized() -> Result<()> {
     let own = no_grad(|| model.forward(BertInput::new(&tokens).attention_mask(&seen)))?;
     close(&served.run(&[texts(&["the cat sat", "dog"])])?[0], &own);
 
-    // 12 positions, the last of which is the end.
+    // 12 positions, the last of which is the end token.
     let long = "cat cat cat cat cat cat cat cat cat cat cat cat cat cat";
     let (_, tokens) = ids(&[&[1, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 2]]);
     let own = no_grad(|| model.forward(BertInput::new(&tokens)))?;
     close(&served.run(&[texts(&[long])])?[0], &own);
 
-    // A classifier gives no vectors; with the files of sentence-transformers, the model below the head does.
+    // A classifier has no vectors; with the files of sentence-transformers, the base model does.
     assert!(served.encoder().is_none());
     let model = Bert::new(&bert(), &device())?;
     let sentences = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ fn folders_of_sentence_transformers_6_give_its_vectors() -> Result<()> {
     let served = load(&folder);
     let found = served.run(&[texts(&["what is one", "a red cat and a dog"])])?;
     let vectors = found[0].tensor()?.host().to_vec::<f32>()?;
-    // Of `SentenceTransformer(folder).encode`, the first numbers of each.
+    // The first numbers of each vector from `SentenceTransformer(folder).encode`.
     let wanted = [
         [0.145_259, 0.062_840, -0.168_254, 0.239_068],
         [-0.063_380, 0.138_932, -0.002_575, 0.103_380],

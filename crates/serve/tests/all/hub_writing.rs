@@ -1,4 +1,4 @@
-//! Language models that write, beside the models themselves.
+//! Language models that generate text, compared with the models themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::from_inner(ReferenceDevice::erased())
 }
 
-/// That a text begins with a word, and that no token ends it.
+/// Texts begin with a word, and no token ends them.
 fn endless() -> Json {
     json!({ "bos_token_id": 3, "eos_token_id": 100 })
 }
@@ -60,7 +60,7 @@ fn gpt2() -> Gpt2Config {
         n_embd: 8,
         n_layer: 2,
         n_head: 2,
-        // Far enough from 0 that tokens differ.
+        // Large enough for tokens to differ.
         initializer_range: 0.5,
         ..Gpt2Config::default()
     }
@@ -88,7 +88,7 @@ fn words(value: &Value) -> Vec<String> {
     strings.strings().iter().map(text).collect()
 }
 
-/// What follows a prompt of tokens, in words.
+/// The continuation of a prompt of tokens.
 fn follows(model: &impl CausalLm<polygrad_core::AnyBackend>, prompt: &[i64], count: usize) -> Result<Vec<i64>> {
     let rows = model.generate_batch(&[prompt.to_vec()], count, &GenerateConfig::greedy())?;
     Ok(rows[0][prompt.len()..].to_vec())
@@ -131,11 +131,11 @@ fn texts_are_continued_as_the_model_does_it() -> Result<()> {
     save(path, "llama", &config, &model, &endless());
     let outputs = load(path)?.run(&[texts(&["four five"]), column(vec![5]), column(vec![0f32])])?;
     assert_eq!(words(&outputs[0]), [said(&follows(&model, &[4, 5], 5)?)]);
-    // An empty text begins with a token of its own.
+    // An empty text begins with the beginning token.
     let outputs = load(path)?.run(&[texts(&[""]), column(vec![5]), column(vec![0f32])])?;
     let begun = model.generate_batch(&[vec![3]], 5, &GenerateConfig::greedy())?;
     assert_eq!(words(&outputs[0]), [said(&begun[0][1..])]);
-    // Its logits, where ids are wanted.
+    // Logits, if ids are the input.
     let as_ids = hub::load(path, &device(), Options::default(), true)?;
     assert_eq!(as_ids.signature().outputs[0].name, "logits");
     Ok(())
@@ -240,7 +240,7 @@ fn a_text_ends_where_the_folder_says_so() -> Result<()> {
     Ok(())
 }
 
-/// Texts of prompts that all join before the first step, and how each ended.
+/// The texts of prompts that all join before the first step, and how each ended.
 fn written_together(model: &dyn Model, asked: &[(Prompt, usize, Style)]) -> Result<Vec<(String, Finish)>> {
     let language = model.language().unwrap();
     let mut writing = language.begin()?;
@@ -287,10 +287,10 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
     assert_eq!((text, finish.tokens, finish.is_stop), (said(&tokens), 9, false));
     let by_ids = written(&*served, &Prompt::Tokens(vec![1, 2]), 9, &greedy)?;
     assert_eq!(by_ids.0, said(&tokens));
-    // An empty prompt begins with a token of its own.
+    // An empty prompt begins with the beginning token.
     let begun = written(&*served, &Prompt::Tokens(Vec::new()), 5, &greedy)?;
     assert_eq!(begun.0, said(&follows(&model, &[3], 5)?));
-    // Before a stop string.
+    // Ends before a stop string.
     let stop = WORDS[tokens[3] as usize];
     let first = tokens.iter().position(|&token| token == tokens[3]).unwrap();
     let stopped = Style {
@@ -303,7 +303,7 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
         (said(&tokens[..first]).trim_end(), true)
     );
     assert_eq!(finish.tokens, first + 1);
-    // The same seed writes the same, and others do not.
+    // The same seed gives the same text, other seeds do not.
     let drawn = |seed: u64| {
         let style = Style {
             temperature: 3.0,
@@ -323,7 +323,7 @@ fn texts_and_chats_are_written_in_pieces() -> Result<()> {
     fs::write(path.join("chat_template.jinja"), "one {{ messages[0].content }} four").unwrap();
     let (text, _) = written(&*load(path)?, &chat, 6, &greedy)?;
     assert_eq!(text, said(&follows(&model, &[1, 2, 3, 4], 6)?));
-    // As many positions as there is memory for.
+    // As many positions as memory allows.
     let options = Options {
         max_run_bytes: 9 * 2 * 2 * 8 * 4 + 8 * (4 + 8),
         ..Options::default()
@@ -382,7 +382,7 @@ fn each_text_is_as_if_it_were_alone() -> Result<()> {
     for ((prompt, count, style), found) in asked.iter().zip(&together) {
         assert_eq!(&written(&*served, prompt, *count, style)?, found);
     }
-    // Draws of another seed are others.
+    // Draws with another seed differ.
     assert_ne!(together[1].0[..30], together[3].0[..30]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Connections: their limits, their ends, and who may ask.
+//! Connections: their limits, their end, and access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use tonic::{Code, Request};
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Short times, so that tests do not take long.
+/// Short timeouts, so that tests do not take long.
 fn limits() -> Limits {
     Limits {
         header_timeout: SHORT,
@@ -90,7 +90,7 @@ async fn idle_connections_are_closed_and_busy_ones_are_not() {
     )
     .await;
     let mut stream = server.connect().await;
-    // Longer than a connection may be idle, and then twice more.
+    // Longer than a connection may be idle, and then twice again.
     for model in ["slow", "identity", "slow"] {
         stream.write_all(post(model, 3.0).as_bytes()).await.unwrap();
         let answer = one_answer(&mut stream).await.unwrap();
@@ -114,7 +114,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
         "{answer}"
     );
 
-    // One that is slow, but not too slow.
+    // A request that is slow, but not too slow.
     let request = post("identity", 2.0);
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let mut stream = server.connect().await;
@@ -228,7 +228,7 @@ async fn a_client_that_closes_its_half_gets_its_answer_and_one_that_goes_harms_n
     still_answers(&server).await;
 }
 
-/// A client that asks one thing after another, on a connection that it opens again when the server closes it.
+/// A client that sends one request after another, and reconnects when the server closes the connection.
 async fn ask_until_refused(address: std::net::SocketAddr, answered: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
     'connections: while let Ok(mut stream) = TcpStream::connect(address).await {
         for i in 0.. {
@@ -388,7 +388,7 @@ async fn with_tokens_only_their_owners_are_answered() {
         .insert("authorization", "Bearer secret-two".parse().unwrap());
     client.model_infer(request).await.unwrap();
 
-    // A new file holds from the next second on; one that cannot be read lets nobody in.
+    // A new file takes effect from the next second on; one that cannot be read locks all clients out.
     for (text, status) in [
         (Some("secret-three\n"), 401),
         (Some("secret-one\n"), 200),
@@ -472,7 +472,7 @@ async fn metrics_tell_what_was_done() {
     ] {
         assert!(page.contains(line), "{line}{page}");
     }
-    // Names that nobody gave a model are nobody's label.
+    // Names that are no model's are not used as labels.
     assert!(!page.contains("nowhere"), "{page}");
     if cfg!(target_os = "linux") {
         assert!(page.contains("process_resident_memory_bytes "), "{page}");

@@ -1,4 +1,4 @@
-//! Bugs of MLServer's batching, by their numbers there: none of them is to be here.
+//! Bugs of MLServer's batching, by their issue numbers: none of them may exist here.
 
 use crate::common::{Asked, binary, router, router_with};
 use futures_util::future::join_all;
@@ -20,7 +20,7 @@ fn identity(rows: usize, width: usize, first: usize) -> (Json, Vec<usize>) {
     (json!({"inputs": [tensor]}), data)
 }
 
-/// How many requests were computed in how many runs.
+/// The number of requests computed, and of runs.
 async fn runs(router: &axum::Router, model: &str) -> (u64, u64) {
     let stats = Asked::get(&format!("/v2/models/{model}/stats")).json(router).await;
     let stats = &stats["model_stats"][0];
@@ -31,7 +31,7 @@ async fn runs(router: &axum::Router, model: &str) -> (u64, u64) {
     )
 }
 
-/// 1541: the parameters of requests were lost when they were joined.
+/// 1541: the parameters of joined requests were lost.
 #[tokio::test]
 async fn bug_1541_each_request_keeps_its_parameters_and_id() {
     let router = router();
@@ -56,7 +56,7 @@ async fn bug_1541_each_request_keeps_its_parameters_and_id() {
     assert!(requests == 40 && runs < 20, "{requests} requests in {runs} runs");
 }
 
-/// 514: all outputs came back, whichever were asked for.
+/// 514: all outputs were returned, whichever were requested.
 #[tokio::test]
 async fn bug_514_each_request_gets_the_outputs_that_it_asked_for() {
     let router = router();
@@ -90,7 +90,7 @@ async fn bug_514_each_request_gets_the_outputs_that_it_asked_for() {
     }
 }
 
-/// 1306: some of the requests that were joined were answered with nothing.
+/// 1306: some of the joined requests got empty answers.
 #[tokio::test]
 async fn bug_1306_no_request_is_answered_with_nothing() {
     let router = router_with(
@@ -112,7 +112,7 @@ async fn bug_1306_no_request_is_answered_with_nothing() {
     }
 }
 
-/// 1718: what requests of several shapes gave was taken apart by the shape of one of them.
+/// 1718: the results of requests of several shapes were split by the shape of one of them.
 #[tokio::test]
 async fn bug_1718_outputs_are_taken_apart_by_each_requests_own_rows_and_shape() {
     let router = router();
@@ -130,7 +130,7 @@ async fn bug_1718_outputs_are_taken_apart_by_each_requests_own_rows_and_shape() 
     }
 }
 
-/// 1826: a request of many rows was cut up and computed piece by piece.
+/// 1826: a request with many rows was split and computed in pieces.
 #[tokio::test]
 async fn bug_1826_a_large_request_is_computed_at_once() {
     let router = router();

@@ -192,7 +192,7 @@ async fn an_input_with_a_default_in_the_file_is_given_or_left_out() {
         }
         request
     };
-    // At once, so that requests are joined where they may be.
+    // Sent at once, so that requests are joined if possible.
     let asked = (0..60).map(|i| {
         let mut client = client.clone();
         let (x, by) = (i as f32, (i % 3 == 0).then_some([i as f32, 1.0]));

@@ -1,4 +1,4 @@
-//! The page at `/`, tried in Chromium by a script.
+//! The page at `/`, tested by a script in Chromium.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 const SIDE: usize = 28;
 const BANDS: usize = 10;
 
-/// The mean of each band of a picture.
+/// A model that computes the mean of each band of an image.
 fn picture() -> Arc<dyn Model> {
     let input = spec("image", ElementType::F32, &["batch", "1", "28", "28"]);
     let output = spec("bands", ElementType::F32, &["batch", "10"]);
@@ -28,12 +28,12 @@ fn picture() -> Arc<dyn Model> {
         Ok(vec![HostTensor::new(Shape::new(&[1, BANDS])?, means)?.into()])
     };
     let mut signature = signature(vec![input], vec![output]);
-    // One picture at a time.
+    // One image at a time.
     signature.inputs[0].batch = None;
     Arc::new(Function { signature, run })
 }
 
-/// Each number doubled.
+/// A model that doubles each number.
 fn row() -> Arc<dyn Model> {
     let spec = |name: &str| spec(name, ElementType::F32, &["batch", "4"]);
     let run = |inputs: &[Value]| {

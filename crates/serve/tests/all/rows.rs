@@ -1,4 +1,4 @@
-//! Which graphs are computed for several clients at once: those alone that are known to keep rows apart.
+//! Which graphs are computed for several clients at once: only those that are known to keep rows apart.
 
 use polygrad_core::HostTensor;
 use polygrad_cpu::Cpu;
@@ -9,7 +9,7 @@ use polygrad_tensor::Device;
 
 use Attribute::{Float, Int, Ints};
 
-/// A graph in the making; nodes name their operands.
+/// A graph builder; nodes name their operands.
 struct Making(Graph);
 
 /// Attributes of a node.
@@ -66,7 +66,7 @@ impl Making {
         found.map_or_else(|| body.add_value(name, None), |at| ValueId(at as u32))
     }
 
-    /// A node, whose operands and results are named with spaces between; `-` is one that is left out.
+    /// A node with the names of operands and results, separated by spaces; `-` is one that is left out.
     fn node(mut self, op: &str, inputs: &str, outputs: &str, attributes: Given<'_>) -> Self {
         let body = &mut self.0.body;
         let mut ids = |names: &str| -> Vec<Option<ValueId>> {
@@ -159,7 +159,7 @@ fn what_computes_over_rows_is_kept_apart_and_named() {
             .served(&["batch", "4"]);
         assert!(!service.signature().is_batched(), "{op}");
         let why = service.apart().unwrap_or_default();
-        // A transposed or shortened tensor shows itself by where the rows are.
+        // A transposed or shortened tensor is noticed by the position of the rows.
         assert!(
             why.contains(op) || why.contains("does not have the rows"),
             "{op}: {why}"
@@ -180,7 +180,7 @@ fn one_scale_for_all_rows_keeps_them_apart() {
     );
 }
 
-/// Models whose rows depend on each other only for some numbers.
+/// Models whose rows only depend on each other for some numbers.
 #[test]
 fn what_depends_on_other_rows_for_some_numbers_alone_is_kept_apart() {
     let most = |made: Making| made.node("ReduceMax", "x", "most", &[("keepdims", Int(0))]);
@@ -219,7 +219,7 @@ fn what_depends_on_how_many_rows_there_are_is_kept_apart() {
         .node("Cast", "count", "number", &[("to", Int(1))])
         .node("Div", "x number", "y", &[]);
     apart(&counted.served(&["batch", "4"]), "how many rows");
-    // From five rows on, more than two or three are tried.
+    // From five rows on, more than the two or three that are tested.
     let many = new()
         .x(&["batch", "4"])
         .ints("zero", &[0])
@@ -242,7 +242,7 @@ fn rows_that_a_shape_cuts_or_joins_are_kept_apart() {
         .node("Softmax", "turned", "soft", &[("axis", Int(1))])
         .node("Reshape", "soft back", "y", &[]);
     assert!(!twisted.served(&["batch", "6"]).signature().is_batched());
-    // Whole rows of eight places, whatever the length: at another length they would be of two rows.
+    // Eight positions are one whole row only at the tested length; at another length they belong to two rows.
     let long = new()
         .x(&["batch", "length"])
         .ints("eight", &[-1, 8])
@@ -359,7 +359,7 @@ fn recurrent_layers_stay_joined() {
     }
 }
 
-/// Attention as PyTorch writes it: heads by shapes that are computed, a mask that is expanded.
+/// Attention as PyTorch writes it: heads split by computed shapes, an expanded mask.
 #[test]
 fn attention_with_masks_stays_joined() {
     let made = new()
@@ -408,7 +408,7 @@ fn attention_with_masks_stays_joined() {
     joined(&made.served(&["batch", "8"]));
 }
 
-/// A token of the model's own before those of a row, by a shape that is expanded as PyTorch does it.
+/// The model's own token is put before those of a row, by a shape that is expanded as in PyTorch's exports.
 #[test]
 fn what_is_repeated_for_each_row_stays_joined() {
     let made = new()

@@ -1,4 +1,4 @@
-//! Sequences of requests that have a state.
+//! Sequences of requests with a state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,7 +119,7 @@ async fn states_of_sequences_have_a_limit_in_bytes() {
     };
     let repository = repository(vec![("sum", accumulator(), settings)]);
     let model = repository.get("sum", None).unwrap();
-    // Four bytes a row.
+    // Four bytes for each row.
     model.infer(steps_of(1, 15, true, false)).await.unwrap();
     let failure = model.infer(steps_of(2, 11, true, false)).await.unwrap_err();
     assert!(matches!(failure.reason, Reason::Busy(_)), "{failure:?}");
@@ -133,13 +133,13 @@ async fn states_of_sequences_have_a_limit_in_bytes() {
     model.infer(steps_of(2, 10, true, false)).await.unwrap();
     let failure = model.infer(steps_of(3, 1, true, false)).await.unwrap_err();
     assert!(matches!(failure.reason, Reason::Busy(_)), "{failure:?}");
-    // The others are as they were, and what ends makes room.
+    // The others are unchanged, and ended sequences make room.
     let answer = model.infer(steps_of(1, 15, false, true)).await.unwrap();
     assert_eq!(numbers(output(&answer, "sum")), [2.0; 15]);
     model.infer(steps_of(3, 15, true, false)).await.unwrap();
 }
 
-/// [`accumulator`] that counts how often it is to give memory back.
+/// [`accumulator`] that counts the requests to return memory.
 struct Trimmed(Arc<dyn Model>, Arc<std::sync::atomic::AtomicUsize>);
 
 impl Model for Trimmed {

@@ -1,4 +1,4 @@
-//! A server that runs, and connections to it.
+//! A running server, and connections to it.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub(crate) mod messages;
@@ -29,7 +29,7 @@ pub(crate) mod proto {
     }
 }
 
-/// Ends when it is dropped.
+/// Stops when it is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) repository: Repository,
@@ -65,17 +65,17 @@ impl Running {
         }
     }
 
-    /// With settings that are not what is tested.
+    /// Starts a server with default settings.
     pub(crate) async fn of(models: Vec<(&str, Arc<dyn Model>)>) -> Self {
         Self::start(repository(models, &Settings::default()), ServerOptions::default()).await
     }
 
-    /// Tells the server to end.
+    /// Tells the server to stop.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
-    /// Waits until it has ended, and says how many connections were cut off.
+    /// Waits until it has stopped, and returns how many connections were cut off.
     pub(crate) async fn ended(mut self) -> usize {
         self.stop();
         self.server.await.unwrap()
@@ -97,7 +97,7 @@ impl Running {
         client.max_decoding_message_size(usize::MAX)
     }
 
-    /// The answer to a request without a body, on a connection of its own.
+    /// The answer to a request without a body, on its own connection.
     pub(crate) async fn get(&self, path: &str) -> String {
         let mut stream = self.connect().await;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -106,16 +106,16 @@ impl Running {
     }
 }
 
-/// What comes until the other side closes.
+/// All bytes until the other side closes.
 pub(crate) async fn to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes));
-    // A connection that is reset has ended, too.
+    // A reset connection has ended, too.
     let _ = read.await.expect("the connection stays open");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads one answer of HTTP/1.1 that says its length; none where the connection ends first.
+/// Reads one HTTP/1.1 answer with a content length; `None` if the connection ends first.
 pub(crate) async fn one_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<String> {
     let mut bytes = Vec::new();
     loop {
@@ -136,7 +136,7 @@ pub(crate) async fn one_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Opti
     }
 }
 
-/// A request to `model` for the sum so far or the same number back.
+/// A request to `model` with one number, which returns the sum so far or the number itself.
 pub(crate) fn post(model: &str, value: f32) -> String {
     let body = format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,1],"data":[{value}]}}]}}"#);
     format!(

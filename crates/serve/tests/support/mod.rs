@@ -9,7 +9,7 @@ use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use polygrad_onnx::graph::{Dim, ElementType, Literal};
 use polygrad_serve::{InferRequest, InferResponse, Model, NamedValue, Signature, TensorSpec, Value};
 
-/// A model out of a signature and a function.
+/// A model from a signature and a function.
 pub(crate) struct Function<F> {
     pub(crate) signature: Signature,
     pub(crate) run: F,
@@ -42,12 +42,12 @@ pub(crate) fn signature(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Si
     signature
 }
 
-/// Gives back what it takes: `x` of any width as `y`. Rows are joined.
+/// Returns its input: `x` of any width as `y`. Rows are joined.
 pub(crate) fn identity(element: ElementType) -> Arc<dyn Model> {
     counted(element, Arc::default(), Duration::ZERO)
 }
 
-/// [`identity`] that takes its time and counts its runs and rows.
+/// [`identity`] that takes `time` and counts its runs and rows.
 pub(crate) fn counted(element: ElementType, counts: Arc<Counts>, time: Duration) -> Arc<dyn Model> {
     let signature = signature(
         vec![spec("x", element, &["batch", "width"])],
@@ -82,7 +82,7 @@ fn zip<T: polygrad_core::Element>(inputs: &[Value], both: impl Fn(T, T) -> T) ->
     Ok(HostTensor::new(*inputs[0].shape(), values)?.into())
 }
 
-/// `x` [batch, 2] with `by` [batch] added to each row as `y`; `by` is 10 where it is left out.
+/// `x` [batch, 2] with `by` [batch] added to each row as `y`; `by` defaults to 10.
 pub(crate) fn shifted() -> Arc<dyn Model> {
     let numbers_of = |name: &str| spec(name, DType::F32, &["batch", "2"]);
     let by = spec("by", DType::F32, &["batch"]).with_default(10);
@@ -101,7 +101,7 @@ pub(crate) fn shifted() -> Arc<dyn Model> {
     })
 }
 
-/// The sum of `x` [batch, 1] over a sequence as `y`, by the state `state`.
+/// The sum of `x` [batch, 1] over a sequence as `y`, kept in the state `state`.
 pub(crate) fn accumulate() -> Arc<dyn Model> {
     let column = |name: &str| spec(name, DType::F32, &["batch", "1"]);
     let signature = signature(
@@ -115,8 +115,8 @@ pub(crate) fn accumulate() -> Arc<dyn Model> {
     Arc::new(Function { signature, run })
 }
 
-/// Adds up `x` [batch, 1] over the steps of a sequence: `sum` [batch, 1], by the state `total`, whose rows lie
-/// along its second axis.
+/// Sums `x` [batch, 1] over the steps of a sequence as `sum` [batch, 1], in the state `total`, whose rows are along its
+/// second axis.
 pub(crate) fn accumulator() -> Arc<dyn Model> {
     let signature = signature(
         vec![
@@ -160,7 +160,7 @@ pub(crate) fn floats(shape: &[usize], values: Vec<f32>) -> Value {
     HostTensor::new(Shape::new(shape).unwrap(), values).unwrap().into()
 }
 
-/// Whole numbers in any type of numbers.
+/// Integers in any numeric type.
 pub(crate) fn whole(element: ElementType, shape: &[usize], values: &[i64]) -> Value {
     let host = HostTensor::new(Shape::new(shape).unwrap(), values.to_vec()).unwrap();
     Value::Tensor(Literal::new(element, host.cast(element.dtype().unwrap())).unwrap())

@@ -1,4 +1,4 @@
-//! Texts that were written, whole or as they come.
+//! Generated texts, complete or streamed.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use super::{Refused, broken, unexpected};
 use crate::service::Event;
 use crate::{Finish, front};
 
-/// Of which of the two kinds an answer is.
+/// The kind of an answer: a completion or a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wording {
     Text,
@@ -30,7 +30,7 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// What has been written so far behind each prompt.
+/// The texts written so far for each prompt.
 pub(super) struct Whole {
     wording: Wording,
     id: String,
@@ -56,7 +56,7 @@ impl Whole {
         }
     }
 
-    /// Whether there is more to come.
+    /// Whether any text is incomplete.
     pub(super) fn is_open(&self) -> bool {
         self.texts.iter().any(|(_, finish)| finish.is_none())
     }
@@ -106,7 +106,7 @@ impl Whole {
         answer
     }
 
-    /// A part of a stream: what is new of one text.
+    /// A part of a stream: the addition to one text.
     fn chunk(&self, index: usize, delta: Json, finish: Option<Finish>) -> Json {
         let mut choice = json!({"index": index, "logprobs": null, "finish_reason": finish.map(reason)});
         let key = match self.wording {
@@ -124,7 +124,7 @@ fn reason(finish: Finish) -> &'static str {
     if finish.is_stop { "stop" } else { "length" }
 }
 
-/// Texts as Server-Sent Events, as they come.
+/// Texts streamed as Server-Sent Events.
 pub(super) struct Events {
     whole: Whole,
     events: UnboundedReceiver<Event>,
@@ -153,7 +153,7 @@ impl Events {
         }
     }
 
-    /// The lines for what has happened.
+    /// The lines for an event.
     fn lines(&mut self, event: Event) -> String {
         let chunk = match &event {
             Event::Piece(index, piece) => {
@@ -173,7 +173,7 @@ impl Events {
             _ => None,
         };
         if let Err(refused) = self.whole.add(event) {
-            // The status has been sent: clients look for an error here.
+            // The status has been sent already: clients look for an error here.
             self.stage = Stage::Over;
             return line(&refused.json());
         }

@@ -1,5 +1,5 @@
-//! Texts in the form of OpenAI's API: `/v1/models`, `/v1/completions`,
-//! `/v1/chat/completions` and `/v1/embeddings`.
+//! Texts and vectors in the form of OpenAI's API: `/v1/models`, `/v1/completions`, `/v1/chat/completions` and
+//! `/v1/embeddings`.
 
 mod answer;
 mod request;
@@ -27,7 +27,7 @@ type Answer = Result<Response, Refused>;
 #[derive(Debug)]
 pub(crate) struct Refused {
     failure: Failure,
-    /// The field of the request that is wrong.
+    /// The invalid field of the request.
     field: Option<&'static str>,
     code: Option<&'static str>,
 }
@@ -43,7 +43,7 @@ impl From<Failure> for Refused {
 }
 
 impl Refused {
-    /// A field that makes no sense.
+    /// An error about an invalid field.
     fn field(name: &'static str, message: impl Into<String>) -> Self {
         Self {
             failure: Failure::invalid(message),
@@ -101,7 +101,7 @@ fn listed(shared: &Shared, name: &str) -> Result<ModelInfo, Refused> {
     found(shared, name, fits, "neither writes texts nor gives vectors of them")
 }
 
-/// A model that `fits`; of others it is said that they do what is `lacking`.
+/// The model, if it `fits`; otherwise an error that says what is `lacking`.
 fn found(shared: &Shared, name: &str, fits: impl Fn(&Service) -> bool, lacking: &str) -> Result<ModelInfo, Refused> {
     let refused = |failure: Failure| Refused {
         code: (failure.reason == Reason::NotFound).then_some("model_not_found"),
@@ -173,7 +173,7 @@ async fn next(events: &mut UnboundedReceiver<Event>) -> Result<Event, Refused> {
     }
 }
 
-/// The error when the writing thread ends without a last event, as after a panic.
+/// The error if the writing thread ends without a last event, as after a panic.
 fn broken() -> Failure {
     Failure::new(Reason::Internal, "the model ended before its text did")
 }

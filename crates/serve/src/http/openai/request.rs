@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Parsing of requests.
 
 use serde_json::{Map, Value as Json};
 
@@ -7,28 +7,28 @@ use super::answer::Wording;
 use crate::service::Order;
 use crate::{Failure, Prompt, Style};
 
-/// A request that was read.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) model: String,
     pub(super) order: Order,
     pub(super) stream: bool,
-    /// Whether a stream ends with what was used.
+    /// Whether a stream ends with the number of tokens used.
     pub(super) with_usage: bool,
 }
 
-/// Texts whose vectors are asked for.
+/// A request for the vectors of texts.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) model: String,
     pub(super) texts: Vec<String>,
-    /// Whether numbers are bytes, little-endian, in Base64.
+    /// Whether the numbers are returned as little-endian bytes in Base64.
     pub(super) is_base64: bool,
-    /// How many numbers a vector is to have.
+    /// The requested length of a vector.
     pub(super) dimensions: Option<usize>,
 }
 
-/// Fields that change nothing of what is answered here.
+/// Fields that do not affect the answer.
 const NOTES: [&str; 9] = [
     "user",
     "metadata",
@@ -41,7 +41,7 @@ const NOTES: [&str; 9] = [
     "verbosity",
 ];
 
-/// Fields for what is not offered, and what says that it is not wanted.
+/// Fields of unsupported features, and the values that disable them.
 const LACKING: [(&str, &[&str]); 16] = [
     ("n", &["1"]),
     ("best_of", &["1"]),
@@ -61,22 +61,22 @@ const LACKING: [(&str, &[&str]); 16] = [
     ("reasoning_effort", &["\"none\""]),
 ];
 
-/// The most stop strings, as OpenAI has it.
+/// The most stop strings, as in OpenAI's API.
 const MOST_STOPS: usize = 4;
 
 /// The most prompts of one request.
 const MOST_PROMPTS: usize = 64;
 
-/// The most texts of one request whose vectors are asked for, as OpenAI has it.
+/// The most texts of one request for vectors, as in OpenAI's API.
 const MOST_TEXTS: usize = 2048;
 
-/// The tokens of a completion that says no number.
+/// The tokens of a completion without a given number.
 const COMPLETION: usize = 16;
 
-/// The fields of a request, which are taken out as they are read.
+/// The fields of a request, which are removed as they are read.
 struct Fields(Map<String, Json>);
 
-/// Reads what is to be written.
+/// Reads a request for texts.
 pub(super) fn writing(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
     let (model, mut fields) = Fields::read(body)?;
     let prompts = match wording {
@@ -108,7 +108,7 @@ pub(super) fn writing(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
     })
 }
 
-/// Reads what vectors are asked for.
+/// Reads a request for vectors.
 pub(super) fn reading(body: &[u8]) -> Result<Reading, Refused> {
     let (model, mut fields) = Fields::read(body)?;
     let texts = texts(fields.0.remove("input"))?;
@@ -139,7 +139,7 @@ fn texts(input: Option<Json>) -> Result<Vec<String>, Refused> {
         Some(Json::String(text)) => Ok(vec![text]),
         Some(Json::Array(all)) if all.is_empty() => Err(wrong("is empty")),
         Some(Json::Array(all)) if all.len() > MOST_TEXTS => Err(wrong(&format!("has more than {MOST_TEXTS} texts"))),
-        // Clients make them with OpenAI's tokenizers, and would get the vectors of other texts.
+        // Clients create tokens with OpenAI's tokenizers, and would get the vectors of other texts.
         Some(Json::Array(all)) if all.iter().all(is_tokens) => Err(wrong("has tokens, which other tokenizers make")),
         Some(Json::Array(all)) => {
             let text = |value| match value {
@@ -216,7 +216,7 @@ fn chat(fields: &mut Fields) -> Result<Prompt, Refused> {
         };
         match message.get("role").and_then(Json::as_str) {
             Some("system" | "user" | "assistant" | "tool") => {}
-            // What OpenAI calls it since; templates know the older word.
+            // OpenAI's newer name for the role; templates know the older one.
             Some("developer") => drop(message.insert("role".to_owned(), "system".into())),
             _ => {
                 return Err(wrong(format!(
@@ -238,7 +238,7 @@ fn chat(fields: &mut Fields) -> Result<Prompt, Refused> {
 
 fn text_of(content: Option<&Json>) -> Option<String> {
     match content {
-        // As of an assistant that only calls tools.
+        // As in messages of an assistant that only calls tools.
         None | Some(Json::Null) => Some(String::new()),
         Some(Json::String(text)) => Some(text.clone()),
         Some(Json::Array(parts)) => {
@@ -260,7 +260,7 @@ impl Fields {
         let Json::Object(fields) = json else {
             return Err(Failure::invalid("the body is no JSON object").into());
         };
-        // What is null is left out.
+        // Fields that are null count as left out.
         let mut fields = Self(fields.into_iter().filter(|(_, value)| !value.is_null()).collect());
         let model = fields.text("model")?;
         let model = model.ok_or_else(|| Refused::field("model", "model is missing"))?;
@@ -324,7 +324,7 @@ impl Fields {
             })
     }
 
-    /// Fails if a field is left that asks for something.
+    /// Fails if a field that requests something is left.
     fn finish(mut self) -> Result<(), Refused> {
         for (name, unwanted) in LACKING {
             if let Some(value) = self.0.remove(name)

@@ -50,13 +50,13 @@ pub(in super::super) async fn embeddings(State(shared): State<Arc<Shared>>, requ
     let lacking =
         "gives no vectors of texts, as folders with tokenizer.json and sentence-transformers' modules.json do";
     let info = found(&shared, &asked.model, |service| service.encoder().is_some(), lacking)?;
-    // Before anything is computed, if the model says it.
+    // Checked before anything is computed, if the model's signature gives the width.
     let dims = info.signature().outputs.first().map(|spec| &spec.dims[..]);
     if let Some(&[.., Dim::Fixed(width)]) = dims {
         must_have(asked.dimensions, width)?;
     }
     let mut parts = Vec::new();
-    // Each can be computed with the texts of other requests.
+    // Each chunk can be computed with the texts of other requests.
     for texts in asked.texts.chunks(info.max_batch_size()) {
         parts.push(vectors(&info, texts).await?);
     }
@@ -64,7 +64,7 @@ pub(in super::super) async fn embeddings(State(shared): State<Arc<Shared>>, requ
     answered.await?
 }
 
-/// Fails if a request asks for vectors of another width than those of the model.
+/// Fails if the requested length of vectors differs from the model's.
 fn must_have(dimensions: Option<usize>, width: usize) -> Result<(), Refused> {
     match dimensions.filter(|&dimensions| dimensions != width) {
         None => Ok(()),
@@ -75,7 +75,7 @@ fn must_have(dimensions: Option<usize>, width: usize) -> Result<(), Refused> {
     }
 }
 
-/// The vectors of texts, one after the other.
+/// The vectors of texts, in their order.
 async fn vectors(info: &ModelInfo, texts: &[String]) -> Result<HostTensor, Failure> {
     let strings = texts
         .iter()

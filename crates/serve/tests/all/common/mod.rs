@@ -15,7 +15,7 @@ use polygrad_serve::{DATATYPES, Pool, Repository, Server, ServerOptions, Setting
 use serde_json::Value as Json;
 use tower::ServiceExt;
 
-/// All models that the tests ask, and one that cannot be loaded.
+/// All models used by the tests, and one that cannot be loaded.
 pub fn router_with(options: ServerOptions, settings: Settings) -> Router {
     let repository = Repository::new(Pool::new(1).unwrap());
     for (element, name) in DATATYPES {
@@ -53,9 +53,9 @@ pub struct Asked {
     path: String,
     headers: HeaderMap,
     pub body: Vec<u8>,
-    /// In so many frames the body comes.
+    /// The number of frames of the body.
     pub parts: usize,
-    /// The body breaks off.
+    /// Whether the body is incomplete.
     pub broken: bool,
 }
 
@@ -85,7 +85,7 @@ impl Asked {
         body(path, json.to_string().as_bytes())
     }
 
-    /// JSON, and behind it bytes.
+    /// JSON, followed by bytes.
     pub fn binary(path: &str, json: &Json, bytes: &[u8]) -> Self {
         let head = json.to_string();
         let whole = [head.as_bytes(), bytes].concat();
@@ -98,7 +98,7 @@ impl Asked {
         self
     }
 
-    /// Trailers of the answer are among its headers.
+    /// The answer; its trailers are added to its headers.
     pub async fn answer(self, router: &Router) -> (StatusCode, HeaderMap, Bytes) {
         let sent = match (self.parts, self.broken) {
             (1, false) => Body::from(self.body),
@@ -125,7 +125,7 @@ impl Asked {
         (parts.status, parts.headers, body)
     }
 
-    /// The JSON of an answer that is one.
+    /// The JSON of a successful answer.
     pub async fn json(self, router: &Router) -> Json {
         let (status, headers, body) = self.answer(router).await;
         assert_eq!(status, StatusCode::OK, "{}", text(&body));
@@ -133,7 +133,7 @@ impl Asked {
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// The message of an answer that is an error.
+    /// The message of an error.
     pub async fn error(self, router: &Router, wanted: StatusCode) -> String {
         let (status, headers, body) = self.answer(router).await;
         assert_eq!(status, wanted, "{}", text(&body));
@@ -155,7 +155,7 @@ async fn whole(mut body: Body, headers: &mut HeaderMap) -> Bytes {
     bytes.into()
 }
 
-/// The JSON and the bytes of an answer with bytes.
+/// The JSON and the bytes of an answer with both.
 pub async fn binary(router: &Router, asked: Asked) -> (Json, Vec<u8>) {
     let (status, headers, body) = asked.answer(router).await;
     assert_eq!(status, StatusCode::OK, "{}", text(&body));

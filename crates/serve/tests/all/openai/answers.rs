@@ -1,4 +1,4 @@
-//! What is answered, whole and in events, and what is refused.
+//! Answers, complete and streamed, and rejected requests.
 
 use axum::http::StatusCode;
 use polygrad_serve::{Server, ServerOptions, Settings, Tokens};
@@ -64,7 +64,7 @@ async fn texts_are_answered_whole() {
         answer["usage"],
         json!({"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6})
     );
-    // What stops it, fields that change nothing, and what is null.
+    // Stop strings, fields without an effect, and null fields.
     let more = json!({"stop": ["x", "w1"], "user": "me", "n": 1, "logprobs": null, "echo": false, "seed": -3});
     let answer = ask(more).await;
     assert_eq!(
@@ -103,7 +103,7 @@ async fn chats_are_answered_whole() {
         answer["usage"],
         json!({"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4})
     );
-    // Where nobody says how long, as long as there is room.
+    // Without a given length, as long as there is room.
     let asked = json!({"model": "talker", "messages": messages});
     assert_eq!(
         Asked::post(CHAT, &asked).json(&router).await["usage"]["total_tokens"],

@@ -1,4 +1,4 @@
-//! Clients at the same time: who joins whom, who waits, and what happens when one goes or a model fails.
+//! Simultaneous clients: which requests join, which wait, and what happens if a client disconnects or a model fails.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ async fn frame(body: &mut Body) -> Option<bytes::Bytes> {
     frame.unwrap().into_data().ok()
 }
 
-/// Waits until nothing more is written.
+/// Waits until no more tokens are written.
 async fn rest(Seen { written, .. }: &Seen) -> usize {
     let mut before = usize::MAX;
     loop {
@@ -67,7 +67,7 @@ async fn a_model_that_fails_says_so_in_its_answer() {
             "{events:?}"
         );
     }
-    // The next one has its turn.
+    // The next request is answered.
     let asked = json!({"model": "talker", "prompt": "a", "max_tokens": 1});
     assert_eq!(
         Asked::post(COMPLETIONS, &asked).json(&router).await["choices"][0]["text"],
@@ -82,7 +82,7 @@ async fn who_goes_away_ends_what_is_written() {
     let answer = router.clone().oneshot(long(COMPLETIONS, true)).await.unwrap();
     let mut body = answer.into_body();
     assert!(frame(&mut body).await.is_some());
-    // In the middle of a stream, and before a whole answer.
+    // Disconnecting in the middle of a stream, and before a complete answer.
     drop(body);
     assert!(rest(&seen).await < 100);
     seen.written.store(0, Ordering::SeqCst);
@@ -126,7 +126,7 @@ async fn texts_wait_for_their_turn_and_nothing_else_does() {
     let answer = router.clone().oneshot(long(COMPLETIONS, true)).await.unwrap();
     let mut body = answer.into_body();
     assert!(frame(&mut body).await.is_some());
-    // Another model, and questions about this one.
+    // Requests to another model, and queries about this one.
     let began = Instant::now();
     let asked = json!({"model": "other", "prompt": "a", "max_tokens": 2});
     assert_eq!(
@@ -141,7 +141,7 @@ async fn texts_wait_for_their_turn_and_nothing_else_does() {
         2
     );
     assert!(began.elapsed() < Duration::from_secs(2));
-    // One waits, and for too long; the next is turned away meanwhile.
+    // One request waits for too long; meanwhile the next is rejected.
     let asked = || Asked::post(COMPLETIONS, &json!({"model": "talker", "prompt": "a"}));
     let (first, second) = tokio::join!(
         refused(asked(), &router, StatusCode::GATEWAY_TIMEOUT),
@@ -183,7 +183,7 @@ async fn a_stream_ends_with_its_connection() {
     assert_eq!(server.ended().await, 0);
 }
 
-/// What a request gets, and when its last event came.
+/// The text of an answer, and the time of its last event.
 async fn asked(router: &Router, prompt: Json, count: usize) -> (String, Instant) {
     let asked = json!({"model": "talker", "prompt": prompt, "max_tokens": count, "stream": true});
     let (status, _, body) = Asked::post(COMPLETIONS, &asked).answer(router).await;
@@ -207,12 +207,12 @@ async fn requests_join_a_running_batch() {
         tokio::time::sleep(Duration::from_millis(after)).await;
         asked(&router, json!("a"), count).await
     };
-    // The second joins while the first is written, and is done before it.
+    // The second joins while the first is written, and finishes before it.
     let (first, second, third) = tokio::join!(late(0, 60), late(100, 5), late(200, 20));
     assert_eq!([&first.0, &second.0, &third.0], [&words(60), &words(5), &words(20)]);
     assert!(second.1 < first.1 && third.1 < first.1);
     assert_eq!(seen.most.load(Ordering::SeqCst), 2);
-    // All texts of a request, and those of others.
+    // All texts of a request together with those of others.
     let many = json!(vec!["a"; 5]);
     let (whole, other) = tokio::join!(asked(&router, many, 20), late(50, 20));
     assert_eq!([whole.0, other.0], [words(20), words(20)]);
@@ -231,7 +231,7 @@ async fn a_request_of_many_prompts_leaves_places_to_others() {
         tokio::time::sleep(Duration::from_millis(after)).await;
         asked(&router, json!("a"), 10).await
     };
-    // 32 prompts of 10 tokens take 8 turns; who comes later waits for one place, not for all of them.
+    // 32 prompts of 10 tokens take 8 turns; later requests wait for one place, not for all of them.
     let (many, one, other) = tokio::join!(asked(&router, json!(vec!["a"; 32]), 10), late(20), late(25));
     assert_eq!([&many.0, &one.0, &other.0], [&words(10), &words(10), &words(10)]);
     let ahead = |end: Instant| many.1.saturating_duration_since(end);
@@ -252,8 +252,8 @@ async fn texts_wait_for_memory_in_their_order() {
         tokio::time::sleep(Duration::from_millis(after)).await;
         asked(&router, json!("a"), count).await
     };
-    // 31 and 41 tokens do not fit together, and the short one does not pass the long one; what is longer than the
-    // memory that is left has it alone.
+    // 31 and 41 tokens do not fit together, and the short request does not overtake the long one. A text that exceeds
+    // the remaining memory is written alone.
     let (first, long, short, all) = tokio::join!(late(0, 30), late(50, 40), late(60, 3), late(70, 60));
     let texts = [&first.0, &long.0, &short.0, &all.0];
     assert_eq!(texts, [&words(30), &words(40), &words(3), &words(60)]);
@@ -289,7 +289,7 @@ async fn who_goes_away_gives_its_place_to_who_waits() {
         taken > Duration::from_millis(100) && taken < Duration::from_secs(4),
         "{taken:?}"
     );
-    // The one that stayed goes on.
+    // The remaining text continues.
     assert!(frame(&mut bodies[0]).await.is_some());
 }
 
@@ -309,7 +309,7 @@ async fn a_text_that_fails_is_the_only_one() {
     };
     let (good, error) = tokio::join!(asked(&router, json!("a"), 30), fails("nan"));
     assert_eq!((good.0, error.contains("NaN")), (words(30), true));
-    // Where the device is lost, all fail, and those that come later begin anew.
+    // If the device is lost, all fail, and later requests start anew.
     let (error, also, later) = tokio::join!(fails("fail"), fails("fail"), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         asked(&router, json!("a"), 3).await

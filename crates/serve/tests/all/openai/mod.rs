@@ -29,9 +29,9 @@ const EMBEDDINGS: &str = "/v1/embeddings";
 /// Writes `w0 w1 …`, a word for each token.
 struct Talker {
     signature: Signature,
-    /// Of each step.
+    /// The pause of each step.
     pause: Duration,
-    /// The most tokens of all texts that are written at a time.
+    /// The most tokens of all texts that are written at the same time.
     room: usize,
     seen: Arc<Seen>,
 }
@@ -47,12 +47,12 @@ impl Default for Talker {
     }
 }
 
-/// What was asked of a talker.
+/// The record of a talker's work.
 #[derive(Default)]
 struct Seen {
-    /// The tokens of all texts.
+    /// The number of tokens of all texts.
     written: AtomicUsize,
-    /// The most texts at a time.
+    /// The most texts at the same time.
     most: AtomicUsize,
 }
 
@@ -75,7 +75,7 @@ impl Language for Talker {
         1000
     }
 
-    /// One for each word; of a chat, one for each message.
+    /// One token for each word, or for each message of a chat.
     fn tokens(&self, prompt: &Prompt) -> Result<Vec<i64>> {
         match prompt {
             Prompt::Text(text) if text == "bad" => Err(Error::invalid("a bad prompt")),
@@ -97,7 +97,7 @@ impl Language for Talker {
     }
 }
 
-/// Texts that a talker writes.
+/// Texts written by a talker.
 struct Talk<'a> {
     talker: &'a Talker,
     texts: BTreeMap<usize, Words>,
@@ -175,7 +175,7 @@ impl Writing for Talk<'_> {
     }
 }
 
-/// Gives each text its length and the third of it; a token is a byte.
+/// Gives each text its length and a third of that; a token is a byte.
 struct Reader(Signature);
 
 impl Model for Reader {
@@ -234,7 +234,7 @@ fn router() -> Router {
     router_of(talker(0).0, &Settings::default())
 }
 
-/// The error of a request that is refused.
+/// The error of a rejected request.
 async fn refused(asked: Asked, router: &Router, wanted: StatusCode) -> Json {
     let (status, _, body) = asked.answer(router).await;
     assert_eq!(status, wanted, "{}", text(&body));
@@ -245,7 +245,7 @@ async fn refused(asked: Asked, router: &Router, wanted: StatusCode) -> Json {
     error.clone()
 }
 
-/// The events of a stream, and whether it came to its end.
+/// The events of a stream, and whether it is complete.
 fn events(body: &[u8]) -> (Vec<Json>, bool) {
     let mut lines: Vec<&str> = text(body).split_terminator("\n\n").collect();
     let is_done = lines.last() == Some(&"data: [DONE]");

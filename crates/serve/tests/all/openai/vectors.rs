@@ -28,12 +28,12 @@ async fn texts_get_vectors() {
     // The bytes of 3 and 1.
     let bytes = json!([vector(0, json!("AABAQAAAgD8="))]);
     assert_eq!(ask(json!({"encoding_format": "base64"})).await, whole(bytes, 3));
-    // More than are computed at once, in their order, and an empty one.
+    // More texts than are computed at once, in order, and an empty one.
     let texts: Vec<String> = (0..70).map(|length| "x".repeat(length)).collect();
     let answer = ask(json!({"input": texts})).await;
     assert_eq!(answer["usage"]["total_tokens"], 69 * 70 / 2);
     for (index, found) in answer["data"].as_array().unwrap().iter().enumerate() {
-        // In the fewest digits that are this number.
+        // The shortest decimal that is this number.
         let third: f64 = (index as f32 / 3.0).to_string().parse().unwrap();
         assert_eq!(found, &vector(index, json!([index as f64, third])));
     }
@@ -62,7 +62,7 @@ async fn vectors_that_make_no_sense_are_refused_by_their_field() {
         assert_eq!(error["param"], field, "{value}");
         assert!(error["message"].as_str().unwrap().contains(words), "{error}");
     }
-    // Before anything is computed, which would find the text.
+    // Checked before anything is computed, which would reject the text.
     let asked = Asked::post(EMBEDDINGS, &json!({"model": "reader", "input": "bad", "dimensions": 1}));
     let error = refused(asked, &router, StatusCode::BAD_REQUEST).await;
     assert_eq!(error["param"], "dimensions", "{error}");
