@@ -1,12 +1,12 @@
-//! What is not in this build. Where cargo runs the command, it is run anew in a build that has it; else it is said how
-//! to get one.
+//! Features that this build lacks. If cargo runs the command, it is rerun in a build that has the feature; otherwise
+//! the error says how to get one.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
 use crate::failure::Failure;
 
-/// Commands that a feature brings.
+/// Commands that need a feature.
 const COMMANDS: [(&str, &str); 16] = [
     ("run", "onnx"),
     ("show", "onnx"),
@@ -43,7 +43,7 @@ pub(crate) fn lacks(feature: &str) -> bool {
     FEATURES.contains(&(feature, false))
 }
 
-/// The command that the command line `words` is about, and the feature that brings it, where this build lacks that.
+/// The command of the command line `words` and the feature that it needs, if this build lacks the feature.
 pub(crate) fn needed(words: &[OsString]) -> Option<(&'static str, &'static str)> {
     let mut words = words.iter().filter(|word| *word != "help");
     let command = words.next()?;
@@ -51,7 +51,7 @@ pub(crate) fn needed(words: &[OsString]) -> Option<(&'static str, &'static str)>
     absent.find(|(name, _)| command == OsStr::new(name))
 }
 
-/// What the help says of commands that are not in this build.
+/// The help on commands that this build lacks.
 pub(crate) fn help() -> String {
     let mut text = String::new();
     for (i, (name, feature)) in COMMANDS.iter().enumerate() {
@@ -72,8 +72,8 @@ pub(crate) fn help() -> String {
     }
 }
 
-/// Where cargo runs this command, becomes the same command in a build with the feature, too, and returns only when that
-/// fails. Says elsewhere how to get such a build.
+/// If cargo runs this command, replaces it by the same command in a build with the feature added, and returns only if
+/// that fails. Otherwise returns an error that says how to get such a build.
 pub(crate) fn instead(what: &str, feature: &str) -> Failure {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let line: String = words.iter().map(|word| format!(" {}", word.display())).collect();
@@ -91,7 +91,7 @@ pub(crate) fn instead(what: &str, feature: &str) -> Failure {
     ))
 }
 
-/// `cargo run` of this package as it was built, with one feature more, if it was cargo that ran it.
+/// `cargo run` of this package as it was built, with one more feature, if cargo started this process.
 #[cfg(unix)]
 fn cargo(feature: &str) -> Option<std::process::Command> {
     use std::env::var_os;

@@ -1,4 +1,4 @@
-//! What the commands are told.
+//! The arguments of the commands.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ pub(crate) use polygrad_console::arguments::positive;
 
 use crate::run::config::{self, COUNTS};
 
-// What every training is told. A doc comment would be shown as help.
+// Options of every training. A doc comment would be shown as help.
 #[derive(Debug, Args)]
 pub(crate) struct Every {
     /// What to learn from
@@ -53,7 +53,7 @@ pub(crate) struct Every {
     pub(crate) resume: Option<PathBuf>,
 }
 
-// What training on examples is told beside.
+// Options of training on examples.
 #[derive(Debug, Args)]
 pub(crate) struct Examples {
     /// How often to go through the training data; with --resume, a larger number trains on
@@ -140,7 +140,7 @@ pub(crate) struct Predict {
     pub(crate) threads: Option<usize>,
 }
 
-/// What `config.json` can hold, too.
+/// A count in the range that `config.json` allows.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| COUNTS.contains(count));
     count.ok_or_else(|| format!("give a whole number, {} to {}", COUNTS.start(), COUNTS.end()))
@@ -151,7 +151,7 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("give a whole number, 0 to {}", u64::MAX))
 }
 
-/// From 0 on.
+/// A number that is not negative.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0);
     number.ok_or_else(|| "give a number from 0 on, such as 0.8".into())
@@ -164,7 +164,7 @@ fn learning_rate(text: &str) -> Result<f64, String> {
 }
 
 fn dataset_name(text: &str) -> Result<String, String> {
-    // Gymnasium's may have folders and colons in them.
+    // Gymnasium's names may have slashes and colons.
     if !text.starts_with("gym:") {
         config::dataset(text)?;
     }

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{grouped, note, say};
 
-/// So many things of a kind are named.
+/// The most items of a kind that are listed.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
@@ -52,11 +52,11 @@ impl Floats {
     }
 }
 
-/// Reads all tensors and writes them, the file whole or not at all. Tensors that no dtype holds are left out, by name.
+/// Reads all tensors and writes them to a file atomically. Tensors that no dtype can store are left out and named.
 ///
 /// # Errors
-/// A file that cannot be read or written, or of which nothing is left; with `--strict` one of which anything would be
-/// lost.
+/// A file that cannot be read or written, or of which nothing would be left; with `--strict`, one that would lose
+/// anything.
 pub(crate) fn command(args: &Convert) -> Result<Outcome> {
     let format = writable(&args.to).map_err(told)?;
     let file = TensorFile::open(&args.from).map_err(told)?;
@@ -135,7 +135,7 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Says the first of some lines, and how many more there are.
+/// Prints the first lines, and how many more there are.
 fn list(mut lines: impl ExactSizeIterator<Item = String>, word: &str) {
     lines
         .by_ref()
@@ -146,7 +146,7 @@ fn list(mut lines: impl ExactSizeIterator<Item = String>, word: &str) {
     }
 }
 
-/// How many of a tensor's values another dtype has no room for, if it has none for some.
+/// How many of a tensor's values another dtype cannot represent, if any.
 fn loss(name: &str, host: &HostTensor, cast: &HostTensor) -> Option<String> {
     let ((infinite, zero), dtype) = (host.lost_in(cast), cast.dtype());
     let parts = [
@@ -161,7 +161,7 @@ fn loss(name: &str, host: &HostTensor, cast: &HostTensor) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")))
 }
 
-/// What the reader says can be done is for those who have PyTorch, and so is said as it is.
+/// The reader's hints are for users of PyTorch, and are passed on unchanged.
 fn told(error: polygrad::Error) -> Failure {
     let failure = Failure::new(error.message());
     match error.hint() {

@@ -1,11 +1,11 @@
-//! `--tui`: how training goes, on the whole of the terminal.
+//! `--tui`: the progress of training, in the whole terminal.
 
 use polygrad::train::{Callback, Dashboard};
 
 use crate::failure::Result;
 use crate::progress::say;
 
-/// What shows training so.
+/// The callback that shows training.
 ///
 /// # Errors
 /// Never.

@@ -1,4 +1,4 @@
-//! `polygrad devices`: what there is to compute with.
+//! `polygrad devices`: the available backends and devices.
 
 use polygrad::Device;
 use polygrad::backend::{Availability, BackendEntry, Candidate, DeviceInfo, Registry};
@@ -8,11 +8,10 @@ use crate::failure::Result;
 use crate::outcome::Outcome;
 use crate::progress::say;
 
-/// Lists every backend that the registry knows with its devices, and for what is missing the reason; or what `auto`
-/// thinks of each.
+/// Lists every backend of the registry with its devices, and the reason why any is missing; or how `auto` rates each.
 ///
 /// # Errors
-/// When what is to be explained is not a form of `auto`. What fails otherwise is part of the list.
+/// If the device to explain is not a form of `auto`. Other failures are part of the list.
 pub(crate) fn command(args: &Devices) -> Result<Outcome> {
     if let Some(device) = &args.explain {
         let mut chosen = false;
@@ -40,7 +39,7 @@ pub(crate) fn command(args: &Devices) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What can be asked for in the backend's device strings, if anything can.
+/// Prints the options of the backend's device strings, if there are any.
 fn options(entry: &BackendEntry) {
     if !entry.options().is_empty() {
         say(&format!("  options: {}", entry.options()));

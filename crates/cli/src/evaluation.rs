@@ -1,4 +1,4 @@
-//! How well a model does on a split.
+//! Evaluation of a model on a split.
 
 use std::fmt::Write;
 
@@ -10,20 +10,20 @@ use crate::failure::Result;
 use crate::progress::{grouped, say};
 use crate::task::Batch;
 
-/// With more classes than this the table of confusions is wider than a terminal.
+/// With more classes than this the confusion matrix is wider than a terminal.
 const WIDEST: usize = 16;
 
-/// Loss and answers of a model on a whole split.
+/// The loss and the answers of a model on a whole split.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Evaluation {
     /// Mean cross-entropy in nats.
     pub(crate) loss: f64,
-    /// How often each class (row) was taken for each class (column).
+    /// How often each class (row) was predicted as each class (column).
     pub(crate) confusion: Vec<Vec<u64>>,
 }
 
 impl Evaluation {
-    /// The share of right answers, 0 to 1.
+    /// The share of correct answers, 0 to 1.
     pub(crate) fn accuracy(&self) -> f64 {
         let right: u64 = self
             .confusion
@@ -34,7 +34,7 @@ impl Evaluation {
         right as f64 / self.confusion.iter().flatten().sum::<u64>().max(1) as f64
     }
 
-    /// Says all of it, of classes that are called so and examples that are called `examples`.
+    /// Prints all results. `classes` are the names of the classes, and `examples` is the word for the examples.
     pub(crate) fn say(&self, classes: &[String], examples: &str) {
         say(&format!(
             "loss {:.4}  accuracy {:.2} %",
@@ -48,11 +48,11 @@ impl Evaluation {
     }
 }
 
-/// Takes the `logits` `[N, classes]` of `model` in evaluation mode for all batches of `loader`, whose labels are below
-/// `classes`.
+/// Evaluates the `logits` `[N, classes]` of `model`, in evaluation mode, on all batches of `loader`, whose labels are
+/// below `classes`.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub(crate) fn evaluate<M: Module>(
     model: &M,
     logits: impl Fn(&M, &Tensor) -> polygrad::Result<Tensor>,
@@ -88,7 +88,7 @@ fn width(classes: &[String]) -> usize {
     widths.max().unwrap_or(0).max(5)
 }
 
-/// How many of each class were told right, and what it was most often mistaken for.
+/// For each class, how many examples were predicted correctly, and the most frequent wrong prediction.
 fn per_class(classes: &[String], result: &Evaluation, examples: &str) -> String {
     let width = width(classes);
     let mut text = format!("\n{:width$}  {examples:>6}  accuracy  most often mistaken for", "class");
@@ -101,7 +101,7 @@ fn per_class(classes: &[String], result: &Evaluation, examples: &str) -> String 
         }
         let _ = write!(text, "  {:>6.1} %", percent(row[class]));
         let mistakes = row.iter().enumerate().filter(|&(other, &n)| other != class && n > 0);
-        // Of equals the first.
+        // If equal, the first.
         if let Some((other, &n)) = mistakes.rev().max_by_key(|(_, n)| **n) {
             let _ = write!(text, "  {} ({:.1} %)", classes[other], percent(n));
         }
@@ -109,7 +109,7 @@ fn per_class(classes: &[String], result: &Evaluation, examples: &str) -> String 
     text
 }
 
-/// The whole table: a row for each class, a column for each answer.
+/// The whole confusion matrix: a row for each class, a column for each answer.
 fn confusions(classes: &[String], result: &Evaluation) -> String {
     let width = width(classes);
     let largest = result.confusion.iter().flatten().max().copied().unwrap_or(0);

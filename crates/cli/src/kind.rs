@@ -1,4 +1,4 @@
-//! Kinds of runs: what they learn from, and which commands and options are for them.
+//! Kinds of runs by their training data, and the commands and options for each.
 
 use std::path::Path;
 
@@ -8,26 +8,26 @@ use crate::absent;
 use crate::args::Eval;
 use crate::failure::{Failure, Result, Shown};
 
-/// What a run learns from.
+/// The kind of a run, by what it learns from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// Labelled images; their settings say nothing of a kind.
+    /// Labelled images; their settings do not name a kind.
     #[default]
     Images,
-    /// A text, to write more of it.
+    /// A text, to be continued.
     Chargpt,
     /// A table, one of whose columns is to be predicted.
     Table,
     /// An environment, for a policy to act in.
     Rl,
-    /// Lines of texts, for a model that others trained.
+    /// Lines of texts, for a model trained by others.
     Finetune,
 }
 
 use Kind::{Chargpt, Finetune, Images, Rl, Table};
 
-/// What environments are called, also in a build without them.
+/// The names of environments, also for a build without them.
 const ENVIRONMENTS: [&str; 9] = [
     "cartpole",
     "acrobot",
@@ -41,7 +41,7 @@ const ENVIRONMENTS: [&str; 9] = [
 ];
 
 impl Kind {
-    /// The kind that the command line's first word names: any other word is a set of images.
+    /// The kind for the first word of the command line; any other word is a data set of images.
     pub(crate) fn of_dataset(name: &str) -> Self {
         match [Chargpt, Table, Finetune].into_iter().find(|kind| kind.name() == name) {
             Some(kind) => kind,
@@ -50,13 +50,13 @@ impl Kind {
         }
     }
 
-    /// The kind that settings say.
+    /// The kind named in settings.
     pub(crate) fn of_settings(settings: &serde_json::Value) -> Self {
         let task = settings.get("task");
         task.and_then(|task| Self::deserialize(task).ok()).unwrap_or_default()
     }
 
-    /// What it is called on the command line and in settings.
+    /// Its name on the command line and in settings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Images => "images",
@@ -73,10 +73,10 @@ impl Kind {
         *self == Images
     }
 
-    /// Fails where this build has no runs of this kind.
+    /// Fails if this build does not support runs of this kind.
     ///
     /// # Errors
-    /// Such a kind, with how to get a build that has it.
+    /// The missing feature, and how to get a build that has it.
     pub(crate) fn must_be_built(self) -> Result<Self> {
         let (what, feature) = match self {
             Rl => ("what learns in environments", "rl"),
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// What to do with a run of this kind.
+    /// Hint: what can be done with a run of this kind.
     fn uses(self) -> &'static str {
         match self {
             Images => {
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// A run that a command cannot take, which is for runs of the kinds `wanted`.
+    /// The error for a run that a command does not accept, since it is for runs of the kinds `wanted`.
     pub(crate) fn unfit(self, run: &Path, wanted: &[Self]) -> Failure {
         let wanted: Vec<&str> = wanted.iter().map(|kind| kind.name()).collect();
         Failure::new(format!(
@@ -114,7 +114,7 @@ impl Kind {
         .fix(self.uses())
     }
 
-    /// What is given, and only runs of the kinds `wanted` have it.
+    /// The error for an option `given` that only runs of the kinds `wanted` have.
     pub(crate) fn foreign(self, given: &str, wanted: &[Self]) -> Failure {
         let wanted: Vec<&str> = wanted.iter().map(|kind| kind.name()).collect();
         let (wanted, own) = (wanted.join(" and "), self.name());

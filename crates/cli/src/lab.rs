@@ -1,4 +1,4 @@
-//! The laboratory's commands, and what `profile train` measures: the steps of `train` with images.
+//! The laboratory's commands, and the subject of `profile train`: the steps of `train` with images.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::task::{Batches as _, RunSettings as _};
 use crate::team::Team;
 use crate::train;
 
-/// Batches to train on, over and over.
+/// The number of batches that training cycles through.
 const BATCHES: usize = 100;
 
 pub(crate) type Command = polygrad_lab::Command<TrainArgs>;
@@ -69,7 +69,7 @@ impl Subject for Images {
         let (train, _) = config.loaders(data, device)?;
         let epochs = config.training.epochs;
         let steps = (train.batches().unwrap_or(0) * epochs) as u64;
-        // As it is written: a replay knows neither passes nor modules.
+        // Not captured: a replay has no passes or modules to measure.
         let mut trainer = learner::build(
             config,
             config.model(device)?,
@@ -80,7 +80,7 @@ impl Subject for Images {
         )?;
         trainer.model().train();
         let model: Rc<dyn Visit<AnyBackend>> = trainer.shared_model();
-        // Made before, as the threads of a loader would.
+        // Loaded before, as the threads of a loader would do.
         let batches = train.iter().take(BATCHES).collect::<polygrad::Result<Vec<_>>>()?;
         let mut next = batches.into_iter().cycle();
         let step = move || {

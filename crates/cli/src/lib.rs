@@ -68,17 +68,16 @@ use failure::Result;
 use kind::Kind;
 use outcome::{Outcome, end};
 
-/// Does what this process's arguments say with the backends in
+/// Runs the command of this process's arguments with the backends in
 /// [`Registry::global`](polygrad::backend::Registry::global), and writes to standard output and standard error:
 /// `train`, `eval`, `predict`, `generate` or `devices`; with the feature `onnx` `run`, `show`, `export` or `quantize`,
 /// with `rl` `play` or `list`, with `sweep` `sweep`, with `formats` `convert`, with `text` `finetune` or `merge`, with
 /// `serve` `serve`, with `lab` `check`, `bench`, `profile`, `plan` or `returns`.
 ///
-/// Where cargo runs it, a command that is not in the build is built and run.
+/// If cargo runs it, a command that is not in the build is built and run.
 ///
-/// The exit status is 0 when all went well, 1 after an error, 2 where the command line makes no sense, 130 after
-/// Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. Standard output that cannot be written is an error; that its reader
-/// has gone is none.
+/// The exit status is 0 after success, 1 after an error, 2 for an invalid command line, 130 after Ctrl-C, 143 after
+/// SIGTERM and 129 after SIGHUP. Failing to write to standard output is an error, unless its reader has closed it.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some((command, feature)) = absent::needed(&words) {
@@ -89,8 +88,8 @@ pub fn main() -> ExitCode {
         Err(error) => return refused(&error),
     };
     if words.first().is_none_or(|command| command != "serve") {
-        // Where no thread can be had for it, what is left half-written goes when the folder is written to again;
-        // training asks once more.
+        // If no thread can be created for this, half-written files are removed the next time the folder is written to;
+        // training tries again.
         let _ = polygrad::train::end_on_signals(|| ());
     }
     end(match command {
@@ -134,8 +133,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The model of the run in a folder that `train` left, as a graph for [`OnnxModel`](polygrad_onnx::OnnxModel), in which
-/// the first extent of inputs is `batch`.
+/// The model of a run folder left by `train`, as a graph for [`OnnxModel`](polygrad_onnx::OnnxModel). The first extent
+/// of its inputs is `batch`.
 ///
 /// # Errors
 /// No run, or one of a kind that cannot be exported; files that are damaged or do not fit together.
@@ -148,18 +147,18 @@ pub fn run_graph(folder: &std::path::Path) -> polygrad::Result<polygrad_onnx::gr
 /// that ends in `.safetensors`, or all to one that ends in `.gguf` if the base is such a file.
 ///
 /// # Errors
-/// No such run, or one that is damaged; a base that has changed; a place that is taken or cannot be written.
+/// No such run, or one that is damaged; a base that has changed; a path that exists or cannot be written.
 #[cfg(feature = "text")]
 pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<()> {
     finetune::merge::merge(run, out, None)?;
     Ok(())
 }
 
-/// Says what a command line lacks, or the help that it asks for.
+/// Prints what is wrong with a command line, or the help that it requests.
 fn refused(error: &clap::Error) -> ExitCode {
     let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     if error.use_stderr() {
-        // It repeats arguments, which may be names of others' files.
+        // The message repeats arguments, which may be names of foreign files.
         progress::note(error.render().to_string().trim_end());
         return status;
     }
@@ -184,7 +183,7 @@ fn eval(args: &Eval) -> Result<Outcome> {
     }
 }
 
-/// In place of what is done with ONNX files, in a build that knows none.
+/// Replaces the functions for ONNX files in a build without them.
 #[cfg(not(feature = "onnx"))]
 mod onnx {
     use crate::absent;

@@ -1,4 +1,4 @@
-//! In place of the dashboard, in a build without the feature `tui`: `--tui` says how to get it.
+//! Replaces the dashboard in a build without the feature `tui`: `--tui` gives an error that says how to get it.
 
 use polygrad::train::Callback;
 

@@ -1,4 +1,4 @@
-//! What a kind of run has of its own; all else is the same for every run.
+//! Interfaces of the kinds of runs; everything else is common to all runs.
 
 use std::path::{Path, PathBuf};
 
@@ -23,27 +23,26 @@ pub(crate) type Batch = (Tensor, Tensor);
 
 /// The settings of a run of one kind, as `config.json` has them, and the model that they describe.
 pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
-    /// What learns.
+    /// The model that learns.
     type Model: Module + 'static;
 
-    /// Which kind this is.
+    /// The kind of these runs.
     const KIND: Kind;
-    /// The settings that may change while a run is stopped, those of every run aside: where the data are, and how long
-    /// it is.
+    /// The settings that may change while a run is stopped, beside those in [`Base`]: the location of the data, and the
+    /// length.
     const MAY_CHANGE: &'static [&'static str];
 
-    /// The settings that every run has.
+    /// The settings common to all runs.
     fn base(&self) -> &Base;
     fn base_mut(&mut self) -> &mut Base;
 
-    /// Fails unless every setting is one with which a run can be trained, written and read again; those of every run
-    /// aside.
+    /// Fails unless a run with these settings, except those common to all runs, can be trained, written and read again.
     ///
     /// # Errors
-    /// The first such setting, with its bounds.
+    /// The first invalid setting, with its bounds.
     fn check(&self) -> std::result::Result<(), String>;
 
-    /// Which of the models in the folder of a run is the one that it has learnt. Default: the last one.
+    /// The file of the learned model among those in the run folder. Default: the last one.
     fn file(&self, folder: &RunFolder) -> PathBuf {
         folder.model()
     }
@@ -55,29 +54,29 @@ pub(crate) trait RunSettings: Serialize + DeserializeOwned + Clone + PartialEq {
     fn model(&self, device: &Device) -> Result<Self::Model>;
 }
 
-/// What training has of its own for each kind of run.
+/// The parts of training that are specific to a kind of run.
 pub(crate) trait Task: RunSettings {
     /// The options on the command line.
     type Args: RunArgs;
-    /// What is learnt from, in memory.
+    /// The training data, in memory.
     type Data;
 
-    /// What learns: a model, a policy.
+    /// The word for what learns: a model, a policy.
     const LEARNS: &'static str;
 
-    /// Those of a new run; what depends on the data is still empty.
+    /// The settings of a new run. Those that depend on the data are still empty.
     ///
     /// # Errors
-    /// Options that make no sense, or a place that is not there.
+    /// Invalid options, or a path that does not exist.
     fn new(args: &Self::Args) -> Result<Self>;
 
-    /// Those with which the run in `run` goes on.
+    /// The settings with which the run in `run` continues.
     ///
     /// # Errors
-    /// Options that ask for something else than the run has; a place that is not there.
+    /// Options that differ from the run's settings; a path that does not exist.
     fn resumed(&self, args: &Self::Args, run: &Path) -> Result<Self>;
 
-    /// What differs from the settings with which the run began, a line each.
+    /// The differences from the settings with which the run began, a line for each.
     fn changes(&self, before: &Self) -> Vec<String>;
 
     /// The parts of the name of the run.
@@ -86,85 +85,86 @@ pub(crate) trait Task: RunSettings {
     /// The data of a run, new or old.
     ///
     /// # Errors
-    /// Data that cannot be found or read.
+    /// Data that are missing or cannot be read.
     fn load(&self) -> Result<Self::Data>;
 
-    /// Fills in what depends on the data.
+    /// Fills in the settings that depend on the data.
     ///
     /// # Errors
-    /// Data that nothing can be learnt from.
+    /// Data that are unsuitable for learning.
     fn describe(&mut self, data: &Self::Data) -> Result<()>;
 
-    /// Says that the data, which give the settings `found`, are not those that the run in `path` began with.
+    /// The error that the data, which result in the settings `found`, are not those that the run in `path` began with.
     fn other_data(&self, found: &Self, path: &Path) -> Failure;
 
     /// Trains to the end, or until Ctrl-C.
     ///
     /// # Errors
-    /// A loss that is no number; a checkpoint that does not fit; those of the device and the disk. The last checkpoint
-    /// then still is there.
+    /// A loss that is not finite; a checkpoint that does not fit; errors of the device and the disk. The last
+    /// checkpoint is kept.
     fn train(&self, data: &Self::Data, device: &Device, session: Session<'_>) -> Result<Trained>;
 
-    /// What is measured beside the loss, as `metrics.csv` calls it.
+    /// The names in `metrics.csv` of the metrics beside the loss.
     ///
     /// # Errors
-    /// What keeps it from being known; those of the device.
+    /// Settings for which they cannot be determined; errors of the device.
     #[cfg_attr(not(feature = "sweep"), expect(dead_code))]
     fn metrics(&self, device: &Device) -> Result<Vec<String>>;
 
-    /// How long it trains, as the column `epoch` of `metrics.csv` counts.
+    /// The length of training, in units of the column `epoch` of `metrics.csv`.
     #[cfg_attr(not(feature = "sweep"), expect(dead_code))]
     fn length(&self) -> f64;
 
-    /// The commands to try on the run in `path`.
+    /// Suggested next commands for the run in `path`.
     fn next(&self, path: &str) -> Vec<String>;
 }
 
-/// What training on examples, epoch after epoch, has of its own for each kind of run.
+/// The parts of training on examples, epoch after epoch, that are specific to a kind of run.
 pub(crate) trait Batches: Task {
-    /// The options that all training on examples has.
+    /// The options common to all training on examples.
     fn examples(args: &Self::Args) -> &Examples;
 
-    /// What the data are called that the model is judged by.
+    /// The name of the validation data.
     const JUDGED_BY: &'static str;
 
-    /// Takes the options that a run may go on with, and tells `fixed` of all others; those of every run aside.
+    /// Applies the options that a continued run may change, and reports all others to `fixed`. Options common to all
+    /// runs are handled elsewhere.
     ///
     /// # Errors
-    /// A place that is not there.
+    /// A path that does not exist.
     fn resume(&mut self, args: &Self::Args, fixed: &mut Fixed) -> Result<()>;
 
-    /// The settings that all training on examples has.
+    /// The settings common to all training on examples.
     fn training(&self) -> &Training;
     fn training_mut(&mut self) -> &mut Training;
 
-    /// What the data set is called on the command line.
+    /// The name of the data set on the command line.
     fn dataset(&self) -> &str;
-    /// Where the data are.
+    /// The location of the data.
     fn place(&self) -> String;
 
-    /// The data to train on, and those to judge by.
+    /// The training and the validation data.
     ///
     /// # Errors
-    /// Settings that make no sense; too few data.
+    /// Invalid settings; too few data.
     fn loaders(&self, data: &Self::Data, device: &Device) -> Result<(DataLoader<Batch>, DataLoader<Batch>)>;
 
-    /// Says what is trained on what.
+    /// Describes what is trained on which data.
     fn about(&self, data: &Self::Data, model: &Self::Model, device: &Device) -> Vec<String>;
 
-    /// Finds the ranges that a new model which is trained for 8 bits begins with, from its training data, and says
-    /// how many steps it has. Kinds of runs without such training need none.
+    /// Finds the initial ranges of a new model in training for 8 bits, from its training data, and tells it the number
+    /// of steps. Kinds of runs without such training do nothing.
     ///
     /// # Errors
-    /// Those of the data and of the device.
+    /// Errors of the data and of the device.
     fn calibrate(&self, _model: &Self::Model, _batches: &DataLoader<Batch>, _steps: u64) -> Result<()> {
         Ok(())
     }
 
-    /// How `model` is trained by `team`, which takes so many steps; the rest is in `options`.
+    /// The trainer of `model` for `team` and this many steps. `options` has the rest.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     fn trainer(
         &self,
         model: Self::Model,
@@ -173,6 +173,6 @@ pub(crate) trait Batches: Task {
         team: &Team,
     ) -> Result<Trainer<Self::Model, Batch>>;
 
-    /// What the last evaluation found.
+    /// The result of the last evaluation, in words.
     fn result(&self, last: &Row) -> String;
 }

@@ -1,4 +1,4 @@
-//! A model that a run has left.
+//! Models left by runs.
 
 use std::path::Path;
 
@@ -22,11 +22,10 @@ pub(crate) struct Trained<T: RunSettings> {
     pub(crate) model: T::Model,
 }
 
-/// Loads the model of the run in `path`, to the device that `device` and `threads` name, by default that of its
-/// training.
+/// Loads the model of the run in `path` to the device given by `device` and `threads`, by default that of its training.
 ///
 /// # Errors
-/// No run, or one of another kind, no model, files that are damaged or do not fit together; those of the device.
+/// No run, or one of another kind, no model, files that are damaged or do not fit together; errors of the device.
 pub(crate) fn load<T: RunSettings>(path: &Path, device: Option<&str>, threads: Option<usize>) -> Result<Trained<T>> {
     let folder = run::open(path)?;
     let config: T = config::load(&folder.config())?;

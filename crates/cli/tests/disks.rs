@@ -1,7 +1,7 @@
-//! Disks that cannot be written: read-only and full.
+//! Disks that cannot be written to: read-only and full.
 //!
-//! A small tmpfs stands in for both, which needs the right to mount. Without it the tests say so and pass; under
-//! `CI=true` they fail instead, so that they cannot go missing unseen.
+//! Both are simulated by a small tmpfs, which needs permission to mount. Without it the tests say so and pass; under
+//! `CI=true` they fail instead, so that they are not skipped unnoticed.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -11,11 +11,11 @@ use std::process::Command;
 
 use common::Scene;
 
-/// A mounted tmpfs, unmounted when it goes.
+/// A mounted tmpfs, unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one at `path` with `options`; none where this process may not.
+    /// Mounts one at `path` with `options`; `None` without permission.
     fn mount(path: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir_all(path).unwrap();
         let output = Command::new("mount")
@@ -105,7 +105,8 @@ fn a_disk_that_fills_up_leaves_the_last_checkpoint_whole() {
     );
     disk.remount("size=20m");
     scene.ok("train --resume disk/run --epochs 3");
-    // The schedule of the first epoch was that of a run of one epoch; so only a run with the same history is the same.
+    // The schedule of the first epoch was that of a run of one epoch, so only a run with the same history gives the
+    // same.
     scene.ok(&format!("{line} 1 --out other"));
     scene.ok("train --resume other --epochs 3");
     assert_eq!(scene.metrics("disk/run"), scene.metrics("other"));

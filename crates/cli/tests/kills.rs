@@ -1,6 +1,6 @@
-//! No kill at any moment loses a run: each is gone on with or started anew, and ends as if it had never been stopped.
+//! No kill at any moment loses a run: each is resumed or restarted, and ends as if it had never been stopped.
 //!
-//! `POLYGRAD_KILLS` says how many runs to kill, `POLYGRAD_KILLS_SEED` where the random moments begin.
+//! `POLYGRAD_KILLS` is the number of runs to kill, `POLYGRAD_KILLS_SEED` the seed of the random moments.
 #![cfg(unix)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ended, Scene, heeding_ctrl_c};
 
-/// What begins a run; its folder is behind it.
+/// The commands that start runs, without the folder at the end.
 const IMAGES: &str = "train bars --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
 const QAT: &str = "train bars --qat --data data --threads 1 --model mlp --batch-size 4 --epochs 3 --out";
 const POLICY: &str = "train mountain-car --threads 1 --total-steps 50000 --out";
@@ -43,13 +43,13 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Ends a command as the system does where memory is short.
+/// Ends a command as the system does when memory is short.
 fn kill(child: &mut Child) {
     // It may have ended by itself.
     let _ = child.kill();
 }
 
-/// Ends a command as the impatient do: Ctrl-C, and once more after `gap`.
+/// Ends a command as an impatient user does: Ctrl-C, and again after `gap`.
 fn ctrl_c_twice(child: &Child, gap: Duration) {
     let (id, gap) = (child.id(), gap.as_secs_f64());
     let line = format!("kill -INT {id} && sleep {gap} && kill -INT {id}");
@@ -66,7 +66,7 @@ fn so_does_every_run_for_8_bits() {
     survives(QAT, &[""], number("POLYGRAD_KILLS", 6));
 }
 
-/// A kill leaves the whole file or none.
+/// A kill leaves the complete file or none.
 #[test]
 fn a_killed_quantization_leaves_nothing_in_pieces() {
     let scene = Scene::new();
@@ -117,15 +117,15 @@ fn so_does_what_plays_against_its_own_snapshots() {
     survives(SELF_PLAY, &[""], number("POLYGRAD_KILLS", 6));
 }
 
-/// The tensors of a checkpoint, one after another: weights, moments, and the transitions of a replay buffer. What is
-/// before them tells the names of runs apart.
+/// The concatenated tensors of a checkpoint: weights, moments, and the transitions of a replay buffer. The part before
+/// them differs by the run's name.
 fn tensors(scene: &Scene, run: &str) -> Vec<u8> {
     let bytes = scene.read(&format!("{run}/checkpoint.safetensors"));
     let (length, rest) = bytes.split_first_chunk().unwrap();
     rest[u64::from_le_bytes(*length) as usize..].to_vec()
 }
 
-/// Kills runs that `start` begins; each part of a run has one of the options in `ways`, by turns.
+/// Kills runs that `start` begins. The parts of a run use the options in `ways` in turn.
 fn survives(start: &str, ways: &[&str], count: u64) {
     let scene = Scene::new();
     let started = Instant::now();
@@ -136,7 +136,7 @@ fn survives(start: &str, ways: &[&str], count: u64) {
     let start = format!("{start} killed");
     let mut ways = ways.iter().cycle();
     for trial in 0..count {
-        // As a user would go on: with a run that has begun, else anew.
+        // As a user would continue: resumes a run that has begun, else starts anew.
         let mut go_on = || {
             let way = ways.next().unwrap();
             match scene.path("killed/checkpoint.safetensors").exists() {
@@ -161,7 +161,7 @@ fn survives(start: &str, ways: &[&str], count: u64) {
                 false => kill(&mut child),
             }
             let how: Ended = child.wait_with_output().unwrap().into();
-            // By a signal, by the second or the first Ctrl-C, or in peace before either came.
+            // By a signal, by the second or the first Ctrl-C, or normally before either arrived.
             assert!(
                 matches!(how.code, None | Some(130 | 0)),
                 "{story}\n{}{}",

@@ -1,4 +1,4 @@
-//! A run folder has one owner: a second process is turned away, and a folder that goes meanwhile is missed.
+//! A run folder has one owner: a second process is rejected, and a folder that is removed meanwhile is noticed.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ended, Scene};
 
-/// Long enough to be met in the middle, and to be ended by whoever began it.
+/// Long enough to be observed while it runs, and to be ended by the test.
 const LONG: &str = "train bars --data data --threads 1 --model mlp --batch-size 1";
 
 /// How long anything may take: the disk of a busy machine is slow.
@@ -82,7 +82,7 @@ fn nobody_else_trains_where_somebody_does_and_all_may_read() {
     let mut owner = scene.command(&format!("{LONG} --epochs 60 --out run")).spawn().unwrap();
     let model = scene.path("run/model.safetensors");
     wait_for(&mut owner, "its first epoch", || model.exists());
-    // Held still, for all that follows takes longer on some machines than the run.
+    // Stopped, since on some machines the rest of the test takes longer than the run.
     common::signal(&owner, "STOP");
     let words = format!("process {} is training in run", owner.id());
     for line in [
@@ -115,7 +115,7 @@ fn a_folder_that_goes_meanwhile_is_missed() {
         let mut child = scene.command(&format!("{LONG} {options} --out {run}")).spawn().unwrap();
         let metrics = scene.path(run).join("metrics.csv");
         wait_for(&mut child, "its rows", || rows(&metrics) > 12);
-        // Held still until the damage is done: it would be over, or look between two steps of it.
+        // Stopped until the damage is done, since it might finish, or check between two steps of it.
         common::signal(&child, "STOP");
         child
     };
@@ -134,7 +134,7 @@ fn a_folder_that_goes_meanwhile_is_missed() {
     fs::rename(scene.path("replaced"), scene.path("aside")).unwrap();
     fs::create_dir(scene.path("replaced")).unwrap();
     missed(child, "replaced is no longer the folder that this run began in");
-    // What the fix says.
+    // Follows the fix in the message.
     fs::remove_dir_all(scene.path("replaced")).unwrap();
     fs::rename(scene.path("aside"), scene.path("replaced")).unwrap();
     scene.ok("train --resume replaced");
@@ -159,7 +159,7 @@ fn a_folder_that_goes_meanwhile_is_missed() {
 #[test]
 fn a_kill_before_the_first_checkpoint_leaves_a_folder_to_start_in() {
     let scene = Scene::new();
-    // The signal of a file that is too large kills, unless whoever runs the tests ignores it: children take that over.
+    // The signal for a too large file kills, unless the test's parent ignores it, which children inherit.
     let line = format!(
         "ulimit -c 0; ulimit -f 8; exec env --default-signal=XFSZ {} train bars --data data --threads 1 --model mlp --epochs 1 --out run",
         env!("CARGO_BIN_EXE_polygrad")
@@ -199,7 +199,7 @@ fn a_run_folder_leads_no_write_out_of_itself() {
     for name in &files {
         let path = scene.path("run").join(name);
         let kept = fs::read(&path).unwrap();
-        // What is read at the start has to be there.
+        // Files that are read at the start must exist.
         let content = scene.path("content");
         fs::write(&content, &kept).unwrap();
         let reads = name == "checkpoint.safetensors"
@@ -227,7 +227,7 @@ fn a_run_folder_leads_no_write_out_of_itself() {
     std::os::unix::fs::symlink(&victim, scene.path("run/x.safetensors")).unwrap();
     scene.ok("convert run/model.safetensors run/x.safetensors");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    // A folder that is a link is the user's own way to it.
+    // A folder that is a symbolic link is allowed, since the user chose it.
     std::os::unix::fs::symlink(scene.path("run"), scene.path("latest")).unwrap();
     scene.ok("train --resume latest --epochs 90");
     scene.fails("train bars --data data --out /", &["no folder for a run"]);

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGHUP stop training as Ctrl-C does, and what is ended leaves no half-written file behind.
+//! SIGTERM and SIGHUP stop training like Ctrl-C, and leave no half-written file.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -14,8 +14,7 @@ use common::{Ended, Scene, signal};
 /// How long anything may take: the disk of a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// As a terminal starts it, or with signals ignored: whoever runs the tests has some of them ignored, and
-/// children take that over.
+/// As a terminal starts it, or with some signals ignored: the test's parent may ignore some, which children inherit.
 fn start(scene: &Scene, line: &str, ignored: &str) -> Child {
     let command = scene.command(line);
     let mut reset = Command::new("env");
@@ -73,7 +72,7 @@ fn whatever_ends_training_leaves_all_steps() {
         }
         signal(&child, sent);
         if sent != "INT" {
-            // Shells send SIGHUP again, and Slurm SIGTERM.
+            // Shells send SIGHUP again, and Slurm sends SIGTERM again.
             signal(&child, sent);
         }
         let how: Ended = child.wait_with_output().unwrap().into();
@@ -88,7 +87,7 @@ fn whatever_ends_training_leaves_all_steps() {
         let last = step(scene.metrics(&run).last().unwrap());
         assert!(last > 0, "{said}");
         if kind == 0 {
-            // What came since the last epoch is in the checkpoint.
+            // The progress since the last epoch is in the checkpoint.
             let epochs = format!("train --resume {run} --epochs 100001");
             let mut child = start(&scene, &epochs, "");
             wait_for(&mut child, "more rows", || rows(&scene, &run) > 2);
@@ -102,7 +101,7 @@ fn whatever_ends_training_leaves_all_steps() {
 #[test]
 fn a_conversion_that_is_ended_leaves_nothing() {
     let scene = Scene::new();
-    // One that takes its time.
+    // A conversion that takes long.
     let side = 1024_usize;
     let values = vec![0_u8; 4 * side * side];
     let count = 24;
@@ -145,7 +144,7 @@ fn a_conversion_that_is_ended_leaves_nothing() {
         assert_eq!(strays().len(), usize::from(status.is_none()), "{sent}");
         assert!(!scene.path("out.npz").exists());
     }
-    // The next write beside what a kill has left removes it, whatever it writes.
+    // The next write next to files left by a kill removes them, whatever it writes.
     scene.train("run", "--epochs 1 --model mlp");
     assert_eq!(strays().len(), 1);
     scene.ok("convert run/model.safetensors other.npz");

@@ -1,4 +1,4 @@
-//! What `polygrad train chargpt` is told.
+//! The arguments of `polygrad train chargpt`.
 
 use std::path::PathBuf;
 

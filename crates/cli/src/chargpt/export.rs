@@ -1,4 +1,4 @@
-//! What an ONNX file of a model of characters says.
+//! The contents of an ONNX file of a character model.
 
 use polygrad::nn::models::Gpt2;
 use polygrad::{DType, Tensor};
@@ -14,7 +14,7 @@ impl Exported for Settings {
         "gpt".to_owned()
     }
 
-    /// The next character's logits after each of a sequence.
+    /// The logits of the next character after each character of a sequence.
     fn export(&self, batch: Dim) -> Result<Export> {
         let ids = Input::new("input_ids", DType::I64, (batch, "sequence"));
         let ids = ids.below(self.config().vocab_size as i64);

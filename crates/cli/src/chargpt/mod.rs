@@ -1,4 +1,4 @@
-//! `polygrad train chargpt`: a GPT that learns to write from a text, a character at a time.
+//! `polygrad train chargpt`: a GPT that learns to continue a text, character by character.
 
 mod args;
 #[cfg(feature = "onnx")]
@@ -49,7 +49,7 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
-        // Nonsense must not get as far as asking for memory.
+        // Invalid sizes must not lead to allocations.
         const SIZES: RangeInclusive<usize> = 1..=1 << 12;
         let sizes = [
             ("context", self.context),

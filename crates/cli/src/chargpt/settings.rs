@@ -1,4 +1,4 @@
-//! What defines a run.
+//! The settings that define a run.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::run::config::Training;
 pub(crate) struct Settings {
     #[serde(flatten)]
     pub(super) training: Training,
-    /// The file, as an absolute path; the plays that come with Polygrad where there is none.
+    /// The file, as an absolute path; `None` for the plays that come with Polygrad.
     #[serde(default, with = "crate::run::any_path")]
     pub(super) text: Option<PathBuf>,
-    /// The characters that the text has, each once; their places are the tokens.
+    /// The characters of the text, each once; their indices are the tokens.
     pub(super) characters: String,
     pub(super) context: usize,
     pub(super) layers: usize,

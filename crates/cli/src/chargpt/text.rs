@@ -17,10 +17,10 @@ use crate::failure::{Failure, Result, Shown};
 use crate::progress::grouped;
 use crate::task::Batch;
 
-/// A gigabyte of text is more than anybody means.
+/// The largest text in bytes.
 const MOST: u64 = 1 << 30;
 
-/// More kinds of characters are no text to learn from.
+/// The most different characters: a text with more is not suitable for learning.
 const KINDS: usize = 4096;
 
 /// Sequences in a batch of an evaluation.
@@ -32,7 +32,7 @@ pub(crate) struct Text {
     tokens: Arc<Vec<i64>>,
 }
 
-/// So many sequences of a text, by their numbers.
+/// A number of sequences of a text, by index.
 struct Sequences {
     count: usize,
     tokens: Arc<Vec<i64>>,
@@ -57,10 +57,11 @@ impl Dataset for Sequences {
 }
 
 impl Text {
-    /// Reads a file, plain or gzip-compressed; the plays that come with Polygrad where none is named.
+    /// Reads a file, plain or gzip-compressed; without a path, the plays that come with Polygrad.
     ///
     /// # Errors
-    /// A file that cannot be found or read, is not UTF-8, is empty, or has one kind of characters, or more than 4,096.
+    /// A file that cannot be found or read, is not UTF-8, is empty, or has only one distinct character, or more than
+    /// 4,096.
     pub(super) fn load(path: Option<&Path>) -> Result<Self> {
         let own = match path {
             Some(path) => path.to_owned(),
@@ -120,8 +121,8 @@ impl Text {
         self.tokens.len()
     }
 
-    /// Nine tenths of the text in sequences from random places, as many in an epoch as cover it once, and the last
-    /// tenth from its beginning on; each with the characters that follow.
+    /// For training, sequences from random places of the first nine tenths of the text, as many in an epoch as cover it
+    /// once. For evaluation, the last tenth from its beginning on. Each sequence comes with the characters that follow.
     ///
     /// # Errors
     /// A text that is too short for one sequence in either part.

@@ -28,7 +28,7 @@ pub(crate) struct Remote<'a> {
     pub(crate) sha256: &'a str,
 }
 
-/// The files at that home: the SHA-256 sums are those of the bytes whose MD5 sums the project publishes.
+/// The files at that address. Their SHA-256 sums are those of the bytes whose MD5 sums the project publishes.
 pub(crate) const FASHION_MNIST: [Remote<'static>; 4] = [
     Remote {
         name: "train-images-idx3-ubyte.gz",
@@ -54,11 +54,11 @@ pub(crate) const FASHION_MNIST: [Remote<'static>; 4] = [
 
 /// Downloads those of `files` that `folder` lacks, from `home` (which ends in a slash).
 ///
-/// A file takes its name only after its checksum was found right, so whatever has the name is whole.
+/// A file only gets its name after its checksum was verified, so a file with that name is complete.
 ///
 /// # Errors
 /// Neither curl nor wget, no connection, an answer other than 200, a transfer that stalls or ends early, wrong bytes, a
-/// folder that cannot be written; each says how to get the files by hand.
+/// folder that cannot be written. Each error says how to get the files by hand.
 pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> Result<()> {
     let missing: Vec<&Remote<'_>> = files.iter().filter(|file| !folder.join(file.name).is_file()).collect();
     if missing.is_empty() {
@@ -71,8 +71,8 @@ pub(crate) fn fetch_missing(home: &str, files: &[Remote<'_>], folder: &Path) -> 
     Ok(())
 }
 
-/// The programs that can download, the better one first, with the options that make them write a file to standard
-/// output, follow redirections, and give up where nobody answers or the transfer stalls.
+/// The programs that can download, the better one first, with options to write a file to standard output, follow
+/// redirections, and give up if there is no answer or the transfer stalls.
 const DOWNLOADERS: [(&str, &[&str]); 2] = [
     (
         "curl",
@@ -105,7 +105,7 @@ const DOWNLOADERS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// A transfer under way, which is ended when this is dropped.
+/// A transfer in progress, which is terminated when this is dropped.
 struct Transfer {
     program: &'static str,
     child: Child,
@@ -113,7 +113,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Starts the first of `programs` that there is; none where there is none.
+    /// Starts the first of `programs` that is installed; `None` if there is none.
     fn start(url: &str, programs: &[(&'static str, &[&str])]) -> std::io::Result<Option<Self>> {
         for (program, options) in programs {
             let mut command = Command::new(program);
@@ -136,11 +136,11 @@ impl Transfer {
         Ok(None)
     }
 
-    /// Why the program failed, in its own words; none where it did not.
+    /// The program's own error message; `None` if it succeeded.
     fn failure(&mut self) -> std::io::Result<Option<String>> {
         let mut words = String::new();
         if let Some(stderr) = self.child.stderr.as_mut() {
-            // The first words say what happened.
+            // The beginning of the message says what happened.
             stderr.take(1000).read_to_string(&mut words)?;
         }
         let status = self.child.wait()?;
@@ -153,7 +153,7 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

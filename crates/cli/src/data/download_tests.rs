@@ -1,4 +1,4 @@
-//! Against a server on the loopback interface: what is right arrives, what is wrong is told and leaves nothing.
+//! Downloads from a server on the loopback interface: correct files arrive, and errors are reported and leave nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

@@ -22,23 +22,23 @@ pub(crate) struct Split {
     pub(crate) images: Arc<dyn polygrad::data::Dataset<Item = Image>>,
     /// One label per image, each below the number of classes.
     pub(crate) labels: Arc<Vec<usize>>,
-    /// Channels, height and width of each image.
+    /// The shape of each image: channels, height and width.
     pub(crate) shape: [usize; 3],
-    /// Threads that are worth having to read them.
+    /// The number of threads worth using to read them.
     pub(crate) workers: usize,
 }
 
 /// A data set.
 pub(crate) struct Dataset {
-    /// What to call each class; there are as many as the model has outputs.
+    /// The names of the classes, one for each output of the model.
     pub(crate) classes: Vec<String>,
-    /// The images to learn from.
+    /// The training images.
     pub(crate) train: Split,
-    /// The images to judge by, of the same size.
+    /// The test images, of the same size.
     pub(crate) test: Split,
 }
 
-/// The four files of a data set, and EMNIST's table of classes where there is one.
+/// The four files of a data set, and EMNIST's table of classes if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Files {
     train: Pair,
@@ -56,8 +56,8 @@ struct Pair {
 
 /// Finds the files of the data set `name` in `folder`.
 ///
-/// Where the folder holds several sets (EMNIST's archive has six), the one whose prefix is `name` is meant; a folder
-/// with a single set needs no such match. An uncompressed file is preferred to its `.gz`.
+/// If the folder holds several sets (EMNIST's archive has six), the one with the prefix `name` is used; a folder with a
+/// single set needs no such match. An uncompressed file is preferred to its `.gz`.
 ///
 /// # Errors
 /// A folder that cannot be read, has no such files, lacks some of the four, or has several sets and none called `name`.
@@ -193,7 +193,7 @@ impl Files {
         self.load_pair(&self.test)
     }
 
-    /// The test images, to be named in messages.
+    /// The path of the test images, for messages.
     pub(crate) fn test_images(&self) -> &Path {
         &self.test.images
     }
@@ -218,12 +218,12 @@ impl Files {
             shape: [images.channels(), images.height(), images.width()],
             images: Arc::new(images),
             labels: Arc::new(labels),
-            // They are in memory.
+            // They are in memory already.
             workers: 0,
         })
     }
 
-    /// MNIST and Fashion-MNIST have ten classes; of other sets the highest label tells.
+    /// MNIST and Fashion-MNIST have ten classes; for other sets the number follows from the highest label.
     fn classes(&self, name: &str, splits: [(&Pair, &Split); 2]) -> Result<Vec<String>> {
         let known: Option<Vec<String>> = match name {
             "fashion-mnist" => Some(FASHION_MNIST.map(String::from).to_vec()),

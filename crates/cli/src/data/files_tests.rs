@@ -1,4 +1,4 @@
-//! Folders as the data sets are published, and folders gone wrong.
+//! Folders as the data sets are published, and broken ones.
 
 use std::path::Path;
 

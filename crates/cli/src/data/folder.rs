@@ -1,4 +1,4 @@
-//! A folder of images, with a folder in it for each class.
+//! A folder of images, with a subfolder for each class.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use super::files::{Dataset, Split};
 use crate::failure::{Failure, Result, Shown};
 use crate::progress::{grouped, note};
 
-/// What the part that a model is judged by may be called, where it is apart from the part that it learns from.
+/// Names of the test part, if it is separate from the training part.
 const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
 
 /// Threads that read files while the model trains.
 const WORKERS: usize = 2;
 
-/// Loads the images below `path` in `size` × `size` pixels: those of `train` and of `test` (or `val`) where there are
-/// such folders, else four fifths to learn from and the rest to judge by, chosen by the seed.
+/// Loads the images below `path` in `size` × `size` pixels: those of `train` and of `test` (or `val`) if there are such
+/// folders, else four fifths for training and the rest for testing, chosen by the seed.
 ///
 /// # Errors
-/// A folder that cannot be read or holds no classes; parts with other classes; too few images.
+/// A folder that cannot be read or holds no classes; parts with different classes; too few images.
 pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
     let train = path.join("train");
     if train.is_dir() {
@@ -65,7 +65,7 @@ pub(crate) fn load(path: &Path, size: usize, seed: u64) -> Result<Dataset> {
     })
 }
 
-/// Says which files are left out, if any are.
+/// Reports the files that are left out, if any.
 fn tell<'a>(folders: impl IntoIterator<Item = &'a ImageFolder>) {
     let left_out: Vec<&Path> = folders
         .into_iter()
@@ -76,7 +76,7 @@ fn tell<'a>(folders: impl IntoIterator<Item = &'a ImageFolder>) {
     }
 }
 
-/// How many files are left out, by their endings.
+/// The number of files left out, by extension.
 fn left_out_named(left_out: &[&Path]) -> Option<String> {
     let first = left_out.first()?;
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Finds the folder that a data set lies in: the one the user gave, the subset that the repository carries, or the
-//! full Fashion-MNIST from the system, the user's cache or its home on the web.
+//! Finds the folder of a data set: the one the user gave, the subset in the repository, or the full Fashion-MNIST from
+//! the system, the user's cache or its web site.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::download;
 use super::files::{Files, find};
 use crate::failure::{Failure, Result, Shown};
 
-/// Which data the user asked for.
+/// The data that the user asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     /// The data set's name.
@@ -19,7 +19,7 @@ pub(crate) struct Request<'a> {
     pub(crate) full: bool,
 }
 
-/// Where data sets may lie on this machine.
+/// The places on this machine where data sets may be.
 #[derive(Debug)]
 pub(crate) struct Places {
     /// Folders that hold one folder per data set, such as the repository's `data`, in the order of search.
@@ -28,7 +28,7 @@ pub(crate) struct Places {
     pub(crate) system: PathBuf,
     /// The user's cache folder for Polygrad, where downloads go.
     pub(crate) cache: Option<PathBuf>,
-    /// Where the full Fashion-MNIST is served, with a slash at the end.
+    /// The address of the full Fashion-MNIST, with a slash at the end.
     pub(crate) home: String,
 }
 
@@ -54,7 +54,7 @@ impl Places {
         }
     }
 
-    /// Finds the files that `request` means, downloading them if it must.
+    /// Finds the files for `request`, and downloads them if necessary.
     ///
     /// # Errors
     /// No such data set or folder (naming the places searched), incomplete folders, a failed download.
@@ -90,10 +90,10 @@ impl Places {
         ))
     }
 
-    /// A file that comes with Polygrad, by its path in the folder of data.
+    /// A file that comes with Polygrad, by its path in the data folder.
     ///
     /// # Errors
-    /// When it is in none of the places, which are named.
+    /// If it is in none of the places; the error names them.
     pub(crate) fn carried_file(&self, name: &str) -> Result<PathBuf> {
         let searched: Vec<PathBuf> = self.carried.iter().map(|place| place.join(name)).collect();
         searched.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {

@@ -8,7 +8,7 @@ pub(crate) fn idx(dims: &[u32], bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A fresh folder that goes when its guard does.
+/// A new folder that is removed when its guard is dropped.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

@@ -57,7 +57,7 @@ impl RunArgs for TrainArgs {
     }
 }
 
-/// The side of an image; of a million pixels at most.
+/// The side of an image; at most a million pixels in all.
 fn side(text: &str) -> Result<usize, String> {
     let side = text.parse().ok().filter(|side| (4..=1024).contains(side));
     side.ok_or_else(|| "give a whole number, 4 to 1024".into())

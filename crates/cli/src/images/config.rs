@@ -18,7 +18,7 @@ pub(crate) enum Model {
     Cnn,
 }
 
-/// The images a model takes.
+/// The input images of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Input {
     /// 1 for grey.
@@ -39,7 +39,7 @@ impl Input {
         self.channels * self.rows * self.cols
     }
 
-    /// What the model sees for a pixel of 0 to 255.
+    /// The model's input value for a pixel of 0 to 255.
     pub(crate) fn normalise(&self, pixel: f64) -> f32 {
         ((pixel / 255.0 - self.mean) / self.std) as f32
     }
@@ -57,23 +57,23 @@ pub(crate) struct Config {
     pub(crate) data: Option<PathBuf>,
     /// `--full`.
     pub(crate) full: bool,
-    /// What each output of the model means.
+    /// The meaning of each output of the model.
     pub(crate) classes: Vec<String>,
     /// What goes into the model.
     pub(crate) input: Input,
     /// The network.
     pub(crate) model: Model,
-    /// Whether half the training images, chosen anew in each epoch, are shown with left and right swapped.
+    /// Whether half the training images, chosen anew in each epoch, are mirrored horizontally.
     pub(crate) mirror: bool,
     /// How the weights are updated.
     pub(crate) optimizer: Optimizer,
 }
 
 impl Config {
-    /// Fails unless these are settings of images; says which is not, and its bounds.
+    /// Fails if a setting of images is invalid. The error names it and its bounds.
     ///
     /// # Errors
-    /// The first such setting.
+    /// The first invalid setting.
     pub(super) fn check_images(&self) -> Result<(), String> {
         let Input {
             channels,
@@ -88,7 +88,7 @@ impl Config {
             ("the values of an image", values.unwrap_or(usize::MAX)),
             ("the classes", self.classes.len()),
         ])?;
-        // Pixels are from 0 to 1; what the model sees of them must be numbers.
+        // Pixels are from 0 to 1; the model's inputs must be finite numbers.
         let seen = [0.0, 255.0].map(|pixel| self.input.normalise(pixel));
         if !((0.0..=1.0).contains(&mean) && std > 0.0 && std <= 1.0 && seen.iter().all(|x| x.abs() < LARGEST)) {
             return Err(format!(
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// Of 2³² pixels all but one have the same value, and that one differs by 1/255: nothing the model sees can be larger.
+/// Of 2³² pixels all but one have the same value, and that one differs by 1/255: no larger input is possible.
 const LARGEST: f32 = 1e8;
 
 #[cfg(test)]

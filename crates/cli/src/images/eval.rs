@@ -1,4 +1,4 @@
-//! `polygrad eval` of runs on images: how well the model does on its test images.
+//! `polygrad eval` of runs on images: the accuracy of the model on its test images.
 
 use polygrad::backend::printable;
 use polygrad::nn::Sequential;
@@ -61,7 +61,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The images to judge a run's model by, and where they are.
+/// The test images for a run's model, and their location.
 fn test_split(args: &Eval, config: &Config) -> Result<(Split, String)> {
     let own = args.data.folder.is_none() && !args.data.full;
     let folder = args.data.folder.as_deref().or(config.data.as_deref().filter(|_| own));

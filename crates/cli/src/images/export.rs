@@ -1,4 +1,4 @@
-//! What an ONNX file of a model of images says.
+//! The contents of an ONNX file of an image model.
 
 use polygrad::nn::Sequential;
 use polygrad::{DType, Tensor};

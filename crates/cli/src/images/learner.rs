@@ -9,11 +9,11 @@ use crate::task::Batch;
 use crate::team::Team;
 use crate::train::optimizer;
 
-/// How `model` is trained by `team` in so many steps, which are recorded and replayed if `captured`; the rest is in
-/// `options`.
+/// The trainer of `model` for `team` and this many steps, which are recorded and replayed if `captured`. `options` has
+/// the rest.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub(crate) fn build(
     config: &Config,
     model: Sequential,

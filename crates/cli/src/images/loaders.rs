@@ -14,15 +14,15 @@ use crate::task::Batch;
 /// Large enough to keep all cores busy, small enough for their caches.
 const EVALUATED: usize = 250;
 
-/// The images of `split`, `[N, channels, rows, cols]`, f32, normalised, with labels `[N]`,
-/// i64, in an order that depends on the seed and the epoch alone; where the settings say so, half of them mirrored.
+/// The images of `split`, `[N, channels, rows, cols]`, f32, normalised, with labels `[N]`, i64, in an order that
+/// depends only on the seed and the epoch. If the settings say so, half of them are mirrored.
 ///
 /// # Errors
-/// Settings that make no sense.
+/// Invalid settings.
 pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Result<DataLoader<Batch>> {
     let (normalize, mirror) = (normalize(&config.input)?, config.mirror);
     let labels: Vec<i64> = split.labels.iter().map(|&label| label as i64).collect();
-    // Of a tensor it is known whether it is the same in other processes.
+    // With a tensor it is known whether other processes have the same one.
     let labels = HostTensor::new(Shape::from([labels.len()]), labels)?;
     let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(labels)?)
         .batch_size(config.training.batch_size)
@@ -38,10 +38,10 @@ pub(crate) fn training(split: &Split, config: &Config, device: &Device) -> Resul
     Ok(seen.build(device)?)
 }
 
-/// The images of `split` in their order, as they are.
+/// The images of `split` in order, without augmentation.
 ///
 /// # Errors
-/// Settings that make no sense.
+/// Invalid settings.
 pub(crate) fn evaluation(split: &Split, input: &Input, device: &Device) -> Result<DataLoader<Batch>> {
     let normalize = normalize(input)?;
     let images = DataLoaderConfig::new(Arc::clone(&split.images).zip(Arc::clone(&split.labels))?);
@@ -49,15 +49,15 @@ pub(crate) fn evaluation(split: &Split, input: &Input, device: &Device) -> Resul
     Ok(seen.batch_size(EVALUATED).workers(split.workers).build(device)?)
 }
 
-/// What the model sees of an image.
+/// The normalization of images for the model.
 ///
 /// # Errors
-/// Settings that make no sense.
+/// Invalid settings.
 pub(super) fn normalize(input: &Input) -> Result<Normalize> {
     Ok(Normalize::new(&[input.mean as f32], &[input.std as f32])?)
 }
 
-/// Where files have to be read, so many images stand for all.
+/// The number of images that are sampled if files have to be read.
 const SAMPLED: usize = 1000;
 
 /// The mean and the standard deviation of all pixels, where 0 is black and 1 is white.

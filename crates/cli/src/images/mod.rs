@@ -208,7 +208,7 @@ impl Batches for Config {
     }
 }
 
-/// Says what is trained on what.
+/// Describes what is trained on which data.
 pub(crate) fn about(config: &Config, data: &Dataset, device: &Device) -> Vec<String> {
     vec![
         format!(

@@ -1,4 +1,4 @@
-//! The networks.
+//! The network models.
 
 use polygrad::Device;
 use polygrad::nn::{Conv2d, Conv2dConfig, Flatten, Linear, MaxPool2d, ReLU, Sequential};

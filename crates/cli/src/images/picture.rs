@@ -9,11 +9,11 @@ use polygrad::nn::open_file;
 
 use crate::failure::{Failure, Result, Shown};
 
-/// Larger images are refused before any memory is taken for them. A picture takes little more than this, since it stays
-/// as it was decoded.
+/// Larger images are rejected before any memory is allocated for them. A picture takes little more than this, since it
+/// stays in its decoded form.
 const MAX_BYTES: usize = 128 << 20;
 
-/// What to do about other files.
+/// The hint for files in other formats.
 const FORMATS: &str = "give a PNG or JPEG file; others can be converted, for example with `magick in.webp out.png`";
 
 /// Planes of values 0 to 255, in the order `[channels, rows, cols]`.
@@ -22,7 +22,7 @@ pub(crate) struct Picture {
     /// The values, `channels * rows * cols` of them.
     pub(crate) values: Vec<f32>,
     /// Whether the border is brighter than mid-grey. The images of the MNIST family are light on a dark ground, so this
-    /// one probably wants inverting.
+    /// picture probably needs inverting.
     pub(crate) light_ground: bool,
 }
 
@@ -31,7 +31,7 @@ struct Raster {
     samples: Vec<u8>,
     /// 1 (grey) or 3 (red, green, blue).
     colours: usize,
-    /// What follows the colours is the opacity.
+    /// Whether the colours are followed by an opacity.
     opacity: bool,
     rows: usize,
     cols: usize,
@@ -39,7 +39,7 @@ struct Raster {
     invert: bool,
 }
 
-/// What is taken of a pixel.
+/// Which value of a pixel is used.
 #[derive(Clone, Copy)]
 enum Plane {
     Grey,
@@ -48,13 +48,13 @@ enum Plane {
 
 /// Loads the PNG or JPEG file at `path` as `channels` planes (1: grey, 3: red, green and blue) of `rows` × `cols`.
 ///
-/// Colours become grey by ITU-R BT.601 luma, transparent parts become black, 16 bits become 8. A picture that is not of
-/// the right shape is set in the middle of a ground of its own border's mean, then every pixel of the result is the
-/// mean of the area that it covers. `invert` swaps light and dark.
+/// Colours become grey by ITU-R BT.601 luma, transparent parts become black, 16 bits become 8. A picture with other
+/// proportions is centred on a ground of the mean of its own border. Then every pixel of the result is the mean of the
+/// area that it covers. `invert` swaps light and dark.
 ///
 /// # Errors
-/// A file that is missing, is neither, is damaged or is beyond 128 MiB when decoded; a number of channels other than 1
-/// and 3.
+/// A file that is missing, has another format, is damaged or exceeds 128 MiB when decoded; a number of channels other
+/// than 1 and 3.
 pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, invert: bool) -> Result<Picture> {
     if channels != 1 && channels != 3 {
         return Err(Failure::new(format!(
@@ -133,7 +133,7 @@ fn decode(path: &Path) -> Result<Raster> {
 }
 
 impl Raster {
-    /// The value of a pixel, 0 to 255; the ground behind what is transparent is black.
+    /// The value of a pixel, 0 to 255; transparent parts are black.
     fn at(&self, plane: Plane, row: usize, col: usize) -> f32 {
         let width = self.colours + usize::from(self.opacity);
         let at = (row * self.cols + col) * width;
@@ -157,7 +157,7 @@ impl Raster {
         let (last_row, last_col) = (self.rows.saturating_sub(1), self.cols.saturating_sub(1));
         let (mut sum, mut count) = (0.0, 0.0);
         for row in 0..self.rows {
-            // Of the rows between the first and the last, the two ends.
+            // The first and last rows completely, of the rows between them the two ends.
             let step = match row == 0 || row == last_row {
                 true => 1,
                 false => last_col.max(1),
@@ -173,7 +173,7 @@ impl Raster {
     /// Averages areas of a plane, after padding it with `ground` to the proportions of `to`.
     fn fit(&self, plane: Plane, to: (usize, usize), ground: f32) -> Vec<f32> {
         let from = (self.rows, self.cols);
-        // The side of one target pixel, in source pixels: the larger of the two ratios makes the whole picture fit.
+        // The side of one target pixel in source pixels: the larger of the two ratios, so that the whole picture fits.
         let side = f64::max(from.0 as f64 / to.0 as f64, from.1 as f64 / to.1 as f64);
         let spans = |from: usize, to: usize| -> Vec<Vec<(usize, f32)>> {
             let offset = (from as f64 - side * to as f64) / 2.0;

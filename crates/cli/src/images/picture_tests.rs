@@ -1,4 +1,4 @@
-//! Pictures of known content, and files that are none.
+//! Pictures of known content, and files that are not pictures.
 
 use std::path::PathBuf;
 
@@ -108,7 +108,7 @@ fn what_is_no_png_is_told() {
     let whole = png(ColorType::Grayscale, BitDepth::Eight, 64, 64, &[77; 4096]);
     let mut flipped = whole.clone();
     flipped[20] ^= 0x10;
-    // A header that promises 60,000 × 60,000 RGBA pixels, with its checksum right.
+    // A header that declares 60,000 × 60,000 RGBA pixels, with a correct checksum.
     let mut huge = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\xea\x60\0\0\xea\x60\x08\x06\0\0\0".to_vec();
     let mut crc = flate2::Crc::new();
     crc.update(&huge[12..]);

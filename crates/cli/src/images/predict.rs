@@ -1,4 +1,4 @@
-//! `polygrad predict` of runs on images: what a trained model sees in a picture.
+//! `polygrad predict` of runs on images: the classes of a picture by a trained model.
 
 use polygrad::backend::printable;
 use polygrad::data::Image;
@@ -30,10 +30,10 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     )
 }
 
-/// Prints the classes that a model sees in a picture; `resized` says whether its images got their shape by resizing.
+/// Prints the classes of a picture by a model. `resized` says whether the model's images were resized to its shape.
 ///
 /// # Errors
-/// A picture that is missing or damaged; a model that gives no numbers; those of the device.
+/// A picture that is missing or damaged; a model whose results are not numbers; errors of the device.
 pub(crate) fn rank(
     args: &Predict,
     input: &Input,
@@ -63,7 +63,7 @@ pub(crate) fn rank(
     Ok(Outcome::Done)
 }
 
-/// An image as training on a folder sees it, whose shape becomes the model's.
+/// An image as in training on a folder: resized to the model's shape.
 fn as_in_training(args: &Predict, input: &Input, device: &Device) -> Result<Tensor> {
     let image = Image::open(&args.input)?.to_rgb().resize(input.rows, input.cols)?;
     let image = match args.invert {
@@ -77,7 +77,7 @@ fn as_in_training(args: &Predict, input: &Input, device: &Device) -> Result<Tens
     Ok(seen.unsqueeze(0)?)
 }
 
-/// A picture that becomes like those of an IDX file: whole, in the middle.
+/// A picture made like those of an IDX file: complete and centred.
 fn in_the_middle(args: &Predict, input: &Input, device: &Device) -> Result<Tensor> {
     let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
     if picture.light_ground {

@@ -9,14 +9,14 @@ use crate::kind::Kind;
 use crate::run::config::{Optimizer, Training};
 use crate::train;
 
-/// What a folder of images is called in place of a data set's name.
+/// The name of a folder of images on the command line, in place of a data set's.
 pub(super) const IMAGES: &str = "images";
 
 const EPOCHS: usize = 8;
 const BATCH_SIZE: usize = 32;
 const SIZE: usize = 64;
 
-/// The learning rate that goes well with an optimizer on these networks.
+/// A good learning rate for an optimizer on these networks.
 fn default_lr(optimizer: Optimizer) -> f64 {
     match optimizer {
         Optimizer::Sgd => 0.05,
@@ -25,11 +25,11 @@ fn default_lr(optimizer: Optimizer) -> f64 {
     }
 }
 
-/// Where the command line says that the data are: images lie in a folder, a data set in that of `--data`, if it is not
-/// one of ours.
+/// The location of the data on the command line: for images a folder, for a data set the folder of `--data`, unless it
+/// comes with Polygrad.
 ///
 /// # Errors
-/// Two places, one that is not there, or one that does not go with these data.
+/// Two places, one that does not exist, or one that does not apply to these data.
 pub(super) fn place(dataset: &str, args: &TrainArgs) -> Result<Option<PathBuf>> {
     match &args.path {
         Some(path) if dataset != IMAGES => Err(Failure::new(format!(
@@ -47,7 +47,7 @@ pub(super) fn place(dataset: &str, args: &TrainArgs) -> Result<Option<PathBuf>> 
 /// The settings of a new run; its own name and what depends on the data are still empty.
 ///
 /// # Errors
-/// No name of a data set, or a folder that is not there.
+/// No name of a data set, or a folder that does not exist.
 pub(super) fn new(args: &TrainArgs) -> Result<Config> {
     let Some(dataset) = args.every.dataset.clone() else {
         return Err(Failure::new("no data set was named").fix("for example: polygrad train fashion-mnist"));
@@ -78,7 +78,7 @@ pub(super) fn new(args: &TrainArgs) -> Result<Config> {
                 (EPOCHS, BATCH_SIZE, default_lr(optimizer)),
             )
         },
-        // Clothes look the same from both sides; digits and letters do not.
+        // Clothes look the same mirrored; digits and letters do not.
         mirror: of_images || dataset == "fashion-mnist",
         dataset,
         data: folder,

@@ -5,7 +5,7 @@ use crate::run::config::Optimizer;
 use crate::train::line::Line;
 use crate::train::resumed::{changes, disagreements, settings};
 
-/// What follows `polygrad train`.
+/// The words after `polygrad train`.
 fn args(words: &str) -> TrainArgs {
     Line::of(words).read().unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the commands about files of models are told.
+//! The arguments of the commands for model files.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Arrays in files: those of inputs, and `.npz` archives of outputs.
+//! Arrays in files: inputs, and `.npz` archives of outputs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use polygrad_onnx::graph::{ElementType, Literal};
 
 use crate::failure::{Failure, Result, Shown};
 
-/// Whether the path ends as `.npz` files do.
+/// Whether the path has the extension of `.npz` files.
 pub(super) fn is_npz(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("npz"))
 }
 
-/// The array of this name in a file of tensors, or the only one. It takes at most `most` bytes.
+/// The array of this name in a file of tensors, or the only array. It takes at most `most` bytes.
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, has no such array, or a larger one.
@@ -54,7 +54,7 @@ pub(super) fn load(path: &Path, name: &str, most: usize) -> Result<HostTensor> {
     Ok(file.read(found)?)
 }
 
-/// What an array is called in an archive: its name, where an archive can have it. Else letters, digits, `-` and `_`
+/// The name of an array in an archive: its own name, if an archive can have it. Otherwise letters, digits, `-` and `_`
 /// stay, and other bytes become `%` and two digits.
 pub(super) fn entry(name: &str) -> Cow<'_, str> {
     if fits_archive(name) {
@@ -72,10 +72,10 @@ pub(super) fn entry(name: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Fails where an archive could not hold arrays of these names.
+/// Fails if an archive cannot have arrays of these names.
 ///
 /// # Errors
-/// Two of one name.
+/// Two arrays of the same name.
 pub(super) fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut entries: Vec<Cow<'_, str>> = names.map(entry).collect();
     entries.sort_unstable();
@@ -90,10 +90,10 @@ pub(super) fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>)
     }
 }
 
-/// Writes arrays to a `.npz` file, of the types that the model says: whole, or not at all.
+/// Writes arrays to a `.npz` file atomically, with the model's types.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub(super) fn save(path: &Path, arrays: &[(String, Literal)]) -> Result<()> {
     let arrays = arrays.iter().map(|(name, literal)| {
         let (descr, bytes) = stored(literal);
@@ -107,9 +107,9 @@ pub(super) fn save(path: &Path, arrays: &[(String, Literal)]) -> Result<()> {
     Ok(save_npz(path, &arrays.collect::<Vec<_>>())?)
 }
 
-/// What NumPy calls the elements, and their bytes. What NumPy lacks is written as `ml_dtypes` has it written:
-/// `.view(ml_dtypes.bfloat16)` is bf16 again, and `.view(ml_dtypes.float8_e4m3fn)` and others are floats of 8 bits.
-/// Narrower numbers become the next that NumPy has.
+/// NumPy's name of the element type, and the bytes. Types that NumPy lacks are written as by `ml_dtypes`:
+/// `.view(ml_dtypes.bfloat16)` restores bf16, and `.view(ml_dtypes.float8_e4m3fn)` and others restore floats of 8 bits.
+/// Narrower numbers become the next wider type of NumPy.
 fn stored(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
     let element = literal.element();
     let wire = || Cow::from(literal.to_wire().to_vec());
@@ -120,7 +120,7 @@ fn stored(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
         ElementType::U16 => ("<u2", wire()),
         ElementType::U32 => ("<u4", wire()),
         ElementType::U64 => ("<u8", wire()),
-        // The bits of an i8 are those of an u8.
+        // The bits of an i8 as a u8.
         ElementType::I4 | ElementType::I2 => ("|i1", as_u8()),
         ElementType::U4 | ElementType::U2 => ("|u1", as_u8()),
         _ if element.is_small_float() && element.bits() == 8 => ("|V1", wire()),

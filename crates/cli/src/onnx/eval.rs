@@ -1,4 +1,4 @@
-//! `polygrad eval` of ONNX files: how well a model does on the rows of a file or a folder.
+//! `polygrad eval` of ONNX files: the accuracy of a model on the rows of a file or a folder.
 
 use polygrad::no_grad;
 use polygrad_onnx::graph::Graph;

@@ -17,7 +17,7 @@ use crate::task::Batches;
 use crate::trained::Trained;
 use crate::{chargpt, images, run, table, trained};
 
-/// Writes the model of a run as an ONNX file, which has been compared with the model.
+/// Writes the model of a run as an ONNX file, after comparing the graph with the model.
 ///
 /// # Errors
 /// A run that is missing or damaged, an extent that the model does not have, or a file that cannot be written.
@@ -69,7 +69,7 @@ fn export<T: Batches + Exported>(args: &ExportRun) -> Result<Outcome> {
     let mut graph = record(&trained, opset, !args.fixed)?;
     let mut what = format!("opset {}, compared with the model", args.opset);
     if trained.config.training().qat {
-        // The ranges are those of the run, so that no data are needed.
+        // The ranges are those of the run, so no data are needed.
         graph = Quantize::new().run(&graph, &[], &trained.device)?.graph;
         let opset = graph.opsets.get("").copied().unwrap_or(0);
         what = format!("int8 with the ranges that it learned, opset {opset}");
@@ -92,10 +92,10 @@ pub(crate) fn batch(dynamic: bool) -> Dim {
     }
 }
 
-/// The model's graph, and in it what whoever runs it must know.
+/// The model's graph, with the metadata needed to run it.
 ///
 /// # Errors
-/// Those of the export.
+/// Errors of the export.
 pub(crate) fn record<T: Exported>(trained: &Trained<T>, opset: Opset, dynamic: bool) -> Result<Graph> {
     let (config, model) = (&trained.config, &trained.model);
     let export = config.export(batch(dynamic))?.opset(opset);

@@ -1,4 +1,4 @@
-//! Numbers for the extents that a file only names.
+//! Values of the extents that a file only names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::failure::{Failure, Result};
 pub(crate) struct Extents(BTreeMap<String, usize>);
 
 impl Extents {
-    /// Those of the command line, `NAME=N` each, and `rest` for all other names.
+    /// The extents on the command line, each `NAME=N`, and `rest` for all other names.
     ///
     /// # Errors
-    /// A name that is given twice, or that no type has.
+    /// A name that is given twice, or that is not in any type.
     pub(crate) fn given<'a>(
         given: &[(String, usize)],
         types: impl Iterator<Item = &'a TensorType>,
@@ -63,7 +63,7 @@ impl Extents {
         self.0.len()
     }
 
-    /// The extent, where it is known or computed from known ones: exports say `seq+1` or `64*batch`.
+    /// The extent, if it is known or can be computed from known ones: exports write `seq+1` or `64*batch`.
     pub(crate) fn of(&self, dim: &Dim) -> Option<usize> {
         match dim {
             Dim::Fixed(extent) => Some(*extent),

@@ -1,12 +1,12 @@
-//! How much a graph computes.
+//! The number of operations of a graph.
 
 use polygrad_onnx::graph::{Attribute, Body, Node, TensorType, ValueId};
 
 use super::extents::Extents;
 
-/// Floating-point operations of a node, a multiplication with the addition behind it counted as two; `None` where a
-/// shape is not known. Matrix products, convolutions and recurrent layers are counted as such, what moves values as
-/// nothing, others as one for each value that they give.
+/// Floating-point operations of a node, counting a multiplication with a following addition as two; `None` if a shape
+/// is unknown. Matrix products, convolutions and recurrent layers are counted exactly, ops that move values as zero,
+/// and others as one for each output value.
 pub(super) fn of(node: &Node, body: &Body, extents: &Extents) -> Option<f64> {
     let shape = |id: Option<ValueId>| -> Option<Vec<usize>> {
         let id = id?;
@@ -29,9 +29,9 @@ pub(super) fn of(node: &Node, body: &Body, extents: &Extents) -> Option<f64> {
             let inner = *a.get(if number("transA") == 0 { 1 } else { 0 })?;
             Some(2.0 * product(&output()?) * inner as f64)
         }
-        // Each output takes one product for each weight of its channel.
+        // Each output element takes one product for each weight of its channel.
         "Conv" => Some(2.0 * product(&output()?) * product(input(1)?.get(1..)?)),
-        // Each input gives one for each weight of its channel.
+        // Each input element takes one product for each weight of its channel.
         "ConvTranspose" => Some(2.0 * product(&input(0)?) * product(input(1)?.get(1..)?)),
         "LSTM" | "GRU" | "RNN" => {
             let (x, w, r) = (input(0)?, input(1)?, input(2)?);

@@ -1,4 +1,4 @@
-//! `--input`: where a model's inputs come from.
+//! `--input`: the sources of a model's inputs.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use super::arrays;
 use super::extents::Extents;
 use crate::failure::{Failure, Result};
 
-/// An input of the command line, `NAME=FILE` or `NAME=random`. Both may hold a `=`: which one parts them is known once
-/// the names are.
+/// An input on the command line, `NAME=FILE` or `NAME=random`. Both parts may contain a `=`; which one separates them
+/// is known once the input names are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given(String);
 
@@ -27,8 +27,8 @@ impl FromStr for Given {
 }
 
 impl Given {
-    /// The name and where the input comes from: parted at the first `=` behind the name of an input, else at the first
-    /// of all.
+    /// The name and the source of the input, separated at the first `=` after the name of an input, else at the first
+    /// `=`.
     pub(super) fn parts(&self, is_input: impl Fn(&str) -> bool) -> (&str, Source<'_>) {
         let text = self.0.as_str();
         let mut places = text.match_indices('=').map(|(at, _)| at);
@@ -42,7 +42,7 @@ impl Given {
     }
 }
 
-/// Where an input comes from.
+/// The source of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source<'a> {
     File(&'a Path),
@@ -69,7 +69,7 @@ impl Wanted<'_> {
         match from {
             Source::File(path) => {
                 let host = arrays::load(path, self.name, self.most)?;
-                // NumPy has no bf16.
+                // NumPy has no bf16, so f32 is accepted.
                 if host.dtype() == dtype || dtype != DType::BF16 || host.dtype() != DType::F32 {
                     return Ok(host);
                 }

@@ -1,4 +1,4 @@
-//! Models as ONNX files, and files of other kinds that hold one.
+//! Models as ONNX files, and other files that contain a model.
 
 pub(crate) mod args;
 mod arrays;
@@ -28,48 +28,48 @@ use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::task::Task;
 
-/// The kinds whose models become graphs.
+/// The kinds of runs whose models can be exported as graphs.
 pub(crate) const EXPORTED: [Kind; 4] = [Kind::Images, Kind::Table, Kind::Chargpt, Kind::Rl];
 
 /// Runs whose model is a graph from one input to one output, each with the batch as its first extent.
 pub(crate) trait Exported: Task {
-    /// What the network is called.
+    /// The name of the network.
     fn network(&self) -> String;
 
-    /// The input, of so many examples, and the name of the output.
+    /// The input, with this batch extent, and the name of the output.
     ///
     /// # Errors
-    /// Settings that do not say.
+    /// Settings that do not define them.
     fn export(&self, batch: Dim) -> Result<Export>;
 
     /// The output for a batch.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     fn answer(&self, model: &Self::Model, x: &Tensor) -> polygrad::Result<Tensor>;
 
-    /// The targets of a batch, as [`Exported::answer`] gives them.
+    /// The targets of a batch, in the form of [`Exported::answer`].
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     fn target(&self, y: Tensor) -> polygrad::Result<Tensor> {
         Ok(y)
     }
 
-    /// What whoever runs the file must know.
+    /// The metadata needed to run the file.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// Metadata that cannot be written.
     fn metadata(&self) -> Result<Vec<(&'static str, String)>>;
 
-    /// The model and its task in a line.
+    /// The model and its task in one line.
     fn summary(&self) -> String;
 }
 
-/// Whether there is a file to begin with.
+/// Fails unless the file exists.
 ///
 /// # Errors
-/// When there is none.
+/// If it does not exist.
 fn must_exist(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -77,7 +77,7 @@ fn must_exist(path: &Path) -> Result<()> {
     Err(Failure::new(format!("there is no {}", path.display())).fix("check the path for a typing error"))
 }
 
-/// An error about a model's file, with what can be done about it where the library knows nothing better.
+/// An error about a model's file, with a hint if the library has no better one.
 fn about_file(error: polygrad::Error) -> Failure {
     let fix = match error.kind() {
         ErrorKind::Io => "check that the file and those beside it are there and may be read",
@@ -87,7 +87,7 @@ fn about_file(error: polygrad::Error) -> Failure {
     told(error, fix)
 }
 
-/// An error of the library in the words of the command line: its hints may name what only a program can do.
+/// An error of the library, with a hint for the command line: the library's hints may only apply to programs.
 fn told(error: polygrad::Error, fix: &str) -> Failure {
     let fix = match error.hint() {
         None => fix,

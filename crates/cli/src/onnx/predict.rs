@@ -1,4 +1,4 @@
-//! `polygrad predict` of ONNX files that say how they take images or tables, as those of `export` and `quantize` do.
+//! `polygrad predict` of ONNX files with metadata on images or tables, as written by `export` and `quantize`.
 
 use polygrad::no_grad;
 use polygrad_onnx::graph::Graph;
@@ -13,10 +13,10 @@ use crate::outcome::Outcome;
 use crate::progress::give;
 use crate::table::predict::quoted;
 
-/// Prints what the model sees in a picture, or predicts for each row of a table.
+/// Prints the classes of a picture, or a prediction for each row of a table.
 ///
 /// # Errors
-/// A file, a picture or a table that is missing or damaged, or that do not fit together; those of the device.
+/// A file, a picture or a table that is missing or damaged, or that do not fit together; errors of the device.
 pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     let device = backend::open(args.backend.as_deref().unwrap_or("cpu"), args.threads)?;
     let graph = Graph::load(&args.run).map_err(about_file)?;
@@ -25,7 +25,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     let classes: Option<Vec<String>> = classes.map(|classes| classes.split('\n').map(str::to_owned).collect());
     if let (Some(classes), Some(_)) = (&classes, rows::said(&graph, "mean")) {
         let input = rows::image_input(&graph, &args.input)?;
-        // Folders of pictures become colour; sets of images are grey.
+        // Models trained on folders of images take colour; data sets of images are grey.
         let forward = |x: &polygrad::Tensor| model.forward(std::slice::from_ref(x))?.tensor(0);
         return rank(args, &input, classes, input.channels > 1, &device, forward);
     }

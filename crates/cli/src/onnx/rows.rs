@@ -1,4 +1,4 @@
-//! Rows for a model in a file: from arrays, from a table, or from a folder of images.
+//! Rows for the model of a file: from arrays, a table, or a folder of images.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result, Shown};
 use crate::images::config::Input;
 use crate::images::loaders;
 
-/// What the targets of rows are called, in arrays and columns.
+/// The names of the targets in arrays and columns.
 pub(super) const TARGETS: &str = "`labels` or `targets`";
 const NAMES: [&str; 2] = ["labels", "targets"];
 
@@ -66,12 +66,12 @@ impl Rows {
         }
     }
 
-    /// How many there are.
+    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.inputs.first().map_or(0, rows_of)
     }
 
-    /// The numbers of at most `most` rows, spread evenly, and those of the others.
+    /// The indices of at most `most` rows, spread evenly, and those of the others.
     pub(super) fn split(&self, most: usize) -> (Vec<usize>, Vec<usize>) {
         let count = self.len();
         let chosen: Vec<usize> = match most < count {
@@ -82,7 +82,7 @@ impl Rows {
         (chosen.clone(), others.collect())
     }
 
-    /// These rows, batch by batch: the inputs, and the targets if they are known.
+    /// The batches of these rows: the inputs, and the targets if they are known.
     pub(super) fn batches(&self, rows: Vec<usize>) -> impl Iterator<Item = Result<(Vec<Tensor>, Option<Tensor>)>> {
         let starts = (0..rows.len()).step_by(BATCH);
         starts.map(move |start| {
@@ -98,7 +98,7 @@ fn rows_of(host: &HostTensor) -> usize {
     host.shape().first().copied().unwrap_or(0)
 }
 
-/// Rows of an array.
+/// Selected rows of an array.
 fn select(host: &HostTensor, rows: &[usize]) -> polygrad::Result<HostTensor> {
     let mut dims = host.shape().to_vec();
     let size = host.bytes().len() / rows_of(host).max(1);
@@ -121,7 +121,7 @@ fn needed(body: &Body) -> impl Iterator<Item = (&str, Option<&TensorType>)> {
     })
 }
 
-/// The only input, if it is of f32, with its extents after the first, which are numbers.
+/// The only input, if it is f32, with its extents after the first, which must be numbers.
 fn only_input<'a>(graph: &'a Graph, path: &Path) -> Result<(&'a str, Vec<usize>)> {
     let inputs: Vec<_> = needed(&graph.body).collect();
     let unfit = || {
@@ -143,7 +143,7 @@ fn only_input<'a>(graph: &'a Graph, path: &Path) -> Result<(&'a str, Vec<usize>)
     Ok((name, fixed.collect::<Result<_>>()?))
 }
 
-/// What the file says of itself under a name.
+/// The file's metadata under a key.
 pub(super) fn said<'a>(graph: &'a Graph, key: &str) -> Option<&'a str> {
     let mut metadata = graph.header.metadata.iter();
     metadata
@@ -151,7 +151,7 @@ pub(super) fn said<'a>(graph: &'a Graph, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.as_str())
 }
 
-/// Arrays called as the inputs, and one of targets.
+/// Arrays named like the inputs, and one of targets.
 fn archive(path: &Path, graph: &Graph) -> Result<Found> {
     let file = TensorFile::open(path)?;
     let known: Vec<&str> = file.keys().collect();
@@ -170,7 +170,7 @@ fn archive(path: &Path, graph: &Graph) -> Result<Found> {
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let targets = NAMES.into_iter().find(|name| known.contains(name));
     let targets = targets.map(|name| file.read(name)).transpose()?;
-    // Classes are numbered by integers of any size.
+    // Class numbers may be integers of any width.
     let targets = targets.map(|host| match host.dtype().is_float() {
         true => host,
         false => host.cast(DType::I64),
@@ -178,7 +178,8 @@ fn archive(path: &Path, graph: &Graph) -> Result<Found> {
     Ok((inputs, targets))
 }
 
-/// What a model in a file takes of a table, where it says it: one row of numbers for each, without their targets.
+/// The rows of a table in the form that the model takes according to its metadata, one row of numbers for each, without
+/// targets.
 ///
 /// # Errors
 /// A file that cannot be read, or does not have the model's columns.
@@ -192,14 +193,14 @@ pub(super) fn features(path: &Path, graph: &Graph, device: &Device) -> Result<Ro
     Ok(rows)
 }
 
-/// The columns of a table, and their targets.
+/// The features of a table, and its targets.
 fn table(path: &Path, graph: &Graph) -> Result<Found> {
     let (table, features) = columns(path, graph)?;
     let target = target_of(&table, graph).map(|column| target(&table, column, graph));
     Ok((vec![features], target.transpose()?))
 }
 
-/// The column of a table that has the targets, if there is one.
+/// The column with the targets, if there is one.
 fn target_of<'a>(table: &Table, graph: &'a Graph) -> Option<&'a str> {
     let is_there = |name: &&str| table.names().iter().any(|known| known == name);
     match said(graph, "target") {
@@ -208,7 +209,7 @@ fn target_of<'a>(table: &Table, graph: &'a Graph) -> Option<&'a str> {
     }
 }
 
-/// A table and what the model takes of it: as the encoder in the model's file says, or numbers in their order.
+/// A table and its features for the model: encoded by the encoder in the model's file, or the numbers in order.
 fn columns(path: &Path, graph: &Graph) -> Result<(Table, HostTensor)> {
     let (name, extents) = only_input(graph, path)?;
     let table = CsvConfig::new().read(path)?;
@@ -247,7 +248,7 @@ fn numbers(table: &Table, target: Option<&str>) -> Result<HostTensor> {
     )?)
 }
 
-/// The column of targets: numbers of classes, if the file names these or the column is called `labels`.
+/// The target column: class numbers, if the file names classes or the column is called `labels`.
 fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
     let shape = Shape::new(&[table.rows()])?;
     let Some(classes) = said(graph, "classes") else {
@@ -289,7 +290,7 @@ fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
     Ok(HostTensor::new(shape, labels.collect::<Result<Vec<i64>>>()?)?)
 }
 
-/// How a model takes images, if its file says so.
+/// The model's form of images, if its file says it.
 pub(super) fn image_input(graph: &Graph, path: &Path) -> Result<Input> {
     let (name, extents) = only_input(graph, path)?;
     let number = |key: &str| said(graph, key).and_then(|text| text.parse::<f64>().ok());
@@ -310,7 +311,7 @@ pub(super) fn image_input(graph: &Graph, path: &Path) -> Result<Input> {
     })
 }
 
-/// The test images of a folder, as the model was trained to see them.
+/// The test images of a folder, preprocessed as in training.
 fn images(path: &Path, graph: &Graph, device: &Device) -> Result<Found> {
     let input = image_input(graph, path)?;
     let extents = [input.channels, input.rows, input.cols];

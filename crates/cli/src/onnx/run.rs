@@ -1,4 +1,4 @@
-//! `polygrad run`: what a model in an ONNX file computes.
+//! `polygrad run`: runs a model in an ONNX file.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
 use crate::progress::say;
 
-/// Runs a model on the given inputs; says what comes out, or writes it to a file.
+/// Runs a model on the given inputs, and prints the outputs or writes them to a file.
 ///
 /// # Errors
-/// A model, an engine or inputs that are missing or damaged, or do not fit together; those of the device.
+/// A model, an engine or inputs that are missing or damaged, or do not fit together; errors of the device.
 pub(crate) fn command(args: &Run) -> Result<Outcome> {
     if let Some(output) = args.output.as_ref().filter(|output| !arrays::is_npz(output)) {
         return Err(Failure::new(format!("--output {} is no .npz file", output.display()))
@@ -34,7 +34,7 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
         ..Options::default()
     };
     if let Some(bytes) = args.max_memory {
-        // One tensor may take all that all together may.
+        // A single tensor may take as much as all together.
         (options.max_memory_bytes, options.max_tensor_bytes) = (bytes, bytes);
     }
     options.max_steps = args.max_steps.unwrap_or(options.max_steps);
@@ -87,7 +87,7 @@ fn inputs(args: &Run, model: &OnnxModel, most: usize) -> Result<Vec<(String, Val
             extents: &extents,
             most,
         };
-        // On the device before the clock starts.
+        // Moved to the device before the clock starts.
         let host = wanted.values(source, i as u64)?;
         let value = match model.engine() {
             Engine::Native => Value::from(polygrad::Tensor::from_host(host, model.device())?),
@@ -106,7 +106,7 @@ fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String,
     outputs.collect()
 }
 
-/// What is left to do when the model does not run on what it was given.
+/// A hint if the model fails on its inputs.
 fn about_run(error: polygrad::Error) -> Failure {
     let fix = match error.kind() {
         ErrorKind::OutOfMemory => "free some memory, or run the model on less at a time",
@@ -136,7 +136,7 @@ fn summary(name: &str, literal: &Literal) -> String {
     } else {
         format!(", {strange} not finite")
     };
-    // Not by way of f64, which rounds beyond 2⁵³.
+    // Not through f64, which rounds beyond 2⁵³.
     let extremes = host.as_slice::<i64>().ok();
     let extremes = extremes.and_then(|values| Some((values.iter().min()?, values.iter().max()?)));
     match extremes {
@@ -145,7 +145,7 @@ fn summary(name: &str, literal: &Literal) -> String {
     }
 }
 
-/// The first run is behind us: what is done once has been done.
+/// Called after a first run, so that one-time work is done.
 fn time(model: &OnnxModel, inputs: &[(String, Value)], times: usize, engine: Engine, device: &Device) -> Result<()> {
     let mut taken = Vec::new();
     for _ in 0..times {

@@ -1,11 +1,11 @@
-//! How right the answers of a model are.
+//! Accuracy of a model's answers.
 
 use polygrad::train::{Metric, R2Score};
 use polygrad::{DType, Tensor};
 
 use crate::failure::{Failure, Result};
 
-/// The share of right answers among classes, or of the variance of numbers that is explained.
+/// The share of correct answers for classes, or of explained variance for numbers.
 #[derive(Debug, Default)]
 pub(super) struct Score {
     right: u64,
@@ -14,11 +14,11 @@ pub(super) struct Score {
 }
 
 impl Score {
-    /// Takes the answers to some rows: scores of classes along the last axis for targets of integers, which are their
-    /// numbers; or numbers.
+    /// Adds the answers to some rows: scores of classes along the last axis if the targets are integers (class
+    /// numbers), otherwise numbers.
     ///
     /// # Errors
-    /// Answers of another shape than the targets.
+    /// Answers whose shape does not fit the targets.
     pub(super) fn update(&mut self, answers: &Tensor, targets: &Tensor) -> Result<()> {
         let (shape, wanted) = (answers.shape(), targets.shape());
         let unfit = |rule: &str| {
@@ -35,7 +35,7 @@ impl Score {
             self.total += wanted.numel() as u64;
             return Ok(());
         }
-        // A file's classes may be numbers already, as those of scikit-learn.
+        // The answers may be class numbers already, as in files from scikit-learn.
         let answers = match answers.dtype().is_float() {
             true if shape.rank() == wanted.rank() + 1 && shape.dims().starts_with(wanted.dims()) => {
                 answers.argmax(-1)?
@@ -54,7 +54,7 @@ impl Score {
         self.total == 0
     }
 
-    /// In points: of 100.
+    /// In points out of 100.
     pub(super) fn value(&self) -> f64 {
         100.0
             * match &self.numbers {
@@ -63,7 +63,7 @@ impl Score {
             }
     }
 
-    /// What is measured.
+    /// The name of the measure.
     pub(super) fn title(&self) -> &'static str {
         match self.numbers {
             Some(_) => "100 R²",

@@ -1,4 +1,4 @@
-//! `polygrad show`: what a model consists of.
+//! `polygrad show`: the contents of a model.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,12 +21,12 @@ use crate::progress::{grouped, say};
 use crate::rl;
 use crate::{chargpt, images, run, table, trained};
 
-/// A line with names of the file.
+/// Prints a line that contains names from the file.
 fn line(text: &str) {
     say(&printable(text));
 }
 
-/// Says what is in an ONNX file, a safetensors file or a run folder.
+/// Prints the contents of an ONNX file, a safetensors file or a run folder.
 ///
 /// # Errors
 /// A file of another kind, or one that is missing or damaged.
@@ -79,7 +79,7 @@ fn tensors(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is known of a run of which only its own program knows how the model is computed.
+/// Shows a run of a user's own program, which alone knows how the model is computed.
 fn foreign(path: &Path, settings: &str) -> Result<()> {
     let folder = RunFolder::new(path);
     say("a run that a program of its own has left, whose settings are");
@@ -178,7 +178,7 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
     Ok(())
 }
 
-/// A number of operations: beyond what is known to the last one, its order alone.
+/// A number of operations: beyond the range of exact counts, only its magnitude.
 fn counted(operations: f64) -> String {
     if operations < 1e18 {
         grouped(operations as u64)

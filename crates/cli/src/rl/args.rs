@@ -1,4 +1,4 @@
-//! What `polygrad train` is told of an environment.
+//! The arguments of `polygrad train` for environments.
 
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ pub(crate) struct Gym {
 }
 
 impl Gym {
-    /// The first of the options that is given.
+    /// The first of these options that is given.
     fn given(&self) -> Option<&'static str> {
         let options = [
             ("--python", self.python.is_some()),
@@ -97,11 +97,11 @@ impl Gym {
         options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
     }
 
-    /// The settings that a run had, or new ones, with what is given here; none of an environment that is not
+    /// The previous settings of a run, or new ones, updated by these options. `None` for an environment that is not
     /// Gymnasium's.
     ///
     /// # Errors
-    /// Options that mean nothing there; a text without a value, a setting that makes no sense.
+    /// Options that do not apply; a text without a value; an invalid setting.
     pub(crate) fn settings(&self, environment: &str, before: Option<&GymConfig>) -> Result<Option<GymConfig>> {
         if !environment.starts_with(gym::PREFIX) {
             return match self.given() {
@@ -127,7 +127,7 @@ impl Gym {
     }
 }
 
-/// What means nothing where no policy acts.
+/// Options that do not apply if no policy acts.
 const OF_POLICIES: [&str; 7] = ["run", "episodes", "record", "sample", "seed", "backend", "threads"];
 
 #[derive(Debug, Args)]

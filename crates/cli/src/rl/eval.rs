@@ -1,4 +1,4 @@
-//! `polygrad eval` of runs in environments: what returns their policies get.
+//! `polygrad eval` of runs in environments: the returns of their policies.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use crate::outcome::Outcome;
 use crate::progress::{grouped, say, short};
 use crate::trained::{self, Trained};
 
-/// How many environments play at once. Which episodes there are depends on it.
+/// The number of environments that play at once. The episodes depend on it.
 const ENVIRONMENTS: usize = 10;
 
-/// Plays episodes with a run's policy, and says what came of them.
+/// Plays episodes with a run's policy, and reports their results.
 ///
 /// # Errors
-/// A run that is missing or damaged, or a policy that computes no numbers; those of the device.
+/// A run that is missing or damaged, or a policy that computes NaN or infinity; errors of the device.
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = trained;
@@ -77,7 +77,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Plays against an opponent, as the first player and as the second.
+/// Plays against an opponent, as the first and as the second player.
 fn against(
     args: &Eval,
     opponent: &Path,

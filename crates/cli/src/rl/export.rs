@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::{self, Trained};
 
-/// Writes the policy of a run as an ONNX file, which has been compared with the policy.
+/// Writes the policy of a run as an ONNX file, after comparing the graph with the policy.
 ///
 /// # Errors
 /// A run that is missing or damaged, or a file that cannot be written.
@@ -40,10 +40,10 @@ pub(crate) fn command(args: &ExportRun) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The policy and what it is for in a line.
+/// The policy and its environment in one line.
 ///
 /// # Errors
-/// An environment that there is not.
+/// An unknown environment.
 pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
     let spec = trained.config.spec()?;
     Ok(format!(
@@ -54,10 +54,10 @@ pub(crate) fn summary(trained: &Trained<Settings>) -> Result<String> {
     ))
 }
 
-/// The policy's graph, as [`record_policy`] has it.
+/// The policy's graph from [`record_policy`].
 ///
 /// # Errors
-/// Those of the export.
+/// Errors of the export.
 pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -> Result<Graph> {
     let masked = trained
         .config
@@ -75,7 +75,7 @@ pub(crate) fn record(trained: &Trained<Settings>, opset: Opset, dynamic: bool) -
     )?)
 }
 
-/// What whoever runs the file must know; names are in lines, spaces in JSON.
+/// The metadata needed to run the file; names are separated by newlines, spaces are in JSON.
 pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, String)>> {
     let spec = config.spec()?;
     let envs = spec.make(1, Stepping::Serial)?;
@@ -88,7 +88,7 @@ pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, Str
         ("polygrad_version", env!("CARGO_PKG_VERSION").to_owned()),
         ("observation_names", spec.observations.join("\n")),
         ("observation_space", observation.to_json().to_string()),
-        // Where whole numbers are to be one-hot vectors, one after another.
+        // Whether integers must be converted to concatenated one-hot vectors.
         (
             "observation_encoding",
             if one_hot { "one-hot" } else { "identity" }.to_owned(),
@@ -113,7 +113,7 @@ pub(super) fn metadata(config: &Settings, run: &Path) -> Result<Vec<(String, Str
         .collect())
 }
 
-/// The last mean return of the training and after how many steps it was, as the run's metrics have them.
+/// The last mean return of the training and the number of steps so far, from the run's metrics.
 fn last_return(run: &Path) -> Option<(String, String)> {
     let text = std::fs::read_to_string(RunFolder::new(run).metrics()).ok()?;
     let mut lines = text.lines();

@@ -8,10 +8,10 @@ use crate::failure::Result;
 use crate::outcome::Outcome;
 use crate::progress::{grouped, say, short};
 
-/// Lists the environments that are known by name, with what is observed and done in them.
+/// Lists the environments that are known by name, with their observations and actions.
 ///
 /// # Errors
-/// Those of the environments.
+/// Errors of the environments.
 pub(crate) fn command() -> Result<Outcome> {
     for spec in zoo::all() {
         describe(spec)?;
@@ -63,7 +63,7 @@ fn describe(spec: &EnvSpec) -> Result<()> {
     Ok(())
 }
 
-/// A space in few words, and what its numbers or choices are called.
+/// A short description of a space, with the names of its numbers or choices.
 fn shown(space: &Space, names: &[&str]) -> String {
     let numbers = |values: &[usize]| values.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let what = match space {

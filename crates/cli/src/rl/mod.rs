@@ -1,4 +1,4 @@
-//! `polygrad train cartpole` and its kin: policies that learn in environments.
+//! `polygrad train cartpole` and the like: policies that learn in environments.
 
 mod args;
 pub(crate) mod eval;
@@ -38,7 +38,7 @@ pub(crate) use args::{Play, TrainArgs};
 pub(crate) use settings::{PolicyKind, Settings};
 
 impl Settings {
-    /// Fails where self-play is asked for and there is no game for it.
+    /// Fails if self-play is requested but the environment is no game for it.
     fn check_self_play(&self, spec: &EnvSpec) -> polygrad::Result<()> {
         let Some(config) = &self.self_play else { return Ok(()) };
         config.check()?;
@@ -59,7 +59,7 @@ impl Settings {
         }
     }
 
-    /// What learns.
+    /// The agent that learns.
     fn agent(&self, spec: &EnvSpec, device: &Device, group: Option<&Arc<dyn Communicator>>) -> Result<Box<dyn Agent>> {
         if let Some(taught) = self.taught.as_ref().filter(|_| group.is_none()) {
             let (envs, lesson) = (spec.make(self.envs, self.stepping())?, taught.lesson(self, spec)?);

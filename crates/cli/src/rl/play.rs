@@ -1,4 +1,4 @@
-//! `polygrad play`: how a policy does, to look at.
+//! `polygrad play`: shows how a policy plays.
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -16,15 +16,15 @@ use crate::progress::{say, short};
 use crate::run::atomic::AtomicFile;
 use crate::trained::{self, Trained};
 
-/// Milliseconds that the last picture of an episode stays.
+/// How long the last picture of an episode stays, in milliseconds.
 const PAUSE: u16 = 1000;
 
-/// Plays episodes with a run's policy, or those of a file: on a terminal as pictures, elsewhere in words, and with
-/// `--apng` as a film.
+/// Plays episodes with a run's policy, or the recorded ones of a file. They are shown as pictures on a terminal and in
+/// words elsewhere, and saved as a film with `--apng`.
 ///
 /// # Errors
-/// A run that is missing or damaged, a policy that computes no numbers, an environment that does not repeat what was
-/// recorded, or a file that cannot be written; those of the device.
+/// A run that is missing or damaged, a policy that computes NaN or infinity, an environment that does not reproduce the
+/// recording, or a file that cannot be written; errors of the device.
 pub(crate) fn command(args: &args::Play) -> Result<Outcome> {
     if let Some(file) = &args.replay {
         let replay = Replay::load(file)?;
@@ -71,12 +71,12 @@ fn episodes(count: usize) -> String {
     }
 }
 
-/// What acts.
+/// The source of the actions.
 enum Source<'a> {
     Policy {
         args: &'a args::Play,
         model: &'a dyn Policy,
-        /// What was played last.
+        /// The recording of the last play.
         record: &'a RefCell<Replay>,
     },
     Replay(&'a Replay),
@@ -96,7 +96,7 @@ impl<'a> Show<'a> {
         }
     }
 
-    /// From the first episode on; the same whenever it begins.
+    /// Starts from the first episode; the same each time.
     fn begin(&self) -> Result<Play<'a>> {
         Ok(match &self.source {
             Source::Policy { args, model, .. } => {
@@ -107,7 +107,7 @@ impl<'a> Show<'a> {
         })
     }
 
-    /// Plays all episodes. `see` is told of every state, and whether it is the last of its episode.
+    /// Plays all episodes. Calls `see` with every state, and whether it is the last of its episode.
     fn run(&self, mut see: impl FnMut(&Play<'_>, bool) -> Result<()>) -> Result<()> {
         let mut play = self.begin()?;
         let episodes = match &self.source {
@@ -134,7 +134,7 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Records a state, or compares it with the one that was recorded.
+    /// Records a state, or compares it with the recorded one.
     fn check(&self, episode: usize, play: &Play<'_>, ended: bool) -> Result<()> {
         match &self.source {
             Source::Policy { args, record, .. } => {
@@ -189,7 +189,7 @@ impl<'a> Show<'a> {
         })
     }
 
-    /// The file must know how many pictures there are before the first: all is played twice.
+    /// The file starts with the number of pictures, so everything is played twice.
     fn film(&self, file: &Path) -> Result<()> {
         self.begin()?.drawable()?;
         let mut count = 0u32;
@@ -242,13 +242,13 @@ fn outcome(episode: usize, play: &Play<'_>) -> String {
     )
 }
 
-/// Of all players, in four digits behind the point.
+/// The returns of all players, to four decimal places.
 fn returns(play: &Play<'_>) -> String {
     let rounded = play.returns().iter().map(|x| short((x * 1e4).round() / 1e4 + 0.0));
     rounded.collect::<Vec<_>>().join(" and ")
 }
 
-/// What observations and actions are called.
+/// The names of observations and actions.
 struct Names {
     observations: &'static [&'static str],
     actions: &'static [&'static str],
@@ -262,7 +262,7 @@ impl Names {
         }
     }
 
-    /// Where each number has a name.
+    /// The observation, if each of its numbers has a name.
     fn observation(&self, play: &Play<'_>) -> String {
         if play.observations().len() != self.observations.len() {
             return String::new();

@@ -1,4 +1,4 @@
-//! `polygrad quantize` of runs in environments: policies in 8 bits, judged by the returns that they get.
+//! `polygrad quantize` of runs in environments: policies in 8 bits, judged by their returns.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,16 +21,16 @@ use crate::trained;
 /// How many environments play at once, as in `polygrad eval`.
 const ENVIRONMENTS: usize = 10;
 
-/// The episodes that ranges are found with.
+/// The number of calibration episodes.
 const CALIBRATION: usize = 20;
 
-/// Those are none that the policy is judged by.
+/// A different seed, so that the calibration episodes differ from those that judge the policy.
 const CALIBRATION_SEED: u64 = 0x1234_5678;
 
-/// Quantizes the policy of a run, with ranges from observations of its own episodes, and plays with both.
+/// Quantizes the policy of a run, calibrated on observations of its own episodes, and plays with both policies.
 ///
 /// # Errors
-/// A run that is missing or damaged; a policy that cannot be quantized, or gets less than is allowed.
+/// A run that is missing or damaged; a policy that cannot be quantized, or loses more return than allowed.
 pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     if args.calibrate.is_some() {
         let wanted = [Kind::Images, Kind::Table, Kind::Chargpt];
@@ -94,7 +94,7 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     quantize::write(args, &graph, &made, rows)
 }
 
-/// In percent, where there is something to take them of.
+/// The change in percent, if the original is not 0.
 fn change(before: f64, after: f64) -> String {
     match before {
         0.0 => format!("{:+.2}", after - before),
@@ -102,8 +102,8 @@ fn change(before: f64, after: f64) -> String {
     }
 }
 
-/// A policy whose observations are kept. They are read to the host, so that no step is a replay, which would not come
-/// by here.
+/// A policy whose observations are recorded. They are read to the host, so that no step is replayed, since a replay
+/// would bypass this code.
 struct Watched<'a> {
     policy: &'a dyn Policy,
     masks: bool,
@@ -119,7 +119,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// What the graph takes, of at most about so many rows, spread evenly over all steps.
+    /// The graph's inputs for about `most` rows, spread evenly over all steps.
     fn chosen(self, most: usize, device: &Device) -> Result<Vec<Vec<Tensor>>> {
         let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let rows = seen.iter().map(|batch| batch[0].shape()[0]).max().unwrap_or(1);
@@ -133,7 +133,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// What the graph of a policy takes: whoever plays forbids actions himself, so all are allowed here.
+/// The inputs of a policy's graph. The player itself excludes forbidden actions, so all are allowed here.
 fn operands(observations: &Tensor, masks: Option<usize>, state: &PolicyState) -> polygrad::Result<Vec<Tensor>> {
     let mut operands = vec![observations.to_dtype(DType::F32)?];
     if let Some(actions) = masks {
@@ -171,10 +171,10 @@ impl Policy for Watched<'_> {
     }
 }
 
-/// A policy whose answers a graph computes.
+/// A policy whose answers are computed by a graph.
 struct InFile<'a> {
     model: OnnxModel,
-    /// What its state is like.
+    /// The original policy, for the form of its state.
     policy: &'a dyn Policy,
     space: &'a ActionSpace,
     /// Whether continuous actions have standard deviations.
@@ -183,7 +183,7 @@ struct InFile<'a> {
 }
 
 impl Visit<AnyBackend> for InFile<'_> {
-    /// The device on which to play is that of the parameters, and those of a graph are none.
+    /// The device of play is that of the parameters, and a graph has none, so the original policy is visited.
     fn visit(&self, visitor: &mut Visitor<'_, AnyBackend>) {
         self.policy.visit(visitor);
     }

@@ -1,4 +1,4 @@
-//! Replay files: episodes as a seed and actions, and what was seen of them.
+//! Replay files: episodes as a seed and actions, with fingerprints of the observations.
 
 use std::path::Path;
 
@@ -11,36 +11,36 @@ use super::settings;
 use crate::failure::{Failure, Result, Shown};
 use crate::run::atomic::AtomicFile;
 
-/// Raised when an older program could no longer read the file.
+/// Incremented if older programs could no longer read the file.
 const FORMAT: u32 = 1;
 
 /// Episodes of an environment, from the first on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Replay {
     format: u32,
-    /// The Polygrad that wrote it.
+    /// The version of Polygrad that wrote it.
     polygrad: String,
     environment: String,
-    /// How it is made in Python, if it is.
+    /// The Python options of the environment, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gym: Option<GymConfig>,
     pub(super) seed: u64,
     pub(super) episodes: Vec<Episode>,
 }
 
-/// What was done, and what was seen.
+/// The actions, and fingerprints of the results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Episode {
-    /// Of each step, agents one after another.
+    /// For each step, the actions of all agents in order.
     pub(super) actions: Vec<Vec<f32>>,
-    /// Fingerprints of observations and returns, in hexadecimal digits: of the beginning and after each step.
+    /// Fingerprints of observations and returns in hexadecimal digits: at the beginning and after each step.
     seen: Vec<String>,
-    /// In the end, of each agent.
+    /// The final return of each agent.
     returns: Vec<f64>,
 }
 
 impl Replay {
-    /// Of what is played in an environment with this seed.
+    /// An empty recording of play in an environment with this seed.
     pub(super) fn new(environment: &str, gym: Option<&GymConfig>, seed: u64) -> Self {
         Self {
             format: FORMAT,
@@ -80,10 +80,10 @@ impl Replay {
         }
     }
 
-    /// Writes it, as a whole or not at all.
+    /// Writes it atomically.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self)
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.shown())))?;
@@ -96,12 +96,12 @@ impl Replay {
     /// Its environment.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is none of this name.
     pub(super) fn spec(&self) -> Result<&'static EnvSpec> {
         settings::open(&self.environment, self.gym.as_ref())
     }
 
-    /// Records the state that a play is in; a state without steps before it begins another episode.
+    /// Records the current state of a play; a state without steps before it begins another episode.
     pub(super) fn take(&mut self, play: &Play<'_>) {
         match play.steps() {
             0 => self.episodes.push(Episode::default()),
@@ -118,10 +118,10 @@ impl Replay {
         }
     }
 
-    /// Fails unless a state of an episode is the one that was recorded, and the last one if that was the last.
+    /// Fails unless a state of an episode equals the recorded one, and the episode ends where the recorded one did.
     ///
     /// # Errors
-    /// The environment gives something else.
+    /// A difference from the recording.
     pub(super) fn check(&self, episode: usize, play: &Play<'_>, ended: bool) -> Result<()> {
         let step = play.steps();
         let known = &self.episodes[episode];

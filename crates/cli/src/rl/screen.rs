@@ -1,4 +1,4 @@
-//! Pictures on a terminal, of half blocks in 24-bit colour.
+//! Pictures on a terminal, made of half blocks in 24-bit colour.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,23 +9,23 @@ use polygrad::train::terminal_size;
 
 use crate::progress::keep;
 
-/// A picture after another, each over the one before.
+/// Shows one picture after another, each in place of the previous one.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// Lines of the picture that is there.
+    /// The number of lines of the current picture.
     lines: usize,
     /// When it may be replaced.
     until: Option<Instant>,
 }
 
 impl Screen {
-    /// Shows the state and a line of words, when the one before was there for as long as its environment says.
+    /// Shows the state and a line of text, once the previous picture was shown for as long as its environment says.
     pub(super) fn show(&mut self, play: &Play<'_>, words: &str) {
         if let Some(until) = self.until {
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
         }
         let (columns, lines) = terminal_size();
-        // A line for words, and one that the shell takes when all is over.
+        // Leaves a line for the text, and one for the shell's prompt at the end.
         let picture = play.picture(columns.saturating_sub(1), 2 * lines.saturating_sub(2));
         let shown = blocks(&picture);
         let back = match self.lines {
@@ -39,7 +39,7 @@ impl Screen {
         self.until = Some(now + Duration::from_secs_f64(1.0 / play.fps()));
     }
 
-    /// Leaves the picture that is there; the next one comes below it.
+    /// Keeps the current picture; the next one is shown below it.
     pub(super) fn leave(&mut self) {
         self.lines = 0;
     }
@@ -50,7 +50,8 @@ fn put(text: &str) {
     keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Two rows of pixels in a line: the upper one as the colour of a half block, the lower one as its ground.
+/// Two rows of pixels in a line: the upper one as the foreground colour of a half block, the lower one as its
+/// background.
 fn blocks(picture: &Canvas) -> String {
     let mut text = String::new();
     for rows in picture.pixels().chunks(2 * picture.width()) {

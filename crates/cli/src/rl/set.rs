@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result, Shown};
 /// Changes a preset, first by a file, then by texts `key=value`.
 ///
 /// # Errors
-/// A file that cannot be read; a setting that there is not, or a value that is none for it.
+/// A file that cannot be read; an unknown setting, or an invalid value.
 pub(super) fn apply(preset: &mut Preset, file: Option<&Path>, texts: &[String]) -> Result<()> {
     let mut given = Vec::new();
     if let Some(file) = file {
@@ -29,7 +29,7 @@ pub(super) fn apply(preset: &mut Preset, file: Option<&Path>, texts: &[String]) 
     Ok(())
 }
 
-/// What a text `key=value` of an option says.
+/// Parses the text `key=value` of an option.
 ///
 /// # Errors
 /// A text without a value.
@@ -38,12 +38,12 @@ pub(super) fn pair(option: &str, example: &str, text: &str) -> Result<(String, V
         Failure::new(format!("{option} {text} says no value"))
             .fix(format!("write KEY=VALUE, such as {option} {example}"))
     })?;
-    // What is no JSON is a word.
+    // A value that is no JSON is a word.
     let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
     Ok((key.to_owned(), value))
 }
 
-/// The settings of a file, at its highest level.
+/// The top-level settings of a file.
 fn read(file: &Path) -> Result<Vec<(String, Value)>> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::new(format!("cannot read {}: {error}", file.shown())).fix("name a TOML file that is there")
@@ -55,7 +55,7 @@ fn read(file: &Path) -> Result<Vec<(String, Value)>> {
     Ok(table.into_iter().collect())
 }
 
-/// All that can be set: the algorithm's settings, and beside them `envs`, `policy` and `self_play`.
+/// All settings: the algorithm's, and beside them `envs`, `policy` and `self_play`.
 fn settings(preset: &Preset) -> Result<Value> {
     let fail = |error| Failure::new(format!("cannot write settings: {error}"));
     let mut all = serde_json::to_value(&preset.algorithm).map_err(fail)?[preset.algorithm.name()].take();
@@ -65,7 +65,7 @@ fn settings(preset: &Preset) -> Result<Value> {
     Ok(all)
 }
 
-/// The reverse.
+/// The inverse of [`settings`].
 fn changed(preset: &Preset, mut all: Value) -> serde_json::Result<Preset> {
     let mut take = |key: &str| all.as_object_mut().and_then(|all| all.remove(key)).unwrap_or_default();
     let (envs, policy, self_play) = (take("envs"), take("policy"), take("self_play"));
@@ -79,8 +79,8 @@ fn changed(preset: &Preset, mut all: Value) -> serde_json::Result<Preset> {
     })
 }
 
-/// Puts a value in the place of a key, whose parts have dots between them; a table goes into a table entry by entry.
-/// `above` is where `all` stands.
+/// Sets the value of a key, whose parts are separated by dots. A table is merged entry by entry. `above` is the path of
+/// `all`.
 fn put(all: &mut Value, key: &str, above: &str, value: Value) -> Result<()> {
     let (first, rest) = key
         .split_once('.')
@@ -101,7 +101,7 @@ fn put(all: &mut Value, key: &str, above: &str, value: Value) -> Result<()> {
     };
     match (rest, value) {
         (Some(rest), value) => put(old, rest, &path, value),
-        // Another variant of an enum.
+        // A different variant of an enum.
         (None, Value::Object(other)) if is_other_variant(old, &other) => {
             *old = Value::Object(other);
             Ok(())
@@ -116,7 +116,7 @@ fn put(all: &mut Value, key: &str, above: &str, value: Value) -> Result<()> {
     }
 }
 
-/// Whether both have one entry, and of different names, as variants of an enum with fields.
+/// Whether both have one entry with different names, as variants of an enum with fields.
 fn is_other_variant(old: &Value, new: &Map<String, Value>) -> bool {
     let old = old.as_object().filter(|old| old.len() == 1 && new.len() == 1);
     old.is_some_and(|old| new.keys().all(|name| !old.contains_key(name)))

@@ -1,4 +1,4 @@
-//! What defines a run in environments.
+//! The settings that define a run in environments.
 
 use clap::ValueEnum;
 use polygrad::Device;
@@ -52,7 +52,7 @@ impl PolicyKind {
     }
 }
 
-/// Features of a memory, where the environment's own settings have none.
+/// The default number of features of a memory, if the environment's own settings have none.
 pub(super) const MEMORY_SIZE: usize = 64;
 
 /// The settings of a run, as `config.json` has them.
@@ -60,25 +60,25 @@ pub(super) const MEMORY_SIZE: usize = 64;
 pub(crate) struct Settings {
     #[serde(flatten)]
     pub(super) base: Base,
-    /// Its name.
+    /// The name of the environment.
     pub(super) environment: String,
-    /// How it is made in Python, if it is.
+    /// The Python options of the environment, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) gym: Option<GymConfig>,
-    /// How many there are.
+    /// The number of environments.
     pub(super) envs: usize,
-    /// In how many threads they step.
+    /// The number of threads that step them.
     pub(super) env_threads: usize,
-    /// Whether these are others than the one that computes.
+    /// Whether they step in other threads than the one that computes.
     pub(super) asynchronous: bool,
     pub(super) policy: PolicyConfig,
-    /// Whom it plays against, in a game for two.
+    /// The opponents, in a game for two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) self_play: Option<SelfPlayConfig>,
-    /// Whom it learns from, if from others.
+    /// The source of demonstrations, if it learns from others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) taught: Option<Taught>,
-    /// Under its name.
+    /// The algorithm, stored under its name.
     #[serde(flatten)]
     pub(super) algorithm: Algorithm,
 }
@@ -87,7 +87,7 @@ impl Settings {
     /// The environment.
     ///
     /// # Errors
-    /// When there is none of this name, or the policy is for other observations or actions; without its Python.
+    /// If there is none of this name, the policy is for other observations or actions, or its Python is missing.
     pub(crate) fn spec(&self) -> Result<&'static EnvSpec> {
         let spec = open(&self.environment, self.gym.as_ref())?;
         let policy = spec.preset(None, None)?.policy;
@@ -102,7 +102,7 @@ impl Settings {
         Ok(spec)
     }
 
-    /// For an evaluation: a process that fails is not started anew, since its episodes would not count.
+    /// Settings for an evaluation: a process that fails is not restarted, since its episodes would not count.
     pub(super) fn strictly(mut self) -> Self {
         if let Some(gym) = &mut self.gym {
             gym.max_failures = 1;
@@ -110,7 +110,7 @@ impl Settings {
         self
     }
 
-    /// Where its environments step.
+    /// How its environments are stepped.
     pub(super) fn stepping(&self) -> Stepping {
         match (self.asynchronous, self.env_threads) {
             (true, threads) => Stepping::Asynchronous(threads),
@@ -119,10 +119,10 @@ impl Settings {
         }
     }
 
-    /// Fails where actions are to be drawn by chance and the policy has no probabilities.
+    /// Fails if actions are to be sampled and the policy has no probabilities.
     ///
     /// # Errors
-    /// That.
+    /// In that case.
     pub(super) fn check_sample(&self, sample: bool) -> Result<()> {
         match self.algorithm.refuses_sampling().filter(|_| sample) {
             Some(why) => Err(
@@ -133,16 +133,16 @@ impl Settings {
         }
     }
 
-    /// What the policy is, in a word or two.
+    /// A short name of the policy's network.
     pub(crate) fn network(&self) -> String {
         network(&self.policy)
     }
 }
 
-/// The environment of a name, made so.
+/// The environment of this name, with these Python options.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub(super) fn open(environment: &str, gym: Option<&GymConfig>) -> Result<&'static EnvSpec> {
     Ok(match (environment.strip_prefix(gym::PREFIX), gym) {
         (Some(name), Some(config)) => gym::find(name, config)?,
@@ -166,7 +166,7 @@ pub(super) fn environments(count: usize) -> String {
     }
 }
 
-/// What a policy is, in a word or two.
+/// A short name of a policy's network.
 pub(super) fn network(policy: &PolicyConfig) -> String {
     let memory = PolicyKind::of(policy);
     let encoder = match policy.encoder {
@@ -196,7 +196,7 @@ impl RunSettings for Settings {
 
     fn check(&self) -> std::result::Result<(), String> {
         counts(&[("envs", self.envs), ("env_threads", self.env_threads)])?;
-        // Starting Python takes a second: only commands that need the environment do it.
+        // Starting Python takes a second, so only commands that need the environment do it.
         if !self.environment.starts_with(gym::PREFIX) {
             self.spec()
                 .map_err(|failure| polygrad::Error::from(failure).message().to_owned())?;
@@ -206,7 +206,7 @@ impl RunSettings for Settings {
         checked.map_err(|error| error.message().to_owned())
     }
 
-    /// As it is used: with what normalizes its observations.
+    /// The policy as it is used, including the normalization of its observations.
     fn model(&self, device: &Device) -> Result<Box<dyn Policy>> {
         Ok(self.algorithm.policy(&self.policy, device)?)
     }

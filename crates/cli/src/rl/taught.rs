@@ -1,4 +1,4 @@
-//! Whom a policy learns from: files of recorded play, or the policy of another run.
+//! Sources of demonstrations: files of recorded play, or the policy of another run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::{Settings, TrainArgs};
 use crate::failure::{Failure, Result, Shown};
 use crate::trained::{self, Trained};
 
-/// As `config.json` has it.
+/// The form in `config.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Taught {
@@ -22,10 +22,10 @@ pub(crate) enum Taught {
 }
 
 impl Taught {
-    /// What is given for an algorithm; none for one that learns from what it does itself.
+    /// The source for an algorithm; `None` for one that learns from its own actions.
     ///
     /// # Errors
-    /// When nothing is given that it could learn from, or something that it does not.
+    /// If a required source is missing, or an unused one is given.
     pub(super) fn of(args: &TrainArgs, algorithm: &Algorithm) -> Result<Option<Self>> {
         let (is_bc, is_distill) = (
             matches!(algorithm, Algorithm::Bc(_)),
@@ -59,7 +59,7 @@ impl Taught {
         })
     }
 
-    /// What is learnt from, in this environment.
+    /// The lesson for this environment.
     ///
     /// # Errors
     /// Files that cannot be read, or that are of other environments; steps that the environment does not repeat.

@@ -1,4 +1,4 @@
-//! Paths in JSON: a text where the path is one, else its bytes as serde writes what the system calls a text.
+//! Paths in JSON: as text if the path is valid text, else its bytes in serde's form of an OS string.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

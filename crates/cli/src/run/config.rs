@@ -16,14 +16,14 @@ use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::task::RunSettings;
 
-/// Raised when an older program could no longer read the file.
+/// Incremented if older programs could no longer read the file.
 const FORMAT: u32 = 1;
 
-/// How many epochs, examples per step, values of an example or classes a run may have; each at least one. The order of
-/// an epoch's examples and a model of this many inputs still can be had.
+/// The allowed number of epochs, examples per step, values of an example, or classes of a run. With the largest, the
+/// order of an epoch's examples and a model of this many inputs still fit in memory.
 pub(crate) const COUNTS: RangeInclusive<usize> = 1..=1 << 24;
 
-/// A longer file is none of ours: names of classes and words of a table are the most that grows in it.
+/// The longest file of settings in bytes: names of classes and words of a table are the largest parts that grow.
 pub(crate) const LONGEST: u64 = 1 << 24;
 
 /// The optimizers to train with.
@@ -42,22 +42,22 @@ pub(crate) enum Optimizer {
     RmsProp,
 }
 
-/// The settings that every run has.
+/// The settings common to all runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Base {
-    /// The form of this file.
+    /// The version of this file's format.
     format: u32,
-    /// The kind of run, which runs of images do not say.
+    /// The kind of run, which runs of images do not store.
     #[serde(default, skip_serializing_if = "Kind::is_images")]
     task: Kind,
-    /// The Polygrad that wrote it.
+    /// The version of Polygrad that wrote it.
     polygrad: String,
-    /// A name that no other run has, so that its files are not taken for another's; runs of before had none.
+    /// A unique name, so that its files are not taken for another run's; older runs have none.
     #[serde(default)]
     pub(crate) run: String,
     /// The backend, as given.
     pub(crate) backend: String,
-    /// Threads of the CPU backend; none means one per core.
+    /// Threads of the CPU backend; `None` means one per core.
     pub(crate) threads: Option<usize>,
 }
 
@@ -72,15 +72,15 @@ pub(crate) struct Training {
     pub(crate) batch_size: usize,
     /// The highest learning rate.
     pub(crate) lr: f64,
-    /// Where the random numbers start.
+    /// The seed of the random numbers.
     pub(crate) seed: u64,
-    /// `--qat`: layers compute with numbers that are rounded to 8 bits.
+    /// `--qat`: layers compute with numbers rounded to 8 bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) qat: bool,
 }
 
 impl Base {
-    /// Those of a new run.
+    /// The settings of a new run.
     pub(crate) fn new(kind: Kind, args: &Every) -> Self {
         Self {
             format: FORMAT,
@@ -92,7 +92,7 @@ impl Base {
         }
     }
 
-    /// Takes the device that the command line asks for.
+    /// Updates the device from the command line.
     pub(crate) fn resume(&mut self, args: &Every) {
         if let Some(backend) = &args.backend {
             (self.backend, self.threads) = (backend.clone(), None);
@@ -102,8 +102,8 @@ impl Base {
 }
 
 impl Training {
-    /// Those of a new run, where the command line does not say: so many epochs, examples per step, and this learning
-    /// rate.
+    /// The settings of a new run. These numbers of epochs and examples per step and this learning rate are the
+    /// defaults.
     pub(crate) fn new(
         kind: Kind,
         args: &Every,
@@ -120,7 +120,7 @@ impl Training {
         }
     }
 
-    /// Fails unless a run can be trained with them; says which cannot be, and its bounds.
+    /// Fails if a run cannot be trained with a setting. The error names it and its bounds.
     ///
     /// # Errors
     /// The first such setting.
@@ -137,22 +137,22 @@ pub(crate) fn name(choice: impl ValueEnum) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// What tells runs of one kind from those of others.
+/// The field that distinguishes kinds of runs.
 #[derive(Deserialize)]
 struct Told {
     #[serde(default)]
     task: Kind,
 }
 
-/// Whether settings are those of a program of somebody's own, which have nothing that ours always have.
+/// Whether settings are those of a user's own program, which lack the fields that Polygrad's always have.
 fn is_foreign(settings: &Value) -> bool {
     settings.get("format").is_none() && settings.get("polygrad").is_none()
 }
 
-/// Fails unless settings that lie in `folder` are those of one of our runs, damaged or not.
+/// Fails unless the settings in `folder` are those of a run of this command, damaged or not.
 ///
 /// # Errors
-/// They are those of a program of its own.
+/// If they are those of another program.
 pub(crate) fn must_be_ours(folder: &Path, settings: &Value) -> Result<()> {
     if !is_foreign(settings) {
         return Ok(());
@@ -169,20 +169,20 @@ pub(crate) fn must_be_ours(folder: &Path, settings: &Value) -> Result<()> {
     )))
 }
 
-/// The kind of run that the file is of.
+/// The kind of run that the file describes.
 ///
 /// # Errors
-/// A file that cannot be read, or that a program of its own has written.
+/// A file that cannot be read, or that was written by another program.
 pub(crate) fn kind(path: &Path) -> Result<Kind> {
     let text = read(path)?;
     if let Ok(settings) = serde_json::from_str(&text) {
         must_be_ours(folder_of(path), &settings)?;
     }
-    // Whatever else may be wrong with it, reading it as that kind of run finds.
+    // Any other error is found when it is read as that kind of run.
     Ok(serde_json::from_str(&text).map_or(Kind::Images, |Told { task }| task))
 }
 
-/// The settings of a run that a program of its own has left; none of one of ours.
+/// The settings of a run of another program; `None` for a run of this command.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -192,7 +192,7 @@ pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
     Ok(Some(read(path)?).filter(is_foreign))
 }
 
-/// Reads the file and checks that its values make sense.
+/// Reads the file and checks its values.
 ///
 /// # Errors
 /// A file that cannot be read, is no JSON, is of another kind of run, lacks a setting, or has an impossible one.
@@ -210,19 +210,19 @@ pub(crate) fn load<T: RunSettings>(path: &Path) -> Result<T> {
     Ok(config)
 }
 
-/// Settings from JSON. All are read as bytes, since each kind of source compiles all their code once more.
+/// Settings from JSON. All are read as bytes, since every other type of source would compile their code again.
 ///
 /// # Errors
-/// Those of `serde_json`.
+/// Errors of `serde_json`.
 pub(crate) fn parsed<T: RunSettings>(json: &str) -> serde_json::Result<T> {
     serde_json::from_slice(json.as_bytes())
 }
 
-/// Fails unless every setting is one with which a run can be trained, written and read again; says which is not, and
-/// its bounds.
+/// Fails unless a run with these settings can be trained, written and read again. The error names the invalid setting
+/// and its bounds.
 ///
 /// # Errors
-/// The first such setting.
+/// The first invalid setting.
 pub(crate) fn check<T: RunSettings>(config: &T) -> std::result::Result<(), String> {
     let format = config.base().format;
     if format != FORMAT {
@@ -253,10 +253,10 @@ fn bad(path: &Path, what: &str) -> Failure {
     Failure::new(format!("{} is no settings of a run: {what}", path.shown())).fix("mend the file, or train anew")
 }
 
-/// Fails unless each of these is one of [`COUNTS`]: nonsense sizes must not get as far as asking for memory.
+/// Fails unless each of these is within [`COUNTS`]: invalid sizes must not lead to allocations.
 ///
 /// # Errors
-/// The first that is not.
+/// The first invalid count.
 pub(crate) fn counts(counts: &[(&str, usize)]) -> std::result::Result<(), String> {
     match counts.iter().find(|(_, count)| !COUNTS.contains(count)) {
         None => Ok(()),
@@ -264,10 +264,10 @@ pub(crate) fn counts(counts: &[(&str, usize)]) -> std::result::Result<(), String
     }
 }
 
-/// Fails unless a learning rate makes sense.
+/// Fails unless a learning rate is valid.
 ///
 /// # Errors
-/// One that is not above 0, or no number.
+/// One that is not above 0, or not finite.
 pub(crate) fn learning_rate(rate: f64) -> std::result::Result<(), &'static str> {
     match rate.is_finite() && rate > 0.0 {
         true => Ok(()),
@@ -275,10 +275,10 @@ pub(crate) fn learning_rate(rate: f64) -> std::result::Result<(), &'static str> 
     }
 }
 
-/// Fails unless a name is one for a data set, which becomes part of folder names.
+/// Fails unless a name is valid for a data set, since it becomes part of folder names.
 ///
 /// # Errors
-/// One that could lead elsewhere.
+/// A name that could lead out of the folder.
 pub(crate) fn dataset(name: &str) -> std::result::Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match !name.is_empty() && !name.starts_with('.') && name.chars().all(plain) {
@@ -287,9 +287,9 @@ pub(crate) fn dataset(name: &str) -> std::result::Result<(), &'static str> {
     }
 }
 
-/// A name that no other run has.
+/// A unique name.
 pub(crate) fn fresh_name() -> String {
-    // The keys are the system's random numbers.
+    // The hasher's keys are random numbers from the system.
     let random = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", random(), random())
 }

@@ -1,4 +1,4 @@
-//! `curves.png`: loss and first metric over the epochs, on the training data and those to judge by.
+//! `curves.png`: loss and first metric over the epochs, on training and validation data.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ const HEIGHT: usize = 700;
 const TRAIN: Colour = [62, 116, 190];
 const TEST: Colour = [226, 115, 28];
 
-/// Picks what a chart shows out of a row.
+/// Selects the value of a row that a chart shows.
 type Value = fn(&Row) -> f64;
 
 /// The first metric.
@@ -24,22 +24,22 @@ fn metric(row: &Row) -> f64 {
     row.metrics.first().copied().unwrap_or(f64::NAN)
 }
 
-/// What the curves are called.
+/// The labels of the curves.
 pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     /// The first metric.
     pub(crate) metric: Option<&'a str>,
-    /// The data of evaluations.
+    /// The name of the evaluation data.
     pub(crate) judged_by: &'a str,
-    /// What [`Row::epoch`] is.
+    /// The meaning of [`Row::epoch`].
     pub(crate) axis: &'a str,
 }
 
 impl Chart<'_> {
-    /// Leaves the drawing at `path`.
+    /// Saves the drawing at `path`.
     ///
     /// # Errors
-    /// Whatever the PNG encoder or the file system says.
+    /// Errors of the PNG encoder or the file system.
     pub(crate) fn save(&self, path: &Path, rows: &[Row]) -> polygrad::Result<()> {
         let png = self.draw(rows).map_err(|e| {
             let message = format!("cannot draw {}: {e}", path.shown());
@@ -51,7 +51,7 @@ impl Chart<'_> {
     /// Draws a chart of the loss, and one of the metric if there is one.
     ///
     /// # Errors
-    /// Whatever the PNG encoder says.
+    /// Errors of the PNG encoder.
     fn draw(&self, rows: &[Row]) -> io::Result<Vec<u8>> {
         let mut canvas = Canvas::new(WIDTH, HEIGHT, GROUND);
         canvas.text(self.title, (60.0, 62.0), Align::Left, TITLE);
@@ -85,7 +85,7 @@ impl Chart<'_> {
         };
         let epochs = rows.iter().map(|row| row.epoch).fold(0.0, f64::max);
         let epochs = if epochs > 0.0 { epochs } else { 1.0 };
-        // The first twentieth of the training, where the curve plunges, may leave the axis.
+        // The first twentieth of the training, in which the curve falls steeply, may leave the axis.
         let shown = |row: &&Row| row.split == Split::Validation || row.epoch > epochs / 20.0;
         let mut series = vec![Series::new("train", TRAIN, of(Split::Train)).line(2.6, 0.75)];
         let judged = of(Split::Validation);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use polygrad_plot::colours::INK;
 
-    /// Rows as a good run gives them: 8 epochs of 40 training rows, a test row after each.
+    /// Rows of a good run: 8 epochs of 40 training rows, with a test row after each.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for step in 1..=320_u64 {
@@ -142,7 +142,7 @@ mod tests {
         pixels
     }
 
-    /// The pixels of exactly `colour` in the left and in the right half.
+    /// Counts the pixels of exactly `colour` in the left and in the right half.
     fn count(pixels: &[u8], colour: Colour) -> (usize, usize) {
         let mut halves = (0, 0);
         for (i, pixel) in pixels.chunks_exact(3).enumerate() {

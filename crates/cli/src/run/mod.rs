@@ -1,4 +1,4 @@
-//! What a training run leaves behind.
+//! The files of a training run.
 
 pub(crate) mod any_path;
 pub(crate) mod config;
@@ -12,7 +12,7 @@ pub(crate) use polygrad_console::atomic;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 
-/// The run that lies in `path`.
+/// The run in `path`.
 ///
 /// # Errors
 /// No such folder, or no run in it.
@@ -37,7 +37,7 @@ pub(crate) fn open(path: &Path) -> Result<RunFolder> {
         .fix("give a folder that `polygrad train` left, such as runs/fashion-mnist-cnn-1"))
 }
 
-/// The kind of the run that lies in `path`.
+/// The kind of the run in `path`.
 ///
 /// # Errors
 /// As [`open`], settings that cannot be read, and a kind that is not in this build.
@@ -45,7 +45,7 @@ pub(crate) fn kind(path: &Path) -> Result<Kind> {
     config::kind(&open(path)?.config())?.must_be_built()
 }
 
-/// Whether a path is that of no run, but of a model of others: a file, or a folder as the Hub has it.
+/// Whether a path is not a run but someone else's model: a file, or a folder in the Hub's form.
 pub(crate) fn is_of_others(path: &Path) -> bool {
     let config = || std::fs::read(path.join("config.json")).ok();
     let names_type = |text: Vec<u8>| {
@@ -54,7 +54,7 @@ pub(crate) fn is_of_others(path: &Path) -> bool {
     path.is_file() || config().is_some_and(names_type)
 }
 
-/// The settings of the run that lies in `path`, if a program of its own has left it and not this command.
+/// The settings of the run in `path`, if it was left by another program than this command.
 ///
 /// # Errors
 /// As [`open`], and settings that cannot be read.
@@ -63,7 +63,7 @@ pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
     config::foreign(&open(path)?.config())
 }
 
-/// What to type to go on with a run.
+/// The command to continue a run.
 pub(crate) fn resume_command(folder: &RunFolder) -> String {
     format!("polygrad train --resume {}", folder.path().shown())
 }

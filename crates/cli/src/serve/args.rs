@@ -1,4 +1,4 @@
-//! What `polygrad serve` is told.
+//! The arguments of `polygrad serve`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ pub(crate) struct Serve {
 
 fn threads(text: &str) -> Result<usize, String> {
     let threads = positive(text)?;
-    // No machine has so many cores, and starting them all would take the threads of everybody else.
+    // No machine has so many cores, and starting so many threads would starve other processes.
     match threads <= 1024 {
         true => Ok(threads),
         false => Err("give 1 to 1024".into()),
@@ -139,7 +139,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    // A clock does not go further.
+    // A clock cannot represent more.
     let seconds = seconds.filter(|seconds| seconds.as_secs() < 1 << 31);
     seconds.ok_or_else(|| "give seconds from 0 on, such as 0.5".into())
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .max_blocking_threads(threads.max(LONG_WORK))
-        // Work that takes its time waits for such a thread where no more can be started, so one has to be there.
+        // Blocking work waits for an existing thread if no more can be started, so there must be one.
         .thread_keep_alive(Duration::MAX)
         .enable_all()
         .build()
@@ -53,11 +53,11 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     // Before models are loaded in vain.
     let listener = runtime.block_on(listen(SocketAddr::new(args.host, args.port)))?;
     let repository = repository(args, &loading, threads)?;
-    // Before anybody is let in: until here, the process ends at once.
+    // Before clients are accepted: until here, a signal ends the process at once.
     let signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|e| Failure::new(format!("signals cannot be waited for: {e}")).fix("close some files"))?;
-    // What was wrong so far has been told.
+    // Errors so far have been reported.
     log(args.access_log, spans);
     let server = Server::new(repository.clone(), options);
     tell(args, &loading, &repository, threads, &listener)?;
@@ -69,14 +69,14 @@ pub(crate) fn run(args: &Serve) -> Result<Outcome> {
     if cut > 0 {
         note(&format!("{cut} connections took longer than --drain, and were cut off"));
     }
-    // Spans that wait are sent by the runtime's threads.
+    // Waiting spans are sent by the runtime's threads.
     drop(exporter);
     runtime.shutdown_background();
     Ok(Outcome::Done)
 }
 
-/// What the server logs goes to standard error, and spans where they are wanted. A program that has a subscriber of its
-/// own gets these lines there.
+/// The server's log goes to standard error, and spans to the collector if wanted. A program with its own subscriber
+/// gets these lines there.
 fn log(access: bool, spans: Option<Tracing>) {
     let _ = subscriber(access, spans).try_init();
 }
@@ -92,7 +92,7 @@ fn subscriber(access: bool, spans: Option<Tracing>) -> impl SubscriberInitExt {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(std::io::stderr);
-    // Not as an option: where there is none, it would say that somebody wants every line.
+    // Not as an option, since a missing layer would count as one that wants every line.
     let mut layers = vec![lines.with_filter(wanted).boxed()];
     layers.extend(spans);
     tracing_subscriber::registry().with(layers)
@@ -127,14 +127,14 @@ fn options(args: &Serve) -> Result<ServerOptions> {
     })
 }
 
-/// So much that takes its time is done at once, at least.
+/// The number of long tasks that can always run at once.
 const LONG_WORK: usize = 4;
 
-/// Threads beside those that run models and those that read requests: for long work, for changed files, for spans.
+/// Threads beside those that run models and those that read requests: for long tasks, for changed files, for spans.
 const OTHERS: usize = 3;
 
-/// Fails unless the system gives the threads that so many `--threads` take: Tokio panics where it does not, and the
-/// process never ends.
+/// Fails unless the system can start the threads that `threads` requires; otherwise Tokio panics, and the process never
+/// ends.
 fn must_have(threads: usize) -> Result<()> {
     let wanted = threads.saturating_mul(2).saturating_add(OTHERS);
     let gate = Arc::new(RwLock::new(()));
@@ -174,7 +174,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// The models, loaded. What the command line names must be there; what is wrong in a repository is told of, and left
+/// Loads the models. Those of the command line must exist; errors in a repository are reported, and the models left
 /// out.
 fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Repository> {
     let pool = Pool::new(threads)?;
@@ -183,7 +183,7 @@ fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Reposit
         Some(folder) => {
             fs::read_dir(&folder).map_err(|error| Failure::io("read", &folder, &error))?;
             let loading = loading.clone();
-            // What cannot be added yet may still be on its way there.
+            // Models that cannot be added yet may still be being copied.
             Repository::finding(pool, move |repository| drop(loading.add_all(&folder, repository)))
         }
     };
@@ -211,7 +211,7 @@ fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Reposit
     Ok(repository)
 }
 
-/// Says what is served where, and how to ask for it.
+/// Prints what is served where, and how to send requests.
 fn tell(
     args: &Serve,
     loading: &Loading,
@@ -270,7 +270,7 @@ fn watch(repository: &Repository, interval: Duration) {
 mod tests {
     use super::*;
 
-    /// Where it says so of lines that nobody reads, the server makes them nevertheless.
+    /// If the filter enables lines without a reader, the server creates them anyway.
     #[test]
     fn the_access_log_is_on_when_it_is_asked_for() {
         for access in [false, true] {

@@ -1,4 +1,4 @@
-//! From paths to models that are served.
+//! From paths to served models.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::kind::Kind;
 use crate::onnx::export;
 use crate::run;
 
-/// What `polygrad serve` takes, for messages.
+/// The paths that `polygrad serve` accepts, for messages.
 const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad train` or `finetune` left, or one with \
                      config.json and weights";
 
@@ -27,14 +27,14 @@ const TAKEN: &str = "give an ONNX file, a GGUF file, a folder that `polygrad tra
 #[derive(Clone)]
 pub(super) struct Loading {
     pub(super) device: Device,
-    /// What the device is called, and its threads.
+    /// The name of the device, and its threads.
     backend: (String, Option<usize>),
     options: Options,
     as_ids: bool,
     settings: Settings,
 }
 
-/// What lies under a path.
+/// The contents of a path.
 #[derive(Clone)]
 enum Found {
     Onnx(PathBuf),
@@ -45,11 +45,11 @@ enum Found {
 
 impl Loading {
     /// # Errors
-    /// A device or an engine that there is not.
+    /// An unknown device or engine.
     pub(super) fn new(args: &Serve) -> Result<Self> {
         let engine: Engine = args.engine.parse()?;
         engine.available()?;
-        // More threads of one device would wait for each other.
+        // With more threads, the models' threads would wait for each other on the device.
         let threads = matches!(args.backend.as_str(), "cpu" | "compute-cpu").then_some(1);
         let options = Options {
             engine,
@@ -72,10 +72,10 @@ impl Loading {
         })
     }
 
-    /// Adds what the command line names, and gives its name.
+    /// Adds a model of the command line, and returns its name.
     ///
     /// # Errors
-    /// Nothing that can be served, or two models of one name.
+    /// A path that cannot be served, or two models of one name.
     pub(super) fn add_named(&self, text: &str, repository: &Repository) -> Result<String> {
         let (name, path) = named(text)?;
         let source = self.source(&path)?;
@@ -87,7 +87,7 @@ impl Loading {
         Ok(name)
     }
 
-    /// Adds the models of a folder that are not there yet, and says why others cannot be, and what else is passed over.
+    /// Adds the new models of a folder. Returns the reasons why others cannot be added, and what else is ignored.
     pub(super) fn add_all(&self, folder: &Path, repository: &Repository) -> Vec<Failure> {
         let known: BTreeSet<(String, u64)> = repository
             .index()
@@ -135,7 +135,7 @@ impl Loading {
             Found::Hub(folder) => hub::load(folder, &self.device, self.options, self.as_ids),
         };
         let model: Arc<dyn Model> = Arc::new(Served(model?));
-        // A server needs as much memory again only when it loads the next one.
+        // A server only needs as much memory again when it loads the next model.
         model.trim();
         Ok(model)
     }
@@ -166,7 +166,7 @@ impl Loading {
     }
 }
 
-/// A model that says what can be done in the words of the command line.
+/// A model whose hints are for the command line.
 struct Served(Arc<dyn Model>);
 
 impl Model for Served {
@@ -198,7 +198,7 @@ impl Model for Served {
     fn trim(&self) {
         #[cfg(feature = "cpu")]
         polygrad::cpu::memory::flush();
-        // The allocator returns what was freed before when it next takes and frees a large block, which an idle server
+        // The allocator returns freed memory only when a large block is next allocated and freed, which an idle server
         // never does.
         drop(std::hint::black_box(Vec::<u8>::with_capacity(64 << 20)));
     }
@@ -242,14 +242,14 @@ fn find(path: &Path) -> Result<Found> {
     })
 }
 
-/// Where exporters put weights that do not fit into the file.
+/// The path to which exporters write weights that do not fit into the file.
 fn beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".data");
     name.into()
 }
 
-/// `NAME=PATH`, or a path that gives the name.
+/// `NAME=PATH`, or a path from which the name is derived.
 fn named(text: &str) -> Result<(String, PathBuf)> {
     if let Some((name, path)) = text.split_once('=')
         && !Path::new(text).exists()
@@ -280,7 +280,7 @@ fn named(text: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// `NAME/VERSION` in a folder, in order, and what is there besides.
+/// The `NAME/VERSION` entries of a folder, in order, and errors for everything else.
 fn versions(folder: &Path) -> (Vec<(String, u64, PathBuf)>, Vec<Failure>) {
     let (mut found, mut others) = (Vec::new(), Vec::new());
     let other = |path: &Path, why: &str| {
@@ -306,7 +306,7 @@ fn versions(folder: &Path) -> (Vec<(String, u64, PathBuf)>, Vec<Failure>) {
     (found, others)
 }
 
-/// What is in a folder, in order, and not hidden.
+/// The entries of a folder that are not hidden, in order.
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

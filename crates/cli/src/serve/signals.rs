@@ -9,10 +9,10 @@ use tokio::signal::windows::{CtrlC, ctrl_c};
 
 use crate::progress::note;
 
-/// The exit status of a process that was told twice to end, as shells have it: 128 + SIGINT.
+/// The exit status of a process that was told twice to end, by the convention of shells: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// What tells the process to end. From when this is made until it is dropped, it does not end by itself.
+/// The signals that end the process. While this exists, they do not end it by themselves.
 pub(super) struct Signals {
     #[cfg(unix)]
     both: [Signal; 2],
@@ -21,7 +21,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// To be made in a runtime.
+    /// Must be called in a runtime.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             #[cfg(unix)]
@@ -31,7 +31,7 @@ impl Signals {
         })
     }
 
-    /// Comes back when the process is told to end; told so again, the process ends at once.
+    /// Completes when the process is told to end. If told again, the process ends at once.
     pub(super) async fn told(mut self) {
         self.next().await;
         note("ending: requests that were accepted are answered; Ctrl-C ends at once");

@@ -5,7 +5,7 @@ use std::any::Any;
 use super::Tracing;
 use crate::failure::Result;
 
-/// What makes the spans, and what sends them until it is dropped.
+/// The layer that creates spans, and the exporter, which sends them until it is dropped.
 type Spans = (Tracing, Box<dyn Any>);
 
 #[cfg(feature = "otel")]

@@ -1,4 +1,4 @@
-//! The file that tells a sweep what to search for.
+//! The configuration file of a sweep.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(super) enum Sampler {
     /// Where a Gaussian process expects the greatest improvement.
     #[default]
     Gp,
-    /// By a tree-structured Parzen estimator, each setting by itself.
+    /// By a tree-structured Parzen estimator, for each setting separately.
     Tpe,
     Random,
 }
@@ -28,15 +28,15 @@ pub(super) enum Sampler {
 pub(super) enum Pruner {
     #[default]
     None,
-    /// Those that are worse than the median of those that ended, at the same point.
+    /// Those that are worse than the median of the finished ones at the same point.
     Median,
-    /// All but the best third at each point of successive halving.
+    /// All except the best third at each point of successive halving.
     Halving,
-    /// The same in brackets, which begin with it earlier and later.
+    /// The same in brackets that begin halving earlier or later.
     Hyperband,
 }
 
-/// Which measurement of a run counts.
+/// Which measurement of a run is its result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Take {
@@ -45,7 +45,7 @@ pub(super) enum Take {
     Best,
 }
 
-/// What the file says, as it is written.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -72,12 +72,12 @@ fn one() -> usize {
     1
 }
 
-/// What a sweep does.
+/// The configuration of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Config {
-    /// The file, as it may be printed.
+    /// The file's path, in printable form.
     pub(super) file: String,
-    /// What follows `polygrad train`.
+    /// The words after `polygrad train`.
     pub(super) train: Vec<String>,
     pub(super) metric: String,
     pub(super) maximize: bool,
@@ -91,14 +91,14 @@ pub(super) struct Config {
     pub(super) space: Vec<Setting>,
 }
 
-/// Trials, and processes at once, that a sweep can have.
+/// The allowed numbers of trials and of simultaneous processes.
 const TRIALS: std::ops::RangeInclusive<usize> = 1..=1 << 16;
 
 impl Config {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// A file that cannot be read, and one that makes no sense, whatever is trained.
+    /// A file that cannot be read, or is invalid whatever is trained.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
         Self::parse(path, &text)
@@ -158,11 +158,11 @@ impl Config {
         })
     }
 
-    /// Finds out what is trained, and whether it has all that is said of it.
+    /// Determines what is trained, and checks the keys of the file against it.
     ///
     /// # Errors
-    /// The first key that does not fit: words that train nothing, a metric that is not measured, an option that the
-    /// job does not have, or values that it cannot take.
+    /// The first key that does not fit: words that are no training, a metric that is not measured, an option that the
+    /// job does not have, or invalid values.
     pub(super) fn job(&self) -> Result<Job> {
         let job = job::of(&self.train).map_err(|why| self.at("train", why))?;
         if !job.metrics.contains(&self.metric) {
@@ -180,7 +180,7 @@ impl Config {
         Ok(job)
     }
 
-    /// What is wrong with a key of the file.
+    /// An error about a key of the file.
     fn at(&self, key: &str, why: Failure) -> Failure {
         let why = Error::from(why);
         let failure = Failure::new(format!("{}: {key}: {}", self.file, why.message()));
@@ -190,8 +190,8 @@ impl Config {
         }
     }
 
-    /// Whether two files tell the same search. How many trials there are, how many run at once, and in what order
-    /// values are tried, may differ.
+    /// Whether two files define the same search. The number of trials, the number of simultaneous processes, and the
+    /// order of values may differ.
     pub(super) fn is_same_search(&self, other: &Self) -> bool {
         let essence = |config: &Self| Self {
             file: String::new(),
@@ -206,7 +206,7 @@ impl Config {
         essence(self) == essence(other)
     }
 
-    /// The words of a training with these values, one for each setting.
+    /// The command line of a training with these values, one for each setting.
     pub(super) fn words(&self, values: &[Value]) -> Vec<String> {
         let chosen = self
             .space
@@ -216,7 +216,7 @@ impl Config {
         self.train.iter().cloned().chain(chosen).collect()
     }
 
-    /// A measurement as a number that is to be small.
+    /// A measurement as a cost to be minimized.
     pub(super) fn cost(&self, measured: f64) -> f64 {
         if self.maximize { -measured } else { measured }
     }

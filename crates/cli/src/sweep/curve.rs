@@ -1,4 +1,4 @@
-//! What a run has measured so far, from its `metrics.csv`.
+//! The measurements of a run so far, from its `metrics.csv`.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::failure::{Failure, Result, Shown};
 /// The measurements of one metric.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Curve {
-    /// How far the run was, as the column `epoch` counts, and what was measured then.
+    /// The progress of the run, in units of the column `epoch`, and the measurement there.
     points: Vec<(f64, f64)>,
-    /// Seconds that the run has taken.
+    /// The duration of the run so far, in seconds.
     pub(super) seconds: f64,
 }
 
 impl Curve {
-    /// Those of the evaluations in a file, or if there is none those of training. A file that is not there yet has no
+    /// The measurements of the evaluations in a file, or if there are none, those of training. A missing file has no
     /// measurements.
     ///
     /// # Errors
@@ -57,7 +57,8 @@ impl Curve {
         Some(curve)
     }
 
-    /// What the run came to; not finite, or none, if that is so of its measurements.
+    /// The result of the run. `None` if there are no measurements, or for the best no finite ones. The last one may be
+    /// not finite.
     pub(super) fn result(&self, take: Take, maximize: bool) -> Option<f64> {
         let mut values = self.points.iter().map(|point| point.1);
         match take {
@@ -71,11 +72,11 @@ impl Curve {
         }
     }
 
-    /// The first measurement at or after each point of a run of this length, up to where it is. What is not finite,
-    /// such as a return before the first episode has ended, is none.
+    /// The first measurement at or after each point of a run of this length, up to its current state. A value that is
+    /// not finite, such as a return before the first episode has ended, counts as missing.
     pub(super) fn rungs(&self, length: f64) -> Vec<(u64, f64)> {
         let value = |rung: u64| {
-            // Epochs are written in four digits behind the point.
+            // Epochs are written with four decimal places.
             let from = length * rung as f64 / RUNGS as f64 - 1e-4;
             let point = self.points.iter().find(|point| point.0 >= from)?;
             point.1.is_finite().then_some((rung, point.1))
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn points_are_those_that_were_passed() {
         let curve = Curve::parse(IMAGES, "accuracy").unwrap();
-        // The first of four epochs is over after a quarter of the way.
+        // The first of four epochs ends after a quarter of the run.
         let rungs = curve.rungs(4.0);
         assert_eq!(
             (rungs[0], rungs[5], rungs.last()),

@@ -1,4 +1,5 @@
-//! What is known of a sweep: a folder, whose journal all processes of the sweep append to, each while it has its lock.
+//! The state of a sweep: a folder with a journal that all processes of the sweep append to, each while it holds the
+//! lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -14,7 +15,7 @@ use super::config::Config;
 use crate::failure::{Failure, Result, Shown};
 use crate::run::atomic::AtomicFile;
 
-/// How often a trial is begun whose process is killed each time.
+/// How often a trial is started if its process is killed each time.
 const ATTEMPTS: usize = 3;
 
 /// A line of the journal.
@@ -28,22 +29,22 @@ struct Line {
     event: Event,
 }
 
-/// What has happened to a trial.
+/// An event of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Event {
-    /// It was begun, with a value for each setting.
+    /// It was started, with a value for each setting.
     Start {
         values: Vec<Value>,
         by: String,
     },
-    /// Another process goes on with it.
+    /// Another process continues it.
     Again {
         by: String,
     },
-    /// The sweep was stopped, and the trial with it.
+    /// It was stopped together with the sweep.
     Stopped,
-    /// It came to its end.
+    /// It finished.
     Done {
         value: f64,
         seconds: f64,
@@ -57,21 +58,21 @@ pub(super) enum Event {
     Failed {
         why: String,
     },
-    /// Its process was killed. The journal does not have it, since who kills a process may kill the sweep, too: such a
-    /// trial is one that runs and has no lock.
+    /// Its process was killed. This is not in the journal, since the kill may have ended the sweep, too: such a trial
+    /// is one that is running but not locked.
     #[serde(skip)]
     Lost,
 }
 
-/// A trial, as the journal tells it.
+/// The state of a trial according to the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trial {
     pub(super) number: usize,
     pub(super) values: Vec<Value>,
     pub(super) state: State,
-    /// The process that has it, or had it last.
+    /// The process that runs it, or ran it last.
     by: String,
-    /// How often it was begun since it was last stopped in good order.
+    /// How often it was started since it was last stopped properly.
     attempts: usize,
 }
 
@@ -92,22 +93,22 @@ pub(super) enum State {
     },
 }
 
-/// A trial that this process has.
+/// A trial that this process runs.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) number: usize,
     pub(super) values: Vec<Value>,
-    /// Whether it was begun before.
+    /// Whether it was started before.
     pub(super) again: bool,
-    /// Locked, so that other processes leave it alone, until all copies of this are closed.
+    /// A lock that keeps other processes away until all copies of this handle are closed.
     pub(super) lock: File,
 }
 
-/// What there is to do.
+/// The next thing to do.
 #[derive(Debug)]
 pub(super) enum Next {
     Trial(Claimed),
-    /// Other processes have all that is left.
+    /// Other processes run all remaining trials.
     Wait(String),
     Over,
 }
@@ -119,10 +120,10 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// The journal of a sweep, which begins if there is none.
+    /// Opens the journal of a sweep, or creates it.
     ///
     /// # Errors
-    /// A folder that cannot be written, or that has another sweep.
+    /// A folder that cannot be written, or that belongs to another sweep.
     pub(super) fn open(config: &Config, text: &[u8]) -> Result<Self> {
         let journal = Self {
             folder: config.folder.clone(),
@@ -148,7 +149,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The trials of the sweep in a folder, and what it was told.
+    /// The trials of the sweep in a folder, and its configuration.
     ///
     /// # Errors
     /// No sweep, or one whose files are damaged.
@@ -167,7 +168,7 @@ impl Journal {
         Ok((Config::read(&told(folder))?, trials(&path, whole_lines(&text))?))
     }
 
-    /// Takes a trial: one that a killed process has left, or a new one, for which `suggest` gives the values.
+    /// Claims a trial: one left by a killed process, or a new one, for which `suggest` returns the values.
     ///
     /// # Errors
     /// A journal that cannot be read or written.
@@ -221,7 +222,7 @@ impl Journal {
         }))
     }
 
-    /// Adds what has happened to a trial.
+    /// Records an event of a trial.
     ///
     /// # Errors
     /// A journal that cannot be written.
@@ -230,7 +231,7 @@ impl Journal {
         self.append(&mut file, trial, event)
     }
 
-    /// All trials that were begun, by their numbers.
+    /// All trials that were started, in the order of their numbers.
     ///
     /// # Errors
     /// A journal that cannot be read.
@@ -243,12 +244,12 @@ impl Journal {
         RunFolder::new(run(&self.folder, trial))
     }
 
-    /// The file that stops a trial's process once it is there.
+    /// The file whose existence stops a trial's process.
     pub(super) fn stop_file(&self, trial: usize) -> PathBuf {
         self.path(&format!("locks/{trial}.stop"))
     }
 
-    /// What a trial's process says.
+    /// The file with the output of a trial's process.
     pub(super) fn output(&self, trial: usize) -> PathBuf {
         self.path(&format!("trial-{trial:04}.txt"))
     }
@@ -257,7 +258,7 @@ impl Journal {
         self.folder.join(name)
     }
 
-    /// The journal, which no other process reads or writes until this is closed.
+    /// The journal, locked against other processes until it is closed.
     fn lock(&self) -> Result<File> {
         let path = self.path("journal.jsonl");
         let file = open_own(&path, true).map_err(|e| Failure::io("write", &path, &e))?;
@@ -265,7 +266,7 @@ impl Journal {
         Ok(file)
     }
 
-    /// The lock of a trial, unless a process that runs has it.
+    /// The lock of a trial, unless a running process has it.
     fn take(&self, trial: usize) -> Result<Option<File>> {
         let path = self.path(&format!("locks/{trial}"));
         let file = open_own(&path, false).map_err(|e| Failure::io("write", &path, &e))?;
@@ -284,7 +285,7 @@ impl Journal {
         trials(&path, whole_lines(&text))
     }
 
-    /// Adds a line, in the place of one that a kill has cut short.
+    /// Appends a line; it replaces a line that was cut short by a kill.
     fn append(&self, file: &mut File, trial: usize, event: Event) -> Result<()> {
         let at = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -304,17 +305,17 @@ impl Journal {
     }
 }
 
-/// The copy of the file that told the sweep what to search for.
+/// The copy of the sweep's configuration file.
 fn told(folder: &Path) -> PathBuf {
     folder.join("sweep.toml")
 }
 
-/// The run of a trial of the sweep in a folder.
+/// The run folder of a trial, in the folder of a sweep.
 pub(super) fn run(folder: &Path, trial: usize) -> PathBuf {
     folder.join(format!("trial-{trial:04}"))
 }
 
-/// How the journal names this process.
+/// This process's name in the journal.
 fn me() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.map_or_else(|_| "this machine".to_owned(), |host| host.trim().to_owned());
@@ -332,7 +333,7 @@ fn whole_lines(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
-/// The trials that lines tell of.
+/// The trials recorded in lines.
 fn trials(path: &Path, text: &[u8]) -> Result<Vec<Trial>> {
     let mut trials: Vec<Trial> = Vec::new();
     for (i, line) in text
@@ -366,7 +367,7 @@ fn trials(path: &Path, text: &[u8]) -> Result<Vec<Trial>> {
 impl Trial {
     fn take(&mut self, event: Event) {
         match event {
-            // A number is given once.
+            // A number is used only once.
             Event::Start { .. } | Event::Lost => {}
             Event::Again { by } => {
                 self.by = by;
@@ -379,7 +380,7 @@ impl Trial {
         }
     }
 
-    /// What it came to, in the end.
+    /// Its final result.
     pub(super) fn value(&self) -> Option<f64> {
         match self.state {
             State::Done { value, .. } => Some(value),
@@ -387,7 +388,7 @@ impl Trial {
         }
     }
 
-    /// The trial that has come furthest up or down, as the sweep wants it.
+    /// The trial with the best result, the highest or lowest as the sweep is configured.
     pub(super) fn best<'a>(config: &Config, trials: &'a [Self]) -> Option<&'a Self> {
         let cost = |trial: &&Self| config.cost(trial.value().unwrap_or(f64::NAN));
         let done = trials.iter().filter(|trial| trial.value().is_some());
@@ -445,7 +446,7 @@ pub(super) mod tests {
         let second = trial(claim(&two));
         assert_eq!((first.number, second.number, second.again), (1, 2, false));
         assert_eq!(second.values, [Value::from(1.0)]);
-        // As where the process of the first was killed.
+        // As if the process of the first was killed.
         drop(first.lock);
         let again = trial(claim(&two));
         assert!(again.number == 1 && again.again && again.values == [Value::from(0.0)]);
@@ -479,7 +480,7 @@ pub(super) mod tests {
         assert_eq!(second.number, 2);
         let trials = journal.trials().unwrap();
         assert!(matches!(&trials[0].state, State::Failed { why } if why.contains("killed 3 times")));
-        // One that was stopped in good order is not.
+        // A trial that was stopped properly is not lost.
         for _ in 0..2 * ATTEMPTS {
             journal.add(2, Event::Stopped).unwrap();
         }

@@ -1,4 +1,4 @@
-//! `polygrad sweep`: the same training again and again, each time with other settings, to find the best.
+//! `polygrad sweep`: repeats a training with varying settings to find the best.
 
 mod config;
 mod curve;
@@ -27,10 +27,10 @@ use journal::{Event, Journal, Next, Trial};
 use running::Running;
 use show::{figure, report, setting};
 
-/// Between two looks at the processes.
+/// The time between checks of the processes.
 const LOOKS: Duration = Duration::from_millis(50);
 
-/// Between two looks whether other processes have left a trial.
+/// The time between checks for trials left by other processes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -49,10 +49,10 @@ pub(crate) struct Sweep {
     plot: Option<PathBuf>,
 }
 
-/// Searches, or says what was found.
+/// Searches, or prints what was found.
 ///
 /// # Errors
-/// A file that makes no sense, a folder that cannot be written, or a sweep of which every trial fails.
+/// An invalid file, a folder that cannot be written, or a sweep of which every trial fails.
 pub(crate) fn command(args: &Sweep) -> Result<Outcome> {
     if let Some(folder) = &args.show {
         let (config, trials) = Journal::look(folder)?;
@@ -85,7 +85,7 @@ pub(crate) fn command(args: &Sweep) -> Result<Outcome> {
         running: Vec::new(),
     };
     let outcome = sweep.run();
-    // After an error, too, no process of this one goes on.
+    // After an error, too, no child process may continue.
     for trial in &mut sweep.running {
         let _ = trial.pause(&journal);
     }
@@ -110,7 +110,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Trains until all trials are done, also those of other processes, or a signal stops it.
+    /// Trains until all trials are done, including those of other processes, or a signal stops it.
     fn run(&mut self) -> Result<Outcome> {
         let stop = flag_of_signals()?;
         let (mut asked, mut waits) = (None::<Instant>, String::new());
@@ -141,7 +141,7 @@ impl Search<'_> {
         }
     }
 
-    /// Starts a trial, or gives what else there is to do.
+    /// Starts a trial, or returns what else there is to do.
     fn next(&mut self) -> Result<Option<Next>> {
         let suggest = |trials: &[Trial], number| search::suggest(self.config, trials, number);
         match self.journal.claim(self.config.trials, suggest)? {
@@ -166,7 +166,7 @@ impl Search<'_> {
             match trial.look(self.config, self.journal, self.job)? {
                 None => at += 1,
                 Some(event) => {
-                    // Its lock is kept until that is written.
+                    // Its lock is kept until this is recorded.
                     let trial = self.running.remove(at);
                     self.ended(trial.number, event)?;
                 }
@@ -189,7 +189,7 @@ impl Search<'_> {
             Event::Lost => "its process was killed".to_owned(),
             _ => "stopped".to_owned(),
         };
-        // One that was killed is still to be done: its lock is free.
+        // A trial that was killed remains to be done: its lock is free.
         if event != Event::Lost {
             self.journal.add(number, event)?;
         }

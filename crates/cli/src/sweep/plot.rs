@@ -1,4 +1,4 @@
-//! What a sweep has found, drawn: the trials in their order, and each setting against what came of it.
+//! Charts of a sweep: the trials in order, and each setting against the results.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::run::atomic::AtomicFile;
 
 const WIDTH: f32 = 640.0;
 const HEIGHT: f32 = 520.0;
-/// Above all charts.
+/// The height above all charts.
 const HEAD: f32 = 80.0;
 const COLUMNS: usize = 3;
 
-/// Draws them into a PNG file.
+/// Draws the charts into a PNG file.
 ///
 /// # Errors
 /// Nothing to draw; a file that cannot be written.
@@ -58,7 +58,7 @@ pub(super) fn save(path: &Path, config: &Config, trials: &[Trial]) -> Result<()>
     file.commit()
 }
 
-/// What a trial is drawn at, and whether it came to its end.
+/// The value at which a trial is drawn, and whether it finished.
 fn value(trial: &Trial) -> Option<(f64, bool)> {
     match &trial.state {
         State::Done { value, .. } => Some((*value, true)),
@@ -67,7 +67,7 @@ fn value(trial: &Trial) -> Option<(f64, bool)> {
     }
 }
 
-/// Dots of trials that ended, and rings of those that were ended early, at places along the axis below.
+/// Dots for finished trials, and rings for those that were ended early, at positions along the horizontal axis.
 fn dots(trials: &[Trial], place: impl Fn(&Trial) -> Option<f64>) -> Vec<Series> {
     let points = |ended: bool| -> Vec<(f64, f64)> {
         let drawn = trials.iter().filter_map(|trial| Some((place(trial)?, value(trial)?)));

@@ -1,23 +1,23 @@
-//! A Gaussian process: what a trial would cost, by those that are known, and how sure that is.
+//! A Gaussian process: predicts the cost of a trial from known ones, with its uncertainty.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// Most trials that are learnt from, the last ones: time grows with their cube.
+/// The most trials used for fitting, the last ones: the time grows with their cube.
 const MOST: usize = 256;
 
-/// Distances over which costs differ, as shares of a setting's range, and shares of their variance that are chance,
-/// of which the likeliest are taken.
+/// Candidate length scales, as shares of a setting's range, and candidate noise levels, as shares of the variance. The
+/// likeliest are selected.
 const SCALES: [f64; 6] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2];
 const NOISES: [f64; 4] = [1e-3, 1e-2, 5e-2, 2e-1];
 
-/// One with Matérn's kernel of 5/2, to costs of mean 0 and variance 1.
+/// A process with the Matérn 5/2 kernel, for costs of mean 0 and variance 1.
 pub(super) struct Process<'a> {
     points: Vec<&'a [f64]>,
-    /// Which coordinates have no order: two of their values are the same, or as far apart as any.
+    /// Which coordinates are unordered: two of their values are either equal or at the maximum distance.
     choices: &'a [bool],
     scales: Vec<f64>,
     noise: f64,
-    /// The lower triangle of Cholesky's factor of the covariances, row by row.
+    /// The lower triangle of the Cholesky factor of the covariances, row by row.
     factor: Vec<Vec<f64>>,
     /// The inverse of the covariances times the costs.
     weights: Vec<f64>,
@@ -25,7 +25,7 @@ pub(super) struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// Learns from points between 0 and 1 and their costs. None where these cannot be told apart.
+    /// Fits points between 0 and 1 and their costs. `None` if the costs are all equal.
     pub(super) fn fit(seen: &'a [(Vec<f64>, f64)], choices: &'a [bool]) -> Option<Self> {
         let seen = &seen[seen.len().saturating_sub(MOST)..];
         let count = seen.len() as f64;
@@ -37,7 +37,7 @@ impl<'a> Process<'a> {
         let costs: Vec<f64> = seen.iter().map(|seen| (seen.1 - mean) / deviation).collect();
         let points: Vec<&[f64]> = seen.iter().map(|seen| &seen.0[..]).collect();
         let mut best = (f64::NEG_INFINITY, vec![0.4; choices.len()], NOISES[2]);
-        // One after another, and once more since they depend on each other.
+        // Each parameter in turn, twice since they depend on each other.
         for at in (0..=choices.len()).chain(0..=choices.len()) {
             for &value in if at < choices.len() { &SCALES[..] } else { &NOISES } {
                 let (mut scales, mut noise) = (best.1.clone(), best.2);
@@ -54,7 +54,7 @@ impl<'a> Process<'a> {
         Self::with(&points, choices, best.1, best.2, &costs).map(|own| own.1)
     }
 
-    /// One with these scales, and how likely the costs are by it, but for a constant.
+    /// A process with these scales, and the log likelihood of the costs up to a constant.
     fn with(
         points: &[&'a [f64]],
         choices: &'a [bool],
@@ -87,7 +87,7 @@ impl<'a> Process<'a> {
         Some((likelihood, process))
     }
 
-    /// With the first `count` of the points.
+    /// The covariances with the first `count` points.
     fn covariances(&self, point: &[f64], count: usize) -> Vec<f64> {
         let covariance = |other: &&[f64]| {
             let distances = point.iter().zip(*other).zip(&self.scales).zip(self.choices);
@@ -101,7 +101,7 @@ impl<'a> Process<'a> {
         self.points[..count].iter().map(covariance).collect()
     }
 
-    /// Solves with the rows of the factor that are there.
+    /// Solves with the rows of the factor computed so far.
     fn forward(&self, values: &[f64]) -> Vec<f64> {
         let mut solved: Vec<f64> = Vec::with_capacity(values.len());
         for (row, value) in self.factor.iter().zip(values) {
@@ -124,7 +124,7 @@ impl<'a> Process<'a> {
         values
     }
 
-    /// Mean and deviation of the cost at a point, without chance.
+    /// Mean and standard deviation of the cost at a point, without noise.
     fn predict(&self, point: &[f64]) -> (f64, f64) {
         let covariances = self.covariances(point, self.points.len());
         let mean = covariances.iter().zip(&self.weights).map(|(a, b)| a * b).sum();
@@ -132,7 +132,7 @@ impl<'a> Process<'a> {
         (mean, (1.0 - known).max(0.0).sqrt())
     }
 
-    /// By how much a trial there is expected to cost less than the cheapest one so far.
+    /// The expected improvement of a trial there over the cheapest one so far.
     pub(super) fn improvement(&self, point: &[f64]) -> f64 {
         let (mean, deviation) = self.predict(point);
         let gain = self.lowest - mean;
@@ -144,7 +144,7 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The share of a normal distribution below `z`, to 1e-7: Abramowitz and Stegun, 7.1.26.
+/// The cumulative normal distribution at `z`, to 1e-7: Abramowitz and Stegun, 7.1.26.
 fn below(z: f64) -> f64 {
     let x = z.abs() * FRAC_1_SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// `GaussianProcessRegressor(Matern([.4, .8], nu=2.5), alpha=.05, optimizer=None)` of scikit-learn 1.9.1 on the
-    /// same costs, and the expected improvement by SciPy's `norm`.
+    /// same costs, and the expected improvement computed with SciPy's `norm`.
     #[test]
     fn it_predicts_what_scikit_learn_predicts() {
         let points = [[0.1, 0.9], [0.4, 0.2], [0.8, 0.5], [0.35, 0.3], [0.6, 0.75]];
@@ -202,7 +202,7 @@ mod tests {
             "{:?}",
             process.scales
         );
-        // Of a choice only whether it is the same counts.
+        // For a choice only equality matters.
         let process = Process::fit(&seen, &[false, true]).unwrap();
         assert_eq!(process.predict(&[0.3, 2.0]), process.predict(&[0.3, 9.0]));
         assert!(Process::fit(&seen[..1], &[false; 2]).is_none());

@@ -1,4 +1,4 @@
-//! A trial that runs: a process of this program, which trains.
+//! A running trial: a process of this program that trains.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -14,7 +14,7 @@ use super::search::is_hopeless;
 use crate::failure::{Failure, Result, Shown};
 use crate::train::job::Job;
 
-/// The end of what a process said is looked through for its error.
+/// How much of the end of a process's output is searched for its error, in bytes.
 const TAIL: u64 = 1 << 16;
 
 #[derive(Debug)]
@@ -26,19 +26,19 @@ pub(super) struct Running {
     rung: u64,
     /// Why it was told to stop, if it was.
     told: Option<Told>,
-    /// Of the trial, until what became of it is in the journal.
+    /// The trial's lock, held until its outcome is in the journal.
     _lock: File,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Hopeless,
-    /// The sweep stops.
+    /// The sweep is stopping.
     Paused,
 }
 
 impl Running {
-    /// Starts the process of a trial, or goes on with its run if it has a checkpoint.
+    /// Starts the process of a trial, which continues its run if there is a checkpoint.
     ///
     /// # Errors
     /// A folder that cannot be written; a process that cannot be started.
@@ -50,7 +50,7 @@ impl Running {
         if claimed.again && run.checkpoint().exists() {
             words.extend(["--resume".into(), folder.into()]);
         } else {
-            // What was killed before its first checkpoint.
+            // A run that was killed before its first checkpoint.
             remove(folder, |path| fs::remove_dir_all(path))?;
             words.extend(config.words(&claimed.values).into_iter().map(Into::into));
             words.extend(["--out".into(), folder.into()]);
@@ -66,7 +66,7 @@ impl Running {
             .map_err(|error| Failure::new(format!("it is not known where this program lies: {error}")))?;
         let process = Command::new(&program)
             .args(words)
-            // Not read: the process keeps the lock of its trial if this one is killed.
+            // Stdin is not read: it makes the process keep the lock of its trial if this process is killed.
             .stdin(Stdio::from(claimed.lock))
             .stdout(out)
             .stderr(err)
@@ -82,10 +82,10 @@ impl Running {
         })
     }
 
-    /// What became of it, once it has ended. Tells it to stop where that is due.
+    /// The outcome, once it has ended. Tells it to stop if it should be pruned.
     ///
     /// # Errors
-    /// Files that cannot be read or written; those of the system.
+    /// Files that cannot be read or written; errors of the system.
     pub(super) fn look(&mut self, config: &Config, journal: &Journal, job: &Job) -> Result<Option<Event>> {
         let failed = |error| Failure::new(format!("the process of a trial is lost: {error}"));
         if let Some(status) = self.process.try_wait().map_err(failed)? {
@@ -104,7 +104,7 @@ impl Running {
         Ok(None)
     }
 
-    /// Tells it to stop after its next checkpoint, since the sweep does.
+    /// Tells it to stop after its next checkpoint, since the sweep stops.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -115,9 +115,9 @@ impl Running {
         }
     }
 
-    /// Waits for its end, whatever that is.
+    /// Waits for its end, whatever the outcome.
     pub(super) fn wait(mut self) {
-        // A process that cannot be waited for is left to the next sweep, as one of a sweep that was killed.
+        // A process that cannot be waited for is left to the next sweep, as if this sweep had been killed.
         let _ = self.process.wait();
     }
 
@@ -164,13 +164,13 @@ impl Running {
                 let why = last_error(&path).unwrap_or_else(|| format!("it ended with status {code}"));
                 Ok(Event::Failed { why })
             }
-            // Killed: the trial is still to be done.
+            // Killed: the trial remains to be done.
             (None, _) => Ok(Event::Lost),
         }
     }
 }
 
-/// Removes what need not be there.
+/// Removes a file or folder that may be missing.
 fn remove(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     match how(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::io("remove", path, &error)),
@@ -178,7 +178,7 @@ fn remove(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result
     }
 }
 
-/// The last error that a process has told.
+/// The last error that a process reported.
 fn last_error(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

@@ -1,4 +1,4 @@
-//! Which values are tried next, and which trials are ended early.
+//! Selects the values to try next, and the trials to end early.
 
 use std::collections::HashMap;
 
@@ -19,16 +19,17 @@ use super::journal::{State, Trial};
 use super::process::Process;
 use super::space::{Setting, Values};
 
-/// Trials with random values before a model of what is good is asked.
+/// The number of trials with random values before a model of the results is used.
 const STARTUP: usize = 10;
 
-/// Points among which a Gaussian process looks for the best.
+/// The number of points among which a Gaussian process looks for the best.
 const CANDIDATES: usize = 2000;
 
-/// At how many evenly spaced points of a run trials are compared: 3³, since halving keeps a third three times.
+/// The number of evenly spaced points of a run at which trials are compared: 3³, since halving keeps a third three
+/// times.
 pub(super) const RUNGS: u64 = 27;
 
-/// At the first points the median ends nothing, nor where it is that of fewer trials.
+/// The median prunes only from this point on, and only if at least this many trials are known there.
 const MEDIAN_FROM: (u64, usize) = (4, 5);
 
 /// The values of the next trial.
@@ -55,8 +56,8 @@ pub(super) fn suggest(config: &Config, trials: &[Trial], number: usize) -> Vec<V
         .collect()
 }
 
-/// What was tried, as places between 0 and 1, and what it costs. A trial that failed costs as much as the worst, one
-/// that was ended early what it cost then, and one that runs as much as the median, so that no other tries the same.
+/// The trials as positions between 0 and 1, with their costs. A failed trial costs as much as the worst, one that was
+/// ended early its cost at that point, and a running one the median, so that no other tries the same values.
 fn observations(config: &Config, trials: &[Trial]) -> Vec<(Vec<f64>, f64)> {
     let known = |trial: &Trial| match &trial.state {
         State::Done { value, .. } => Some(config.cost(*value)),
@@ -82,7 +83,7 @@ fn observations(config: &Config, trials: &[Trial]) -> Vec<(Vec<f64>, f64)> {
     trials.iter().filter_map(observed).collect()
 }
 
-/// What a setting's place is to the crate.
+/// The range of a setting's position, for the crate.
 fn unit() -> Distribution {
     Distribution::Float(FloatDistribution {
         low: 0.0,
@@ -92,7 +93,7 @@ fn unit() -> Distribution {
     })
 }
 
-/// The place with the greatest expected improvement, among many by chance and some beside the best one so far.
+/// The position with the greatest expected improvement, among many random ones and some near the best one so far.
 fn by_process(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) -> Option<Vec<f64>> {
     let is_choice = |setting: &Setting| matches!(setting.values(), Values::Choice(_));
     let choices: Vec<bool> = config.space.iter().map(is_choice).collect();
@@ -106,7 +107,7 @@ fn by_process(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) -> Op
             _ => rng.random(),
         };
         let places = (0..config.space.len()).map(|at| near(at, rng));
-        // As it is once it is a value.
+        // Rounded to the position of the actual value.
         let places = places
             .zip(&config.space)
             .map(|(place, setting)| setting.place(&setting.at(place)).unwrap_or(place));
@@ -130,10 +131,10 @@ fn observation(id: u64, ids: &[ParamId], (places, cost): &(Vec<f64>, f64)) -> Co
     CompletedTrial::new(id, params.collect(), distributions.collect(), HashMap::new(), *cost)
 }
 
-/// None where an estimator refuses what it was told.
+/// `None` if an estimator rejects its input.
 fn by_estimators(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) -> Option<Vec<f64>> {
     let place = |(at, setting): (usize, &Setting)| {
-        // A choice has no order.
+        // A choice is unordered.
         let count = match setting.values() {
             Values::Choice(values) => values.len(),
             _ => 0,
@@ -159,7 +160,7 @@ fn by_estimators(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) ->
     config.space.iter().enumerate().map(place).collect()
 }
 
-/// Whether a trial that has come so far, by its values at the points passed, is ended early.
+/// Whether a trial with these values at the points passed so far is ended early.
 pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curve: &[(u64, f64)]) -> bool {
     let Some(&(rung, _)) = curve.last().filter(|last| last.0 < RUNGS) else {
         return false;
@@ -194,7 +195,7 @@ pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curv
             .should_prune(id, rung, &own, &ended),
         Pruner::Hyperband => {
             let bands = HyperbandPruner::new().max_resource(RUNGS).reduction_factor(3);
-            // Which bracket a trial is in depends on how many it was asked about before: here on its number alone.
+            // The crate assigns brackets in the order of queries; here they must depend only on the trial's number.
             for id in 1..=trials.len().max(number) {
                 bands.should_prune(id as u64, 0, &[], &[]);
             }
@@ -203,8 +204,8 @@ pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curv
     }
 }
 
-/// How much of the differences between trials each setting explains, the greatest share first; nothing where there are
-/// too few.
+/// The share of the differences between trials that each setting explains, the greatest first; empty if there are too
+/// few trials.
 pub(super) fn importance(config: &Config, trials: &[Trial]) -> Vec<(String, f64)> {
     let ids: Vec<ParamId> = config.space.iter().map(|_| ParamId::new()).collect();
     let done: Vec<Trial> = trials.iter().filter(|trial| trial.value().is_some()).cloned().collect();
@@ -245,7 +246,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Highest, 0, at lr 1e-3, size 128 and kind b; in the order of names.
+    /// Highest, 0, at lr 1e-3, size 128 and kind b; settings are in the order of names.
     fn measured(values: &[Value]) -> f64 {
         let [_, kind, lr, size] = values else {
             panic!("{values:?}")
@@ -268,7 +269,7 @@ mod tests {
         (config, trials)
     }
 
-    /// The mean over five searches of the best that was found.
+    /// The mean of the best results of five searches.
     fn found(sampler: &str) -> f64 {
         let best = |seed| {
             let (config, trials) = search(sampler, seed);

@@ -1,4 +1,4 @@
-//! What a sweep has found, in words.
+//! Text report of a sweep.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::search::importance;
 use crate::failure::Shown;
 use crate::progress::{clock, say, short};
 
-/// Says how all trials did, the best first, and how to train with the best settings.
+/// Prints the results of all trials, the best first, and how to train with the best settings.
 pub(super) fn report(config: &Config, trials: &[Trial]) {
     table(config, trials).iter().for_each(|line| say(line));
     let Some(best) = Trial::best(config, trials) else {
@@ -31,7 +31,7 @@ pub(super) fn report(config: &Config, trials: &[Trial]) {
     ));
 }
 
-/// The trials in columns, under their names.
+/// A table of the trials, with column names.
 fn table(config: &Config, trials: &[Trial]) -> Vec<String> {
     let names = config.space.iter().map(super::space::Setting::name);
     let header = ["trial".to_owned(), config.metric.clone()];
@@ -81,7 +81,7 @@ fn table(config: &Config, trials: &[Trial]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A value without the marks of JSON.
+/// A value without JSON syntax.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -89,7 +89,7 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// The options that a trial has in addition.
+/// The additional options of a trial.
 pub(super) fn setting(config: &Config, values: &[Value]) -> String {
     let words = config
         .space
@@ -99,12 +99,12 @@ pub(super) fn setting(config: &Config, values: &[Value]) -> String {
     shell(&words.collect::<Vec<_>>())
 }
 
-/// A number in five digits.
+/// A number with five significant digits.
 pub(super) fn figure(x: f64) -> String {
     short(format!("{x:.4e}").parse().unwrap_or(x))
 }
 
-/// Words as a shell takes them.
+/// Words quoted for a shell.
 pub(super) fn shell(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {

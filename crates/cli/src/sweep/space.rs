@@ -1,13 +1,13 @@
-//! What a sweep varies: settings, and the values that each may have.
+//! The search space of a sweep: settings, and the values that each may have.
 
 use serde_json::{Map, Value};
 
-/// One setting that is varied.
+/// A setting that is varied.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Setting {
     /// The option of `polygrad train`, without its dashes.
     option: String,
-    /// Where the option takes `KEY=VALUE`, as `--set` does.
+    /// The key, if the option takes `KEY=VALUE`, as `--set` does.
     key: Option<String>,
     values: Values,
 }
@@ -16,7 +16,7 @@ pub(super) struct Setting {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Values {
     Uniform(f64, f64),
-    /// Each power of ten as often as the next.
+    /// Uniform in the logarithm.
     Log(f64, f64),
     Int(i64, i64),
     LogInt(i64, i64),
@@ -25,13 +25,13 @@ pub(super) enum Values {
 
 const KINDS: [&str; 5] = ["uniform", "log", "int", "log_int", "choice"];
 
-/// Digits of a number, relative to it or to its range.
+/// The digits of a number, relative to it or to its range.
 const DIGITS: usize = 4;
 
-/// The settings of a table `[space]`. An error is a key, what is wrong with it, and a fix.
+/// The settings of a table `[space]`. An error consists of a key, what is wrong with it, and a fix.
 ///
 /// # Errors
-/// The first setting whose values make no sense.
+/// The first setting with invalid values.
 pub(super) fn read(space: &Map<String, Value>) -> Result<Vec<Setting>, (String, String, String)> {
     let mut settings = Vec::new();
     for (option, told) in space {
@@ -48,7 +48,7 @@ pub(super) fn read(space: &Map<String, Value>) -> Result<Vec<Setting>, (String, 
     Ok(settings)
 }
 
-/// Whether a table says values, and has no settings in it.
+/// Whether a table defines values rather than settings.
 fn is_values(table: &Map<String, Value>) -> bool {
     table
         .iter()
@@ -123,7 +123,7 @@ fn values(told: &Value) -> Result<Values, (String, &'static str)> {
 }
 
 impl Values {
-    /// Of a choice the number of its values, from 0 on.
+    /// For a choice, from 0 to the number of its values.
     fn bounds(&self) -> (f64, f64) {
         match self {
             Self::Uniform(low, high) | Self::Log(low, high) => (*low, *high),
@@ -134,7 +134,7 @@ impl Values {
 }
 
 impl Setting {
-    /// What the file calls it, behind `space.`.
+    /// Its name in the file, after `space.`.
     pub(super) fn name(&self) -> String {
         match &self.key {
             Some(key) => format!("{}.{key}", self.option),
@@ -146,7 +146,7 @@ impl Setting {
         &self.values
     }
 
-    /// The value at a place between 0 and 1, in few digits.
+    /// The value at a position between 0 and 1, with few digits.
     pub(super) fn at(&self, place: f64) -> Value {
         let place = place.clamp(0.0, 1.0);
         match self.values {
@@ -159,7 +159,7 @@ impl Setting {
                 let x = (low.ln() + place * (high / low).ln()).exp();
                 within(low, high, &format!("{x:.*e}", DIGITS - 1), x)
             }
-            // Each whole number has a part of the same length.
+            // Each integer has an interval of the same length.
             Values::Int(low, high) => {
                 let x = low as f64 + (place * ((high - low) as f64 + 1.0)).floor();
                 (x as i64).clamp(low, high).into()
@@ -176,7 +176,8 @@ impl Setting {
         }
     }
 
-    /// The place of a value between 0 and 1, the middle of those that give it; none of another setting's value.
+    /// The position of a value between 0 and 1, the middle of those that map to it; `None` if the value is not one of
+    /// this setting.
     pub(super) fn place(&self, value: &Value) -> Option<f64> {
         let place = match self.values {
             Values::Uniform(low, high) => (value.as_f64()? - low) / (high - low),
@@ -194,7 +195,7 @@ impl Setting {
         (0.0..=1.0).contains(&place).then_some(place)
     }
 
-    /// The values that are tried out on the command line before the sweep begins: the bounds, or all of a choice.
+    /// The values that are checked on the command line before the sweep starts: the bounds, or all values of a choice.
     pub(super) fn extremes(&self) -> Vec<Value> {
         match &self.values {
             Values::Choice(values) => values.clone(),
@@ -202,7 +203,7 @@ impl Setting {
         }
     }
 
-    /// What a value adds to the command line. Of an option without a value `true` is its presence.
+    /// The words that a value adds to the command line. For an option without a value, `true` adds the option.
     pub(super) fn words(&self, value: &Value) -> Vec<String> {
         let text = match value {
             Value::String(text) => text.clone(),
@@ -219,7 +220,7 @@ impl Setting {
     }
 }
 
-/// The number that a text says, if it is within the bounds; else the nearest bound.
+/// The number in a text, clamped to the bounds.
 fn within(low: f64, high: f64, text: &str, exact: f64) -> Value {
     text.parse().unwrap_or(exact).clamp(low, high).into()
 }

@@ -1,4 +1,4 @@
-//! What `polygrad train table` is told.
+//! The arguments of `polygrad train table`.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,7 @@ impl RunArgs for TrainArgs {
     }
 }
 
-/// Of the rows of a table.
+/// A share of the rows of a table.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| SPLITS.contains(share));
     share.ok_or_else(|| format!("give a share, {} to {}", SPLITS.start(), SPLITS.end()))

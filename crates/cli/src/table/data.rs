@@ -1,4 +1,4 @@
-//! Tables from files, their parts, and what a model takes of them.
+//! Tables from files, their training and test parts, and their encoding for a model.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::task::Batch;
 /// Rows in a batch of an evaluation.
 pub(super) const EVALUATED: usize = 1024;
 
-/// So many rows are named.
+/// The most rows that are named.
 const NAMED: usize = 5;
 
 /// A table and its file.
@@ -28,7 +28,7 @@ impl Data {
     /// Reads a file.
     ///
     /// # Errors
-    /// One that cannot be read or is no table.
+    /// A file that cannot be read or is no table.
     pub(super) fn load(path: &Path, reading: &Reading) -> Result<Self> {
         let csv = CsvConfig::new()
             .missing(reading.missing.iter().map(String::as_str))
@@ -37,7 +37,7 @@ impl Data {
             Some(_) => error.into(),
             None => Failure::from(error).fix("give a CSV file: a line with the columns' names, then one for each row"),
         })?;
-        // A file of later may lack the target; of what a new run lacks `Settings::fit` tells.
+        // A later file may lack the target; `Settings::fit` reports columns missing in a new run.
         let there = |name: &&str| table.column(name).is_ok();
         let words: Vec<&str> = reading.categorical.iter().map(String::as_str).filter(there).collect();
         let table = table.with_text(&words)?;
@@ -45,10 +45,10 @@ impl Data {
         Ok(Self { table, place })
     }
 
-    /// Fails if a column has numbers but for some cells, of which nobody has said what they are.
+    /// Fails if a column has numbers except in some cells, and no option says what these are.
     ///
     /// # Errors
-    /// These cells, and what can be said.
+    /// The cells, and the options for them.
     pub(super) fn must_be_told(&self, name: &str) -> Result<()> {
         let column = self.table.column(name).map_err(|e| unfit(&self.place, &e))?;
         let (Column::Mixed { cells, odd }, Err(error)) = (column, self.table.numbers(name)) else {
@@ -56,7 +56,7 @@ impl Data {
         };
         let marks: BTreeSet<&str> = odd.iter().map(|&row| cells[row].trim()).collect();
         let is_decimal = |mark: &&str| mark.replacen(',', ".", 1).parse::<f64>().is_ok();
-        // Commas part the marks.
+        // Marks are separated by commas.
         let plain: Vec<&str> = marks
             .iter()
             .copied()
@@ -78,7 +78,7 @@ impl Data {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn for_shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ',' | '/' | '-' | '.');
     match word.chars().all(plain) {
@@ -96,7 +96,7 @@ pub(super) fn unfit(place: &str, error: &Error) -> Failure {
     Failure::new(format!("{place}: {}", error.message())).fix(fix)
 }
 
-/// Rows by their numbers, counted from 1 without the line of names.
+/// Row numbers, counted from 1 without the header.
 pub(super) fn rows_named(rows: &[usize]) -> String {
     let named: Vec<String> = rows.iter().take(NAMED).map(|row| (row + 1).to_string()).collect();
     let named = named.join(", ");
@@ -107,7 +107,7 @@ pub(super) fn rows_named(rows: &[usize]) -> String {
     }
 }
 
-/// SHA-256 of names and cells, each after a byte that tells which it is, and its length as a little-endian u64.
+/// SHA-256 of names and cells, each after a byte for its kind and its length as a little-endian u64.
 ///
 /// # Errors
 /// Never: each name is that of a column.
@@ -126,25 +126,25 @@ pub(super) fn checksum(table: &Table) -> Result<String> {
 }
 
 impl Settings {
-    /// The encoder of a run that knows its table.
+    /// The encoder of a run whose table has been read.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub(super) fn encoder(&self) -> Result<&TableEncoder> {
         let missing = || Failure::new("the settings of this run have no encoder").fix("train anew");
         self.encoder.as_ref().ok_or_else(missing)
     }
 
-    /// How many of so many rows the model is judged by.
+    /// How many of `rows` rows are held out for validation.
     pub(super) fn held_out(&self, rows: usize) -> usize {
         let share = (rows as f64 * self.validation_split).round() as usize;
         share.clamp(1, rows.max(2) - 1)
     }
 
-    /// The rows to train on, and those to judge by.
+    /// The rows for training and for validation.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(super) fn parts(&self, data: &Data) -> Result<(Table, Table)> {
         let count = data.table.rows();
         let held_out = self.held_out(count);
@@ -153,10 +153,10 @@ impl Settings {
         Ok((data.table.select(train.indices())?, data.table.select(rest.indices())?))
     }
 
-    /// The rows of a table with their targets; in an order of chance by the seed, if they are to train on.
+    /// The rows of a table with their targets; in a random order by the seed if they are for training.
     ///
     /// # Errors
-    /// A table that lacks a column or has something else in it.
+    /// A table that lacks a column, or has one of another type.
     pub(super) fn loader(
         &self,
         table: &Table,
@@ -170,7 +170,7 @@ impl Settings {
             Goal::Classify { classes } => {
                 let labels = classes.iter().map(String::as_str).zip(0_u32..);
                 let labels: HashMap<&str, f64> = labels.map(|(class, label)| (class, label.into())).collect();
-                // Classes of a column of text are not all numbers.
+                // The classes of a text column are not all numbers.
                 let of_numbers = classes.iter().all(|class| class.parse::<i64>().is_ok());
                 let label = |cell: &str| match of_numbers {
                     true => labels.get(whole(cell.trim().parse().ok()?)?.as_str()).copied(),
@@ -202,7 +202,7 @@ impl Settings {
             );
         }
         let targets = targets.into_iter().flatten();
-        // Of a tensor it is known whether it is the same in other processes.
+        // With a tensor it is known whether other processes have the same one.
         let targets = match self.goal {
             Goal::Classify { .. } => {
                 let labels: Vec<i64> = targets.map(|label| label as i64).collect();
@@ -230,7 +230,7 @@ mod tests {
     fn checksums_are_of_names_and_cells() {
         let checksum = |text: &str| checksum(&Table::from_csv(text).unwrap()).unwrap();
         let known = checksum("a,b\n1,x\n");
-        // By hashlib of Python.
+        // From Python's hashlib.
         assert_eq!(
             known,
             "9b040402a83e9d4f6d5051075446b4b11ac1787ca479a56b9bbd3ff60e868238"

@@ -1,4 +1,4 @@
-//! `polygrad eval` of runs on tables: how well the model does on rows that it was not trained on.
+//! `polygrad eval` of runs on tables: the accuracy of the model on rows that it was not trained on.
 
 use polygrad::nn::Sequential;
 use polygrad::no_grad;
@@ -72,7 +72,7 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         "mae {}  rmse {}  r2 {}; the target's mean at training was {}, its standard deviation {}",
         figure(mae.value()),
         figure(rmse.value()),
-        // Targets that do not differ have none, such as that of one row.
+        // Constant targets, such as that of a single row, have no R².
         Some(r2.value())
             .filter(|r2| r2.is_finite())
             .map_or("-".to_owned(), |r2| format!("{r2:.4}")),

@@ -1,4 +1,4 @@
-//! What an ONNX file of a model of a table says.
+//! The contents of an ONNX file of a table model.
 
 use polygrad::nn::Sequential;
 use polygrad::{DType, Tensor};

@@ -290,12 +290,12 @@ impl Batches for Settings {
     }
 }
 
-/// A number in five digits at most.
+/// A number with at most five significant digits.
 fn figure(x: f64) -> String {
     short(format!("{x:.4e}").parse().unwrap_or(x))
 }
 
-/// A model whose answers are NaN or infinite.
+/// The error for a model whose answers are NaN or infinite.
 fn no_numbers(run: &Path) -> Failure {
     Failure::new(format!("the model of {} computes no numbers", run.shown()))
         .fix("look for very large numbers in the table; if there are none, train anew, perhaps with a lower --lr")

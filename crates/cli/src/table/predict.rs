@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::progress::give;
 use crate::trained::{self, Trained};
 
-/// Prints a line of names and then a prediction for each row, of classes with its probability.
+/// Prints a header and then a prediction for each row, for classes with its probability.
 ///
 /// # Errors
 /// A run or a table that are missing or damaged, or do not fit together; those of the device.
@@ -36,7 +36,7 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
             let answer = model.forward(&x)?;
             Ok(match config.goal {
                 Goal::Classify { .. } => answer.softmax(1)?.to_f64_vec()?,
-                // An f32 of a large mean would lose the digits that count.
+                // With a large mean, an f32 would lose the relevant digits.
                 Goal::Regress { mean, std } => answer.to_f64_vec()?.iter().map(|x| x * std + mean).collect(),
                 Goal::Either => Vec::new(),
             })
@@ -60,14 +60,14 @@ pub(crate) fn command(args: &Predict) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A number with no more digits than sums in f32, times `std`, tell.
+/// A number with only as many digits as f32 arithmetic, scaled by `std`, can give.
 fn digits(x: f64, std: f64) -> String {
     let decimals = (6.0 - std.log10()).max(0.0) as usize;
     let rounded: f64 = format!("{x:.decimals$}").parse().unwrap_or(x);
     rounded.to_string()
 }
 
-/// A cell as RFC 4180 has it.
+/// A cell quoted as in RFC 4180.
 pub(crate) fn quoted(cell: &str) -> String {
     match cell.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),

@@ -1,4 +1,4 @@
-//! What defines a run.
+//! The settings that define a run.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
@@ -20,16 +20,16 @@ use crate::train::place;
 /// The share of the rows that may be held out.
 pub(super) const SPLITS: RangeInclusive<f64> = 0.01..=0.9;
 
-/// Fewer rows teach nothing.
+/// The fewest rows to learn from.
 const FEWEST: usize = 10;
 
-/// With more different texts than this a column holds names, not categories.
+/// A column with more different texts than this has names rather than categories.
 const WORDS: usize = 1000;
 
-/// More than the settings take that say nothing of the table.
+/// Upper bound on the size of the settings that do not depend on the table, in bytes.
 const REST: u64 = 1 << 16;
 
-/// Larger numbers have squares that no float holds.
+/// The squares of larger numbers overflow an f32.
 const LARGEST: f64 = 1e30;
 
 /// The settings of a run, as `config.json` has them.
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     /// The file, as an absolute path.
     #[serde(default, with = "crate::run::any_path")]
     pub(super) data: Option<PathBuf>,
-    /// Of all its cells.
+    /// The checksum of all its cells.
     pub(super) checksum: String,
     pub(super) rows: usize,
     /// The column that is predicted.
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     pub(super) columns: Vec<String>,
     /// Those that were left out.
     pub(super) ignored: Vec<String>,
-    /// How its file and those of later are read.
+    /// How its file and later ones are read.
     #[serde(flatten)]
     pub(super) reading: Reading,
     /// The share of the rows that the model is judged by.
@@ -58,17 +58,17 @@ pub(crate) struct Settings {
     /// Units of the hidden layers.
     pub(super) hidden: Vec<usize>,
     pub(super) goal: Goal,
-    /// From the columns to what the model takes, by the training rows; none before they are known.
+    /// Encodes the columns for the model, fitted on the training rows; `None` until they are known.
     pub(super) encoder: Option<TableEncoder>,
 }
 
-/// How the cells of a file are read; runs of before say nothing of it.
+/// How the cells of a file are read; older runs do not have this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reading {
-    /// What stands for no value, beside empty cells.
+    /// The marks for a missing value, beside empty cells.
     #[serde(default)]
     pub(super) missing: Vec<String>,
-    /// The columns of words, whatever their cells look like.
+    /// The columns treated as text, whatever their cells look like.
     #[serde(default)]
     pub(super) categorical: Vec<String>,
     /// Whether decimals follow a comma.
@@ -76,13 +76,13 @@ pub(super) struct Reading {
     pub(super) decimal_comma: bool,
 }
 
-/// What the target is.
+/// The kind of target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Goal {
-    /// Its column tells.
+    /// Determined by its column.
     Either,
-    /// One of some words or whole numbers.
+    /// One of some words or integers.
     Classify { classes: Vec<String> },
     /// A number, learnt as `(x - mean) / std`.
     Regress { mean: f64, std: f64 },
@@ -97,7 +97,7 @@ impl Goal {
         }
     }
 
-    /// How many numbers the model gives.
+    /// The number of outputs of the model.
     pub(super) fn outputs(&self) -> usize {
         match self {
             Self::Either => 0,
@@ -113,10 +113,10 @@ pub(super) fn no_file() -> Failure {
 }
 
 impl Settings {
-    /// Those of a new run; what depends on the table is still empty.
+    /// The settings of a new run. Those that depend on the table are still empty.
     ///
     /// # Errors
-    /// No file, or one that is not there; no target.
+    /// A missing file, or no target.
     pub(super) fn of_options(args: &TrainArgs) -> Result<Self> {
         let data = place(args.path.as_deref(), args.data.as_deref())?.ok_or_else(no_file)?;
         let target = args.target.clone().ok_or_else(|| {
@@ -155,10 +155,10 @@ impl Settings {
         })
     }
 
-    /// Fills in what depends on the table.
+    /// Fills in the settings that depend on the table.
     ///
     /// # Errors
-    /// A column that is not there or that nothing can be learnt from; too few rows.
+    /// A column that is missing or unsuitable for learning; too few rows.
     pub(super) fn fit(&mut self, data: &Data) -> Result<()> {
         let (table, place) = (&data.table, &data.place);
         let bad = |what: String, fix: String| Failure::new(format!("{place}: {what}")).fix(fix);
@@ -211,10 +211,10 @@ impl Settings {
         self.must_be_short().map_err(|(what, fix)| bad(what, fix))
     }
 
-    /// Fails if what the settings say of the table is longer than what is read again.
+    /// Fails if the settings about the table exceed the length that can be read again.
     ///
     /// # Errors
-    /// What takes the most of it, and the fix.
+    /// The longest part, and the fix.
     fn must_be_short(&self) -> std::result::Result<(), (String, String)> {
         let said = (&self.target, &self.columns, &self.ignored, &self.goal, &self.encoder);
         let said = serde_json::to_value(said).map_err(|e| (e.to_string(), String::new()))?;
@@ -237,8 +237,7 @@ impl Settings {
         ))
     }
 
-    /// Fails if a table has a column that there was none of at training: whoever trained had a reason for it, or made a
-    /// mistake in its name.
+    /// Fails if a table has a column that was missing in training, since its name may be a mistake.
     ///
     /// # Errors
     /// The first such column.
@@ -271,10 +270,10 @@ impl Settings {
         }
     }
 
-    /// What the target is: its classes are those of all rows, its scale that of the training rows.
+    /// The kind of target: classes are taken from all rows, the scale from the training rows.
     ///
     /// # Errors
-    /// What is wrong with it, and the fix.
+    /// The problem, and the fix.
     fn goal_in(&self, table: &Table, train: &Table) -> std::result::Result<Goal, (String, String)> {
         let column = table.column(&self.target).map_err(|e| (e.to_string(), String::new()))?;
         let empty: Vec<usize> = match column {
@@ -337,7 +336,7 @@ impl Settings {
 /// The values of a column, each once.
 ///
 /// # Errors
-/// Numbers that are not whole, and the fix.
+/// Numbers that are not integers, and the fix.
 fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)> {
     match column {
         Column::Numbers(numbers) => {
@@ -356,13 +355,13 @@ fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)
     }
 }
 
-/// The class that a whole number is, however it is written.
+/// The class name of an integer, independent of its notation.
 pub(super) fn whole(x: f64) -> Option<String> {
     (x.fract() == 0.0 && x.abs() <= 1e15).then(|| (x as i64).to_string())
 }
 
 /// # Errors
-/// What is wrong with it.
+/// The problem.
 fn must_be_small(column: &Column) -> std::result::Result<(), String> {
     let Column::Numbers(numbers) = column else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a command line of `polygrad train` would do, without doing it.
+//! Analyses a command line of `polygrad train` without running it.
 
 use std::ffi::OsString;
 
@@ -10,32 +10,32 @@ use crate::failure::{Failure, Result};
 use crate::kind::Kind;
 use crate::task::Task;
 
-/// What such a training has.
+/// The properties of such a training.
 pub(crate) struct Job {
     pub(crate) kind: Kind,
-    /// What is measured, as `metrics.csv` calls it.
+    /// The names of the metrics in `metrics.csv`.
     pub(crate) metrics: Vec<String>,
-    /// How long it is, as the column `epoch` of `metrics.csv` counts.
+    /// Its length, in units of the column `epoch` of `metrics.csv`.
     pub(crate) length: f64,
 }
 
 /// Options that a job may not give: a sweep sets them for each trial, or they need a terminal.
 const OWN: [&str; 6] = ["out", "resume", "parallel", "tui", "stop-file", "help"];
 
-/// What the words behind `polygrad train` would do; its data are loaded.
+/// The training that the words after `polygrad train` describe. Its data are loaded.
 ///
 /// # Errors
-/// Words with which no run could be trained.
+/// Words that do not describe a valid training.
 pub(crate) fn of(words: &[String]) -> Result<Job> {
     let line = line(words);
     let kind = kind(&line)?;
     by_kind(kind, Whole { kind, line: &line })?
 }
 
-/// Fails unless a run could be trained with these words, as far as that is known without its data.
+/// Fails unless these words describe a valid training, as far as that can be checked without its data.
 ///
 /// # Errors
-/// What is wrong with the first word that makes no sense.
+/// The first invalid word.
 pub(crate) fn check(words: &[String]) -> Result<()> {
     let line = line(words);
     by_kind(kind(&line)?, Options { line: &line })?
@@ -63,7 +63,7 @@ fn read<T: Task>(line: &Line) -> Result<T::Args> {
     line.read().map_err(|error| refused(&error))
 }
 
-/// What clap says, in one sentence.
+/// clap's message, in one sentence.
 fn refused(error: &clap::Error) -> Failure {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The words behind `polygrad train`: which kind of run they are about, whose options they are then read by.
+//! The words after `polygrad train`: they determine the kind of run, whose options are then used to parse them.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use crate::{chargpt, images, table};
 
 /// The options of one kind of run.
 pub(crate) trait RunArgs: Args {
-    /// What such a run does, in a line.
+    /// A description of such a run, in one line.
     const ABOUT: &'static str;
-    /// How the command is written, in lines.
+    /// The usage of the command, in lines.
     const USAGE: &'static str;
 
-    /// Those of every run.
+    /// The options common to all runs.
     fn every(&self) -> &Every;
 
-    /// Whether the optimizer's moments are spread over the processes.
+    /// Whether the optimizer's moments are sharded over the processes.
     fn shards(&self) -> bool {
         false
     }
@@ -38,15 +38,15 @@ pub(crate) struct Line {
     words: Vec<OsString>,
 }
 
-/// What has to be known before it is known which options there are.
+/// What must be known before the options can be determined.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Scanned {
     pub(super) dataset: Option<String>,
     pub(super) resume: Option<PathBuf>,
     pub(super) parallel: Option<String>,
-    /// Whether only help is asked for.
+    /// Whether help is requested.
     pub(super) wants_help: bool,
-    /// Names of options as they were given, and how many words stand by themselves.
+    /// The names of the given options, and the number of positional words.
     options: Vec<String>,
     bare: usize,
 }
@@ -64,14 +64,14 @@ impl Line {
         Self { words }
     }
 
-    /// The same behind another word.
+    /// The same line after another word.
     #[cfg(feature = "text")]
     pub(crate) fn after(mut self, word: &str) -> Self {
         self.words.insert(0, word.into());
         self
     }
 
-    /// Finds what the kind of the run depends on.
+    /// Finds the words that determine the kind of run.
     pub(super) fn scan(&self) -> Scanned {
         let commands = Options::all();
         let takes_value = |name: &str| commands.iter().any(|options| options.takes_value(name));
@@ -107,18 +107,18 @@ impl Line {
         scanned
     }
 
-    /// Reads them as the options of one kind of run.
+    /// Parses them as the options of one kind of run.
     ///
     /// # Errors
-    /// As clap has them, help among them.
+    /// Errors of clap, including help.
     pub(crate) fn read<A: RunArgs>(&self) -> std::result::Result<A, clap::Error> {
         let command = command::<A>(Command::new("polygrad train")).no_binary_name(true);
         A::from_arg_matches(&command.try_get_matches_from(&self.words)?)
     }
 }
 
-/// What to say where it is not known what to learn from: which kinds of runs there are, for whoever asks for help, or
-/// that a word is missing.
+/// The message if the kind of run is unknown: an overview of the kinds if help is requested, or else that a word is
+/// missing.
 pub(super) fn overview(wants_help: bool) -> clap::Error {
     let kinds: String = [
         ("fashion-mnist, images DIR", images::TrainArgs::ABOUT),
@@ -147,7 +147,7 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         ))
         .no_binary_name(true);
     let words: &[&str] = if wants_help { &["--help"] } else { &[] };
-    // Without help it lacks the required word.
+    // Without help, the required word is missing.
     let refused = command.try_get_matches_from(words).err();
     refused.unwrap_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingRequiredArgument))
 }
@@ -185,13 +185,13 @@ impl Options {
         options.find(|option| option.get_long() == Some(name))
     }
 
-    /// Whether the word behind an option of this name is its value.
+    /// Whether the word after an option of this name is its value.
     fn takes_value(&self, name: &str) -> bool {
         let option = self.find(name);
         option.is_some_and(|option| matches!(option.get_action(), ArgAction::Set | ArgAction::Append))
     }
 
-    /// Whether an option of this name may stand without its value.
+    /// Whether the value of an option of this name is optional.
     fn may_lack_value(&self, name: &str) -> bool {
         let count = self.find(name).and_then(Arg::get_num_args);
         count.is_some_and(|count| count.takes_values() && count.min_values() == 0)
@@ -210,7 +210,7 @@ impl Scanned {
         self.options.iter().any(|name| name == option)
     }
 
-    /// Fails where there is an option that only other kinds of runs have.
+    /// Fails if there is an option that only other kinds of runs have.
     ///
     /// # Errors
     /// The first such option.
@@ -222,7 +222,7 @@ impl Scanned {
         };
         let options = self.options.iter();
         let found = options.map(|name| (format!("--{name}"), foreign(&|options| options.find(name).is_some())));
-        // The word behind an option that no kind has may be its value; clap tells of the option.
+        // The word after an unknown option may be its value; clap reports the option.
         let is_known = |name: &String| all.iter().any(|options| options.find(name).is_some());
         let has_path = self.bare > 1 && self.options.iter().all(is_known);
         let path = (
@@ -306,7 +306,7 @@ mod tests {
             let error = kind(words).unwrap_err().to_string();
             assert!(error.contains(wanted), "{words}: {error}");
         }
-        // What no kind has, clap tells.
+        // Options that no kind has are reported by clap.
         assert!(kind("chargpt --colour red").is_ok());
     }
 

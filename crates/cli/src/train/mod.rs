@@ -31,9 +31,9 @@ use crate::{backend, chargpt, images, table};
 use line::{Line, RunArgs as _};
 use session::show;
 
-/// Why training did not come about.
+/// Why training did not start or failed.
 pub(crate) enum Refused {
-    /// The command line makes no sense, or asks for help.
+    /// The command line is invalid, or requests help.
     Line(clap::Error),
     Failed(Failure),
 }
@@ -50,10 +50,10 @@ impl From<Failure> for Refused {
     }
 }
 
-/// Trains a new model, or goes on with a run.
+/// Trains a new model, or continues a run.
 ///
 /// # Errors
-/// A command line that makes no sense; everything that options, data, devices and disks can do wrong.
+/// An invalid command line; errors of options, data, devices and disks.
 pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
     let scanned = line.scan();
     if scanned.dataset.is_none() && scanned.resume.is_none() {
@@ -63,7 +63,7 @@ pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
     let team = Team::join(engine)?;
     let kind = team.share(|| {
         Ok(match (&scanned.resume, &scanned.dataset) {
-            // What is wrong with a checkpoint that cannot be read, going on with it says.
+            // Errors of an unreadable checkpoint are reported when the run is continued.
             (Some(path), _) => Kind::of_settings(&RunFolder::new(path).settings().unwrap_or_default()),
             (None, dataset) => dataset.as_deref().map_or(Kind::Images, Kind::of_dataset),
         })
@@ -72,15 +72,15 @@ pub(crate) fn command(line: &Line) -> std::result::Result<Outcome, Refused> {
     by_kind(kind, Training { line, team })?
 }
 
-/// What can be done with each kind of run.
+/// An operation that is generic over the kind of run.
 pub(crate) trait ForKind {
     type Output;
 
-    /// Does it with the kind whose settings are `T`.
+    /// Runs it for the kind with the settings `T`.
     fn with<T: Task>(self) -> Self::Output;
 }
 
-/// Does something with a kind of run.
+/// Runs an operation for a kind of run.
 ///
 /// # Errors
 /// A kind that is not in this build.
@@ -100,7 +100,7 @@ pub(crate) fn by_kind<F: ForKind>(kind: Kind, work: F) -> Result<F::Output> {
     })
 }
 
-/// Trains a new model, or goes on with a run.
+/// Trains a new model, or continues a run.
 struct Training<'a> {
     line: &'a Line,
     team: Team,
@@ -130,16 +130,16 @@ fn start<T: Task>(args: &T::Args, show: Box<dyn Callback>, team: &Team) -> Resul
     }
     let (mut config, device, data) = prepare::<T>(args)?;
     config.base_mut().run = config::fresh_name();
-    // Names of environments may have colons and folders in them.
+    // Names of environments may have colons and slashes.
     let name = config.title().join("-").replace([':', '/', '\\'], "-");
     let run = create(args.every(), &name, team)?;
     session::run(&config, run, &data, &device, show, Vec::new(), team)
 }
 
-/// The run that processes go on with which were started anew after one was lost, if there is one.
+/// The run to continue if the processes were restarted after one was lost.
 ///
 /// # Errors
-/// When it is not known where it would be.
+/// If its location is unknown.
 fn restarted<'a>(args: &'a Every, team: &Team) -> Result<Option<&'a Path>> {
     if !team.is_restarted() {
         return Ok(None);
@@ -154,11 +154,11 @@ fn restarted<'a>(args: &'a Every, team: &Team) -> Result<Option<&'a Path>> {
     Ok(has_begun.then_some(out))
 }
 
-/// The folder of a new run, called so where no `--out` says where it is, and the run, which the first of the team
-/// keeps.
+/// The folder of a new run, named `name` unless `--out` is given, and the run, which the first process of the team
+/// holds.
 ///
 /// # Errors
-/// A folder that there is a run in already, or that cannot be made.
+/// A folder that already has a run, or that cannot be created.
 fn create(args: &Every, name: &str, team: &Team) -> Result<(RunFolder, Option<Run>)> {
     let mut run = None;
     let path = team.share(|| {
@@ -171,10 +171,10 @@ fn create(args: &Every, name: &str, team: &Team) -> Result<(RunFolder, Option<Ru
     Ok((RunFolder::new(path), run))
 }
 
-/// A run to go on with, which the first of the team keeps, and its settings.
+/// A run to continue, which the first process of the team holds, and its settings.
 ///
 /// # Errors
-/// A folder without a run, or one in which another process trains; those of [`state::settings`].
+/// A folder without a run, or one in which another process trains; errors of [`state::settings`].
 fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<Run>), S)> {
     let mut run = None;
     let stored = team.share(|| {
@@ -187,7 +187,7 @@ fn open<S: RunSettings>(path: &Path, team: &Team) -> Result<((RunFolder, Option<
 /// The settings of a new run, its device and its data.
 ///
 /// # Errors
-/// Everything that options, data and devices can do wrong.
+/// Errors of options, data and devices.
 pub(crate) fn prepare<T: Task>(args: &T::Args) -> Result<(T, Device, T::Data)> {
     let mut config = T::new(args)?;
     let device = backend::open(&config.base().backend, config.base().threads)?;
@@ -213,7 +213,7 @@ fn resume<T: Task>(args: &T::Args, path: &Path, show: Box<dyn Callback>, team: &
     session::run(&config, run, &data, &device, show, changes, team)
 }
 
-/// A folder that a new run cannot have.
+/// The error for a folder that a new run cannot use.
 fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     let failure = Failure::from(error);
     match RunFolder::new(out) {
@@ -225,12 +225,12 @@ fn occupied(error: polygrad::Error, out: &Path) -> Failure {
     }
 }
 
-/// Why training has failed, and what to do about it.
+/// Adds a fix to the error of a training that failed.
 fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
     if error.source().is_some_and(|source| source.is::<NonFiniteLoss>()) {
         return Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)));
     }
-    // One that did not begin leaves nothing to go on with.
+    // A run that did not begin leaves nothing to continue.
     let Some(run) = run.filter(|run| run.checkpoint().exists()) else {
         return error.into();
     };
@@ -244,7 +244,7 @@ fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
     }
 }
 
-/// A folder that there is no run in to go on with.
+/// The error for a folder without a run to continue.
 fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     let (folder, failure) = (RunFolder::new(path), Failure::from(error));
     let has_begun = folder.checkpoint().exists() || folder.config().is_file();
@@ -257,25 +257,25 @@ fn unbegun(error: polygrad::Error, path: &Path) -> Failure {
     }
 }
 
-/// A file or folder that is there, so that it is found from anywhere.
+/// The absolute path of an existing file or folder.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|e| Failure::io("read", path, &e))
 }
 
 impl Data {
-    /// Where `--data` says that the data are.
+    /// The location of the data from `--data`.
     ///
     /// # Errors
-    /// A place that is not there.
+    /// A path that does not exist.
     pub(crate) fn place(&self) -> Result<Option<PathBuf>> {
         self.folder.as_deref().map(absolute).transpose()
     }
 }
 
-/// Where the path or `--data` says that the data are.
+/// The location of the data from the path or `--data`.
 ///
 /// # Errors
-/// Two places, or one that is not there.
+/// Two paths, or one that does not exist.
 pub(crate) fn place(path: Option<&Path>, data: Option<&Path>) -> Result<Option<PathBuf>> {
     match (path, data) {
         (Some(_), Some(_)) => Err(Failure::new("two places are named, one of them with --data").fix("name one")),

@@ -1,4 +1,4 @@
-//! How the weights change.
+//! Optimizers and schedules.
 
 use polygrad::nn::Param;
 use polygrad::optim::{Adam, AdamConfig, CosineAnnealingLR, LinearLR, RMSprop, SGDConfig, SequentialLR};
@@ -7,10 +7,10 @@ use crate::failure::Result;
 use crate::run::config::Optimizer;
 use crate::team::Team;
 
-/// Makes the optimizer for `params`, or for this process's pieces of them.
+/// Creates the optimizer for `params`, or for this process's shards of them.
 ///
 /// # Errors
-/// No parameters, or a learning rate that it does not take.
+/// No parameters, or an invalid learning rate.
 pub(crate) fn build(
     optimizer: Optimizer,
     lr: f64,
@@ -28,7 +28,7 @@ pub(crate) fn build(
     }?)
 }
 
-/// A warm-up over a twentieth of all steps, then half a wave of cosine down to 0.
+/// A linear warm-up over a twentieth of all steps, then half a cosine wave down to 0.
 pub(crate) fn schedule(steps: u64) -> SequentialLR {
     let warm_up = steps / 20;
     SequentialLR::new(LinearLR::warm_up(warm_up)).then(warm_up, CosineAnnealingLR::new((steps - warm_up).max(1)))

@@ -8,13 +8,13 @@ use crate::failure::{Failure, Result};
 use crate::task::Batch;
 use crate::team::Team;
 
-/// The rows that ranges begin with, as many as `polygrad quantize` takes.
+/// The number of rows for the initial ranges, the same as in `polygrad quantize`.
 const ROWS: usize = 512;
 
-/// A model whose layers are rounded, if that is wanted.
+/// The model, with rounding attached to its layers if wanted.
 ///
 /// # Errors
-/// When memory runs out.
+/// If memory runs out.
 pub(crate) fn attached(model: Sequential, wanted: bool) -> Result<Sequential> {
     if wanted {
         qat::attach(&model, &QatConfig::new())?;
@@ -22,11 +22,11 @@ pub(crate) fn attached(model: Sequential, wanted: bool) -> Result<Sequential> {
     Ok(model)
 }
 
-/// Finds the ranges that training begins with. They follow the numbers for three quarters of its steps, in which these
-/// grow, and are learned in the last.
+/// Finds the initial ranges. They follow the numbers for the first three quarters of the steps, in which the numbers
+/// grow, and are learned in the last quarter.
 ///
 /// # Errors
-/// Those of the data and of the device.
+/// Errors of the data and of the device.
 pub(crate) fn calibrate(model: &Sequential, batches: &DataLoader<Batch>, steps: u64) -> Result<()> {
     let (mut inputs, mut rows) = (Vec::new(), 0);
     for batch in batches {
@@ -41,10 +41,10 @@ pub(crate) fn calibrate(model: &Sequential, batches: &DataLoader<Batch>, steps: 
     Ok(qat::follow(model, steps / 4 * 3)?)
 }
 
-/// Fails where several processes train: each would find ranges of its own.
+/// Fails if several processes train, since each would find different ranges.
 ///
 /// # Errors
-/// That.
+/// In that case.
 pub(crate) fn must_be_alone(team: &Team) -> Result<()> {
     match team.group() {
         None => Ok(()),
@@ -55,7 +55,7 @@ pub(crate) fn must_be_alone(team: &Team) -> Result<()> {
     }
 }
 
-/// What is added to the name of a network.
+/// The suffix of the network's name.
 pub(crate) fn title(wanted: bool) -> &'static str {
     match wanted {
         true => " for 8 bits",

@@ -1,4 +1,4 @@
-//! What may change between the sessions of a run, and what may not.
+//! Which settings may change between the sessions of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,11 +13,11 @@ use crate::run::config::Base;
 use crate::task::{Batches, RunSettings};
 use crate::train::line::RunArgs as _;
 
-/// The settings with which a run goes on: its own, except for what may change, which is the number of epochs (it may
-/// grow), the device and the place of the data.
+/// The settings with which a run continues: its own, except those that may change. These are the number of epochs (it
+/// may grow), the device and the location of the data.
 ///
 /// # Errors
-/// Options that ask for something else than the run has, all of them with both values; a place that is not there.
+/// All options that differ from the run's settings, with both values; a path that does not exist.
 pub(crate) fn settings<T: Batches>(stored: &T, args: &T::Args, run: &Path) -> Result<T> {
     let (mut config, mut fixed) = (stored.clone(), Fixed::default());
     let known = stored.training();
@@ -36,19 +36,19 @@ pub(crate) fn settings<T: Batches>(stored: &T, args: &T::Args, run: &Path) -> Re
     Ok(config)
 }
 
-/// What a run that goes on cannot be asked to change.
+/// Options that a continued run cannot change.
 #[derive(Default)]
 pub(crate) struct Fixed(Vec<String>);
 
 impl Fixed {
-    /// An option, what it was given, and what the run has.
+    /// Checks an option: its given value against the run's.
     pub(crate) fn option<S: PartialEq + Display>(&mut self, option: &str, given: Option<S>, stored: S) {
         if let Some(given) = given.filter(|given| *given != stored) {
             self.0.push(format!("{option} is {stored} there, not {given}"));
         }
     }
 
-    /// Fails if an option asked for something else than the run has, naming all that did.
+    /// Fails if options differ from the run's settings, and names all of them.
     pub(crate) fn check(self, run: &Path) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Fixed {
     }
 }
 
-/// One line for each setting with which a run goes on that differs from how it began.
+/// One line for each setting that differs from the beginning of the run.
 pub(crate) fn changes<T: Batches>(before: &T, now: &T) -> Vec<String> {
     let (old, new) = (before.training(), now.training());
     let settings = [
@@ -76,10 +76,10 @@ pub(crate) fn changes<T: Batches>(before: &T, now: &T) -> Vec<String> {
     changed(settings.into_iter().chain(of_base(before.base(), now.base())))
 }
 
-/// A setting, before and now, and what that means.
+/// A setting, its value before and now, and a remark.
 pub(crate) type Change = (&'static str, [String; 2], &'static str);
 
-/// Those that every run may change.
+/// The settings that every run may change.
 pub(crate) fn of_base(before: &Base, now: &Base) -> [Change; 2] {
     let threads = |threads: Option<usize>| threads.map_or("one per core".to_owned(), |n| n.to_string());
     let rounding = "; losses are the same but for rounding";
@@ -89,7 +89,7 @@ pub(crate) fn of_base(before: &Base, now: &Base) -> [Change; 2] {
     ]
 }
 
-/// A line for each that has changed.
+/// A line for each changed setting.
 pub(crate) fn changed(settings: impl Iterator<Item = Change>) -> Vec<String> {
     settings
         .filter(|(_, [before, now], _)| before != now)
@@ -97,7 +97,7 @@ pub(crate) fn changed(settings: impl Iterator<Item = Change>) -> Vec<String> {
         .collect()
 }
 
-/// All settings but those that [`settings`] may change.
+/// All settings except those that [`settings`] may change.
 fn lasting<T: RunSettings>(config: &T) -> Map<String, Value> {
     match serde_json::to_value(config) {
         Ok(Value::Object(mut settings)) => {
@@ -111,18 +111,18 @@ fn lasting<T: RunSettings>(config: &T) -> Map<String, Value> {
     }
 }
 
-/// Under this name a model's file has the digests of the settings that it was trained with.
+/// The metadata key of a model's file with the digests of the settings that it was trained with.
 const DIGESTS: &str = "polygrad.settings";
 
-/// What ties a model's file to its settings: a digest of each that lasts, but for the run's name, so that runs that are
-/// alike to the last bit have the same files.
+/// Metadata that ties a model's file to its settings: a digest of each lasting setting except the run's name, so that
+/// identical runs have identical files.
 pub(crate) fn model_metadata<T: RunSettings>(config: &T) -> BTreeMap<String, String> {
     let digests = Value::Object(digests(config));
     BTreeMap::from([(DIGESTS.to_owned(), digests.to_string())])
 }
 
 fn digests<T: RunSettings>(config: &T) -> Map<String, Value> {
-    /// So much of a SHA-256 tells settings apart.
+    /// This many bytes of a SHA-256 suffice to distinguish settings.
     const BYTES: usize = 8;
     let mut settings = lasting(config);
     settings.remove("run");
@@ -136,8 +136,8 @@ fn digests<T: RunSettings>(config: &T) -> Map<String, Value> {
         .collect()
 }
 
-/// The settings with which a model's file was not trained, by what its header says; none of a file of before, which
-/// says nothing.
+/// The settings that differ from those of a model's training, according to its file's header; empty for an older file
+/// without digests.
 pub(crate) fn foreign<T: RunSettings>(config: &T, metadata: &BTreeMap<String, String>) -> Vec<String> {
     let known = metadata
         .get(DIGESTS)
@@ -153,7 +153,7 @@ pub(crate) fn foreign<T: RunSettings>(config: &T, metadata: &BTreeMap<String, St
         .collect()
 }
 
-/// The settings that a checkpoint and `config.json` disagree about, other than those that [`settings`] may change.
+/// The settings that differ between a checkpoint and `config.json`, except those that [`settings`] may change.
 pub(crate) fn disagreements<T: RunSettings>(checkpoint: &T, file: &T) -> Vec<String> {
     let file = lasting(file);
     let differs = |(key, value): (String, Value)| {

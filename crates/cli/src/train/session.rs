@@ -1,4 +1,4 @@
-//! A run from its first step, or its last checkpoint, to its end.
+//! A session of a run, from its first step or last checkpoint to its end.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,28 +19,29 @@ use crate::run::{curves, resume_command};
 use crate::task::{Batches, Task};
 use crate::team::Team;
 
-/// What training needs beside settings and data.
+/// The parts of training beside settings and data.
 pub(crate) struct Session<'a> {
     pub(crate) team: &'a Team,
     pub(crate) folder: RunFolder,
-    /// The run, which the first of the team keeps.
+    /// The run, which the first process of the team holds.
     run: Option<Run>,
     show: Box<dyn Callback>,
-    /// What has changed since the run began.
+    /// The changes since the run began.
     changes: Vec<String>,
 }
 
-/// What training has come to.
+/// The result of training.
 pub(crate) struct Trained {
     pub(crate) summary: Summary,
-    /// How good the model is, in words.
+    /// The quality of the model, in words.
     pub(crate) result: Option<String>,
 }
 
-/// Trains in the folder of a run that the first of the team keeps, and says what came of it; `changes` are said before.
+/// Trains in the folder of a run that the first process of the team holds, and prints the result. Before, it prints
+/// `changes`.
 ///
 /// # Errors
-/// Those of [`Task::train`].
+/// Errors of [`Task::train`].
 pub(super) fn run<T: Task>(
     config: &T,
     (folder, run): (RunFolder, Option<Run>),
@@ -78,7 +79,7 @@ impl Session<'_> {
     /// Trains on examples, epoch after epoch.
     ///
     /// # Errors
-    /// Those of [`Task::train`].
+    /// Errors of [`Task::train`].
     pub(crate) fn fit<T: Batches>(self, config: &T, data: &T::Data, device: &Device) -> Result<Trained> {
         let settings = config.training();
         manual_seed(settings.seed);
@@ -102,7 +103,7 @@ impl Session<'_> {
         Ok(Trained { summary, result })
     }
 
-    /// Says what is trained, by whom, each of them with such things `own`, and what has changed.
+    /// Prints what is trained, by which processes, each with its own `own`, and what has changed.
     pub(crate) fn introduce(&self, about: &[String], own: &str) {
         let team = self.team.about(own);
         about
@@ -112,8 +113,8 @@ impl Session<'_> {
             .for_each(|line| say(line));
     }
 
-    /// The options of the process that keeps the run; or of another one, which takes over if that one is lost. `longer`
-    /// is the option for a longer run, `axis` what the curves are drawn over.
+    /// The options of the process that holds the run, or of another one that takes over if that one is lost. `longer`
+    /// is the option for a longer run, `axis` the label of the curves' horizontal axis.
     ///
     /// # Errors
     /// Settings that cannot be written; no handler for signals.
@@ -152,7 +153,7 @@ impl Session<'_> {
     }
 }
 
-/// How training is shown.
+/// How training is displayed.
 ///
 /// # Errors
 /// A dashboard that is not in this build.
@@ -167,10 +168,10 @@ pub(super) fn show(args: &Every) -> Result<Box<dyn Callback>> {
     })
 }
 
-/// Between two looks for the file that stops a run.
+/// The time between checks for the file that stops a run.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// Stops training once there is a file at `path`.
+/// Stops training once `path` exists.
 fn until(path: PathBuf, mut show: Box<dyn Callback>) -> impl Callback {
     let mut looked = Instant::now();
     move |event: Event<'_>, progress: &Progress<'_>| {
@@ -183,7 +184,7 @@ fn until(path: PathBuf, mut show: Box<dyn Callback>) -> impl Callback {
     }
 }
 
-/// In lines, from when this process has taken over the run.
+/// Shows progress in lines, once this process has taken over the run.
 fn once_taken_over() -> impl Callback {
     let mut lines = ProgressBar::printing(say);
     move |event: Event<'_>, progress: &Progress<'_>| match progress.run {
@@ -192,7 +193,7 @@ fn once_taken_over() -> impl Callback {
     }
 }
 
-/// Lets the process speak that keeps the run.
+/// Makes the process that holds the run print its output.
 fn speak(_: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
     if progress.run.is_some() {
         speak_as(0);
@@ -200,7 +201,7 @@ fn speak(_: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
     Ok(Control::Continue)
 }
 
-/// Says where the run is, before its first step; `longer` is the option for a longer one.
+/// Prints the run's location before its first step. `longer` is the option for a longer run.
 fn announce(longer: &'static str) -> impl Callback {
     move |event: Event<'_>, progress: &Progress<'_>| {
         if let Event::Begin = event {
@@ -215,14 +216,14 @@ fn announce(longer: &'static str) -> impl Callback {
     }
 }
 
-/// Drawing takes longer than a short epoch.
+/// The shortest time between drawings, since drawing takes longer than a short epoch.
 const REDRAWN: Duration = Duration::from_secs(5);
 
 /// Draws the curves of a run.
 struct Curves {
     path: PathBuf,
     title: String,
-    /// What the axis below shows.
+    /// The label of the horizontal axis.
     axis: &'static str,
     drawn: Option<Instant>,
 }
@@ -231,10 +232,10 @@ impl Callback for Curves {
     fn on_event(&mut self, event: Event<'_>, progress: &Progress<'_>) -> polygrad::Result<Control> {
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAWN);
         let draws = match event {
-            // Another process keeps the run.
+            // Another process holds the run.
             _ if progress.run.is_none() => false,
             Event::End => true,
-            // A run that did not begin leaves nothing.
+            // A run that did not begin leaves no files.
             Event::Failed => !progress.history.is_empty(),
             Event::Epoch(_) => is_due,
             _ => false,

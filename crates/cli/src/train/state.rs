@@ -1,4 +1,4 @@
-//! The settings that a run goes on with.
+//! The settings with which a run continues.
 
 use polygrad::ErrorKind;
 use polygrad::train::RunFolder;
@@ -9,14 +9,14 @@ use crate::progress::note;
 use crate::run::config;
 use crate::task::RunSettings;
 
-/// What to do about a checkpoint that cannot be gone on from.
+/// The hint for a checkpoint from which a run cannot continue.
 const ANEW: &str = "start a new run without --resume";
 
-/// The settings in `config.json`, or, where a kill came before it was written, those of the checkpoint.
+/// The settings in `config.json`, or those of the checkpoint if the process was killed before that file was written.
 ///
 /// # Errors
-/// A checkpoint that cannot be read, is damaged, or is none of a run; a file of settings that cannot be read or is
-/// damaged, or that is another run's than the checkpoint.
+/// A checkpoint that cannot be read, is damaged, or does not belong to a run; a settings file that cannot be read, is
+/// damaged, or belongs to another run than the checkpoint.
 pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     let stored = folder.settings().map_err(|error| match error.kind() {
         ErrorKind::Format => Failure::from(error).fix(ANEW),
@@ -45,14 +45,14 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     }
 }
 
-/// What is wrong with a record, without the place in a text that no file has.
+/// The error of a record, without the line and column, since the text is not in a file.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
-/// A checkpoint that cannot be gone on from.
+/// The error for a checkpoint from which a run cannot continue.
 fn unfit(folder: &RunFolder, what: &str) -> Failure {
     Failure::new(format!("cannot go on from {}: {what}", folder.checkpoint().shown())).fix(ANEW)
 }

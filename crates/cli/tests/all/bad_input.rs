@@ -1,5 +1,5 @@
-//! Bad input: every error says what is wrong, where, and what to do, and leaves with status 1 (2 for a
-//! wrong command line).
+//! Bad input: every error says what is wrong, where, and what to do, and exits with status 1 (2 for an invalid command
+//! line).
 
 use std::fs;
 
@@ -206,7 +206,7 @@ fn what_no_run_can_have_is_refused_before_it_begins() {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     assert!(!scene.path("run").exists());
-    // The largest that are taken can be read again.
+    // The largest accepted values can be read again.
     scene.train(
         "run",
         "--model mlp --epochs 1 --batch-size 16777216 --seed 18446744073709551615",
@@ -357,8 +357,8 @@ fn names_need_be_no_text() {
     run("export run --onnx", b"m\xff.onnx");
 }
 
-/// A picture stays as it was decoded: one byte for each pixel, not four, and once. LibTorch alone takes more address
-/// space than is given here.
+/// A picture stays in its decoded form: one byte for each pixel, not four, and only one copy. LibTorch alone takes more
+/// address space than is given here.
 #[cfg(all(target_os = "linux", not(feature = "torch")))]
 #[test]
 fn a_large_picture_takes_little_more_than_its_pixels() {
@@ -378,7 +378,7 @@ fn a_large_picture_takes_little_more_than_its_pixels() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// LibTorch is linked, so the loader speaks before the program does. What to do about it stands in docs/engines.md.
+/// LibTorch is linked, so the loader reports the error before the program starts. docs/engines.md says what to do.
 #[cfg(all(feature = "torch", target_os = "linux"))]
 #[test]
 fn without_libtorch_the_loader_names_it() {

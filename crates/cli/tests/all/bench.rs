@@ -1,10 +1,10 @@
-//! `polygrad bench`: what it prints and writes, how it speaks with peers, and what it refuses.
+//! `polygrad bench`: its output, its protocol with peers, and what it rejects.
 
 use std::process::Command;
 
 use crate::common::{Ended, Scene};
 
-/// Runs a line with the scene's folder `peers` as the folder of peers.
+/// Runs a command line with the scene's folder `peers` as the folder of peers.
 fn run(scene: &Scene, line: &str) -> Ended {
     let mut command: Command = scene.command(line);
     command
@@ -65,12 +65,12 @@ fn backends_take_turns_in_lines_a_chart_and_a_file() {
         scalar.len() == 2 && scalar.iter().all(|line| line.ends_with(" times ours")),
         "{out}"
     );
-    // The same work: the losses agree.
+    // The losses agree, since the work is the same.
     let json = json(&scene, "figures.json");
     let loss = |i: usize| json["cases"][1]["results"][i]["loss"].as_f64().unwrap();
     assert!((loss(0) - loss(1)).abs() < 1e-4, "{json}");
     assert!(scene.read("bench.png").starts_with(b"\x89PNG"));
-    // Those that are there, our own first.
+    // All available backends, the native one first.
     let all = scene.ok("bench elementwise/sum/1024 --seconds 0.05 --backend all");
     assert!(all.starts_with("cpu:threads=") && all.contains(" times ours"), "{all}");
     scene.fails(
@@ -108,7 +108,7 @@ fn memory_is_that_of_a_process_of_its_own() {
 fn peers_are_timed_in_turn() {
     let scene = Scene::new();
     let program = env!("CARGO_BIN_EXE_polygrad");
-    // Polygrad itself is a peer, too: it takes its own time and has its own loss.
+    // Polygrad itself is a peer, too: it measures its own time and loss.
     peer(&scene, "again", &format!("exec {program} bench --serve --threads $2"));
     peer(
         &scene,
@@ -136,7 +136,7 @@ fn peers_are_timed_in_turn() {
 #[cfg(unix)]
 fn a_peer_that_hangs_is_ended_with_what_it_started() {
     let scene = Scene::new();
-    // Each waits for a program of its own, as one that compiles does, which would leave a file.
+    // Each waits for another program, as one that compiles does, which would leave a file.
     let hang = "(sleep 4; touch $0.lived) & wait";
     peer(&scene, "slow", &format!("echo peer slow 1; read -r line; {hang}"));
     peer(
@@ -154,7 +154,7 @@ fn a_peer_that_hangs_is_ended_with_what_it_started() {
     for case in [0, 1] {
         let results = &json["cases"][case]["results"];
         assert!(results[0]["median"].is_number(), "{json}");
-        // The second case is not waited for, and named by what went wrong.
+        // The second case is not waited for; the error is the first one.
         assert_eq!(results[1]["failed"], "no answer in 1 s to \"case mlp-act\"");
         assert_eq!(results[2]["failed"], "no answer in 1 s to \"run 1 5\"");
     }

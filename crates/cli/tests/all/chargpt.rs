@@ -1,8 +1,8 @@
-//! A text is learnt, and gone on with.
+//! Training on a text, and continuing it.
 
 use crate::common::Scene;
 
-/// Two lines over and over: nothing else to learn.
+/// Two lines repeated: there is nothing else to learn.
 fn text() -> String {
     "the cat sat on the mat.\nthe dog sat on the log.\n".repeat(100)
 }
@@ -21,7 +21,7 @@ fn a_text_is_learnt_and_written() {
     assert!(out.contains("epoch 4/4") && !out.contains("epoch 2/"), "{out}");
     let written = scene.ok("generate run --prompt the --tokens 200 --temperature 0");
     assert_eq!(written.chars().count(), "the".len() + 200 + 1, "{written}");
-    // Little is learnt in so short a time, but which words there are.
+    // In so short a time, little is learnt beyond the words.
     assert!(written.contains(" the "), "{written}");
     assert_eq!(
         written,
@@ -30,7 +30,7 @@ fn a_text_is_learnt_and_written() {
     let by_chance = |seed: u32| scene.ok(&format!("generate run --tokens 50 --top-k 5 --seed {seed}"));
     assert_eq!(by_chance(1), by_chance(1));
 
-    // A run that was never stopped is the same.
+    // An uninterrupted run gives the same.
     scene.ok(&format!(
         "train chargpt --text text.txt --epochs 4 --out whole {options}"
     ));

@@ -1,8 +1,8 @@
-//! `polygrad check`: what it prints and writes, and what it refuses.
+//! `polygrad check`: its output, and what it rejects.
 
 use crate::common::Scene;
 
-/// A set of one case, with `field` in place of its arguments.
+/// A set with one case; `field` replaces its arguments.
 fn set(scene: &Scene, manifest: &str) {
     let _ = std::fs::create_dir(scene.path("set"));
     scene.write("set/manifest.json", manifest.as_bytes());
@@ -131,8 +131,8 @@ fn timings_are_printed_and_written() {
     scene.fails("check cpu --mode perf --op embeding", &["near it: embedding"]);
 }
 
-/// The page in the repository is what the command writes where no other engine is built in: those get
-/// columns of their own.
+/// The page in the repository is what the command writes in a build without other engines, which would get their own
+/// columns.
 #[cfg(not(any(feature = "torch", feature = "candle", feature = "burn", feature = "luminal")))]
 #[test]
 fn the_page_of_ops_is_current() {
@@ -140,7 +140,7 @@ fn the_page_of_ops_is_current() {
     scene.fails("check cpu --mode support", &["cannot write docs/ops.md"]);
     std::fs::create_dir(scene.path("docs")).unwrap();
     scene.ok("check cpu --mode support");
-    // Asked for when it runs, since checkouts may share a build folder.
+    // Read at run time, since checkouts may share a build folder.
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     let checked_in = std::fs::read_to_string(format!("{here}/../../docs/ops.md")).unwrap();
     let current = String::from_utf8(scene.read("docs/ops.md")).unwrap();

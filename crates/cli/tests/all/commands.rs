@@ -1,4 +1,4 @@
-//! The commands on good input: train, eval, predict, devices.
+//! The commands on valid input: train, eval, predict, devices.
 
 use crate::common::{Scene, image, png};
 
@@ -144,8 +144,7 @@ fn a_closed_pipe_does_not_stop_training() {
     assert!(scene.path("run/model.safetensors").is_file());
 }
 
-/// Where cargo runs the command, that is the same one with a feature more; a program that stands alone says how to
-/// build it.
+/// If cargo runs the command, the same command runs with another feature; a standalone program says how to build it.
 #[cfg(all(unix, not(feature = "serve")))]
 #[test]
 fn a_command_of_another_build_is_built_where_cargo_runs_this_one() {

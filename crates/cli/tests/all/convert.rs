@@ -9,7 +9,7 @@ use polygrad::{DType, Shape, nn::StateDict};
 
 use crate::common::Scene;
 
-/// A scene with one of the files that crates/formats is tested with.
+/// A scene with one of the test files of crates/formats.
 fn scene(name: &str) -> Scene {
     let scene = Scene::new();
     let from = Path::new(env!("CARGO_MANIFEST_DIR"))

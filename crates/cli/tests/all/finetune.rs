@@ -1,4 +1,4 @@
-//! Language models that others trained learn from prompts and completions.
+//! Language models trained by others learn from prompts and completions.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use polygrad::{Device, Tensor, manual_seed};
 
 use crate::common::Scene;
 
-/// The folders `llama` and `gpt2` with small models as the Hub has them, and `lines.jsonl`.
+/// The folders `llama` and `gpt2` with small models in the Hub's form, and `lines.jsonl`.
 pub(crate) fn scene() -> Scene {
     let scene = Scene::new();
     let device = Device::new("cpu").unwrap();
@@ -79,7 +79,7 @@ fn lines(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// The last figure for validation that a run has said.
+/// The last validation loss that a run printed.
 fn validation_loss(out: &str) -> f64 {
     let (_, rest) = out.rsplit_once("validation loss ").unwrap();
     rest.split(' ').next().unwrap().parse().unwrap()
@@ -95,7 +95,7 @@ fn an_adapter_is_trained_and_merged() {
     assert!(out.contains("36 examples to learn from, 4 to judge by"), "{out}");
     assert!(validation_loss(&out) < 0.5, "{out}");
     assert!(scene.read("llama/model.safetensors") == held, "a base is never written");
-    // What is saved is what was trained: A and B, and two moments and a step of each.
+    // Only the trained parts are saved: A and B, and two moments and a step of each.
     let model = StateDict::load(scene.path("run/model.safetensors")).unwrap();
     assert_eq!(model.len(), 12);
     assert!(model.keys().all(|name| name.contains(".lora_")));
@@ -117,7 +117,7 @@ fn an_adapter_is_trained_and_merged() {
     );
     let written = scene.ok("generate run --temperature 0 --tokens 5 --prompt blue");
     assert!(written.starts_with("blue"), "{written}");
-    // The adapter in its files, and in the weights.
+    // The adapter in its files, and merged into the weights.
     scene.ok("merge run --out merged.safetensors");
     let config = LlamaConfig::load(scene.path("llama/config.json")).unwrap();
     let device = Device::new("cpu").unwrap();
@@ -260,7 +260,7 @@ fn bad_input_is_named_before_anything_is_written() {
     );
     assert!(!scene.path("none").exists());
 
-    // A base or data that became others.
+    // A base or data that have changed.
     scene.ok("finetune llama --data lines.jsonl --lora --epochs 1 --out run --threads 1");
     scene.fails(
         "train --resume run --lora r=3",
@@ -290,7 +290,7 @@ fn bad_input_is_named_before_anything_is_written() {
 #[test]
 fn packed_examples_are_learnt_as_if_each_had_a_row() {
     let scene = scene();
-    // Of several lengths, for a row of 40 tokens.
+    // Lines of several lengths, for rows of 40 tokens.
     let line = |i: usize| {
         let more = " and two is a number".repeat(i % 3);
         format!("{{\"prompt\": \"red is a\", \"completion\": \" colour{more}\"}}\n")
@@ -303,7 +303,7 @@ fn packed_examples_are_learnt_as_if_each_had_a_row() {
                 "finetune {model} {options} --lr {lr} --batch-size 4 {pack} --out {out}"
             ))
         };
-        // Nothing is learnt: the mean over all tokens is the same.
+        // Without learning, the mean over all tokens is the same.
         let (apart, packed) = (line("1e-30", "", "apart"), line("1e-30", "--pack", "packed"));
         assert!(packed.contains("27 examples to learn from, 3 to judge by"), "{packed}");
         assert!(
@@ -322,7 +322,7 @@ fn packed_examples_are_learnt_as_if_each_had_a_row() {
         let (a, b) = (figure("apart"), figure("packed"));
         assert!(!a.is_empty());
         assert!((a[a.len() - 1] - b[b.len() - 1]).abs() < 1e-5, "{a:?} {b:?}");
-        // Something is.
+        // With learning, it decreases.
         let learnt = line("0.01", "--pack", "learnt");
         assert!(validation_loss(&learnt) < b[b.len() - 1] - 0.5, "{learnt}");
         let judged = scene.ok("eval learnt");

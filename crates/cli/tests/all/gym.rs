@@ -1,11 +1,11 @@
-//! Policies learn in environments of Gymnasium, in Python; skipped where `POLYGRAD_PYTHON` names none, as
-//! `cargo xtask test` does.
+//! Policies learn in Gymnasium's environments, in Python. Skipped unless `POLYGRAD_PYTHON` names it, as `cargo xtask
+//! test` does.
 
 use std::fs;
 
 use crate::common::Scene;
 
-/// A rocket that is to land softly; it fails at step `fails`, once if there is a file of this name.
+/// A rocket that is to land softly. It fails at step `fails`, but only once if there is a file of this name.
 const LANDER: &str = "
 import pathlib
 import gymnasium
@@ -119,7 +119,7 @@ fn an_environment_that_fails_is_told_of() {
     for words in [
         "environments 0 to 3 of gym:lander.py:Lander raised RuntimeError: the engine burst, at ",
         "it begins new episodes in a new process (failure 1 of 3)",
-        // Python's own words.
+        // Python's own messages.
         "Traceback (most recent call last):",
     ] {
         assert!(told.contains(words), "{told}");

@@ -1,4 +1,4 @@
-//! A folder of images is trained on.
+//! Training on a folder of images.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use polygrad::data::Image;
 
 use crate::common::{Scene, image};
 
-/// A folder of PNG files of the four kinds of bars, so many of each, in twice their size.
+/// A folder of PNG files of the four kinds of bars, `each` of each kind, in twice their size.
 fn folder(path: &Path, each: usize) {
     for class in 0..4 {
         let dir = path.join(["first", "fourth", "second", "third"][class]);
@@ -107,7 +107,7 @@ fn a_jpeg_is_predicted_as_it_was_seen_in_training() {
     for name in ["full.jpg", "grey.jpg"] {
         assert!(scene.ok(&format!("predict run bars/third/{name}")).contains("third"));
     }
-    // What a JPEG file holds, and the same in a PNG file.
+    // The content of a JPEG file, and the same in a PNG file.
     let image = Image::open(scene.path("bars/third/full.jpg")).unwrap();
     scene.write("same.png", &image.to_png().unwrap());
     assert_eq!(

@@ -1,8 +1,8 @@
-//! A policy learns from recorded play, and a smaller one from it.
+//! A policy learns from recorded play, and a smaller one from that policy.
 
 use crate::common::Scene;
 
-/// The mean return that `eval` says.
+/// The mean return printed by `eval`.
 fn mean(scene: &Scene, run: &str) -> f64 {
     let text = scene.ok(&format!("eval {run} --episodes 40"));
     let line = text.lines().find_map(|line| line.strip_prefix("mean return "));
@@ -21,7 +21,7 @@ fn recorded_play_teaches_a_policy_and_it_a_smaller_one() {
     assert!(told.contains("with BC, 512 steps an iteration"), "{told}");
     let found = mean(&scene, "whole");
     assert!(found >= 475.0, "{found}");
-    // In two parts it is the same.
+    // In two parts the result is the same.
     scene.ok(&format!("{bc} --total-steps 10240 --out parts"));
     scene.ok("train --resume parts --total-steps 51200");
     scene.same("whole", "parts");

@@ -1,4 +1,4 @@
-//! Language models of others write: from folders and GGUF files, in chats, and as a service.
+//! Language models of others generate text: from folders and GGUF files, in chats, and as a service.
 
 use std::fs;
 
@@ -15,12 +15,12 @@ use crate::finetune::scene;
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}<end>{% endfor %}\
                         {% if add_generation_prompt %}assistant:{% endif %}";
 
-/// The numbers that blocks of 8 bits keep of a row's, and the blocks.
+/// The values of a row after quantizing to blocks of 8 bits, and the blocks.
 fn quantized(row: &[f32]) -> (Vec<f32>, Vec<u8>) {
     let (mut kept, mut bytes) = (Vec::new(), Vec::new());
     for block in row.chunks_exact(32) {
         let most = block.iter().fold(0f32, |most, x| most.max(x.abs()));
-        // A power of two, which f16 writes as its exponent alone.
+        // A power of two, which f16 stores only as its exponent.
         let exponent = (most / 127.0).log2().ceil().max(-14.0) as i16;
         let scale = f32::from(exponent).exp2();
         bytes.extend(((exponent + 15) << 10).to_le_bytes());
@@ -33,7 +33,7 @@ fn quantized(row: &[f32]) -> (Vec<f32>, Vec<u8>) {
     (kept, bytes)
 }
 
-/// A GGUF file in the making.
+/// A GGUF file builder.
 #[derive(Default)]
 struct Gguf {
     fields: Vec<u8>,
@@ -107,7 +107,7 @@ impl Gguf {
     }
 }
 
-/// What llama.cpp calls a tensor, and how many heads' rows it has in another order.
+/// llama.cpp's name of a tensor, and the number of heads whose rows it reorders.
 fn renamed(name: &str, config: &LlamaConfig) -> (String, Option<usize>) {
     let mut out = name.replace("model.layers.", "blk.").replace("model.", "");
     for (from, to) in [
@@ -184,7 +184,7 @@ pub(crate) fn quantize(scene: &Scene) {
     scene.write("model.gguf", &file.bytes());
 }
 
-/// What the folder's tokenizer is in GGUF's words.
+/// The folder's tokenizer in GGUF's form.
 fn tokenizer(scene: &Scene, file: &mut Gguf) {
     let json: Value = serde_json::from_slice(&scene.read("llama/tokenizer.json")).unwrap();
     let vocabulary = json["model"]["vocab"].as_object().unwrap();
@@ -210,7 +210,7 @@ fn tokenizer(scene: &Scene, file: &mut Gguf) {
     file.field("tokenizer.chat_template", &json!(TEMPLATE));
 }
 
-/// What the folder `llama` writes behind a text, by the library.
+/// The continuation of a text by the folder `llama`, computed with the library.
 fn written(scene: &Scene, text: &str, count: usize) -> String {
     let device = Device::new("cpu").unwrap();
     let config = LlamaConfig::load(scene.path("llama/config.json")).unwrap();
@@ -232,7 +232,7 @@ fn folders_and_gguf_files_write_and_chat() {
     let wanted = written(&scene, "red is", 12);
     let answer = written(&scene, "user: red<end>assistant:", 12);
     assert_ne!(wanted, answer);
-    // Kernels that do not round what packed weights are multiplied with.
+    // Kernels that do not round the activations that packed weights are multiplied with.
     for model in ["llama", "model.gguf --backend cpu:kernels=scalar"] {
         let line = format!("generate {model} {options}");
         let said = scene.command(&line).args(["--prompt", "red is"]).output().unwrap();
@@ -247,7 +247,7 @@ fn folders_and_gguf_files_write_and_chat() {
             "{model}"
         );
     }
-    // What is drawn: the same by the same seed, and nothing but the likeliest by any of the options.
+    // Sampling: the same for the same seed, and only the likeliest token with any of these options.
     let drawn = |options: &str| {
         scene.ok(&format!(
             "generate llama --prompt red --tokens 12 --threads 1 {options}"
@@ -262,7 +262,7 @@ fn folders_and_gguf_files_write_and_chat() {
     let rarer = drawn("--temperature 0 --repetition-penalty 1e6");
     assert_ne!(rarer, greedy);
 
-    // GPT-2 has no template, and other things are no models.
+    // GPT-2 has no chat template, and other things are no models.
     scene.fails(
         "generate gpt2 --chat",
         &["no template for chats", "chat_template.jinja"],
@@ -290,7 +290,7 @@ fn folders_and_gguf_files_write_and_chat() {
     scene.fails("generate nowhere", &["nowhere is no folder"]);
 }
 
-/// Chats of one and two turns.
+/// Chats with one and two turns.
 fn chats(count: usize) -> String {
     let turn = |i: usize| {
         let (thing, kind) = [("red", "colour"), ("two", "number")][i % 2];
@@ -322,7 +322,7 @@ fn answers_of_chats_are_learnt() {
         ));
         assert_eq!(said, format!(" {kind}\n"));
     }
-    // Another template, and the chats are others.
+    // Another template changes the chats.
     scene.write(
         "llama/chat_template.jinja",
         format!("{{# another one #}}{TEMPLATE}").as_bytes(),
@@ -332,7 +332,7 @@ fn answers_of_chats_are_learnt() {
         &["chats.jsonl are not the examples that run began with"],
     );
 
-    // Long ones lose their end, or all.
+    // Long chats lose their end, or everything.
     scene.write("llama/chat_template.jinja", TEMPLATE.as_bytes());
     let long = |asked: usize, answered: usize| {
         let turn = |role: &str, count: usize| json!({"role": role, "content": "number ".repeat(count)});
@@ -349,7 +349,7 @@ fn answers_of_chats_are_learnt() {
     }
 }
 
-/// A prompt beside the chats.
+/// A prompt next to the chats.
 fn lines_of_both() -> &'static str {
     "{\"prompt\": \"red is a\", \"completion\": \" colour\"}\n"
 }
@@ -382,7 +382,7 @@ fn chats_that_teach_nothing_are_named() {
         "finetune llama --data both.jsonl --out none",
         &["both.jsonl, line 1", "messages and a prompt"],
     );
-    // A template that refuses, one that is none, and none at all.
+    // A template that raises an error, an invalid one, and none at all.
     scene.write("chats.jsonl", chats(4).as_bytes());
     for (template, words) in [
         ("{{ raise_exception('no such chat') }}", "no such chat"),

@@ -1,4 +1,4 @@
-//! `polygrad export`, `run` and `show`: a trained model as a file, and what can be done with one.
+//! `polygrad export`, `run` and `show`: a trained model as a file, and its uses.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
     file
 }
 
-/// The line that sums up the output `name`.
+/// The summary line of the output `name`.
 fn line(text: &str, name: &str) -> String {
     let found = text.lines().find(|line| line.starts_with(&format!("{name}: ")));
     found.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
@@ -38,7 +38,7 @@ fn an_exported_model_runs_from_files_and_on_random_numbers() {
     let out = scene.ok("run m.onnx --input images=x.npy --output y.npz --time 3");
     assert!(line(&out, "logits").contains("f32[2, 4]"), "{out}");
     assert!(out.contains("3 runs on cpu: median"), "{out}");
-    // What was written is read again: as an input of this name, or as the only array.
+    // The written file can be read: as an input of this name, or as the only array.
     let file = scene.read("y.npz");
     assert!(file.starts_with(b"PK"));
     scene.fails("run m.onnx --input images=y.npz", &["input \"images\"", "[2, 4]"]);
@@ -158,7 +158,7 @@ fn bad_requests_say_what_and_what_to_do() {
     );
 }
 
-/// A model in the scene's folder: one node on inputs `x`, of a type, and outputs of these names.
+/// A model in the scene's folder: one node on an input `x` of a type, with outputs of these names.
 fn model(scene: &Scene, file: &str, op: &str, dims: Vec<Dim>, outputs: &[&str], attributes: Vec<(String, Attribute)>) {
     let mut body = Body {
         name: "g".into(),
@@ -297,7 +297,7 @@ fn inputs_are_read_as_far_as_they_say() {
     bomb.resize(32 << 20, 0);
     scene.write("bomb.npz", &pack(&[("x.npy", &bomb)]));
     assert!(scene.read("bomb.npz").len() < 1 << 20);
-    // What follows the values is not unpacked.
+    // Data after the values are not unpacked.
     scene.ok("run m.onnx --input x=bomb.npz");
     scene.write("cut.npz", &pack(&[("x.npy", &npy("(1000000000000,)", &[1.0]))]));
     scene.fails("run m.onnx --input x=cut.npz", &["cut.npz", "has 4 bytes of values"]);
@@ -386,7 +386,7 @@ fn casts(scene: &Scene, file: &str, outputs: &[ElementType]) {
 #[test]
 fn outputs_are_written_as_the_types_that_the_file_declares() {
     use ElementType::*;
-    // What NumPy calls them, and the bytes of 1 and −2, or of what −2 is there.
+    // NumPy's type names, and the bytes of 1 and −2, or of what −2 becomes.
     let written: [(ElementType, &str, &[u8]); 17] = [
         (I8, "|i1", &[1, 254]),
         (I16, "<i2", &[1, 0, 254, 255]),
@@ -432,7 +432,7 @@ fn outputs_are_written_as_the_types_that_the_file_declares() {
         assert!(header.starts_with(&format!("{{'descr': '{descr}'")), "{name}: {header}");
         assert_eq!(&archive[end..end + values.len()], values, "{name}");
     }
-    // What was written is an input again.
+    // The written file can be used as an input.
     for (element, wrong) in [(I8, None), (BF16, None), (U32, Some("int64"))] {
         let ty = wrong.unwrap_or(element.name());
         let mut body = Body::default();

@@ -1,4 +1,4 @@
-//! Output that cannot be written is an error; a reader that has gone is none.
+//! Failing to write output is an error, unless the reader has closed it.
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, OpenOptions};
@@ -37,7 +37,7 @@ fn every_command_tells_that_its_output_is_lost() {
     ] {
         let ended: Ended = scene.command(line).stdout(full()).output().unwrap().into();
         assert_eq!(ended.code, Some(1), "polygrad {line}\n{}", ended.stderr);
-        // That command says nothing to standard output.
+        // That command prints nothing to standard output.
         let words = match line.starts_with("check") {
             true => "none-of-this-name",
             false => "error: cannot write to standard output: No space left on device",
@@ -72,7 +72,7 @@ fn names_of_others_do_not_steer_the_terminal() {
     let named = config.replace("\"0\"", "\"bag\\u001b[2J\\nshoe\"");
     assert_ne!(named, config);
     scene.write("run/config.json", named.as_bytes());
-    // Without the digest of the settings that it was trained with.
+    // Without the digests of the settings that it was trained with.
     let state = StateDict::load(scene.path("run/model.safetensors")).unwrap();
     state.save(scene.path("run/model.safetensors")).unwrap();
     let table = scene.ok("eval run");

@@ -1,8 +1,8 @@
-//! `polygrad plan`: what it predicts, and what it refuses.
+//! `polygrad plan`: its predictions, and what it rejects.
 
 use crate::common::Scene;
 
-/// The cells of the line for so many ranks.
+/// The cells of the line for `ranks` ranks.
 fn cells(out: &str, ranks: &str) -> Vec<String> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let is_it = |cells: &Vec<String>| cells.len() > 2 && cells[0] == "prediction" && cells[1] == ranks;

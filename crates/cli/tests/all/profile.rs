@@ -1,9 +1,9 @@
-//! `polygrad profile`: its tables, its trace, and what it refuses.
+//! `polygrad profile`: its tables, its trace, and what it rejects.
 
 use crate::common::Scene;
 use serde_json::Value;
 
-/// An event's time, in microseconds.
+/// The time span of an event, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     begin: f64,
@@ -22,7 +22,7 @@ impl Span {
     }
 
     fn holds(&self, other: &Self) -> bool {
-        // Nanoseconds are a thousandth of a microsecond, and that is no binary fraction.
+        // A nanosecond is a thousandth of a microsecond, which is no binary fraction.
         self.begin <= other.begin + 1e-6 && other.end <= self.end + 1e-6
     }
 }
@@ -37,7 +37,7 @@ fn events(scene: &Scene, name: &str) -> impl Fn(&str) -> Vec<Value> {
     }
 }
 
-/// The cells of the first line that begins with these.
+/// The cells of the first line that begins with `beginning`.
 fn line<'a>(out: &'a str, beginning: &str) -> Vec<&'a str> {
     let words = |line: &'a str| {
         line.split("  ")
@@ -127,7 +127,7 @@ fn training_is_told_by_op_and_shape_and_module() {
     }
     layers.iter().for_each(|layer| assert!(step_of(layer) < 4));
     let passes: Vec<String> = events("pass").iter().map(|pass| pass["name"].to_string()).collect();
-    // The loss is read before anything is learnt from it.
+    // The loss is read before the first optimizer step.
     let wanted = ["\"forward\"", "\"backward\"", "\"forward\"", "\"optimizer\""];
     assert_eq!(passes[..4], wanted);
 }

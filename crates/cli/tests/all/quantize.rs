@@ -1,4 +1,4 @@
-//! `polygrad quantize`, and `eval` of the file that it leaves.
+//! `polygrad quantize`, and `eval` of the file that it writes.
 
 use crate::common::{Scene, image};
 
@@ -33,7 +33,7 @@ fn a_run_becomes_a_small_file_that_other_commands_take() {
     let out = scene.ok("predict a.onnx 2.png");
     assert!(out.lines().next().unwrap().ends_with("  2"), "{out}");
     scene.fails("quantize a.onnx --calibrate data --out c.onnx", &["quantized already"]);
-    // The same data, by way of the file of the export.
+    // The same data, with the exported file.
     scene.ok("export run --onnx m.onnx");
     let out = scene.ok("quantize m.onnx --calibrate data --rows 30 --calibration mse --out c.onnx");
     assert!(out.contains("on the 10 other rows: 100.00 before"), "{out}");
@@ -101,7 +101,7 @@ fn a_table_of_numbers_is_judged_by_its_variance() {
         "{out}"
     );
     scene.fails("predict t.onnx new.csv --invert", &["--invert is for images"]);
-    // Nothing may be lost: rounding always loses something here.
+    // No loss is allowed, but rounding always loses something here.
     let error = scene.fails(
         "quantize t --max-drop 0 --out u.onnx",
         &["falls by", "no file is written", "--skip"],

@@ -1,4 +1,4 @@
-//! Going on with a run is the same as never having stopped.
+//! A resumed run gives the same result as an uninterrupted one.
 
 use std::fs;
 #[cfg(unix)]
@@ -9,7 +9,7 @@ use crate::common::{self, Scene};
 
 const OPTIONS: &str = "--model mlp --batch-size 5 --lr 0.003";
 
-/// Starts a training run, waits until it has come to a row of metrics that `reached` likes, and presses Ctrl-C.
+/// Starts a training run, waits until a row of metrics fulfils `reached`, and presses Ctrl-C.
 #[cfg(unix)]
 fn interrupt(scene: &Scene, line: &str, run: &str, reached: impl Fn(&str) -> bool) -> common::Ended {
     let mut child = common::heeding_ctrl_c(scene.command(line)).spawn().unwrap();
@@ -177,7 +177,7 @@ fn files_of_another_run_are_refused() {
         scene.train(run, &options);
     }
     let resume = |run: &str| format!("train --resume {run} --epochs 2");
-    // Of the same settings, but with other rows.
+    // The same settings, but other rows.
     let metrics = String::from_utf8(scene.read("a/metrics.csv")).unwrap();
     scene.write("a/metrics.csv", metrics.replace(",train,0.", ",train,1.").as_bytes());
     scene.fails(

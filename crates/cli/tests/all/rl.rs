@@ -1,17 +1,17 @@
-//! A policy learns in an environment, is looked at, evaluated and exported.
+//! A policy learns in an environment, and is shown, evaluated and exported.
 
 use std::fs;
 
 use crate::common::Scene;
 
-/// A run in an environment that has seen little of it.
+/// A run in an environment after little training.
 fn trained(environment: &str, options: &str) -> Scene {
     let scene = Scene::new();
     scene.ok(&format!("train {environment} --threads 1 --out run {options}"));
     scene
 }
 
-/// The number behind the last of some words.
+/// The number after the last occurrence of some words.
 fn number(text: &str, words: &str) -> f64 {
     let at = text.rfind(words).unwrap_or_else(|| panic!("no {words:?} in {text}")) + words.len();
     let rest = text[at..].trim_start();
@@ -59,7 +59,7 @@ fn a_policy_is_evaluated() {
         "{text}"
     );
     let mean = number(&text, "\nmean return");
-    // One that has learnt nothing gets 22 by chance, and 9 by its likeliest actions.
+    // An untrained policy gets 22 by random actions, and 9 by its likeliest actions.
     assert!(
         (100.0..=500.0).contains(&mean) && number(&text, "mean length") == (mean * 10.0).round() / 10.0,
         "{text}"
@@ -111,7 +111,7 @@ fn a_network_of_dqn_is_used_as_any_policy() {
         config.contains("\"dqn\": {") && config.contains("\"dueling\": true"),
         "{config}"
     );
-    // More steps, but no other algorithm.
+    // More steps are accepted, but no other algorithm.
     scene.fails(
         "train --resume run --algorithm ppo",
         &["--algorithm is dqn there, not ppo"],
@@ -240,7 +240,7 @@ fn a_policy_plays_in_words_and_as_a_film() {
         "{text}"
     );
     let steps = text.lines().filter(|line| line.starts_with("step ")).count();
-    // The first of these is the first of the same seed's evaluation.
+    // The first episode is the first of the evaluation with the same seed.
     let evaluated = scene.ok("eval run --episodes 1 --seed 5");
     assert_eq!(number(outcomes[0], "return"), number(&evaluated, "mean return"));
 
@@ -440,14 +440,14 @@ fn what_is_for_other_runs_is_refused() {
     scene.fails("play bars", &["is a run of images, and this is for runs of rl"]);
     let ended = scene.run("play run --episodes 0");
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    // The file that was there stays.
+    // The existing file stays.
     fs::create_dir(scene.path("folder.png")).unwrap();
     scene.fails("play run --apng folder.png", &["cannot write folder.png"]);
     fs::remove_file(scene.path("run/model.safetensors")).unwrap();
     scene.fails("play run", &["has no model.safetensors yet"]);
 }
 
-/// What `play` says of episodes.
+/// The lines of `play` about episodes.
 fn told(text: &str) -> Vec<&str> {
     let lines = text.lines().skip(1);
     lines.filter(|line| !line.starts_with("recorded: ")).collect()

@@ -1,4 +1,4 @@
-//! Models are served and asked over sockets.
+//! Models are served and queried over sockets.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::common::{Scene, image};
 
-/// A server, which goes with this.
+/// A server, which is stopped when this is dropped.
 pub(crate) struct Served {
     child: Child,
     pub(crate) address: String,
-    /// What it said before it was ready, and the line of a request.
+    /// Its output before it was ready, including the example request.
     pub(crate) said: String,
 }
 
@@ -50,7 +50,7 @@ impl Served {
         self.ask_with("", method, path, body)
     }
 
-    /// The same with headers, a line each.
+    /// The same with headers, one a line.
     pub(crate) fn ask_with(&self, headers: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let request = request(headers, method, path, body);
@@ -75,7 +75,7 @@ impl Served {
         )
     }
 
-    /// What the line for curl would post, and to which model.
+    /// The body that the example curl command would post, and the model.
     pub(crate) fn example(&self) -> (String, String) {
         let (_, line) = self.said.split_once("/v2/models/").unwrap();
         let (model, line) = line.split_once("/infer -d ").unwrap();
@@ -94,13 +94,13 @@ impl Served {
         assert!(ended.success());
     }
 
-    /// Sends SIGTERM, and gives the exit status.
+    /// Sends SIGTERM, and returns the exit status.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.terminate();
         self.child.wait().unwrap().code()
     }
 
-    /// Sends SIGTERM, and gives what was said on standard error.
+    /// Sends SIGTERM, and returns the output on standard error.
     pub(crate) fn end_with_errors(mut self) -> String {
         self.terminate();
         let mut said = String::new();
@@ -109,7 +109,7 @@ impl Served {
     }
 }
 
-/// A request that ends its connection.
+/// A request that closes its connection.
 pub(crate) fn request(headers: &str, method: &str, path: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -125,7 +125,7 @@ impl Drop for Served {
     }
 }
 
-/// A picture as the runs of a scene take it.
+/// An image in the form that a scene's runs take.
 fn picture(scene: &Scene, run: &str, class: usize) -> String {
     let config: Value = serde_json::from_slice(&scene.read(&format!("{run}/config.json"))).unwrap();
     let find = |name: &str| {
@@ -158,7 +158,7 @@ fn a_run_of_images_is_served_until_it_is_told_to_end() {
     }
     let (model, body) = served.example();
     assert_eq!(served.infer(&model, &body).1, [1, 4]);
-    // What the run knows, for the page and for others.
+    // The metadata of the run, for the page and other clients.
     let known = &served.ask("GET", "/v2/models/bars/config", "").1["parameters"];
     let text = |name: &str| known[name]["string_value"].as_str().unwrap().to_owned();
     assert_eq!(text("classes").lines().count(), 4);
@@ -199,14 +199,14 @@ fn runs_of_all_kinds_are_served() {
         let (numbers, shape) = served.infer(&model, &body);
         assert_eq!(numbers.len() as u64, shape.iter().product::<u64>());
         if run == "pole" {
-            // The sequence that the first request began goes on, with the state that it left.
+            // The sequence that the first request began continues with its state.
             let next = served.infer(&model, &body.replace(r#","sequence_start":true"#, "")).0;
             assert_ne!(numbers, next);
         }
     }
 }
 
-/// Asks until the answer is a certain one.
+/// Repeats until a condition is fulfilled.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {

@@ -1,9 +1,9 @@
-//! `serve --engine`: the same answers from the engines of others.
+//! `serve --engine`: the same answers from external engines.
 
 use crate::common::Scene;
 use crate::serve::Served;
 
-/// Whether this build has an engine, and this machine what it needs.
+/// Whether this build has an engine, and this machine its library.
 fn is_there(engine: &str) -> bool {
     match engine {
         "ort" => cfg!(feature = "ort") && std::env::var_os("ORT_DYLIB_PATH").is_some(),
@@ -29,7 +29,7 @@ fn engines_serve_the_same_answers() {
         assert!(served.said.contains(&format!("with {engine} on ")), "{}", served.said);
         let (_, about) = served.ask("GET", "/v2/models/m", "");
         assert_eq!(about["platform"], engine);
-        // The file, and the graph of the run.
+        // The exported file, and the graph of the run.
         for model in ["m", "bars"] {
             let (numbers, shape) = served.infer(model, &body);
             assert_eq!(shape, [1, 4]);

@@ -1,4 +1,4 @@
-//! `serve --otlp`: spans for a collector, which the test is itself.
+//! `serve --otlp`: spans for a collector, which the test implements.
 
 use crate::common::Scene;
 
@@ -22,7 +22,7 @@ mod sent {
     use crate::serve::Served;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-    /// Kinds of HTTP/2's frames.
+    /// HTTP/2 frame types.
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     const SETTINGS: u8 = 4;
@@ -33,14 +33,13 @@ mod sent {
         [&length[1..], &[kind, flags], &stream, payload].concat()
     }
 
-    /// A header in HPACK's plainest form.
+    /// A header in HPACK's simplest form.
     fn header(name: &str, value: &str) -> Vec<u8> {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         [vec![0], text(name), text(value)].concat()
     }
 
-    /// Takes what a client of gRPC sends until the client closes the connection, and answers each call
-    /// with an empty message.
+    /// Reads what a gRPC client sends until it closes the connection, and answers each call with an empty message.
     fn collect(mut stream: TcpStream) -> Vec<u8> {
         let mut received = Vec::new();
         stream.read_exact(&mut [0; 24]).unwrap();
@@ -58,7 +57,7 @@ mod sent {
                     if flags & 1 == 0 {
                         continue;
                     }
-                    // Status 200, one message without a byte, and the status of gRPC.
+                    // Status 200, one empty message, and the gRPC status.
                     let begin = [vec![0x88], header("content-type", "application/grpc")].concat();
                     [
                         frame(HEADERS, 4, to, &begin),
@@ -74,7 +73,7 @@ mod sent {
         received
     }
 
-    /// A collector's address, and what one client sends to it.
+    /// A collector's address, and the data that one client sends to it.
     fn collector() -> (String, JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -85,7 +84,7 @@ mod sent {
         bytes.windows(part.len()).any(|window| window == part)
     }
 
-    /// A server of a small model, with `--otlp`, and a request of a trace's sender.
+    /// A server of a small model with `--otlp`, which got a request with a trace parent.
     fn traced(scene: &Scene, address: &str, variables: &[(&str, &str)]) -> Served {
         scene.train("bars", "--epochs 1 --model mlp");
         let mut command = scene.command(&format!("serve --port 0 bars --otlp {address}"));
@@ -124,7 +123,7 @@ mod sent {
         ];
         let scene = Scene::new();
         let served = traced(&scene, &address, &variables);
-        // Sent while the server goes on.
+        // Sent while the server continues.
         thread::sleep(Duration::from_millis(500));
         drop(served);
         let collected = collected.join().unwrap();

@@ -23,7 +23,7 @@ mod secured {
     use super::Scene;
     use crate::serve::{Served, request};
 
-    /// Writes a certificate for localhost and its key, and gives the certificate.
+    /// Writes a certificate for localhost and its key, and returns the certificate.
     fn certify(scene: &Scene, name: &str) -> CertificateDer<'static> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         scene.write(&format!("{name}.pem"), made.cert.pem().as_bytes());

@@ -1,4 +1,4 @@
-//! Sweeps: trials are runs of their own, which several processes share, and no kill loses one.
+//! Sweeps: trials are separate runs, shared by several processes, and no kill loses one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +58,7 @@ fn results(scene: &Scene) -> Vec<(Value, Value)> {
         .collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is fulfilled.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -90,7 +90,7 @@ fn the_best_setting_is_a_command_that_gives_the_same() {
     assert!(said.contains(&format!("best: accuracy {best} of trial ")), "{text}");
     scene.ok(&format!("{command} --out again"));
     assert_eq!(last_value(&scene.path("again"), 4), best);
-    // Called again there is nothing to do, and more trials may be asked for.
+    // Called again, there is nothing to do, but more trials can be requested.
     assert!(!scene.ok("sweep own.toml").contains("trial 7"));
     let more = fs::read_to_string(scene.path("own.toml"))
         .unwrap()
@@ -193,7 +193,7 @@ fn a_trial_that_fails_is_the_worst() {
         text.contains(" failed: the loss is ") && text.contains("best: "),
         "{text}"
     );
-    // Of none that comes to an end there is no best one.
+    // If no trial finishes, there is no best one.
     let all = fs::read_to_string(scene.path("own.toml"))
         .unwrap()
         .replace("[0.01, 1e30]", "[1e30]");
@@ -261,7 +261,7 @@ fn a_file_stops_a_run() {
     assert!(scene.path("run/checkpoint.safetensors").exists());
 }
 
-/// What a sweep says that a job measures is what its runs measure.
+/// The metrics that a sweep expects of a job are those that its runs measure.
 #[test]
 fn metrics_are_those_of_the_runs() {
     let scene = Scene::new();

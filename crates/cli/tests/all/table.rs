@@ -1,4 +1,4 @@
-//! A table is learnt: a target of numbers, of words, and of whole numbers.
+//! Training on a table: targets that are numbers, words, and integers.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,8 @@ use crate::common::Scene;
 
 const QUICK: &str = "--threads 1 --lr 0.01 --batch-size 16";
 
-/// Houses, whose price is 3 × area + 50 in Bern; which are dear above 300, and have 1 to 3 floors by their size.
+/// Houses whose price is 3 × area + 50 in Bern. They are dear above 300, and have 1 to 3 floors depending on their
+/// size.
 fn houses(rows: usize) -> String {
     let mut text = "id,area,town,price,class,floors\n".to_owned();
     for i in 0..rows {
@@ -27,7 +28,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// A cell of the second line.
+/// The first cell of the second line, as a number.
 fn first(csv: &str) -> f64 {
     let row = csv.lines().nth(1).unwrap();
     row.split(',').next().unwrap().parse().unwrap()
@@ -47,7 +48,7 @@ fn a_number_is_predicted() {
         let at = out.find("validation mae ").unwrap() + "validation mae ".len();
         out[at..].split(',').next().unwrap().parse().unwrap()
     };
-    // Prices are from 150 to 500.
+    // Prices are between 150 and 500.
     assert!(mae < 8.0, "{out}");
     let found = scene.ok("eval run");
     assert!(
@@ -63,7 +64,7 @@ fn a_number_is_predicted() {
     let all = scene.ok("eval run --data houses.csv");
     assert!(all.contains("on 200 rows"), "{all}");
 
-    // Without the target, in another order, with a word and a cell that are unknown.
+    // Without the target, in another order, with an unknown word and an empty cell.
     scene.write(
         "new.csv",
         b"town;floors;area\nBern;2;100\n\"Thun, upper\";2;100\nelsewhere;;100\n",
@@ -76,7 +77,7 @@ fn a_number_is_predicted() {
         (prices[0] - 350.0).abs() < 15.0 && (prices[1] - 300.0).abs() < 15.0,
         "{prices:?}"
     );
-    // One row, whose only cell of a column is empty.
+    // One row, in which a column has only an empty cell.
     scene.write("one.csv", b"town,floors,area\nBern,,100\n");
     assert!((first(&scene.ok("predict run one.csv")) - 350.0).abs() < 60.0);
 
@@ -85,7 +86,7 @@ fn a_number_is_predicted() {
         shown.contains("price from 3 columns, a number") && shown.contains("features"),
         "{shown}"
     );
-    // The file answers in the target's units.
+    // The file's outputs are in the target's units.
     scene.ok("export run --onnx houses.onnx");
     let ran = scene.ok("run houses.onnx --input features=random --dim batch=3");
     assert!(ran.contains("prediction"), "{ran}");
@@ -165,7 +166,7 @@ fn a_prediction_does_not_depend_on_the_other_rows() {
     };
     let rows = |range: std::ops::Range<usize>| format!("code,x,whole,word\n{}", range.map(row).collect::<String>());
     scene.write("all.csv", rows(0..40).as_bytes());
-    // All but the word in it looks like numbers.
+    // Everything except the word looks like numbers.
     scene.write("few.csv", rows(2..4).as_bytes());
     for (target, other) in [("whole --classify", "word"), ("word", "whole")] {
         scene.ok(&format!(
@@ -213,7 +214,7 @@ fn cells_that_are_no_numbers_among_numbers_are_asked_about() {
             );
         }
     }
-    // A run keeps what stands for no value.
+    // A run stores the marks of missing values.
     scene.write("t.csv", format!("a;price\n{}", rows("NA", "a")).as_bytes());
     let out = scene.ok(&format!(
         "train table t.csv --target price --missing NA,? --epochs 2 --out run {QUICK}"
@@ -510,7 +511,7 @@ fn what_does_not_fit_a_run_is_named() {
     scene.fails("generate run", &["is a run of table"]);
     scene.fails("eval run --full", &["--full is for images"]);
 
-    // The same shapes, by other settings.
+    // The same shapes with other settings.
     scene.ok(&format!(
         "train table houses.csv --target price --ignore id --seed 1 --epochs 2 --out other {QUICK}"
     ));

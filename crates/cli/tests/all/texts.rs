@@ -1,4 +1,4 @@
-//! A BERT that others trained learns to tell texts apart, and to make vectors of them.
+//! A BERT trained by others learns to classify texts, and to compute vectors of them.
 
 use std::fs;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::common::Scene;
 
-/// The folders `classifier` and `sentences` with small models as the Hub and sentence-transformers have them, and their
-/// examples; `cases.json` has what became of them in PyTorch, by scripts/make_finetune_cases.py.
+/// The folders `classifier` and `sentences` with small models in the form of the Hub and of sentence-transformers, and
+/// their examples. `cases.json` has PyTorch's results, by scripts/make_finetune_cases.py.
 fn scene() -> Scene {
     let scene = Scene::new();
     let mut folders = vec![String::new()];
@@ -55,7 +55,7 @@ fn must_be_close(found: &[f64], wanted: &[f64], most: f64, what: &str) {
     }
 }
 
-/// The logits of a folder's classifier for the examples to judge by.
+/// The logits of a folder's classifier for the validation examples.
 fn logits(scene: &Scene, folder: &str) -> Vec<f64> {
     let device = Device::new("cpu").unwrap();
     let path = scene.path(folder);
@@ -76,7 +76,7 @@ fn logits(scene: &Scene, folder: &str) -> Vec<f64> {
         .unwrap()
 }
 
-/// The vectors of a folder's model for anchors to judge by.
+/// The vectors of a folder's model for the validation anchors.
 fn vectors(scene: &Scene, folder: &str, examples: &str) -> Vec<f64> {
     let device = Device::new("cpu").unwrap();
     let path = scene.path(folder);
@@ -96,7 +96,7 @@ fn vectors(scene: &Scene, folder: &str, examples: &str) -> Vec<f64> {
     pooled.unwrap().to_f64_vec().unwrap()
 }
 
-/// Fails unless the losses and figures of all epochs are those that were recorded.
+/// Fails unless the losses and metrics of all epochs equal the recorded ones.
 fn must_have_rows(scene: &Scene, run: &str, case: &Value) {
     let metrics = scene.metrics(run);
     let wanted = case["rows"].as_array().unwrap();
@@ -170,7 +170,7 @@ fn losses_in_parts_train_a_llama_as_transformers_and_peft_do() {
     for (kind, run, more, file) in [
         ("full", "full", "", file[0]),
         ("lora", "lora", adapter, file[1]),
-        // Examples that share rows make the same losses.
+        // Examples packed in rows give the same losses.
         ("full", "full-packed", "--pack", file[0]),
         ("lora", "lora-packed", &format!("--pack {adapter}"), file[1]),
     ] {
@@ -178,7 +178,7 @@ fn losses_in_parts_train_a_llama_as_transformers_and_peft_do() {
         must_have_rows(&scene, run, &cases[kind]);
         let tensors = StateDict::load(scene.path(run).join(file)).unwrap();
         let norms = cases[kind]["norms"].as_object().unwrap();
-        // The head is the embedding's weight.
+        // The head is tied to the embedding's weight.
         assert!(
             tensors
                 .keys()
@@ -231,7 +231,7 @@ fn a_new_head_is_trained_beside_an_adapter_and_leaves_with_its_labels() {
     assert_eq!(config["label2id"]["number"], 2);
     assert_eq!(config["architectures"], json!(["BertForSequenceClassification"]));
     assert!(scene.path("whole/tokenizer.json").exists());
-    // The adapter's folder is the same model.
+    // The adapter's folder gives the same model.
     let device = Device::new("cpu").unwrap();
     let load = |path: &str| {
         let model = BertClassifier::new(&BertConfig::load(scene.path("whole/config.json")).unwrap(), &device).unwrap();
@@ -252,7 +252,7 @@ fn a_new_head_is_trained_beside_an_adapter_and_leaves_with_its_labels() {
     let logits = |model: &BertClassifier| model.forward(BertInput::new(&ids)).unwrap().to_f64_vec().unwrap();
     must_be_close(&logits(&base), &logits(&whole), 1e-4, "the adapter");
 
-    // What the whole model knows is where the next training begins.
+    // The next training starts from the whole trained model.
     let again =
         scene.ok("finetune whole --task classify --data labels.jsonl --lr 1e-9 --epochs 1 --out again --threads 1");
     assert!(
@@ -305,7 +305,7 @@ fn a_run_that_gets_no_better_ends_with_its_best_model() {
 #[test]
 fn killed_runs_end_in_the_same_bytes() {
     let scene = scene();
-    // With dropout, so that every random number counts.
+    // With dropout, so that every random number matters.
     for folder in ["classifier", "sentences"] {
         let mut config = json_of(&scene, &format!("{folder}/config.json"));
         config["hidden_dropout_prob"] = json!(0.1);

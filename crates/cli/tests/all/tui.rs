@@ -1,4 +1,4 @@
-//! The dashboard: in a pseudo-terminal, which `script` of util-linux makes, and where there is none.
+//! The dashboard: in a pseudo-terminal created by `script` of util-linux, and without a terminal.
 
 use crate::common::Scene;
 
@@ -25,7 +25,7 @@ mod in_a_terminal {
     const ENTER: &str = "\u{1b}[?1049h";
     const LEAVE: &str = "\u{1b}[?1049l";
 
-    /// A command in a terminal of its own.
+    /// A command in its own terminal.
     struct Session {
         child: Child,
         /// All that was written to the terminal so far.
@@ -34,7 +34,7 @@ mod in_a_terminal {
     }
 
     impl Session {
-        /// Leaves what the terminal's settings were before and after the command in two files.
+        /// Saves the terminal's settings before and after the command in two files.
         fn new(scene: &Scene, line: &str, size: [u16; 2]) -> Self {
             let [cols, rows] = size;
             let program = env!("CARGO_BIN_EXE_polygrad");
@@ -73,8 +73,8 @@ mod in_a_terminal {
                 assert!(started.elapsed() < PATIENCE, "{:?}", self.output());
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // The first half of what a key might send, and nothing more; what follows too soon may
-            // be taken for the rest.
+            // The first half of a key's escape sequence only, since bytes that follow too soon may be taken for the
+            // rest.
             let send = |session: &mut Self, bytes: &[u8]| session.child.stdin.as_mut().unwrap().write_all(bytes);
             send(self, b"\x1b[").unwrap();
             while self.child.try_wait().unwrap().is_none() && !self.output().contains(LEAVE) {
@@ -100,12 +100,12 @@ mod in_a_terminal {
         }
     }
 
-    /// What curves are drawn with.
+    /// The characters that curves are drawn with.
     fn is_braille(c: char) -> bool {
         ('\u{2801}'..='\u{28ff}').contains(&c)
     }
 
-    /// What was on the screen of the dashboard, and what came after it.
+    /// The content of the dashboard's screen, and the output after it.
     fn parts(output: &str) -> (&str, &str) {
         let (before, after) = output.rsplit_once(LEAVE).unwrap();
         (before.split_once(ENTER).unwrap().1, after)

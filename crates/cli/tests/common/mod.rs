@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 const CLASSES: usize = 4;
 const SIDE: usize = 8;
 
-/// A folder of IDX files with 96 training and 40 test images of 8 × 8, and room for runs; it goes when this goes.
+/// A folder of IDX files with 96 training and 40 test images of 8 × 8, and room for runs; it is removed on drop.
 pub struct Scene {
     folder: tempfile::TempDir,
 }
@@ -28,7 +28,7 @@ pub fn idx(dims: &[u32], bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An image of class `class`; `noise` varies its ground.
+/// An image of class `class`; `noise` varies its background.
 pub fn image(class: usize, noise: usize) -> Vec<u8> {
     let ground = |i: usize| ((i * 7919 + noise * 104_729) % 61) as u8;
     (0..SIDE * SIDE)
@@ -65,10 +65,10 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// The command with `line` as its arguments, in this folder; nothing of it is a terminal.
+    /// The command with `line` as its arguments, in this folder, without a terminal.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polygrad"));
-        // Else the command takes itself for one that cargo runs.
+        // Otherwise the command assumes that cargo runs it.
         command.env_remove("CARGO");
         command
             .args(line.split_whitespace())
@@ -83,14 +83,14 @@ impl Scene {
         self.command(line).output().unwrap().into()
     }
 
-    /// Runs a command that must succeed, and gives its standard output.
+    /// Runs a command that must succeed, and returns its standard output.
     pub fn ok(&self, line: &str) -> String {
         let ended = self.run(line);
         assert_eq!(ended.code, Some(0), "polygrad {line}\n{}{}", ended.stdout, ended.stderr);
         ended.stdout
     }
 
-    /// Runs a command that must fail with an error that says all of `words` and a way out.
+    /// Runs a command that must fail with an error that contains all of `words` and a fix.
     pub fn fails(&self, line: &str, words: &[&str]) -> String {
         let ended = self.run(line);
         let text = ended.stderr;
@@ -114,7 +114,7 @@ impl Scene {
         text.lines().map(timeless).collect()
     }
 
-    /// Fails unless two runs have the same measurements and the same weights, to the last bit.
+    /// Fails unless two runs have the same metrics and the same weights, to the last bit.
     pub fn same(&self, a: &str, b: &str) {
         assert_eq!(self.metrics(a), self.metrics(b));
         let model = |run: &str| self.read(&format!("{run}/model.safetensors"));
@@ -140,8 +140,7 @@ impl From<Output> for Ended {
     }
 }
 
-/// The command as a terminal starts it: whoever runs the tests in the background has Ctrl-C ignored, and
-/// children take that over.
+/// The command as a terminal starts it: tests in the background run with Ctrl-C ignored, which children inherit.
 #[cfg(unix)]
 pub fn heeding_ctrl_c(command: Command) -> Command {
     if !cfg!(target_os = "linux") {
@@ -161,13 +160,13 @@ pub fn heeding_ctrl_c(command: Command) -> Command {
     reset
 }
 
-/// Presses Ctrl-C on a command that runs.
+/// Sends Ctrl-C to a running command.
 #[cfg(unix)]
 pub fn press_ctrl_c(child: &std::process::Child) {
     signal(child, "INT");
 }
 
-/// Sends the signal `name` to a command that runs.
+/// Sends the signal `name` to a running command.
 #[cfg(unix)]
 pub fn signal(child: &std::process::Child, name: &str) {
     let line = format!("kill -{name} {}", child.id());

@@ -7,10 +7,10 @@ use polygrad_onnx::{Calibration, Int8};
 
 use crate::args::{count, number, positive};
 
-/// The points of accuracy that a model may lose.
+/// The default limit on the loss of accuracy, in percentage points.
 const MAX_DROP: f64 = 1.0;
 
-/// How ranges follow from data.
+/// How ranges are derived from data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Method {
     /// From the smallest to the largest number
@@ -21,7 +21,7 @@ pub(crate) enum Method {
     Mse,
 }
 
-/// When ranges are known.
+/// When ranges are determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// From data, now: convolutions and products are on bytes
@@ -92,7 +92,7 @@ pub(crate) struct QuantizeFile {
 }
 
 impl QuantizeFile {
-    /// When ranges are known.
+    /// When ranges are determined.
     pub(crate) fn int8(&self) -> Int8 {
         match self.int8 {
             Mode::Static => Int8::Static,
@@ -100,7 +100,7 @@ impl QuantizeFile {
         }
     }
 
-    /// How ranges follow; without an option from the smallest to the largest number.
+    /// How ranges are derived; by default from the smallest to the largest number.
     pub(super) fn calibration(&self) -> Calibration {
         match self.calibration {
             None | Some(Method::Minmax) => Calibration::MinMax,
@@ -109,7 +109,7 @@ impl QuantizeFile {
         }
     }
 
-    /// The most points that may be lost.
+    /// The largest allowed loss, in points.
     pub(crate) fn allowed(&self) -> f64 {
         self.max_drop.unwrap_or(MAX_DROP)
     }

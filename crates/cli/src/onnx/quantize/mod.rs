@@ -1,4 +1,4 @@
-//! `polygrad quantize`: a model with its products on integers of 8 bits, as an ONNX file, and what it lost by that.
+//! `polygrad quantize`: writes a model with 8-bit integer products as an ONNX file, and reports its loss.
 
 mod args;
 mod report;
@@ -25,8 +25,8 @@ use crate::run::kind as kind_of;
 use crate::task::{Batch, Batches};
 use crate::{backend, chargpt, images, table, trained};
 
-/// Quantizes the model of a run or a file; says what each layer and the whole lost. No file is left if that is more
-/// than allowed.
+/// Quantizes the model of a run or a file, and reports the losses of each layer and of the whole. No file is left if
+/// the loss exceeds the limit.
 ///
 /// # Errors
 /// A run, a file or data that are missing or damaged, or do not fit together; a model that cannot be quantized, or
@@ -57,7 +57,7 @@ pub(crate) fn command(args: &QuantizeFile) -> Result<Outcome> {
     }
 }
 
-/// Fails for options that do nothing together.
+/// Fails for options that have no effect together.
 fn check(args: &QuantizeFile) -> Result<()> {
     if args.percentile.is_some() && args.calibration != Some(args::Method::Percentile) {
         return Err(Failure::new("--percentile is for --calibration percentile").fix("give both, or neither"));
@@ -71,7 +71,7 @@ fn check(args: &QuantizeFile) -> Result<()> {
     Ok(())
 }
 
-/// Fails for options about ranges of a model that learned them.
+/// Fails for options about ranges if the model learned its ranges.
 fn must_leave_ranges(args: &QuantizeFile) -> Result<()> {
     let given = [
         ("--calibration", args.calibration.is_some()),
@@ -150,25 +150,25 @@ fn of_file(args: &QuantizeFile) -> Result<Outcome> {
     }
 }
 
-/// The inputs of some rows, and their targets where these are known.
+/// The inputs of some rows, and their targets if known.
 type Labelled = (Vec<Tensor>, Option<Tensor>);
 
-/// Batches, anew in each call.
+/// Returns an iterator over all batches, from the beginning in each call.
 type Loaded<'a> = dyn Fn() -> Box<dyn Iterator<Item = Result<Labelled>> + 'a> + 'a;
 
-/// What to find ranges with, and to measure by.
+/// The data for calibration and for measuring.
 struct Source<'a> {
     calibration: Vec<Vec<Tensor>>,
-    /// Of the calibration.
+    /// The number of calibration rows.
     rows: usize,
-    /// What the rows to measure by are.
+    /// A description of the rows used for measuring.
     measured: String,
     held_out: Box<Loaded<'a>>,
 }
 
 impl<'a> Source<'a> {
-    /// Finds ranges with at most `most` of the rows, spread evenly, and measures by the others, or by all rows if there
-    /// are no others.
+    /// Calibrates with at most `most` of the rows, spread evenly, and measures with the others, or with all rows if
+    /// there are no others.
     fn of(found: &'a Rows, most: usize) -> Result<Self> {
         let (chosen, others) = found.split(most);
         let (measured, others) = match others.is_empty() {
@@ -212,7 +212,7 @@ fn finish(args: &QuantizeFile, graph: &Graph, device: &Device, source: &Source<'
     write(args, graph, &made, source.rows)
 }
 
-/// Quantizes a graph, and says what each layer lost.
+/// Quantizes a graph, and reports the loss of each layer.
 ///
 /// # Errors
 /// Those of [`Quantize::run`].
@@ -231,7 +231,7 @@ pub(crate) fn run(args: &QuantizeFile, graph: &Graph, batches: &[Vec<Tensor>], d
     Ok(made)
 }
 
-/// Writes the quantized graph. `rows` is the number of rows that the ranges come from.
+/// Writes the quantized graph. `rows` is the number of rows used for calibration.
 ///
 /// # Errors
 /// A file that cannot be written.
@@ -254,14 +254,14 @@ pub(crate) fn write(args: &QuantizeFile, graph: &Graph, made: &Quantized, rows: 
     Ok(Outcome::Done)
 }
 
-/// What both models answer to the rows to measure by.
+/// The scores of both models on the rows used for measuring.
 struct Measured {
     before: Score,
     after: Score,
     times: [Duration; 2],
 }
 
-/// Runs both, batch by batch in turns; `None` if no targets are known.
+/// Runs both models, alternating batch by batch; `None` if no targets are known.
 fn measure(graph: &Graph, made: &Quantized, device: &Device, source: &Source<'_>) -> Result<Option<Measured>> {
     let load = |graph: &Graph| OnnxModel::from_graph(graph, device, Options::default());
     let models = [load(graph)?, load(&made.graph)?];
@@ -293,10 +293,10 @@ impl Measured {
         )
     }
 
-    /// Fails if the loss is larger than allowed.
+    /// Fails if the loss exceeds the limit.
     fn must_hold(&self, allowed: f64, made: &Quantized) -> Result<()> {
         let lost = self.before.value() - self.after.value();
-        // A loss that is no number is too large, too.
+        // A loss that is NaN is too large, too.
         if lost <= allowed {
             return Ok(());
         }

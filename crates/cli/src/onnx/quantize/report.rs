@@ -1,4 +1,4 @@
-//! What `polygrad quantize` prints.
+//! The output of `polygrad quantize`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use polygrad::backend::printable;
 use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{LayerReport, Quantized};
 
-/// A line for each layer: its op, and how much of its result is noise.
+/// A line for each layer: its op, and the noise in its result.
 pub(super) fn layers(made: &Quantized) -> String {
     let names = made.layers.iter().map(|layer| printable(&layer.name).chars().count());
     let width = names.max().unwrap_or(0).max(5);
@@ -30,7 +30,7 @@ pub(super) fn layers(made: &Quantized) -> String {
     text
 }
 
-/// How far the outputs are from those in f32.
+/// The differences of the outputs from those in f32.
 pub(super) fn outputs(made: &Quantized) -> String {
     let mut text = "no targets are known, so accuracy is not measured".to_owned();
     for output in &made.outputs {
@@ -45,7 +45,7 @@ pub(super) fn outputs(made: &Quantized) -> String {
     text
 }
 
-/// How many layers are quantized, and what the constants take.
+/// The number of quantized layers, and the size of the constants.
 pub(super) fn size(graph: &Graph, made: &Quantized, per_channel: bool) -> String {
     let quantized = made.layers.iter().filter(|layer| layer.left_out.is_none()).count();
     let [before, after] = [graph, &made.graph].map(|graph| {
