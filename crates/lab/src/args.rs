@@ -178,7 +178,7 @@ pub(crate) enum Mode {
 }
 
 impl Check {
-    /// The first option that is given and says nothing in the mode.
+    /// The first given option that does not apply to the mode.
     pub(crate) fn misplaced(&self) -> Option<&'static str> {
         let drawn = [
             ("--seed", self.seed.is_some()),

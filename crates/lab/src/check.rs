@@ -1,4 +1,4 @@
-//! `polygrad check`: holds a backend to the conformance suite.
+//! `polygrad check`: runs the conformance suite on a backend.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +15,14 @@ use polygrad_console::progress::say;
 use super::args::{self, Check};
 use super::{graphs, peers, programs, trainings};
 
-/// Where the table of ops goes.
+/// The path of the table of ops.
 const PAGE: &str = "docs/ops.md";
 
-/// Asks the backend the chosen questions and prints what they found.
+/// Runs the chosen checks on the backend and prints the results.
 ///
 /// # Errors
-/// An option that the mode has not, a backend that cannot be opened, vectors that cannot be read, an unknown op or
-/// case, a file that cannot be written; and cases that fail.
+/// An option that the mode does not have, a backend that cannot be opened, vectors that cannot be read, an unknown op
+/// or case, a file that cannot be written; and cases that fail.
 pub(crate) fn command(args: &Check) -> Result<Outcome> {
     if let Some(option) = args.misplaced() {
         let mode = args.mode.to_possible_value();
@@ -127,7 +127,7 @@ fn perf(device: &Device, args: &Check) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the page for this backend, those that are registered and can be opened, and the reference.
+/// Writes the page for this backend, for all registered ones that can be opened, and for the reference.
 fn support(device: Device) -> Result<Outcome> {
     let mut devices = vec![device];
     for entry in Registry::global().entries() {

@@ -1,4 +1,4 @@
-//! Random numbers for what is drawn: the same for one seed everywhere.
+//! Random numbers for generated cases: reproducible from a seed on every machine.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 pub(crate) struct Draw(u64);
@@ -23,12 +23,12 @@ impl Draw {
         (self.bits() % count as u64) as usize
     }
 
-    /// Whether one of so many is hit.
+    /// True with probability 1 / `count`.
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    /// Both ends included.
+    /// A number between both bounds, inclusive.
     pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
         low + self.below((high - low + 1) as usize) as i64
     }
@@ -38,7 +38,7 @@ impl Draw {
         all[self.below(all.len())].clone()
     }
 
-    /// Evenly from −1 to 1.
+    /// Uniform from −1 to 1.
     pub(crate) fn real(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }

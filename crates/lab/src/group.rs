@@ -1,5 +1,5 @@
-//! A program together with what it starts, so that all of it can be ended: killing a program alone leaves the compilers
-//! and workers that it waits for.
+//! A program together with its child processes, so that all of them can be ended: killing only the program leaves the
+//! compilers and workers that it waits for.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use polygrad::train::end_on_signals;
 use polygrad_console::failure::Result;
 
-/// How often somebody who waits looks.
+/// The polling interval while waiting.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The groups that run. A terminal's Ctrl-C reaches this program's own group only.
+/// The running groups. A terminal's Ctrl-C only reaches this program's own group.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// A child at the head of a process group of its own; where the system has no such groups, the child alone.
+/// A child as the leader of its own process group; only the child if the system has no such groups.
 #[derive(Debug)]
 pub(crate) struct Group(Child);
 
 impl Group {
-    /// Starts it.
+    /// Starts the command in a new group.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -33,20 +33,20 @@ impl Group {
         Ok(Self(child))
     }
 
-    /// The program at its head.
+    /// The leader of the group.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
 
-    /// The number of the program at its head.
+    /// The process id of the leader.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// How the program at its head ended, nothing if it still runs after `patience`.
+    /// The exit status of the leader; `None` if it still runs after `patience`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let start = Instant::now();
         loop {
@@ -58,9 +58,9 @@ impl Group {
         }
     }
 
-    /// Ends whatever of it still runs.
+    /// Ends all processes of the group that still run.
     pub(crate) fn kill(&mut self) {
-        // Before the head is waited for, so that its number is nobody else's.
+        // Before the leader is waited for, so that its id has not been reused.
         kill_group(self.id());
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -74,10 +74,10 @@ impl Drop for Group {
     }
 }
 
-/// Lets Ctrl-C, SIGTERM and SIGHUP end all groups, and then this program.
+/// Makes Ctrl-C, SIGTERM and SIGHUP end all groups, and then this program.
 ///
 /// # Errors
-/// The system refuses.
+/// If the system refuses.
 pub(crate) fn end_on_interrupt() -> Result<()> {
     Ok(end_on_signals(|| running().iter().copied().for_each(kill_group))?)
 }
@@ -86,7 +86,7 @@ fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// By the shell, which every Unix has: the standard library signals single processes only.
+/// Through the shell, which every Unix has, since the standard library only signals single processes.
 fn kill_group(id: u32) {
     if cfg!(unix) {
         let line = format!("kill -KILL -{id} 2>/dev/null");

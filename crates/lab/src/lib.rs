@@ -1,8 +1,7 @@
-//! The laboratory: what holds backends to PyTorch and times them, and trainings to published ones, as the commands
-//! `check`, `bench`, `profile`, `plan` and `returns`.
+//! The laboratory: compares backends with PyTorch and times them, and compares trainings with published ones, as the
+//! commands `check`, `bench`, `profile`, `plan` and `returns`.
 //!
-//! They are a part of another program's command line, which says what is trained where the steps of a [`Training`] are
-//! profiled:
+//! They are part of another program's command line, which defines the [`Training`] whose steps are profiled:
 //!
 //! ```
 //! use clap::{Args, Parser};
@@ -50,10 +49,10 @@ pub use profile::subject::{Subject, Training, Work};
 use polygrad_console::failure::Result;
 use polygrad_console::outcome::Outcome;
 
-/// Does what the command line says.
+/// Runs the command.
 ///
 /// # Errors
-/// Those of the commands.
+/// Errors of the commands.
 pub fn run<T: Training>(command: &Command<T>) -> Result<Outcome> {
     match command {
         Command::Check(args) => check::command(args),

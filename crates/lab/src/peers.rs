@@ -1,5 +1,5 @@
-//! Engines of others, in a process of their own: if one of them crashes or hangs, that process ends, and the search
-//! goes on with a new one.
+//! External engines in a separate process: if one of them crashes or hangs, that process ends, and the search continues
+//! with a new one.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
@@ -17,22 +17,22 @@ use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 
 use crate::group::{self, Group};
 
-/// An answer takes at most so long: less than the search waits for a program.
+/// The longest time for an answer, less than the search waits for a program.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// A process that closes its output ends within this time.
+/// The longest time for a process to exit after it closes its output.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Parts of a message, each behind its length.
+/// The parts of a message, each preceded by its length.
 type Parts = Vec<Vec<u8>>;
 
-/// The processes, which are started when there is a first question.
+/// The processes, which are started at the first question.
 #[derive(Debug)]
 pub(crate) struct Peers {
     program: PathBuf,
     arguments: Vec<String>,
     patience: Duration,
-    /// Those that wait for a question. A thread takes one out while it asks.
+    /// Idle processes. A thread takes one out while it uses it.
     idle: Mutex<Vec<Peer>>,
     crashes: Mutex<Vec<String>>,
 }
@@ -41,12 +41,12 @@ impl Peers {
     /// This program as its own peer.
     ///
     /// # Errors
-    /// When the system does not say where this program is, or refuses to handle signals.
+    /// If the path of this program is unknown, or signals cannot be handled.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::new(format!("this program cannot be started once more: {error}")))?;
         group::end_on_interrupt()?;
-        // The backend is not opened there.
+        // The child does not open the backend.
         let arguments = ["check", "cpu", "--serve"].map(str::to_owned).to_vec();
         Ok(Arc::new(Self::of(program, arguments, PATIENCE)))
     }
@@ -61,11 +61,11 @@ impl Peers {
         }
     }
 
-    /// Runs a graph by an engine of others: its outputs in order.
+    /// Runs a graph in an external engine, and returns its outputs in order.
     ///
     /// # Errors
-    /// Those of the engine, unsupported ones as such. A crash, and an answer that takes too long, are unsupported, too,
-    /// and are among the [crashes](Self::crashes).
+    /// Errors of the engine, with unsupported ones as such. A crash or a timeout counts as unsupported, too, and is
+    /// recorded in the [crashes](Self::crashes).
     pub(crate) fn run(
         &self,
         engine: Engine,
@@ -86,12 +86,12 @@ impl Peers {
         }
     }
 
-    /// What crashed or hung since this was last asked.
+    /// The crashes and hangs since the last call.
     pub(crate) fn crashes(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.crashes))
     }
 
-    /// Why there is no answer, if there is none.
+    /// The answer, or the reason why there is none.
     fn ask(&self, question: &Parts) -> std::result::Result<Parts, String> {
         let idle = lock(&self.idle).pop();
         let mut peer = match idle {
@@ -106,7 +106,7 @@ impl Peers {
     }
 }
 
-/// A process at the other end of two pipes. It is ended when this is dropped.
+/// A process at the other end of two pipes. It is ended on drop.
 #[derive(Debug)]
 struct Peer {
     group: Group,
@@ -158,10 +158,10 @@ impl Drop for Peer {
     }
 }
 
-/// Answers questions until there are no more.
+/// Answers questions until the input ends.
 ///
 /// # Errors
-/// When a question cannot be read, or an answer not be written.
+/// If a question cannot be read, or an answer cannot be written.
 pub(crate) fn serve(mut questions: impl Read, mut answers: impl Write) -> Result<()> {
     let gone = |error: io::Error| {
         Failure::new(format!("cannot answer: {error}")).fix("leave out --serve, which is for programs that ask")
@@ -299,7 +299,7 @@ mod tests {
             }
         }
         assert!(receive(&mut answers).unwrap().is_none());
-        // A message that ends in its middle is no message.
+        // A message that ends early is no message.
         assert!(receive(&mut &asked[..20]).is_err());
     }
 

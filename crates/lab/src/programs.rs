@@ -1,4 +1,4 @@
-//! `polygrad check --mode programs`: whole programs at random.
+//! `polygrad check --mode programs`: random whole programs.
 
 use std::fs;
 use std::path::Path;
@@ -18,10 +18,10 @@ use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use super::args::Check;
 use crate::peers::Peers;
 
-/// A line about how far it has come, after so many programs.
+/// The number of programs between progress lines.
 const STRIDE: u64 = 1000;
 
-/// Runs what is kept in the folder of cases, and then as many drawn programs as are asked for.
+/// Runs the cases saved in the folder, and then the requested number of random programs.
 ///
 /// # Errors
 /// Cases that cannot be read or written; programs that fail.
@@ -94,7 +94,7 @@ fn rust(backend: &str, case: &Kept) -> String {
     case.to_rust(backend).unwrap_or_else(|error| format!("// {error}\n"))
 }
 
-/// Programs as ONNX files: read again, and run by the other engines of this build.
+/// Programs as ONNX files: read back, and run by the other engines of this build.
 fn engines(peers: &Arc<Peers>) -> Vec<(String, Arc<Engine>)> {
     let there = polygrad_onnx::Engine::ALL
         .into_iter()
@@ -123,7 +123,7 @@ fn as_onnx(
     let export = Export::new(given).check(false);
     let graph = Sequential::new().record_onnx(&export, |inputs| program.forward(inputs, dtypes))?;
     let device = inputs.first().map_or_else(|| Device::new("cpu"), |x| Ok(x.device()))?;
-    // Places of elements are quotients of extents there, and rounded: docs/differences.md.
+    // ONNX Runtime computes positions of elements from rounded quotients of extents: docs/differences.md.
     let is_sized = |node: &Node| node.op_type == "Resize" && node.inputs.get(3).is_some_and(Option::is_some);
     if engine == polygrad_onnx::Engine::Ort && graph.body.nodes.iter().any(is_sized) {
         return Err(polygrad::Error::unsupported("Resize to extents"));
@@ -138,7 +138,7 @@ fn as_onnx(
     }
     let inputs = inputs.iter().map(|x| Ok(x.to_host()?.into()));
     let inputs = inputs.collect::<polygrad::Result<Vec<Literal>>>()?;
-    // What ONNX Runtime says that it has no kernel for, and its remainder of whole numbers by 0, which is 0 here.
+    // Errors of ONNX Runtime about a missing kernel, or its integer remainder by 0, which is 0 here.
     let lacks = |error: &polygrad::Error| {
         let text = error.to_string();
         ["modulo by zero", "is not supported"]
@@ -157,11 +157,11 @@ fn as_onnx(
         .collect()
 }
 
-/// Sigmoid as 1 / (1 + exp(-x)), since ONNX Runtime's own is 7.5e-8 off, however small it should be:
+/// Sigmoid as 1 / (1 + exp(-x)), since ONNX Runtime's own has an absolute error of 7.5e-8 even for tiny results:
 /// docs/differences.md.
 ///
 /// # Errors
-/// When the 1 cannot be made a tensor.
+/// If the 1 cannot be made a tensor.
 fn without_sigmoid(mut graph: Graph) -> polygrad::Result<Graph> {
     let body = &mut graph.body;
     for node in std::mem::take(&mut body.nodes) {
@@ -197,7 +197,7 @@ fn without_sigmoid(mut graph: Graph) -> polygrad::Result<Graph> {
     Ok(graph)
 }
 
-/// The bytes in use on a device, where it tells them.
+/// The bytes in use on a device, if it reports them.
 fn live(device: &Device) -> Option<Arc<Live>> {
     #[cfg(feature = "cpu")]
     if device.backend_name() == "cpu" {
@@ -211,7 +211,7 @@ fn live(device: &Device) -> Option<Arc<Live>> {
     None
 }
 
-/// The cases of a folder, by name; none where there is no folder yet.
+/// The cases of a folder, by name; none if the folder does not exist yet.
 fn read(folder: &Path) -> Result<Vec<(String, Kept)>> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -230,7 +230,7 @@ fn read(folder: &Path) -> Result<Vec<(String, Kept)>> {
     Ok(cases)
 }
 
-/// Keeps a case in a folder: as JSON, which is run again, and as Rust.
+/// Saves a case in a folder: as JSON, which is run again, and as Rust.
 fn write(folder: &Path, case: &Kept) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| Failure::io("create", folder, &error))?;
     let (seed, number) = case.from;

@@ -10,11 +10,11 @@ use polygrad_console::atomic::AtomicFile;
 use polygrad_console::failure::Result;
 use serde_json::{Value, json};
 
-/// Events on tracks, which lie in each other on one track.
+/// Events on tracks. Events on one track are nested.
 pub(super) struct Trace(Vec<Value>);
 
 impl Trace {
-    /// Of the work called `title`, with these tracks, which are numbered from 0.
+    /// A trace of the work called `title`, with these tracks, which are numbered from 0.
     pub(super) fn new(title: &str, tracks: &[&str]) -> Self {
         let name = |what: &str, track: usize, name: &str| json!({"name": what, "ph": "M", "pid": 1, "tid": track, "args": {"name": name}});
         let process = name("process_name", 0, &format!("polygrad {title}"));
@@ -23,7 +23,7 @@ impl Trace {
         Self(std::iter::once(process).chain(named).collect())
     }
 
-    /// One more event.
+    /// Adds an event.
     pub(super) fn add(&mut self, name: &str, category: &str, track: usize, span: &Span, arguments: Value) {
         let microseconds = |time: Duration| time.as_nanos() as f64 * 1e-3;
         self.0.push(json!({
@@ -38,10 +38,10 @@ impl Trace {
         }));
     }
 
-    /// Writes all of them.
+    /// Writes all events.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub(super) fn write(self, mut file: AtomicFile) -> Result<()> {
         let trace = json!({"traceEvents": self.0, "displayTimeUnit": "ns"});
         file.append(format!("{trace}\n").as_bytes())?;

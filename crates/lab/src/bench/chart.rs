@@ -1,4 +1,4 @@
-//! How many times Polygrad's time each peer takes: a row for each case, a dot for each peer, a logarithmic axis.
+//! Chart of each peer's time relative to Polygrad's: a row for each case, a dot for each peer, a logarithmic axis.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const TITLE: &str = "times Polygrad's time (left of 1 the peer is faster)";
 /// Draws the ratios of a report.
 ///
 /// # Errors
-/// Whatever the PNG encoder says.
+/// Errors of the PNG encoder.
 pub(crate) fn draw(rows: &[Ratios]) -> io::Result<Vec<u8>> {
     let chart = chart(rows);
     let top = 20.0 + chart.head(RIGHT - LEFT);
@@ -42,7 +42,7 @@ fn chart(rows: &[Ratios]) -> Chart {
         rows.iter().enumerate().flat_map(of).collect()
     };
     let series = peers.iter().zip(LINES.into_iter().cycle());
-    // From at most a half to at least two.
+    // The axis includes at least one half to two.
     let ratios = || rows.iter().flat_map(|(_, ratios)| ratios).map(|(_, ratio)| *ratio);
     let (low, high) = (ratios().fold(0.5, f64::min) / 1.1, ratios().fold(2.0, f64::max) * 1.1);
     Chart {
@@ -73,7 +73,7 @@ mod tests {
         let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
         reader.next_frame(&mut bytes).unwrap();
         let count = |colour: Colour| bytes.chunks_exact(3).filter(|pixel| *pixel == colour).count();
-        // The dot in the legend is drawn whole.
+        // The dot in the legend is complete.
         assert!(count(LINES[0]) > 50 && count(LINES[1]) > 50);
         let mut texts = format!("{TITLE} 0.5");
         texts.extend(peers.map(|(name, _)| name));

@@ -1,38 +1,38 @@
-//! Who can be timed: Polygrad in this process, or another program.
+//! Contestants that can be timed: Polygrad in this process, or another program.
 
 use std::time::Instant;
 
-/// What a run of steps took.
+/// The times of a run of steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Times {
-    /// Seconds per step, of each sample.
+    /// Seconds per step for each sample.
     pub(crate) seconds: Vec<f64>,
-    /// The loss of the last step, where steps train.
+    /// The loss of the last step, if the steps train.
     pub(crate) loss: Option<f64>,
 }
 
-/// Someone who does a case's steps when it is its turn. Failures are reasons for the report.
+/// A contestant, which performs a case's steps when it is its turn. Failures are reasons for the report.
 pub(crate) trait Contestant {
     /// Its name and version.
     fn name(&self) -> String;
 
-    /// Makes a case ready, from the workload's own weights, and forgets the one before.
+    /// Prepares a case, from the workload's own weights, and drops the previous one.
     ///
     /// # Errors
-    /// Why it cannot do this case.
+    /// The reason why it does not support this case.
     fn case(&mut self, name: &str) -> Result<(), String>;
 
-    /// Does `samples` times `steps` steps.
+    /// Runs `samples` times `steps` steps.
     ///
     /// # Errors
-    /// Why a step failed.
+    /// The reason why a step failed.
     fn run(&mut self, samples: usize, steps: usize) -> Result<Times, String>;
 }
 
-/// Times `samples` bundles of `steps` steps; `finish` waits for what a device still has to do.
+/// Times `samples` groups of `steps` steps. `finish` waits for pending work of the device.
 ///
 /// # Errors
-/// That of the step.
+/// The error of a step.
 pub(crate) fn time<E>(
     samples: usize,
     steps: usize,

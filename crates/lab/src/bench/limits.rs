@@ -1,14 +1,14 @@
-//! What the processor gives at most, measured in the same run, and which share of it a case reaches.
+//! The processor's peak rates, measured in the same run, and the share of them that a case reaches.
 
 use polygrad_console::failure::Result;
 use polygrad_workloads::{Amount, Case};
 use serde_json::{Value, json};
 
-/// What stays in the second level of the cache, and what does not stay in any.
+/// Sizes in bytes that fit into the second-level cache, and that exceed all caches.
 const NEAR: u64 = 512 << 10;
 const FAR: u64 = 64 << 20;
 
-/// The most in a second.
+/// The peak rates per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     flops: f64,
@@ -18,10 +18,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those of a device, if it is the native CPU backend's.
+    /// The limits of a device, if it is one of the native CPU backend.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     #[cfg(feature = "cpu")]
     pub(crate) fn of(device: &str) -> Result<Option<Self>> {
         let device = polygrad::prelude::Device::new(device)?;
@@ -42,7 +42,7 @@ impl Limits {
         Ok(None)
     }
 
-    /// As a line.
+    /// The limits as a line of text.
     pub(crate) fn line(&self) -> String {
         let [flops, byte_ops, near, far] = [self.flops, self.byte_ops, self.near, self.far].map(|limit| limit * 1e-9);
         format!(
@@ -55,7 +55,7 @@ impl Limits {
         json!({"flops": self.flops, "byte_ops": self.byte_ops, "near": self.near, "far": self.far})
     }
 
-    /// The share of its limit that a step reaches; none where no limit is measured for its dtype or size.
+    /// The share of its limit that a step reaches; `None` if no limit is measured for its dtype or size.
     pub(crate) fn share(&self, case: &Case, seconds: f64) -> Option<f64> {
         let Amount {
             elements, bytes, flops, ..

@@ -1,4 +1,4 @@
-//! `memory`: the most memory that a program has in use while it trains, in a process of its own.
+//! `memory`: the peak memory of a program during training, in its own process.
 
 use std::time::Duration;
 
@@ -10,23 +10,22 @@ use super::peer::Peer;
 /// The cases whose memory is measured.
 pub(crate) const CASES: [&str; 2] = ["resnet", "gpt"];
 
-/// After so many steps, memory that is kept for reuse has its size.
+/// After this many steps, memory that is kept for reuse has reached its size.
 const STEPS: usize = 3;
 
-/// Who used how many bytes at most, or why that is not known.
+/// The peak memory of a program, or the reason why it is not known.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peak {
     /// Its name and version.
     pub(crate) name: String,
-    /// In bytes, with the program itself and its libraries.
+    /// In bytes, including the program itself and its libraries.
     pub(crate) bytes: std::result::Result<u64, String>,
 }
 
-/// Trains a case in processes that are made for it: Polygrad's, then the peers'. What a process cannot do is part of
-/// the report.
+/// Trains a case in separate processes: Polygrad's, then the peers'. Failures of a process are part of the report.
 ///
 /// # Errors
-/// When Polygrad cannot be started once more.
+/// If Polygrad cannot be started again.
 pub(crate) fn measure(
     case: &str,
     device: &str,

@@ -1,4 +1,4 @@
-//! `polygrad bench`: the workloads of `polygrad-workloads`, timed, also beside other libraries.
+//! `polygrad bench`: times the workloads of `polygrad-workloads`, optionally beside other libraries.
 
 mod chart;
 mod contestant;
@@ -31,18 +31,17 @@ use report::Report;
 use rounds::Pace;
 use select::Chosen;
 
-/// Times what is asked for, prints lines for each case as soon as it is done, and writes the figures.
+/// Times the requested cases, prints lines for each as soon as it is done, and writes the results.
 ///
 /// # Errors
-/// A workload, backend or peer that is not there, and a file that cannot be written. A case that fails is part of the
-/// report.
+/// An unknown workload, backend or peer, or a file that cannot be written. A case that fails is part of the report.
 pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     let chosen = select::chosen(&args.workloads)?;
     let backends = backends(&args.backend);
     let Some((first, others)) = backends.split_first() else {
         return Err(Failure::new("no backend is there").fix("`polygrad devices` says why of each"));
     };
-    // Beside engines that take all cores, ours takes them, too.
+    // Beside backends that take all cores, the native one does, too.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let unasked = if others.is_empty() { 1 } else { cores };
     let (device, threads) = device(first, args.threads, unasked)?;
@@ -78,7 +77,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     for name in &args.against {
         peers.push(Peer::start(name, threads, patience)?);
     }
-    // A file that cannot be written is found out before the work; until it is whole, the old one stays.
+    // A file that cannot be written is detected before the work; the old file stays until the new one is complete.
     let json = args.json.as_deref().map(AtomicFile::create).transpose()?;
     let plot = args.plot.as_deref().map(AtomicFile::create).transpose()?;
     let mut report = Report::new(&device, threads, args.seconds);
@@ -88,7 +87,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
         match chosen {
             Chosen::Timed(case) => {
                 let mut contestants: Vec<&mut dyn Contestant> = vec![&mut native];
-                // What is no model is never captured: it would be the same twice.
+                // A case that is no model is never captured, so it would be timed twice.
                 let written = written.as_mut().filter(|_| case.is_model());
                 contestants.extend(written.map(|written| written as &mut dyn Contestant));
                 contestants.extend(others.iter_mut().map(|other| other as &mut dyn Contestant));
@@ -117,7 +116,7 @@ pub(crate) fn command(args: &Bench) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The device strings, with `all` as the first device of each backend that is there, the CPU's own first.
+/// The device strings, with `all` replaced by the first device of each available backend, the native CPU's first.
 fn backends(asked: &[String]) -> Vec<String> {
     let there = || {
         let mut there: Vec<String> = Registry::global()
@@ -138,10 +137,10 @@ fn backends(asked: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The device string, and the number of threads that peers get: so many `unasked`, unless something else is asked for.
+/// The device string, and the number of threads for peers: `unasked`, unless a number is given.
 ///
 /// # Errors
-/// A string that makes no sense, and two different numbers of threads.
+/// An invalid string, or two different numbers of threads.
 pub(crate) fn device(backend: &str, threads: Option<usize>, unasked: usize) -> Result<(String, usize)> {
     let asked = backend::spec(backend, threads)?;
     let threads = asked.option("threads").and_then(|text| text.parse().ok());

@@ -15,11 +15,11 @@ use polygrad_workloads::{self as workloads, Captured, Eager, Prepared, Step, sel
 
 use super::contestant::{Contestant, Times, time};
 
-/// A model begins anew after so many steps, between turns: one batch is learned by heart in no time, and gradients of
-/// next to nothing make numbers so small that processors take ten times as long for each.
+/// A model is reinitialized after this many steps, between turns: it soon fits a single batch exactly, and vanishing
+/// gradients then lead to subnormal numbers, which take processors ten times as long.
 const AFRESH: usize = 10_000;
 
-/// A device, and the case that it has ready.
+/// A device, and its prepared case.
 #[derive(Debug)]
 pub(crate) struct Native {
     name: String,
@@ -31,11 +31,11 @@ pub(crate) struct Native {
 /// How training steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// As they are written.
+    /// Eagerly.
     Written,
-    /// Recorded and replayed; what is no model as it is written.
+    /// Recorded and replayed; cases that are no model run eagerly.
     Captured,
-    /// As they are written, beside those that are captured: nothing else.
+    /// Only eagerly, as a second contestant beside a captured one.
     WrittenToo,
     /// Recorded and replayed, together with the other processes of this thread's [`GROUP`].
     Parallel,
@@ -46,7 +46,7 @@ thread_local! {
     static GROUP: RefCell<Option<Arc<dyn Communicator>>> = const { RefCell::new(None) };
 }
 
-/// How steps that are taken together are run.
+/// The mode of steps that several processes take together.
 struct Parallel;
 
 impl workloads::Mode<AnyBackend> for Parallel {
@@ -75,10 +75,10 @@ struct Ready {
 }
 
 impl Native {
-    /// On the device that the string names.
+    /// A contestant on the device that the string names.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// If there is no such device.
     pub(crate) fn open(spec: &str, way: Mode) -> Result<Self> {
         let kind = if way == Mode::WrittenToo { "-written" } else { "" };
         Ok(Self {
@@ -89,7 +89,7 @@ impl Native {
         })
     }
 
-    /// One of several processes, each with a batch of its own.
+    /// One of several processes, each with its own batch.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -101,14 +101,14 @@ impl Native {
         Ok(native)
     }
 
-    /// The same beside one on another device: it has the name of its own.
+    /// Gives it another name, to distinguish it from one on another device.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = name.to_owned();
         self
     }
 
     fn prepare(&mut self, name: String) -> Computed<()> {
-        // The old one's memory goes first.
+        // The memory of the old one is freed first.
         self.ready = None;
         let case = select(&name)?[0];
         let prepared = match self.way {

@@ -1,4 +1,4 @@
-//! Another program, which speaks lines: docs/performance.md has the words.
+//! Another program, with a line-based protocol: see docs/performance.md.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use polygrad_console::failure::{Failure, Result, Shown};
 use super::contestant::{Contestant, Times};
 use crate::group::Group;
 
-/// Names the folder of peers in place of the one in the cache.
+/// The environment variable with the folder of peers, in place of the one in the cache.
 pub(crate) const FOLDER: &str = "POLYGRAD_PEERS";
 
-/// Where the usual peers come from.
+/// Hint on how to set up the usual peers.
 const SETUP: &str = "`cargo xtask setup peers`, or `cargo xtask bench`, in a checkout of Polygrad sets up torch, torch-compile, jax, candle, burn, tch and floor";
 
-/// How long a program may take to end once nobody asks any more.
+/// How long a program may take to exit after its input is closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A program at the other end of two pipes. It ends when this is dropped.
+/// A program at the other end of two pipes. It is ended on drop.
 #[derive(Debug)]
 pub(crate) struct Peer {
     name: String,
@@ -31,19 +31,19 @@ pub(crate) struct Peer {
     lines: Receiver<io::Result<String>>,
     /// How long it may take to answer.
     patience: Duration,
-    /// What it did not answer in that time; it runs no longer then.
+    /// The question that it did not answer in time; it has been ended then.
     silence: Option<String>,
 }
 
 impl Peer {
-    /// Starts the peer that lies under this name in the folder of peers. An answer may take as long as `patience`.
+    /// Starts the peer with this name in the folder of peers. An answer may take as long as `patience`.
     ///
     /// # Errors
-    /// When it is not there, cannot be started, or does not say who it is.
+    /// If it does not exist, cannot be started, or does not identify itself.
     pub(crate) fn start(name: &str, threads: usize, patience: Duration) -> Result<Self> {
         let folder = folder()?;
         let path = folder.join(name);
-        // A name is no path to elsewhere.
+        // A name must not be a path to elsewhere.
         if name.contains(['/', '\\']) || !path.is_file() {
             let there = there(&folder);
             let there = match there.is_empty() {
@@ -56,7 +56,7 @@ impl Peer {
         }
         let mut command = Command::new(&path);
         command.args(["--threads", &threads.to_string()]);
-        // What the usual thread pools heed.
+        // The variables of the usual thread pools.
         for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
             command.env(variable, threads.to_string());
         }
@@ -86,7 +86,7 @@ impl Peer {
         let mut group = group.map_err(|error| format!("it cannot be started: {error}"))?;
         let (input, output) = (group.child().stdin.take(), group.child().stdout.take());
         let (sender, lines) = channel();
-        // Ends with the output, or with the peer.
+        // The thread ends with the output, or with the peer.
         thread::spawn(move || {
             let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
             let _ = lines.into_iter().try_for_each(|line| sender.send(line));
@@ -107,7 +107,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The most memory that it had in use so far, in bytes; nothing where the system does not tell.
+    /// The peak memory so far, in bytes; `None` if the system does not tell.
     pub(crate) fn peak(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.group.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -115,7 +115,7 @@ impl Peer {
         Some(kib * 1024)
     }
 
-    /// Its next line, which answers `question`.
+    /// Its next line, which is the answer to `question`.
     fn read(&mut self, question: &str) -> std::result::Result<String, String> {
         match self.lines.recv_timeout(self.patience) {
             Ok(Ok(line)) => Ok(line.trim_end().to_owned()),
@@ -135,14 +135,14 @@ impl Peer {
         }
     }
 
-    /// What follows `ok` in its answer.
+    /// The part of its answer after `ok`.
     fn ask(&mut self, question: &str) -> std::result::Result<String, String> {
         if let Some(silence) = &self.silence {
             return Err(silence.clone());
         }
         if let Some(input) = &mut self.input {
             let sent = writeln!(input, "{question}").and_then(|()| input.flush());
-            // A program that has ended says more by its status.
+            // The exit status of a program that has ended says more.
             if let (Err(error), Ok(None)) = (sent, self.group.child().try_wait()) {
                 return Err(format!("it cannot be written to: {error}"));
             }
@@ -189,7 +189,7 @@ impl Contestant for Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The end of its input is the end of its work.
+        // Closing its input ends its work.
         self.input = None;
         if !matches!(self.group.wait(FAREWELL), Ok(Some(_))) {
             self.group.kill();
@@ -197,7 +197,7 @@ impl Drop for Peer {
     }
 }
 
-/// Where peers are: one executable file each.
+/// The folder of peers, which has one executable for each.
 fn folder() -> Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = variable(FOLDER) {

@@ -1,4 +1,4 @@
-//! All figures of a run, and the same as JSON.
+//! All results of a run, and their JSON form.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use super::limits::Limits;
 use super::memory::Peak;
 use super::rounds::Outcome;
 
-/// What was measured so far, and on what.
+/// The results so far, and the machine.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) device: String,
@@ -17,14 +17,14 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) machine: String,
     pub(crate) date: String,
-    /// What the processor gives, if that was measured.
+    /// The processor's limits, if they were measured.
     pub(crate) limits: Option<Limits>,
     cases: Vec<Value>,
     memory: Vec<Value>,
     ratios: Vec<Ratios>,
 }
 
-/// A case, and how many times Polygrad's time each peer took.
+/// A case, and each peer's time relative to Polygrad's.
 pub(crate) type Ratios = (String, Vec<(String, f64)>);
 
 impl Report {
@@ -42,7 +42,7 @@ impl Report {
         }
     }
 
-    /// The outcomes of a case, Polygrad's first.
+    /// Adds the outcomes of a case, Polygrad's first.
     pub(crate) fn add_times(&mut self, case: Case, outcomes: Vec<Outcome>) {
         let median = |outcome: &Outcome| outcome.figures.as_ref().ok().map(|figures| figures.median);
         if let Some(native) = outcomes.first().and_then(median) {
@@ -53,12 +53,12 @@ impl Report {
         self.cases.push(entry(&case, &outcomes));
     }
 
-    /// How many times Polygrad's time the peers took, case by case.
+    /// The peers' times relative to Polygrad's, by case.
     pub(crate) fn ratios(&self) -> &[Ratios] {
         &self.ratios
     }
 
-    /// Who needed how much memory for a case, Polygrad first.
+    /// Adds the memory that each contestant needed for a case, Polygrad's first.
     pub(crate) fn add_peaks(&mut self, case: &str, peaks: Vec<Peak>) {
         let result = |peak: &Peak| match &peak.bytes {
             Ok(bytes) => json!({"name": peak.name, "bytes": bytes}),
@@ -68,7 +68,7 @@ impl Report {
         self.memory.push(json!({"case": case, "results": results}));
     }
 
-    /// An object with a list of cases, each with a list of those who did it, and the same of memory.
+    /// An object with a list of cases, each with a list of contestants, and the same for memory.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "device": self.device,
@@ -121,7 +121,7 @@ fn entry(case: &Case, outcomes: &[Outcome]) -> Value {
     })
 }
 
-/// A step of so many seconds in the workload's own units.
+/// The throughput of a step of this duration in the workload's own units.
 pub(crate) fn throughput(case: &Case, seconds: f64) -> Vec<(f64, &'static str)> {
     let Amount {
         ops,
@@ -152,7 +152,7 @@ pub(crate) fn machine() -> String {
     format!("{name}, {cores} {}", if cores == 1 { "core" } else { "cores" })
 }
 
-/// The day by UTC, as 2026-11-22.
+/// The current UTC date, as 2026-11-22.
 pub(crate) fn today() -> String {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -161,7 +161,7 @@ pub(crate) fn today() -> String {
     date((seconds / 86_400) as i64)
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that the leap day is the last.
+/// The date this many days after 1970-01-01. Years are counted from March, so that the leap day is the last.
 fn date(days: i64) -> String {
     // From 0000-03-01; 400 years have 146,097 days.
     let days = days + 719_468;

@@ -1,32 +1,31 @@
-//! Steps in turn: one contestant's, then the next one's, and again, so that what disturbs the machine for a while
-//! disturbs all of them.
+//! Contestants take turns, so that temporary disturbances of the machine affect all of them.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::contestant::Contestant;
 
-/// The loss is that of this step, so that every contestant's is of the same one.
+/// The step whose loss is compared, the same for all contestants.
 const LOSS_AT: usize = 5;
-/// A sample is as many steps as this takes, at least one: shorter ones are shorter than the clock is good for.
+/// The shortest sample in seconds, of at least one step: shorter ones are below the clock's useful resolution.
 const SAMPLE: f64 = 2e-4;
-/// Steps, at least.
+/// The least number of steps.
 const LEAST: usize = 30;
-/// …but no longer than so many times the seconds that were asked for.
+/// The most time for them, as a multiple of the requested seconds.
 const MAX_OVERTIME: f64 = 5.0;
 
-/// How contestants take turns.
+/// The rhythm of the turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Seconds of a turn, unless a single step takes longer.
+    /// The length of a turn in seconds, unless a single step takes longer.
     turn: f64,
-    /// Before each turn where there are several contestants.
+    /// The pause before each turn if there are several contestants.
     pause: Duration,
 }
 
 impl Pace {
-    /// For contestants with so many threads. Worker threads of the one before may wait for work in a loop that takes a
-    /// core: those of OpenMP do so for some 20 ms.
+    /// For contestants with this many threads. Worker threads of the previous contestant may spin on a core while they
+    /// wait for work; those of OpenMP do so for some 20 ms.
     pub(crate) fn new(threads: usize) -> Self {
         let (turn, pause) = if threads == 1 { (5e-3, 3) } else { (2e-2, 40) };
         Self {
@@ -36,12 +35,12 @@ impl Pace {
     }
 }
 
-/// How a contestant did.
+/// The outcome of a contestant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     /// Its name and version.
     pub(crate) name: String,
-    /// Its figures, or why there are none.
+    /// Its results, or the reason why there are none.
     pub(crate) figures: Result<Figures, String>,
 }
 
@@ -50,11 +49,11 @@ pub(crate) struct Outcome {
 pub(crate) struct Figures {
     pub(crate) median: f64,
     pub(crate) minimum: f64,
-    /// A quarter of the samples took less than the first, a quarter more than the second.
+    /// The lower and upper quartile of the samples.
     pub(crate) quartiles: [f64; 2],
-    /// How many steps were timed.
+    /// The number of timed steps.
     pub(crate) steps: usize,
-    /// The loss of the fifth step, where steps train.
+    /// The loss of the fifth step, if the steps train.
     pub(crate) loss: Option<f64>,
 }
 
@@ -74,7 +73,7 @@ impl Figures {
         }
     }
 
-    /// The distance of the quartiles as a share of the median.
+    /// The interquartile range relative to the median.
     pub(crate) fn spread(&self) -> f64 {
         (self.quartiles[1] - self.quartiles[0]) / self.median
     }
@@ -98,7 +97,7 @@ pub(crate) fn measure(case: &str, contestants: &mut [&mut dyn Contestant], pace:
     racers.into_iter().map(Racer::finish).collect()
 }
 
-/// A contestant at work.
+/// A contestant during the measurement.
 struct Racer<'a> {
     contestant: &'a mut dyn Contestant,
     /// Samples per turn, and steps per sample.
@@ -110,7 +109,7 @@ struct Racer<'a> {
 }
 
 impl<'a> Racer<'a> {
-    /// Makes the case ready and warms up.
+    /// Prepares the case and warms up.
     fn new(contestant: &'a mut dyn Contestant, case: &str, pace: Pace, seconds: f64) -> Self {
         let mut racer = Self {
             contestant,
@@ -173,7 +172,7 @@ mod tests {
     use super::super::contestant::{Times, time};
     use super::*;
 
-    /// Steps of a given length; writes down whose turn it was.
+    /// A contestant with steps of a given duration, which records its turns.
     struct Sleeper<'a>(&'static str, Duration, &'a std::cell::RefCell<String>);
 
     impl Contestant for Sleeper<'_> {

@@ -1,11 +1,11 @@
-//! From what was typed to what is measured.
+//! From names on the command line to what is measured.
 
 use polygrad_console::failure::{Failure, Result};
 use polygrad_workloads::{Case, cases, select, workloads};
 
 use super::memory;
 
-/// One thing to measure.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// The time of a case.
@@ -14,10 +14,10 @@ pub(crate) enum Chosen {
     Memory(&'static str),
 }
 
-/// What the names mean; everything where there is none.
+/// The measurements for these names; everything if there are no names.
 ///
 /// # Errors
-/// A name that means nothing here, with those that do.
+/// An unknown name; the error lists the known ones.
 pub(crate) fn chosen(names: &[String]) -> Result<Vec<Chosen>> {
     if names.is_empty() {
         let timed = cases().into_iter().map(Chosen::Timed);
@@ -49,10 +49,10 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<Chosen>> {
     Ok(chosen)
 }
 
-/// The case that the name means; `what` is to be of one case.
+/// The case of this name. `what`, for the error, needs a single case.
 ///
 /// # Errors
-/// A name that means nothing here, or several cases.
+/// A name that is unknown or matches several cases.
 pub(crate) fn one(name: &str, what: &str) -> Result<Case> {
     let several = match chosen(&[name.to_owned()])?[..] {
         [Chosen::Timed(case)] => return Ok(case),

@@ -1,4 +1,4 @@
-//! Polygrad as somebody's peer: the other end of what `peer` speaks.
+//! Polygrad as a peer: the other end of the protocol of `peer`.
 
 use std::io::Write;
 
@@ -7,13 +7,13 @@ use polygrad_console::failure::{Failure, Result};
 
 use super::contestant::{Contestant, Times};
 
-/// A question, or why it could not be read.
+/// A question, or the error of reading it.
 type Line = std::io::Result<String>;
 
-/// Answers questions until there are no more.
+/// Answers questions until the input ends.
 ///
 /// # Errors
-/// When an answer cannot be written. What a case cannot do is an answer.
+/// If an answer cannot be written. Failures of a case are answers.
 pub(crate) fn serve(
     contestant: &mut dyn Contestant,
     questions: impl Iterator<Item = Line>,
@@ -35,13 +35,13 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// The questions of the first of several processes, for all of them.
+/// The questions to the first of several processes, broadcast to all.
 pub(crate) fn shared(
     group: &dyn Communicator,
     mut questions: impl Iterator<Item = Line>,
 ) -> impl Iterator<Item = Line> {
     let told = move |line: Option<String>| -> polygrad::Result<Option<String>> {
-        // With its end, so that only the end of all has no bytes.
+        // With a newline, so that only the end of input is empty.
         let line = line.map_or_else(Vec::new, |line| (line + "\n").into_bytes());
         let text = group.broadcast_vec(line, 0)?;
         Ok((!text.is_empty()).then(|| String::from_utf8_lossy(&text).trim_end().to_owned()))

@@ -1,4 +1,4 @@
-//! Figures as lines of text.
+//! Results as lines of text.
 
 use polygrad_workloads::Case;
 
@@ -7,7 +7,7 @@ use super::memory::Peak;
 use super::report::{Report, throughput};
 use super::rounds::Outcome;
 
-/// What is measured on what, and the names of the columns.
+/// The subject of the measurement, and the column names.
 pub(crate) fn head(report: &Report) -> String {
     let columns = ["median", "fastest", "spread"]
         .map(|name| format!("{name:>10}"))
@@ -19,8 +19,8 @@ pub(crate) fn head(report: &Report) -> String {
     )
 }
 
-/// A line for each contestant; the first says which share of the limits it reaches, the others how many times as long
-/// as the first they took.
+/// A line for each contestant. The first has the share of the limits that it reaches, the others their time relative to
+/// the first.
 pub(crate) fn times(case: &Case, outcomes: &[Outcome], limits: Option<&Limits>) -> String {
     let native = outcomes.first().and_then(|outcome| outcome.figures.as_ref().ok());
     let row = |(i, outcome): (usize, &Outcome)| {
@@ -60,7 +60,7 @@ pub(crate) fn times(case: &Case, outcomes: &[Outcome], limits: Option<&Limits>) 
     outcomes.iter().enumerate().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// A line for each; those after the first say how many times as much as the first they needed.
+/// A line for each contestant. Those after the first have their memory relative to the first.
 pub(crate) fn peaks(case: &str, peaks: &[Peak]) -> String {
     let native = peaks.first().and_then(|peak| peak.bytes.as_ref().ok());
     let row = |(i, peak): (usize, &Peak)| {
@@ -81,7 +81,7 @@ pub(crate) fn peaks(case: &str, peaks: &[Peak]) -> String {
     peaks.iter().enumerate().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// Seconds in a unit that suits them, nine characters wide.
+/// Seconds in a suitable unit, nine characters wide.
 pub(crate) fn duration(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -92,7 +92,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     format!("{value:>6.1} {unit}")
 }
 
-/// Three digits or so.
+/// About three digits.
 fn digits(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.2}"),

@@ -1,4 +1,4 @@
-//! One graph in several ways: node by node, fused and folded, after it was written and read again, and by ONNX Runtime.
+//! One graph run in several ways: node by node, fused and folded, after writing and reading it, and by ONNX Runtime.
 
 use polygrad::DType;
 use polygrad::backend::HostTensor;
@@ -8,22 +8,23 @@ use polygrad_onnx::{Engine, OnnxModel, Options, Value};
 use super::Bench;
 use crate::draw::Draw;
 
-/// Inputs are moved by so much of themselves to see what rounding does to the outputs: one rounding of f32.
+/// The relative size by which inputs are perturbed to see the effect of rounding on the outputs: one rounding of f32.
 const NUDGE: f64 = 6e-8;
-/// How many times inputs are moved.
+/// The number of perturbed runs.
 const NUDGES: u64 = 4;
-/// So many times what moved inputs do is allowed: each node rounds, where the inputs are moved once.
+/// The tolerance as a multiple of the effect of perturbed inputs: each node rounds, but the inputs are only perturbed
+/// once.
 const TIMES: f64 = 64.0;
-/// What is allowed where moved inputs do nothing, as a share of the largest element, or of 0.5: values of that size are
-/// rounded before a node takes them from each other.
+/// The tolerance if perturbed inputs have no effect, as a share of the largest element, or of 0.5: values of that size
+/// are rounded before a node subtracts them.
 const FLOOR: f64 = 4e-6;
 
-/// How a graph is run.
+/// A way to run a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As it stands, node by node.
+    /// Node by node.
     Plain,
-    /// Fused and folded, as users get it.
+    /// Fused and folded, the default for users.
     Fused,
     /// By ONNX Runtime.
     Ort,
@@ -42,7 +43,7 @@ impl Way {
 /// Runs a graph.
 ///
 /// # Errors
-/// Those of the engine.
+/// Errors of the engine.
 pub(super) fn run(graph: &Graph, inputs: &[Literal], bench: Bench<'_>, way: Way) -> polygrad::Result<Vec<HostTensor>> {
     if way == Way::Ort {
         return bench.peers.run(Engine::Ort, Some(1), graph, inputs);
@@ -58,16 +59,16 @@ pub(super) fn run(graph: &Graph, inputs: &[Literal], bench: Bench<'_>, way: Way)
     outputs.iter().map(|(_, value)| value.host()).collect()
 }
 
-/// Where two ways differ: the output, and what is there.
+/// A difference between two ways: the output, and a description.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) way: Way,
-    /// Which output; none where the way refuses the graph.
+    /// The index of the output; `None` if the way rejects the graph.
     pub(super) output: Option<usize>,
     pub(super) what: String,
 }
 
-/// How much each output of a graph may move.
+/// The tolerance for each output of a graph.
 pub(super) struct Allowed {
     truth: Vec<HostTensor>,
     /// By output and element.
@@ -75,10 +76,10 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// From runs with moved inputs, node by node.
+    /// From runs with perturbed inputs, node by node.
     ///
     /// # Errors
-    /// When the graph does not run.
+    /// If the graph does not run.
     pub(super) fn of(graph: &Graph, inputs: &[Literal], bench: Bench<'_>) -> polygrad::Result<Self> {
         let truth = run(graph, inputs, bench, Way::Plain)?;
         let mut by: Vec<Vec<f64>> = truth.iter().map(|host| vec![0.0; host.shape().numel()]).collect();
@@ -102,7 +103,7 @@ impl Allowed {
         Ok(Self { truth, by })
     }
 
-    /// The first output of a way that is too far off.
+    /// The first output of a way that exceeds the tolerance.
     pub(super) fn fault(&self, way: Way, found: polygrad::Result<Vec<HostTensor>>) -> Option<Fault> {
         let fault = |output, what| Some(Fault { way, output, what });
         let found = match found {
@@ -119,7 +120,8 @@ impl Allowed {
                 .to_f64_vec()
                 .iter()
                 .fold(0.0f64, |largest, v| largest.max(v.abs()));
-            // One element may stand for what rounding does to its neighbours: a place that jumps, an order that turns.
+            // The largest tolerance of an output covers its other elements, since rounding may move a jump or change an
+            // order.
             let most = self.by[i].iter().fold(0.0f64, |most, &bound| most.max(bound));
             let floor = if truth.dtype() == DType::F32 {
                 FLOOR * largest.max(0.5)
@@ -139,12 +141,12 @@ impl Allowed {
     }
 }
 
-/// A graph whose real constants are moved a little.
+/// A graph whose real constants are perturbed.
 fn nudged(graph: &Graph, seed: u64) -> Graph {
     let mut graph = graph.clone();
     let mut draw = Draw::new(seed, 2);
     for initializer in &mut graph.body.initializers {
-        // Limits, scales and other single numbers are meant as they stand.
+        // Limits, scales and other single numbers are kept as they are.
         if initializer.tensor.host().shape().numel() > 1 {
             initializer.tensor = nudge(&initializer.tensor, &mut draw);
         }

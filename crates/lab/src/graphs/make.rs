@@ -1,4 +1,4 @@
-//! Graphs at random, valid by construction: each node is run when it is added, so that the shapes and sizes of all
+//! Random graphs, valid by construction: each node is run when it is added, so that the shapes and magnitudes of all
 //! values are known.
 
 use polygrad::backend::HostTensor;
@@ -9,10 +9,10 @@ use polygrad_onnx::{OnnxModel, Options, Value};
 use super::nodes;
 use crate::draw::Draw;
 
-/// The version of the ops.
+/// The opset.
 pub(super) const OPSET: i64 = 21;
 
-/// Ops whose results jump: for numbers that one engine rounds otherwise than the other, they may give anything.
+/// Ops with discontinuous results: numbers that two engines round differently may give arbitrarily different results.
 const JUMPS: [&str; 16] = [
     "ArgMax",
     "ArgMin",
@@ -32,7 +32,7 @@ const JUMPS: [&str; 16] = [
     "TopK",
 ];
 
-/// Ops that do not round reals: they move them, choose among them or give whole numbers.
+/// Ops that do not round real numbers: they move or select them, or return integers.
 const KEEPS: [&str; 37] = [
     "Abs",
     "Cast",
@@ -73,14 +73,15 @@ const KEEPS: [&str; 37] = [
     "Where",
 ];
 
-/// A value that later nodes may take.
+/// A value that later nodes may use.
 #[derive(Clone)]
 pub(super) struct Made {
     pub(super) id: ValueId,
     pub(super) value: Literal,
-    /// Whether it stands in the file, and does not depend on inputs.
+    /// Whether it is a constant in the file, independent of the inputs.
     pub(super) fixed: bool,
-    /// Whether every engine has these bits: inputs, constants, and what moves, compares or counts them.
+    /// Whether it has the same bits in every engine: inputs, constants, and values that are moved, compared or counted
+    /// from them.
     pub(super) exact: bool,
 }
 
@@ -94,24 +95,24 @@ impl Made {
     }
 }
 
-/// A graph in the making.
+/// A graph under construction.
 pub(super) struct Maker<'a> {
     pub(super) draw: Draw,
     device: &'a Device,
     body: Body,
     pub(super) all: Vec<Made>,
-    /// Nodes that are refused here: their graphs are shown to ONNX Runtime alone.
+    /// Nodes that Polygrad rejects: their graphs are only run in ONNX Runtime.
     pub(super) refused: Vec<(Graph, Vec<Literal>, String)>,
 }
 
-/// A graph, its inputs, and what is refused here although it was thought to be valid.
+/// A graph, its inputs, and nodes that Polygrad rejects although they were meant to be valid.
 pub(super) struct Drawn {
     pub(super) graph: Graph,
     pub(super) inputs: Vec<Literal>,
     pub(super) refused: Vec<(Graph, Vec<Literal>, String)>,
 }
 
-/// The graph of a seed and a number.
+/// The graph of a seed and an index.
 pub(super) fn graph(seed: u64, index: u64, device: &Device) -> Drawn {
     let mut maker = Maker {
         draw: Draw::new(seed, index),
@@ -159,7 +160,7 @@ impl Maker<'_> {
         self.all[self.all.len() - 1].clone()
     }
 
-    /// A constant of the file. Others may take it too.
+    /// A new constant in the file. Other nodes may use it too.
     pub(super) fn fixed(&mut self, value: Literal) -> Made {
         let id = self.body.add_initializer(self.name(), value.clone());
         Made {
@@ -170,7 +171,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Real numbers up to a size.
+    /// Real numbers up to an absolute value of `size`.
     pub(super) fn reals(&mut self, dims: &[usize], size: f64) -> Literal {
         let shape = Shape::new(dims).expect("of rank 8 at most");
         let values: Vec<f32> = (0..shape.numel()).map(|_| (self.draw.real() * size) as f32).collect();
@@ -189,7 +190,7 @@ impl Maker<'_> {
         self.fixed(host.expect("as many as the shape says").into())
     }
 
-    /// Some value that fits.
+    /// A random value that fulfils `fits`.
     pub(super) fn pick(&mut self, fits: impl Fn(&Made) -> bool) -> Option<Made> {
         let fitting: Vec<usize> = (0..self.all.len()).filter(|&i| fits(&self.all[i])).collect();
         // Later ones are likelier, so that graphs become deep.
@@ -210,8 +211,8 @@ impl Maker<'_> {
         self.pick(|made| made.value.element() == ElementType::F32 && ranks.contains(&made.rank()))
     }
 
-    /// Adds a node, unless its results are not fit for others: too large, too many, or not numbers; or they jump where
-    /// its operands have been rounded. Its results.
+    /// Adds a node and returns its results, unless they are unsuitable for others: too large, too many, or not numbers;
+    /// or discontinuous although the operands have been rounded.
     pub(super) fn node(
         &mut self,
         op: &str,
@@ -261,7 +262,7 @@ impl Maker<'_> {
         Some(made)
     }
 
-    /// What nobody takes is an output, and some of the others are, too.
+    /// Unused values become outputs, and so do some of the others.
     fn finish(mut self) -> Drawn {
         let taken: Vec<ValueId> = self
             .body
@@ -303,12 +304,12 @@ impl Maker<'_> {
     }
 }
 
-/// A tensor's type with unknown extents, since those of outputs need not be told.
+/// A tensor's type with unknown extents, since those of outputs are optional.
 pub(super) fn unknown(value: &Literal) -> ValueType {
     ValueType::tensor(value.element(), vec![Dim::Unknown; value.host().shape().rank()])
 }
 
-/// A body as a file.
+/// A body as a complete graph.
 pub(super) fn whole(body: Body) -> Graph {
     Graph {
         opsets: [(String::new(), OPSET)].into(),
@@ -317,7 +318,7 @@ pub(super) fn whole(body: Body) -> Graph {
     }
 }
 
-/// A graph of this node alone, whose operands are all inputs.
+/// A graph of only this node, whose operands are all inputs.
 fn alone(op: &str, inputs: &[Option<&Made>], outputs: usize, attributes: &[(String, Attribute)]) -> Graph {
     let mut body = Body {
         name: "one".to_owned(),
@@ -356,7 +357,7 @@ pub(super) fn run(graph: &Graph, inputs: &[Literal], device: &Device) -> polygra
     outputs.iter().map(|(_, value)| value.literal()).collect()
 }
 
-/// Whether others may take it: a few elements, none of them large, and no NaN.
+/// Whether other nodes may use it: it has few elements, none of them large, and no NaN.
 fn fit(value: &Literal) -> bool {
     let host = value.host();
     let count = host.shape().numel();

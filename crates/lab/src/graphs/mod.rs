@@ -1,8 +1,8 @@
-//! ONNX graphs at random, each valid by construction: node by node, fused, written and read again, and by ONNX Runtime
-//! where it is there.
+//! Random ONNX graphs, each valid by construction. They are run node by node, fused, after writing and reading, and by
+//! ONNX Runtime if it is available.
 //!
-//! A difference that moved inputs do not explain is reduced to the smallest graph that shows it, printed, and kept as a
-//! file.
+//! A difference that perturbed inputs do not explain is reduced to the smallest graph that shows it, printed, and saved
+//! as a file.
 
 mod judge;
 mod make;
@@ -23,39 +23,39 @@ use polygrad_onnx::graph::{Graph, Literal, ValueId, ValueType};
 use self::judge::{Allowed, Fault, Way, run};
 use crate::peers::Peers;
 
-/// What a run over many graphs found.
+/// The results of a run over many graphs.
 #[derive(Default)]
 pub(crate) struct Report {
-    /// Graphs that were made.
+    /// The number of graphs.
     pub(crate) graphs: u64,
-    /// Nodes in them.
+    /// The number of nodes in them.
     pub(crate) nodes: usize,
-    /// Graphs that ONNX Runtime ran, too.
+    /// The number of graphs that ONNX Runtime ran, too.
     pub(crate) beside: u64,
-    /// What differs.
+    /// The differences found.
     pub(crate) faults: Vec<String>,
     /// How often ONNX Runtime crashed or hung.
     pub(crate) crashes: usize,
 }
 
-/// Which graphs are drawn: `count` of a seed, beginning with number `first`.
+/// The graphs to generate: `count` of a seed, starting with index `first`.
 pub(crate) struct Drawn {
     pub(crate) seed: u64,
     pub(crate) first: u64,
     pub(crate) count: u64,
 }
 
-/// What graphs are run on: a device, and the engines of others.
+/// The device and the external engines to run graphs on.
 #[derive(Clone, Copy)]
 pub(crate) struct Bench<'a> {
     pub(crate) device: &'a Device,
     pub(crate) peers: &'a Peers,
 }
 
-/// Makes and judges graphs; what differs is also kept in a folder, if there is one.
+/// Generates and checks graphs. Those that differ are saved in a folder, if one is given.
 ///
 /// # Errors
-/// When a case cannot be written.
+/// If a case cannot be written.
 pub(crate) fn check(bench: Bench<'_>, drawn: &Drawn, cases: Option<&Path>) -> Result<Report> {
     let (device, seed) = (bench.device, drawn.seed);
     let beside = Engine::Ort.available().is_ok();
@@ -69,7 +69,7 @@ pub(crate) fn check(bench: Bench<'_>, drawn: &Drawn, cases: Option<&Path>) -> Re
         let drawn = make::graph(seed, index, device);
         report.graphs += 1;
         report.nodes += drawn.graph.body.nodes.len();
-        // What is refused here, and not there.
+        // Graphs rejected by Polygrad, but not by ONNX Runtime.
         for (graph, inputs, why) in drawn.refused.iter().take(if beside { 2 } else { 0 }) {
             if run(graph, inputs, bench, Way::Ort).is_ok() {
                 let what = format!("refused here, and not by ONNX Runtime: {why}");
@@ -101,7 +101,7 @@ pub(crate) fn check(bench: Bench<'_>, drawn: &Drawn, cases: Option<&Path>) -> Re
         let mut ways = vec![(Way::Fused, again)];
         if beside {
             match run(&drawn.graph, &drawn.inputs, bench, Way::Ort) {
-                // An op or an element type that it has no kernel for.
+                // An op or an element type for which it has no kernel.
                 Err(error) if error.kind() == polygrad::ErrorKind::Unsupported => {
                     *lacking.entry(error.to_string()).or_default() += 1
                 }
@@ -138,7 +138,7 @@ pub(crate) fn drawn(seed: u64, index: u64) -> (Graph, Vec<Literal>) {
     (drawn.graph, drawn.inputs)
 }
 
-/// Prints a fault, and keeps it.
+/// Prints a fault, and saves it.
 fn tell(
     report: &mut Report,
     (seed, index): (u64, u64),

@@ -13,7 +13,7 @@ pub(super) struct Smallest {
     pub(super) fault: Fault,
 }
 
-/// Leaves out nodes for as long as the fault stays: what they gave becomes an input with that value.
+/// Removes nodes as long as the fault remains: their results become inputs with the same values.
 pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, bench: Bench<'_>) -> Smallest {
     let way = fault.way;
     let mut best = Smallest { graph, inputs, fault };
@@ -25,7 +25,7 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, bench: Be
         let kept = (0..best.graph.body.nodes.len()).collect();
         try_part(&mut best, &values, kept, only, way, bench);
     }
-    // An earlier value as the only output.
+    // An earlier value becomes the only output.
     loop {
         let outputs: Vec<ValueId> = best
             .graph
@@ -45,7 +45,7 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, bench: Be
             break;
         }
     }
-    // Nodes one by one, the first ones first.
+    // Nodes are removed one by one, the first ones first.
     let mut at = 0;
     while at < best.graph.body.nodes.len() {
         let Some(values) = all_values(&best, bench) else { break };
@@ -60,7 +60,7 @@ pub(super) fn reduce(graph: Graph, inputs: Vec<Literal>, fault: Fault, bench: Be
     best
 }
 
-/// What each value of the graph is, by id.
+/// The content of each value of the graph, by id.
 fn all_values(of: &Smallest, bench: Bench<'_>) -> Option<Vec<Option<Literal>>> {
     let mut graph = of.graph.clone();
     let made: Vec<ValueId> = graph
@@ -84,7 +84,7 @@ fn all_values(of: &Smallest, bench: Bench<'_>) -> Option<Vec<Option<Literal>>> {
     Some(values)
 }
 
-/// Takes these nodes and outputs alone, if the fault is still there.
+/// Keeps only these nodes and outputs, if the fault remains.
 fn try_part(
     best: &mut Smallest,
     values: &[Option<Literal>],
@@ -109,7 +109,7 @@ fn try_part(
     }
 }
 
-/// These nodes, as far as the outputs need them; what no longer has a node is an input.
+/// These nodes, as far as the outputs need them; values without a node become inputs.
 fn part(
     graph: &Graph,
     values: &[Option<Literal>],

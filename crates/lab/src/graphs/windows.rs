@@ -1,16 +1,16 @@
-//! Nodes whose windows move over spatial axes.
+//! Nodes with windows over spatial axes.
 
 use polygrad_onnx::graph::{Attribute, ElementType};
 
 use super::make::Maker;
 use super::nodes::{Attributes, batch_norm, int};
 
-/// Attributes of a window over these axes. ONNX Runtime refuses `SAME` with dilations.
+/// Attributes of a window over these axes. ONNX Runtime rejects `SAME` with dilations.
 fn window(m: &mut Maker<'_>, kernel: &[i64], paddings: &[&'static str], dilated: bool) -> Attributes {
     let count = kernel.len();
     let mut attributes: Attributes = vec![("kernel_shape", Attribute::Ints(kernel.to_vec()))];
     let strides: Vec<i64> = (0..count).map(|_| m.draw.between(1, 2)).collect();
-    // Nor does it take `SAME` where a stride is longer than the kernel.
+    // It also rejects `SAME` if a stride is longer than the kernel.
     let is_short = strides.iter().zip(kernel).any(|(stride, kernel)| stride > kernel);
     attributes.push(("strides", Attribute::Ints(strides)));
     if !is_short && m.draw.one_in(2) && !paddings.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn conv(m: &mut Maker<'_>) -> Option<()> {
     let w = m.reals_fixed(&dims, 1.0);
     let bias = m.reals_fixed(&[out], 1.0);
     let bias = if m.draw.one_in(3) { None } else { Some(&bias) };
-    // Where the stride is longer than the kernel, ONNX Runtime's `SAME` is shorter than ONNX says.
+    // If the stride is longer than the kernel, ONNX Runtime's `SAME` is shorter than ONNX specifies.
     let paddings = if transposed { &[][..] } else { &PADDINGS[..] };
     let mut attributes = window(m, &kernel, paddings, !transposed);
     attributes.push(("group", int(groups as i64)));
@@ -84,7 +84,8 @@ pub(super) fn pool(m: &mut Maker<'_>) -> Option<()> {
             if !windows_fit(&attributes, &x.dims()[2..]) {
                 return None;
             }
-            // The shapes that ONNX Runtime infers count a last window that begins behind the data; its kernel does not.
+            // The shapes that ONNX Runtime infers include a last window that begins after the data; its kernel does
+            // not.
             if by_pads && last_windows_begin_inside(&attributes, &x.dims()[2..]) {
                 attributes.push(("ceil_mode", int(m.draw.between(0, 1))));
             }
@@ -102,7 +103,7 @@ pub(super) fn pool(m: &mut Maker<'_>) -> Option<()> {
     }
 }
 
-/// Numbers of a window's attribute along each axis, or of pads the first ones.
+/// The numbers of a window's attribute along each axis; for pads, the first ones.
 fn numbers(attributes: &Attributes, name: &str, axis: usize) -> Option<i64> {
     attributes.iter().find_map(|(found, value)| match value {
         Attribute::Ints(values) if *found == name => Some(values[axis]),
@@ -110,8 +111,8 @@ fn numbers(attributes: &Attributes, name: &str, axis: usize) -> Option<i64> {
     })
 }
 
-/// What a window has beyond the first place that it stands on, along each axis: the elements that it may move over, its
-/// stride, and the padding before.
+/// For each axis: the number of elements that the window can move over beyond its first position, its stride, the
+/// padding before, and the extent.
 fn moves<'a>(attributes: &'a Attributes, spatial: &'a [usize]) -> impl Iterator<Item = (i64, i64, i64, i64)> + 'a {
     let count = spatial.len();
     spatial.iter().enumerate().map(move |(axis, &extent)| {
@@ -127,7 +128,7 @@ fn moves<'a>(attributes: &'a Attributes, spatial: &'a [usize]) -> impl Iterator<
     })
 }
 
-/// Whether windows fit into the padded axes. Where one is too long by less than a stride, ONNX Runtime gives no
+/// Whether windows fit into the padded axes. If one is too long by less than a stride, ONNX Runtime returns no
 /// elements.
 fn windows_fit(attributes: &Attributes, spatial: &[usize]) -> bool {
     let is_same = attributes.iter().any(|(name, value)| {
@@ -136,7 +137,7 @@ fn windows_fit(attributes: &Attributes, spatial: &[usize]) -> bool {
     is_same || moves(attributes, spatial).all(|(room, ..)| room >= 0)
 }
 
-/// Whether with `ceil_mode` each axis has its last window begin before the padding after the data.
+/// Whether with `ceil_mode` the last window of each axis begins before the padding after the data.
 fn last_windows_begin_inside(attributes: &Attributes, spatial: &[usize]) -> bool {
     moves(attributes, spatial).all(|(room, stride, before, extent)| {
         let last = (room + stride - 1) / stride;

@@ -99,7 +99,7 @@ fn latency(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time up to a minute, such as 50us or 1ms".into())
 }
 
-/// A number, NaN where it is none, and what stands behind it.
+/// A number (NaN if it is invalid), and the text after it.
 fn split(text: &str) -> (f64, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -1,4 +1,4 @@
-//! What a group of processes finds together: its links, and steps that all of them have taken.
+//! Joint measurements of a group of processes: its links, and steps taken together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use polygrad_console::failure::{Failure, Result};
 
 use super::trial::{Taken, Times, Trial};
 
-/// The lengths of the all-reduces that a link is measured by, in bytes: one behind the other, as those of a step are,
+/// The lengths in bytes of the all-reduces used to measure a link. They run one after the other, as in a step, with
 /// long ones among short ones.
 const SIZES: [usize; 5] = [1 << 20, 4 << 10, 256 << 10, 64 << 10, 4 << 20];
 
-/// How often in each turn.
+/// The number of repetitions in each turn.
 const SUMS: usize = 5;
 
-/// Steps without others between them; the one before them is not counted, for what was between has taken the caches.
+/// Consecutive steps in a turn; the one before them is not counted, since the caches are cold.
 const TURN: usize = 5;
 
-/// What was measured, a value a time.
+/// The measurements, one value for each repetition.
 pub(super) struct Measured {
     pub(super) link: Link,
-    /// Steps that waited for nobody, those of the rank that took longest.
+    /// The times of steps without communication, those of the slowest rank.
     pub(super) alone: Times,
     /// Seconds of a step of all ranks together.
     pub(super) together: f64,
@@ -31,11 +31,11 @@ pub(super) struct Measured {
     pub(super) steps: Vec<Taken>,
 }
 
-/// All-reduces, steps of each rank by itself while all others compute, too, and steps of all together, in turn: what
-/// disturbs the machine for a while disturbs all of them.
+/// Measures all-reduces, steps of each rank separately while all others compute, too, and steps of all together. They
+/// alternate, so that temporary disturbances of the machine affect all of them.
 ///
 /// # Errors
-/// When the device or the group fails; times that no link explains.
+/// If the device or the group fails, or no link explains the times.
 pub(super) fn measure(
     group: &Arc<dyn Communicator>,
     alone: &mut Trial,
@@ -68,10 +68,10 @@ pub(super) fn measure(
             }
         }
     }
-    // All ranks go on with the same figures.
+    // All ranks continue with the same numbers.
     let mut figures: Vec<f64> = sums.iter().chain([&joint]).map(|times| mean(times)).collect();
     group.all_reduce(HostSliceMut::new(&mut figures), Reduction::Max)?;
-    // Means of times that a clock gave, which are never below 0.
+    // Means of measured times are never negative.
     let time = |seconds: &f64| Duration::from_secs_f64(*seconds);
     let points: Vec<(usize, Duration)> = SIZES.into_iter().zip(figures.iter().map(time)).collect();
     Ok(Measured {
@@ -82,7 +82,7 @@ pub(super) fn measure(
     })
 }
 
-/// Seconds of an all-reduce of each buffer, one behind the other.
+/// Seconds of an all-reduce of each buffer, one after the other.
 fn all_reduces(group: &dyn Communicator, buffers: &mut [HostBuffer]) -> Result<Vec<f64>> {
     let time = |buffer: &mut HostBuffer| {
         let begin = Instant::now();
@@ -93,14 +93,14 @@ fn all_reduces(group: &dyn Communicator, buffers: &mut [HostBuffer]) -> Result<V
     buffers.iter_mut().map(time).collect()
 }
 
-/// Each part's time on the rank where it was done last: the others wait for that one.
+/// Each part's time on the slowest rank, since the others wait for it.
 fn slowest(group: &dyn Communicator, times: &Times) -> Result<Times> {
     let mut values = times.to_vec();
     group.all_reduce(HostSliceMut::new(&mut values), Reduction::Max)?;
     Ok(Times::from_vec(&values))
 }
 
-/// Each part's [`mean`].
+/// The [`mean`] of each part.
 ///
 /// # Errors
 /// No times.
@@ -111,8 +111,8 @@ pub(super) fn means(all: &[Times]) -> Result<Times> {
     Ok(Times::from_vec(&(0..first.len()).map(column).collect::<Vec<_>>()))
 }
 
-/// The mean of all but the slowest tenth and the fastest. Medians of parts would not add up to that of the whole: what
-/// delays one part in three is in none of them, and in most of their sums.
+/// The mean of all except the slowest and the fastest tenth. Medians of parts would not add up to the median of the
+/// whole: a delay of one part in three is in none of the medians, but in most of the sums.
 fn mean(times: &[f64]) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);

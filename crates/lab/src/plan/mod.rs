@@ -1,4 +1,4 @@
-//! `polygrad plan`: what a training step takes of time, communication and memory on many ranks, from steps of one.
+//! `polygrad plan`: predicts the time, communication and memory of a training step on many ranks, from steps of one.
 
 pub(super) mod args;
 mod group;
@@ -24,13 +24,13 @@ use super::bench::{self, report, select};
 use args::Plan;
 use trial::Trial;
 
-/// In which launchers say how many of the processes are on this machine: torchrun, Open MPI, MPICH.
+/// The variables in which launchers give the number of processes on this machine: torchrun, Open MPI, MPICH.
 const LOCAL_SIZES: [&str; 3] = ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
 
-/// Measures steps of one rank and says what they would take of many; or, of several processes, whether that is so.
+/// Measures steps of one rank and predicts those of many; or, with several processes, checks the prediction.
 ///
 /// # Errors
-/// A case that is none, or not of training; what devices and groups can do wrong.
+/// An unknown case, or one that does not train; errors of devices and groups.
 pub(crate) fn command(args: &Plan) -> Result<Outcome> {
     let case = select::one(&args.case, "a plan")?;
     let (spec, threads) = bench::device(&args.backend, args.threads, 1)?;
@@ -43,7 +43,7 @@ pub(crate) fn command(args: &Plan) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The group of a rank that has nobody to wait for.
+/// The group of a single rank.
 fn alone() -> Result<Arc<dyn Communicator>> {
     Ok(Arc::new(Threads::group(1, Duration::from_secs(60))?.remove(0)))
 }
@@ -86,7 +86,7 @@ fn test(args: &Plan, case: &Case, device: &Device, threads: usize, group: &Arc<d
         .iter()
         .find_map(|name| std::env::var(name).ok()?.parse().ok());
     let ranks_per_host = args.ranks_per_host.or(local).unwrap_or(group.size());
-    // A file that cannot be written is found out before the work, by all.
+    // All ranks detect a file that cannot be written before the work.
     let mut file = None;
     Team::of(Some(Arc::clone(group))).share(|| {
         file = args.trace.as_deref().map(AtomicFile::create).transpose()?;

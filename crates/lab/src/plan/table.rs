@@ -6,7 +6,7 @@ use polygrad::train::{Link, Prediction, StepProfile};
 
 use crate::bench::table::duration;
 
-/// What was measured of one rank.
+/// The measurements of one rank.
 pub(super) fn profile(case: &str, steps: usize, profile: &StepProfile) -> String {
     let StepProfile {
         backward,
@@ -42,12 +42,12 @@ pub(super) fn profile(case: &str, steps: usize, profile: &StepProfile) -> String
     .join("\n")
 }
 
-/// How the link was found.
+/// The link, and how it was measured.
 pub(super) fn measured(engine: &str, link: &Link) -> String {
     format!("  link           {}, by all-reduces over {engine}", shown(link))
 }
 
-/// What predictions take for granted.
+/// The assumptions of the predictions.
 pub(super) fn assumed(link: &Link, ranks_per_host: usize, threads: usize, overlaps: bool) -> String {
     let sums = match overlaps {
         true => "sums are made while the backward pass goes on",
@@ -90,8 +90,8 @@ pub(super) fn head() -> String {
     )
 }
 
-/// A line of figures that were not measured; the efficiency is that of as many ranks without communication, each of
-/// which takes `one`.
+/// A line of predicted values. The efficiency is relative to as many ranks without communication, each of which takes
+/// `one`.
 pub(super) fn predicted(ranks: usize, prediction: &Prediction, one: &Prediction) -> String {
     let efficiency = 100.0 * one.step.as_secs_f64() / prediction.step.as_secs_f64();
     format!(
@@ -104,7 +104,7 @@ pub(super) fn predicted(ranks: usize, prediction: &Prediction, one: &Prediction)
     )
 }
 
-/// What was measured, and how many times as long the prediction is.
+/// The measured values, and the prediction relative to them.
 pub(super) fn compared(ranks: usize, prediction: &Prediction, seconds: f64) -> String {
     let ratio = prediction.step.as_secs_f64() / seconds;
     format!(

@@ -6,13 +6,13 @@ use serde_json::json;
 use super::trial::Taken;
 use crate::trace::Trace;
 
-/// The track of steps and what this rank did in each, which lie in each other.
+/// The track of steps and their parts on this rank, which are nested.
 const STEPS: usize = 0;
 
-/// The track of what was exchanged meanwhile.
+/// The track of the exchanges meanwhile.
 const SUMS: usize = 1;
 
-/// Steps of the case `title` by so many ranks, as one of them has taken them.
+/// Steps of the case `title` on this many ranks, as seen by one of them.
 pub(super) fn trace(title: &str, ranks: usize, steps: &[Taken]) -> Trace {
     let tracks = ["rank 0 computes", "gradients are exchanged"];
     let mut trace = Trace::new(&format!("{title} by {ranks} ranks"), &tracks);

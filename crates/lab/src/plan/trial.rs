@@ -1,4 +1,4 @@
-//! Training steps of a case that say when their parts were done.
+//! Training steps of a case with the times of their parts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use polygrad::{Device, Error, Gradients, Result as Computed, Tensor};
 use polygrad_console::failure::{Failure, Result};
 use polygrad_workloads::{Captured, Case, Mode, Prepared, Step};
 
-/// How many seconds the parts of one step took.
+/// The durations of the parts of one step, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
     pub(super) backward: f64,
-    /// From the last sum until the optimizer had its gradients.
+    /// From the last all-reduce until the optimizer had its gradients.
     pub(super) unpack: f64,
     pub(super) optimizer: f64,
-    /// From the beginning until the gradients of each bucket were there.
+    /// From the beginning until the gradients of each bucket were ready.
     pub(super) ready: Vec<f64>,
 }
 
@@ -31,7 +31,7 @@ impl Times {
         parts.chain(self.ready.iter().copied()).collect()
     }
 
-    /// What [`Times::to_vec`] gave.
+    /// The inverse of [`Times::to_vec`].
     pub(super) fn from_vec(values: &[f64]) -> Self {
         let at = |i: usize| values.get(i).copied().unwrap_or_default();
         Self {
@@ -43,16 +43,16 @@ impl Times {
     }
 }
 
-/// A step: when its parts were done.
+/// The times at which the parts of a step ended.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub(super) begin: Instant,
-    /// Forward and backward pass.
+    /// The end of the forward and backward pass.
     pub(super) computed: Instant,
-    /// From then on the optimizer had the gradients of all ranks.
+    /// The time from which the optimizer had the gradients of all ranks.
     pub(super) unpacked: Instant,
     pub(super) end: Instant,
-    /// Of each bucket.
+    /// One for each bucket.
     pub(super) sums: Vec<Sum>,
 }
 
@@ -69,33 +69,33 @@ impl Taken {
     }
 }
 
-/// A case that is trained by one of the ranks of a group.
+/// A case trained by one of the ranks of a group.
 pub(super) struct Trial {
     prepared: Prepared<AnyBackend>,
     seen: Rc<RefCell<Seen>>,
 }
 
-/// What the last step has left.
+/// The record of the last step.
 #[derive(Default)]
 struct Seen {
     taken: Option<Taken>,
-    /// What does not change from step to step.
+    /// The values that do not change from step to step.
     sizes: StepProfile,
 }
 
-/// Who takes the next step together, and where it is written down.
+/// The group for the next step, and where it is recorded.
 type Next = (Arc<dyn Communicator>, Rc<RefCell<Seen>>);
 
 thread_local! {
-    /// The group that the next case is trained by, and where its steps leave what was seen.
+    /// The group that trains the next case, and where its steps are recorded.
     static NEXT: RefCell<Option<Next>> = const { RefCell::new(None) };
 }
 
 impl Trial {
-    /// Takes so many steps that all that follow are replays.
+    /// Takes enough steps that all further ones are replays.
     ///
     /// # Errors
-    /// A case that does not train; when the device fails, or the step cannot be captured.
+    /// A case that does not train; a failure of the device, or a step that cannot be captured.
     pub(super) fn new(case: &Case, device: &Device, group: &Arc<dyn Communicator>) -> Result<Self> {
         if !case.trains() {
             return Err(Failure::new(format!(
@@ -119,16 +119,16 @@ impl Trial {
     /// One step.
     ///
     /// # Errors
-    /// When the device or the group fails.
+    /// If the device or the group fails.
     pub(super) fn step(&mut self) -> Result<Taken> {
         self.prepared.step()?;
         let taken = self.seen.borrow_mut().taken.take();
         taken.ok_or_else(|| Failure::new("a step did not say when its parts were done"))
     }
 
-    /// The profile that has these times.
+    /// The profile with these times.
     pub(super) fn profile(&self, times: &Times) -> StepProfile {
-        // Means of times that a clock gave, which are never below 0.
+        // Means of measured times are never negative.
         let seconds = Duration::from_secs_f64;
         let mut profile = self.seen.borrow().sizes.clone();
         for (bucket, ready) in profile.buckets.iter_mut().zip(&times.ready) {
@@ -143,7 +143,7 @@ impl Trial {
     }
 }
 
-/// How steps are run that are watched.
+/// The mode of steps that are recorded.
 struct Watched;
 
 impl Mode<AnyBackend> for Watched {
@@ -188,7 +188,7 @@ impl Mode<AnyBackend> for Watched {
     }
 }
 
-/// The sizes of a step whose replay holds so many bytes of values.
+/// The sizes of a step whose replay keeps this many bytes of values.
 fn sizes<M, O, L>(step: &CapturedStep<M, O, L>, values: usize, taken: Option<&Taken>) -> Computed<StepProfile>
 where
     M: Module,
@@ -209,7 +209,7 @@ where
     })
 }
 
-/// [`DataParallel`], and what the last step saw of it.
+/// [`DataParallel`], with a record of the last step.
 struct Sync {
     parallel: DataParallel,
     last: Mutex<Last>,

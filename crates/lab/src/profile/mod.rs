@@ -1,4 +1,4 @@
-//! `polygrad profile`: where the time of steps goes, by op, shape and module, as tables and as a trace.
+//! `polygrad profile`: the time of steps by op, shape and module, as tables and as a trace.
 
 pub(crate) mod args;
 pub(crate) mod subject;
@@ -18,10 +18,10 @@ use crate::bench::{self, select};
 use args::{How, Profile, What};
 use subject::{Subject, Training};
 
-/// Takes steps, first as they are and then with a watched device, prints tables of the latter, and writes the trace.
+/// Takes steps, first normally and then with a profiled device, prints tables of the latter, and writes the trace.
 ///
 /// # Errors
-/// Everything that options, data and devices can do wrong, and a file that cannot be written.
+/// Errors of options, data and devices, and a file that cannot be written.
 pub(crate) fn command<T: Training>(args: &Profile<T>) -> Result<Outcome> {
     match &args.what {
         What::Train(args) => {
@@ -38,7 +38,7 @@ pub(crate) fn command<T: Training>(args: &Profile<T>) -> Result<Outcome> {
 }
 
 fn profile(subject: &dyn Subject, device: &Device, how: &How) -> Result<Outcome> {
-    // A file that cannot be written is found out before the work; until it is whole, the old one stays.
+    // A file that cannot be written is detected before the work; the old file stays until the new one is complete.
     let file = how.trace.as_deref().map(AtomicFile::create).transpose()?;
     let plain = plain(subject, device, how)?;
 
@@ -50,7 +50,7 @@ fn profile(subject: &dyn Subject, device: &Device, how: &How) -> Result<Outcome>
     repeat(how.warmup, &mut work.step)?;
     let mut step = || {
         (work.step)()?;
-        // What a device still has to do is part of the step.
+        // Pending work of the device is part of the step.
         if how.no_sync { Ok(device.synchronize()?) } else { Ok(()) }
     };
     let allocator = time_pool(|| repeat(how.steps, || profiler.step(&mut step)))?;
@@ -76,7 +76,7 @@ fn profile(subject: &dyn Subject, device: &Device, how: &How) -> Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// The steps as they are when nobody watches.
+/// The steps without profiling.
 fn plain(subject: &dyn Subject, device: &Device, how: &How) -> Result<Measured> {
     let mut work = subject.work(device)?;
     repeat(how.warmup, &mut work.step)?;
@@ -98,7 +98,7 @@ fn repeat(times: usize, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     (0..times).try_for_each(|_| step())
 }
 
-/// Runs `f` and times the CPU's buffer pool meanwhile; nothing where the device does not use it.
+/// Runs `f` and meanwhile times the CPU's buffer pool; `None` if the device does not use it.
 #[cfg(feature = "cpu")]
 fn time_pool(f: impl FnOnce() -> Result<()>) -> Result<Option<Allocator>> {
     let (outcome, pool) = polygrad::cpu::memory::time_pool(f);

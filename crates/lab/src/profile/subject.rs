@@ -1,4 +1,4 @@
-//! What is profiled: a step that can be taken as often as wanted.
+//! The subject of a profile: a step that can be repeated as often as needed.
 
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -11,28 +11,28 @@ use polygrad_workloads::Case;
 
 /// Options of a program that trains, for `profile train` to measure its steps.
 pub trait Training: Args + Debug {
-    /// What these options train, and on which device; says so to the user.
+    /// The subject that these options train, and its device; also prints them for the user.
     ///
     /// # Errors
-    /// Everything that options, data and devices can do wrong.
+    /// Errors of options, data and devices.
     fn subject(&self) -> Result<(Box<dyn Subject>, Device)>;
 }
 
-/// Work that can be made on any device.
+/// Work that can be created on any device.
 pub trait Subject {
-    /// For the trace.
+    /// The title of the trace.
     fn title(&self) -> String;
 
-    /// Makes model, optimizer and data on a device.
+    /// Creates the model, optimizer and data on a device.
     ///
     /// # Errors
-    /// When the device lacks an op or memory; data that do not suit the model.
+    /// If the device lacks an op or memory, or the data do not suit the model.
     fn work<'a>(&'a self, device: &'a Device) -> Result<Work<'a>>;
 }
 
 /// Work on a device.
 pub struct Work<'a> {
-    /// Whose modules the time goes to, where there is a model.
+    /// The model whose modules the time is assigned to, if there is one.
     pub model: Option<Rc<dyn Visit<AnyBackend>>>,
     /// Takes a step.
     pub step: Box<dyn FnMut() -> Result<()> + 'a>,

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::trace::Trace;
 
-/// The track of steps, layers and ops, which lie in each other.
+/// The track of steps, layers and ops, which are nested.
 const CALLS: usize = 0;
 
-/// The track of passes: a layer's pass begins with the layer, which is before its first op.
+/// The track of passes. It is separate since a layer's pass begins with the layer, before its first op.
 const PASSES: usize = 1;
 
 /// The whole trace of the work called `title`.
@@ -39,12 +39,12 @@ fn arguments(sample: &Sample) -> Value {
     })
 }
 
-/// From the first to the last op of each stretch of one pass in a step.
+/// The span from the first to the last op of each contiguous stretch of one pass in a step.
 fn passes(profile: &Profile) -> Vec<(Pass, Span)> {
     let mut out: Vec<(Pass, Span)> = Vec::new();
     let mut steps = profile.steps.iter().peekable();
     for sample in &profile.samples {
-        // Samples and steps are in the order of time.
+        // Samples and steps are in chronological order.
         let mut new_step = false;
         while steps.next_if(|step| step.begin <= sample.span.begin).is_some() {
             new_step = true;

@@ -1,5 +1,5 @@
-//! Returns over the steps of training: a chart for each environment, a line for each of its trainings, which is the
-//! mean over the seeds, in a band from the worst seed to the best.
+//! Returns over the steps of training: a chart for each environment, with a line for each of its trainings. The line is
+//! the mean over the seeds, in a band from the worst seed to the best.
 
 use std::io;
 
@@ -11,9 +11,9 @@ use super::training::{POINTS, Trained};
 
 const WIDTH: usize = 1600;
 const COLUMNS: usize = 3;
-/// The place of a chart with all that belongs to it.
+/// The size of a chart with its texts.
 const CELL: Point = (520.0, 400.0);
-/// Of the lines in it.
+/// The size of the area for its lines.
 const INNER: Point = (400.0, 260.0);
 
 /// The returns of all seeds at a point of the training.
@@ -29,7 +29,7 @@ type Outcomes<'a> = (&'a Experiment, Vec<Trained>);
 /// Draws the curves of all trainings.
 ///
 /// # Errors
-/// Whatever the PNG encoder says.
+/// Errors of the PNG encoder.
 pub(super) fn draw(outcomes: &[Outcomes<'_>]) -> io::Result<Vec<u8>> {
     let environment = |outcome: &Outcomes<'_>| outcome.0.name.split('/').next().unwrap_or_default();
     let groups: Vec<&[Outcomes<'_>]> = outcomes.chunk_by(|a, b| environment(a) == environment(b)).collect();
@@ -52,7 +52,7 @@ fn chart(environment: &str, group: &[Outcomes<'_>]) -> Chart {
         .map(|(experiment, seeds)| (experiment.name.split('/').next_back().unwrap_or_default(), line(seeds)))
         .collect();
     let points = || lines.iter().flat_map(|(_, line)| line);
-    // Half a percent of it is behind the last point.
+    // With a margin of half a percent after the last point.
     let steps = points().map(|at| at.steps).fold(1.0, f64::max) * 1.005;
     let series = lines.iter().zip(LINES).map(|((name, line), colour)| {
         let means = line.iter().map(|at| (at.steps / 1000.0, at.mean)).collect();
@@ -67,7 +67,7 @@ fn chart(environment: &str, group: &[Outcomes<'_>]) -> Chart {
     }
 }
 
-/// A seed without an end of an episode at a point is left out there.
+/// A seed in which no episode ended at a point is left out there.
 fn line(seeds: &[Trained]) -> Vec<At> {
     let point = |i: usize| {
         let values = seeds.iter().map(|seed| seed.curve[i]).filter(|value| value.is_finite());

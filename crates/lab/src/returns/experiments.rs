@@ -1,48 +1,49 @@
-//! What is trained, and what is to come out.
+//! The trainings, and their expected results.
 
 use polygrad::rl::zoo::{self, EnvSpec, Preset};
 use polygrad::rl::{MemoryConfig, MemoryKind};
 
-/// A training that is known to come out in some way.
+/// A training with known results.
 pub(super) struct Experiment {
-    /// The environment and the settings.
+    /// The environment and the name of the settings.
     pub(super) name: &'static str,
     settings: fn(&EnvSpec) -> polygrad::Result<Preset>,
     pub(super) figures: &'static [Figure],
 }
 
-/// A number that comes out of a training.
+/// A number that results from a training.
 pub(super) struct Figure {
     pub(super) measure: Measure,
-    /// From where to where it is as it should be.
+    /// The expected range.
     pub(super) wanted: (f64, f64),
     pub(super) judged: Judged,
-    /// What others say that it is.
+    /// The published value.
     pub(super) published: &'static str,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Measure {
-    /// The mean return of the episodes of the first so many steps.
+    /// The mean return of the episodes in the first this many steps.
     First(u64),
     /// The mean return of the last 100 episodes of the training.
     Last,
-    /// The mean return of so many episodes with the likeliest actions.
+    /// The mean return of this many episodes with the likeliest actions.
     Greedy(usize),
-    /// The share of so many episodes, with the likeliest actions, that ended above a return of 0; in percent.
+    /// The share, in percent, of this many episodes with the likeliest actions that ended with a return above 0.
     Won(usize),
-    /// Of all games that the solver may play against the likeliest actions, as both players, how many it wins.
+    /// The number of games that the solver wins against the likeliest actions, of all games that it may play, as both
+    /// players.
     Lost,
 }
 
-/// Of which numbers it is demanded that they are as they should be.
+/// Which numbers must be in the expected range.
 pub(super) enum Judged {
-    /// Of the mean over the seeds.
+    /// The mean over the seeds.
     Mean,
-    /// Of four of five seeds.
+    /// Four of five seeds.
     Seeds,
-    /// Of the mean over the seeds, to two standard errors of the difference from what is published, whose own standard
-    /// error this is. The lower bound is what is published.
+    /// The mean over the seeds, within two standard errors of the difference from the published value. This is the
+    /// standard error of the published value, which is the lower bound.
     Error(f64),
 }
 
@@ -50,15 +51,15 @@ impl Experiment {
     /// The environment.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is none of this name.
     pub(super) fn environment(&self) -> polygrad::Result<&'static EnvSpec> {
         zoo::find(self.name.split('/').next().unwrap_or_default())
     }
 
-    /// What the environment is trained with.
+    /// The settings of the training.
     ///
     /// # Errors
-    /// When it has no such settings.
+    /// If the environment has no such settings.
     pub(super) fn settings(&self, known: &EnvSpec) -> polygrad::Result<Preset> {
         (self.settings)(known)
     }
@@ -96,7 +97,7 @@ fn pqn(known: &EnvSpec) -> polygrad::Result<Preset> {
     known.preset(Some("pqn"), None)
 }
 
-/// The first settings of an algorithm.
+/// The first settings of the algorithm SAC.
 fn sac(known: &EnvSpec) -> polygrad::Result<Preset> {
     known.preset(Some("sac"), None)
 }
@@ -122,7 +123,7 @@ fn min_gru(known: &EnvSpec) -> polygrad::Result<Preset> {
     Ok(settings)
 }
 
-/// At least so much in 100 episodes.
+/// At least this return in 100 episodes.
 const fn greedy(least: f64, published: &'static str) -> Figure {
     Figure {
         measure: Measure::Greedy(100),
@@ -132,7 +133,7 @@ const fn greedy(least: f64, published: &'static str) -> Figure {
     }
 }
 
-/// Of the last 100 episodes of a training: no less than a published mean, with its deviation over three seeds.
+/// For the last 100 episodes of a training: at least a published mean, given with its deviation over three seeds.
 const fn last(mean: f64, deviation: f64, published: &'static str) -> Figure {
     /// The square root of the number of seeds.
     const ROOT: f64 = 1.732_050_807_568_877_2;
@@ -164,7 +165,7 @@ const fn turns_right(least: f64, most: f64) -> Figure {
     }
 }
 
-/// Sources of what is published: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training,
+/// Sources of the published values: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training,
 /// three seeds; rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
 pub(super) static EXPERIMENTS: [Experiment; 23] = [
     Experiment {

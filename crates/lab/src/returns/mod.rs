@@ -1,4 +1,4 @@
-//! `polygrad returns`: policies trained with several seeds, and whether they come out as known trainings do.
+//! `polygrad returns`: trains policies with several seeds, and compares the results with those of known trainings.
 
 mod chart;
 mod experiments;
@@ -16,10 +16,10 @@ use crate::bench::report::{machine, today};
 use experiments::{EXPERIMENTS, Experiment, Figure, Judged};
 use training::{Trained, train};
 
-/// Trains what is asked for, prints a row for each figure as soon as it is known, and draws the curves.
+/// Runs the requested trainings, prints a row for each result as soon as it is known, and draws the curves.
 ///
 /// # Errors
-/// A training or backend that is not there, one that fails, and a file that cannot be written.
+/// An unknown training or backend, one that fails, and a file that cannot be written.
 pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     let chosen = chosen(&args.trainings)?;
     let team = Team::join(args.parallel.as_deref())?;
@@ -50,7 +50,7 @@ pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What all seeds give, each of which one of the team trains with; so many figures of each.
+/// The results of all seeds, each trained by one process of the team; `figures` numbers of each.
 fn dealt(
     seeds: usize,
     figures: usize,
@@ -107,12 +107,12 @@ fn row(experiment: &Experiment, figure: &Figure, i: usize, all: &[Trained]) -> S
     )
 }
 
-/// With a true minus.
+/// With a typographic minus.
 fn number(value: f64) -> String {
     format!("{value:.1}").replace('-', "−")
 }
 
-/// The deviation is that of a sample; 0 of one value.
+/// The sample standard deviation; 0 for a single value.
 fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -226,7 +226,7 @@ mod tests {
         assert!(!figure(Judged::Seeds).is_as_wanted(&[500.0, 476.0, 10.0, 480.0, f64::NAN]));
         assert!(!figure(Judged::Mean).is_as_wanted(&[500.0, 476.0, 10.0, 480.0, 475.0]));
         assert_eq!(figure(Judged::Seeds).demand(), "at least 475, four of five");
-        // 463 and twice √(10² + 6²) are 486; 445 and twice √(5² + 5²) are 459.
+        // 463 plus twice √(10² + 6²) is 486; 445 plus twice √(5² + 5²) is 459.
         assert!(figure(Judged::Error(6.0)).is_as_wanted(&[453.0, 473.0]));
         assert!(!figure(Judged::Error(5.0)).is_as_wanted(&[440.0, 450.0]));
     }

@@ -11,10 +11,10 @@ use super::experiments::{Experiment, Measure};
 /// Points of a curve.
 pub(super) const POINTS: usize = 100;
 
-/// What a seed gave.
+/// The results of a seed.
 pub(super) struct Trained {
     pub(super) figures: Vec<f64>,
-    /// The mean return of the episodes that ended in each hundredth of the training; NaN where none did.
+    /// The mean return of the episodes that ended in each hundredth of the training; NaN if none did.
     pub(super) curve: Vec<f64>,
     pub(super) steps: u64,
     pub(super) seconds: f64,
@@ -23,7 +23,7 @@ pub(super) struct Trained {
 }
 
 impl Trained {
-    /// As many numbers for every seed of an experiment.
+    /// The results as numbers, the same count for every seed of an experiment.
     pub(super) fn numbers(&self) -> Vec<f64> {
         [
             &self.figures[..],
@@ -33,7 +33,7 @@ impl Trained {
         .concat()
     }
 
-    /// From such numbers, the first of which are so many figures.
+    /// The inverse, for this number of figures.
     pub(super) fn from_numbers(numbers: &[f64], figures: usize) -> Option<Self> {
         let (figures, rest) = numbers.split_at_checked(figures)?;
         let (curve, rest) = rest.split_at_checked(POINTS)?;
@@ -48,10 +48,10 @@ impl Trained {
     }
 }
 
-/// Trains with a seed, and takes all figures.
+/// Trains with a seed, and measures all figures.
 ///
 /// # Errors
-/// Those of training.
+/// Errors of training.
 pub(super) fn train(experiment: &Experiment, seed: u64, device: &Device) -> Result<Trained> {
     let known = experiment.environment()?;
     let mut settings = experiment.settings(known)?;

@@ -1,4 +1,4 @@
-//! Trainings at random: small models, five steps, and the same again with other numbers of threads, recorded, stopped
+//! Random trainings: small models trained for five steps, and repeated with other numbers of threads, recorded, stopped
 //! and resumed, lost and resumed, and by two ranks.
 
 mod model;
@@ -14,16 +14,16 @@ use polygrad_console::progress::say;
 use self::run::{Left, judge};
 use self::spec::Training;
 
-/// What a search over many trainings found.
+/// The results of a search over many trainings.
 #[derive(Default)]
 pub(crate) struct Report {
-    /// Trainings that were drawn.
+    /// The number of trainings.
     pub(crate) trainings: u64,
-    /// Further runs of them that were compared.
+    /// The number of further runs of them that were compared.
     pub(crate) compared: u64,
-    /// Trainings that end with an error, and with the same one each time.
+    /// The number of trainings that always end with the same error.
     pub(crate) refused: u64,
-    /// What differs: the smallest training that shows it, and how.
+    /// The differences: the smallest training that shows each, and a description.
     pub(crate) faults: Vec<String>,
 }
 
@@ -43,11 +43,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// Draws `count` trainings of a seed, beginning with number `first`, and compares their runs on the device that a
-/// string names.
+/// Draws `count` trainings of a seed, starting with index `first`, and compares their runs on the device that a string
+/// names.
 ///
 /// # Errors
-/// When the device cannot be opened.
+/// If the device cannot be opened.
 pub(crate) fn check(backend: &str, seed: u64, first: u64, count: u64) -> Result<Report> {
     let ways = Way::of(backend)?;
     let mut report = Report::default();
@@ -73,7 +73,7 @@ pub(crate) fn check(backend: &str, seed: u64, first: u64, count: u64) -> Result<
     Ok(report)
 }
 
-/// Leaves out what is not needed to show the difference.
+/// Removes parts that are not needed to show the difference.
 fn smallest(mut training: Training, backend: &str, way: Way) -> (Training, String) {
     let mut why = judge(&training, backend, way).err().unwrap_or_default();
     loop {

@@ -1,4 +1,4 @@
-//! From a drawn training to its model, its data and its optimizer.
+//! Builds the model, the data and the optimizer of a drawn training.
 
 use polygrad::backend::HostTensor;
 use polygrad::data::{DataLoader, DataLoaderConfig};
@@ -17,10 +17,10 @@ use crate::draw::Draw;
 /// Examples and their targets.
 pub(super) type Batch = (Tensor, Tensor);
 
-/// How much each number of the data is moved, in units of the last place: what rounding does to a training.
+/// The perturbation of the data, in units in the last place: shows the effect of rounding on a training.
 pub(super) type Moved = u32;
 
-/// Outputs of a recurrent layer.
+/// A recurrent layer that returns its outputs of all steps.
 #[derive(Module)]
 struct OverTime<L> {
     layer: L,
@@ -38,7 +38,7 @@ macro_rules! over_time {
 
 over_time!(LSTM, GRU);
 
-/// Attention of a sequence to itself, added to it.
+/// Self-attention of a sequence, with a residual connection.
 #[derive(Module)]
 struct Attending {
     layer: MultiheadAttention,
@@ -54,7 +54,7 @@ impl Forward for Attending {
 }
 
 impl Training {
-    /// The model, with the numbers of the training's seed, moved as the data are.
+    /// The model, initialized with the training's seed and perturbed like the data.
     pub(super) fn model(&self, moved: Moved, device: &Device) -> Result<Sequential> {
         manual_seed(self.seed);
         let (mut model, mut dims) = match self.input {
@@ -94,7 +94,7 @@ impl Training {
         Ok(model)
     }
 
-    /// The relative size of what numbers are moved by.
+    /// The relative size of the perturbation.
     fn step(&self, moved: Moved) -> f64 {
         let last_place = match self.dtype {
             DType::F64 => f64::EPSILON,
@@ -112,10 +112,10 @@ impl Training {
         }
     }
 
-    /// The data of this training; each `salt` gives other data.
+    /// The data of this training; different for each `salt`.
     pub(super) fn loader(&self, salt: u64, moved: Moved, device: &Device) -> Result<DataLoader<Batch>> {
         let mut draw = Draw::new(self.seed, salt);
-        // Moves that depend on nothing that the data depend on.
+        // The perturbations are independent of the data.
         let mut moves = Draw::new(self.seed ^ u64::from(moved), salt + 100);
         let examples = (0..self.examples)
             .map(|_| {
@@ -183,7 +183,7 @@ impl Training {
     }
 }
 
-/// Adds a layer, if it can take what is there, and the axes of an example behind it.
+/// Adds a layer, if it accepts the current axes, and updates the axes of an example.
 fn push(model: Sequential, layer: Block, dims: &mut [usize], device: &Device) -> Result<Sequential> {
     let last = dims[dims.len() - 1];
     let groups = if dims[0].is_multiple_of(2) { 2 } else { 1 };

@@ -17,34 +17,34 @@ use polygrad_console::failure::{Failure, Result};
 use super::model::{Batch, Moved};
 use super::spec::{Block, Rule, Training};
 
-/// Optimizer steps of a training.
+/// The number of optimizer steps of a training.
 const STEPS: u64 = 5;
 
-/// How many moved runs say what rounding does to a training.
+/// The number of perturbed runs that show the effect of rounding.
 const MOVED: Moved = 3;
 
-/// How many times further apart than moved runs two runs may be: rounding in another order moves every value, not the
-/// data alone.
+/// The allowed difference of two runs as a multiple of that of perturbed runs: another order of rounding changes every
+/// value, not only the data.
 const SLACK: f64 = 64.0;
 
-/// How a training is run.
+/// A way to run a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// As it is written, on one thread.
+    /// Eagerly, on one thread.
     Whole,
     /// With this number of threads.
     Threads(usize),
     /// Recorded and replayed.
     Captured,
-    /// Asked to stop in the middle, and resumed with two threads.
+    /// Told to stop in the middle, and resumed with two threads.
     Stopped,
-    /// Ended by an error in the middle, and resumed from the checkpoint before.
+    /// Ended by an error in the middle, and resumed from the previous checkpoint.
     Lost,
-    /// Recorded, and lost.
+    /// Recorded, and also lost.
     CapturedLost,
     /// By two ranks.
     Ranks,
-    /// By two ranks, each with a part of the optimizer's state.
+    /// By two ranks, each with a shard of the optimizer's state.
     Sharded,
 }
 
@@ -64,10 +64,10 @@ impl fmt::Display for Way {
 }
 
 impl Way {
-    /// Those that a device has.
+    /// The ways that a device supports.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub(super) fn of(backend: &str) -> Result<Vec<Self>> {
         open(backend, None)?;
         let mut all = vec![
@@ -92,7 +92,7 @@ impl Way {
         matches!(self, Self::Captured | Self::CapturedLost)
     }
 
-    /// What it is compared with: the same steps, bit for bit, or others that only rounding may tell from them.
+    /// The way it is compared with: one with exactly the same steps, or one that may differ only by rounding.
     fn origin(self) -> Self {
         match self {
             Self::CapturedLost => Self::Captured,
@@ -104,17 +104,17 @@ impl Way {
         !self.is_ranks() && self != Self::Captured
     }
 
-    /// Whether the run means the same as the whole one.
+    /// Whether this way is equivalent to the whole run for a training.
     pub(super) fn is_for(self, training: &Training) -> bool {
-        // Ranks draw other numbers, and see other batches where a layer mixes examples; what they do to rounding is
-        // judged in f64.
+        // Ranks draw other random numbers, and see other batches if a layer mixes examples; their rounding differences
+        // are judged in f64.
         let apart = training.batch_size.is_multiple_of(2)
             && training.dtype == DType::F64
             && !training.draws_numbers()
             && !training.layers.contains(&Block::BatchNorm);
         match self {
             Self::Ranks => apart,
-            // LAMB looks at whole tensors.
+            // LAMB needs whole tensors.
             Self::Sharded => apart && training.optimizer != Rule::Lamb,
             Self::Captured => training.dtype == DType::F64,
             _ => true,
@@ -126,7 +126,7 @@ fn takes_threads(backend: &str) -> bool {
     backend.split(':').next() == Some("cpu") && !backend.contains("threads=")
 }
 
-/// What a training leaves.
+/// The results of a training.
 pub(super) struct Left {
     model: StateDict,
     optimizer: StateDict,
@@ -135,7 +135,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Runs a training. `moved` disturbs data and parameters, in units of the last place.
+    /// Runs a training. `moved` perturbs data and parameters, in units in the last place.
     pub(super) fn of(training: &Training, backend: &str, way: Way, moved: Moved) -> std::result::Result<Self, String> {
         let scene = Scene::new();
         let path = scene.0.join("run");
@@ -155,7 +155,7 @@ impl Left {
     }
 }
 
-/// A folder that is gone when it is dropped.
+/// A folder that is removed on drop.
 struct Scene(PathBuf);
 
 impl Scene {
@@ -172,7 +172,7 @@ impl Drop for Scene {
     }
 }
 
-/// Runs a training on one device; nothing where it was broken off, as it was asked to.
+/// Runs a training on one device; `None` if it was interrupted on purpose.
 fn one(training: &Training, backend: &str, way: Way, moved: Moved, path: &Path, resumed: bool) -> Result<Option<Left>> {
     let threads = match way {
         Way::Threads(count) => count,
@@ -210,7 +210,7 @@ fn one(training: &Training, backend: &str, way: Way, moved: Moved, path: &Path, 
     }
 }
 
-/// What the callback says that ends a training in the middle.
+/// The callback's error that ends a training in the middle.
 const LOST: &str = "lost on purpose";
 
 fn config(training: &Training) -> TrainerConfig {
@@ -278,7 +278,7 @@ fn left(trainer: &Whole) -> Result<Left> {
     })
 }
 
-/// Runs a training by two ranks, each a thread with half of each batch; what the first one has.
+/// Runs a training on two ranks, each a thread with half of each batch. Returns the results of the first.
 fn ranks(training: &Training, backend: &str, way: Way, moved: Moved) -> Result<Left> {
     let training = &Training {
         batch_size: training.batch_size / 2,
@@ -305,11 +305,11 @@ fn ranks(training: &Training, backend: &str, way: Way, moved: Moved) -> Result<L
     })
 }
 
-/// Compares a way with what it should be the same as; an error says what differs.
+/// Compares a way with its origin. An error says what differs.
 pub(super) fn judge(training: &Training, backend: &str, way: Way) -> std::result::Result<(), String> {
     let whole = Left::of(training, backend, way.origin(), 0);
     let (whole, other) = match (whole, Left::of(training, backend, way, 0)) {
-        // Refused both times: by whatever words, since ranks and recordings have their own.
+        // Both fail; the messages may differ for ranks and recordings.
         (Err(_), Err(_)) => return Ok(()),
         (Ok(_), Err(error)) => return Err(format!("fails: {error}")),
         (Err(error), Ok(_)) => return Err(format!("passes, where it fails {}: {error}", way.origin())),
@@ -323,7 +323,7 @@ pub(super) fn judge(training: &Training, backend: &str, way: Way) -> std::result
                 .map(|(name, value)| (format!("{what} {name}"), value.to_f64_vec()));
             named.collect()
         };
-        // Ranks with spread moments have a part of them each.
+        // Ranks with sharded moments each have only a part of them.
         let optimizer = match way {
             Way::Sharded => Vec::new(),
             _ => named("optimizer's", &left.optimizer),
@@ -332,7 +332,7 @@ pub(super) fn judge(training: &Training, backend: &str, way: Way) -> std::result
     };
     let (whole, other) = (parts(&whole), parts(&other));
     if way.is_exact() {
-        // Rows before the break are read from a file, which has six digits behind the point.
+        // Rows before the interruption are read from a file, which has six decimal places.
         let rounded = if matches!(way, Way::Threads(_)) { 0.0 } else { 1e-6 };
         return same(&whole, &other, |i| {
             if i == 0 { rounded * largest(&whole[0].1) } else { 0.0 }
@@ -350,12 +350,12 @@ pub(super) fn judge(training: &Training, backend: &str, way: Way) -> std::result
     })
 }
 
-/// The largest size, at least 1.
+/// The largest absolute value, at least 1.
 fn largest(values: &[f64]) -> f64 {
     values.iter().fold(1.0, |most, v| most.max(v.abs()))
 }
 
-/// The largest difference of two lists; infinite where only one has a number at a place.
+/// The largest difference of two lists; infinite if only one of them is a number at an index.
 fn far(a: &[f64], b: &[f64]) -> f64 {
     if a.len() != b.len() {
         return f64::INFINITY;

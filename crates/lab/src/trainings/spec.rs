@@ -1,4 +1,4 @@
-//! What a drawn training is made of, in parts that can be left out one by one.
+//! The parts of a drawn training, which can be removed one by one.
 
 use polygrad::DType;
 
@@ -7,16 +7,16 @@ use crate::draw::Draw;
 /// A small model, its data and how it is trained.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Training {
-    /// Extents of one example; of tokens the length.
+    /// The extents of one example; for tokens the length.
     pub(super) input: Input,
     pub(super) layers: Vec<Block>,
-    /// Classes of the target; none for a target of two real numbers.
+    /// The number of classes of the target; `None` for a target of two real numbers.
     pub(super) classes: Option<usize>,
     pub(super) examples: usize,
     pub(super) batch_size: usize,
     pub(super) shuffle: bool,
     pub(super) workers: usize,
-    /// Random numbers are added to each example when it is loaded.
+    /// Whether random numbers are added to each example when it is loaded.
     pub(super) noise: bool,
     pub(super) optimizer: Rule,
     pub(super) schedule: bool,
@@ -44,7 +44,7 @@ pub(super) enum Input {
     Tokens(usize, usize),
 }
 
-/// A layer, which takes its input's extents as it finds them.
+/// A layer, which adapts to the extents of its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Block {
     Linear(usize),
@@ -91,11 +91,11 @@ pub(super) enum Rule {
     Lion,
 }
 
-/// Names of the activations that [`Block::Activation`] counts.
+/// The number of activations that [`Block::Activation`] selects from.
 pub(super) const ACTIVATIONS: usize = 6;
 
 impl Training {
-    /// That of a seed and a number.
+    /// The training of a seed and an index.
     pub(super) fn draw(seed: u64, number: u64) -> Self {
         let mut draw = Draw::new(seed, number);
         let size = draw.between(4, 9) as usize;
@@ -139,7 +139,7 @@ impl Training {
         }
     }
 
-    /// The same with one thing less, each once: what may still show a fault.
+    /// All variants with one part removed, which may still show a fault.
     pub(super) fn smaller(&self) -> Vec<Self> {
         let mut all: Vec<Self> = (0..self.layers.len())
             .map(|i| {

@@ -45,7 +45,7 @@ pub(super) fn unary(m: &mut Maker<'_>) -> Option<()> {
     ];
     let (op, attributes) = m.draw.of(&ops);
     let x = match op {
-        // Away from where they are steep.
+        // Away from steep regions.
         "Reciprocal" | "Sqrt" | "Log" => {
             let positive = m.node("Abs", &[Some(&x)], 1, vec![])?;
             let half = scalar(m, 0.5);
@@ -61,7 +61,7 @@ pub(super) fn unary(m: &mut Maker<'_>) -> Option<()> {
     m.node(op, &[Some(&x)], 1, attributes).map(drop)
 }
 
-/// A real tensor, or a constant, that goes with this one by broadcasting.
+/// A real tensor, or a constant, that broadcasts with this one.
 fn partner(m: &mut Maker<'_>, x: &Made) -> Made {
     let dims = x.dims().to_vec();
     let fits = |made: &Made| {

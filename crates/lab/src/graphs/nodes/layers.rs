@@ -77,8 +77,8 @@ pub(in crate::graphs) fn batch_norm(m: &mut Maker<'_>, x: &Made) -> Option<()> {
     .map(drop)
 }
 
-/// Whether no element is far from 0: ONNX Runtime takes products of elements from each other, and the rounding of large
-/// ones is left.
+/// Whether all elements are near 0: ONNX Runtime subtracts products of elements, which leaves the rounding errors of
+/// large ones.
 fn is_small(x: &Made) -> bool {
     x.value.host().to_f64_vec().iter().all(|v| v.abs() <= 2.0)
 }
@@ -94,7 +94,7 @@ pub(super) fn norm(m: &mut Maker<'_>) -> Option<()> {
                 "LayerNormalization",
                 &[Some(&x), Some(&scale), Some(&bias)],
                 1,
-                // Where an axis has equal numbers, their mean's rounding is divided by the root of this.
+                // If an axis has equal numbers, the rounding error of their mean is divided by the root of this.
                 vec![("axis", int(1)), ("epsilon", float(0.01))],
             )
             .map(drop)

@@ -1,4 +1,4 @@
-//! The nodes that graphs are made of.
+//! The kinds of nodes in graphs.
 
 mod elementwise;
 mod layers;
@@ -43,7 +43,7 @@ fn scalar(m: &mut Maker<'_>, value: f32) -> Made {
     m.fixed(HostTensor::scalar(value).into())
 }
 
-/// Whole numbers and others that fit nowhere else.
+/// Integer ops and others that fit nowhere else.
 fn odd(m: &mut Maker<'_>) -> Option<()> {
     match m.draw.below(6) {
         0 => {

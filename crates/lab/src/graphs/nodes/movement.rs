@@ -1,4 +1,4 @@
-//! Ops that move elements: views, joins, places, borders.
+//! Ops that move elements: views, joins, indexing, padding.
 
 use polygrad::backend::HostTensor;
 use polygrad_onnx::graph::Attribute;
@@ -27,7 +27,7 @@ pub(super) fn reshape(m: &mut Maker<'_>) -> Option<()> {
             m.node("Squeeze", &[Some(&x), Some(&axes)], 1, vec![]).map(drop)
         }
         _ => {
-            // Two neighbours become one, or one becomes two.
+            // Two adjacent axes are merged, or one is split.
             let mut dims: Vec<i64> = x.dims().iter().map(|&extent| extent as i64).collect();
             let at = m.draw.below(dims.len());
             if dims.len() > 1 && at + 1 < dims.len() && m.draw.one_in(2) {
@@ -120,7 +120,7 @@ pub(super) fn split(m: &mut Maker<'_>) -> Option<()> {
         .map(drop)
 }
 
-/// Places along an axis of this extent, from either end.
+/// Indices along an axis of this extent, from either end.
 fn places(m: &mut Maker<'_>, dims: &[usize], extent: usize) -> Made {
     let shape = polygrad::Shape::new(dims).expect("of rank 8 at most");
     let extent = extent as i64;
@@ -161,7 +161,7 @@ pub(super) fn scatter(m: &mut Maker<'_>) -> Option<()> {
     let x = m.real_of_rank(1..=3)?;
     let reduction = m.draw.of(&["none", "add", "mul", "max", "min"]);
     let attributes = vec![("reduction", Attribute::String(reduction.into()))];
-    // Each place once, so that the order does not show.
+    // Each index occurs once, so that the order does not matter.
     let extent = x.dims()[0];
     let at = m.draw.below(extent) as i64;
     let mut dims = x.dims().to_vec();
