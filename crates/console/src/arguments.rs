@@ -1,9 +1,9 @@
-//! From the words of a command line to values.
+//! Parsing of command-line arguments.
 
 /// A whole number, 1 or more.
 ///
 /// # Errors
-/// Words for the user: what to give.
+/// A message for the user that says what to give.
 pub fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n > 0 => Ok(n),

@@ -7,8 +7,8 @@ use polygrad::nn;
 
 use crate::failure::{Failure, Result};
 
-/// A file that [`commit`](Self::commit) puts in the place of the old one; until then, and if it is dropped, the old one
-/// stays.
+/// A file that [`commit`](Self::commit) puts in the place of the old one. Until then, and if it is dropped, the old
+/// file stays.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: nn::AtomicFile,
@@ -19,7 +19,7 @@ impl AtomicFile {
     /// Opens a temporary file beside `path`.
     ///
     /// # Errors
-    /// Whatever the file system says, naming `path`; so for all that follows.
+    /// Errors of the file system, with `path`, as for the other methods.
     pub fn create(path: &Path) -> Result<Self> {
         let file = nn::AtomicFile::create(path).map_err(|e| Failure::io("write", path, &e))?;
         Ok(Self {
@@ -28,14 +28,14 @@ impl AtomicFile {
         })
     }
 
-    /// Writes `bytes` behind what was written before.
+    /// Appends `bytes`.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.file
             .write_all(bytes)
             .map_err(|e| Failure::io("write", &self.path, &e))
     }
 
-    /// Makes the bytes written so far the content of the file; where that fails, the old file is untouched.
+    /// Makes the bytes written so far the content of the file. If that fails, the old file is unchanged.
     pub fn commit(self) -> Result<()> {
         self.file.commit().map_err(|e| Failure::io("write", &self.path, &e))
     }

@@ -5,19 +5,19 @@ use polygrad::backend::DeviceSpec;
 
 use crate::failure::{Failure, Result};
 
-/// Opens the device that the string `backend` names, with the option `threads` where it is given.
+/// Opens the device that the string `backend` names, with the option `threads` if it is given.
 ///
 /// # Errors
-/// A string that makes no sense, two different numbers of threads, a backend that is unknown or absent, or that does
-/// not know threads.
+/// An invalid string, two different numbers of threads, a backend that is unknown or absent, or that has no option for
+/// threads.
 pub fn open(backend: &str, threads: Option<usize>) -> Result<Device> {
     Ok(Device::new(&spec(backend, threads)?.to_string())?)
 }
 
-/// The device that the string `backend` names, with the option `threads` where it is given.
+/// The device that the string `backend` names, with the option `threads` if it is given.
 ///
 /// # Errors
-/// A string that makes no sense, and two different numbers of threads.
+/// An invalid string, or two different numbers of threads.
 pub fn spec(backend: &str, threads: Option<usize>) -> Result<DeviceSpec> {
     let spec: DeviceSpec = backend.parse()?;
     let Some(threads) = threads.map(|n| n.to_string()) else {

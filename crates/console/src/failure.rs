@@ -1,4 +1,4 @@
-//! What a command says when it cannot go on: what went wrong and where, and what the user can do about it.
+//! Errors of commands: what went wrong and where, and what the user can do about it.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use polygrad::backend::printable;
 
-/// The result of everything here that can fail.
+/// The result of everything in this crate that can fail.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// Paths as they may be printed.
+/// Paths in printable form.
 pub trait Shown {
-    /// The path, without what would steer the terminal or break the line.
+    /// The path without characters that would control the terminal or break the line.
     fn shown(&self) -> String;
 }
 
@@ -21,7 +21,7 @@ impl Shown for Path {
     }
 }
 
-/// Why a command stopped, in words for the person who typed it.
+/// The reason why a command stopped, in words for its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     message: String,
@@ -29,7 +29,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that says what and where.
+    /// A failure with a message that says what went wrong and where.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -43,7 +43,7 @@ impl Failure {
         self
     }
 
-    /// Adds what to do once that is done.
+    /// Adds what to do after the fix.
     pub fn then(mut self, next: &str) -> Self {
         self.fix = Some(match self.fix {
             Some(fix) => format!("{fix}; then {next}"),
@@ -76,7 +76,7 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
-/// The library's hint is the fix, unless it is for those who write a program with it.
+/// The library's hint is the fix, unless it is for programmers.
 impl From<polygrad::Error> for Failure {
     fn from(error: polygrad::Error) -> Self {
         let text = error.to_string();
@@ -107,8 +107,8 @@ impl From<Failure> for polygrad::Error {
     }
 }
 
-/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`. Names near one that was
-/// mistyped are the user's own words, underscores or not.
+/// Whether a hint names types, functions or fields: `StateDict::load`, `to_dtype`, `eval()`. Suggestions near a
+/// mistyped name are the user's own words, with or without underscores.
 fn for_programmers(hint: &str) -> bool {
     if hint.starts_with("near it: ") {
         return false;
@@ -123,7 +123,7 @@ fn for_programmers(hint: &str) -> bool {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a foreign file says may be in it, and makes no lines of its own.
+        // The message may contain text from a foreign file, which must not add lines.
         write!(f, "{}", printable(&self.message))?;
         match &self.fix {
             Some(fix) => write!(f, "\n  fix: {}", printable(fix)),

@@ -1,5 +1,4 @@
-//! What the programs of Polygrad on a terminal share: what they say, why they fail, how they end, and the processes
-//! that they are.
+//! Common parts of Polygrad's terminal programs: output, errors, exit statuses, and groups of processes.
 //!
 //! ```
 //! use polygrad_console::failure::{Failure, Result};

@@ -10,16 +10,16 @@ use crate::progress;
 /// How a command ended, when nothing went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it was asked to.
+    /// It completed.
     Done,
     /// Ctrl-C, SIGTERM or SIGHUP ended it early.
     Interrupted,
 }
 
-/// Says why a command failed, and gives its exit status.
+/// Prints why a command failed, and returns its exit status.
 pub fn end(outcome: Result<Outcome>) -> ExitCode {
     let outcome = match outcome {
-        // A terminal that was closed takes no more output.
+        // A closed terminal accepts no more output.
         Ok(Outcome::Interrupted) => return ExitCode::from(stop_status()),
         Ok(Outcome::Done) => progress::written(),
         Err(failure) => Err(failure),

@@ -1,4 +1,4 @@
-//! Shows how far a command has come: a bar on a terminal, plain lines elsewhere.
+//! The output of a command and its progress: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -11,13 +11,13 @@ pub use polygrad::train::{clock, grouped};
 
 use crate::failure::{Failure, Result};
 
-/// The first reason why standard output could not be written.
+/// The first error of writing to standard output.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
-/// Which of several processes this is.
+/// The rank of this process.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes down which of several processes this is: the first one alone says something, the others their errors.
+/// Sets the rank of this process: only the first one prints output, the others only their errors.
 pub fn speak_as(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
@@ -26,7 +26,7 @@ fn is_heard() -> bool {
     RANK.load(Ordering::Relaxed) == 0
 }
 
-/// Writes why a command failed to standard error, and in which of several processes.
+/// Writes why a command failed to standard error, with the rank if it is one of several processes.
 pub fn complain(error: &Failure) {
     match RANK.load(Ordering::Relaxed) {
         0 => write_error(&format!("error: {error}")),
@@ -34,15 +34,15 @@ pub fn complain(error: &Failure) {
     }
 }
 
-/// Writes a line to standard output. A reader that has gone (`polygrad … | head`) is no reason to stop, nor to
-/// complain; what else goes wrong, [`written`] tells at the end.
+/// Writes a line to standard output. If its reader has closed it (`polygrad … | head`), that is no error; other errors
+/// are reported at the end by [`written`].
 pub fn say(line: &str) {
     if is_heard() {
         put(&lines(line));
     }
 }
 
-/// As [`say`], of data that another program may read: only a terminal is spared what would steer it.
+/// Like [`say`], for data that another program may read: control characters are only removed on a terminal.
 pub fn give(line: &str) {
     match std::io::stdout().is_terminal() {
         true => say(line),
@@ -55,7 +55,7 @@ fn put(line: &str) {
     keep(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Takes down why standard output could not be written, for [`written`].
+/// Records an error of writing to standard output, for [`written`].
 pub fn keep(outcome: std::io::Result<()>) {
     if let Err(error) = outcome
         && error.kind() != ErrorKind::BrokenPipe
@@ -64,10 +64,10 @@ pub fn keep(outcome: std::io::Result<()>) {
     }
 }
 
-/// Whether all that was said has been written.
+/// Checks that all output has been written.
 ///
 /// # Errors
-/// It was not, and its reader had not gone.
+/// If it was not, unless its reader has closed it.
 pub fn written() -> Result<()> {
     match UNWRITTEN.get() {
         None => Ok(()),
@@ -76,7 +76,7 @@ pub fn written() -> Result<()> {
     }
 }
 
-/// Writes a line to standard error. Where that cannot be written, there is nobody left to tell.
+/// Writes a line to standard error. If that fails, the error cannot be reported.
 pub fn note(line: &str) {
     if is_heard() {
         write_error(line);
@@ -87,13 +87,13 @@ fn write_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", lines(line));
 }
 
-/// The lines of a text, each without what would steer the terminal: names of others may be anywhere in it.
+/// The lines of a text without control characters, since it may contain foreign names.
 fn lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
 
-/// The progress of a download: a bar until this is dropped, or a line where there is no terminal.
+/// The progress of a download: a bar until this is dropped, or a line if there is no terminal.
 #[derive(Debug)]
 pub struct Download<'a> {
     bar: Option<Bar>,
@@ -103,7 +103,7 @@ pub struct Download<'a> {
 }
 
 impl<'a> Download<'a> {
-    /// Of `name`, which has so many bytes.
+    /// The download of `name`, which has this many bytes.
     pub fn new(name: &'a str, bytes: u64) -> Self {
         let bar = Bar::on_terminal(bytes);
         if bar.is_none() {
@@ -117,7 +117,7 @@ impl<'a> Download<'a> {
         }
     }
 
-    /// So many bytes are here.
+    /// Reports that this many bytes have been received.
     pub fn received(&mut self, bytes: u64) {
         let Some(bar) = &mut self.bar else { return };
         bar.show(bytes, || {
@@ -133,7 +133,7 @@ impl<'a> Download<'a> {
     }
 }
 
-/// A number in few digits where it is very large or small, in full elsewhere.
+/// A number in short form if it is very large or small, else in full.
 pub fn short(x: f64) -> String {
     match x != 0.0 && !(1e-5..1e9).contains(&x.abs()) {
         true => format!("{x:e}"),

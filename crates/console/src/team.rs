@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Failure, Result};
 use crate::progress;
 
-/// What `torchrun` counts its restarts in.
+/// The variable in which `torchrun` counts its restarts.
 const RESTARTS: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// This process, and the others where there are any; by default it is alone.
+/// This process and the others it trains with, if any; by default it is alone.
 #[derive(Default)]
 pub struct Team {
     group: Option<Arc<dyn Communicator>>,
@@ -24,15 +24,15 @@ pub struct Team {
 }
 
 impl Team {
-    /// This process and those that `group` joins it with, if there are others.
+    /// This process and those in its `group`, if there are others.
     pub fn of(group: Option<Arc<dyn Communicator>>) -> Self {
         Self { group, shards: false }
     }
 
-    /// Joins those that a launcher has started, if there are to be others. From then on rank 0 alone speaks.
+    /// Joins the processes that a launcher has started, if an engine is given. From then on only rank 0 prints output.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn join(engine: Option<&str>) -> Result<Self> {
         let group = engine.map(communicator::open).transpose()?;
         if let Some(group) = &group {
@@ -41,31 +41,31 @@ impl Team {
         Ok(Self { group, shards: false })
     }
 
-    /// The same, with the optimizer's moments spread over all or not.
+    /// The same team, with or without sharding the optimizer's moments over all processes.
     #[must_use]
     pub fn sharding(self, shards: bool) -> Self {
         Self { shards, ..self }
     }
 
-    /// The others and this process, where there are others.
+    /// The group of all processes, if there are others.
     pub fn group(&self) -> Option<&Arc<dyn Communicator>> {
         self.group.as_ref()
     }
 
-    /// Which of them this process is.
+    /// The rank of this process.
     pub fn rank(&self) -> usize {
         self.group().map_or(0, |group| group.rank())
     }
 
-    /// How many there are.
+    /// The number of processes.
     pub fn size(&self) -> usize {
         self.group().map_or(1, |group| group.size())
     }
 
-    /// The numbers of all of them.
+    /// The numbers of all processes.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn gather(&self, own: &[f64]) -> Result<Vec<Vec<f64>>> {
         match &self.group {
             Some(group) => Ok(group.all_gather_vec(own)?),
@@ -73,16 +73,16 @@ impl Team {
         }
     }
 
-    /// Whether the launcher has started the processes anew after one was lost.
+    /// Whether the launcher has restarted the processes after one was lost.
     pub fn is_restarted(&self) -> bool {
         let restarts = std::env::var(RESTARTS).ok().and_then(|count| count.parse::<u64>().ok());
         self.group.is_some() && restarts.is_some_and(|count| count > 0)
     }
 
-    /// What the first process finds, for all of them; where it fails, all do.
+    /// Runs `f` on the first process, and returns its result on all. If it fails, all fail.
     ///
     /// # Errors
-    /// Those of `f`, and of the engine.
+    /// Errors of `f` and of the engine.
     pub fn share<T: Serialize + DeserializeOwned>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(group) = &self.group else { return f() };
         if group.rank() == 0 {
@@ -98,7 +98,7 @@ impl Team {
         told.map_err(|why| Failure::new(format!("rank 0 has failed: {why}")))
     }
 
-    /// This process's part of the data, so that all have as many batches.
+    /// Limits the data to this process's shard, so that all processes have the same number of batches.
     ///
     /// # Errors
     /// More ranks than there can be examples.
@@ -109,7 +109,7 @@ impl Team {
         }
     }
 
-    /// The options of a trainer that is one of these.
+    /// Adds this team to the options of a trainer.
     pub fn options<O>(&self, options: RunConfig<O>) -> RunConfig<O> {
         match &self.group {
             Some(group) => options.parallel(Arc::clone(group)),
@@ -117,10 +117,10 @@ impl Team {
         }
     }
 
-    /// An optimizer of these parameters, or of this process's pieces of them.
+    /// An optimizer of these parameters, or of this process's shards of them.
     ///
     /// # Errors
-    /// Those of `build`.
+    /// Errors of `build`.
     pub fn optimizer<O: Optimizer + 'static>(
         &self,
         params: Vec<Param>,
@@ -132,7 +132,7 @@ impl Team {
         })
     }
 
-    /// Who trains, beside the device, and what each of them has of its own.
+    /// A description of the team beside the device, and of what each process has of its own.
     pub fn about(&self, own: &str) -> Option<String> {
         let group = self.group.as_ref()?;
         let spread = if self.shards {
