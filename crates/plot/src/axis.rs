@@ -3,13 +3,13 @@
 use crate::canvas::Colour;
 use crate::colours::{FAINT, INK};
 
-/// The values along one side of a chart, and what is written there.
+/// The values along one side of a chart, and their labels.
 #[derive(Clone, Debug)]
 pub struct Axis {
     kind: Kind,
     low: f64,
     high: f64,
-    /// Where something is written, and what.
+    /// The positions and texts of the labels.
     pub(crate) ticks: Vec<(f64, String)>,
     pub(crate) title: String,
     pub(crate) grid: bool,
@@ -43,7 +43,7 @@ impl Axis {
         Self::new(Kind::Linear, low, high, ticks(low, high, most))
     }
 
-    /// Linear, so that all finite `values` are on it with a margin; from 0 to 1 where there are none.
+    /// Linear, covering all finite `values` with a margin; from 0 to 1 if there are none.
     pub fn around(values: impl Iterator<Item = f64>, most: u8) -> Self {
         let values = values.filter(|value| value.is_finite());
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
@@ -54,19 +54,19 @@ impl Axis {
         Self::linear(low - margin, high + margin, most)
     }
 
-    /// Logarithmic from `low` to `high`, both above 0, with 1, 2 and 5 of each power of ten; where it is wide, with the
-    /// powers alone.
+    /// Logarithmic from `low` to `high`, both above 0, with 1, 2 and 5 of each power of ten; only with the powers if
+    /// the range is wide.
     pub fn logarithmic(low: f64, high: f64) -> Self {
         Self::new(Kind::Logarithmic, low, high, powers(low, high))
     }
 
-    /// A place for each name, from left to right or from the top down: the first is at 0.5, the next at 1.5.
+    /// A position for each name, from left to right or from the top down: the first is at 0.5, the next at 1.5.
     pub fn names(names: impl IntoIterator<Item = String>) -> Self {
         let ticks: Vec<(f64, String)> = (0..).zip(names).map(|(i, name)| (f64::from(i) + 0.5, name)).collect();
         Self::new(Kind::Names, 0.0, ticks.len().max(1) as f64, ticks)
     }
 
-    /// What its values are.
+    /// Sets the title, which describes the values.
     pub fn title(self, title: &str) -> Self {
         Self {
             title: title.to_owned(),
@@ -87,12 +87,13 @@ impl Axis {
         }
     }
 
-    /// Writes what is at the ticks above the chart and not below it: for a high chart, which is read from the top.
+    /// Puts the tick labels above the chart rather than below it: for a high chart, which is read from the top.
     pub fn above(self) -> Self {
         Self { above: true, ..self }
     }
 
-    /// How far a value is from the axis' low end, as a share of it all; not finite where the value has no place.
+    /// The distance of a value from the axis' low end, relative to the whole axis; not finite if the value has no
+    /// position.
     pub(crate) fn share(&self, value: f64) -> f32 {
         let share = match self.kind {
             Kind::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
@@ -105,7 +106,7 @@ impl Axis {
         self.kind == Kind::Names
     }
 
-    /// Of what is at the ticks.
+    /// The colour of the tick labels.
     pub(crate) fn colour(&self) -> Colour {
         if self.has_names() { INK } else { FAINT }
     }
@@ -134,14 +135,14 @@ fn ticks(low: f64, high: f64, most: u8) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// 1, 2 and 5 of each power of ten between `low` and `high`; of a wide range the powers alone.
+/// 1, 2 and 5 of each power of ten between `low` and `high`; only the powers if the range is wide.
 fn powers(low: f64, high: f64) -> Vec<(f64, String)> {
     if !(low > 0.0 && high.is_finite()) {
         return Vec::new();
     }
     let steps: &[f64] = if high / low > 300.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let ticks = (low.log10().floor() as i32..=high.log10().ceil() as i32).flat_map(|power| {
-        // A division gives the nearest number to 0.1, a product does not.
+        // A division gives the nearest number to 0.1, a product may not.
         let power_of_ten = 10f64.powi(power.abs());
         steps.iter().map(move |step| match power < 0 {
             true => step / power_of_ten,

@@ -1,4 +1,4 @@
-//! A picture to draw smooth shapes on.
+//! A canvas for smooth shapes.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ pub type Point = (f32, f32);
 /// Red, green and blue, 0 to 255.
 pub type Colour = [u8; 3];
 
-/// Heights within a row of pixels at which a polygon is looked at.
+/// The number of sample lines per row of pixels of a polygon.
 const SAMPLES: usize = 4;
 
-/// A picture of RGB pixels, to draw lines, discs and polygons with smooth edges on. What is outside of it is left
-/// out.
+/// A picture of RGB pixels on which lines, discs and polygons with smooth edges are drawn. Parts outside of it are cut
+/// off.
 ///
 /// ```
 /// use polygrad_plot::Canvas;
@@ -29,18 +29,18 @@ pub struct Canvas {
     pixels: Vec<Colour>,
     /// How much of each pixel the shape being drawn covers.
     mask: Vec<f32>,
-    /// The rows of it that the shape reaches.
+    /// The rows of the mask that the shape reaches.
     reached: Range<usize>,
     /// The rows that may be drawn on.
     clip: Range<usize>,
-    /// Pixels of a unit.
+    /// Pixels per unit.
     scale: f32,
-    /// Where the point (0, 0) is.
+    /// The position of the point (0, 0).
     origin: Point,
 }
 
 impl Canvas {
-    /// A picture of one colour, with a pixel as the unit.
+    /// A picture of one colour. The unit is a pixel.
     pub fn new(width: usize, height: usize, ground: Colour) -> Self {
         Self {
             width,
@@ -54,8 +54,8 @@ impl Canvas {
         }
     }
 
-    /// Takes points and sizes from here on as those of a picture of another extent, which is in the middle of this one,
-    /// as large as it fits.
+    /// From here on, points and sizes refer to a picture of another extent, which is centred in this one and as large
+    /// as fits.
     pub fn view(&mut self, width: f32, height: f32) {
         let (own_width, own_height) = (self.width as f32, self.height as f32);
         self.scale = (own_width / width).min(own_height / height);
@@ -65,28 +65,28 @@ impl Canvas {
         );
     }
 
-    /// Pixels in a row.
+    /// The width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Rows of pixels.
+    /// The height in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// Row after row from the top.
+    /// The pixels, row by row from the top.
     pub fn pixels(&self) -> &[Colour] {
         &self.pixels
     }
 
-    /// Keeps what is drawn from here on between two rows of pixels; the infinite range lifts the limit.
+    /// Limits further drawing to the rows between two heights; the infinite range removes the limit.
     pub fn clip_rows(&mut self, from: f32, to: f32) {
         self.clip = self.row(from)..self.row(to);
     }
 
     /// Draws lines with round ends and joints; a line of one point is a disc. All of `lines` are one shape: where they
-    /// overlap, a transparent colour is laid on once.
+    /// overlap, a transparent colour is applied only once.
     pub fn strokes(&mut self, lines: &[Vec<Point>], thickness: f32, colour: Colour, opacity: f32) {
         let radius = thickness * self.scale / 2.0;
         for line in lines {
@@ -110,7 +110,7 @@ impl Canvas {
         self.line(&[centre], 2.0 * radius, colour);
     }
 
-    /// Fills a polygon; where it crosses itself, what is around an even number of times stays free.
+    /// Fills a polygon by the even-odd rule, if it crosses itself.
     pub fn polygon(&mut self, corners: &[Point], colour: Colour) {
         let corners: Vec<Point> = corners.iter().map(|corner| self.place(*corner)).collect();
         let heights = || corners.iter().map(|corner| corner.1);
@@ -141,7 +141,7 @@ impl Canvas {
         self.polygon(&[a, (b.0, a.1), b, (a.0, b.1)], colour);
     }
 
-    /// Draws a picture, whose pixels are as large as the unit, from the point (0, 0) on: each pixel here is the mean of
+    /// Draws a picture from the point (0, 0) on, whose pixels have the size of the unit: each pixel here is the mean of
     /// those that it covers.
     pub fn image(&mut self, width: usize, pixels: &[Colour]) {
         let height = pixels.len() / width.max(1);
@@ -172,7 +172,7 @@ impl Canvas {
         }
     }
 
-    /// Where a point is among the pixels.
+    /// The position of a point in pixels.
     fn place(&self, (x, y): Point) -> Point {
         (self.origin.0 + x * self.scale, self.origin.1 + y * self.scale)
     }
@@ -181,7 +181,7 @@ impl Canvas {
         (y.max(0.0) as usize).min(self.height)
     }
 
-    /// The rows between two heights that may be drawn on, which the shape reaches from here on.
+    /// The rows between two heights that may be drawn on; they are added to the rows that the shape reaches.
     fn reach(&mut self, top: f32, bottom: f32) -> Range<usize> {
         let rows = self.row(top).max(self.clip.start)..self.row(bottom).min(self.clip.end);
         if !rows.is_empty() {
@@ -193,7 +193,7 @@ impl Canvas {
         rows
     }
 
-    /// Lays a colour on what is covered, and covers nothing.
+    /// Applies a colour to the mask, and clears the mask.
     fn lay_on(&mut self, colour: Colour, opacity: f32) {
         let reached = std::mem::take(&mut self.reached);
         let pixels = reached.start * self.width..reached.end * self.width;
@@ -208,7 +208,7 @@ impl Canvas {
         }
     }
 
-    /// Marks what a part of a row covers, at one of the heights.
+    /// Adds the coverage of a part of a row, at one of the sample lines.
     fn cover_span(&mut self, row: usize, from: f32, to: f32) {
         if from.is_nan() || to.is_nan() {
             return;
@@ -223,7 +223,7 @@ impl Canvas {
         }
     }
 
-    /// Marks what a thick line from `a` to `b` covers: a pixel's share falls from 1 to 0 across the edge.
+    /// Adds the coverage of a thick line from `a` to `b`: it falls from 1 to 0 across the edge of the line.
     fn cover(&mut self, a: Point, b: Point, radius: f32) {
         let reach = radius + 1.0;
         let col = |x: f32| (x.max(0.0) as usize).min(self.width);
@@ -239,7 +239,8 @@ impl Canvas {
                     0.0
                 };
                 let (x, y) = (px - along * dx, py - along * dy);
-                // Not `hypot`, which is a call: pixels are neither so near nor so far that a square is lost.
+                // Not `hypot`, which is a function call: distances of pixels are neither so small nor so large that
+                // squares lose them.
                 let distance = (x * x + y * y).sqrt();
                 let share = (radius + 0.5 - distance).clamp(0.0, 1.0);
                 let cover = &mut self.mask[row * self.width + col];
@@ -256,7 +257,7 @@ mod tests {
     const WHITE: Colour = [255; 3];
     const BLACK: Colour = [0; 3];
 
-    /// How dark a picture is: pixels that a shape in black covers.
+    /// The darkness of a picture: the number of pixels that a black shape covers.
     fn area(canvas: &Canvas) -> f32 {
         canvas
             .pixels

@@ -5,23 +5,23 @@ use crate::canvas::{Canvas, Colour, Point};
 use crate::colours::{FAINT, GRID, GROUND, HEADING, INK, LABEL};
 use crate::text::{Align, Style};
 
-/// From a chart's top to the baseline of heading and legend.
+/// The distance from a chart's top to the baseline of heading and legend.
 const HEAD: f32 = 28.0;
-/// What ticks above the chart take in addition.
+/// The additional space of tick labels above the chart.
 const ABOVE: f32 = 40.0;
-/// From one line of the legend to the next.
+/// The distance between lines of the legend.
 const LINE: f32 = 30.0;
 /// The width of a line in the legend, to the left of its name.
 const SAMPLE: f32 = 26.0;
-/// From such a line to its name.
+/// The distance from such a line to its name.
 const GAP: f32 = 10.0;
-/// Between two names.
+/// The distance between two names.
 const APART: f32 = 30.0;
 /// The size of a dot in the legend.
 const DOT: f32 = 11.0;
 const NAME: Style = LABEL.coloured(INK);
 
-/// Where on a picture a chart's lines are; its texts stand around it.
+/// The area of a picture for a chart's lines; its texts are around it.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     left: f32,
@@ -31,7 +31,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Between the upper left and the lower right corner.
+    /// The area between the upper left and the lower right corner.
     pub fn new(upper_left: Point, lower_right: Point) -> Self {
         Self {
             left: upper_left.0,
@@ -42,22 +42,22 @@ impl Frame {
     }
 }
 
-/// What belongs together in a chart, and how it is drawn: nothing but its entry in the legend before one says more.
+/// A data series of a chart, and how it is drawn. By default it is only in the legend.
 #[derive(Clone, Debug)]
 pub struct Series {
     name: String,
     colour: Colour,
     points: Vec<(f64, f64)>,
     edges: Vec<(f64, f64, f64)>,
-    /// Thickness and opacity.
+    /// Thickness and opacity of the line.
     line: Option<(f32, f32)>,
-    /// Size and opacity.
+    /// Size and opacity of the dots.
     dots: Option<(f32, f32)>,
     hollow: bool,
 }
 
 impl Series {
-    /// Points, those of a line from left to right. Without a name it is not in the legend.
+    /// A series of points; those of a line must be ordered from left to right. Without a name it is not in the legend.
     pub fn new(name: &str, colour: Colour, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,7 +70,7 @@ impl Series {
         }
     }
 
-    /// Joins the points with a line of this thickness in pixels; one that is not finite leaves a gap.
+    /// Connects the points with a line of this thickness in pixels; a point that is not finite leaves a gap.
     pub fn line(self, thickness: f32, opacity: f32) -> Self {
         Self {
             line: Some((thickness, opacity)),
@@ -94,20 +94,20 @@ impl Series {
         }
     }
 
-    /// Fills what is between two edges: x, and the lower and the upper y there.
+    /// Fills the area between two edges: x, and the lower and the upper y there.
     pub fn band(self, edges: Vec<(f64, f64, f64)>) -> Self {
         Self { edges, ..self }
     }
 }
 
-/// Two axes, and what lies between them.
+/// Two axes, and the data between them.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Stands above, on the left; the legend is on the right.
+    /// The heading above, on the left; the legend is on the right.
     pub heading: String,
-    /// From left to right.
+    /// The horizontal axis, from left to right.
     pub x: Axis,
-    /// From the bottom up; names from the top down.
+    /// The vertical axis, from the bottom up; names are from the top down.
     pub y: Axis,
     /// All bands are drawn first, then all lines, then all dots.
     pub series: Vec<Series>,
@@ -120,7 +120,7 @@ impl Chart {
         self.baseline() + LABEL.size + LINE * (lines - 1) as f32
     }
 
-    /// Draws all of it.
+    /// Draws the chart.
     pub fn draw(&self, canvas: &mut Canvas, frame: &Frame) {
         let baseline = frame.top - self.baseline();
         canvas.text(&self.heading, (frame.left, baseline), Align::Left, HEADING);
@@ -155,8 +155,8 @@ impl Chart {
         canvas.clip_rows(0.0, f32::INFINITY);
     }
 
-    /// Where a point lies on the picture, which may be above or below the frame, but not without limit; nowhere where a
-    /// number is not finite or has no place on its axis.
+    /// The position of a point on the picture. It may be above or below the frame, within limits. `None` if a number is
+    /// not finite or has no position on its axis.
     pub fn place(&self, frame: &Frame, (x, y): (f64, f64)) -> Option<Point> {
         let up = self.y.share(y).clamp(-20.0, 20.0);
         let down = if self.y.has_names() { up } else { 1.0 - up };
@@ -167,7 +167,7 @@ impl Chart {
         (y.is_finite() && place.0.is_finite() && place.1.is_finite()).then_some(place)
     }
 
-    /// From the baseline of heading and legend to the frame.
+    /// The distance from the baseline of heading and legend to the frame.
     fn baseline(&self) -> f32 {
         HEAD + if self.x.above { ABOVE } else { 0.0 }
     }
@@ -214,8 +214,8 @@ impl Chart {
         }
     }
 
-    /// The lines of the legend, the first one on top: what is in them, and how far from the left of its line each
-    /// begins.
+    /// The lines of the legend, the first one on top: the entries of each, and their distances from the left of the
+    /// line.
     fn legend(&self, width: f32) -> Vec<Vec<(&Series, f32)>> {
         let mut lines: Vec<Vec<(&Series, f32)>> = Vec::new();
         let mut end = f32::INFINITY;
@@ -233,7 +233,7 @@ impl Chart {
         lines
     }
 
-    /// Each line ends where the frame does, the last one at the baseline.
+    /// Each line is aligned with the right side of the frame, the last one is on the baseline.
     fn draw_legend(&self, canvas: &mut Canvas, frame: &Frame, baseline: f32) {
         for (i, line) in self.legend(frame.right - frame.left).iter().rev().enumerate() {
             let y = baseline - LINE * i as f32;
@@ -249,7 +249,7 @@ impl Chart {
         }
     }
 
-    /// Upright lines, side by side.
+    /// A band as adjacent vertical lines.
     fn band(&self, frame: &Frame, edges: &[(f64, f64, f64)]) -> Vec<Vec<Point>> {
         let placed = edges
             .iter()
@@ -379,7 +379,7 @@ mod tests {
             assert!(begin + entry(last) <= 680.0);
         }
         assert_eq!(chart.head(680.0), chart.head(5000.0) + LINE);
-        // One that is wider than the chart has a line of its own.
+        // An entry that is wider than the chart has its own line.
         assert_eq!(chart.legend(10.0).len(), 4);
     }
 

@@ -3,9 +3,9 @@
 use crate::canvas::Colour;
 use crate::text::Style;
 
-/// What everything is drawn on.
+/// The background.
 pub const GROUND: Colour = [255, 255, 255];
-/// Headings, and names.
+/// Headings and names.
 pub const INK: Colour = [38, 43, 52];
 /// Numbers along an axis.
 pub const FAINT: Colour = [112, 119, 130];
@@ -35,7 +35,7 @@ pub const HEADING: Style = Style {
     weight: 2.4,
     colour: INK,
 };
-/// What stands along an axis.
+/// Text along an axis.
 pub const LABEL: Style = Style {
     size: 15.0,
     weight: 1.9,

@@ -1,4 +1,4 @@
-//! Pictures without a library of the system: a canvas for smooth shapes, a font of strokes, and charts.
+//! Pictures without a system library: a canvas for smooth shapes, a font of strokes, and charts.
 //!
 //! ```
 //! use polygrad_plot::{Axis, Canvas, Chart, Frame, Series, colours};

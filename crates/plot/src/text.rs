@@ -3,18 +3,18 @@
 use crate::canvas::{Canvas, Colour, Point};
 use crate::font;
 
-/// Where text is relative to the point it is given.
+/// The position of text relative to its point.
 #[derive(Clone, Copy, Debug)]
 pub enum Align {
     /// It starts there.
     Left,
-    /// Its middle is there.
+    /// It is centred there.
     Centre,
     /// It ends there.
     Right,
 }
 
-/// How text looks.
+/// The style of text.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// The height of capitals in pixels.
