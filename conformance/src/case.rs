@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polygrad_tensor::{AnyBackend, DType, Device};
 
-/// How one side of a case ended.
+/// The result of one side of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The answer is right.
+    /// The answer is correct.
     Pass,
-    /// The answer is wrong, or there is an error or a panic instead of one.
+    /// The answer is wrong, or there was an error or a panic instead.
     Fail(String),
-    /// Library or backend do not offer it, for this reason.
+    /// The library or the backend does not support it, for this reason.
     Unsupported(String),
 }
 
@@ -31,7 +31,7 @@ impl Status {
     }
 }
 
-/// How a case ended: the values and the gradients apart, and none of what a case does not ask for.
+/// The result of a case, separately for values and gradients; `None` for what the case does not check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The values, or for a case of bad input the error.
@@ -41,7 +41,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a case that asks for values alone.
+    /// For a case that only checks values.
     pub fn forward(status: Status) -> Self {
         Self {
             forward: Some(status),
@@ -49,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// Of a case that asks for gradients alone.
+    /// For a case that only checks gradients.
     pub fn gradient(status: Status) -> Self {
         Self {
             forward: None,
@@ -57,7 +57,7 @@ impl Outcome {
         }
     }
 
-    /// Both sides, as far as there are such.
+    /// Those of the two sides that the case checks.
     pub fn sides(&self) -> impl Iterator<Item = (&'static str, &Status)> {
         let forward = self.forward.iter().map(|status| ("forward", status));
         forward.chain(self.gradient.iter().map(|status| ("gradient", status)))
@@ -67,15 +67,15 @@ impl Outcome {
 /// Where a case comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Reference vectors: PyTorch's answers.
+    /// Reference vectors: PyTorch's results.
     Vectors,
-    /// Drawn numbers, in every dtype and layout, against the reference backend in f64.
+    /// Random numbers in every dtype and layout, compared with the reference backend in f64.
     Generated,
     /// Elementary functions against exactly rounded values.
     Ulp,
-    /// Bad input and the errors that it must end in.
+    /// Invalid input and the expected errors.
     Errors,
-    /// Gradients against differences of values, to first and second order, and the absence of gradients.
+    /// Gradients compared with differences of values, to first and second order, and the absence of gradients.
     Gradients,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Source {
 
 type Run = dyn Fn(&Device<AnyBackend>) -> Outcome + Send + Sync;
 
-/// One thing to hold a backend to.
+/// One check of a backend.
 pub struct Case {
     pub(crate) name: String,
     pub(crate) op: String,
@@ -159,9 +159,9 @@ impl Case {
         self.known
     }
 
-    /// Runs it, and then waits for the device: what [`Backend::synchronize`](polygrad_core::Backend::synchronize)
-    /// reports, such as memory that was written to where it should not be, is a failure of the case, and so is a panic
-    /// on the way, which no backend may do.
+    /// Runs it, and then waits for the device. Errors reported by
+    /// [`Backend::synchronize`](polygrad_core::Backend::synchronize), such as memory written out of bounds, are
+    /// failures of the case, and so is a panic, since no backend may panic.
     pub fn run(&self, device: &Device<AnyBackend>) -> Outcome {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(device))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,10 +1,10 @@
-//! Whether an answer is the right one.
+//! Comparison of answers with the truth.
 
 use polygrad_tensor::{DType, HostTensor};
 
 use crate::tolerance::Bounds;
 
-/// What an answer is compared with.
+/// The truth and the tolerance for an answer.
 pub(crate) struct Comparison<'a> {
     /// The values, in f64 for floats.
     pub(crate) truth: &'a HostTensor,
@@ -13,8 +13,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) bounds: Bounds,
 }
 
-/// Where an answer first differs in shape, dtype or a value. Floats may differ by the bounds; everything else is exact.
-/// A truth beyond the dtype's range asks for the infinity that it rounds to.
+/// The first difference of an answer in shape, dtype or a value. Floats may differ by the bounds; everything else must
+/// be exact. If the truth exceeds the dtype's range, the answer must be the infinity that it rounds to.
 pub(crate) fn compare(answer: &HostTensor, with: &Comparison<'_>) -> Result<(), String> {
     let Comparison { truth, dtype, bounds } = with;
     if answer.shape() != truth.shape() || answer.dtype() != *dtype {

@@ -1,4 +1,4 @@
-//! Whether a page tells of every difference that a sweep finds, and of no other.
+//! Checks that a page lists exactly the differences that a sweep finds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,20 +6,20 @@ use std::path::Path;
 
 use polygrad_core::HostTensor;
 
-/// Where an op's result is not that of somebody else.
+/// A difference between an op's result here and elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// What was given, and which result is meant.
+    /// The input, and which result is compared.
     pub given: String,
-    /// What comes out here.
+    /// The result here.
     pub ours: String,
-    /// What comes out there.
+    /// The result elsewhere.
     pub theirs: String,
     /// The op.
     pub op: String,
 }
 
-/// What an element is, in a word.
+/// The kind of an element, in one word.
 pub fn word(value: f64) -> &'static str {
     match value {
         v if v.is_nan() => "NaN",
@@ -30,7 +30,7 @@ pub fn word(value: f64) -> &'static str {
     }
 }
 
-/// What a tensor is, in a few words.
+/// The kind of a tensor's content, in a few words.
 pub fn kind(host: &HostTensor) -> String {
     match host.to_f64_vec()[..] {
         [] => "no elements".to_owned(),
@@ -39,19 +39,18 @@ pub fn kind(host: &HostTensor) -> String {
     }
 }
 
-/// The rows of a table by all but the ops and the reason.
+/// The rows of a table, by all columns except the ops and the reason.
 type Rows = BTreeMap<[String; 3], Vec<(Vec<String>, String)>>;
 
-/// Names a variable that asks to write the page instead.
+/// The variable that requests writing the page instead.
 const WRITE: &str = "POLYGRAD_WRITE_DIFFERENCES";
 
-/// Compares the table under a heading of a page, whose columns are what is given, ours, theirs, the ops and the reason,
-/// with what a sweep found. With the variable `POLYGRAD_WRITE_DIFFERENCES` the table is written instead; what is new
-/// has `?` for a reason, which does not pass.
+/// Compares the table under a heading of a page with the differences found by a sweep. The columns are the input, ours,
+/// theirs, the ops and the reason. With the variable `POLYGRAD_WRITE_DIFFERENCES` the table is written instead; new
+/// differences get `?` as their reason, which does not pass.
 ///
 /// # Errors
-/// A page without such a table; differences that it does not have, or has and that are not found; a
-/// row without a reason.
+/// A page without such a table; differences that are not in it, or are in it but not found; a row without a reason.
 pub fn hold(page: &Path, heading: &str, found: &[Difference]) -> Result<(), String> {
     let text = std::fs::read_to_string(page).map_err(|e| format!("{}: {e}", page.display()))?;
     let (start, end) =
@@ -113,7 +112,7 @@ pub fn hold(page: &Path, heading: &str, found: &[Difference]) -> Result<(), Stri
     ))
 }
 
-/// Where the rows of the first table under a heading are.
+/// The range of the rows of the first table under a heading.
 fn table(text: &str, heading: &str) -> Option<(usize, usize)> {
     let section = text.find(&format!("\n## {heading}\n"))? + 1;
     let rule = section + text[section..].find("\n|---")? + 1;
@@ -143,7 +142,7 @@ fn rows(table: &str) -> Result<Rows, String> {
     Ok(rows)
 }
 
-/// The table anew: reasons stay with the ops that they were given for.
+/// The updated table: reasons are kept with their ops.
 fn written(wanted: &BTreeMap<[String; 3], Vec<String>>, listed: &Rows) -> String {
     let mut text = String::new();
     for (key, ops) in wanted {

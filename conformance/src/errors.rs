@@ -1,7 +1,6 @@
-//! Bad input: for each op what goes wrong, the kind of error that it must be, and a piece of its text.
+//! Invalid input: for each op the mistake, the expected kind of error, and a part of its text.
 //!
-//! Most of it is refused by the library before a backend is asked; positions outside their axis are for
-//! the backend to find.
+//! Most mistakes are detected by the library before a backend is called; indices out of range are left to the backend.
 
 use polygrad_core::ErrorKind::{DType as WrongDType, InvalidArgument, OutOfRange, Shape};
 use polygrad_core::{ConvParams, CrossEntropyParams, DType, ErrorKind, PoolParams, Result};
@@ -11,7 +10,7 @@ use crate::case::{Case, Outcome, Source, Status};
 
 type Any = Tensor<AnyBackend>;
 
-/// What the calls are made on.
+/// The device of the calls.
 struct Given<'a>(&'a Device<AnyBackend>);
 
 impl Given<'_> {
@@ -28,7 +27,7 @@ impl Given<'_> {
         Tensor::from_slice(values, [values.len()], self.0)
     }
 
-    /// Positions as a column.
+    /// Indices as a column.
     fn column(&self, values: &[i64]) -> Result<Any> {
         self.list(values)?.reshape([values.len(), 1])
     }
@@ -36,7 +35,7 @@ impl Given<'_> {
 
 type Call = fn(&Given<'_>) -> Result<Any>;
 
-/// Op, what is wrong, kind, a piece of the text, and the call.
+/// Op, mistake, kind, a part of the text, and the call.
 const TABLE: &[(&str, &str, ErrorKind, &str, Call)] = &[
     ("add", "shapes", Shape, "add", |g| g.ones(&[2, 3])?.add(&g.ones(&[4])?)),
     ("sub", "bool", WrongDType, "sub", |g| {
@@ -196,7 +195,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn judge(result: Result<Any>, kind: ErrorKind, piece: &str) -> Status {
     let error = match result {
-        // A backend that works later may find it later.
+        // An asynchronous backend may report it later.
         Ok(answer) => match answer.to_host() {
             Ok(_) => return Status::Fail(format!("no error, where one of kind {kind:?} is right")),
             Err(error) => error,

@@ -1,4 +1,4 @@
-//! A device that fails when it is told to.
+//! A device that fails on request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +10,9 @@ use crate::{Call, Hooks, Wrapped};
 /// How a device fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// One call finds no memory; those after it do.
+    /// One call runs out of memory; those after it do not.
     OutOfMemory,
-    /// The device goes away: that call fails, and all after it.
+    /// The device is lost: that call and all after it fail.
     DeviceLost,
 }
 
@@ -29,8 +29,8 @@ impl Fault {
     }
 }
 
-/// A device over another one of which the n-th call fails: to find out whether what runs on it reports that, and
-/// leaves nothing behind.
+/// A device wrapped around another one, in which the n-th call fails, to test that code running on it reports the error
+/// and leaks nothing.
 ///
 /// ```
 /// use polygrad_conformance::{Fault, Faults, reference};
@@ -62,7 +62,7 @@ struct Progress {
 }
 
 impl Faults {
-    /// Over a device, with nothing failing yet.
+    /// Wraps a device, without failures at first.
     pub fn over<B: Backend>(device: &Device<B>) -> Self {
         let plan = Arc::new(Plan::default());
         Self {
@@ -76,7 +76,7 @@ impl Faults {
         self.wrapped.device()
     }
 
-    /// Lets the `n`-th [`Call`] from now, counted from 1, fail; counts anew.
+    /// Makes the `n`-th [`Call`] from now fail, counted from 1. Resets the count.
     pub fn arm(&self, n: u64, fault: Fault) {
         *self.plan.lock() = Progress {
             armed: Some((n, fault)),
@@ -84,12 +84,12 @@ impl Faults {
         };
     }
 
-    /// Lets everything work again; counts anew.
+    /// Makes everything work again, and resets the count.
     pub fn disarm(&self) {
         *self.plan.lock() = Progress::default();
     }
 
-    /// Calls since it was made, armed or disarmed, those that failed among them.
+    /// The number of calls since creation, arming or disarming, including failed ones.
     pub fn calls(&self) -> u64 {
         self.plan.lock().calls
     }
@@ -99,7 +99,7 @@ impl Faults {
         self.plan.lock().struck
     }
 
-    /// How many tensors of the device are alive. Clones of a tensor are one.
+    /// The number of live tensors of the device. Clones of a tensor count as one.
     pub fn live_tensors(&self) -> usize {
         self.wrapped.live_tensors()
     }
@@ -125,7 +125,7 @@ impl Hooks for Plan {
         };
         progress.struck.get_or_insert(call.name());
         let kind = fault.kind();
-        // What is more is for the layers above to say.
+        // Further details are added by the layers above.
         let message = format!("{} in {}, call {n}, as was asked for", kind.as_str(), call.name());
         Err(Error::new(kind, message))
     }

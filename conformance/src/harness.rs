@@ -13,9 +13,9 @@ use crate::options::{Mode, Options};
 use crate::report::Record;
 use crate::run::cases;
 
-/// The cases that the options choose as tests, one for each source and op, named `<name> <source> <op>`, and, if the
-/// options choose nothing, calls with random shapes and arguments, named `<name> random <family>`. In a test target
-/// with `harness = false`:
+/// The cases selected by the options as tests, one for each source and op, named `<name> <source> <op>`. If the options
+/// select nothing, there are also calls with random shapes and arguments, named `<name> random <family>`. In a test
+/// target with `harness = false`:
 ///
 /// ```no_run
 /// use polygrad_conformance::{Options, harness, libtest_mimic};
@@ -28,11 +28,11 @@ use crate::run::cases;
 /// }
 /// ```
 ///
-/// A test fails with every case of it that does, by name, and is shown as ignored where the backend
-/// supports none of its cases.
+/// A test fails if any of its cases does, and names them. It is shown as ignored if the backend supports none of its
+/// cases.
 ///
 /// # Errors
-/// Those of [`cases`](crate::cases()).
+/// Errors of [`cases`](crate::cases()).
 pub fn harness<B: Backend>(name: &str, device: &Device<B>, options: &Options) -> Result<Vec<Trial>> {
     let mut groups: BTreeMap<String, Vec<Case>> = BTreeMap::new();
     for case in cases(device, options)? {

@@ -1,10 +1,10 @@
-//! What the library does not offer, or answers differently on purpose, in the cases that come with this crate. A case
-//! that stands here and passes is a failure too.
+//! Cases of this crate that the library does not support, or answers differently on purpose. A listed case that passes
+//! is a failure, too.
 
-/// PyTorch gives back an input without values before it looks for channels.
+/// PyTorch returns an empty input before it checks for channels.
 const NO_CHANNELS: &str = "an empty vector has no channels to normalise";
 
-/// A case's name, or its beginning up to the slash, and why it does not pass.
+/// A case's name, or the part before the slash, and why it does not pass.
 const KNOWN: &[(&str, &str)] = &[
     ("nn.functional.batch_norm/3", NO_CHANNELS),
     ("nn.functional.batch_norm/4", NO_CHANNELS),

@@ -1,6 +1,5 @@
-//! One suite that holds every backend to the same cases: PyTorch's answers and gradients, every op in every dtype and
-//! layout against a plain reference, exactly rounded functions, and the errors of bad input. `docs/conformance.md`
-//! tells the whole of it.
+//! One suite of cases for every backend: PyTorch's results and gradients, every op in every dtype and layout compared
+//! with a simple reference, exactly rounded functions, and the errors of invalid input. See `docs/conformance.md`.
 //!
 //! ```
 //! use polygrad_conformance::{Options, run};
@@ -18,10 +17,10 @@
 //! # }
 //! ```
 //!
-//! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is held to it through
-//! a device of its own: `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. `harness`
-//! (feature `harness`) makes tests of a backend's own crate out of the cases; [`Wrapped`] watches a device, and
-//! [`Faults`] lets it fail.
+//! A [`DynBackend`](polygrad_core::DynBackend) that is no [`Backend`](polygrad_core::Backend) is tested through a
+//! device of its own: `Device::<AnyBackend>::from_inner(AnyDevice::from_parts(backend, device))`. `harness` (feature
+//! `harness`) turns the cases into tests of a backend's own crate; [`Wrapped`] observes a device, and [`Faults`] makes
+//! it fail.
 
 mod case;
 pub mod communicator;
@@ -58,7 +57,7 @@ pub use run::{cases, run};
 pub use support::support_page;
 pub use vectors::{Blind, blind, specials};
 
-/// The judge: a device of the reference backend, which is itself held to PyTorch.
+/// The reference for comparisons: a device of the reference backend, which is itself compared with PyTorch.
 pub fn reference() -> polygrad_tensor::Device {
     polygrad_tensor::Device::<polygrad_reference::Reference>::default().into_any()
 }

@@ -1,10 +1,10 @@
-//! Names that are near one that was mistyped.
+//! Suggestions for mistyped names.
 
 use std::collections::BTreeSet;
 
 use polygrad_core::{Error, ErrorKind};
 
-/// An error about a name that is not among those there are, with those that are nearest.
+/// An error about an unknown name, with the most similar known names.
 pub(crate) fn missing<'a>(what: &str, name: &str, there: impl Iterator<Item = &'a str>) -> Error {
     let there: BTreeSet<&str> = there.collect();
     let error = Error::new(ErrorKind::InvalidArgument, format!("there is no {what} {name:?}"));
@@ -20,7 +20,7 @@ pub(crate) fn missing<'a>(what: &str, name: &str, there: impl Iterator<Item = &'
     error.with_hint(format!("near it: {}", nearest.join(", ")))
 }
 
-/// How far apart two names are: edits, with a name that contains the other counted as near.
+/// The distance of two names in edits; a name that contains the other counts as near.
 fn distance(wanted: &str, candidate: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (wanted.chars().take(64).collect(), candidate.chars().take(64).collect());
     if !wanted.is_empty() && candidate.contains(wanted) {

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::case::{Case, Outcome, Source, Status};
 
-/// How one case ended.
+/// The result of one case.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The case's name.
@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What a case found.
+    /// The record of a case.
     pub fn new(case: &Case, outcome: Outcome) -> Self {
         Self {
             name: case.name().to_owned(),
@@ -38,7 +38,7 @@ impl Record {
         }
     }
 
-    /// Why there is no answer, if there is none.
+    /// The reason why there is no answer, if there is none.
     pub fn unsupported(&self) -> Option<&str> {
         self.outcome.sides().find_map(|(_, status)| match status {
             Status::Unsupported(reason) => Some(reason.as_str()),
@@ -46,7 +46,7 @@ impl Record {
         })
     }
 
-    /// What speaks against the backend: a failure that is not a known one, or a known one that passes.
+    /// A complaint about the backend: an unknown failure, or a known one that passes.
     pub fn complaint(&self) -> Option<String> {
         let name = format!("{}@{}", self.name, self.dtype);
         if let Some(reason) = self.known {
@@ -61,12 +61,12 @@ impl Record {
     }
 }
 
-/// How many sides of cases ended in which way.
+/// Counts of the results of cases' sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Right answers.
+    /// Correct answers.
     pub pass: usize,
-    /// Wrong ones, known ones among them.
+    /// Wrong answers, including known ones.
     pub fail: usize,
     /// No answer, with a reason.
     pub unsupported: usize,
@@ -82,22 +82,22 @@ impl Counts {
     }
 }
 
-/// What a run found, case by case; its [`Display`](fmt::Display) form is the table of all ops and what failed.
+/// The results of a run, case by case. Its [`Display`](fmt::Display) form is the table of all ops and the failures.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The device that was held to the suite.
+    /// The device under test.
     pub device: String,
     /// Each case, in the order in which it ran.
     pub records: Vec<Record>,
 }
 
 impl Report {
-    /// A report on what was found on a device.
+    /// A report on the results of a device.
     pub fn new(device: String, records: Vec<Record>) -> Self {
         Self { device, records }
     }
 
-    /// Everything that speaks against the backend: see [`Record::complaint`].
+    /// All complaints about the backend: see [`Record::complaint`].
     pub fn complaints(&self) -> Vec<String> {
         self.records.iter().filter_map(Record::complaint).collect()
     }

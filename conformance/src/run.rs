@@ -1,4 +1,4 @@
-//! Choosing cases and running them.
+//! Selecting and running cases.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::options::{Mode, Options};
 use crate::report::{Record, Report};
 use crate::{errors, generated, near, ulp, vectors};
 
-/// The cases that the options choose for a device.
+/// The cases selected by the options for a device.
 ///
 /// # Errors
-/// A folder of vectors that cannot be read; an op or a case that there is not, with the names that are near.
+/// A folder of vectors that cannot be read; an unknown op or case, with similar names.
 pub fn cases<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Case>> {
     let mut dtypes = device.capabilities().dtypes;
     if let Some(wanted) = &options.dtypes {
@@ -51,7 +51,7 @@ fn sampled(cases: Vec<Case>, most: usize) -> Vec<Case> {
         let count = counts.get(&key).copied().unwrap_or_default();
         let place = seen.entry(key).or_default();
         *place += 1;
-        // As many of the cases up to a place belong to the sample as its share of all, rounded up.
+        // The number of sampled cases up to an index is the sample's share of them, rounded up.
         let due = |place: usize| (place * most).div_ceil(count);
         most >= count || due(*place) > due(*place - 1)
     });
@@ -73,7 +73,7 @@ fn of_mode(dtypes: &[DType], options: &Options) -> Result<Vec<Case>> {
     let sets = vectors::built_in()?;
     let recorded = sets.iter().map(|set| vectors::recorded(set, dtypes, gradients_alone));
     let mut cases: Vec<Case> = recorded.flatten().collect();
-    // Layers are made of ops, whose differences are taken.
+    // Layers consist of ops, whose differences are checked already.
     cases.extend(differences(&sets[0]));
     for case in &mut cases {
         case.known = known(case.name());
@@ -90,10 +90,10 @@ fn refuse_none(cases: &[Case], missing: Error) -> Result<()> {
     if cases.is_empty() { Err(missing) } else { Ok(()) }
 }
 
-/// Runs the cases that the options choose on a device, one after the other.
+/// Runs the cases selected by the options on a device, one after the other.
 ///
 /// # Errors
-/// Those of [`cases`]. What a case finds is part of the report.
+/// Errors of [`cases`]. Failures of cases are part of the report.
 pub fn run<B: Backend>(device: &Device<B>, options: &Options) -> Result<Report> {
     let cases = cases(device, options)?;
     let device = device.clone().into_any();

@@ -1,4 +1,4 @@
-//! Which backend computes which op in which dtype, as a page.
+//! A page that shows which backend computes which op in which dtype.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,12 +8,12 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::generated;
 
-/// The page `docs/ops.md`: for each op and backend the dtypes that it computes by a kernel of its own (native), by
-/// other ops (decomposed) or on the host, as seen when it computed the suite's samples. Dtypes that stand in neither
-/// list it does not compute. The dtype is that of the op's first tensor.
+/// The page `docs/ops.md`: for each op and backend the dtypes that it computes with a kernel of its own (native), with
+/// other ops (decomposed) or on the host, as observed with the suite's samples. It does not support dtypes that are in
+/// neither list. The dtype is that of the op's first tensor.
 ///
 /// # Errors
-/// A device that does not compute what it says it does.
+/// A device that fails to compute something it claims to support.
 pub fn support_page(devices: &[Device<AnyBackend>]) -> Result<String> {
     let columns = devices
         .iter()
@@ -41,7 +41,7 @@ pub fn support_page(devices: &[Device<AnyBackend>]) -> Result<String> {
     Ok(page)
 }
 
-/// The op's name, and what tells it from another op of the name.
+/// The op's name, with a suffix if several ops have this name.
 fn label(op: &Op) -> String {
     let name = op.name();
     match op {
@@ -69,7 +69,7 @@ fn cell(ways: &BTreeMap<DType, &'static str>) -> String {
     }
 }
 
-/// The dtypes in as few words as say it.
+/// The dtypes in as few words as possible.
 fn kinds(dtypes: &[DType]) -> String {
     let all = |kind: fn(&DType) -> bool| {
         let members: Vec<DType> = DType::ALL.into_iter().filter(kind).collect();

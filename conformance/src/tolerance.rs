@@ -1,26 +1,26 @@
-//! How far from the truth an answer may be: one table for all backends.
+//! Tolerances: one table for all backends.
 
 use polygrad_core::{Activation, BinaryOp, Op, ReduceOp, UnaryOp, bf16, f16};
 use polygrad_tensor::DType;
 
-/// How far a number may be from the truth.
+/// The allowed difference of a number from the truth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
-    /// As a share of the truth.
+    /// Relative to the truth.
     pub(crate) relative: f64,
-    /// Where the truth is near 0, for terms of about 1. It is never more than `cap`.
+    /// If the truth is near 0, for terms of about 1. It is at most `cap`.
     pub(crate) absolute: f64,
-    /// The most that `absolute` may be, as a share of the largest number of the truth: so that nothing
-    /// passes for small numbers.
+    /// The largest value of `absolute` relative to the largest number of the truth, so that small results cannot pass
+    /// trivially.
     pub(crate) cap: f64,
-    /// As a share of the largest number of the truth, for results in which larger terms cancel.
+    /// Relative to the largest number of the truth, for results in which larger terms cancel.
     pub(crate) of_largest: f64,
-    /// The distance of the smallest numbers that the dtype holds: half of it is lost by rounding to one of them.
+    /// The spacing of the smallest numbers of the dtype: rounding to one of them loses up to half of it.
     pub(crate) smallest: f64,
 }
 
 impl Bounds {
-    /// No difference at all.
+    /// No difference allowed.
     pub(crate) const EXACT: Self = Self {
         relative: 0.0,
         absolute: 0.0,
@@ -29,7 +29,7 @@ impl Bounds {
         smallest: 0.0,
     };
 
-    /// How far an answer may be from this number of a truth whose largest is `largest`; not at all from infinities.
+    /// The allowed difference from this number of a truth whose largest is `largest`; zero for infinities.
     pub(crate) fn around(self, truth: f64, largest: f64) -> f64 {
         let near_zero = self.absolute.min(self.cap * largest);
         if !truth.is_finite() {
@@ -38,7 +38,7 @@ impl Bounds {
         near_zero + self.of_largest * largest + self.relative * truth.abs() + self.smallest / 2.0
     }
 
-    /// A tenth of the relative bound, of the largest number.
+    /// Adds a tenth of the relative bound, relative to the largest number.
     fn with_cancellation(self) -> Self {
         Self {
             of_largest: self.relative / 10.0,
@@ -60,8 +60,8 @@ impl Bounds {
 /// They leave room for some tens of roundings, each of half a unit in the last place (f64 1e-16, f32 6e-8, f16 5e-4,
 /// bf16 4e-3), in a different order than the truth's: sums of up to a thousand terms, and gradients that are sums of
 /// products. Cancellation makes the error relative to the terms rather than to the result: hence the absolute part, for
-/// terms of about 1, as the samples have them, or for terms as large as the largest result, whichever is less. A result
-/// that is 0 for one that is not is therefore never right.
+/// terms of about 1, as in the samples, or for terms as large as the largest result, whichever is less. Therefore 0 is
+/// never accepted in place of a nonzero result.
 pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
     let (relative, absolute, smallest) = match dtype {
         DType::F64 => (1e-10, 1e-12, 0.0),
@@ -84,12 +84,13 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
         _ if op.starts_with("nn.functional.conv") || op == "nn.functional.linear" || op == "quantized_linear" => {
             bounds.with_cancellation()
         }
-        // Scores are sums of products up to some tens, and e^score has the score's absolute error as its relative one.
+        // Scores are sums of products of up to some tens, and e^score has the score's absolute error as its relative
+        // error.
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),
-        // `1 - tanh²`, `1 + erf` and the like cancel, for large arguments, to a small part of terms of 1.
+        // `1 - tanh²`, `1 + erf` and the like cancel for large arguments to a small part of their terms of 1.
         "gelu" | "activation_backward" => Bounds { cap: 0.1, ..bounds },
-        // The relative error is y ln x times that of the operands, for the samples up to 20; in gradients such
-        // powers are added up.
+        // The relative error is y ln x times that of the operands, up to 20 times for the samples; gradients sum such
+        // powers.
         "pow" => bounds.times(10.0),
         // PyTorch's slope of 1/6 is an f32.
         "nn.Hardsigmoid" => Bounds {
@@ -100,7 +101,7 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
     }
 }
 
-/// Whether an op only moves, picks or compares numbers, so that nothing is rounded and its results are exact.
+/// Whether an op only moves, selects or compares numbers, so that its results are exact.
 pub(crate) fn is_exact(op: &Op) -> bool {
     match op {
         Op::Unary(op) => matches!(
@@ -155,12 +156,12 @@ pub(crate) fn digits(dtype: DType) -> Option<i32> {
     }
 }
 
-/// How many units in the last place an elementary function may be off, over its whole range. PyTorch promises none;
-/// NumPy asks for 1 to 4 of its own kernels.
+/// The largest error of an elementary function in units in the last place, over its whole range. PyTorch guarantees
+/// none; NumPy requires 1 to 4 of its own kernels.
 pub(crate) fn ulp_bound(op: UnaryOp, dtype: DType) -> u64 {
     match (dtype, op) {
         (DType::F64, _) => 2,
-        // Reduced by parts of π/2 that are not exact for large arguments.
+        // The argument is reduced by parts of π/2 that are not exact for large arguments.
         (_, UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan) => 4,
         _ => 2,
     }

@@ -1,5 +1,5 @@
-//! The elementary functions against exactly rounded values: NumPy's tables, which
-//! `scripts/make_ulp_tables.py` compacts.
+//! The elementary functions compared with exactly rounded values: NumPy's tables, which `scripts/make_ulp_tables.py`
+//! compacts.
 
 use polygrad_core::{DType, Error, HostTensor, Op, Result, Shape, UnaryOp};
 use polygrad_tensor::{AnyBackend, Device};
@@ -19,7 +19,7 @@ const TABLES: [(UnaryOp, &str); 8] = [
     (UnaryOp::Tanh, include_str!("../data/ulp/tanh.txt")),
 ];
 
-/// One case for each table in each of f32 and f64 that the device has.
+/// One case for each table in f32 and f64, if the device has them.
 pub(crate) fn cases(dtypes: &[DType]) -> Vec<Case> {
     let tested = dtypes.iter().copied().filter(|dtype| digits(*dtype).is_some());
     let pairs = tested.flat_map(|dtype| TABLES.iter().map(move |&(op, table)| (dtype, op, table)));
@@ -33,7 +33,7 @@ pub(crate) fn cases(dtypes: &[DType]) -> Vec<Case> {
         .collect()
 }
 
-/// How many hexadecimal digits a number of a dtype takes in the tables.
+/// The number of hexadecimal digits of a number of a dtype in the tables.
 fn digits(dtype: DType) -> Option<usize> {
     match dtype {
         DType::F32 => Some(8),
@@ -92,7 +92,7 @@ fn real(bits: u64, dtype: DType) -> f64 {
     }
 }
 
-/// How many numbers of the dtype lie between two.
+/// The number of values of the dtype between two numbers.
 fn distance(a: u64, b: u64, dtype: DType) -> u64 {
     let (x, y) = (real(a, dtype), real(b, dtype));
     if x == y || (x.is_nan() && y.is_nan()) {
@@ -101,7 +101,7 @@ fn distance(a: u64, b: u64, dtype: DType) -> u64 {
     if x.is_nan() || y.is_nan() {
         return u64::MAX;
     }
-    // The bits of numbers of one sign are in their order; those of negative ones are mirrored.
+    // The bits of numbers of one sign are ordered like the numbers; those of negative ones are mirrored.
     let sign = if dtype == DType::F32 { 1 << 31 } else { 1 << 63 };
     let place = |bits: u64| {
         if bits & sign == 0 {

@@ -8,7 +8,7 @@ use polygrad_core::{AnyBackend, Backend, DType, ErrorKind, HostTensor, Result, S
 use super::rank::Rank;
 use super::values::{Kind, different, slice, values, wrong};
 
-/// None, one, odd ones, and those around what a vector or a cache line holds.
+/// Zero, one, odd lengths, and those around the size of a vector register or a cache line.
 const LENGTHS: [usize; 9] = [0, 1, 2, 3, 7, 64, 65, 1000, 4097];
 const REDUCTIONS: [Reduction; 3] = [Reduction::Sum, Reduction::Min, Reduction::Max];
 const KINDS: [Kind; 2] = [Kind::Small, Kind::Wild];
@@ -41,7 +41,7 @@ pub(super) fn all(rank: &mut Rank, most: usize) -> Result<()> {
     every_rank_passes(rank)
 }
 
-/// Of every rank, as each of them knows.
+/// The inputs of all ranks, which each rank can compute.
 fn inputs(rank: &Rank, dtype: DType, len: usize, kind: Kind, seed: u64) -> Result<Vec<HostTensor>> {
     (0..rank.size())
         .map(|other| values(dtype, len, kind, seed, other))
@@ -52,7 +52,7 @@ fn vector<T: polygrad_core::Element>(values: Vec<T>) -> Result<HostTensor> {
     HostTensor::new(Shape::new(&[values.len()])?, values)
 }
 
-/// Parts one after the other.
+/// Concatenates parts.
 fn joined(parts: &[HostTensor]) -> Result<HostTensor> {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
     let dtype = parts[0].dtype();
@@ -142,7 +142,7 @@ fn scatters(rank: &mut Rank, dtype: DType, op: Reduction) -> Result<()> {
     Ok(())
 }
 
-/// NaN wins, whichever rank has it; infinities are compared.
+/// NaN wins, whichever rank has it; infinities are compared as numbers.
 fn not_a_number(rank: &mut Rank) -> Result<()> {
     for (dtype, op) in FLOATS
         .into_iter()
@@ -150,7 +150,7 @@ fn not_a_number(rank: &mut Rank) -> Result<()> {
     {
         rank.case(format!("NaN {dtype} {}", op.as_str()));
         let (own, size) = (rank.rank(), rank.size());
-        // One for each rank that has it, and one where all ranks have numbers.
+        // One element for each rank that has NaN there, and one where all ranks have numbers.
         let mut sent: Vec<f64> = (0..=size)
             .map(|at| if at == own { f64::NAN } else { own as f64 })
             .collect();
@@ -176,7 +176,7 @@ fn not_a_number(rank: &mut Rank) -> Result<()> {
 fn wraps(rank: &mut Rank) -> Result<()> {
     rank.case("integers wrap");
     let (own, size) = (rank.rank(), rank.size());
-    // Alone there is nothing to add.
+    // A single rank has nothing to add.
     let more = u8::from(size > 1);
     let last = |most: i64, one: i64| match own {
         0 => most,
@@ -218,7 +218,7 @@ fn bools(bytes: &mut [u8]) -> Result<HostSliceMut<'_>> {
     HostSliceMut::from_bytes(DType::Bool, bytes)
 }
 
-/// Nobody goes on before everybody has come, with nothing to send too.
+/// No rank continues before all have arrived, even if nothing is sent.
 fn waits(rank: &mut Rank) -> Result<()> {
     const NAP: Duration = Duration::from_millis(30);
     let nothing = vector(Vec::<f32>::new())?;
@@ -227,7 +227,7 @@ fn waits(rank: &mut Rank) -> Result<()> {
         for late in 0..rank.size() {
             let begun = Instant::now();
             rank.barrier()?;
-            // Everybody has looked at the clock by now.
+            // All ranks have read the clock by now.
             if late == rank.rank() {
                 std::thread::sleep(NAP);
             }
@@ -244,7 +244,7 @@ fn waits(rank: &mut Rank) -> Result<()> {
     Ok(())
 }
 
-/// Calls of ranks that are not in step are not mixed up.
+/// Calls of ranks that are at different points are not mixed up.
 fn order(rank: &mut Rank) -> Result<()> {
     rank.case("order");
     for turn in 0..40usize {
@@ -294,7 +294,7 @@ fn long(rank: &mut Rank, most: usize) -> Result<()> {
     rank.compare()
 }
 
-/// Before anything is sent: one rank alone asks for what cannot be, and the group goes on.
+/// Invalid arguments of a single rank are rejected before anything is sent, and the group continues to work.
 fn refusals(rank: &mut Rank) -> Result<()> {
     rank.case("what does not fit is refused");
     let size = rank.size();
@@ -345,7 +345,7 @@ fn threads(rank: &mut Rank) -> Result<()> {
     rank.compare()
 }
 
-/// While some ranks wait in one group, others wait in the other.
+/// While some ranks wait in one group, others wait in the second group.
 fn second_groups(rank: &mut Rank) -> Result<()> {
     rank.case("duplicate");
     let first = rank.comm()?;
@@ -413,7 +413,7 @@ fn tensors(rank: &mut Rank) -> Result<()> {
     Ok(())
 }
 
-/// [`Checked`] names who calls something else, and the group goes on.
+/// [`Checked`] names the rank that calls something else, and the group continues to work.
 fn mismatches(rank: &mut Rank) -> Result<()> {
     let (own, size) = (rank.rank(), rank.size());
     if size == 1 {

@@ -1,4 +1,4 @@
-//! What ends a group: a peer that does not come, one that leaves.
+//! Ways in which a group ends: a peer that is late, or one that leaves.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::Options;
 use super::rank::{Rank, watched};
 use super::report::Report;
 
-/// What the last rank of a group does, instead of a collective.
+/// The action of the last rank of a group, instead of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It comes when the time limit is over.
+    /// It arrives after the time limit.
     Late,
-    /// It drops its end.
+    /// It drops its handle.
     Leaves,
-    /// It tells the others that it gives up.
+    /// It aborts the group.
     Aborts,
 }
 
-/// What the others call meanwhile.
+/// The collective that the others call meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Communicator::all_reduce`].
@@ -31,7 +31,7 @@ pub enum Call {
     ReduceScatter,
     /// [`Communicator::all_gather`].
     AllGather,
-    /// [`Communicator::broadcast`], from the rank that is missed.
+    /// [`Communicator::broadcast`], from the missing rank.
     Broadcast,
     /// [`Communicator::barrier`].
     Barrier,
@@ -59,13 +59,13 @@ impl Call {
     }
 }
 
-/// Ends a group of at least two ranks, each of which calls this with an end that nobody else holds: the others get an
-/// error within the time limit and the margin, it names the last rank, and the calls that follow fail as fast. With
-/// [`Options::shrinks`], they go on without one that left.
+/// Ends a group of at least two ranks, each of which calls this with the only handle of its end. The others get an
+/// error within the time limit and the margin; the error names the last rank, and further calls fail as fast. With
+/// [`Options::shrinks`], they continue without a rank that left.
 pub fn ends(comm: Arc<dyn Communicator>, ending: Ending, call: Call, options: &Options) -> Report {
     let options = *options;
     let margin = options.margin;
-    // The end is handed over, so that the last rank can drop it.
+    // The handle is passed on, so that the last rank can drop it.
     let about = About {
         rank: comm.rank(),
         size: comm.size(),
@@ -90,14 +90,14 @@ struct About {
     timeout: Duration,
 }
 
-/// What the last rank does.
+/// The last rank's part.
 fn end(rank: &mut Rank, about: &About, ending: Ending, call: Call, options: &Options) -> Result<()> {
     match ending {
         Ending::Leaves => rank.leave(),
         Ending::Aborts => rank.comm()?.abort("for a test"),
         Ending::Late => {
             std::thread::sleep(about.timeout + options.margin / 2);
-            // The others may have left their part behind, so that this one is done.
+            // The others may have sent their part already, so that this call succeeds.
             let _ = call.make(rank, about.size - 1);
             let done = Call::Barrier.make(rank, about.size - 1);
             failed(rank, "the second call of a rank that comes late", done, options, None);
@@ -106,7 +106,7 @@ fn end(rank: &mut Rank, about: &About, ending: Ending, call: Call, options: &Opt
     Ok(())
 }
 
-/// What the others see.
+/// The other ranks' part.
 fn miss(rank: &mut Rank, about: &About, ending: Ending, call: Call, options: &Options) -> Result<()> {
     let last = about.size - 1;
     let begun = Instant::now();
@@ -137,7 +137,7 @@ fn miss(rank: &mut Rank, about: &About, ending: Ending, call: Call, options: &Op
     Ok(())
 }
 
-/// Whether a call failed as it should; with the rank to be named, if any.
+/// Checks that a call failed as expected, and that the error names the lost rank, if there is one.
 fn failed(rank: &Rank, what: &str, done: Result<()>, options: &Options, lost: Option<usize>) {
     let Err(error) = done else {
         return rank.fails(format!("{what} succeeds"));

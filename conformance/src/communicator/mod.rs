@@ -1,7 +1,7 @@
-//! The suite that holds every engine of [`Communicator`] to the contract of the seam.
+//! The suite that checks every engine of [`Communicator`] against the contract of the trait.
 //!
-//! Every rank calls [`run`], with the same options; it takes seconds. What ends a group is asked by [`ends`], with a
-//! new group each time.
+//! Every rank calls [`run`], with the same options; it takes seconds. Ways in which a group ends are checked by
+//! [`ends`], with a new group each time.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,17 +41,16 @@ use polygrad_core::communicator::Communicator;
 pub use endings::{Call, Ending, ends};
 pub use report::{Record, Report};
 
-/// What is asked of an engine.
+/// Properties of the engine under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How many values the longest slices hold. Default: 10 million.
+    /// The number of values in the longest slices. Default: 10 million.
     pub most: usize,
     /// How long after its time limit a collective may still return before it counts as never returning. Default: 5 s.
     pub margin: Duration,
-    /// Whether the engine always knows which peer is lost, so that an error which does not say it is a
-    /// failure. Default: yes.
+    /// Whether the engine always knows which peer is lost, so that an error without it is a failure. Default: yes.
     pub names_peers: bool,
-    /// Whether those that are left can go on after [`shrink`](Communicator::shrink). Default: no.
+    /// Whether the remaining ranks can continue after [`shrink`](Communicator::shrink). Default: no.
     pub shrinks: bool,
 }
 
@@ -66,8 +65,8 @@ impl Default for Options {
     }
 }
 
-/// Runs every case on this rank, and asks at the end whether all ranks pass. It returns, whatever the engine does: a
-/// collective that never does is a failure, and leaves a thread behind.
+/// Runs every case on this rank, and finally exchanges whether all ranks pass. It always returns: a collective that
+/// never returns is a failure, and leaves a thread behind.
 pub fn run(comm: &Arc<dyn Communicator>, options: &Options) -> Report {
     let most = options.most;
     rank::watched(Arc::clone(comm), options.margin, move |rank| cases::all(rank, most))

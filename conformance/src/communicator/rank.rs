@@ -12,7 +12,7 @@ use polygrad_core::{DType, Error, HostTensor, Result, Shape};
 use super::report::{Record, Report};
 use super::values::{digest, slice};
 
-/// A collective leaves the memory around its values alone.
+/// The pattern of the memory around the values, which a collective must not change.
 const GUARD: u8 = 0xa5;
 
 enum News {
@@ -21,19 +21,19 @@ enum News {
     Fails(String),
 }
 
-/// One rank, whose cases are written down by another thread.
+/// One rank, whose cases are recorded by another thread.
 pub(super) struct Rank {
-    /// None when it has left.
+    /// `None` after it has left.
     comm: Option<Arc<dyn Communicator>>,
     rank: usize,
     size: usize,
     news: Sender<News>,
-    /// Of what must be the same on every rank.
+    /// A digest of the values that must be the same on every rank.
     digest: u64,
     failed: Cell<bool>,
 }
 
-/// Runs cases on a thread of its own, which is left behind when it does not come back.
+/// Runs cases on a separate thread, which is abandoned if it does not return.
 pub(super) fn watched(
     comm: Arc<dyn Communicator>,
     margin: Duration,
@@ -112,7 +112,7 @@ impl Rank {
     }
 
     fn tell(&self, news: News) {
-        // Nobody listens any more when a call took too long.
+        // The receiver is gone if a call took too long.
         let _ = self.news.send(news);
     }
 
@@ -140,7 +140,7 @@ impl Rank {
         self.tell(News::Case(name.into()));
     }
 
-    /// `call` has to be refused for what it says; `kind` is that of the error.
+    /// Checks that a call was rejected with an error of this kind.
     pub(super) fn refused(&self, what: &str, kind: polygrad_core::ErrorKind, result: Result<()>) {
         self.called();
         match result {
@@ -150,12 +150,12 @@ impl Rank {
         }
     }
 
-    /// Notes what must be the same on every rank.
+    /// Adds values that must be the same on every rank to the digest.
     pub(super) fn same(&mut self, values: &HostTensor) {
         self.digest = digest(self.digest, values.bytes());
     }
 
-    /// Whether it is.
+    /// Compares the digest of all ranks.
     pub(super) fn compare(&mut self) -> Result<()> {
         let own = std::mem::take(&mut self.digest).cast_signed();
         let own = HostTensor::new(Shape::new(&[1])?, vec![own])?;
@@ -204,7 +204,7 @@ impl Rank {
         done
     }
 
-    /// What a collective leaves in the middle of memory.
+    /// Runs a collective on values in the middle of guarded memory, and returns them.
     fn guarded(
         &mut self,
         dtype: DType,

@@ -1,17 +1,17 @@
-//! What the suite finds on one rank.
+//! The results of the suite on one rank.
 
 use std::fmt;
 
 /// One case on one rank.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What is held, as in `all_reduce f32 sum`.
+    /// The name of the check, as in `all_reduce f32 sum`.
     pub name: String,
-    /// What does not hold.
+    /// The violations found.
     pub failures: Vec<String>,
 }
 
-/// What the suite finds on one rank.
+/// The results of the suite on one rank.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The engine's name.
@@ -25,7 +25,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every case was run and holds.
+    /// Whether every case was run and passed.
     pub fn passed(&self) -> bool {
         self.records.iter().all(|record| record.failures.is_empty())
     }

@@ -1,9 +1,9 @@
-//! Values that every rank can make for every rank, and what they reduce to.
+//! Values that every rank can compute for every rank, and their reductions.
 
 use polygrad_core::communicator::{HostBuffer, HostSlice, HostSliceMut, Reduction};
 use polygrad_core::{DType, HostTensor, Result, Shape};
 
-/// What the values of a slice are like.
+/// The kind of values in a slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Small whole numbers, whose sum is exact in every dtype.
@@ -55,12 +55,12 @@ pub(super) fn digest(before: u64, bytes: &[u8]) -> u64 {
     words.fold(mixed(before ^ bytes.len() as u64), |sum, word| mixed(sum ^ word))
 }
 
-/// A tensor's values, to be sent.
+/// A tensor's values as a slice to send.
 pub(super) fn slice(values: &HostTensor) -> Result<HostSlice<'_>> {
     HostSlice::from_bytes(values.dtype(), values.bytes())
 }
 
-/// What is wrong with values that should be those of all ranks, reduced.
+/// The first error in values that should be the reduction of those of all ranks.
 pub(super) fn wrong(got: &HostTensor, inputs: &[HostTensor], op: Reduction) -> Result<Option<String>> {
     let dtype = got.dtype();
     if op == Reduction::Sum && dtype.is_float() {
@@ -74,7 +74,7 @@ pub(super) fn wrong(got: &HostTensor, inputs: &[HostTensor], op: Reduction) -> R
     Ok(different(got, &expected))
 }
 
-/// Where two tensors differ: bit by bit, but for the sign of zero and what NaN is made of.
+/// The first difference of two tensors: bit by bit, except for the sign of zero and the payload of NaN.
 pub(super) fn different(got: &HostTensor, expected: &HostTensor) -> Option<String> {
     if got.bytes() == expected.bytes() {
         return None;
@@ -92,13 +92,13 @@ pub(super) fn different(got: &HostTensor, expected: &HostTensor) -> Option<Strin
     Some(format!("value {at} is {}, not {}", got[at], expected[at]))
 }
 
-/// Sums may be made in any order, rounded once for each pair.
+/// Sums may be computed in any order, with one rounding for each pair.
 fn wrong_sum(got: &HostTensor, inputs: &[HostTensor]) -> Option<String> {
     let epsilon = match got.dtype() {
         DType::BF16 => 2f64.powi(-8),
         DType::F16 => 2f64.powi(-11),
         DType::F32 => 2f64.powi(-24),
-        // The sum that it is compared with is rounded, too.
+        // The sum used for comparison is rounded, too.
         _ => 2f64.powi(-52),
     };
     let got = got.to_f64_vec();

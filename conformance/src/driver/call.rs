@@ -1,27 +1,27 @@
-//! A driver's calls as data, for those who watch them.
+//! A driver's calls as data, for hooks.
 
 use polygrad_core::compute::{Access, Call, DevicePtr, DeviceView, Operand};
 use polygrad_core::{BinaryOp, CompareOp, DType, Result, UnaryOp};
 
-/// A call of a driver that does work. What only asks (names, capabilities, devices) is none.
+/// A call of a driver that does work. Queries (names, capabilities, devices) are not included.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the method of the same name documents each")]
 pub enum DriverCall<'a> {
     Init,
-    /// So many bytes.
+    /// This number of bytes.
     Alloc(usize),
     Free(DevicePtr),
-    /// To there, so many bytes.
+    /// Destination and number of bytes.
     CopyHtod(DevicePtr, usize),
-    /// From there, so many bytes.
+    /// Source and number of bytes.
     CopyDtoh(DevicePtr, usize),
-    /// To there, from there, so many bytes.
+    /// Destination, source and number of bytes.
     CopyDtod(DevicePtr, DevicePtr, usize),
     Synchronize,
-    /// Any method that computes, but for those below.
+    /// Any computing method, except for those below.
     Kernel(Call<'a>),
-    /// The output of this and the following.
+    /// For this and the following: the view of the output.
     UnaryStrided(UnaryOp, &'a DeviceView),
     BinaryStrided(BinaryOp, &'a DeviceView),
     CompareStrided(CompareOp, &'a DeviceView),
@@ -49,7 +49,7 @@ impl DriverCall<'_> {
         }
     }
 
-    /// What is computed, where the method is for many things: an op's name, a program's.
+    /// What is computed, if the method is generic: the name of an op or a program.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Kernel(call) => call.detail(),
@@ -60,7 +60,7 @@ impl DriverCall<'_> {
         }
     }
 
-    /// Whether it launches a kernel: anything but memory, copies to and from the host, and waiting.
+    /// Whether it launches a kernel: anything except memory management, copies to and from the host, and waiting.
     pub const fn is_kernel(&self) -> bool {
         !matches!(
             self,
@@ -68,10 +68,10 @@ impl DriverCall<'_> {
         )
     }
 
-    /// What it writes.
+    /// The operands that it writes.
     ///
     /// # Errors
-    /// When its shapes make no sense.
+    /// If its shapes are invalid.
     pub fn outputs(&self) -> Result<Vec<Operand>> {
         let one = |ptr, dtype, span| {
             Ok(vec![Operand {

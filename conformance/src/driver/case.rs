@@ -1,4 +1,4 @@
-//! Cases, as they are collected.
+//! Collection of cases.
 
 use super::fixture::Fixture;
 use super::outcome::CaseResult;
@@ -9,7 +9,7 @@ pub(super) struct DriverCase {
     pub(super) run: Box<dyn Fn(&Fixture<'_>) -> CaseResult + Send + Sync>,
 }
 
-/// The cases, as they are collected.
+/// The list of cases.
 #[derive(Default)]
 pub(super) struct Cases(pub(super) Vec<DriverCase>);
 

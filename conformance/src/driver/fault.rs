@@ -1,4 +1,4 @@
-//! A driver that fails when it is told to.
+//! A driver that fails on request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use polygrad_core::{Error, ErrorKind, Result};
 
 use super::{DriverCall, DriverHooks, Hooked};
 
-/// A driver over another one of which a call fails.
+/// A driver wrapped around another one, in which a chosen call fails.
 ///
 /// ```
 /// use polygrad_conformance::driver::{DriverFault, FaultyDriver};
@@ -31,7 +31,7 @@ use super::{DriverCall, DriverHooks, Hooked};
 pub type FaultyDriver<D> = Hooked<D, FaultPlan>;
 
 impl<D: ComputeBackend + 'static> FaultyDriver<D> {
-    /// Over a driver, with nothing failing yet.
+    /// Wraps a driver, without failures at first.
     pub fn over(driver: D) -> Self {
         Self::new(driver, Arc::default())
     }
@@ -42,8 +42,7 @@ impl<D: ComputeBackend + 'static> FaultyDriver<D> {
 pub enum DriverFault {
     /// One call fails with an error of this kind; those after it do not.
     Once(ErrorKind),
-    /// The device goes away: that call fails with [`ErrorKind::DeviceError`], and so do all after
-    /// it, whatever they are.
+    /// The device is lost: that call fails with [`ErrorKind::DeviceError`], and so do all calls after it.
     Lost,
 }
 
@@ -64,8 +63,8 @@ impl FaultPlan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the `n`-th call from now, counted from 1, fail: of those of a name ([`DriverCall::name`]), or
-    /// of all. Counts anew.
+    /// Makes the `n`-th call from now fail, counted from 1 among those of a name ([`DriverCall::name`]) or among all.
+    /// Resets the count.
     pub fn arm(&self, name: Option<&'static str>, n: u64, fault: DriverFault) {
         *self.lock() = Progress {
             name,
@@ -74,12 +73,12 @@ impl FaultPlan {
         };
     }
 
-    /// Lets everything work again; counts anew.
+    /// Makes everything work again, and resets the count.
     pub fn disarm(&self) {
         *self.lock() = Progress::default();
     }
 
-    /// Calls since it was made, armed or disarmed, those that failed among them, as far as they have the name.
+    /// The number of calls with the armed name since creation, arming or disarming, including failed ones.
     pub fn calls(&self) -> u64 {
         self.lock().counted
     }

@@ -1,4 +1,4 @@
-//! Where a case works: memory with sentinels around it, and comparisons with what is right.
+//! The environment of a case: memory with sentinels around it, and comparisons with the truth.
 
 use std::cell::RefCell;
 
@@ -10,19 +10,19 @@ use super::outcome::{CaseError, CaseResult, wrong};
 use crate::compare::{Comparison, compare};
 use crate::tolerance::{Bounds, tolerance};
 
-/// Fills what nobody may write.
+/// Fills memory that must not be written.
 const SENTINEL: u8 = 0xA5;
-/// Fills what is to be written: NaN in every float.
+/// Fills memory that is to be written: NaN in every float.
 const UNWRITTEN: u8 = 0xFF;
-/// Elements before and behind each block, so that all pointers are interior ones, and not too even.
+/// Elements before and after each block, so that all pointers are interior ones and not too well aligned.
 const BEFORE: usize = 3;
 const BEHIND: usize = 13;
 
-/// A case's place of work.
+/// The environment of a case.
 pub(super) struct Fixture<'a> {
     /// The driver, initialized.
     pub(super) driver: &'a dyn ComputeBackend,
-    /// Makes another one.
+    /// Creates another driver.
     pub(super) make: MakeDriver<'a>,
     pub(super) options: &'a DriverOptions,
     blocks: RefCell<Vec<Allocation>>,
@@ -31,11 +31,11 @@ pub(super) struct Fixture<'a> {
 struct Allocation {
     base: DevicePtr,
     block: Block,
-    /// What it must still hold at the end, if nobody was to write it.
+    /// The contents that must be unchanged at the end, if the block is read-only.
     contents: Option<Vec<u8>>,
 }
 
-/// Elements in the driver's memory.
+/// A block of elements in the driver's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) ptr: DevicePtr,
@@ -48,12 +48,12 @@ impl Block {
         self.shape.numel() * self.dtype.size()
     }
 
-    /// All of it.
+    /// A view of the whole block.
     pub(super) fn view(&self) -> DeviceView {
         DeviceView::contiguous(self.ptr, self.dtype, self.shape)
     }
 
-    /// Some of it.
+    /// A view of the block with this layout.
     pub(super) fn laid(&self, layout: Layout) -> DeviceView {
         DeviceView::new(self.ptr, self.dtype, layout)
     }
@@ -111,17 +111,17 @@ impl<'a> Fixture<'a> {
         Ok(block)
     }
 
-    /// Memory with these values, which must still be there at the end.
+    /// A block with these values, which must be unchanged at the end.
     pub(super) fn put(&self, host: &HostTensor) -> Result<Block> {
         self.block(host.dtype(), *host.shape(), host.bytes(), true)
     }
 
-    /// Memory with these values, to be written over.
+    /// A block with these values, which may be overwritten.
     pub(super) fn put_to_change(&self, host: &HostTensor) -> Result<Block> {
         self.block(host.dtype(), *host.shape(), host.bytes(), false)
     }
 
-    /// Memory to be written.
+    /// A block to be written.
     pub(super) fn out(&self, dtype: DType, dims: &[usize]) -> Result<Block> {
         let shape = Shape::new(dims)?;
         self.block(dtype, shape, &vec![UNWRITTEN; shape.numel() * dtype.size()], false)
@@ -143,7 +143,7 @@ impl<'a> Fixture<'a> {
         Ok(HostTensor::from_bytes(block.dtype, block.shape, &bytes)?)
     }
 
-    /// Whether a block holds what is right, given in f64 for floats.
+    /// Checks that a block holds the truth, which is given in f64 for floats.
     pub(super) fn check(&self, what: &str, block: &Block, truth: &HostTensor, bounds: Bounds) -> CaseResult {
         if !self.options.values {
             self.bytes(block)?;
@@ -153,7 +153,7 @@ impl<'a> Fixture<'a> {
         self.agrees(what, &answer, truth, bounds)
     }
 
-    /// Whether an answer is right.
+    /// Checks an answer against the truth.
     pub(super) fn agrees(&self, what: &str, answer: &HostTensor, truth: &HostTensor, bounds: Bounds) -> CaseResult {
         if !self.options.values {
             return Ok(());
@@ -168,13 +168,13 @@ impl<'a> Fixture<'a> {
         compare(answer, &with).map_err(|difference| CaseError::Wrong(format!("{what}: {difference}")))
     }
 
-    /// Whether a block holds what is right, within the bounds of an op.
+    /// Checks that a block holds the truth, within the bounds of an op.
     pub(super) fn check_op(&self, op: &str, block: &Block, truth: &HostTensor) -> CaseResult {
         self.check(op, block, truth, tolerance(block.dtype, op))
     }
 
-    /// Whether some elements of a block are right, and the others still what they were when it was made
-    /// by [`Fixture::out`].
+    /// Checks that some elements of a block are correct, and the others are unchanged since it was created by
+    /// [`Fixture::out`].
     pub(super) fn check_part(
         &self,
         what: &str,
@@ -204,7 +204,7 @@ impl<'a> Fixture<'a> {
         self.agrees(what, &answer, truth, bounds)
     }
 
-    /// Whether a call, or waiting for it, failed in this way.
+    /// Checks that a call, or waiting for it, failed with this kind of error.
     pub(super) fn fails(&self, what: &str, kind: ErrorKind, result: Result<()>) -> CaseResult {
         match result.and_then(|()| self.driver.synchronize()) {
             Err(error) if error.kind() == kind => Ok(()),
@@ -213,8 +213,7 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Waits, looks whether the memory around all blocks and what was only to be read is as it was,
-    /// and gives it all back.
+    /// Waits, checks that the memory around all blocks and all read-only blocks are unchanged, and frees everything.
     pub(super) fn finish(&self) -> CaseResult {
         let waited = self.driver.synchronize().map_err(CaseError::from);
         let mut harm = None;

@@ -1,4 +1,4 @@
-//! The suite for drivers as tests for `cargo test`.
+//! The driver suite as tests for `cargo test`.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::DriverOptions;
 use super::suite::{Shared, chosen, status};
 use crate::case::Status;
 
-/// The cases that the options choose as tests, named `<name> driver <case>`. They run on several threads at once, on
-/// one driver. What the driver does not offer is shown as ignored.
+/// The cases selected by the options as tests, named `<name> driver <case>`. They run on several threads at once, on
+/// one driver. Unsupported cases are shown as ignored.
 ///
 /// ```no_run
 /// use polygrad_conformance::driver::{DriverOptions, driver_harness};

@@ -1,4 +1,4 @@
-//! A driver over another one whose every call is watched.
+//! A driver wrapped around another one, with hooks around every call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use polygrad_core::{BinaryOp, CompareOp, DType, DeviceInfo, Result, UnaryOp};
 
 use super::DriverCall;
 
-/// What to do around each call of a driver.
+/// Hooks around each call of a driver.
 pub trait DriverHooks: Send + Sync + 'static {
     /// Before a call.
     ///
     /// # Errors
-    /// Become those of the call, which is then not made.
+    /// Errors become those of the call, which is then not made.
     fn before(&self, _call: &DriverCall<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// After a call that went well, with the driver below.
+    /// After a successful call, with the wrapped driver.
     ///
     /// # Errors
-    /// Become those of the call.
+    /// Errors become those of the call.
     fn after(&self, _call: &DriverCall<'_>, _driver: &dyn ComputeBackend) -> Result<()> {
         Ok(())
     }
 }
 
-/// A driver over another one of type `D`, with hooks around each call.
+/// A driver of type `D`, with hooks around each call.
 pub struct Hooked<D, H> {
     driver: D,
     hooks: Arc<H>,
 }
 
 impl<D: ComputeBackend + 'static, H: DriverHooks> Hooked<D, H> {
-    /// Over a driver.
+    /// Wraps a driver.
     pub fn new(driver: D, hooks: Arc<H>) -> Self {
         Self { driver, hooks }
     }
 
-    /// The hooks, to be kept where the driver itself is given away.
+    /// The hooks, to be kept when the driver itself is passed on.
     pub fn hooks(&self) -> Arc<H> {
         Arc::clone(&self.hooks)
     }
@@ -83,7 +83,7 @@ impl<D: ComputeBackend + 'static, H: DriverHooks> ComputeBackend for Hooked<D, H
 
     fn capabilities(&self) -> DriverCapabilities {
         let mut out = self.driver.capabilities();
-        // What is replayed is not seen.
+        // Replays would bypass the hooks.
         out.records = false;
         out
     }

@@ -1,5 +1,5 @@
-//! The suite for drivers: it holds any [`ComputeBackend`](polygrad_core::compute::ComputeBackend) to the contract of
-//! that trait. And drivers for tests: one that records its calls, one that fails when it is told to.
+//! The suite for drivers: it checks any [`ComputeBackend`](polygrad_core::compute::ComputeBackend) against the contract
+//! of that trait. Also drivers for tests: one that records its calls, and one that fails on request.
 
 mod call;
 mod case;

@@ -1,10 +1,10 @@
-//! Numbers for cases, and right answers by the reference backend.
+//! Numbers for cases, and correct results from the reference backend.
 
 use polygrad_core::{Backend, DType, HostTensor, Layout, Result, Shape, dispatch_dtype};
 use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
-/// Numbers that look drawn, the same for the same seed: floats between −2 and 2, integers between −5 and 5 (0
-/// and 10 if unsigned).
+/// Pseudorandom numbers, the same for the same seed: floats between −2 and 2, integers between −5 and 5 (0 and 10 if
+/// unsigned).
 pub(super) fn drawn(dtype: DType, dims: &[usize], seed: u64) -> Result<HostTensor> {
     let shape = Shape::new(dims)?;
     let mut state = seed
@@ -27,7 +27,7 @@ pub(super) fn drawn(dtype: DType, dims: &[usize], seed: u64) -> Result<HostTenso
     Ok(HostTensor::new(shape, values)?.cast(dtype))
 }
 
-/// i64 positions below `below`.
+/// i64 indices below `below`.
 pub(super) fn positions(dims: &[usize], below: usize, seed: u64) -> Result<HostTensor> {
     let base = drawn(DType::F64, dims, seed)?;
     let values: Vec<i64> = (base.to_f64_vec().iter())
@@ -36,12 +36,12 @@ pub(super) fn positions(dims: &[usize], below: usize, seed: u64) -> Result<HostT
     HostTensor::new(Shape::new(dims)?, values)
 }
 
-/// All of these as a row.
+/// These values as a vector.
 pub(super) fn listed(dtype: DType, values: &[f64]) -> Result<HostTensor> {
     Ok(HostTensor::new(Shape::new(&[values.len()])?, values.to_vec())?.cast(dtype))
 }
 
-/// Numbers at which ops go wrong, for a dtype: extremes, zeros, and for floats what is no number.
+/// Special numbers of a dtype: extremes, zeros, and for floats infinities and NaN.
 pub(super) fn special(dtype: DType) -> Result<HostTensor> {
     let ints = |values: &[i64]| HostTensor::new(Shape::new(&[values.len()])?, values.to_vec());
     match dtype {
@@ -62,7 +62,7 @@ pub(super) fn special(dtype: DType) -> Result<HostTensor> {
     }
 }
 
-/// The elements of a layout over a host tensor's memory, in row-major order.
+/// The elements that a layout selects from a host tensor, in row-major order.
 pub(super) fn walked(base: &HostTensor, layout: &Layout) -> Result<HostTensor> {
     let shape = *layout.shape();
     dispatch_dtype!(base.dtype(), T => {
@@ -72,7 +72,7 @@ pub(super) fn walked(base: &HostTensor, layout: &Layout) -> Result<HostTensor> {
     })
 }
 
-/// Where the elements of a layout lie, in row-major order.
+/// The memory offsets of a layout's elements, in row-major order.
 pub(super) fn places(layout: &Layout) -> Vec<usize> {
     let shape = *layout.shape();
     let place = |mut i: usize| {
@@ -86,7 +86,7 @@ pub(super) fn places(layout: &Layout) -> Vec<usize> {
     (0..shape.numel()).map(place).collect()
 }
 
-/// The reference's tensor: in f64 for floats, so that answers are not rounded on the way.
+/// A tensor of the reference: in f64 for floats, so that results are not rounded.
 pub(super) fn precise(x: &HostTensor) -> Result<ReferenceTensor> {
     let wide = if x.dtype().is_float() {
         x.cast(DType::F64)
@@ -96,12 +96,12 @@ pub(super) fn precise(x: &HostTensor) -> Result<ReferenceTensor> {
     Reference::from_host(wide, &ReferenceDevice)
 }
 
-/// The reference's tensor, in its own dtype.
+/// A tensor of the reference in its own dtype.
 pub(super) fn rounded(x: &HostTensor) -> Result<ReferenceTensor> {
     Reference::from_host(x.clone(), &ReferenceDevice)
 }
 
-/// Out of the reference.
+/// Copies a tensor from the reference to the host.
 pub(super) fn host(x: &ReferenceTensor) -> Result<HostTensor> {
     Reference::to_host(x)
 }

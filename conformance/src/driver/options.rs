@@ -1,24 +1,24 @@
-//! What a driver is held to.
+//! Options of the driver suite.
 
 use polygrad_core::Result;
 use polygrad_core::compute::ComputeBackend;
 
-/// How a driver is made anew.
+/// Creates a driver.
 pub type MakeDriver<'a> = &'a (dyn Fn() -> Result<Box<dyn ComputeBackend>> + Send + Sync);
 
-/// What a driver is held to.
+/// Options of the driver suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverOptions {
-    /// Whether it computes: else the cases run, and what they read back may be anything.
+    /// Whether the driver computes values. If not, the cases run, but the results are not checked.
     pub values: bool,
-    /// Terms of the longest sum; fewer for a slow driver.
+    /// The number of terms of the longest sum; use fewer for a slow driver.
     pub long: usize,
-    /// The cases whose name contains this alone.
+    /// Only the cases whose name contains this.
     pub case: Option<String>,
 }
 
 impl Default for DriverOptions {
-    /// Everything, with sums of 20 million terms.
+    /// All checks, with sums of 20 million terms.
     fn default() -> Self {
         Self {
             values: true,

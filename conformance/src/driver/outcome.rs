@@ -5,9 +5,9 @@ use polygrad_core::{Error, ErrorKind};
 /// Why a case ended early.
 #[derive(Debug)]
 pub(super) enum CaseError {
-    /// The driver is wrong.
+    /// The driver is incorrect.
     Wrong(String),
-    /// The driver does not offer it: the name of what it lacks.
+    /// The driver does not support it: the name of what it lacks.
     Lacks(String),
 }
 
@@ -23,7 +23,7 @@ impl From<Error> for CaseError {
 /// How a case ends.
 pub(super) type CaseResult<T = ()> = Result<T, CaseError>;
 
-/// What is wrong, as the end of a case.
+/// Ends a case with an error.
 pub(super) fn wrong<T>(what: impl Into<String>) -> CaseResult<T> {
     Err(CaseError::Wrong(what.into()))
 }

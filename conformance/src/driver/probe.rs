@@ -1,4 +1,4 @@
-//! One small call of each kind, with its operands' sizes: for what holds of every call.
+//! One small call of each kind, with the sizes of its operands, for properties that hold for every call.
 
 use polygrad_core::compute::{
     ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
@@ -12,14 +12,14 @@ use polygrad_core::{
 
 type Call = Box<dyn Fn(&dyn ComputeBackend, &[DevicePtr]) -> Result<()> + Send + Sync>;
 
-/// A call over operands that are zeros at first.
+/// A call on operands that are initially zeros.
 pub(super) struct Probe {
     pub(super) name: &'static str,
-    /// What the driver must offer for it; nothing for required methods.
+    /// The kernel that the driver must support for it; `None` for required methods.
     pub(super) kernel: Option<Kernel>,
-    /// Each operand's bytes.
+    /// The size of each operand in bytes.
     pub(super) operands: Vec<usize>,
-    /// Bytes of an element of each.
+    /// The size of an element of each operand in bytes.
     pub(super) sizes: Vec<usize>,
     pub(super) call: Call,
 }
@@ -123,7 +123,7 @@ fn rows(dtype: DType, ptrs: &[DevicePtr]) -> Softmax {
     }
 }
 
-/// The calls that are defined for a dtype. Required ones may be unsupported for it all the same.
+/// The calls that are defined for a dtype. Even required ones may be unsupported for it.
 pub(super) fn probes(t: DType) -> Vec<Probe> {
     let (float, number) = (t.is_float(), t != DType::Bool);
     let index = DType::I64;

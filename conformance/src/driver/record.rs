@@ -1,4 +1,4 @@
-//! A driver that keeps a list of what it was called for.
+//! A driver that records its calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use polygrad_core::compute::ComputeBackend;
 
 use super::{DriverCall, DriverHooks, Hooked};
 
-/// A driver over another one that keeps the list of its calls.
+/// A driver wrapped around another one that records its calls.
 ///
 /// ```
 /// use polygrad_conformance::driver::Recorder;
@@ -29,7 +29,7 @@ use super::{DriverCall, DriverHooks, Hooked};
 pub type Recorder<D> = Hooked<D, Log>;
 
 impl<D: ComputeBackend + 'static> Recorder<D> {
-    /// Over a driver, with an empty list.
+    /// Wraps a driver, with an empty list.
     pub fn over(driver: D) -> Self {
         Self::new(driver, Arc::default())
     }
@@ -44,13 +44,13 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every call in order: the method's name and, where it is for many things, what was computed:
-    /// `elementwise mul+add+relu`.
+    /// Every call in order: the method's name and, if the method is generic, what was computed: `elementwise
+    /// mul+add+relu`.
     pub fn calls(&self) -> Vec<String> {
         self.lock().iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// How often each of them was made.
+    /// How often each call was made.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut out = BTreeMap::new();
         for name in self.calls() {
@@ -64,7 +64,7 @@ impl Log {
         self.lock().iter().filter(|(_, kernel)| *kernel).count()
     }
 
-    /// Begins an empty list.
+    /// Clears the list.
     pub fn clear(&self) {
         self.lock().clear();
     }

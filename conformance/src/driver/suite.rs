@@ -1,4 +1,4 @@
-//! Running the cases.
+//! Running of cases.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use super::options::{DriverOptions, MakeDriver};
 use super::outcome::{CaseError, CaseResult};
 use crate::case::Status;
 
-/// The cases that the options choose.
+/// The cases selected by the options.
 pub(super) fn chosen(options: &DriverOptions) -> Vec<DriverCase> {
     let mut all = Cases::default();
     cases::collect(&mut all);
@@ -37,7 +37,7 @@ impl Shared {
     }
 }
 
-/// Runs a case: what it finds, and that all memory it took can be given back, unharmed where it was not to be written.
+/// Runs a case. Also checks that all its memory can be freed, and that read-only memory is unchanged.
 pub(super) fn status(case: &DriverCase, shared: &Shared, make: MakeDriver<'_>, options: &DriverOptions) -> Status {
     let run = || -> CaseResult {
         let fixture = Fixture::new(shared.get(make)?, make, options);
@@ -57,12 +57,12 @@ pub(super) fn status(case: &DriverCase, shared: &Shared, make: MakeDriver<'_>, o
     }
 }
 
-/// What a driver was found to do, case by case; its [`Display`](fmt::Display) form is the counts and what failed.
+/// The results of a driver, case by case. Its [`Display`](fmt::Display) form has the counts and the failures.
 #[derive(Clone, Debug)]
 pub struct DriverReport {
     /// The driver's name.
     pub driver: String,
-    /// Each case and how it ended, in the order in which they ran.
+    /// Each case and its result, in the order in which they ran.
     pub records: Vec<(String, Status)>,
 }
 
@@ -76,7 +76,7 @@ impl DriverReport {
         failed.collect()
     }
 
-    /// How many passed, failed, and were not offered.
+    /// The numbers of cases that passed, failed, and are unsupported.
     pub fn counts(&self) -> [usize; 3] {
         let of = |wanted: fn(&Status) -> bool| self.records.iter().filter(|(_, status)| wanted(status)).count();
         [
@@ -103,8 +103,8 @@ impl fmt::Display for DriverReport {
     }
 }
 
-/// Holds a driver to the cases that the options choose, one after the other. Most run on one driver; those about its
-/// beginning make drivers of their own.
+/// Runs the cases selected by the options on a driver, one after the other. Most share one driver; those about
+/// initialization create their own.
 ///
 /// ```
 /// use polygrad_conformance::driver::{DriverOptions, run_driver};
@@ -123,7 +123,7 @@ impl fmt::Display for DriverReport {
 /// ```
 ///
 /// # Errors
-/// When there is no driver to be had. What a case finds is part of the report.
+/// If no driver can be created. Failures of cases are part of the report.
 pub fn run_driver(make: MakeDriver<'_>, options: &DriverOptions) -> Result<DriverReport> {
     let shared = Shared::default();
     let driver = shared.get(make)?.name().to_owned();

@@ -1,21 +1,21 @@
-//! Numbers with fixed seeds.
+//! Random numbers with fixed seeds.
 
 use polygrad_core::philox4x32;
 
-/// What values an operand has.
+/// The values of an operand.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fill {
     /// Reals from `low` to `high`; as integers they are rounded towards 0.
     Range(f64, f64),
-    /// Reals of both signs whose magnitude is in this range: far from 0, for functions that are steep there.
+    /// Reals of both signs whose magnitude is in this range: away from 0, for functions that are steep there.
     Away(f64, f64),
-    /// Whole numbers from 0 up to this, which is not among them.
+    /// Integers from 0 up to this limit (exclusive).
     Below(usize),
-    /// The numbers from 0 on, each once, in an irregular order.
+    /// The integers from 0 on, each once, in an irregular order.
     Distinct,
-    /// NaN, infinities, zeros of both signs, the smallest and large numbers, and a few ordinary ones, in turn.
+    /// NaN, infinities, zeros of both signs, the smallest and large numbers, and a few ordinary ones, cyclically.
     Special,
-    /// These in turn.
+    /// These values, cyclically.
     Listed(&'static [f64]),
 }
 
@@ -36,7 +36,7 @@ const SPECIAL: [f64; 14] = [
     3.0,
 ];
 
-/// `count` of them.
+/// `count` values.
 pub(crate) fn values(fill: &Fill, count: usize, seed: u64) -> Vec<f64> {
     let uniform = |i: usize| f64::from(philox4x32(seed, i as u64)[0]) / (f64::from(u32::MAX) + 1.0);
     let draw = |i: usize| match *fill {
@@ -50,7 +50,7 @@ pub(crate) fn values(fill: &Fill, count: usize, seed: u64) -> Vec<f64> {
             }
         }
         Fill::Below(below) => (uniform(i) * below as f64).floor(),
-        // A step that has no factor in common with the count visits each number once.
+        // A step that is coprime to the count visits each number once.
         Fill::Distinct => ((i * coprime(count) + seed as usize) % count.max(1)) as f64,
         Fill::Special => SPECIAL[(i + seed as usize) % SPECIAL.len()],
         Fill::Listed(list) => list[i % list.len()],
@@ -58,7 +58,7 @@ pub(crate) fn values(fill: &Fill, count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(draw).collect()
 }
 
-/// A number near 0.6 of this one without a common factor.
+/// A number near 0.6 times this one that is coprime to it.
 fn coprime(count: usize) -> usize {
     let factor = |mut a: usize, mut b: usize| {
         while b != 0 {

@@ -1,4 +1,4 @@
-//! Running a sample on a backend and on the reference, and comparing.
+//! Runs a sample on a backend and on the reference, and compares.
 
 use polygrad_core::{
     AnyDevice, AnyTensor, Axes, DType, ErrorKind, HostTensor, Op, OpDesc, Result, Shape, SliceRange, observe,
@@ -30,7 +30,8 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
     let support = device.backend().supports(device, &desc);
     let reference = Device::<Reference>::default().into_any();
     let bases = bases(sample, dtype, layout, seed, reference.inner())?;
-    // Casts and powers of two of the tested dtype are exact in it and not in f64; all other reals are judged in f64.
+    // Casts, and powers of two of the tested dtype, are exact in it but not in f64; all other reals are compared in
+    // f64.
     let judged_in = |dtype: DType| match &sample.op {
         Op::Cast(_) => dtype,
         _ if dtype.is_float() => DType::F64,
@@ -86,7 +87,7 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
     Ok(Status::Pass)
 }
 
-/// How a device computes a sample, if it does: a short word.
+/// How a device computes a sample, if it does, in one word.
 pub(crate) fn how(sample: &Sample, dtype: DType, device: &AnyDevice) -> Result<Option<&'static str>> {
     let op = &sample.op;
     let desc = OpDesc {
@@ -107,7 +108,7 @@ pub(crate) fn how(sample: &Sample, dtype: DType, device: &AnyDevice) -> Result<O
     }))
 }
 
-/// Makes the operands' host tensors; those that are derived are computed by the reference in f64 and rounded.
+/// Creates the operands' host tensors. Derived ones are computed by the reference in f64 and rounded.
 fn bases(sample: &Sample, dtype: DType, layout: Layout, seed: u64, reference: &AnyDevice) -> Result<Bases> {
     let mut bases: Bases = Vec::with_capacity(sample.operands.len());
     for (i, operand) in sample.operands.iter().enumerate() {
@@ -122,7 +123,7 @@ fn bases(sample: &Sample, dtype: DType, layout: Layout, seed: u64, reference: &A
                 let result = reference.backend().execute(op, &inputs)?.take(*output)?;
                 let host = reference.backend().to_host(&result)?;
                 let rounded = host.cast(operand.dtype(dtype));
-                // Derived operands lie in memory as a backend gave them.
+                // Derived operands have the memory layout in which a backend returned them.
                 rounded.reshape(Shape::new(&operand.shape)?)?
             }
         });
@@ -160,7 +161,7 @@ fn view(operand: &Operand, base: &HostTensor, layout: Layout, device: &AnyDevice
     backend.execute(&op, &[&x])?.take(0)
 }
 
-/// The operands on a device, without helpers.
+/// The operands on a device, without helper operands.
 pub(crate) fn operands(
     sample: &Sample,
     dtype: DType,
@@ -200,7 +201,7 @@ fn execute(
         let outputs = backend.execute(&sample.op, &inputs)?;
         return outputs.iter().map(|output| backend.to_host(output)).collect();
     }
-    // Somebody else still sees the tensors that change: theirs must not.
+    // Further handles to the tensors that change: their values must not change.
     let seen = inputs.clone();
     let before = seen.iter().map(|x| backend.to_host(x)).collect::<Result<Vec<_>>>()?;
     let Some(grad) = inputs.pop() else {
@@ -218,7 +219,7 @@ fn execute(
     inputs.iter().map(|x| backend.to_host(x)).collect()
 }
 
-/// Whether an op changes its tensors: then its last operand is the gradient, or what is written.
+/// Whether an op updates its tensors: then its last operand is the gradient, or the values to write.
 pub(crate) fn is_update(op: &Op) -> bool {
     matches!(
         op,

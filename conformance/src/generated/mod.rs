@@ -1,4 +1,4 @@
-//! Generated cases: every op in every dtype and layout, against the reference backend in f64.
+//! Generated cases: every op in every dtype and layout, compared with the reference backend in f64.
 
 mod fill;
 mod judge;
@@ -22,11 +22,11 @@ pub use perf::{Timing, perf};
 #[cfg(feature = "harness")]
 pub(crate) use random::FAMILIES;
 
-/// How a device computes each op in each dtype of its first tensor, by `label`: "native" if it does so with any sample,
+/// How a device computes each op in each dtype of its first tensor, by `label`: "native" if it does so for any sample,
 /// else "decomposed" or "on the host".
 ///
 /// # Errors
-/// A sample that the device says it computes, and does not.
+/// A sample that the device claims to support but fails to compute.
 pub(crate) fn ways(
     device: &Device<AnyBackend>,
     label: impl Fn(&Op) -> String,
@@ -51,7 +51,7 @@ pub(crate) fn ways(
     Ok(ways)
 }
 
-/// The cases of every op for a device that has these dtypes.
+/// The cases of every op for a device with these dtypes.
 pub(crate) fn cases(dtypes: &[DType]) -> Vec<Case> {
     let samples = table::samples().into_iter().enumerate();
     samples

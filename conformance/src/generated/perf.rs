@@ -1,4 +1,4 @@
-//! How fast a backend computes.
+//! Speed measurements of a backend.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use super::sample::{Layout, Operand, Sample};
 use crate::near;
 use crate::options::Options;
 
-/// How long one call took.
+/// The duration of one call.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The call: op, shapes and dtype.
     pub name: String,
     /// The op's name.
     pub op: String,
-    /// Median time of a call in nanoseconds, waited for.
+    /// Median time of a call in nanoseconds, including waiting for the device.
     pub ns: f64,
     /// Floating-point operations of a call: 2 for each multiply and add of a product or convolution, else 1 for each
     /// element of the largest tensor.
     pub flops: f64,
-    /// Bytes of all tensors that a call reads and writes, each once.
+    /// Bytes of all tensors that a call reads and writes, counting each once.
     pub bytes: f64,
 }
 
@@ -56,11 +56,11 @@ impl fmt::Display for Timing {
     }
 }
 
-/// Times calls of common sizes, in f32 and f64 as far as the device has them. `op` and `case` of the
-/// options choose among them.
+/// Times calls of common sizes, in f32 and f64 if the device has them. `op` and `case` of the options select some of
+/// them.
 ///
 /// # Errors
-/// A call that fails; an op or a case that there is not, with the names that are near.
+/// A call that fails; an unknown op or case, with similar names.
 pub fn perf<B: Backend>(device: &Device<B>, options: &Options) -> Result<Vec<Timing>> {
     let device = device.clone().into_any();
     let dtypes = device.capabilities().dtypes;

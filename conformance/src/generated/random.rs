@@ -1,4 +1,5 @@
-//! Calls with drawn shapes, arguments, dtypes and layouts; a call that fails is reduced to a small one that fails too.
+//! Calls with random shapes, arguments, dtypes and layouts. A call that fails is reduced to a small one that also
+//! fails.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,7 +24,7 @@ pub(crate) struct Family {
     calls: fn() -> BoxedStrategy<Sample>,
 }
 
-/// One call as it is run.
+/// One call with its dtype and layout.
 #[derive(Clone)]
 struct Trial {
     sample: Sample,
@@ -51,8 +52,8 @@ impl fmt::Debug for Trial {
 }
 
 impl Family {
-    /// Runs calls until one fails: as many as `PROPTEST_CASES` says, or 256, always the same ones. A call that the
-    /// backend does not support passes here; the other cases tell.
+    /// Runs calls until one fails: `PROPTEST_CASES` of them, or 256, always the same ones. A call that the backend does
+    /// not support passes here; the other cases report it.
     ///
     /// # Errors
     /// The smallest call found that fails, and how.
@@ -161,7 +162,7 @@ fn reals(dims: &[usize]) -> Operand {
     Operand::drawn(dims, Fill::Range(-3.0, 3.0))
 }
 
-/// Rank 0 to 4; now and then an axis without elements, or one longer than any vector register.
+/// Rank 0 to 4; occasionally with an axis without elements, or one longer than any vector register.
 fn dims() -> impl Strategy<Value = Vec<usize>> {
     vec(extent(), 0..=4)
 }
@@ -178,7 +179,7 @@ fn dims_and_axis() -> impl Strategy<Value = (Vec<usize>, usize)> {
     })
 }
 
-/// A shape, and another that broadcasts with it: some axes are 1, and some in front are missing.
+/// A shape, and another that broadcasts with it: some axes are 1, and some leading ones are missing.
 fn broadcasting() -> impl Strategy<Value = (Vec<usize>, Vec<usize>)> {
     dims().prop_flat_map(|dims| {
         let rank = dims.len();
@@ -320,7 +321,7 @@ fn views() -> BoxedStrategy<Sample> {
         let order: Vec<usize> = (0..dims.len()).collect();
         (Just(dims), Just(order).prop_shuffle(), any::<bool>())
     });
-    // The same extents in another order, and perhaps as one axis.
+    // The same extents in another order, and sometimes flattened.
     let reshape = reshape.prop_filter_map("too many axes", |(dims, order, flat)| {
         let to: Vec<usize> = if flat {
             vec![dims.iter().product()]
@@ -349,7 +350,7 @@ fn views() -> BoxedStrategy<Sample> {
     proptest::prop_oneof![permute, reshape, expand, slice, pad].boxed()
 }
 
-/// A part of an axis, forwards or backwards, every so many elements.
+/// A slice of an axis, forwards or backwards, with a step.
 fn range(dim: usize, [start, len, step]: [u8; 3], back: bool) -> SliceRange {
     if dim == 0 {
         return SliceRange::new(0, 0, 1);
@@ -378,7 +379,7 @@ fn joins() -> BoxedStrategy<Sample> {
 fn index() -> BoxedStrategy<Sample> {
     (dims_and_axis(), extent(), 0..4u8)
         .prop_map(|((mut dims, axis), count, which)| {
-            // There must be something to point at.
+            // There must be an element to index.
             dims[axis] = dims[axis].max(1);
             let mut picked = dims.clone();
             picked[axis] = count;
@@ -466,7 +467,7 @@ fn pool() -> BoxedStrategy<Sample> {
         .prop_filter_map(
             "the window does not fit",
             |(batch, channels, rank, kernel, size, stride, padding, (ceil_mode, count_include_pad, max))| {
-                // PyTorch's own limit.
+                // PyTorch's limit, too.
                 let padding = std::array::from_fn(|axis| padding[axis].min(kernel[axis] / 2));
                 let params = PoolParams {
                     stride,

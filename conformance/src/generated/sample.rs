@@ -1,10 +1,10 @@
-//! One call of an op as data: its arguments, and how its operands come about.
+//! One call of an op as data: its arguments, and the origin of its operands.
 
 use polygrad_core::{DType, HostTensor, Op, Result, Shape};
 
 use super::fill::{Fill, values};
 
-/// How an operand lies in memory. The operand is the same tensor each time, made by views of another one.
+/// The memory layout of an operand. Its values are the same for each layout, selected by views of another tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// As it comes from the host.
@@ -13,9 +13,9 @@ pub(crate) enum Layout {
     Permuted,
     /// Every second element of each axis of a larger tensor, from the second on.
     Sliced,
-    /// Each axis walked backwards.
+    /// Each axis reversed.
     Flipped,
-    /// The last axis that is longer than 1, expanded from one element: so its values repeat.
+    /// The last axis longer than 1, expanded from one element, so that its values repeat.
     Expanded,
 }
 
@@ -41,22 +41,22 @@ impl Layout {
     }
 }
 
-/// What dtype an operand has.
+/// The dtype of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// That in which the case runs.
+    /// The tested dtype.
     Tested,
-    /// One of its own.
+    /// A fixed dtype.
     Fixed(DType),
 }
 
-/// Where an operand's values come from.
+/// The origin of an operand's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
-    /// Numbers with a fixed seed.
+    /// Random numbers with a fixed seed.
     Drawn(Fill),
-    /// Result number `output` of an op on operands that stand before this one, by their positions: what a forward
-    /// saves for a backward.
+    /// Result number `output` of an op on operands listed before this one, given by index: a value that a forward pass
+    /// saves for the backward pass.
     Derived {
         op: Box<Op>,
         operands: Vec<usize>,
@@ -64,15 +64,15 @@ pub(crate) enum Origin {
     },
 }
 
-/// A tensor that an op is given.
+/// A tensor operand of an op.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
     pub(crate) shape: Vec<usize>,
     pub(crate) slot: Slot,
     pub(crate) origin: Origin,
-    /// Whether its values may repeat, as an expanded layout has them.
+    /// Whether its values may repeat, as in an expanded layout.
     pub(crate) expandable: bool,
-    /// Whether it stands here only for what is derived from it, and the op is not given it.
+    /// Whether it is only used to derive other operands, and is not passed to the op.
     pub(crate) helper: bool,
 }
 
@@ -88,7 +88,7 @@ impl Operand {
         }
     }
 
-    /// Positions below `below`, as i64.
+    /// i64 indices below `below`.
     pub(crate) fn index(shape: &[usize], below: usize) -> Self {
         Self {
             slot: Slot::Fixed(DType::I64),
@@ -97,7 +97,7 @@ impl Operand {
         }
     }
 
-    /// The numbers from 0 on in an irregular order, as i64: positions none of which occurs twice.
+    /// The integers from 0 on in an irregular order, as i64: indices without repetitions.
     pub(crate) fn distinct_index(shape: &[usize]) -> Self {
         Self {
             slot: Slot::Fixed(DType::I64),
@@ -106,7 +106,7 @@ impl Operand {
         }
     }
 
-    /// Truth values.
+    /// Bools.
     pub(crate) fn mask(shape: &[usize]) -> Self {
         Self {
             slot: Slot::Fixed(DType::Bool),
@@ -114,7 +114,7 @@ impl Operand {
         }
     }
 
-    /// Result number `output` of `op` on earlier operands. `shape` is what that result has.
+    /// Result number `output` of `op` on earlier operands. `shape` is that of the result.
     pub(crate) fn derived(shape: &[usize], op: Op, operands: &[usize], output: usize) -> Self {
         Self {
             origin: Origin::Derived {
@@ -127,19 +127,19 @@ impl Operand {
         }
     }
 
-    /// This with values that do not repeat in any layout.
+    /// This operand with values that do not repeat in any layout.
     pub(crate) fn fixed(mut self) -> Self {
         self.expandable = false;
         self
     }
 
-    /// This as one from which others are derived, and which the op is not given.
+    /// This operand only as the origin of others, not passed to the op.
     pub(crate) fn helper(mut self) -> Self {
         self.helper = true;
         self
     }
 
-    /// This in a dtype of its own.
+    /// This operand with a fixed dtype.
     pub(crate) fn of(mut self, dtype: DType) -> Self {
         self.slot = Slot::Fixed(dtype);
         self
@@ -158,7 +158,7 @@ impl Operand {
         self.fixed_dtype().unwrap_or(dtype)
     }
 
-    /// The host tensor that it is made of, before its layout's views, for values that are drawn.
+    /// The host tensor before the layout's views, for random values.
     pub(crate) fn base(&self, fill: &Fill, layout: Layout, dtype: DType, seed: u64) -> Result<HostTensor> {
         let mut shape = self.shape.clone();
         match self.effective(layout) {
@@ -175,12 +175,12 @@ impl Operand {
         Ok(HostTensor::new(shape, values(fill, shape.numel(), seed))?.cast(self.dtype(dtype)))
     }
 
-    /// The layout that it takes where the case's is `layout`.
+    /// The layout that it takes if the case's is `layout`.
     pub(crate) fn effective(&self, layout: Layout) -> Layout {
         if layout == Layout::Expanded && (!self.expandable || expanded_axis(&self.shape).is_none()) {
             return Layout::Contiguous;
         }
-        // A cut out of distinct positions would leave their range.
+        // A slice of distinct indices would have indices out of their range.
         if layout == Layout::Sliced && matches!(self.origin, Origin::Drawn(Fill::Distinct)) {
             return Layout::Contiguous;
         }
@@ -198,16 +198,16 @@ fn expanded_axis(shape: &[usize]) -> Option<usize> {
 pub(crate) struct Sample {
     pub(crate) op: Op,
     pub(crate) operands: Vec<Operand>,
-    /// What tells it from others of the op: shapes and arguments in short.
+    /// Distinguishes it from other samples of the op: shapes and arguments in short form.
     pub(crate) detail: String,
-    /// Whether it runs in every layout; else in contiguous memory alone.
+    /// Whether it runs in every layout, rather than only in contiguous memory.
     pub(crate) layouts: bool,
-    /// The dtypes that make sense for it beyond what the op takes; all if empty.
+    /// The dtypes that are meaningful, of those that the op accepts; all if empty.
     pub(crate) only: Vec<DType>,
 }
 
 impl Sample {
-    /// A call whose name is told by its operands' shapes and these words.
+    /// A call whose name consists of its operands' shapes and these words.
     pub(crate) fn new(op: Op, operands: Vec<Operand>, words: &str) -> Self {
         let shapes: Vec<String> = operands
             .iter()
@@ -241,13 +241,13 @@ impl Sample {
         (self.only.is_empty() || self.only.contains(&dtype)) && self.op.accepts(self.first(dtype))
     }
 
-    /// This in contiguous memory alone.
+    /// This sample only in contiguous memory.
     pub(crate) fn contiguous(mut self) -> Self {
         self.layouts = false;
         self
     }
 
-    /// This in some dtypes alone.
+    /// This sample only in some dtypes.
     pub(crate) fn only(mut self, dtypes: &[DType]) -> Self {
         self.only = dtypes.to_vec();
         self

@@ -1,4 +1,4 @@
-//! The calls that programs are made of: how each is made, and how it is written in Rust, from one line each.
+//! The calls that programs consist of. One line for each defines how it is made, and how it is written in Rust.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use super::program::{Dtypes, Kind};
 
 type T = Tensor<AnyBackend>;
 
-/// An argument that is no tensor.
+/// An argument other than a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
     /// An axis, an extent, a choice.
@@ -25,18 +25,18 @@ pub enum Arg {
     Kind(Kind),
 }
 
-/// What a call does to numbers.
+/// The numerical nature of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// Rounds its results; what is near goes to what is near.
+    /// Rounds its results; similar inputs give similar results.
     Smooth,
-    /// Gives whole numbers for whole numbers, without rounding.
+    /// Returns integers for integers, without rounding.
     Exact,
-    /// Jumps: it is given what no rounding has touched.
+    /// Discontinuous: its operands must be exact.
     Jump,
 }
 
-/// What a call does to its operands.
+/// The computation of a call.
 type Run = fn(Vec<T>, &[Arg], Dtypes) -> Result<Vec<T>>;
 
 /// A call.
@@ -44,7 +44,7 @@ type Run = fn(Vec<T>, &[Arg], Dtypes) -> Result<Vec<T>>;
 pub struct Call {
     /// Its name in the files of cases.
     pub name: &'static str,
-    /// What it does to numbers.
+    /// Its numerical nature.
     pub nature: Nature,
     operands: &'static str,
     args: &'static [&'static str],
@@ -60,15 +60,15 @@ impl PartialEq for Call {
 }
 
 impl Call {
-    /// The call of a name.
+    /// The call with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         CALLS.iter().find(|call| call.name == name)
     }
 
-    /// Makes it.
+    /// Runs the call.
     ///
     /// # Errors
-    /// Those of the op; when there are more or fewer operands or arguments.
+    /// Errors of the op; a wrong number of operands or arguments.
     pub fn run(&self, operands: Vec<T>, args: &[Arg], dtypes: Dtypes) -> Result<Vec<T>> {
         (self.run)(operands, args, dtypes)
     }
@@ -76,7 +76,7 @@ impl Call {
     /// The expression in Rust, on operands of these names.
     ///
     /// # Errors
-    /// When there are more or fewer arguments.
+    /// If the number of arguments is wrong.
     pub fn source(&self, operands: &[String], args: &[Arg], dtypes: Dtypes) -> Result<String> {
         let mut words: Vec<(&str, String)> = match self.operands {
             "xs" => {
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// A text with words in the place of others, but for methods, fields and paths.
+/// Replaces words in a text, except methods, fields and paths.
 fn replaced(text: &str, words: &[(&str, String)]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut out, mut rest) = (String::new(), text);
@@ -111,11 +111,11 @@ fn replaced(text: &str, words: &[(&str, String)]) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A type of arguments.
+/// A type of an argument.
 trait FromArg: Sized {
     fn from_arg(arg: &Arg, dtypes: Dtypes) -> Option<Self>;
 
-    /// As it is written in Rust.
+    /// Its form in Rust.
     fn written(self) -> String;
 }
 
@@ -194,7 +194,7 @@ impl FromArg for DType {
     }
 }
 
-/// The arguments of a call, one after the other.
+/// The arguments of a call, read in order.
 struct Args<'a> {
     list: &'a [Arg],
     dtypes: Dtypes,
@@ -216,7 +216,7 @@ impl<'a> Args<'a> {
         arg.ok_or_else(|| Error::invalid(format!("argument {i} of the call is missing or of another kind")))
     }
 
-    /// That there are no more.
+    /// Fails if there are more arguments.
     fn end(&self) -> Result<()> {
         match self.list.len() == self.taken.get() {
             true => Ok(()),
@@ -225,7 +225,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// What a call gives, as a list.
+/// The results of a call as a list.
 trait Results {
     fn list(self) -> Vec<T>;
 }
@@ -421,7 +421,7 @@ calls! {
         z.set_i(at, &y)?;
         Ok::<_, Error>(z)
     };
-    // Other numbers may be beyond those by which the classes were counted.
+    // Other sets of numbers may exceed the number of classes, which was counted on one set.
     Exact one_hot [index] (classes: usize) = index.remainder(classes as i64)?.one_hot(classes);
     // Layers and losses.
     Smooth matmul [x y] () = x.matmul(&y);

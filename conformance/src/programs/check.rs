@@ -1,4 +1,4 @@
-//! Holds a device to one program.
+//! Checks a device with one program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use super::forms::{self, Engine, Form, Given};
 use super::program::{Dtypes, Program};
 use super::truth::{Question, Truth};
 
-/// f16 ends at 65504: programs that come near are not asked of it.
+/// The range of f16 ends at 65504: programs that come near are not run in it.
 const RANGE_OF_F16: f64 = 16384.0;
 
-/// What is wrong.
+/// A failure of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// How the program was run; none where the reference itself fails.
+    /// The form in which the program was run; `None` if the reference itself fails.
     pub form: Option<Form>,
-    /// What was found.
+    /// A description.
     pub reason: String,
 }
 
-/// How one program ended.
+/// The result of one program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) failure: Option<Failure>,
-    /// The forms that gave right answers.
+    /// The forms with correct results.
     pub(crate) held: Vec<Form>,
-    /// Whether a replay was among them.
+    /// Whether one of them was a replay.
     pub(crate) replayed: bool,
-    /// Why a form gave no answer.
+    /// The reasons why forms gave no results.
     pub(crate) unsupported: Vec<String>,
 }
 
-/// What is in use on the device: bytes, or tensors.
+/// Returns the amount in use on the device: bytes, or tensors.
 pub type Live = dyn Fn() -> u64 + Send + Sync;
 
-/// What programs are run on, and how.
+/// The device and options for running programs.
 pub(crate) struct Bench<'a> {
     pub(crate) device: &'a Device,
     pub(crate) tested: DType,
@@ -46,7 +46,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) live: Option<&'a Live>,
 }
 
-/// Runs a program, and compares. What it leaves behind on the device is a failure, too.
+/// Runs a program, and compares the results. A leak on the device is a failure, too.
 pub(crate) fn check(program: &Program, bench: &Bench<'_>) -> Verdict {
     let live = bench.live;
     let before = live.map(|live| live());
@@ -64,7 +64,7 @@ pub(crate) fn check(program: &Program, bench: &Bench<'_>) -> Verdict {
 fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
     let tested = bench.tested;
     let mut verdict = Verdict::default();
-    // Reports what an earlier program left behind.
+    // Errors left over from an earlier program.
     let _ = bench.device.synchronize();
     let mut truths: Vec<(Question, Truth)> = Vec::new();
     for &form in bench.forms {
@@ -136,7 +136,7 @@ fn compared(program: &Program, bench: &Bench<'_>) -> Verdict {
                 return verdict;
             }
         }
-        // After the results are dropped: devices check memory when it is freed.
+        // After the results are dropped, since devices check memory when it is freed.
         if let Err(error) = bench.device.synchronize() {
             let reason = error.to_string();
             verdict.failure = Some(Failure {

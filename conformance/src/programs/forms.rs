@@ -1,4 +1,4 @@
-//! The ways in which a program is run on a device.
+//! The forms in which a program is run on a device.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use super::program::{Dtypes, Input, Program, Role, Trainer};
 use super::run::{Answers, everything, fetched, objective, placed};
 use super::truth::{Answered, Question};
 
-/// A way to run a program.
+/// A form of running a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it is written.
+    /// Eagerly.
     Eager,
-    /// Recorded in its first two runs, and replayed with other numbers from then on.
+    /// Recorded in its first two runs, and then replayed with other numbers.
     Captured,
-    /// Made ready once, with its leaves as constants.
+    /// Compiled once, with its leaves as constants.
     Compiled,
     /// A training step that is recorded and replayed, with an optimizer.
     Trained,
-    /// Written in another form and run from there, by the [engines](super::Programs::engines) that are given.
+    /// Exported to another form, such as a model file, and run from there by the given
+    /// [engines](super::Programs::engines).
     Exported,
 }
 
-/// What writes a program in another form, as a model file, and runs it from there: the outputs for these inputs.
+/// Exports a program, such as to a model file, and runs it from there. Returns the outputs for these inputs.
 pub type Engine = dyn Fn(&Program, &[Tensor], Dtypes) -> Result<Vec<Tensor>> + Send + Sync;
 
 impl Form {
-    /// All, in the order in which they run.
+    /// All forms, in the order in which they run.
     pub const ALL: [Self; 5] = [
         Self::Eager,
         Self::Captured,
@@ -51,7 +52,7 @@ impl Form {
         }
     }
 
-    /// What it answers first.
+    /// The question that it answers first.
     pub(crate) const fn question(self) -> Question {
         match self {
             Self::Trained => Question::Training,
@@ -59,7 +60,7 @@ impl Form {
         }
     }
 
-    /// The form of a name.
+    /// The form with this name.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|form| form.name() == name)
     }
@@ -71,23 +72,23 @@ impl fmt::Display for Form {
     }
 }
 
-/// What a form gave: for each run which question it answers, what is said of it in a report, and the answers. None
-/// where the program has no such form.
+/// The results of a form: for each run the question, a description for reports, and the answers. Empty if the program
+/// has no such form.
 pub(crate) type Given = Vec<(Question, String, Answered)>;
 
-/// The sets of numbers of the runs that are captured: two are recorded; a third set of numbers shows what is stale.
+/// The sets of numbers of captured runs: two are recorded; another set shows stale values.
 const CAPTURED: [u64; 4] = [0, 0, 1, 0];
 
-/// Where a device makes a recording of its own, after some replays.
+/// The same for a device that makes its own recording after some replays.
 const CAPTURED_BY_DEVICE: [u64; 7] = [0, 0, 1, 0, 1, 0, 1];
 
 /// The sets of numbers of the batches of training steps.
 const BATCHES: [u64; 4] = [0, 1, 0, 1];
 
-/// Runs a program in a form. Engines that cannot run it say why in `lacking`, and the others are asked all the same.
+/// Runs a program in a form. The reasons why engines cannot run it are added to `lacking`; the others are still used.
 ///
 /// # Errors
-/// Those of the calls, of the device and of the engines.
+/// Errors of the calls, of the device and of the engines.
 pub(crate) fn run(
     form: Form,
     program: &Program,
@@ -116,7 +117,7 @@ pub(crate) fn run(
             for (name, engine) in engines {
                 let tensors = match no_grad(|| engine(program, &inputs(program, 0, device, dtypes)?, dtypes)) {
                     Err(error) if error.kind() == ErrorKind::Unsupported => {
-                        // What cannot be written is refused before any engine is asked.
+                        // Programs that cannot be exported are rejected before any engine is used.
                         let why = error.to_string();
                         if !lacking.contains(&why) {
                             lacking.push(why);
@@ -176,7 +177,7 @@ fn captured(program: &Program, device: &Device, dtypes: Dtypes) -> Result<Given>
     Ok(given)
 }
 
-/// With the data of another set as the example.
+/// The data of another set are the example.
 fn compiled(program: &Program, device: &Device, dtypes: Dtypes) -> Result<Given> {
     let is_data = |input: &Input| input.role == Role::Data;
     let data = |inputs: &[Tensor]| -> Vec<Tensor> {
@@ -194,7 +195,7 @@ fn compiled(program: &Program, device: &Device, dtypes: Dtypes) -> Result<Given>
         }
     }
     let compiled = match Compiled::new(&data(&mixed), || program.forward(&mixed, dtypes)) {
-        // It says so itself where it cannot.
+        // It reports if it is unsupported.
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
         compiled => compiled?,
     };
@@ -214,10 +215,10 @@ struct Leaves {
     leaves: Vec<Param>,
 }
 
-/// Losses of training steps, and what the leaves are after them.
+/// The losses of training steps, and the leaves after them.
 ///
 /// # Errors
-/// Those of the calls and of the device.
+/// Errors of the calls and of the device.
 pub(crate) fn trained(program: &Program, device: &Device, dtypes: Dtypes, capture: bool) -> Result<Answers> {
     let first = inputs(program, 0, device, dtypes)?;
     let is_leaf = |input: &Input| input.role == Role::Leaf;

@@ -8,7 +8,7 @@ use super::check::Failure;
 use super::forms::Form;
 use super::program::{Fill, Input, Kind, Program, Role, Step, Trainer};
 
-/// A program that is kept, and how it was found.
+/// A saved program, and how it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     /// The program.
@@ -17,7 +17,7 @@ pub struct Kept {
     pub tested: DType,
     /// How it fails.
     pub failure: Failure,
-    /// The seed and the number of what it was reduced from.
+    /// The seed and the index of the program it was reduced from.
     pub from: (u64, u64),
 }
 
@@ -38,7 +38,7 @@ impl Kept {
     /// From JSON.
     ///
     /// # Errors
-    /// When something is missing, of another type, or unknown, with its name.
+    /// If something is missing, of another type, or unknown; the error names it.
     pub fn from_json(text: &str) -> Result<Self> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| malformed(&format!("this is no JSON: {error}")))?;
@@ -173,7 +173,7 @@ fn read_program(value: &Value) -> Result<Program> {
 }
 
 impl Program {
-    /// That each operand is there when it is asked for.
+    /// Checks that each operand exists before it is used.
     fn check(&self) -> Result<()> {
         let mut there = self.inputs.len();
         for (i, step) in self.steps.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Whole programs at random: each is run on a device in several forms, and held to the reference in f64.
-//! `docs/conformance.md` tells of it.
+//! Random whole programs: each is run on a device in several forms, and compared with the reference in f64. See
+//! `docs/conformance.md`.
 
 mod calls;
 mod check;

@@ -1,4 +1,5 @@
-//! The reference with its numbers disturbed as much as a dtype rounds them: what the condition of a program explains.
+//! The reference with its numbers perturbed by as much as a dtype rounds them, to find the errors that the condition of
+//! a program explains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,27 +11,28 @@ use super::steps::{Place, Stepwise};
 use crate::tolerance::digits;
 use crate::{Call, Hooks, Wrapped};
 
-/// The digits that f64 itself has cannot be taken away in f64: some fewer show the same, enlarged.
+/// The digits of f64 itself cannot be removed in f64, so this many fewer are kept, which shows the same effect
+/// enlarged.
 const LOST: i32 = 4;
 
-/// How much numbers are disturbed.
+/// The size of the perturbation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noise {
-    /// Binary digits of results that stay.
+    /// Binary digits of results that are kept.
     digits: i32,
     /// Those of the steps within a call: narrow dtypes are computed in f32, and rounded once.
     steps: i32,
-    /// The distance of the smallest numbers that the dtype holds.
+    /// The spacing of the smallest numbers of the dtype.
     smallest: f64,
-    /// What differences are to be divided by.
+    /// The divisor for differences.
     pub(crate) scale: f64,
-    /// Whether numbers are rounded to the nearest, as devices do, in place of moved at random. Only so numbers that are
-    /// nearly equal become equal, at which minimum and maximum share their gradient.
+    /// Whether numbers are rounded to nearest, as on devices, rather than moved at random. Only then do nearly equal
+    /// numbers become equal, in which case minimum and maximum share their gradient.
     is_nearest: bool,
 }
 
 impl Noise {
-    /// That of rounding to a dtype.
+    /// The perturbation for rounding to a dtype.
     pub(crate) fn of(dtype: DType) -> Self {
         let own = digits(dtype).unwrap_or(53);
         let wide = digits(DType::F32).map_or(own, |least| own.max(least));
@@ -47,7 +49,7 @@ impl Noise {
         }
     }
 
-    /// Extra binary digits, so that no division is needed.
+    /// Stronger by this many binary digits.
     pub(crate) fn stronger(self, bits: i32) -> Self {
         Self {
             digits: self.digits - bits,
@@ -57,7 +59,7 @@ impl Noise {
         }
     }
 
-    /// By rounding to the nearest.
+    /// Rounding to nearest.
     pub(crate) fn nearest(self) -> Self {
         Self {
             is_nearest: true,
@@ -65,7 +67,7 @@ impl Noise {
         }
     }
 
-    /// A device whose results are disturbed.
+    /// A device whose results are perturbed.
     pub(crate) fn device(self, seed: u64) -> Noisy {
         Noisy::over(Disturbing {
             noise: Some(self),
@@ -75,14 +77,14 @@ impl Noise {
     }
 }
 
-/// A device over the reference that runs fused ops step by step and records the largest number.
+/// A device wrapped around the reference that runs fused ops step by step and records the largest number.
 pub(crate) struct Noisy {
     hooks: Arc<Disturbing>,
     wrapped: Wrapped,
 }
 
 impl Noisy {
-    /// One that disturbs nothing.
+    /// A device without perturbation.
     pub(crate) fn silent() -> Self {
         Self::over(Disturbing::default())
     }
@@ -105,29 +107,29 @@ impl Noisy {
         f64::from_bits(self.hooks.largest.load(Ordering::Relaxed))
     }
 
-    /// Its tensors that are alive.
+    /// The number of its live tensors.
     pub(crate) fn live(&self) -> usize {
         self.wrapped.live_tensors()
     }
 }
 
-/// Disturbs what calls give, and what their steps give.
+/// Perturbs the results of calls and of their steps.
 #[derive(Default)]
 pub(super) struct Disturbing {
     noise: Option<Noise>,
     seed: u64,
     drawn: AtomicU64,
-    /// The bits of a number that is not negative, which are in the numbers' order.
+    /// The bits of a non-negative number, which are ordered like the numbers.
     largest: AtomicU64,
-    /// Whether the present call has several steps. A device works for one thread.
+    /// Whether the current call has several steps. A device is only used by one thread.
     has_steps: AtomicBool,
 }
 
 impl Disturbing {
-    /// What a step within a call gave, disturbed; `None` if it stays as it is.
+    /// The perturbed result of a step within a call; `None` if it is unchanged.
     ///
     /// # Errors
-    /// Those of `host`.
+    /// Errors of `host`.
     pub(super) fn step(&self, host: impl FnOnce() -> Result<HostTensor>) -> Result<Option<HostTensor>> {
         match self.noise {
             Some(noise) if self.has_steps.load(Ordering::Relaxed) => {
@@ -138,7 +140,7 @@ impl Disturbing {
         }
     }
 
-    /// Each number moved to a neighbour. Whole numbers stay: nothing has rounded them.
+    /// Moves each number to a neighbour. Integers are kept, since they have not been rounded.
     fn disturbed(&self, host: &HostTensor, mut numbers: Vec<f64>, digits: i32, noise: Noise) -> Result<HostTensor> {
         let counted = numbers.len().div_ceil(4) as u64;
         let first = self.drawn.fetch_add(counted, Ordering::Relaxed);
@@ -179,7 +181,7 @@ impl Hooks for Disturbing {
         let backend = result.backend();
         let host = backend.to_host(&result)?;
         let numbers = host.to_f64_vec();
-        // Infinities are meant: masks are made of them.
+        // Infinities are intended, as in masks.
         let finite = numbers.iter().filter(|x| x.is_finite());
         let largest = finite.fold(0.0f64, |most, x| most.max(x.abs()));
         self.largest.fetch_max(largest.to_bits(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Programs in Rust: a test by itself, which fails where the program does.
+//! Programs in Rust: a standalone test that fails where the program does.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use super::run::WEIGHTS;
 use super::truth::{Question, Truth};
 
 impl Kept {
-    /// A test of the public API that fails on this device as the program does: it prints what comes out
-    /// beside what is right.
+    /// A test of the public API that fails on this device as the program does. It prints the results beside the correct
+    /// ones.
     ///
     /// # Errors
-    /// When an argument is missing, which happens only to programs that were changed by hand.
+    /// If an argument is missing, which only happens in programs that were edited by hand.
     pub fn to_rust(&self, device: &str) -> Result<String> {
         let dtypes = Dtypes {
             tested: self.tested,

@@ -1,4 +1,4 @@
-//! A program as data: what goes in, the calls in order, and what comes out.
+//! A program as data: inputs, calls in order, and outputs.
 
 use polygrad_core::{DType, HostTensor, Result, Rng, Shape};
 
@@ -7,23 +7,23 @@ use super::calls::{Arg, Call};
 /// The dtype of a tensor of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The float dtype that the program is run in.
+    /// The float dtype in which the program is run.
     Tested,
-    /// One of its own.
+    /// A fixed dtype.
     Fixed(DType),
 }
 
-/// In which dtypes a program runs.
+/// The dtypes in which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dtypes {
-    /// What [`Kind::Tested`] is.
+    /// The dtype for [`Kind::Tested`].
     pub tested: DType,
-    /// Whether all floats are f64: for the truth.
+    /// Whether all floats are f64, to compute the truth.
     pub wide: bool,
 }
 
 impl Dtypes {
-    /// The dtype that a kind is.
+    /// The dtype of a kind.
     pub fn of(self, kind: Kind) -> DType {
         match kind {
             Kind::Tested => self.float(self.tested),
@@ -45,22 +45,22 @@ impl Dtypes {
 pub enum Fill {
     /// Real numbers between two.
     Uniform(f64, f64),
-    /// Whole numbers from the first to the second: every dtype holds them, and rounding leaves them alone.
+    /// Integers from the first to the second: every dtype represents them, and they are not rounded.
     Whole(i64, i64),
-    /// The numbers from 0 on, in any order along the last axis.
+    /// The integers from 0 on, in a random order along the last axis.
     Distinct,
 }
 
-/// What an input is to the program.
+/// The role of an input in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Data, another one each time; no gradient is asked for.
+    /// Data, which change for each run; no gradient is requested.
     Data,
-    /// A leaf of the gradient graph, which training changes, and which stays the same where the program is compiled.
+    /// A leaf of the gradient graph. Training changes it, and it is constant in a compiled program.
     Leaf,
 }
 
-/// A tensor that goes in.
+/// An input tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// Its shape.
@@ -69,24 +69,24 @@ pub struct Input {
     pub kind: Kind,
     /// Its numbers.
     pub fill: Fill,
-    /// What it is to the program.
+    /// Its role in the program.
     pub role: Role,
 }
 
-/// One call. Its operands are values: the inputs come first, then the results of the steps in order.
+/// One call. Its operands are indices of values: the inputs come first, then the results of the steps in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What is called.
+    /// The call.
     pub call: &'static Call,
     /// Its tensors.
     pub operands: Vec<usize>,
     /// Its other arguments.
     pub args: Vec<Arg>,
-    /// How many tensors it gives.
+    /// The number of its results.
     pub results: usize,
 }
 
-/// What trains the leaves.
+/// The optimizer for training the leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trainer {
     /// SGD with momentum.
@@ -120,27 +120,27 @@ impl Trainer {
 /// A whole program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// What its numbers come from.
+    /// The seed of its numbers.
     pub seed: u64,
-    /// What goes in.
+    /// The inputs.
     pub inputs: Vec<Input>,
     /// The calls.
     pub steps: Vec<Step>,
-    /// The values that come out.
+    /// The values that are outputs.
     pub outputs: Vec<usize>,
-    /// How many times it is differentiated: 0, 1 or 2.
+    /// The order of differentiation: 0, 1 or 2.
     pub order: u8,
-    /// Whether training steps are made with it, and by what.
+    /// The optimizer for training steps, if there are any.
     pub trainer: Option<Trainer>,
 }
 
 impl Program {
-    /// How many values there are.
+    /// The number of values.
     pub fn values(&self) -> usize {
         self.inputs.len() + self.steps.iter().map(|step| step.results).sum::<usize>()
     }
 
-    /// The first value that each step gives.
+    /// The first result of each step.
     pub(crate) fn first_results(&self) -> Vec<usize> {
         let mut next = self.inputs.len();
         let first = |step: &Step| {
@@ -150,7 +150,7 @@ impl Program {
         self.steps.iter().map(first).collect()
     }
 
-    /// The step after which nobody asks for a value; for outputs none.
+    /// The last step that uses each value; `None` for outputs.
     pub(crate) fn last_uses(&self) -> Vec<Option<usize>> {
         let mut last = vec![None; self.values()];
         for (i, step) in self.steps.iter().enumerate() {
@@ -164,10 +164,10 @@ impl Program {
         last
     }
 
-    /// The numbers of the inputs, rounded to their dtypes. `set` says which of the many sets of numbers.
+    /// The numbers of the inputs, rounded to their dtypes. `set` selects one of many sets of numbers.
     ///
     /// # Errors
-    /// When a shape is malformed, which happens only to programs that were changed by hand.
+    /// If a shape is malformed, which only happens in programs that were edited by hand.
     pub fn numbers(&self, set: u64, dtypes: Dtypes) -> Result<Vec<HostTensor>> {
         let of = |(i, input): (usize, &Input)| input.host(self.seed, set, i, dtypes);
         self.inputs.iter().enumerate().map(of).collect()
@@ -175,7 +175,7 @@ impl Program {
 }
 
 impl Input {
-    /// Its numbers, where it is input `i` of a program with this seed.
+    /// Its numbers, as input `i` of a program with this seed.
     pub(crate) fn host(&self, seed: u64, set: u64, i: usize, dtypes: Dtypes) -> Result<HostTensor> {
         let rounded = Dtypes { wide: false, ..dtypes }.of(self.kind);
         let host = self.numbers(seed, (set << 16) + i as u64)?.try_cast(rounded)?;

@@ -1,7 +1,7 @@
-//! Makes a program that fails smaller, as long as it fails.
+//! Reduces a failing program as long as it still fails.
 //!
-//! Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), on steps: a step is taken
-//! away by giving its results as inputs.
+//! Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), on steps: a step is
+//! removed by turning its results into inputs.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::calls::Arg;
 use super::program::{Dtypes, Fill, Input, Kind, Program, Role};
 use super::run::placed;
 
-/// The smallest program found that fails, too, before the time is up.
+/// The smallest program found that also fails, before the time is up.
 pub(crate) fn reduced(program: &Program, patience: Duration, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
     let mut reducer = Reducer {
         best: program.clone(),
@@ -97,7 +97,7 @@ impl Reducer<'_> {
         }
     }
 
-    /// Takes away more steps at once first.
+    /// Removes many steps at once first.
     fn fewer_steps(&mut self) {
         let mut many = self.best.steps.len().div_ceil(2).max(1);
         loop {
@@ -137,7 +137,7 @@ impl Reducer<'_> {
 }
 
 impl Program {
-    /// Without the steps and inputs that nothing that comes out depends on.
+    /// The program without steps and inputs that no output depends on.
     fn swept(&self) -> Self {
         let first = self.first_results();
         let mut needed = vec![false; self.values()];
@@ -153,7 +153,7 @@ impl Program {
                 }
             }
         }
-        // A program needs an input to be run on.
+        // A program needs an input to run on.
         if !needed[..self.inputs.len()].contains(&true) {
             needed[0] = true;
         }
@@ -189,7 +189,7 @@ impl Program {
         }
     }
 
-    /// With the results of some steps as inputs. None where they cannot be computed.
+    /// The program with the results of some steps as inputs. `None` if they cannot be computed.
     fn without(&self, gone: std::ops::Range<usize>) -> Option<Self> {
         let types = self.types()?;
         let first = self.first_results();
@@ -232,7 +232,7 @@ impl Program {
         Some(less.swept())
     }
 
-    /// An input for each value that has its shape and dtype, and about its numbers.
+    /// An input for each value, with its shape, dtype and approximate range.
     fn types(&self) -> Option<Vec<Input>> {
         let dtypes = Dtypes {
             tested: DType::F64,
@@ -287,7 +287,7 @@ impl Program {
         Some(types)
     }
 
-    /// With another extent in the place of each of this size, in arguments, too, if so asked.
+    /// The program with each extent of this size replaced by another, also in arguments if requested.
     fn with_extent(&self, extent: usize, other: usize, args: bool) -> Self {
         let mut changed = self.clone();
         for input in &mut changed.inputs {

@@ -1,4 +1,4 @@
-//! Runs a program: its values, its gradients, and the gradients of these.
+//! Runs a program: its values, its gradients, and second-order gradients.
 
 use polygrad_core::{DType, Error, HostTensor, Result};
 use polygrad_tensor::{AnyBackend, BackwardOptions, Device, Gradients, Tensor};
@@ -10,7 +10,7 @@ type T = Tensor<AnyBackend>;
 /// The inputs on a device.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub(crate) fn placed(hosts: &[HostTensor], device: &Device) -> Result<Vec<T>> {
     hosts
         .iter()
@@ -19,11 +19,10 @@ pub(crate) fn placed(hosts: &[HostTensor], device: &Device) -> Result<Vec<T>> {
 }
 
 impl Program {
-    /// What its outputs are from its inputs. Values are let go as soon as nobody asks for them.
+    /// Computes its outputs from its inputs. Values are dropped after their last use.
     ///
     /// # Errors
-    /// Those of the calls; when there are more or fewer inputs, or a call gives more or fewer results,
-    /// than the program says.
+    /// Errors of the calls; a number of inputs, or of results of a call, that differs from the program's.
     pub fn forward(&self, inputs: &[T], dtypes: Dtypes) -> Result<Vec<T>> {
         if inputs.len() != self.inputs.len() {
             let (given, wanted) = (inputs.len(), self.inputs.len());
@@ -59,10 +58,10 @@ impl Program {
     }
 }
 
-/// The inputs as leaves, where they are such.
+/// The inputs, with those that are leaves tracked.
 ///
 /// # Errors
-/// When one is no float, which happens only to programs that were changed by hand.
+/// If one is not a float, which only happens in programs that were edited by hand.
 pub(crate) fn leaves(program: &Program, inputs: &[T]) -> Result<Vec<T>> {
     let leaf = |(x, input): (&T, &super::program::Input)| match input.role {
         Role::Leaf if program.order > 0 => x.detach().requires_grad(),
@@ -71,11 +70,11 @@ pub(crate) fn leaves(program: &Program, inputs: &[T]) -> Result<Vec<T>> {
     inputs.iter().zip(&program.inputs).map(leaf).collect()
 }
 
-/// The number that is differentiated: the sum of all float outputs that depend on a leaf, each element times
-/// a number of its own.
+/// The scalar that is differentiated: the sum of all float outputs that depend on a leaf, each element with its own
+/// weight.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub(crate) fn objective(outputs: &[T], dtypes: Dtypes) -> Result<Option<T>> {
     let mut total: Option<T> = None;
     for (i, output) in outputs.iter().enumerate() {
@@ -92,7 +91,7 @@ pub(crate) fn objective(outputs: &[T], dtypes: Dtypes) -> Result<Option<T>> {
     Ok(total)
 }
 
-/// Numbers that any dtype holds, and no two of which are alike side by side.
+/// Numbers that are exact in any dtype, with no two adjacent ones alike.
 pub(crate) const WEIGHTS: [f64; 7] = [1.0, -0.5, 0.75, 0.25, -1.0, 0.5, -0.75];
 
 fn weights(like: &T, first: usize) -> Result<T> {
@@ -103,7 +102,7 @@ fn weights(like: &T, first: usize) -> Result<T> {
     Tensor::from_host(host, &like.device())
 }
 
-/// What a run gives, each with what it is.
+/// The results of a run, with their names.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) names: Vec<String>,
@@ -117,10 +116,10 @@ impl Answers {
     }
 }
 
-/// The outputs, the gradients of their [objective], and the gradients of the same sum of these.
+/// The outputs, the gradients of their [objective], and the gradients of the objective of these.
 ///
 /// # Errors
-/// Those of the calls and of the device.
+/// Errors of the calls and of the device.
 pub(crate) fn everything(program: &Program, inputs: &[T], dtypes: Dtypes) -> Result<Answers> {
     let leaves = leaves(program, inputs)?;
     let outputs = program.forward(&leaves, dtypes)?;
@@ -162,10 +161,10 @@ fn of_leaves(leaves: &[T], gradients: &Gradients) -> Vec<(usize, T)> {
     leaves.filter_map(of).collect()
 }
 
-/// Tensors on the host.
+/// Copies tensors to the host.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub(crate) fn fetched(tensors: &[T]) -> Result<Vec<HostTensor>> {
     tensors.iter().map(Tensor::to_host).collect()
 }

@@ -1,4 +1,4 @@
-//! Draws programs one after the other, and holds a device to each.
+//! Generates programs one after the other, and checks a device with each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,28 +18,28 @@ use super::json::Kept;
 use super::program::Program;
 use super::reduce::reduced;
 
-/// Which programs, and how they are run.
+/// Which programs to run, and how.
 #[derive(Clone)]
 pub struct Programs {
-    /// The dtype that is tested.
+    /// The tested dtype.
     pub tested: DType,
-    /// What the programs are drawn from.
+    /// The seed of the programs.
     pub seed: u64,
-    /// The number of the first.
+    /// The index of the first.
     pub first: u64,
-    /// How many.
+    /// The number of programs.
     pub count: u64,
-    /// In which forms they are run.
+    /// The forms in which they are run.
     pub forms: Vec<Form>,
-    /// What writes programs in other forms and runs them from there, with their names in reports.
+    /// Engines that export programs and run them from there, with their names in reports.
     pub engines: Vec<(String, Arc<Engine>)>,
-    /// After so many failures no further programs are drawn.
+    /// The number of failures after which no further programs are run.
     pub most_failures: usize,
-    /// A program that takes longer hangs.
+    /// The time after which a program counts as hanging.
     pub patience: Duration,
-    /// For so long a program that fails is made smaller.
+    /// The time for reducing a failing program.
     pub reducing: Duration,
-    /// What is in use on the device, where that can be told: a run has to leave as much as there was.
+    /// The amount in use on the device, if it is known: a run must not increase it.
     pub live: Option<Arc<Live>>,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Debug for Programs {
     }
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// How many programs were run.
+    /// The number of programs that were run.
     pub programs: u64,
-    /// How many steps they have together.
+    /// The total number of their steps.
     pub steps: u64,
-    /// How often each form gave right answers.
+    /// How often each form gave correct results.
     pub held: BTreeMap<&'static str, u64>,
-    /// In how many programs a recording was replayed.
+    /// The number of programs in which a recording was replayed.
     pub replayed: u64,
-    /// Why there was no answer, without operands and names of nodes, and how often.
+    /// The reasons why there was no result, without operands and names of nodes, and their counts.
     pub unsupported: BTreeMap<String, u64>,
     /// The programs that failed, reduced.
     pub failures: Vec<Kept>,
@@ -120,7 +120,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Removes what stands in quotes and parentheses (names, shapes, dtypes), so that equal reasons are counted together.
+/// Removes text in quotes and parentheses (names, shapes, dtypes), so that equal reasons are counted together.
 fn without_names(why: &str) -> String {
     let (mut out, mut depth, mut is_quoted) = (String::new(), 0_u32, false);
     for c in why.chars() {
@@ -140,15 +140,15 @@ fn without_names(why: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Holds a device to many programs.
+/// Checks a device with many programs.
 ///
-/// `tell` is told of each that was run, before the next: its number, and its failure, reduced.
+/// `tell` is called after each program, before the next one runs, with its index and its reduced failure.
 pub fn search(device: &Device, options: &Programs, mut tell: impl FnMut(u64, Option<&Kept>)) -> Found {
     let mut found = Found::default();
     let mut worker = Worker::start(device, options);
     for number in options.first..options.first + options.count {
         let answer = worker.ask(number, options).unwrap_or_else(|reason| {
-            // The thread that hangs is left behind.
+            // The hanging thread is abandoned.
             worker = Worker::start(device, options);
             unanswered(options, number, reason)
         });
@@ -162,7 +162,7 @@ pub fn search(device: &Device, options: &Programs, mut tell: impl FnMut(u64, Opt
     found
 }
 
-/// Runs a program that was kept, in its own dtype and as the options say. How it fails, if it does.
+/// Runs a saved program, in its own dtype and with these options. Returns its failure, if it fails.
 pub fn replay(device: &Device, kept: &Kept, options: &Programs) -> Option<Failure> {
     let options = Programs {
         tested: kept.tested,
@@ -190,7 +190,7 @@ struct Answer {
 }
 
 fn unanswered(options: &Programs, number: u64, reason: String) -> Answer {
-    // Where drawing it is what fails, there is no program.
+    // If generating it fails, there is no program.
     let seed = options.seed;
     let program = catch_unwind(|| draw(seed, number)).unwrap_or_default();
     Answer {
@@ -211,9 +211,9 @@ struct Worker {
     answers: mpsc::Receiver<Progress>,
 }
 
-/// How far a worker has come with a program.
+/// The progress of a worker with a program.
 enum Progress {
-    /// It fails, and is made smaller.
+    /// It fails, and is being reduced.
     Reducing,
     Done(Box<Answer>),
 }
@@ -240,7 +240,7 @@ impl Worker {
         Self { numbers, answers }
     }
 
-    /// Why there is no answer, if there is none.
+    /// The answer, or the reason why there is none.
     fn ask(&self, number: u64, options: &Programs) -> Result<Answer, String> {
         let _ = self.numbers.send(number);
         let mut patience = options.patience;

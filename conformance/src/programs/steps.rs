@@ -1,4 +1,5 @@
-//! The reference with the steps of its fused ops disturbed: what they round on the way, and what no result shows.
+//! The reference with the steps of its fused ops perturbed, to show their intermediate rounding, which is not visible
+//! in results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use polygrad_reference::{Reference, ReferenceDevice, ReferenceTensor};
 
 use super::noise::Disturbing;
 
-/// The backend. All of its fused ops are the defaults, so that each of their steps is one of the methods below.
+/// The backend. All of its fused ops use the default decompositions, so that each of their steps is one of the methods
+/// below.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stepwise;
 
-/// A device, with how its steps are disturbed.
+/// A device, with the perturbation of its steps.
 #[derive(Clone)]
 pub(super) struct Place(pub(super) Arc<Disturbing>);
 
@@ -37,7 +39,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A tensor of the reference, and where it is.
+/// A tensor of the reference, and its device.
 #[derive(Clone)]
 pub(super) struct Value {
     tensor: ReferenceTensor,
@@ -45,7 +47,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// What moves or chooses values, and rounds nothing.
+    /// The result of a call that moves or selects values, and rounds nothing.
     fn exact(&self, result: Result<ReferenceTensor>) -> Result<Self> {
         Ok(Self {
             tensor: result?,
@@ -53,7 +55,7 @@ impl Value {
         })
     }
 
-    /// What an engine computes, and rounds.
+    /// The result of a call that rounds.
     fn rounded(&self, result: Result<ReferenceTensor>) -> Result<Self> {
         let tensor = result?;
         if !Reference::dtype(&tensor).is_float() {

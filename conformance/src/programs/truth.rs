@@ -1,4 +1,4 @@
-//! What a program is to give, and how far off its condition lets an answer be.
+//! The expected results of a program, and the error that its condition allows.
 
 use polygrad_core::{DType, HostTensor, Result};
 
@@ -8,7 +8,7 @@ use super::program::{Dtypes, Program};
 use super::run::{everything, narrowest};
 use crate::tolerance::digits;
 
-/// What is asked.
+/// A question about a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     /// Values and gradients for a set of numbers.
@@ -17,44 +17,44 @@ pub(crate) enum Question {
     Training,
 }
 
-/// Tensors on the host, each with what it is.
+/// Tensors on the host, with their names.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) names: Vec<String>,
     pub(crate) values: Vec<HostTensor>,
 }
 
-/// The right answers, and how far disturbed runs were off.
+/// The correct results, and the errors of perturbed runs.
 pub(crate) struct Truth {
     pub(crate) right: Answered,
     off: Vec<Vec<f64>>,
-    /// The largest magnitude on the way.
+    /// The largest magnitude of intermediate values.
     pub(crate) largest: f64,
     question: Question,
     noise: Noise,
     runs: u64,
 }
 
-/// Disturbed runs of each program.
+/// The number of perturbed runs of each program.
 const RUNS: u64 = 2;
 
-/// Disturbed runs, of each strength, before a difference counts as one that nothing explains.
+/// The number of perturbed runs, of each strength, before a difference counts as unexplained.
 const MORE_RUNS: u64 = 12;
 
-/// By so many binary digits they are stronger.
+/// The additional strengths, in binary digits.
 const STRENGTHS: [i32; 5] = [0, 1, 2, 3, 4];
 
-/// How many times as far off as disturbed runs an answer may be.
+/// The allowed error as a multiple of that of perturbed runs.
 const FACTOR: f64 = 8.0;
 
-/// Terms are not taken to be larger.
+/// The largest magnitude of terms that is assumed.
 const LARGEST_TERM: f64 = 4.0;
 
 impl Truth {
-    /// Asks the reference in f64.
+    /// Computes the results with the reference in f64.
     ///
     /// # Errors
-    /// Those of the calls; a leak, too.
+    /// Errors of the calls; also a leak.
     pub(crate) fn find(program: &Program, question: Question, tested: DType) -> Result<Self> {
         let silent = Noisy::silent();
         let right = asked(program, question, &silent, tested)?;
@@ -95,11 +95,11 @@ impl Truth {
         Ok(())
     }
 
-    /// Finds where answers differ by more than the condition explains. Tensors may be missing at the end if
-    /// they are but a `part`.
+    /// Finds answers that differ by more than the condition explains. If they are only a `part`, tensors may be missing
+    /// at the end.
     ///
     /// # Errors
-    /// What differs; those of the reference as text.
+    /// The difference, or an error of the reference, as text.
     pub(crate) fn hold(
         &mut self,
         program: &Program,
@@ -127,7 +127,7 @@ impl Truth {
 
     fn differs(&self, answers: &Answered, tested: DType) -> Option<String> {
         let right = self.right.names.iter().zip(&self.right.values).zip(&self.off);
-        // What larger terms leave may be as far off as they are rounded, within a call, too: tanh(-4) + 1.
+        // Results of larger terms may be off by the rounding errors of these, within a call, too: tanh(-4) + 1.
         let scale = self.largest.min(LARGEST_TERM);
         let mut given = answers.names.iter().zip(&answers.values);
         right
@@ -150,7 +150,7 @@ fn asked(program: &Program, question: Question, noisy: &Noisy, tested: DType) ->
     })
 }
 
-/// How far apart two numbers are: infinitely, if only one of them is a number or finite.
+/// The distance of two numbers: infinite if only one of them is a number or finite.
 fn distance(a: f64, b: f64) -> f64 {
     let difference = (a - b).abs();
     match a == b || (a.is_nan() && b.is_nan()) {
@@ -174,7 +174,7 @@ fn difference(answer: &HostTensor, right: &HostTensor, off: &[f64], tested: DTyp
     }
     let numbers = answer.to_f64_vec().into_iter().zip(right.to_f64_vec());
     if !given.is_float() {
-        // Where a disturbed run is off, a whole number was made of rounded ones.
+        // If a perturbed run is off, an integer was computed from rounded numbers.
         let mut wrong = numbers
             .zip(off)
             .enumerate()
@@ -197,7 +197,7 @@ fn difference(answer: &HostTensor, right: &HostTensor, off: &[f64], tested: DTyp
     None
 }
 
-/// The smallest normal numbers lose digits below.
+/// The spacing below the smallest normal numbers, which lose digits.
 fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::powi(2.0, -22),

@@ -1,7 +1,6 @@
-//! The arguments of one case, as an adapter asks for them: by PyTorch's position and name.
+//! The arguments of one case, which an adapter reads by PyTorch's position and name.
 //!
-//! An argument that is not of the kind that the adapter knows ends the case as unsupported, with a
-//! reason that names it.
+//! An argument of a kind that the adapter does not know ends the case as unsupported, with a reason that names it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +13,9 @@ use super::set::Vector;
 /// Why a case has no answer.
 #[derive(Debug)]
 pub(crate) enum CaseError {
-    /// Another family of ops has this one, or none has.
+    /// The op belongs to another family, or to none.
     OtherFamily,
-    /// The library does not offer it.
+    /// The library does not support it.
     Unsupported(String),
     /// It failed.
     Failed(String),
@@ -34,7 +33,7 @@ impl From<Error> for CaseError {
 /// The outputs of an op, in PyTorch's order.
 pub(crate) type CaseOutputs<B> = Result<Vec<Tensor<B>>, CaseError>;
 
-/// What asking for an argument gives.
+/// The result of reading an argument.
 pub(crate) type CaseResult<T> = Result<T, CaseError>;
 
 /// An answer of one tensor.
@@ -51,7 +50,7 @@ pub(crate) fn unsupported<T>(reason: impl Into<String>) -> CaseResult<T> {
     Err(CaseError::Unsupported(reason.into()))
 }
 
-/// The position of an argument that has none: it goes by its name alone.
+/// The position of an argument that is only given by name.
 pub(crate) const NAMED: usize = usize::MAX;
 
 pub(crate) struct Call<'a, B: Backend> {
@@ -87,7 +86,7 @@ impl<'a, B: Backend> Call<'a, B> {
         &self.case.variant
     }
 
-    /// The arguments that were given and never asked for: an answer without them would be one to another question.
+    /// The arguments that were given but never read: an answer that ignores them would be meaningless.
     pub(crate) fn unread(&self) -> Vec<String> {
         let read = self.read.borrow();
         let positions = self.case.args.iter().enumerate().map(|(i, v)| (i.to_string(), v));
@@ -109,7 +108,7 @@ impl<'a, B: Backend> Call<'a, B> {
         Some(value).filter(|value| !value.is_null())
     }
 
-    /// The argument as `read` takes it.
+    /// The argument, converted by `read`.
     fn as_kind<T>(
         &self,
         position: usize,
@@ -126,12 +125,12 @@ impl<'a, B: Backend> Call<'a, B> {
         }
     }
 
-    /// Whether an argument was given by name, be it None.
+    /// Whether an argument was given by name, even if it is None.
     pub(crate) fn given(&self, name: &str) -> bool {
         self.case.kwargs.contains_key(name)
     }
 
-    /// Ends the case if an argument that the library has not is given by name, as something else than None, False or 0.
+    /// Ends the case if an argument that the library lacks is given by name, with a value other than None, False or 0.
     pub(crate) fn not_offered(&self, name: &str) -> CaseResult<()> {
         match self.value(NAMED, name) {
             None | Some(Value::Bool(false)) => Ok(()),
@@ -140,7 +139,7 @@ impl<'a, B: Backend> Call<'a, B> {
         }
     }
 
-    /// An argument as it stands in the manifest.
+    /// An argument as in the manifest.
     pub(crate) fn json(&self, name: &str) -> Option<&'a Value> {
         self.value(NAMED, name)
     }
@@ -149,12 +148,12 @@ impl<'a, B: Backend> Call<'a, B> {
         self.value(position, name).is_some()
     }
 
-    /// Takes note of an argument that has no bearing on the answer.
+    /// Marks an argument that does not affect the answer as read.
     pub(crate) fn ignore(&self, position: usize, name: &str) {
         self.value(position, name);
     }
 
-    /// Whether an argument is a tensor, and which; a number or a list is none.
+    /// The argument if it is a tensor; `None` if it is a number or a list.
     pub(crate) fn optional_tensor(&self, position: usize, name: &str) -> CaseResult<Option<&'a Tensor<B>>> {
         match self.value(position, name) {
             Some(value @ Value::Object(_)) => self.at(name, value).map(Some),
@@ -189,7 +188,7 @@ impl<'a, B: Backend> Call<'a, B> {
         }
     }
 
-    /// The tensors whose names begin with a prefix, under the rest of their names.
+    /// The tensors whose names begin with a prefix, with the rest of their names.
     pub(crate) fn with_prefix(&self, prefix: &str) -> CaseResult<Vec<(&'a str, &'a Tensor<B>)>> {
         let names = self.case.kwargs.keys().filter_map(|name| name.strip_prefix(prefix));
         names
@@ -197,7 +196,7 @@ impl<'a, B: Backend> Call<'a, B> {
             .collect()
     }
 
-    /// Lets another leaf have the gradient of a tensor that was given by name: one that took over its value.
+    /// Reads the gradient of a tensor that was given by name from another leaf, which took over its value.
     pub(crate) fn replace(&self, name: &str, leaf: Tensor<B>) -> CaseResult<()> {
         self.tensor(NAMED, name)?;
         let key = self
@@ -211,7 +210,7 @@ impl<'a, B: Backend> Call<'a, B> {
         Ok(())
     }
 
-    /// The leaves that took the places of arguments, by the arguments' keys.
+    /// The leaves that replaced arguments, by the arguments' keys.
     pub(crate) fn into_replaced(self) -> BTreeMap<String, Tensor<B>> {
         self.replaced.into_inner()
     }
@@ -227,7 +226,7 @@ impl<'a, B: Backend> Call<'a, B> {
         }
     }
 
-    /// Whether an argument is a number, and which; a tensor or a list is none.
+    /// The argument if it is a number; `None` if it is a tensor or a list.
     pub(crate) fn scalar(&self, position: usize, name: &str) -> Option<Scalar> {
         self.value(position, name).and_then(|value| match value {
             Value::Bool(value) => Some(Scalar::Bool(*value)),
@@ -267,7 +266,7 @@ impl<'a, B: Backend> Call<'a, B> {
         self.as_kind(position, name, "text", Value::as_str)
     }
 
-    /// Whether an argument is a word, and which; a number or a list is none.
+    /// The argument if it is a word; `None` if it is a number or a list.
     pub(crate) fn word(&self, position: usize, name: &str) -> Option<&'a str> {
         self.value(position, name).and_then(Value::as_str)
     }
@@ -289,8 +288,8 @@ impl<'a, B: Backend> Call<'a, B> {
         })
     }
 
-    /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty
-    /// list counts as absent.
+    /// One size for each of three axes: a list that covers the spatial ones, or one for all. An empty list counts as
+    /// absent.
     pub(crate) fn window(&self, position: usize, name: &str) -> CaseResult<Option<[usize; 3]>> {
         let list = self.sizes(position, name)?.unwrap_or_default();
         Ok(list
@@ -298,7 +297,7 @@ impl<'a, B: Backend> Call<'a, B> {
             .map(|&all| std::array::from_fn(|axis| *list.get(axis).unwrap_or(&all))))
     }
 
-    /// An extent for each of `count` axes, None where PyTorch has None: a list, or one for all.
+    /// An extent for each of `count` axes, `None` where PyTorch has None: a list, or one for all.
     pub(crate) fn extents(&self, position: usize, name: &str, count: usize) -> CaseResult<Option<Vec<Option<usize>>>> {
         let extent = |value: &Value| match value {
             Value::Null => Some(None),
@@ -318,7 +317,7 @@ impl<'a, B: Backend> Call<'a, B> {
         })
     }
 
-    /// The input in the dtype that is asked for, and whether one is; float64 stands for the dtype under test.
+    /// The input in the requested dtype, and whether one was requested; float64 stands for the dtype under test.
     pub(crate) fn input_in_dtype(&self, position: usize) -> CaseResult<(Tensor<B>, bool)> {
         let x = self.tensor(0, "input")?;
         let dtype = match self
@@ -341,7 +340,7 @@ fn integer(value: &Value) -> Option<isize> {
     value.as_i64()?.try_into().ok()
 }
 
-/// A real number, or one of the three that JSON lacks.
+/// A real number, or one of the three that JSON cannot represent.
 fn real(value: &Value) -> Option<f64> {
     match value.as_str() {
         None => value.as_f64(),

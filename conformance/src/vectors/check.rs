@@ -1,4 +1,4 @@
-//! Running a case on a backend and comparing with PyTorch's answer.
+//! Runs a case on a backend and compares with PyTorch's results.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use crate::case::{Outcome, Status};
 use crate::compare::{Comparison, compare};
 use crate::tolerance::tolerance;
 
-/// What a case gives: its outputs, and the gradients by the arguments' keys, or why there are none.
+/// The results of a case: its outputs, and the gradients by the arguments' keys, or why there are none.
 pub(super) struct Given {
     pub(super) outputs: Vec<HostTensor>,
     pub(super) gradients: CaseResult<BTreeMap<String, HostTensor>>,
 }
 
-/// Runs a case in a dtype and judges outputs and gradients apart.
+/// Runs a case in a dtype and judges outputs and gradients separately.
 ///
-/// In a dtype narrower than f64 the inputs are rounded. An answer is right if it is near PyTorch's, or near what
-/// PyTorch's op gives for the rounded inputs, for which the reference backend stands in, provided that it agrees with
-/// PyTorch where nothing is rounded. Some cases leave a dtype's range or precision on the way. Such a case is
-/// unsupported, if there is proof: PyTorch itself is as far off, as the set tells; or the reference is, with each step
-/// computed in f64 and rounded to the dtype's digits. Range alone is no proof of the second kind: whatever the
-/// reference's steps are, they do not overflow.
+/// In a dtype narrower than f64 the inputs are rounded. An answer is correct if it is near PyTorch's, or near the
+/// result of PyTorch's op for the rounded inputs. That result is computed by the reference backend, provided that it
+/// agrees with PyTorch without rounding. Intermediate values of some cases exceed a dtype's range or precision. Such a
+/// case is unsupported if there is proof: PyTorch itself is as far off, according to the set; or the reference is, with
+/// each step computed in f64 and rounded to the dtype's digits. Exceeding the range alone is no proof of the second
+/// kind, since the reference's steps do not overflow.
 pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<AnyBackend>) -> Outcome {
     let wants_gradients = match wants_gradients(set, case) {
         Ok(wanted) => wanted,
@@ -58,8 +58,8 @@ pub(crate) fn run(set: &VectorSet, case: &Vector, dtype: DType, device: &Device<
     }
 }
 
-/// What is said of zeros in the place of each recorded float tensor that is not all zeros in this dtype:
-/// by the tensor's key.
+/// The verdict on zeros in place of each recorded float tensor that is not all zeros in this dtype, by the tensor's
+/// key.
 pub(super) fn zeros(set: &VectorSet, case: &Vector, dtype: DType) -> Result<BTreeMap<String, Status>, String> {
     let judge = Judge::new(set, case, dtype);
     let mut found = BTreeMap::new();
@@ -74,7 +74,7 @@ pub(super) fn zeros(set: &VectorSet, case: &Vector, dtype: DType) -> Result<BTre
             return Ok(());
         }
         let status = judge.judge(&zeros, &key, truth, pick);
-        // A truth that is what rounding left over of 0, or that is 0 for the rounded inputs.
+        // A truth that is only the rounding error of 0, or that is 0 for the rounded inputs.
         let left_over = || {
             judge
                 .stand()
@@ -123,7 +123,7 @@ pub(super) fn wants_gradients(set: &VectorSet, case: &Vector) -> Result<bool, St
     let mut cotangents = false;
     for i in 0..case.outputs {
         cotangents |= set.get(&format!("{}/ct.{i}", case.k))?.is_some();
-        // No op has that many outputs: a number that is made up must not keep us here.
+        // No op has that many outputs: an invalid number must not cause a long loop.
         if !cotangents && set.get(&format!("{}/o.{i}", case.k))?.is_none() {
             break;
         }
@@ -135,7 +135,7 @@ pub(super) fn wants_gradients(set: &VectorSet, case: &Vector) -> Result<bool, St
     Ok(cotangents && gradients)
 }
 
-/// Floats rounded to a dtype and held in another, others as they are.
+/// Floats rounded to one dtype and stored in another; others unchanged.
 fn rounded(host: &HostTensor, to: DType, held: DType) -> HostTensor {
     if host.dtype().is_float() {
         host.cast(to).cast(held)
@@ -212,16 +212,16 @@ fn gradients(
 
 /// The reference's answers to a case.
 struct Stand {
-    /// In f64, for PyTorch's own inputs.
+    /// Computed in f64, for PyTorch's own inputs.
     exact: Option<Given>,
-    /// In f64, for the rounded inputs.
+    /// Computed in f64, for the rounded inputs.
     rounded: Option<Given>,
 }
 
-/// Picks one answer out of all that a case gives.
+/// Selects one result of a case.
 type Pick<'a> = &'a dyn Fn(&Given) -> Option<HostTensor>;
 
-/// Compares with the truth, and where that differs with the truth for the rounded inputs.
+/// Compares with the truth, and if that differs, with the truth for the rounded inputs.
 struct Judge<'a> {
     set: &'a VectorSet,
     case: &'a Vector,
@@ -241,7 +241,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What the reference gives; computed when it is first asked for.
+    /// The reference's results, computed at first use.
     fn stand(&self) -> &Stand {
         self.stand.get_or_init(|| {
             let device = Device::<Reference>::default().into_any();
@@ -253,7 +253,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What the reference gives for inputs in a dtype with each step rounded to the dtype's digits, several times.
+    /// The reference's results for inputs in a dtype with each step rounded to the dtype's digits, several times.
     fn rounded_steps(&self, dtype: DType) -> &[Given] {
         let [exact, own] = &self.roundings;
         let cell = if dtype == DType::F64 { exact } else { own };
@@ -272,8 +272,8 @@ impl<'a> Judge<'a> {
         compare(answer, &Comparison { truth, dtype, bounds })
     }
 
-    /// Why an answer in a dtype that differs from the truth for inputs in that dtype is as near as anyone gets: PyTorch
-    /// itself, or the reference with each step rounded to the dtype's digits.
+    /// Why an answer that differs from the truth in a dtype is as near as possible: PyTorch itself, or the reference
+    /// with each step rounded to the dtype's digits, is as far off.
     fn excused(
         &self,
         answer: &HostTensor,
@@ -321,7 +321,7 @@ impl<'a> Judge<'a> {
         }
         let stand = self.stand();
         let [exact, rounded] = [&stand.exact, &stand.rounded].map(|given| pick(given.as_ref()?));
-        // Where the reference does not agree with PyTorch it cannot stand in for it.
+        // If the reference does not agree with PyTorch, it cannot replace it.
         let trusted = exact.is_some_and(|exact| {
             self.compare(&exact, truth, DType::F64).is_ok()
                 || self.excused(&exact, key, truth, DType::F64, pick).is_some()
@@ -358,7 +358,8 @@ impl<'a> Judge<'a> {
         self.all(each)
     }
 
-    /// The first of these that is not right: what it is, its truth's key, itself, and where the reference has it.
+    /// Checks each of these and returns the first that is wrong. Each has a name, the key of its truth, a value, and
+    /// the way to select it from the reference's results.
     fn all<'b, P: Fn(&Given) -> Option<HostTensor>>(
         &self,
         each: impl Iterator<Item = (String, String, &'b HostTensor, P)>,

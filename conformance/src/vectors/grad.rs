@@ -1,5 +1,5 @@
-//! Gradients of the recorded cases, without PyTorch: against differences of values in f64, to second order where the op
-//! is smooth, and the proof that what has no gradient has none.
+//! Gradients of the recorded cases, without PyTorch: compared with differences of values in f64, to second order if the
+//! op is smooth. Also checks that results without a gradient have none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::case::{Case, Outcome, Source, Status};
 
 type Any = Tensor<AnyBackend>;
 
-/// Elements of the inputs together, beyond which differences take too long; squared for the second order.
+/// The most elements of all inputs together, since differences would take too long beyond it. The second order takes
+/// the square of their number.
 const FIRST: usize = 120;
 const SECOND: usize = 24;
-/// Cases of one op at each order.
+/// The number of cases of one op at each order.
 const PER_OP: usize = 6;
 
 /// Ops whose results carry no gradient, whatever they are given.
@@ -39,7 +40,8 @@ const WITHOUT: &[&str] = &[
     "logical_not",
 ];
 
-/// Ops for whose samples differences of values say nothing, and why. PyTorch's gradients hold them all the same.
+/// Ops for whose samples differences of values are meaningless, and why. They are still compared with PyTorch's
+/// gradients.
 const SKIPPED: &[(&str, &str)] = &[
     ("round", "steps"),
     ("floor", "steps"),
@@ -62,8 +64,8 @@ pub(crate) fn cases(set: &Arc<VectorSet>) -> Vec<Case> {
         let size = elements(set, vector);
         let without = WITHOUT.contains(&vector.op.as_str());
         let skipped = SKIPPED.iter().any(|(op, _)| *op == vector.op);
-        // By definition, whatever the values say, the gradient of the row is 0, and that of a variance
-        // below the least not.
+        // By definition, whatever the values are, the gradient of the padding row is 0, and that of a variance below
+        // the minimum is not.
         let given = |name: &str| vector.kwargs.contains_key(name);
         let defined = given("padding_idx") || vector.op == "nn.GaussianNLLLoss" && given("eps");
         for (order, limit, applies) in [
@@ -145,7 +147,7 @@ fn differences(set: &VectorSet, vector: &Vector, second: bool, device: &Device<A
         tensors.extend(names.iter().zip(xs).map(|(&name, x)| (name.clone(), x.clone())));
         let call = Call::new(vector, &tensors, DType::F64);
         let outputs = adapter::answer(&call).map_err(into_error)?;
-        // A layer's parameters take over the values of its state, and so their places.
+        // A layer's parameters take over the values of its state, and so their roles.
         let replaced = call.into_replaced();
         let leaf = |(name, x): (&&String, &Any)| replaced.get(*name).unwrap_or(x).clone();
         Ok(Values {
@@ -159,7 +161,7 @@ fn differences(set: &VectorSet, vector: &Vector, second: bool, device: &Device<A
     }
 }
 
-/// All of these side by side: one tensor.
+/// All outputs flattened and concatenated into one tensor.
 fn joined<'a>(outputs: impl Iterator<Item = &'a Any>) -> Result<Any> {
     let flat: Vec<Any> = outputs
         .map(|output| output.reshape([output.numel()]))
@@ -171,7 +173,7 @@ fn joined<'a>(outputs: impl Iterator<Item = &'a Any>) -> Result<Any> {
     }
 }
 
-/// The results are not tracked, and asking for a gradient is an error.
+/// Checks that the results are not tracked, and that requesting a gradient is an error.
 fn none(set: &VectorSet, vector: &Vector, device: &Device<AnyBackend>) -> Result<()> {
     let mut tensors = arguments(set, vector, device)?;
     let mut leaves = 0;

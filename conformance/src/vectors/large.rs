@@ -1,4 +1,4 @@
-//! More elements than f16 can count, whose mean is known without a table.
+//! More elements than f16 can count, with a mean that is known without a table.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::set::{Vector, VectorSet};
 /// Above f16's largest number, 65,504.
 const ELEMENTS: usize = 66_000;
 
-/// What `Σ output · cotangent` is multiplied with: exact in every dtype.
+/// The factor of `Σ output · cotangent`: exact in every dtype.
 const COTANGENT: f64 = 1.5;
 
-/// A mean and losses that are one, with their gradients: computed here, in f64.
+/// A mean and losses that average, with their gradients: computed here, in f64.
 pub(super) fn set() -> Result<VectorSet> {
-    // Multiples of 1/32 below 4, which every dtype holds.
+    // Multiples of 1/32 below 4, which every dtype represents.
     let number = |i: usize, step: usize| (i * step % 127) as f64 / 32.0;
     let x: Vec<f64> = (0..ELEMENTS).map(|i| number(i, 37)).collect();
     let target: Vec<f64> = (0..ELEMENTS).map(|i| number(i, 50)).collect();

@@ -1,4 +1,4 @@
-//! Reference vectors: PyTorch's own answers and gradients, from the set that comes with this crate or from any folder.
+//! Reference vectors: PyTorch's own results and gradients, from the sets in this crate or from any folder.
 
 mod adapter;
 mod call;
@@ -23,21 +23,22 @@ use crate::differences::Difference;
 pub(crate) use set::VectorSet;
 pub use zeros::{Blind, blind};
 
-/// Where a device's results differ from PyTorch's for NaN, infinities, and tensors without elements: for every op and
-/// layer that is recorded, forward and in its gradient, in f64 and f32, in the set in `folder`, which
-/// `scripts/make_special_vectors.py` wrote.
+/// The differences of a device's results from PyTorch's for NaN, infinities, and tensors without elements: for every op
+/// and layer recorded in the set in `folder`, forward and gradient, in f64 and f32. `scripts/make_special_vectors.py`
+/// writes the set.
 ///
 /// # Errors
-/// The files are missing or malformed.
+/// If the files are missing or malformed.
 pub fn specials(folder: &Path, device: &Device) -> Result<Vec<Difference>> {
     Ok(specials::differences(&VectorSet::read(folder)?, device))
 }
 
 /// The sets that come with this crate, recorded by `scripts/make_*_vectors.py`: ops, then layers and losses, recurrent
-/// layers, transformers, models of language, models for images, optimizers; and what those leave out, numbers at edges.
+/// layers, transformers, models of language, models for images, optimizers; and numbers at edges, which those leave
+/// out.
 ///
 /// # Errors
-/// The files are malformed.
+/// If the files are malformed.
 pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
     macro_rules! set {
         ($folder:literal) => {{
@@ -66,13 +67,13 @@ pub(crate) fn built_in() -> Result<Vec<Arc<VectorSet>>> {
 /// The set in a folder.
 ///
 /// # Errors
-/// A file that is missing or malformed; the error names file and place.
+/// A file that is missing or malformed; the error names the file and the position.
 pub(crate) fn folder(folder: &Path) -> Result<Arc<VectorSet>> {
     VectorSet::read(folder).map(Arc::new)
 }
 
-/// What PyTorch recorded, in every float dtype: values and gradients, or the gradients alone of the
-/// cases that have any.
+/// The cases that PyTorch recorded, in every float dtype: values and gradients, or only the gradients of the cases that
+/// have any.
 pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: bool) -> Vec<Case> {
     let wanted = |i: &usize| !gradients_alone || matches!(check::wants_gradients(set, &set.cases[*i]), Ok(true));
     let chosen: Vec<usize> = (0..set.cases.len()).filter(wanted).collect();
@@ -94,7 +95,7 @@ pub(crate) fn recorded(set: &Arc<VectorSet>, dtypes: &[DType], gradients_alone: 
         .collect()
 }
 
-/// The recorded cases against differences of values, in f64.
+/// The recorded cases compared with differences of values, in f64.
 pub(crate) fn differences(set: &Arc<VectorSet>) -> Vec<Case> {
     grad::cases(set)
 }

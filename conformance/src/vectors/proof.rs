@@ -1,24 +1,25 @@
-//! When an answer that is off is as near as anyone gets: the proof that a dtype does not carry what an op computes.
+//! The proof that a wrong answer is as near as possible, since a dtype cannot represent what an op computes.
 
 use polygrad_core::{DType, HostTensor};
 
 use crate::compare::largest;
 use crate::tolerance::{Bounds, digits};
 
-/// How often the reference is run with its steps rounded at random.
+/// The number of reference runs with randomly rounded steps.
 pub(super) const RUNS: u64 = 4;
 
-/// How many times as far off as others an answer may be and still count as no farther off. What rounding leaves over of
-/// a few numbers differs that much with the order of their terms, which is nobody's to choose.
+/// The error of an answer, as a multiple of that of others, up to which it counts as no larger. The rounding errors of
+/// a few numbers differ by that much with the order of their terms, which is unspecified.
 const FACTOR: f64 = 4.0;
 
-/// The share of the largest number that an answer may be off and still be more than none.
+/// The error relative to the largest number up to which an answer still counts as more than nothing.
 const SOMETHING_OF_IT: f64 = 0.9;
 
-/// The digits that f64 itself has cannot be taken away in f64: some fewer show the same, enlarged.
+/// The digits of f64 itself cannot be removed in f64, so this many fewer are kept, which shows the same effect
+/// enlarged.
 const LOST: i32 = 4;
 
-/// How many digits the steps of the reference keep, to tell what a dtype's digits cost.
+/// The number of digits that the steps of the reference keep, to show the effect of a dtype's digits.
 pub(super) fn digits_of_steps(dtype: DType) -> i32 {
     match digits(dtype) {
         Some(digits) => digits.min(53 - LOST),
@@ -26,26 +27,26 @@ pub(super) fn digits_of_steps(dtype: DType) -> i32 {
     }
 }
 
-/// What the differences of such runs are divided by.
+/// The divisor for the differences of such runs.
 pub(super) fn scale(dtype: DType) -> f64 {
     let digits = digits(dtype).unwrap_or(53);
     f64::powi(2.0, digits - digits_of_steps(dtype))
 }
 
-/// What others gave in the place of an answer that is off.
+/// Other results to compare a wrong answer with.
 pub(super) struct Others<'a> {
-    /// Who they are.
+    /// Their source.
     pub(super) name: &'a str,
-    /// What they gave.
+    /// The results.
     pub(super) results: &'a [HostTensor],
-    /// What their differences from the truth are divided by.
+    /// The divisor for their differences from the truth.
     pub(super) scale: f64,
-    /// Whether the answer may be anything where one of them is infinite or no number and the truth is not, or the other
-    /// way round. If not, that proves nothing.
+    /// Whether the answer may be anything at elements where one of them is infinite or NaN and the truth is not, or the
+    /// other way round. If not, such elements prove nothing.
     pub(super) beyond_range: bool,
 }
 
-/// Whether an answer is no farther from the truth than others are, and how far those are off.
+/// The error of the others, if an answer is no farther from the truth.
 pub(super) fn as_far_off(
     answer: &HostTensor,
     truth: &HostTensor,
@@ -66,8 +67,7 @@ pub(super) fn as_far_off(
     let each: Vec<f64> = (0..truths.len()).map(|i| off(i) / others.scale).collect();
     let most = each.iter().copied().filter(|off| off.is_finite()).fold(0.0, f64::max);
     let largest = largest(truth);
-    // Only where the others' error is as large as all of the truth, an answer that has nothing of it
-    // counts as no farther off.
+    // An answer that is entirely wrong counts as no farther off only if the others' error is as large as the truth.
     let limit = match most < largest {
         true => (FACTOR * most).min(SOMETHING_OF_IT * largest),
         false => FACTOR * most,
@@ -94,7 +94,7 @@ pub(super) fn as_far_off(
     })
 }
 
-/// How far apart two numbers are: infinitely, if only one of them is a number or finite.
+/// The distance of two numbers: infinite if only one of them is a number or finite.
 fn distance(a: f64, b: f64) -> f64 {
     let difference = (a - b).abs();
     match a == b || (a.is_nan() && b.is_nan()) {

@@ -1,4 +1,4 @@
-//! The reference with every step rounded: what the digits of a dtype cost, whatever its range.
+//! The reference with every step rounded: shows the effect of a dtype's digits, independent of its range.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use polygrad_tensor::{AnyBackend, Device};
 
 use crate::{Call, Hooks, Wrapped};
 
-/// A device that computes each op in f64, and rounds its results to so many binary digits, up or down at random: the
-/// nearer neighbour the more likely. Numbers of that many digits stay what they are, and the range is that of f64: so
-/// nothing overflows that need not.
+/// A device that computes each op in f64, and rounds its results to this many binary digits, up or down at random with
+/// the nearer neighbour more likely. Numbers with that many digits are unchanged, and the range is that of f64, which
+/// avoids overflows.
 ///
 /// Source: Forsythe, "Reprint of a note on rounding-off errors" (1959); Parker, "Monte Carlo arithmetic" (1997).
 pub(super) fn device(digits: i32, seed: u64) -> Device<AnyBackend> {
@@ -35,7 +35,7 @@ impl Rounding {
             return value;
         }
         let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-        // Twice, as the unit itself may lie below the range of f64.
+        // In two steps, since the unit itself may be below the range of f64.
         let (unit, scale) = (f64::powi(2.0, self.digits - 1), f64::powi(2.0, -exponent));
         let scaled = value * scale * unit;
         if scaled == scaled.trunc() {

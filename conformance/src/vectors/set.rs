@@ -1,4 +1,4 @@
-//! Reading a set of vectors: `manifest.json` and `tensors.safetensors`, as `scripts/vector_set.py` writes them.
+//! Reading of a set of vectors: `manifest.json` and `tensors.safetensors`, as written by `scripts/vector_set.py`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,9 +7,9 @@ use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, Shape};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value};
 
-/// One call of an op with the arguments that PyTorch was given.
+/// One call of an op with the arguments given to PyTorch.
 pub(crate) struct Vector {
-    /// The name by which it is reported, and the prefix of its tensors.
+    /// Its name in reports, and the prefix of its tensors.
     pub(crate) k: String,
     /// PyTorch's name of the op.
     pub(crate) op: String,
@@ -18,22 +18,22 @@ pub(crate) struct Vector {
     pub(crate) args: Vec<Value>,
     pub(crate) kwargs: Map<String, Value>,
     pub(crate) outputs: usize,
-    /// What is special about an argument, where a sweep made the case; else empty.
+    /// The special property of an argument, if the case is from a sweep; else empty.
     pub(crate) special: String,
-    /// Whether PyTorch has an error instead of outputs.
+    /// Whether PyTorch gives an error instead of outputs.
     pub(crate) refused: bool,
 }
 
-/// Cases, and what they name.
+/// Cases, and their tensors.
 pub(crate) struct VectorSet {
     pub(crate) cases: Vec<Vector>,
     tensors: BTreeMap<String, HostTensor>,
-    /// Tensors that are in the file and cannot be read, and why.
+    /// Tensors in the file that cannot be read, and why.
     unreadable: BTreeMap<String, String>,
 }
 
 impl VectorSet {
-    /// A set that is made here.
+    /// A set that is computed here.
     pub(super) fn new(cases: Vec<Vector>, tensors: BTreeMap<String, HostTensor>) -> Self {
         Self {
             cases,
@@ -45,7 +45,7 @@ impl VectorSet {
     /// The set in a folder.
     ///
     /// # Errors
-    /// A file that is missing or malformed; the error names file and place.
+    /// A file that is missing or malformed; the error names the file and the position.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let open = |name: &str| {
             let path = folder.join(name);
@@ -59,10 +59,10 @@ impl VectorSet {
         Self::parse((&manifest, &json), (&tensors, &file))
     }
 
-    /// The set in two files that are in memory, with the names under which errors speak of them.
+    /// The set in two files in memory, with their names for errors.
     ///
     /// # Errors
-    /// A file that is malformed; the error names file and place.
+    /// A file that is malformed; the error names the file and the position.
     pub(crate) fn parse(manifest: (&str, &[u8]), tensors: (&str, &[u8])) -> Result<Self> {
         let malformed = |name: &str, what: String| Error::new(ErrorKind::Format, format!("{name}: {what}"));
         let list: Vec<Value> =
@@ -96,7 +96,7 @@ impl VectorSet {
     /// The tensor of this key, if there is one.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// If it exists but cannot be read.
     pub(crate) fn get(&self, key: &str) -> Result<Option<&HostTensor>, String> {
         match (self.tensors.get(key), self.unreadable.get(key)) {
             (_, Some(why)) => Err(format!("tensor {key:?} cannot be read: {why}")),
@@ -107,7 +107,7 @@ impl VectorSet {
     /// The tensor of this key.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// If it does not exist or cannot be read.
     pub(crate) fn require(&self, key: &str) -> Result<&HostTensor, String> {
         self.get(key)?.ok_or_else(|| format!("the set has no tensor {key:?}"))
     }

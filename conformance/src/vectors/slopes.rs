@@ -1,29 +1,29 @@
-//! Gradients against differences of values.
+//! Compares gradients with differences of values.
 
 use polygrad_core::{Error, ErrorKind, HostTensor, Result};
 use polygrad_tensor::{AnyBackend, BackwardOptions, Tensor, enable_grad, no_grad};
 
 type Any = Tensor<AnyBackend>;
 
-/// What a function gives: its result, and the leaves that have its inputs' gradients, in their order.
+/// The result of a function, and the leaves that get its inputs' gradients, in order.
 pub(super) struct Values {
     pub(super) output: Any,
     pub(super) leaves: Vec<Any>,
 }
 
-/// Far enough from rounding and curvature alike, for numbers of about 1.
+/// Large enough for rounding and small enough for curvature, for numbers of about 1.
 const STEP: f64 = 1e-6;
 const ABSOLUTE: f64 = 1e-5;
 const RELATIVE: f64 = 1e-3;
 
-/// How much shorter a step is that tells whether the first one was short enough.
+/// The factor by which a second step is shorter, which shows whether the first one was short enough.
 const SHORTER: f64 = 10.0;
 
-/// Holds the gradients of `Σ function(inputs) · weights` to differences of its values, for irregular weights.
+/// Compares the gradients of `Σ function(inputs) · weights` with differences of its values, for irregular weights.
 ///
 /// # Errors
-/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::Unsupported`] where differences say
-/// nothing, as values are infinite or no numbers, or jump or bend within a step; and those of `function`.
+/// [`ErrorKind::NoGradient`] with the first element that differs; [`ErrorKind::Unsupported`] if differences are
+/// meaningless, since values are infinite or NaN, or jump or bend within a step; and errors of `function`.
 pub(super) fn first(function: &dyn Fn(&[Any]) -> Result<Values>, inputs: &[Any]) -> Result<()> {
     let tracked: Vec<Any> = (inputs.iter().cloned().map(Tensor::requires_grad)).collect::<Result<_>>()?;
     let Values { output, leaves } = function(&tracked)?;
@@ -60,7 +60,7 @@ pub(super) fn first(function: &dyn Fn(&[Any]) -> Result<Values>, inputs: &[Any])
     }
 }
 
-/// [`first`] of the gradients themselves.
+/// [`first`] applied to the gradients.
 ///
 /// # Errors
 /// As [`first`].
@@ -104,7 +104,7 @@ struct Slopes<'a> {
     values: Vec<Vec<f64>>,
     weights: Vec<f64>,
     here: f64,
-    /// How far two sums of the values may be apart by rounding, as a slope.
+    /// The largest difference of two sums of the values due to rounding, as a slope.
     noise: f64,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Slopes<'a> {
         })
     }
 
-    /// The weighted sum with one element moved.
+    /// The weighted sum with one element changed.
     fn at(&self, input: usize, element: usize, by: f64) -> Result<f64> {
         let (mut values, mut inputs) = (self.values[input].clone(), self.inputs.to_vec());
         values[element] += by;
@@ -137,7 +137,7 @@ impl<'a> Slopes<'a> {
         Ok(moved.iter().zip(&self.weights).map(|(y, w)| y * w).sum())
     }
 
-    /// Where the slopes to both sides differ, at a kink, everything between them is a gradient.
+    /// If the slopes on both sides differ, at a kink, everything between them is a valid gradient.
     fn agree(&self, input: usize, element: usize, gradient: f64) -> Result<Verdict> {
         let (above, below) = (self.at(input, element, STEP)?, self.at(input, element, -STEP)?);
         let (right, left) = ((above - self.here) / STEP, (self.here - below) / STEP);
@@ -163,7 +163,7 @@ impl<'a> Slopes<'a> {
     }
 }
 
-/// Numbers between 0.5 and 1.5 without a pattern that a wrong gradient could share.
+/// Irregular numbers between 0.5 and 1.5, so that a wrong gradient does not cancel.
 fn irregular(like: &Any) -> Result<Any> {
     let number = |i: usize| 0.5 + (i as f64 * 0.618_033_988_749_895 + 0.137).fract();
     let values: Vec<f64> = (0..like.numel()).map(number).collect();
@@ -195,7 +195,7 @@ mod tests {
         check(&[0.5, 2.0], Tensor::exp).unwrap();
         let wrong = check(&[0.5, 2.0], |x| x.exp()?.mul(x.detach())).unwrap_err();
         assert_eq!(wrong.kind(), ErrorKind::NoGradient, "{wrong}");
-        // At the kink, one beyond the steeper slope is none of them.
+        // At a kink, a gradient beyond the steeper slope is invalid.
         let wrong = check(&[0.0], |x| x.abs()? + ((x - x.detach())? * 2.0)?);
         assert_eq!(wrong.unwrap_err().kind(), ErrorKind::NoGradient);
         let nothing = check(&[1.0, 2.5], |x| x.floor()? + x * 2.0);

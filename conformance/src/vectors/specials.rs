@@ -1,4 +1,4 @@
-//! Where results differ from PyTorch's for NaN, infinities, and tensors without elements.
+//! Differences from PyTorch's results for NaN, infinities, and tensors without elements.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,7 +31,7 @@ fn of_case(set: &VectorSet, case: &Vector, dtype: DType, device: &Device) -> Vec
         ours: ours.to_owned(),
         theirs: theirs.to_owned(),
         op: match case.variant.as_str() {
-            // The sets, not variants of the op.
+            // These are names of sets, not variants of the op.
             "" | "own" | "edge" => case.op.clone(),
             variant => format!("{}.{variant}", case.op),
         },
@@ -43,7 +43,7 @@ fn of_case(set: &VectorSet, case: &Vector, dtype: DType, device: &Device) -> Vec
     };
     let found = match found {
         Ok(found) => found,
-        // What the library does not offer.
+        // Unsupported by the library.
         Err(CaseError::Unsupported(_) | CaseError::OtherFamily) => return Vec::new(),
         Err(CaseError::Failed(_)) if case.refused => return Vec::new(),
         Err(CaseError::Failed(_)) => {
@@ -79,7 +79,7 @@ fn of_case(set: &VectorSet, case: &Vector, dtype: DType, device: &Device) -> Vec
     all
 }
 
-/// What was given, in words.
+/// The input, in words.
 fn given(case: &Vector) -> &str {
     match case.special.as_str() {
         "nan" => "NaN",
@@ -112,11 +112,11 @@ fn difference(ours: &HostTensor, theirs: &HostTensor, dtype: DType, op: &str) ->
     let pairs = ours.to_f64_vec().into_iter().zip(theirs.to_f64_vec());
     let far = pairs.filter(|&(a, b)| a != b && !(a.is_nan() && b.is_nan()) && !is_near(a, b));
     let mut words: Vec<_> = far.map(|(a, b)| (word(a), word(b))).collect();
-    // One that is no number there tells more than those that follow from it.
+    // An element where only one of both is a number says more than those that follow from it.
     words.sort_by_key(|(a, b)| a == b);
     let both = match words[..] {
         [(a, b), ..] if a != b => (a, b),
-        // Numbers are judged in f64, where no rounded operand excuses them; one that underflows is one, too.
+        // Numbers are compared in f64, without rounded operands as an excuse; underflowing counts as a number, too.
         _ if dtype == DType::F32 => return None,
         _ => ("a number", "another number"),
     };

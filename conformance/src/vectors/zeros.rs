@@ -1,4 +1,4 @@
-//! Whether the suite sees zeros where numbers are right.
+//! Checks whether the suite detects zeros in place of correct numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,25 +8,25 @@ use polygrad_core::{DType, Error, Result};
 use super::{built_in, check};
 use crate::case::Status;
 
-/// How the suite judges zeros in the place of what PyTorch recorded, in one dtype.
+/// The suite's verdicts on zeros in place of PyTorch's recorded results, in one dtype.
 #[derive(Clone, Debug)]
 pub struct Blind {
     /// The dtype.
     pub dtype: DType,
-    /// Recorded outputs and gradients that are not all 0 in the dtype.
+    /// The number of recorded outputs and gradients that are not all 0 in the dtype.
     pub recorded: usize,
-    /// Those for which zeros are wrong.
+    /// The number of those for which zeros are wrong.
     pub fail: usize,
-    /// Those that the dtype does not carry, with PyTorch's own result or a rounded run as the proof: key and reason.
+    /// Those that the dtype cannot represent, proven by PyTorch's own result or a rounded run: key and reason.
     pub not_carried: BTreeMap<String, String>,
-    /// Those for which zeros pass, by their keys: each is a place where the suite is blind.
+    /// The keys of those for which zeros pass: the suite is blind there.
     pub pass: Vec<String>,
 }
 
-/// How the suite judges zeros, in each float dtype, in the place of each tensor that the built-in sets recorded.
+/// The suite's verdicts on zeros, in each float dtype, in place of each tensor recorded in the built-in sets.
 ///
 /// # Errors
-/// The built-in sets are malformed.
+/// If the built-in sets are malformed.
 pub fn blind() -> Result<Vec<Blind>> {
     let sets = built_in()?;
     let dtypes = DType::ALL.into_iter().filter(|dtype| dtype.is_float());
@@ -47,7 +47,7 @@ pub fn blind() -> Result<Vec<Blind>> {
         }
         Ok(blind)
     };
-    // Each dtype on a thread of its own.
+    // Each dtype on its own thread.
     std::thread::scope(|scope| {
         let threads: Vec<_> = dtypes.map(|dtype| scope.spawn(move || of_dtype(dtype))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Blind>>| match thread.join() {

@@ -35,7 +35,7 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("elementwise: what does not fit", misfits);
 }
 
-/// The right answers: each step by the reference, rounded to its dtype.
+/// The correct results: each step computed by the reference and rounded to its dtype.
 fn answers(
     program: &ElementwiseProgram,
     inputs: &[HostTensor],
@@ -74,7 +74,7 @@ fn answers(
     outputs.collect()
 }
 
-/// Runs a program over inputs laid out like this, into outputs laid out like that, and compares.
+/// Runs a program on inputs and outputs with these layouts, and compares the results.
 fn run(
     fixture: &Fixture<'_>,
     what: &str,
@@ -113,7 +113,7 @@ fn run(
     Ok(())
 }
 
-/// As each step is rounded, their errors add up.
+/// Each step is rounded, so their errors add up.
 fn bounds(program: &ElementwiseProgram, dtype: DType) -> Bounds {
     let one = tolerance(dtype, "add");
     let steps = program.steps().len().max(1) as f64;
@@ -125,7 +125,7 @@ fn bounds(program: &ElementwiseProgram, dtype: DType) -> Bounds {
     }
 }
 
-/// `a + a * b`, or for bool `(a or b) xor b`, as it is defined for every dtype.
+/// `a + a * b`, or for bool `(a or b) xor b`, which is defined for every dtype.
 fn program(dtype: DType) -> CaseResult<ElementwiseProgram> {
     let mut program = ElementwiseProgram::default();
     let (a, b) = (program.input(dtype), program.input(dtype));
@@ -135,7 +135,7 @@ fn program(dtype: DType) -> CaseResult<ElementwiseProgram> {
     Ok(program)
 }
 
-/// Ways to lie in memory for a shape: the block's extents, and the layout in it.
+/// Memory layouts for a shape: the extents of the block, and the layout within it.
 fn ways(dims: &[usize]) -> CaseResult<Vec<(&'static str, Vec<usize>, Layout)>> {
     let shape = Shape::new(dims)?;
     let reversed: Vec<usize> = dims.iter().rev().copied().collect();
@@ -361,7 +361,7 @@ fn long_chain(fixture: &Fixture<'_>) -> CaseResult {
     let (a, b) = (program.input(dtype), program.input(dtype));
     let mut values = vec![a, b];
     for i in 0..24 {
-        // Each of the last results and an older one, so that some must be kept for long.
+        // Each step takes the last result and an older one, so that some must be kept for long.
         let (x, y) = (values[values.len() - 1], values[i / 2]);
         let op = if i % 3 == 0 { BinaryOp::Sub } else { BinaryOp::Maximum };
         values.push(program.push(Step::Binary(op, x, y))?);

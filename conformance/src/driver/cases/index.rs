@@ -52,7 +52,7 @@ fn gather(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
             }
         }
     }
-    // One index for each row, seen by all its elements.
+    // One index for each row, broadcast to all its elements.
     let index = positions(&[4], 6, 9)?;
     let names = fixture.put(&index)?;
     let spread = Layout::strided(Shape::new(&[4, 5, 7])?, &[1, 0, 0], 0);
@@ -71,7 +71,7 @@ fn gather(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
     fixture.check("gather of rows", &to, &truth, Bounds::EXACT)
 }
 
-/// An index that names no place twice along the axis.
+/// Indices without repetitions along the axis.
 fn distinct(dims: &[usize], axis: usize, below: usize) -> CaseResult<HostTensor> {
     let inner: usize = dims[axis + 1..].iter().product();
     let extent = dims[axis];
@@ -96,7 +96,7 @@ fn scatter(fixture: &Fixture<'_>, dtype: DType, add: bool) -> CaseResult {
         let x = walked(&base, &layout)?;
         for axis in 0..3 {
             let below = x.shape()[axis];
-            // 5 goes around 6, 7 and 13 without meeting itself.
+            // Steps of 5 modulo 6, 7 and 13 visit each number once.
             for extent in [1, below.min(5), 20] {
                 if !add && extent > below {
                     continue;
@@ -176,7 +176,7 @@ fn outside_gather(fixture: &Fixture<'_>) -> CaseResult {
             fixture.driver.gather(&call),
         )?;
     }
-    // It goes on.
+    // The driver continues to work.
     let (names, to) = (fixture.put(&index_with(0)?)?, fixture.out(dtype, &[2, 3])?);
     fixture.driver.gather(&Gather {
         input: from.view(),
@@ -212,7 +212,7 @@ fn outside_scatter(fixture: &Fixture<'_>, add: bool) -> CaseResult {
             fixture.driver.scatter(&call)
         };
         fixture.fails(&format!("index {bad}"), ErrorKind::OutOfRange, result)?;
-        // Those that the other indices name may have been written, and no more.
+        // Only elements named by the valid indices may have been written.
         let after = fixture.read(&target)?.to_f64_vec();
         for (i, (a, b)) in after.iter().zip(start.to_f64_vec()).enumerate() {
             let named = [(0, 0), (1, 1), (3, 2), (2, 0), (1, 2)].contains(&(i / 3, i % 3));

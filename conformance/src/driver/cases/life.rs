@@ -1,4 +1,4 @@
-//! Before and at the beginning, and what a driver says of itself.
+//! Calls before and during initialization, and the driver's description of itself.
 
 use polygrad_core::compute::DevicePtr;
 use polygrad_core::{DType, ErrorKind};

@@ -1,4 +1,4 @@
-//! Functions of single elements in a row: every op in every dtype.
+//! Elementwise functions on a row: every op in every dtype.
 
 use polygrad_core::compute::{Binary, ComputeBackend, DevicePtr, DeviceView, Kernel, Unary};
 use polygrad_core::{Backend, BinaryOp, CompareOp, DType, HostTensor, Op, Shape, UnaryOp};
@@ -52,7 +52,7 @@ pub(super) fn bounds(op: &Op, dtype: DType) -> Bounds {
 fn inputs(op: UnaryOp, dtype: DType) -> CaseResult<Vec<HostTensor>> {
     let mut all = vec![special(dtype)?, drawn(dtype, &[5003], 17)?, drawn(dtype, &[1], 2)?];
     if dtype == DType::F32 && !matches!(op, UnaryOp::Sign | UnaryOp::LogicalNot | UnaryOp::Log | UnaryOp::Rsqrt) {
-        // Subnormal numbers may count as 0 where that makes no difference to speak of.
+        // Subnormal numbers may be treated as 0 if the difference is negligible.
         all.push(listed(dtype, &[1e-40, -1e-40, 1e-45])?);
     }
     all.push(drawn(dtype, &[0], 1)?);
@@ -65,7 +65,7 @@ fn unary(fixture: &Fixture<'_>, op: UnaryOp, dtype: DType) -> CaseResult {
     for x in inputs(op, dtype)? {
         let len = x.shape().numel();
         let truth = host(&Reference::unary(op, &precise(&x)?)?)?;
-        // Predicates of a subnormal or of what overflows are those of the dtype.
+        // Predicates of a subnormal number or an overflow are evaluated in the dtype.
         let within = bounds(&Op::Unary(op), result);
         let (from, to) = (fixture.put(&x)?, fixture.out(result, &[len])?);
         let call = Unary {
@@ -97,7 +97,7 @@ fn unary(fixture: &Fixture<'_>, op: UnaryOp, dtype: DType) -> CaseResult {
     })?)
 }
 
-/// Pairs at which the op is defined for sure, and drawn ones.
+/// Pairs at which the op is well-defined, and random ones.
 fn pairs(op: BinaryOp, dtype: DType) -> CaseResult<Vec<(HostTensor, HostTensor)>> {
     let all = special(dtype)?;
     let delicate = matches!(op, BinaryOp::Pow | BinaryOp::Remainder | BinaryOp::Atan2) && dtype.is_float();
@@ -107,7 +107,7 @@ fn pairs(op: BinaryOp, dtype: DType) -> CaseResult<Vec<(HostTensor, HostTensor)>
     for i in 0..n {
         for j in 0..n {
             let (a, b) = (values[i], values[j]);
-            // Infinite operands, quotients without fraction bits, and zeros whose sign counts.
+            // Infinite operands, quotients without fraction bits, and zeros whose sign matters.
             let shaky = a.is_infinite() || b.is_infinite() || a == 0.0 || b == 0.0 || (a / b).abs() > 30.0;
             let large = op == BinaryOp::Pow && (a.abs() > 8.0 || b.abs() > 3.5 || a < 0.0);
             if !(delicate && (shaky || large)) {
@@ -124,7 +124,7 @@ fn pairs(op: BinaryOp, dtype: DType) -> CaseResult<Vec<(HostTensor, HostTensor)>
     };
     let mut out = vec![(pick(&left)?, pick(&right)?)];
     let lift = |x: HostTensor| -> CaseResult<HostTensor> {
-        // Away from where a power is none, and a remainder is a jump.
+        // Away from points at which a power is undefined, and a remainder jumps.
         let moved = x.to_f64_vec().iter().map(|v| v.abs() + 0.25).collect();
         Ok(HostTensor::new(*x.shape(), moved)?.cast(dtype))
     };
@@ -205,7 +205,7 @@ fn select(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
 fn cast(fixture: &Fixture<'_>, from: DType, to: DType) -> CaseResult {
     fixture.needs(Kernel::Elementwise, from)?;
     fixture.needs(Kernel::Elementwise, to)?;
-    // What has no meaning in the other dtype is nobody's promise.
+    // Conversions of values outside the other dtype's range are undefined.
     let x = match (from.is_float(), to.is_float() || to == DType::Bool) {
         (true, false) if to == DType::U8 => listed(from, &[0.0, 1.0, 2.5, 3.9, 100.25, 250.0])?,
         (true, false) => listed(from, &[0.0, 1.0, -1.0, 2.5, -2.5, 3.9, 100.25, -100.25])?,
@@ -215,7 +215,7 @@ fn cast(fixture: &Fixture<'_>, from: DType, to: DType) -> CaseResult {
     let (source, target) = (fixture.put(&x)?, fixture.out(to, &[len])?);
     fixture.driver.copy_strided(&source.view(), &target.view())?;
     fixture.check("to_dtype", &target, &x.cast(to), Bounds::EXACT)?;
-    // Backwards, to every second place.
+    // In reverse, to every second position.
     let spread = fixture.out(to, &[2 * len])?;
     let shape = Shape::new(&[len])?;
     let back = polygrad_core::Layout::strided(shape, &[-1], len.saturating_sub(1));

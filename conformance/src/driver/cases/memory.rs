@@ -9,7 +9,7 @@ use super::super::numbers::{drawn, listed};
 use super::super::outcome::{CaseResult, wrong};
 use crate::tolerance::Bounds;
 
-/// Nobody's.
+/// A pointer that belongs to no allocation.
 const FOREIGN: DevicePtr = DevicePtr::new(0xdead_beef_0000);
 
 pub(super) fn cases(all: &mut Cases) {
@@ -76,7 +76,7 @@ fn too_much(fixture: &Fixture<'_>) -> CaseResult {
     for bytes in [usize::MAX, usize::MAX - 4096] {
         fixture.fails("alloc", ErrorKind::OutOfMemory, fixture.driver.alloc(bytes).map(drop))?;
     }
-    // It still works.
+    // The driver continues to work.
     let ptr = fixture.driver.alloc(64)?;
     Ok(fixture.driver.free(ptr)?)
 }
@@ -166,7 +166,7 @@ fn after_free(fixture: &Fixture<'_>) -> CaseResult {
     refused("copy_dtoh after free", driver.copy_dtoh(&mut [0], ptr))?;
     refused("copy_dtod after free", driver.copy_dtod(kept, ptr, 4))?;
     refused("copy_dtod after free", driver.copy_dtod(ptr, kept, 4))?;
-    // What was ordered before the memory was freed has found it.
+    // Work queued before the memory was freed has read it.
     let mut bytes = [0; 16];
     driver.copy_dtoh(&mut bytes, kept)?;
     driver.free(kept)?;
@@ -206,7 +206,7 @@ fn together(fixture: &Fixture<'_>) -> CaseResult {
     let values: Vec<u8> = (0..=255).collect();
     let host = listed(DType::U8, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())?;
     let (from, to) = (fixture.put(&host)?, fixture.put_to_change(&host)?);
-    // Single bytes, whole and broken words, and none.
+    // Single bytes, whole and partial words, and empty copies.
     let extents = (0..140).map(|i| (255 - i, i, usize::from(i % 3 != 0)));
     let extents: Vec<_> = extents.chain([(0, 144, 48), (7, 192, 0), (3, 193, 61)]).collect();
     let copies: Vec<ByteCopy> = extents
@@ -251,7 +251,7 @@ fn recorded(fixture: &Fixture<'_>) -> CaseResult {
             output: block.ptr,
         })
     };
-    // Whatever is compiled for it is there.
+    // Kernels for it are compiled first.
     double()?;
     let recording = driver.record(&mut || double())?;
     if !driver.capabilities().records {

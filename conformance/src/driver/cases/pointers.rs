@@ -1,4 +1,4 @@
-//! Pointers and extents, of every operand of every call.
+//! Pointers and extents of every operand of every call.
 
 use polygrad_core::compute::{Batch, DevicePtr, DeviceView, Gemm, Kernel};
 use polygrad_core::{DType, ErrorKind, Layout, Shape, UnaryOp};
@@ -29,7 +29,7 @@ fn hold(fixture: &Fixture<'_>, probe: &Probe) -> CaseResult {
         driver.copy_htod(ptr, &vec![0; bytes])?;
         good.push(ptr);
     }
-    // Exactly as much as is touched is enough.
+    // Buffers of exactly the touched size suffice.
     (probe.call)(driver, &good)?;
     driver.synchronize()?;
     for (i, (&bytes, &size)) in probe.operands.iter().zip(&probe.sizes).enumerate() {
@@ -152,7 +152,7 @@ fn views(fixture: &Fixture<'_>) -> CaseResult {
         "an output that is one element",
         fixture.driver.unary_strided(UnaryOp::Neg, &good(&x), &twice),
     )?;
-    // A view of nothing is nowhere.
+    // A view of an empty tensor needs no address.
     let none = DeviceView::contiguous(DevicePtr::NULL, dtype, Shape::new(&[0, 4])?);
     fixture
         .driver

@@ -9,7 +9,7 @@ use super::super::numbers::drawn;
 use super::super::outcome::CaseResult;
 use crate::tolerance::tolerance;
 
-/// A product to be tried: what a call says, but pointers, and how much more than needed lies between rows and matrices.
+/// A product under test: the arguments of a call without pointers, and the gaps between rows and matrices.
 #[derive(Clone, Copy)]
 struct Trial {
     dtype: DType,
@@ -18,9 +18,10 @@ struct Trial {
     dims: [usize; 3],
     alpha: f64,
     beta: f64,
-    /// More elements than a row of A, B and C has.
+    /// The elements after each row of A, B and C.
     gaps: [usize; 3],
-    /// Matrices, if it is a batch, and for each operand what lies between two more than needed; `None`: one for all.
+    /// For a batch, the number of matrices, and for each operand the gap between two matrices; `None` if one matrix is
+    /// used for all.
     batch: Option<(usize, [Option<usize>; 3])>,
 }
 
@@ -104,7 +105,7 @@ fn shapes(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
 }
 
 fn beta_zero(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
-    // What is to be written is NaN at first, wherever beta is 0.
+    // The output is NaN at first, if beta is 0.
     run(fixture, trial(dtype, [6, 7, 8]))?;
     run(
         fixture,
@@ -182,7 +183,7 @@ fn nothing(fixture: &Fixture<'_>, dtype: DType) -> CaseResult {
             )?;
         }
     }
-    // Pointers to nothing are not looked at, nor are steps that are never taken.
+    // Pointers to empty operands are not read, nor are unused strides.
     let c = fixture.put_to_change(&drawn(dtype, &[3, 4], 3)?)?;
     let call = Gemm {
         dtype,
@@ -321,7 +322,7 @@ fn run(fixture: &Fixture<'_>, trial: Trial) -> CaseResult {
         0 => 0,
         _ => (count - 1) * strides[i] + matrices[i],
     };
-    // What is between rows and matrices is NaN, which shows where it is read.
+    // The gaps between rows and matrices are NaN, which shows if they are read.
     let place = |i: usize, b: usize, r: usize, c: usize| b * strides[i] + r * lds[i] + c;
     let operand = |i: usize, dtype: DType| -> CaseResult<(Vec<f64>, HostTensor)> {
         let values = drawn(dtype, &[len(i)], i as u64 + 5)?.to_f64_vec();

@@ -38,7 +38,7 @@ pub(super) fn cases(all: &mut Cases) {
     all.add("reduce: a long sum", long);
 }
 
-/// Few elements, of which each counts: products would overflow else.
+/// Random numbers; those for products of floats are near 1, since the products would overflow otherwise.
 fn values(op: ReduceOp, dtype: DType, dims: &[usize]) -> CaseResult<HostTensor> {
     let drawn = drawn(dtype, dims, 9)?;
     if op != ReduceOp::Prod || !dtype.is_float() {
@@ -366,7 +366,7 @@ fn nothing(fixture: &Fixture<'_>) -> CaseResult {
             };
             fixture.fails(op.name(), ErrorKind::InvalidArgument, fixture.driver.reduce_axes(&call))?;
         }
-        // Of nothing there is nothing to be said.
+        // Empty reductions need no memory.
         let nowhere = DevicePtr::NULL;
         fixture.driver.reduce(&Reduce {
             outer: 0,

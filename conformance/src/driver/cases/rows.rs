@@ -118,7 +118,7 @@ fn cross_entropy(fixture: &Fixture<'_>, dtype: DType, label_smoothing: f64) -> C
     };
     for [rows, columns] in SIZES {
         let logits = drawn(dtype, &[rows, columns], 1)?;
-        // Each third row counts for nothing.
+        // Every third row is ignored.
         let class = |row: usize| if row % 3 == 2 { -100 } else { (row * 7 % columns) as i64 };
         let target = HostTensor::new(Shape::new(&[rows])?, (0..rows).map(class).collect())?;
         let grad = drawn(dtype, &[rows], 2)?;
@@ -167,7 +167,7 @@ fn cross_entropy(fixture: &Fixture<'_>, dtype: DType, label_smoothing: f64) -> C
     Ok(())
 }
 
-/// A class that the row has not: an error now, or when the driver is waited for.
+/// A class out of range: an error at once, or when waiting for the driver.
 fn no_class(fixture: &Fixture<'_>) -> CaseResult {
     let dtype = DType::F32;
     fixture.needs(Kernel::CrossEntropy, dtype)?;

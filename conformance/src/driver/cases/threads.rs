@@ -1,4 +1,4 @@
-//! Several threads that call at once.
+//! Concurrent calls from several threads.
 
 use polygrad_core::compute::{Binary, Unary};
 use polygrad_core::{BinaryOp, DType, ErrorKind, UnaryOp};

@@ -31,7 +31,7 @@ const ACTIVATIONS: [(Activation, &str); 11] = [
     (Activation::LeakyRelu { slope: -0.5 }, "negative slope"),
 ];
 
-/// An activation of such numbers, and its gradient.
+/// An activation of these numbers, and its gradient.
 fn both_ways(samples: &mut Vec<Sample>, op: Activation, words: &str, shape: &[usize], fill: Fill) {
     let words = format!("activation {} {words}", op.name());
     let x = Operand::drawn(shape, fill);
@@ -46,7 +46,8 @@ fn both_ways(samples: &mut Vec<Sample>, op: Activation, words: &str, shape: &[us
     samples.push(Sample::new(Op::ActivationBackward(op), operands, &words));
 }
 
-/// Where the exponential overflows in f32; not where it is subnormal, which some devices take for 0.
+/// At arguments for which the exponential overflows in f32, but not those for which it is subnormal, which some devices
+/// treat as 0.
 pub(super) fn add_far(samples: &mut Vec<Sample>) {
     let softplus = Activation::Softplus {
         beta: 1.0,

@@ -1,11 +1,11 @@
-//! Ops on each element, and choices.
+//! Elementwise ops, and selections.
 
 use polygrad_core::{BinaryOp, CompareOp, DType, Op, Scalar, UnaryOp};
 
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
-/// Where a function is defined, and not so steep that a rounding of its argument decides.
+/// Arguments for which a function is defined, and not so steep that rounding of the argument dominates.
 fn domain(op: UnaryOp) -> Fill {
     match op {
         UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt => Fill::Range(0.1, 9.0),
@@ -31,7 +31,7 @@ fn unary(samples: &mut Vec<Sample>) {
     }
 }
 
-/// Where NaN and infinities exist.
+/// The dtypes with NaN and infinities.
 const FLOATS: &[DType] = &[DType::F64, DType::F32, DType::F16, DType::BF16];
 
 /// Shapes that broadcast.
@@ -54,7 +54,7 @@ fn operands(op: BinaryOp) -> (Fill, Fill) {
     }
 }
 
-/// An integer that f64 rounds, and others around it.
+/// An integer that f64 cannot represent, and others around it.
 const ODD: i64 = (1 << 53) + 1;
 const AROUND: Fill = Fill::Listed(&[
     9_007_199_254_740_992.0,
@@ -71,7 +71,7 @@ fn binary(samples: &mut Vec<Sample>) {
             let operands = vec![Operand::drawn(a, left.clone()), Operand::drawn(b, right.clone())];
             samples.push(Sample::new(Op::Binary(op), operands, ""));
         }
-        // Each special value meets each other one.
+        // Each special value meets every other one.
         let operands = vec![
             Operand::drawn(&[14, 1], Fill::Special),
             Operand::drawn(&[14], Fill::Special),

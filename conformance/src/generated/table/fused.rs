@@ -9,7 +9,7 @@ fn reals(dims: &[usize]) -> Operand {
     Operand::drawn(dims, Fill::Range(-2.0, 2.0))
 }
 
-/// Values of which no two axes' worth are alike, so that no variance vanishes.
+/// Values of which no two slices along an axis are alike, so that no variance vanishes.
 fn spread(dims: &[usize]) -> Operand {
     reals(dims).fixed()
 }
@@ -88,8 +88,8 @@ fn batch_norm(samples: &mut Vec<Sample>) {
     }
 }
 
-/// Attention and its gradient; in the third shape the first queries see no key where it is causal, in the last
-/// all heads share keys.
+/// Attention and its gradient. In the third shape the first queries see no key if it is causal; in the last one all
+/// heads share keys.
 fn attention(samples: &mut Vec<Sample>) {
     for (q, k, v) in [
         ([1, 2, 4, 3], [1, 2, 4, 3], [1, 2, 4, 5]),

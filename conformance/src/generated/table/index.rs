@@ -1,4 +1,4 @@
-//! Picking, placing and ordering.
+//! Gathering, scattering and ordering.
 
 use polygrad_core::Op;
 
@@ -24,7 +24,7 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
         let operands = vec![any(x), positions(), any(index)];
         samples.push(Sample::new(Op::ScatterAdd { axis }, operands, &words));
     }
-    // Of several writes to one place any may win: so each place is written once.
+    // Of several writes to one position any may win, so each position is written once.
     for (x, axis, index) in [
         (&[7][..], 0, &[7][..]),
         (&[5, 1], 0, &[5, 1]),
@@ -64,7 +64,7 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
     ] {
         for descending in [false, true] {
             let words = format!("axis {axis}{}", if descending { " descending" } else { "" });
-            // Few different values: equal ones keep their order.
+            // Few different values, since equal ones must keep their order.
             let few = Operand::drawn(x, Fill::Range(-3.0, 4.0));
             samples.push(Sample::new(Op::Sort { axis, descending }, vec![few], &words));
         }

@@ -1,4 +1,4 @@
-//! Every op once, with its domain and its arguments.
+//! Every op at least once, with its domain and its arguments.
 
 mod activation;
 mod elementwise;
@@ -25,7 +25,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     window::add(&mut samples);
     fused::add(&mut samples);
     update::add(&mut samples);
-    // At the end, since the numbers of a sample are drawn by its place.
+    // At the end, since the random numbers of a sample depend on its index.
     activation::add_far(&mut samples);
     quantized::add(&mut samples);
     samples

@@ -1,4 +1,4 @@
-//! Views, borders and joins.
+//! Views, padding and concatenation.
 
 use polygrad_core::{Op, Scalar, SliceRange};
 

@@ -9,7 +9,7 @@ fn bytes(dims: &[usize]) -> Operand {
     Operand::drawn(dims, Fill::Below(256))
 }
 
-/// The ends of the range, where sums of two products leave 16 bits, among others.
+/// The ends of the range, for which, among others, sums of two products exceed 16 bits.
 fn extremes(dims: &[usize]) -> Operand {
     Operand::drawn(dims, Fill::Listed(&[255.0, 0.0, 255.0, 255.0, 128.0, 0.0, 0.0]))
 }
@@ -24,8 +24,8 @@ fn byte(value: &'static [f64]) -> Operand {
 }
 
 fn products(samples: &mut Vec<Sample>) {
-    // Terms that fill words of two and four bytes and do not, one row and more than a tile, one column and more than
-    // a panel, leading axes that broadcast, nothing at all.
+    // Numbers of terms that do and do not fill words of two and four bytes; one row and more than a tile; one column
+    // and more than a panel; leading axes that broadcast; empty operands.
     let calls: [(&[usize], &[usize]); 10] = [
         (&[1, 1], &[1, 1]),
         (&[3, 4], &[4, 5]),
@@ -210,7 +210,7 @@ fn rescaled_products(samples: &mut Vec<Sample>) {
     samples.push(Sample::new(Op::MatmulRequantizeU8, all, "halves"));
 }
 
-/// Between floats and bytes.
+/// Conversions between floats and bytes.
 fn conversions(samples: &mut Vec<Sample>) {
     let scale = || Operand::drawn(&[1], Fill::Listed(&[0.0173])).of(DType::F32);
     for dims in [&[3, 70][..], &[2, 3, 4, 7], &[], &[0, 3]] {
@@ -245,7 +245,8 @@ fn conversions(samples: &mut Vec<Sample>) {
 
 /// Weights of few bits in blocks.
 fn blocks(samples: &mut Vec<Sample>) {
-    // One row, some, and more than a band; rows that fill no register, and blocks that fill more than one; nothing.
+    // One row, some, and more than a band; rows that do not fill a register, and blocks that fill several; empty
+    // operands.
     let calls: [(&[usize], usize, usize, usize, usize); 12] = [
         (&[1], 5, 2, 4, 32),
         (&[], 33, 3, 4, 32),
@@ -298,7 +299,8 @@ fn blocks(samples: &mut Vec<Sample>) {
     }
 }
 
-/// Numbers rounded to integers and back; each dtype holds them, and none is near the middle of two integers.
+/// Numbers quantized to integers and back; each is exact in every dtype, and none is near the middle between two
+/// integers.
 fn fake(samples: &mut Vec<Sample>) {
     let listed = |dims: &[usize], values: &'static [f64]| Operand::drawn(dims, Fill::Listed(values));
     const NUMBERS: &[f64] = &[-2.0625, 0.3125, 9.0, 0.8125, 0.0, -0.1875, 1.0625, -9.0];

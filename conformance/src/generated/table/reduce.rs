@@ -7,7 +7,7 @@ use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
 const INTEGERS: &[DType] = &[DType::I64, DType::I32, DType::U8];
-/// Integers whose products leave every width, and neighbours that no f64 tells apart when added up.
+/// Integers whose products overflow every width, and values whose differences are lost if they are summed in f64.
 const WIDE: Fill = Fill::Listed(&[
     65_537.0,
     -3.0,
@@ -21,7 +21,7 @@ const WIDE: Fill = Fill::Listed(&[
 ]);
 const FLOATS: &[DType] = &[DType::F64, DType::F32, DType::F16, DType::BF16];
 
-/// Values whose product over some dozens stays in range.
+/// Values whose product over a few dozen stays in range.
 fn fill(op: ReduceOp) -> Fill {
     match op {
         ReduceOp::Prod => Fill::Away(0.7, 1.4),
@@ -88,7 +88,7 @@ fn reductions(samples: &mut Vec<Sample>) {
             (&[0, 3], 1),
             (&[2, 70], 1),
         ] {
-            // Few different values: the first of a tie wins.
+            // Few different values, since the first of a tie wins.
             let x = Operand::drawn(dims, Fill::Range(-3.9, 3.9));
             let keepdims = axis == 0;
             samples.push(Sample::new(
@@ -145,8 +145,8 @@ fn products(samples: &mut Vec<Sample>) {
             samples.push(Sample::new(Op::Linear { activation }, operands.clone(), words));
         }
     }
-    // Leading axes, none, no rows, registers that are full and not, and more rows than are added up in one go.
-    // Of so many, those are positive: a sum that is nearly 0 shows what its terms lose by rounding.
+    // Leading axes, none, no rows, registers that are full and partial, and more rows than are summed at once. Those of
+    // the latter are positive, since a sum near 0 shows the rounding errors of its terms.
     for (lead, outputs, inputs, least) in [
         (&[4][..], 5, 3, -2.0),
         (&[], 2, 3, -2.0),
@@ -158,11 +158,11 @@ fn products(samples: &mut Vec<Sample>) {
         let rows = |last| Operand::drawn(&[lead, &[last]].concat(), Fill::Range(least, 2.0));
         samples.push(Sample::new(Op::LinearWeightGrad, vec![rows(outputs), rows(inputs)], ""));
     }
-    // Few rows, some, and more than one band; widths that fill no register, and more than one block of columns or rows.
+    // Few rows, some, and more than one band; widths that do not fill a register, and more than one block of columns or
+    // rows.
     for (rows, inputs, outputs) in [(1, 7, 5), (4, 33, 35), (200, 20, 70), (5, 800, 9), (6, 10, 1100)] {
         let real = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-2.0, 2.0));
-        // As small as weights are where there are so many of them: tanh shows what a sum of some
-        // tens loses by rounding.
+        // Small, as weights are if there are so many of them, since tanh shows the rounding errors of sums in the tens.
         let weight = || Operand::drawn(&[outputs, inputs], Fill::Range(-0.2, 0.2));
         let operands = vec![
             real(&[rows, inputs]),

@@ -1,4 +1,5 @@
-//! Ops that change their tensors: the operands are those that change, and then the gradient, or what is written.
+//! Ops that update their tensors: the operands are the updated tensors, followed by the gradient, or the values to
+//! write.
 
 use polygrad_core::{AdamParams, Op, SgdParams};
 

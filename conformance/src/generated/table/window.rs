@@ -68,7 +68,7 @@ fn conv(samples: &mut Vec<Sample>) {
         let Ok(out) = params.output_shape(&shape(x), &shape(weight)) else {
             continue;
         };
-        // Alone, with a bias, with an activation, with all.
+        // Plain, with a bias, with an activation, and with everything.
         let (relu, silu) = (Some(Activation::Relu), Some(Activation::Silu));
         for (activation, more) in [(None, 0), (None, 1), (relu, 0), (silu, 2)] {
             let mut operands = vec![reals(x), reals(weight), reals(&weight[..1]), reals(out.dims())];

@@ -23,7 +23,7 @@ pub(super) const WAYS: &[Way] = &[
 ];
 
 impl Draw {
-    /// A value above a bound, which is made of another one if there is none.
+    /// A value above a bound, which is computed from another one if there is none.
     pub(super) fn positive(&mut self) -> Option<usize> {
         let there = self.pick(|value| value.kind == Kind::Tested && value.low > 0.2 && value.numel() > 0);
         if there.is_some() && self.rng.chance(0.5) {
@@ -143,7 +143,7 @@ fn whole_binary(draw: &mut Draw) -> Wish {
     Some((name, vec![x, y], Vec::new()))
 }
 
-/// What jumps, on whole floats.
+/// Discontinuous ops, on floats that are integers.
 fn of_exact(draw: &mut Draw) -> Wish {
     let x = draw.pick(|value| value.is_float() && value.exact)?;
     let name = draw.one_of(&["sign", "floor", "ceil", "round", "trunc", "remainder"]);
@@ -187,7 +187,7 @@ fn cast(draw: &mut Draw) -> Wish {
     let to = match (value.is_float(), value.exact) {
         (true, true) => draw.one_of(&[DType::I64, DType::I32, DType::F32]),
         (true, false) if value.kind == Kind::Tested => {
-            // F16 and BF16 leave little of a program of f64.
+            // F16 and BF16 leave little precision of a program in f64.
             let narrow = draw.rng.chance(0.15);
             let to = if narrow {
                 draw.one_of(&[DType::F16, DType::BF16])

@@ -17,7 +17,8 @@ pub(super) const WAYS: &[Way] = &[
 ];
 
 impl Draw {
-    /// Images: of rank 3 to 5, with more than one element along the last axis. Made of another value if there are none.
+    /// Images: of rank 3 to 5, with more than one element along the last axis. Created from another value if there are
+    /// none.
     fn images(&mut self) -> Option<usize> {
         let fits =
             |value: &super::Value| value.kind == Kind::Tested && (3..=5).contains(&value.rank()) && value.numel() > 0;
@@ -35,7 +36,7 @@ impl Draw {
         Some(self.float_input(shape))
     }
 
-    /// An activation right behind a layer, as models have it.
+    /// An activation directly after a layer, as in models.
     fn activated(&mut self, wish: (&'static str, Vec<usize>, Vec<Arg>)) -> Wish {
         if self.rng.chance(0.5) {
             return Some(wish);

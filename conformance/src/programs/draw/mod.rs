@@ -1,8 +1,8 @@
-//! Draws programs: the same one for a seed and a number, wherever it is drawn.
+//! Generates random programs: the same program for the same seed and index, on every machine.
 //!
-//! Each step is tried on the reference, for two sets of numbers, before it becomes part of the program: so that shapes
-//! fit, numbers stay in a range where the calls are conditioned well, and what jumps is given whole numbers alone,
-//! which no rounding moves.
+//! Each step is tried on the reference, for two sets of numbers, before it becomes part of the program. This ensures
+//! that shapes fit, numbers stay in a range where the calls are well conditioned, and discontinuous calls only get
+//! integers, which are not rounded.
 
 mod elementwise;
 mod layers;
@@ -19,22 +19,22 @@ use super::noise::Noisy;
 use super::program::{Dtypes, Fill, Input, Kind, Program, Role, Step, Trainer};
 use super::run::everything;
 
-/// No tensor has more elements.
+/// The most elements of a tensor.
 const MOST_ELEMENTS: usize = 256;
 
-/// No float is larger.
+/// The largest float.
 const LARGEST: f64 = 200.0;
 
-/// Gradients that are larger are not asked for.
+/// The largest gradient that is requested.
 const LARGEST_GRADIENT: f64 = 1e4;
 
-/// What gradients are at least where it matters how near to 0 they are.
+/// The least magnitude of gradients if their nearness to 0 matters.
 const FLAT: f64 = 1e-3;
 
-/// Integers up to which every float dtype holds each.
+/// The largest integer up to which every float dtype represents all integers.
 const WHOLE: f64 = 256.0;
 
-/// No integer is larger.
+/// The largest integer.
 const LARGEST_INTEGER: f64 = 100_000.0;
 
 /// The dtypes that programs are drawn in.
@@ -45,17 +45,17 @@ const WIDE: Dtypes = Dtypes {
 
 /// A value of the program so far.
 struct Value {
-    /// The input, or which result of which step.
+    /// The input, or the step and the index of its result.
     origin: Origin,
     shape: Vec<usize>,
     kind: Kind,
-    /// Whether its numbers are whole, and no rounding has touched them.
+    /// Whether its numbers are integers that have not been rounded.
     exact: bool,
-    /// Between which its numbers are.
+    /// The bounds of its numbers.
     low: f64,
     high: f64,
     used: bool,
-    /// It for two sets of numbers.
+    /// The value for two sets of numbers.
     tensors: [Tensor; 2],
 }
 
@@ -86,7 +86,7 @@ impl Value {
     }
 }
 
-/// A program that is being drawn. Values have numbers of their own here, in the order in which they came about.
+/// A program under construction. Values are numbered here in the order of their creation.
 struct Draw {
     rng: Rng,
     program: Program,
@@ -94,13 +94,13 @@ struct Draw {
     device: Device,
 }
 
-/// A step that may be: call, operands and arguments.
+/// A candidate step: call, operands and arguments.
 type Wish = Option<(&'static str, Vec<usize>, Vec<Arg>)>;
 
-/// What a step is drawn by, and how often.
+/// The weight of a way to generate steps, and the way.
 type Way = (u32, fn(&mut Draw) -> Wish);
 
-/// The program of a seed and a number.
+/// The program of a seed and an index.
 pub fn draw(seed: u64, number: u64) -> Program {
     let mut rng = Rng::at(seed, number << 24);
     let steps = 5 + (56.0 * rng.uniform() * rng.uniform()) as usize;
@@ -170,7 +170,7 @@ impl Draw {
         low + self.rng.below((high - low + 1).max(1) as usize) as i64
     }
 
-    /// A number of few digits.
+    /// A number with few digits.
     fn number(&mut self, low: f64, high: f64) -> f64 {
         let eighths = self.int((low * 8.0) as i64, (high * 8.0) as i64);
         eighths as f64 / 8.0
@@ -188,7 +188,7 @@ impl Draw {
         (rank > 0).then_some(if back { axis - rank as i64 } else { axis })
     }
 
-    /// Some axes, all or none among them.
+    /// Some axes, possibly all or none.
     fn axes(&mut self, rank: usize) -> Vec<i64> {
         if self.rng.chance(0.2) {
             return (0..rank as i64).collect();
@@ -196,7 +196,7 @@ impl Draw {
         (0..rank as i64).filter(|_| self.rng.chance(0.5)).collect()
     }
 
-    /// A value of this kind; values that no step has used yet are drawn more often.
+    /// A random value of this kind; values that no step has used yet are more likely.
     fn pick(&mut self, is_such: impl Fn(&Value) -> bool) -> Option<usize> {
         let such = |(i, value): (usize, &Value)| is_such(value).then_some(i);
         let all: Vec<usize> = self.values.iter().enumerate().filter_map(such).collect();
@@ -220,7 +220,7 @@ impl Draw {
         self.pick(|value| value.kind == Kind::Tested && value.rank() >= rank && value.numel() > 0)
     }
 
-    /// A tensor that broadcasts with a value, of its dtype: one that is there, or a new one.
+    /// A tensor that broadcasts with a value, of the same dtype: an existing or a new one.
     fn beside(&mut self, x: usize) -> usize {
         let (shape, kind) = (self.values[x].shape.clone(), self.values[x].kind);
         let fits = |value: &Value| value.kind == kind && broadcasts(&value.shape, &shape);
@@ -239,7 +239,7 @@ impl Draw {
         }
     }
 
-    /// A new input of a value's dtype and of about its numbers.
+    /// A new input with a value's dtype and a similar range.
     fn like(&mut self, x: usize, shape: Vec<usize>) -> usize {
         let value = &self.values[x];
         let (kind, exact, is_float) = (value.kind, value.exact, value.is_float());
@@ -283,13 +283,13 @@ impl Draw {
         self.input(shape.to_vec(), Kind::Tested, Fill::Uniform(-1.0, 1.0), role)
     }
 
-    /// Positions below a number.
+    /// Indices below a number.
     fn positions(&mut self, shape: &[usize], below: usize) -> usize {
         let fill = Fill::Whole(0, below as i64 - 1);
         self.input(shape.to_vec(), Kind::Fixed(DType::I64), fill, Role::Data)
     }
 
-    /// Positions of which none occurs twice along the last axis.
+    /// Indices without repetitions along the last axis.
     fn distinct(&mut self, shape: &[usize]) -> usize {
         self.input(shape.to_vec(), Kind::Fixed(DType::I64), Fill::Distinct, Role::Data)
     }
@@ -321,7 +321,7 @@ impl Draw {
         self.values.len() - 1
     }
 
-    /// Makes a step, if it is a good one. Its first result.
+    /// Adds a step if it is suitable, and returns its first result.
     fn step(&mut self, name: &str, operands: Vec<usize>, args: Vec<Arg>) -> Option<usize> {
         let call = Call::find(name).expect("a call of the table");
         let of = |i: &usize| &self.values[*i];
@@ -368,7 +368,7 @@ impl Draw {
                 tensors,
             });
         }
-        // A whole number that rounding may change is not drawn.
+        // Integers that rounding may change are not used.
         if results.iter().any(|value| !value.is_float() && !value.exact) {
             return None;
         }
@@ -386,7 +386,7 @@ impl Draw {
         Some(at)
     }
 
-    /// Numbers the values as programs do, and chooses what comes out, and how often it is differentiated.
+    /// Renumbers the values as programs do, and chooses the outputs and the order of differentiation.
     fn finish(mut self) -> Program {
         let first = self.program.first_results();
         let place = |value: &Value| match value.origin {
@@ -409,7 +409,7 @@ impl Draw {
         if outputs.is_empty() {
             outputs.extend(places.last());
         }
-        // In another order than they came about, now and then.
+        // Occasionally in reverse order.
         if self.rng.chance(0.3) {
             outputs.reverse();
         }
@@ -432,7 +432,7 @@ impl Draw {
 }
 
 impl Program {
-    /// Whether there are gradients of its order, in a range that most dtypes have.
+    /// Whether gradients of its order exist, in a range that most dtypes have.
     fn has_gradients(&self) -> bool {
         let noisy = Noisy::silent();
         let device = noisy.device();
@@ -440,7 +440,7 @@ impl Program {
             let answers =
                 super::forms::inputs(self, set, &device, WIDE).and_then(|inputs| everything(self, &inputs, WIDE));
             match answers {
-                // Anything else is for the judge to see.
+                // Other errors are left to the check.
                 Err(error) if error.kind() != ErrorKind::NoGradient => true,
                 Err(_) => false,
                 Ok(answers) => answers.names.len() > self.outputs.len() && noisy.largest() < LARGEST_GRADIENT,
@@ -448,8 +448,8 @@ impl Program {
         })
     }
 
-    /// Whether each gradient is 0 or far from it: optimizers that divide gradients by their size make a step of what
-    /// rounding leaves of one.
+    /// Whether each gradient is 0 or far from it: optimizers that divide gradients by their magnitude amplify the
+    /// rounding errors of small ones.
     fn is_steep(&self) -> bool {
         let device = Noisy::silent().device();
         [0, 1].into_iter().all(|set| {
@@ -470,7 +470,7 @@ impl Program {
     }
 }
 
-/// The least and the largest number; none if one is not finite.
+/// The least and the largest number; `None` if one is not finite.
 fn span(tensors: &[Tensor; 2]) -> Option<(f64, f64)> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for tensor in tensors {

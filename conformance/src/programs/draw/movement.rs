@@ -1,4 +1,4 @@
-//! Views, and what moves numbers.
+//! Views, and calls that move numbers.
 
 use polygrad_core::DType;
 
@@ -76,7 +76,7 @@ fn reshape(draw: &mut Draw) -> Wish {
         }
         1 => shape = vec![draw.values[x].numel()],
         2 if rank > 0 => {
-            // One axis as two.
+            // One axis split into two.
             let axis = draw.rng.below(rank);
             let factor = (2..=shape[axis]).find(|factor| shape[axis].is_multiple_of(*factor))?;
             shape[axis] /= factor;
@@ -218,7 +218,7 @@ fn joined(draw: &mut Draw) -> Wish {
     Some((if stacked { "stack" } else { "cat" }, operands, vec![int(axis)]))
 }
 
-/// A value as positions, if there is one; else new ones.
+/// A value as indices, if a suitable one exists, else new ones.
 fn index(draw: &mut Draw, shape: &[usize], below: usize) -> usize {
     let fits = |value: &super::Value| {
         value.is(DType::I64) && value.shape == shape && value.low >= 0.0 && value.high < below as f64
@@ -274,7 +274,7 @@ fn scattered(draw: &mut Draw) -> Wish {
             let y = draw.like(x, shape);
             Some(("scatter_add", vec![x, index, y], vec![int(axis)]))
         }
-        // Of several writes to one place any may win: so there is only one to each.
+        // Of several writes to one position any may win, so each position is written once.
         _ => {
             shape
                 .iter_mut()

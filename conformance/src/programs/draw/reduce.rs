@@ -1,4 +1,4 @@
-//! Reductions, scans and orders.
+//! Reductions, scans and sorting.
 
 use polygrad_core::DType;
 
@@ -29,7 +29,7 @@ fn reduction(draw: &mut Draw) -> Wish {
     if name == "variance" && count < 2 {
         return None;
     }
-    // A 0 among large factors hides that others leave the range of the dtype on the way.
+    // A 0 among large factors hides that other products exceed the range of the dtype.
     let (low, high) = (draw.values[x].low, draw.values[x].high);
     let largest = low.abs().max(high.abs()).max(1.0);
     if name == "prod" && count as f64 * largest.log10() > 30.0 {
@@ -56,7 +56,7 @@ fn whole(draw: &mut Draw) -> Wish {
     Some(("cumsum", vec![x], vec![Arg::Int(axis)]))
 }
 
-/// Positions and orders, of whole numbers.
+/// Positions and sorting of integers.
 fn order(draw: &mut Draw) -> Wish {
     let x = draw.pick(|value| value.exact && value.rank() > 0 && value.numel() > 0)?;
     let axis = draw.axis(draw.values[x].rank())?;

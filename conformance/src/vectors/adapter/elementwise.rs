@@ -24,7 +24,7 @@ fn operands<B: Backend>(call: &Call<'_, B>) -> CaseResult<(Tensor<B>, Tensor<B>)
     })
 }
 
-/// An operation on two tensors, or on one and a number, which no dtype of a tensor rounds.
+/// An operation on two tensors, or on a tensor and a number, which is not rounded to a tensor's dtype.
 fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
     one(match (call.scalar(0, "input"), call.scalar(1, "other")) {
         (Some(a), None) => call.tensor(1, "other")?.binary_scalar(op, a, true)?,
@@ -33,7 +33,7 @@ fn binary<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
     })
 }
 
-/// Addition or subtraction of what `alpha` scales.
+/// Addition or subtraction of an operand that is scaled by `alpha`.
 fn sum<B: Backend>(call: &Call<'_, B>, op: BinaryOp) -> CaseOutputs<B> {
     let Some(alpha) = call.scalar(9, "alpha") else {
         return binary(call, op);

@@ -4,7 +4,7 @@ use polygrad_tensor::{Attention, Backend, Tensor};
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
-/// The running statistics are changed in training, which is no output.
+/// In training, it updates the running statistics, which are no output.
 fn batch_norm<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     if x.rank() < 2 {
@@ -38,15 +38,15 @@ fn running<'a, B: Backend>(call: &Call<'a, B>) -> CaseResult<Option<(&'a Tensor<
     Ok(mean.zip(call.optional_tensor(2, "running_var")?))
 }
 
-/// PyTorch aligns `is_causal` to the top left, this library to the bottom right: they agree where there are as many
-/// queries as keys, elsewhere a mask says what is meant.
+/// PyTorch aligns `is_causal` to the top left, this library to the bottom right. They agree if there are as many
+/// queries as keys; otherwise a mask is used.
 fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     if call.float(4, "dropout_p", 0.0)? != 0.0 {
         return unsupported("argument dropout_p");
     }
     let query = call.tensor(0, "query")?;
     let (key, value) = (call.tensor(1, "key")?, call.tensor(2, "value")?);
-    // Here heads are grouped wherever they can be; PyTorch has to be told.
+    // Here heads are grouped whenever possible; in PyTorch that is an option.
     call.flag(7, "enable_gqa", false)?;
     let rows = |x: &Tensor<B>| x.rank().checked_sub(2).map_or(1, |axis| x.dims()[axis]);
     let (queries, keys) = (rows(query), rows(key));
@@ -64,7 +64,7 @@ fn attention<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     )?)
 }
 
-/// How many of the last axes are normalised; PyTorch wants their extents, which must be those of the input.
+/// The number of last axes that are normalised; PyTorch takes their extents, which must be those of the input.
 fn normalized_axes<B: Backend>(call: &Call<'_, B>) -> CaseResult<usize> {
     let extents = call.sizes(1, "normalized_shape")?.unwrap_or_default();
     let dims = call.tensor(0, "input")?.dims();
@@ -85,7 +85,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
             one(x()?.layer_norm(weight, bias, normalized_axes(call)?, call.float(4, "eps", 1e-5)?)?)
         }
         "nn.functional.rms_norm" => {
-            // PyTorch's default is the dtype's precision; the truth was computed in f64.
+            // PyTorch's default is the dtype's epsilon; the truth was computed in f64.
             let eps = call.float(3, "eps", f64::EPSILON)?;
             one(x()?.rms_norm(call.optional_tensor(2, "weight")?, normalized_axes(call)?, eps)?)
         }

@@ -1,4 +1,4 @@
-//! Picking, placing and ordering elements.
+//! Gathering, scattering and ordering elements.
 
 use polygrad_core::BinaryOp;
 use polygrad_tensor::{Backend, Index, Tensor};
@@ -45,14 +45,14 @@ fn index_put<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
 }
 
 fn sort<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
-    // Ours is always stable, which a sort that need not be may be.
+    // Polygrad's sort is always stable, which an unstable sort may also be.
     call.ignore(9, "stable");
     let (axis, descending) = (call.int(1, "dim", -1)?, call.flag(2, "descending", false)?);
     pair(call.tensor(0, "input")?.sort(axis, descending)?)
 }
 
 fn topk<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
-    // Ours are always in order, which an unsorted result may be.
+    // Polygrad's results are always sorted, which an unsorted result may also be.
     call.ignore(4, "sorted");
     let (k, axis) = (call.size(1, "k", 1)?, call.int(2, "dim", -1)?);
     pair(call.tensor(0, "input")?.topk(k, axis, call.flag(3, "largest", true)?)?)
@@ -80,7 +80,7 @@ fn repeat_interleave<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     })
 }
 
-/// Without a number of classes, PyTorch takes as many as the largest index asks for.
+/// Without a number of classes, PyTorch uses the largest index plus one.
 fn one_hot<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let classes = match call.optional_int(1, "num_classes")? {
@@ -117,7 +117,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
             if call.flag(5, "scale_grad_by_freq", false)? {
                 return unsupported("argument scale_grad_by_freq: gradients are not divided by the index's frequency");
             }
-            // What gradients are stored in has no bearing on their values; and without max_norm there is no norm.
+            // The storage of gradients does not affect their values; and without max_norm there is no norm.
             call.ignore(4, "norm_type");
             call.ignore(6, "sparse");
             let padding = call.optional_int(2, "padding_idx")?;

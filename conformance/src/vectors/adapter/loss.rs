@@ -12,7 +12,7 @@ use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, one,
 /// Input and target.
 type Pair<'a, B> = (&'a Tensor<B>, &'a Tensor<B>);
 
-/// What becomes of the elements' losses; `reduce` and `size_average` are PyTorch's older words for it.
+/// The reduction of the elements' losses; `reduce` and `size_average` are PyTorch's older names for it.
 fn reduction<B: Backend>(
     call: &Call<'_, B>,
     size_average: usize,
@@ -37,7 +37,7 @@ fn reduction<B: Backend>(
     }
 }
 
-/// With the options at these positions: `weight`, `size_average`, `ignore_index`, `reduce`, `reduction` and
+/// With the options at these positional indices: `weight`, `size_average`, `ignore_index`, `reduce`, `reduction` and
 /// `label_smoothing`.
 fn cross_entropy_loss<B: Backend>(
     call: &Call<'_, B>,
@@ -53,7 +53,7 @@ fn cross_entropy_loss<B: Backend>(
     })
 }
 
-/// In parts of two rows.
+/// Computed in chunks of two rows.
 fn linear_cross_entropy<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let weight = call.tensor(1, "linear_weight")?.clone();
     let bias = call.optional_tensor(NAMED, "linear_bias")?.cloned();
@@ -103,7 +103,7 @@ fn kl_div<B: Backend>(call: &Call<'_, B>, (x, y): Pair<'_, B>) -> CaseOutputs<B>
     one(loss.forward(x, y)?)
 }
 
-/// Labels that are aligned, from logits.
+/// From logits, for labels that are aligned.
 fn ctc<B: Backend>(call: &Call<'_, B>, how: Reduction) -> CaseOutputs<B> {
     let loss = CTCLoss::new()
         .blank(call.size(NAMED, "blank", 0)?)

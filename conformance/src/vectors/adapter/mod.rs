@@ -1,4 +1,4 @@
-//! PyTorch's functions, layers and optimizers by name, in terms of ours.
+//! PyTorch's functions, layers and optimizers by name, in terms of Polygrad's.
 
 mod elementwise;
 mod functional;
@@ -18,7 +18,7 @@ use polygrad_tensor::Backend;
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, unsupported};
 
-/// What the library answers to a case.
+/// The library's answer to a case.
 pub(crate) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let families = [
         elementwise::answer,

@@ -1,4 +1,4 @@
-//! Models: `models.<name>` with its `config` as JSON. All else is as for layers.
+//! Models: `models.<name>` with its `config` as JSON. Everything else is as for layers.
 
 use polygrad_nn::Forward;
 use polygrad_nn::models::{LeNet, Mlp, ModelConfig, ResNet, VisionTransformer};

@@ -1,10 +1,10 @@
-//! Shapes, cuts and joins.
+//! Shapes, slices and concatenation.
 
 use polygrad_tensor::{Backend, PadMode, Result, Scalar, Tensor};
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, unsupported};
 
-/// A shape in which −1 stands for what is left.
+/// A shape in which −1 stands for the remaining extent.
 fn resolved(shape: &[isize], numel: usize) -> Vec<usize> {
     let known = shape.iter().filter_map(|&dim| usize::try_from(dim).ok());
     let known = known.fold(1, usize::saturating_mul);
@@ -14,7 +14,7 @@ fn resolved(shape: &[isize], numel: usize) -> Vec<usize> {
         .collect()
 }
 
-/// A shape in which −1 stands for the extent that is there.
+/// A shape in which −1 keeps the current extent.
 fn kept(shape: &[isize], from: &[usize]) -> CaseResult<Vec<usize>> {
     let there = |axis: usize| from.get((axis + from.len()).checked_sub(shape.len())?).copied();
     let dims = shape.iter().enumerate();
@@ -25,7 +25,7 @@ fn kept(shape: &[isize], from: &[usize]) -> CaseResult<Vec<usize>> {
     }
 }
 
-/// PyTorch leaves an axis alone that is not of extent 1.
+/// PyTorch leaves an axis unchanged if its extent is not 1.
 fn squeeze<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     let Some(axes) = call.ints(1, "dim")? else {
@@ -65,7 +65,7 @@ fn roll<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
 /// PyTorch lists pairs from the last axis to the first.
 fn pad<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
-    // OpInfo's variants are functions with the mode bound, whose samples need not repeat it.
+    // OpInfo's variants are functions with a bound mode, whose samples need not repeat it.
     let mode = match call.text(2, "mode")?.unwrap_or(call.variant()) {
         "reflect" => PadMode::Reflect,
         "replicate" | "replicate_negative" => PadMode::Replicate,

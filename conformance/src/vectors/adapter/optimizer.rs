@@ -1,5 +1,5 @@
-//! The optimizers of `torch.optim`, and some that it lacks. Each argument is a list of parameters, a group; options are
-//! those of the class, by name, and `group1.<name>` what the second group has instead. `grads` lists the gradients of
+//! The optimizers of `torch.optim`, and some that it lacks. Each argument is a list of parameters, a group. Options are
+//! those of the class, by name, and `group1.<name>` overrides one for the second group. `grads` lists the gradients of
 //! each step, of all parameters. The answer is the parameters after each step.
 
 use polygrad_nn::Param;
@@ -18,7 +18,7 @@ struct Options<'a, 'b, B: Backend> {
 }
 
 impl<B: Backend> Options<'_, '_, B> {
-    /// What the group has under this name, or else what all have.
+    /// The group's own value of this name, or else the common one.
     fn own<T>(&self, name: &str, read: impl Fn(&str) -> CaseResult<T>) -> CaseResult<T> {
         let own = format!("group{}.{name}", self.group);
         read(if self.call.given(&own) { &own } else { name })
@@ -156,7 +156,7 @@ fn optimizer<B: Backend>(
     groups: &[Vec<Param<B>>],
 ) -> CaseResult<Box<dyn Optimizer<B>>> {
     let options = |group: usize| Options { call, group };
-    // Configs and optimizers share the names of their methods and no trait.
+    // Configs and optimizers share method names, but no trait.
     macro_rules! grouped {
         ($config:expr) => {{
             let config = $config;
@@ -187,7 +187,7 @@ fn optimizer<B: Backend>(
     }
 }
 
-/// A scalar whose gradient with respect to each parameter is what is given.
+/// A scalar whose gradients with respect to the parameters are the given ones.
 fn loss<B: Backend>(params: &[Param<B>], grads: &[&Tensor<B>]) -> Result<Tensor<B>> {
     let products = params
         .iter()

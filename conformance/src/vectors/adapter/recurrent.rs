@@ -11,7 +11,7 @@ use polygrad_tensor::{Backend, Tensor};
 use super::layer::{flag, number, prepare, size};
 use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, NAMED, unsupported};
 
-/// A state as vectors have it: a tensor, or a list.
+/// The form of a state in vectors: a tensor, or a list.
 trait State<B: Backend>: Sized {
     fn read(call: &Call<'_, B>) -> CaseResult<Self>;
 

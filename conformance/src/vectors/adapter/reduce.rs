@@ -5,7 +5,7 @@ use polygrad_tensor::{Backend, Scalar, Tensor};
 
 use crate::vectors::call::{Call, CaseError, CaseOutputs, CaseResult, one, pair, unsupported};
 
-/// Axes as PyTorch's reductions take them: none, or an empty list, are all.
+/// Axes in the form of PyTorch's reductions: none or an empty list selects all.
 fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> CaseResult<Vec<isize>> {
     Ok(match call.ints(position, "dim")? {
         Some(axes) if !axes.is_empty() => axes,
@@ -16,11 +16,11 @@ fn axes<B: Backend>(call: &Call<'_, B>, position: usize, x: &Tensor<B>) -> CaseR
 fn reduce<B: Backend>(call: &Call<'_, B>, op: ReduceOp) -> CaseOutputs<B> {
     let (x, asked) = call.input_in_dtype(9)?;
     let y = x.reduce(op, &axes(call, 1, &x)?, call.flag(2, "keepdim", false)?)?;
-    // Integers and bool add up in i64, unless another dtype is asked for.
+    // Integers and bools are summed in i64, unless another dtype is requested.
     one(if asked { y.to_dtype(x.dtype())? } else { y })
 }
 
-/// `max` and `min`: along an axis with positions, or over all.
+/// `max` and `min`: along an axis with positions, or over all elements.
 fn extreme<B: Backend>(call: &Call<'_, B>, largest: bool) -> CaseOutputs<B> {
     let x = call.tensor(0, "input")?;
     match (call.optional_int(1, "dim")?, call.flag(2, "keepdim", false)?) {

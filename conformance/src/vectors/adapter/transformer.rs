@@ -1,6 +1,6 @@
-//! Attention and transformer layers of `torch.nn`, and positions. Masks are arguments by name, those of a stack's
-//! layers begin with `layer.`; the rest is as for other layers. The answer is the output, and the attention's weights
-//! if `need_weights` asks for them.
+//! Attention and transformer layers of `torch.nn`, and positional encodings. Masks are arguments by name; those of a
+//! stack's layers begin with `layer.`. The rest is as for other layers. The answer is the output, and the attention
+//! weights if `need_weights` requests them.
 
 use polygrad_nn::{
     LayerNormConfig, Masks, MultiheadAttentionConfig, RotaryConfig, RotaryPairs, SinusoidalPositions,
@@ -77,7 +77,7 @@ fn layer_config<B: Backend>(call: &Call<'_, B>, prefix: &str) -> CaseResult<Tran
         .bias(flag(call, &name("bias"), true)?))
 }
 
-/// The width and the norm at a stack's end.
+/// The norm at a stack's end, with the stack's width.
 fn norm<B: Backend>(call: &Call<'_, B>) -> CaseResult<Option<LayerNormConfig>> {
     let width = size(call, "layer.d_model")?;
     Ok(flag(call, "norm", false)?.then(|| LayerNormConfig::new([width])))

@@ -35,7 +35,7 @@ fn conv<B: Backend>(call: &Call<'_, B>, spatial: usize) -> CaseOutputs<B> {
     };
     match call.word(4, "padding") {
         Some("same") => {
-            // What does not divide by two goes to the end.
+            // An odd remainder goes to the end.
             let kernel = weight.dims();
             let border = kernel.iter().skip(2).zip(params.dilation).map(|(&kernel, dilation)| {
                 let total = kernel.saturating_sub(1).saturating_mul(dilation);

@@ -1,6 +1,6 @@
 //! The layers of `torch.nn`. Their arguments are those of the class, by name; `train` is the mode, and `state.<name>`
-//! the state dict before the call. What a layer answers is its output and then its buffers as the call leaves them, in
-//! the order of their names.
+//! the state dict before the call. The answer of a layer is its output and then its buffers after the call, in the
+//! order of their names.
 
 mod activation;
 mod conv;
@@ -23,7 +23,7 @@ fn sizes<const D: usize, B: Backend>(call: &Call<'_, B>, name: &str) -> CaseResu
     Ok(all.map(|all| std::array::from_fn(|axis| all[axis])))
 }
 
-/// An argument that the class asks for.
+/// A required argument of the class.
 fn needed<T>(name: &str, value: Option<T>) -> CaseResult<T> {
     match value {
         Some(value) => Ok(value),
@@ -58,7 +58,7 @@ fn embedding<B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<L
     for name in ["max_norm", "scale_grad_by_freq"] {
         call.not_offered(name)?;
     }
-    // What gradients are stored in has no bearing on their values; and without max_norm there is no norm.
+    // The storage of gradients does not affect their values; and without max_norm there is no norm.
     call.ignore(NAMED, "sparse");
     call.ignore(NAMED, "norm_type");
     let mut config = EmbeddingConfig::new(size(call, "num_embeddings")?, size(call, "embedding_dim")?);
@@ -134,8 +134,8 @@ fn layer<B: Backend>(name: &str, call: &Call<'_, B>, device: &Device<B>) -> Case
     })
 }
 
-/// Gives a fresh layer the dtype, the state and the mode that the call asks for, and the gradients of its
-/// state to its parameters.
+/// Sets the dtype, state and mode of a new layer as the call requires, and gives its parameters the gradients of the
+/// state.
 pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call<'_, B>) -> CaseResult<()> {
     layer.to_dtype(call.dtype())?;
     let mut state = StateDict::new();
@@ -143,7 +143,7 @@ pub(super) fn prepare<B: Backend>(layer: &(impl Module<B> + ?Sized), call: &Call
         state.insert(name, value.to_host()?);
     }
     layer.load_state_dict(&state, true)?;
-    // What PyTorch saved and was loaded here has to be what is saved here, so that PyTorch can load it again.
+    // A state saved by PyTorch and loaded here must be saved unchanged, so that PyTorch can load it again.
     let saved = layer.state_dict()?;
     let bits = |x: &HostTensor| x.to_f64_vec().into_iter().map(f64::to_bits).collect::<Vec<_>>();
     let same = |a: &HostTensor, b: &HostTensor| a.shape() == b.shape() && bits(a) == bits(b);
@@ -181,7 +181,7 @@ pub(super) fn answer<B: Backend>(call: &Call<'_, B>) -> CaseOutputs<B> {
     run(&*layer(name, call, &device)?, call)
 }
 
-/// The output of a fresh layer or model, and its buffers.
+/// The output of a new layer or model, and its buffers.
 pub(super) fn run<B: Backend>(layer: &(impl Forward<B> + ?Sized), call: &Call<'_, B>) -> CaseOutputs<B> {
     prepare(layer, call)?;
     let mut outputs = vec![layer.forward(call.tensor(0, "input")?)?];

@@ -7,7 +7,7 @@ use super::{Layer, flag, needed, number, size};
 use crate::vectors::call::{Call, CaseResult, NAMED};
 
 pub(super) fn batch_norm<const D: usize, B: Backend>(call: &Call<'_, B>, device: &Device<B>) -> CaseResult<Layer<B>> {
-    // None, which is another thing than an absent one, asks for the average over all batches.
+    // An explicit None differs from an absent argument: it selects the average over all batches.
     let momentum = if call.given("momentum") {
         call.optional_float(NAMED, "momentum")?
     } else {

@@ -1,4 +1,4 @@
-//! Pooling, and images of another size.
+//! Pooling, and resizing of images.
 
 use polygrad_nn::{AdaptiveAvgPool, AdaptiveMaxPool, AvgPool, MaxPool, Upsample};
 use polygrad_tensor::{Backend, InterpolateMode, Tensor};
@@ -6,7 +6,7 @@ use polygrad_tensor::{Backend, InterpolateMode, Tensor};
 use super::{Layer, flag, needed, sizes};
 use crate::vectors::call::{Call, CaseResult, NAMED, unsupported};
 
-/// What layers of pooling answer whose argument `return_indices` is true.
+/// The answers of pooling layers, including positions if their argument `return_indices` is true.
 pub(super) fn with_positions<B: Backend>(
     name: &str,
     call: &Call<'_, B>,
