@@ -1,4 +1,4 @@
-//! The book: mdBook over docs/, and what keeps its links true.
+//! The book: mdBook over docs/, and checks of its links.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ const REPOSITORY: &str = "https://github.com/polygrad/polygrad/blob/main";
 /// `cargo xtask book`: checks the links, and builds target/book/html.
 ///
 /// # Errors
-/// When a link leads nowhere, or mdBook cannot be installed or fails.
+/// If a link is broken, or mdBook cannot be installed or fails.
 pub(crate) fn run() -> Result<(), String> {
     let checkout = cargo::checkout();
     check(&checkout)?;
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Where the program is, which is installed first if it is not in the cache folder.
+/// The path of the program, which is first installed if it is not in the cache folder.
 fn mdbook() -> Result<PathBuf, String> {
     let root = cache::folder()?.join(format!("mdbook-{VERSION}"));
     let program = root.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
@@ -65,7 +65,7 @@ fn told(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Copies a folder; in pages, links that leave the book lead to the repository.
+/// Copies a folder. In pages, links out of the book are turned into links to the repository.
 fn copy(checkout: &Path, from: &Path, to: &Path) -> Result<(), String> {
     fs::create_dir_all(to).map_err(|e| told(to, &e))?;
     for entry in fs::read_dir(from).map_err(|e| told(from, &e))? {
@@ -128,7 +128,7 @@ fn links(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The names by which a page's headings are linked to.
+/// The anchors of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut code = false;
     let mut found = BTreeSet::new();
@@ -179,11 +179,11 @@ fn notes(checkout: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Every page of docs/ is listed in SUMMARY.md, and every relative link, there, in the pages at the top and in the
-/// notes of the crates, leads to a file and, where it names one, to a heading.
+/// Checks that every page of docs/ is listed in SUMMARY.md, and that every relative link in docs/, the top-level pages
+/// and the notes of the crates leads to a file and, if it has an anchor, to a heading.
 ///
 /// # Errors
-/// What is wrong, a line for each.
+/// The problems, a line for each.
 fn check(checkout: &Path) -> Result<(), String> {
     let docs = checkout.join("docs");
     let summary = docs.join("SUMMARY.md");
@@ -230,7 +230,7 @@ mod tests {
         check(&cargo::checkout()).unwrap();
     }
 
-    /// The features that a crate's manifest has, but for `default`.
+    /// The features in a crate's manifest, except `default`.
     fn features(manifest: &str) -> BTreeSet<String> {
         let manifest = fs::read_to_string(cargo::checkout().join(manifest)).unwrap();
         let (_, features) = manifest.split_once("[features]\n").unwrap();
@@ -239,7 +239,7 @@ mod tests {
         names.filter(|name| *name != "default").map(str::to_owned).collect()
     }
 
-    /// What is named in the first column of the table below a heading of docs/tour/start.md.
+    /// The names in the first column of the table below a heading of docs/tour/start.md.
     fn named(heading: &str) -> BTreeSet<String> {
         let page = fs::read_to_string(cargo::checkout().join("docs/tour/start.md")).unwrap();
         let (_, table) = page.split_once(&format!("\n## {heading}\n")).unwrap();

@@ -1,5 +1,5 @@
-//! `cargo xtask budget`: how much code the default command makes the compiler work on, as lines of LLVM's code before
-//! optimization, which are the same from run to run where seconds are not, and a table that it is held to.
+//! `cargo xtask budget`: the amount of code that the compiler processes for the default command, in lines of
+//! unoptimized LLVM IR, and a table to compare it with. Unlike seconds, the lines are the same in every run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ const KEPT: Kept = Kept {
     record: "cargo xtask budget --record",
 };
 
-/// Counts, and compares with the table or writes it.
+/// Counts the lines, and compares them with the table or writes it.
 ///
 /// # Errors
-/// When something cannot be built; those of [`Kept::settle`].
+/// If something cannot be built; errors of [`Kept::settle`].
 pub(crate) fn run(record: bool) -> Result<(), String> {
     let rustc = said("rustc", &["-vV"])?;
     let line = |begin: &str| {
@@ -48,19 +48,19 @@ fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Lines of LLVM's code of each of our crates, and of all others.
+/// Lines of LLVM IR of each of Polygrad's crates, and of all others together.
 fn lines(host: &str) -> Result<Vec<(String, f64)>, String> {
     let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
     let target = cargo::checkout().join(target).join("budget");
     let deps = target.join(host).join("budget/deps");
-    // What is up to date would leave no code behind.
+    // Crates that are up to date would not emit code.
     if target.exists() {
         fs::remove_dir_all(&target).map_err(|e| format!("cannot delete {}: {e}", target.display()))?;
     }
     let shown = target.display().to_string();
     let build = ["build", "-p", "polygrad-cli", "--profile", "budget"];
     let to = ["--target", host, "--target-dir", &shown];
-    // Flags do not reach build scripts and macros where a target is named.
+    // If a target is named, flags do not apply to build scripts and macros.
     let flags = "--emit=llvm-ir -Cno-prepopulate-passes".to_owned();
     cargo::run(&[&build[..], &to].concat(), &[("RUSTFLAGS".to_owned(), flags)])?;
     let mut counts = BTreeMap::new();
@@ -76,7 +76,7 @@ fn lines(host: &str) -> Result<Vec<(String, f64)>, String> {
     }
 }
 
-/// Files of LLVM's code in a folder.
+/// The files with LLVM IR in a folder.
 fn code(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -85,7 +85,7 @@ fn code(folder: &Path) -> Result<Vec<PathBuf>, String> {
         .collect())
 }
 
-/// Lines within functions.
+/// The number of lines within functions.
 fn of_file(path: &Path) -> Result<f64, String> {
     let unreadable = |e| format!("cannot read {}: {e}", path.display());
     let (mut count, mut inside) = (0u64, false);

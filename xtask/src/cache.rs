@@ -1,11 +1,11 @@
-//! Where what was fetched is kept, outside the checkout.
+//! The cache of fetched files, outside the checkout.
 
 use std::path::{Path, PathBuf};
 
 /// `$XDG_CACHE_HOME/polygrad`, or `~/.cache/polygrad`.
 ///
 /// # Errors
-/// When neither variable is set.
+/// If neither variable is set.
 pub(crate) fn folder() -> Result<PathBuf, String> {
     let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
         (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),

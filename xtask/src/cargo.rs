@@ -1,9 +1,9 @@
-//! Cargo, as a part of a longer run.
+//! Cargo as part of a longer run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Cargo with these arguments and these further variables in its environment.
+/// Cargo with these arguments and additional environment variables.
 pub(crate) fn command(arguments: &[&str], environment: &[(String, String)]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let variables = environment.iter().map(|(name, value)| (name, value));
@@ -11,16 +11,17 @@ pub(crate) fn command(arguments: &[&str], environment: &[(String, String)]) -> C
     command
 }
 
-/// The top of the checkout. Cargo says where it is when it runs this, which may have been built for another checkout.
+/// The top folder of the checkout. Cargo sets its path when it runs this program, which may have been built for another
+/// checkout.
 pub(crate) fn checkout() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or(env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     here.parent().map_or(here.clone(), Path::to_owned)
 }
 
-/// Runs cargo with these arguments and these further variables in its environment.
+/// Runs cargo with these arguments and additional environment variables.
 ///
 /// # Errors
-/// When it cannot be started, or fails.
+/// If it cannot be started, or fails.
 pub(crate) fn run(arguments: &[&str], environment: &[(String, String)]) -> Result<(), String> {
     println!("cargo {}", arguments.join(" "));
     match command(arguments, environment).status() {
@@ -30,10 +31,10 @@ pub(crate) fn run(arguments: &[&str], environment: &[(String, String)]) -> Resul
     }
 }
 
-/// Builds, and says where the program of that name is.
+/// Builds, and returns the path of the program with this name.
 ///
 /// # Errors
-/// When it cannot be built.
+/// If it cannot be built.
 pub(crate) fn program(line: &str, name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
     println!("cargo {line}");
     let mut arguments: Vec<&str> = line.split(' ').collect();
@@ -52,11 +53,11 @@ pub(crate) fn program(line: &str, name: &str, environment: &[(String, String)]) 
     program.ok_or_else(|| "cargo did not say where the program is".to_owned())
 }
 
-/// The packages that the member in a folder is built of, itself too: each as `NAME vVERSION`, in alphabetical order.
-/// Further arguments are those of `cargo tree`.
+/// The packages that the member in a folder is built from, including itself: each as `NAME vVERSION`, in alphabetical
+/// order. `further` has arguments for `cargo tree`.
 ///
 /// # Errors
-/// When cargo cannot be started, or fails.
+/// If cargo cannot be started, or fails.
 pub(crate) fn packages(folder: &str, further: &[&str]) -> Result<Vec<String>, String> {
     let manifest = checkout().join(folder).join("Cargo.toml");
     let manifest = manifest.display().to_string();

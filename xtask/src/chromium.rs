@@ -1,13 +1,13 @@
-//! A browser that runs without a screen, for the test of the server's page.
+//! A headless browser for the test of the server's page.
 
 use std::path::PathBuf;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// What the test finds it by.
+/// The environment by which the test finds it.
 ///
 /// # Errors
-/// When there is none on the `PATH`.
+/// If there is none on the `PATH`.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();

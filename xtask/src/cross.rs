@@ -1,10 +1,10 @@
-//! What each of Polygrad and PyTorch writes the other reads.
+//! Checks that Polygrad and PyTorch read each other's files.
 
 use std::process::Command;
 
 use crate::cargo;
 
-/// Writes, lets PyTorch check and write, and checks.
+/// Writes files, lets PyTorch check them and write its own, and checks those.
 pub(crate) fn run() -> Result<(), String> {
     let checkout = cargo::checkout();
     let folder = checkout.join("target/crossing");

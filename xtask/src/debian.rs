@@ -1,13 +1,13 @@
-//! Debian's packages as places to get programs from: fetched by apt-get and unpacked, with nothing installed.
+//! Debian packages as a source of programs: fetched by apt-get and unpacked, without installing anything.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes `folder` of what is in the packages: whole, or not at all.
+/// Creates `folder` atomically with the contents of the packages.
 ///
 /// # Errors
-/// On a machine without Debian's packages or a network, which the error says how to do without.
+/// On a machine without Debian's packages or a network; the error says how to do without them.
 pub(crate) fn unpack(packages: &[&str], folder: &Path, instead: &str) -> Result<(), String> {
     let part = folder.with_extension("part");
     let _ = fs::remove_dir_all(&part);
@@ -25,10 +25,10 @@ pub(crate) fn unpack(packages: &[&str], folder: &Path, instead: &str) -> Result<
     Ok(())
 }
 
-/// What a command printed.
+/// Runs a command and returns its output.
 ///
 /// # Errors
-/// When it cannot be started, or fails.
+/// If it cannot be started, or fails.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

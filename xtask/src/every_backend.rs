@@ -1,4 +1,4 @@
-//! The picture of the README: the losses of one training run that goes on over all engines.
+//! The picture in the README: the losses of one training run that continues across all engines.
 
 use std::process::Stdio;
 use std::{fs, io};
@@ -21,7 +21,7 @@ const BOTTOM: f32 = 540.0;
 /// `cargo xtask every-backend`: runs the example with every engine that can be built here, and draws what it prints.
 ///
 /// # Errors
-/// When the example cannot be built or fails, or the picture cannot be written.
+/// If the example cannot be built or fails, or the picture cannot be written.
 pub(crate) fn run() -> Result<(), String> {
     let (features, environment) = match torch::environment() {
         Ok(environment) => (format!("{FEATURES},torch"), environment),
@@ -74,7 +74,7 @@ fn losses(text: &str) -> Result<Vec<(String, Vec<f64>)>, String> {
     }
 }
 
-/// A line through all losses, a stretch in a colour of its own for each engine.
+/// A line through all losses, with a different colour for the part of each engine.
 fn draw(engines: &[(String, Vec<f64>)]) -> io::Result<Vec<u8>> {
     let losses = engines.iter().flat_map(|(_, losses)| losses);
     let points: Vec<(f64, f64)> = losses.enumerate().map(|(i, &loss)| (i as f64 + 0.5, loss)).collect();
@@ -93,7 +93,7 @@ fn draw(engines: &[(String, Vec<f64>)]) -> io::Result<Vec<u8>> {
     let mut begin = 0;
     for ((name, losses), colour) in engines.iter().zip(LINES.into_iter().cycle()) {
         let end = begin + losses.len();
-        // The line goes on from the last point of the engine before.
+        // The line continues from the last point of the previous engine.
         let line = points[begin.saturating_sub(1)..end].to_vec();
         chart.series.push(Series::new("", colour, line).line(4.0, 1.0));
         chart

@@ -1,5 +1,5 @@
-//! Which parts passed their suites with the inputs that they have now: the part's folder, the seam (`crates/core`), the
-//! suite (`conformance`) and the packages of the lock file that it is built of. Such a part need not be built and
+//! Records which parts passed their suites with their current inputs: the part's folder, the seam (`crates/core`), the
+//! suite (`conformance`), and the packages of the lock file that it is built from. Such a part need not be built and
 //! tested again.
 
 use std::fs;
@@ -15,20 +15,20 @@ const HEAD: &str = "\
 # Parts whose suites passed, written by `cargo xtask test --record`: part, hash of its inputs, day, compiler.
 ";
 
-/// What every part is built of.
+/// Inputs common to all parts.
 const SHARED: [&str; 3] = ["crates/core", "conformance", "xtask/src/tests.rs"];
 
-/// Part, hash, day and compiler.
+/// Part, hash, date and compiler.
 type Row = [String; 4];
 
-/// The table of what passed.
+/// The table of passed parts.
 pub(crate) struct Passed(Vec<Row>);
 
 impl Passed {
-    /// Reads it.
+    /// Reads the table.
     ///
     /// # Errors
-    /// When it is there and cannot be read, or has a line that is no row.
+    /// If it exists but cannot be read, or has an invalid line.
     pub(crate) fn read() -> Result<Self, String> {
         let path = path();
         let text = match fs::read_to_string(&path) {
@@ -39,7 +39,7 @@ impl Passed {
         Ok(Self(rows(&text)?))
     }
 
-    /// When the part passed, if none of its inputs changed since.
+    /// When the part passed, if none of its inputs have changed since.
     pub(crate) fn unchanged(&self, name: &str, folder: &str) -> Option<String> {
         let [_, hash, day, compiler] = self.0.iter().find(|row| row[0] == name)?;
         let same = !folder.is_empty() && inputs(folder).is_ok_and(|now| now == *hash);
@@ -50,7 +50,7 @@ impl Passed {
 /// Replaces the rows of these parts and folders.
 ///
 /// # Errors
-/// When inputs have changes that are not committed; when the file cannot be written.
+/// If inputs have uncommitted changes, or the file cannot be written.
 pub(crate) fn record(parts: &[(&str, &str)]) -> Result<(), String> {
     let Passed(mut rows) = Passed::read()?;
     let day = said(Command::new("date").arg("+%F"), "")?;
@@ -80,10 +80,10 @@ fn rows(text: &str) -> Result<Vec<Row>, String> {
         .collect()
 }
 
-/// A hash of what git has of a part's inputs, and of the packages that it is built of.
+/// A hash of the committed state of a part's inputs, and of the packages that it is built from.
 ///
 /// # Errors
-/// Without git or cargo, or when something in the inputs is not committed.
+/// Without git or cargo, or if some inputs have uncommitted changes.
 fn inputs(folder: &str) -> Result<String, String> {
     let paths = [&[folder], &SHARED[..]].concat();
     let git = |arguments: &[&str]| {
@@ -100,7 +100,7 @@ fn inputs(folder: &str) -> Result<String, String> {
     said(&mut git(&["hash-object", "--stdin"]), &format!("{files}\n{packages}"))
 }
 
-/// What a program says that is given this text.
+/// Runs a program with this text as its input, and returns its output.
 fn said(command: &mut Command, text: &str) -> Result<String, String> {
     let line = format!("{command:?}");
     let failed = |error: std::io::Error| format!("{line} cannot be run: {error}");
@@ -109,7 +109,7 @@ fn said(command: &mut Command, text: &str) -> Result<String, String> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    // Dropped, so that the program reads the end of it.
+    // Dropped, so that the program sees the end of its input.
     if let Some(mut input) = child.stdin.take() {
         input.write_all(text.as_bytes()).map_err(failed)?;
     }

@@ -1,4 +1,4 @@
-//! A Python with Gymnasium, for the tests of environments that step there.
+//! A Python with Gymnasium, for the tests of its environments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use crate::packages::listed;
 use crate::torch::quoted;
 
-/// Which Python Polygrad starts.
+/// The variable with the Python that Polygrad starts.
 const VARIABLE: &str = "POLYGRAD_PYTHON";
 
-/// Change with what is in the folder.
+/// To be renamed when the contents of the folder change.
 const FOLDER: &str = "gymnasium-1";
 
-/// `cargo xtask setup gymnasium`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup gymnasium`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     println!("export {VARIABLE}={}", quoted(&find()?.display().to_string()));
     Ok(())
 }
 
-/// What the environment of the tests needs; fetches the packages first where they are not in the cache folder.
+/// The environment variables for the tests. First fetches the packages if they are not in the cache folder.
 ///
 /// # Errors
-/// When they cannot be fetched.
+/// If they cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     Ok(vec![(VARIABLE.to_owned(), find()?.display().to_string())])
 }
 
-/// The Python that the variable names, or the system's with the packages of the cache folder.
+/// The Python that the variable names, or the system's with the packages in the cache folder.
 fn find() -> Result<PathBuf, String> {
     if let Some(python) = std::env::var_os(VARIABLE).filter(|python| !python.is_empty()) {
         return Ok(PathBuf::from(python));
@@ -34,7 +34,7 @@ fn find() -> Result<PathBuf, String> {
     let folder = listed("scripts/gymnasium.txt", FOLDER)?;
     let python = folder.join("python");
     if !python.exists() {
-        // Not found half-written by the next one.
+        // So that no other run finds it half-written.
         let part = folder.join("python.part");
         write(&part, &folder)
             .and_then(|()| fs::rename(&part, &python))

@@ -1,5 +1,5 @@
-//! `cargo xtask instructions`: instructions per step of small cases, which are the same from run to run where times are
-//! not, and a table that they are held to. Valgrind counts those of `polygrad bench --serve`.
+//! `cargo xtask instructions`: instructions per step of small cases, and a table to compare them with. Unlike times,
+//! they are the same in every run. Valgrind counts those of `polygrad bench --serve`.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::cargo;
 use crate::table::{Kept, Table};
 
-/// The cases, and the steps of the shorter of two runs: enough for some million instructions.
+/// The cases, and the number of steps of the shorter of two runs: enough for some million instructions.
 const CASES: [(&str, usize); 9] = [
     ("dispatch/add", 4000),
     ("dispatch/tracked", 2000),
@@ -21,7 +21,7 @@ const CASES: [(&str, usize); 9] = [
     ("gemm/64x128x784", 10),
 ];
 
-/// Steps before those that are counted: the first ones find no freed memory to use again.
+/// Steps before the counted ones, since the first ones find no freed memory to reuse.
 const WARM_UP: usize = 20;
 
 const KEPT: Kept = Kept {
@@ -34,11 +34,11 @@ const KEPT: Kept = Kept {
     record: "cargo xtask instructions --record",
 };
 
-/// Counts, and compares with the table or writes it.
+/// Counts the instructions, and compares them with the table or writes it.
 ///
 /// # Errors
-/// When a case takes more than 3 % more instructions than the table says, when it cannot be counted, and when the table
-/// is of another compiler or machine, if the variable `CI` is `true`.
+/// If a case takes more than 3 % more instructions than in the table, or cannot be counted; also if the table is of
+/// another compiler or machine and the variable `CI` is `true`.
 pub(crate) fn run(record: bool) -> Result<(), String> {
     let made_with = made_with()?;
     let program = cargo::program("build --release --bin polygrad --features lab", "polygrad", &[])?;
@@ -51,7 +51,7 @@ pub(crate) fn run(record: bool) -> Result<(), String> {
     KEPT.settle(&Table { made_with, counts }, record)
 }
 
-/// What counts depend on besides the code.
+/// The parts of the system that the counts depend on besides the code.
 fn made_with() -> Result<String, String> {
     let said = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
@@ -59,7 +59,7 @@ fn made_with() -> Result<String, String> {
         Ok::<_, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let rustc = said(&std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()), "-V")?;
-    // Its functions to copy, allocate and compare are counted, too.
+    // The C library's functions to copy, allocate and compare are counted, too.
     let libc = said("getconf", "GNU_LIBC_VERSION")?;
     #[cfg(target_arch = "x86_64")]
     let vectors = match std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
@@ -71,7 +71,8 @@ fn made_with() -> Result<String, String> {
     Ok(format!("{rustc}, {libc}, {}{vectors}", std::env::consts::ARCH))
 }
 
-/// The difference between a run and one with twice as many steps, in which the start and the end of the program cancel.
+/// The difference between a run and one with twice as many steps, in which the start and the end of the program cancel
+/// out.
 fn per_step(program: &Path, case: &str, steps: usize) -> Result<f64, String> {
     let (once, twice) = (
         instructions(program, case, steps)?,
@@ -86,7 +87,7 @@ fn per_step(program: &Path, case: &str, steps: usize) -> Result<f64, String> {
     }
 }
 
-/// All instructions of the program when it does so many steps of a case.
+/// All instructions of the program when it runs this many steps of a case.
 fn instructions(program: &Path, case: &str, steps: usize) -> Result<u64, String> {
     let failed = |what: String| format!("{case} cannot be counted: {what}");
     let mut command = Command::new("valgrind");
@@ -105,7 +106,7 @@ fn instructions(program: &Path, case: &str, steps: usize) -> Result<u64, String>
         ))
     })?;
     let questions = format!("case {case}\nrun 1 {WARM_UP}\nrun 1 {steps}\n");
-    // Dropped at once: the end of its input is the end of the program.
+    // Dropped at once, since the program ends with its input.
     if let Some(mut input) = child.stdin.take() {
         input
             .write_all(questions.as_bytes())

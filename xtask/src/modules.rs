@@ -1,5 +1,5 @@
-//! No crate takes a file of another one as a module: what several need is a crate of its own, such as
-//! `polygrad-testing`.
+//! Checks that no crate uses a file of another crate as a module: code that several crates need belongs in a crate of
+//! its own, such as `polygrad-testing`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::cargo::checkout;
 
 const FUZZ: &str = "it drives the server as the tests of its crate do, which is the folder above";
 
-/// Files that do so all the same, and why.
+/// Exceptions, and the reasons for them.
 const EXCEPTIONS: [(&str, &str); 4] = [
     (
         "benches/peers/protocol/src/lib.rs",
@@ -49,7 +49,7 @@ fn no_module_is_a_file_of_another_crate() {
     );
 }
 
-/// All files of Rust below a folder.
+/// All Rust files below a folder.
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! MPIs, which the communicator `polygrad-mpi` is tested under and loads at run time.
+//! MPI implementations, under which the communicator `polygrad-mpi` is tested, and which it loads at run time.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use crate::cache;
 use crate::packages::{self, Package};
 use crate::torch;
 
-/// Where the tests of `polygrad-mpi` look for what starts processes.
+/// The variable with the launchers for the tests of `polygrad-mpi`.
 const VARIABLE: &str = "POLYGRAD_MPI_LAUNCHERS";
 
-/// Each with its launcher.
+/// The packages, each with its launcher.
 const PACKAGES: [(Package, &str); 2] = [
     (
         Package {
@@ -31,10 +31,10 @@ const PACKAGES: [(Package, &str); 2] = [
     ),
 ];
 
-/// Debian's, of Open MPI 4.
+/// Debian's launcher of Open MPI 4.
 const SYSTEM: &str = "/usr/bin/mpirun.openmpi";
 
-/// `cargo xtask setup mpi`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup mpi`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     let mut launchers = fetched()?;
     if Path::new(SYSTEM).exists() {
@@ -45,10 +45,10 @@ pub(crate) fn command() -> Result<(), String> {
     Ok(())
 }
 
-/// What the environment of the tests needs; fetches what is not in the cache folder.
+/// The environment variables for the tests. Fetches packages that are not in the cache folder.
 ///
 /// # Errors
-/// When it cannot be fetched.
+/// If they cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     let launchers = fetched()?.into_iter();
     Ok(launchers
@@ -56,10 +56,10 @@ pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
         .collect())
 }
 
-/// The same of the system's Open MPI.
+/// The same for the system's Open MPI.
 ///
 /// # Errors
-/// When it is not installed.
+/// If it is not installed.
 pub(crate) fn of_system() -> Result<Vec<(String, String)>, String> {
     match Path::new(SYSTEM).exists() {
         true => Ok(vec![(VARIABLE.to_owned(), SYSTEM.to_owned())]),

@@ -1,4 +1,4 @@
-//! NVIDIA's compiler for CUDA C, which works without a GPU: for the tests that every kernel compiles.
+//! NVIDIA's compiler for CUDA C, which works without a GPU, for the tests that every kernel compiles.
 
 use std::path::PathBuf;
 
@@ -18,17 +18,17 @@ const PACKAGE: Package = Package {
     ],
 };
 
-/// `cargo xtask setup nvrtc`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup nvrtc`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     let folder = torch::quoted(&find()?.display().to_string());
     println!("export LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}");
     Ok(())
 }
 
-/// What the environment of the tests needs; fetches the compiler first where it is not in the cache folder.
+/// The environment variables for the tests. First fetches the compiler if it is not in the cache folder.
 ///
 /// # Errors
-/// When it cannot be fetched.
+/// If it cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     let mut path = find()?.display().to_string();
     if let Ok(rest) = std::env::var("LD_LIBRARY_PATH") {
@@ -40,10 +40,10 @@ pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
 /// The files of [`find`]'s folder.
 pub(crate) const FILES: [&str; 2] = ["libnvrtc.so.12", "libnvrtc-builtins.so.12.8"];
 
-/// The folder of the libraries; fetches them first where they are not in the cache folder.
+/// The folder of the libraries. First fetches them if they are not in the cache folder.
 ///
 /// # Errors
-/// When they cannot be fetched.
+/// If they cannot be fetched.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let folder = cache::folder()?.join(format!("nvrtc-{VERSION}"));
     if !folder.exists() {

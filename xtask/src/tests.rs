@@ -1,9 +1,9 @@
-//! All tests, in one build with every feature that can be set up: those of the README's command, those of the members
-//! that are not default ones, and those that features change.
+//! All tests, in one build with every feature that can be set up: those of the README's command, those of members that
+//! are not default ones, and those that features change.
 
 use crate::{blas, cargo, chromium, green, gymnasium, mpi, nvrtc, onnxruntime, torch, vulkan};
 
-/// What is tested, always.
+/// The features that are always tested.
 const FEATURES: &[&str] = &[
     "polygrad-cli/jpeg",
     "polygrad-cli/lab",
@@ -21,15 +21,15 @@ const FEATURES: &[&str] = &[
     "polygrad-gpu-report/cuda",
 ];
 
-/// What is tested where it can be set up, and, if it has a folder, where something changed since its suite passed.
+/// A part that is tested if it can be set up and, if it has a folder, if something changed since its suite passed.
 struct Part {
     name: &'static str,
-    /// Members that are not tested without it.
+    /// Members that are only tested with it.
     packages: &'static [&'static str],
     features: &'static [&'static str],
-    /// Where its code is, if its suite may be skipped. Empty: never.
+    /// The folder of its code, if its suite may be skipped; empty if never.
     folder: &'static str,
-    /// Finds or fetches what it needs beside a Rust toolchain, and says what cargo's environment needs.
+    /// Finds or fetches what it needs besides a Rust toolchain, and returns the environment for cargo.
     prepare: fn() -> Result<Environment, String>,
 }
 
@@ -136,7 +136,7 @@ fn nothing() -> Result<Environment, String> {
 /// Variables that hold lists, as `PATH` does.
 const LISTS: [&str; 2] = ["LD_LIBRARY_PATH", "POLYGRAD_MPI_LAUNCHERS"];
 
-/// Adds a variable; what is in a list comes after what others have put there.
+/// Adds a variable. If it is a list, the value is appended to those of other parts.
 fn add(environment: &mut Environment, (name, value): (String, String)) {
     match environment.iter_mut().find(|(known, _)| *known == name) {
         Some((_, list)) if LISTS.contains(&name.as_str()) => *list = format!("{list}:{value}"),
@@ -145,20 +145,20 @@ fn add(environment: &mut Environment, (name, value): (String, String)) {
     }
 }
 
-/// What is tested here, and what is not.
+/// What is tested on this machine, and what is not.
 struct Plan {
     features: String,
     excluded: Vec<&'static str>,
     environment: Environment,
     /// Parts that cannot be set up, and why.
     skipped: Vec<String>,
-    /// Parts that did not change since their suites passed, and when that was.
+    /// Parts that have not changed since their suites passed, and when that was.
     unchanged: Vec<String>,
     /// Parts whose suites may be skipped next time, if they pass now.
     tested: Vec<(&'static str, &'static str)>,
 }
 
-/// Sets up what is needed; of parts that did not change only if it is for all of them.
+/// Sets up the parts; unchanged parts only if `all` is set.
 fn plan(all: bool) -> Result<Plan, String> {
     let passed = green::Passed::read()?;
     let mut features = FEATURES.to_vec();
@@ -195,10 +195,10 @@ fn plan(all: bool) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// `cargo xtask environment`: the same for a shell, so that other commands of cargo's build nothing twice.
+/// `cargo xtask environment`: the same for a shell, so that other cargo commands build nothing twice.
 ///
 /// # Errors
-/// When the table of what passed cannot be read.
+/// If the table of passed parts cannot be read.
 pub(crate) fn environment(all: bool) -> Result<(), String> {
     let plan = plan(all)?;
     for (name, value) in &plan.environment {
@@ -206,7 +206,7 @@ pub(crate) fn environment(all: bool) -> Result<(), String> {
             println!("export {name}='{value}'");
             continue;
         }
-        // What is in the list already, such as what cargo puts there to run this, stays the shell's.
+        // Existing entries of the list, such as those that cargo adds to run this program, are left to the shell.
         let there = std::env::var(name).unwrap_or_default();
         let new = value
             .split(':')
@@ -220,14 +220,14 @@ pub(crate) fn environment(all: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs them; with `record`, all of them, and writes down which parts passed.
+/// Runs the tests; with `record`, all of them, and records which parts passed.
 ///
 /// # Errors
-/// When a test fails; and when something cannot be set up, if the variable `CI` is `true`.
+/// If a test fails; also if something cannot be set up and the variable `CI` is `true`.
 pub(crate) fn run(all: bool, record: bool) -> Result<(), String> {
     let plan = plan(all || record)?;
-    // One run tells of every failure: it may be an hour to the next. What judges has no tests, and the Python package
-    // has Python's.
+    // One run reports every failure, since the next may take an hour. The judges have no tests, and the Python package
+    // has Python tests.
     let mut line = vec![
         "test",
         "--workspace",

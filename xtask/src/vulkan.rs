@@ -1,10 +1,11 @@
-//! A Vulkan driver for Burn's wgpu devices: a graphics card's, or one that computes on the CPU.
+//! A Vulkan driver for Burn's wgpu devices: of a graphics card, or one that computes on the CPU.
 
 use std::path::Path;
 
 use crate::cache;
 
-/// Finds a driver and the loader, and says what the driver needs: Mesa's wants a folder of the user's own.
+/// Finds a driver and the loader, and returns the variables that the driver needs: Mesa's requires a folder of the
+/// user's own.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     let drivers = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
     let named = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"]

@@ -1,4 +1,4 @@
-//! The Python package: its wheel, and its tests in an environment that has nothing else.
+//! The Python package: its wheel, and its tests in an otherwise empty environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use crate::{cache, cargo};
 
-/// What the tests need, and maturin, each of one version.
+/// The requirements of the tests, and maturin, all with pinned versions.
 const REQUIREMENTS: &str = "python/tests/requirements.txt";
 
-/// Fetched by `setup pytorch` and `setup peers`: who judges tensors that are shared, and gives batches, where they are
-/// there.
+/// Packages from `setup pytorch` and `setup peers`, which judge shared tensors and provide batches, if they are
+/// available.
 const JUDGES: [&str; 2] = ["pytorch-1", "jax-0.10.2"];
 
-/// The most that a wheel may have, in bytes.
+/// The largest size of a wheel, in bytes.
 const MOST: u64 = 15_000_000;
 
 /// `cargo xtask wheel`: builds target/wheels, and tests the wheel in a new environment.
 ///
 /// # Errors
-/// When there is no Python with `venv` and pip, what is needed cannot be fetched, or the wheel cannot be built, is too
+/// If there is no Python with `venv` and pip, the requirements cannot be fetched, or the wheel cannot be built, is too
 /// large or fails a test.
 pub(crate) fn run() -> Result<(), String> {
     let checkout = cargo::checkout();
@@ -65,7 +65,7 @@ pub(crate) fn run() -> Result<(), String> {
     done(install().arg(&wheel))?;
     let tests = |files: &[&str]| {
         let mut command = python();
-        // Away from the sources, so that it is the wheel that is imported.
+        // Outside the sources, so that the wheel is imported.
         command
             .current_dir(&target)
             .args(["pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
@@ -92,7 +92,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// The packages of the list, which are fetched when the list changes.
+/// The packages of the list, which are fetched again when the list changes.
 fn wheelhouse(checkout: &Path) -> Result<PathBuf, String> {
     let list = checkout.join(REQUIREMENTS);
     let wanted = fs::read_to_string(&list).map_err(|e| told(&list, &e))?;
@@ -129,7 +129,7 @@ fn remove(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// The file in a folder that has one.
+/// The only file in a folder.
 fn only(folder: &Path) -> Result<PathBuf, String> {
     let mut files = fs::read_dir(folder).map_err(|e| told(folder, &e))?;
     let first = files.next().and_then(Result::ok).map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! Holds comments and pages to 120 columns: `rustfmt` leaves both as they are.
+//! Limits comments and pages to 120 columns, since `rustfmt` leaves both as they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use crate::cargo;
 
 const WIDTH: usize = 120;
 
-/// Pages that programs write, and the list of pages, where a link is one line.
+/// Pages written by programs, and the list of pages, in which a link is one line.
 const LONG_PAGES: [&str; 3] = ["docs/SUMMARY.md", "docs/benchmarks.md", "docs/ops.md"];
 
-/// Files of this extension below a folder, without what was built.
+/// Files with this extension below a folder, without build outputs.
 fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -23,7 +23,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `FILE:LINE: COLUMNS` of what is too long among the lines that `is_meant` says count.
+/// `FILE:LINE: COLUMNS` of the lines that are too long, among those for which `is_meant` returns true.
 fn too_long(path: &Path, is_meant: &mut dyn FnMut(&str) -> bool) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().enumerate();

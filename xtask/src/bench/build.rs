@@ -1,4 +1,4 @@
-//! `build`: a clean release build of a program that trains `mlp-small`, as a user of each library writes it.
+//! `build`: a clean release build of a program that trains `mlp-small`, written as a user of each library would.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,20 @@ use crate::cargo;
 /// The programs of `benches/peers/build`.
 const PROGRAMS: [&str; 3] = ["polygrad", "candle", "burn"];
 
-/// What a build took.
+/// The cost of a build.
 pub(super) struct Build {
     pub(super) name: &'static str,
     pub(super) seconds: f64,
-    /// Crates that are compiled, the program's own included.
+    /// The number of compiled crates, including the program's own.
     pub(super) crates: usize,
-    /// Of the stripped program.
+    /// The size of the stripped program.
     pub(super) bytes: u64,
 }
 
-/// Builds each from nothing, with what cargo has downloaded already.
+/// Builds each from scratch, with cargo's existing downloads.
 ///
 /// # Errors
-/// When one cannot be built, or does not run.
+/// If one cannot be built, or does not run.
 pub(super) fn measure() -> Result<Vec<Build>, String> {
     PROGRAMS.into_iter().map(one).collect()
 }
@@ -65,7 +65,7 @@ fn one(name: &'static str) -> Result<Build, String> {
     })
 }
 
-/// What cargo said, on standard error.
+/// Runs cargo and returns its standard error.
 fn cargo(line: &[&str], folder: &Path) -> Result<String, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(program).args(line).current_dir(folder).output();

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: Polygrad beside the libraries that others use, and the page about it.
+//! `cargo xtask bench`: times Polygrad beside other libraries, and writes the page about it.
 
 mod build;
 mod page;
@@ -13,17 +13,17 @@ use crate::cargo;
 
 pub(crate) use peers::{built, setup};
 
-/// The workload that is the time of a build, which `polygrad bench` cannot measure.
+/// The workload for build times, which `polygrad bench` cannot measure.
 const BUILD: &str = "build";
 
-/// What `cargo xtask bench` was asked for.
+/// The arguments of `cargo xtask bench`.
 #[derive(Debug, Default, PartialEq)]
 struct Arguments<'a> {
-    /// All, if there are none.
+    /// All workloads if empty.
     workloads: Vec<&'a str>,
-    /// Those that can be set up, if there are none.
+    /// All peers that can be set up if empty.
     peers: Vec<&'a str>,
-    /// As `polygrad bench` has it, unless something else is asked for.
+    /// `None` for the default of `polygrad bench`.
     seconds: Option<&'a str>,
 }
 
@@ -51,11 +51,11 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Sets up the peers, times what was chosen (everything without a choice), and writes the page. A peer that nobody
-/// named and that cannot be set up is left out.
+/// Sets up the peers, times the chosen workloads (by default all), and writes the page. A peer that cannot be set up is
+/// left out unless it was named.
 ///
 /// # Errors
-/// When Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.
+/// If Polygrad or a named peer cannot be built, a workload is unknown, or a file cannot be written.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let asked = Arguments::read(arguments)?;
     let chosen = &asked.workloads;
@@ -91,10 +91,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// How many seconds a peer may take for an answer: PyTorch's compiler takes minutes for its first model.
+/// The most seconds for a peer's answer: PyTorch's compiler takes minutes for its first model.
 const PATIENCE: &str = "1200";
 
-/// One run of `polygrad bench`, and what it wrote.
+/// Runs `polygrad bench` once, and returns its report.
 fn measure(
     workloads: &[&str],
     threads: &str,

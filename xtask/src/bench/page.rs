@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::build::Build;
 
-/// Workloads that belong into one table.
+/// Groups of workloads, one for each table.
 const TABLES: [(&str, &[&str]); 5] = [
     (
         "Training and acting",
@@ -27,7 +27,7 @@ const TABLES: [(&str, &[&str]); 5] = [
     ("Attention (batch × heads × queries × keys × width)", &["attention"]),
 ];
 
-/// The whole page, which says by what it was written; writing to a string cannot fail.
+/// The whole page, including the command that wrote it; writing to a string cannot fail.
 pub(super) fn page(command: &str, reports: &[Value], builds: &[Build]) -> String {
     let mut text = format!(
         "# Benchmarks\n\nWritten by `{command}`, which sets the peers up and times them in turn with Polygrad, a few milliseconds each, in one run. \
@@ -112,7 +112,7 @@ fn cell(i: usize, result: &Value) -> String {
     }
 }
 
-/// The losses of the fifth step, by which a reader sees that the work is the same.
+/// The losses of the fifth step, which show that the work is the same.
 fn losses(text: &mut String, report: &Value) {
     let has_loss = |case: &&Value| list(&case["results"]).iter().any(|result| result["loss"].is_number());
     let cases: Vec<&Value> = list(&report["cases"]).iter().filter(has_loss).collect();
@@ -134,7 +134,7 @@ fn losses(text: &mut String, report: &Value) {
     }
 }
 
-/// Why cells are empty, but for cases that a peer does not have.
+/// The reasons for empty cells, except for cases that a peer does not support.
 fn failures(text: &mut String, report: &Value) {
     let mut failures: Vec<(String, Vec<String>)> = Vec::new();
     for (kind, before) in [("cases", ""), ("memory", "memory ")] {

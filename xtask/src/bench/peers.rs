@@ -1,4 +1,4 @@
-//! The peers of `benches/peers`, each as one file in the cache folder that can be started.
+//! The peers of `benches/peers`, each as one executable file in the cache folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ const JAX: &str = "jax-0.10.2";
 
 const NAMES: [&str; 7] = ["torch", "torch-compile", "jax", "candle", "burn", "tch", "floor"];
 
-/// Sets up the peers of these names, all without any, and gives the names of those that are there now. What cannot be
-/// set up is said, and left out where nobody asked for it.
+/// Sets up the named peers, or all if no names are given, and returns the names of the available ones. A peer that
+/// cannot be set up is reported, and left out unless it was named.
 ///
 /// # Errors
-/// An unknown name, and a named peer that cannot be set up.
+/// An unknown name, or a named peer that cannot be set up.
 pub(crate) fn setup(names: &[&str]) -> Result<Vec<&'static str>, String> {
     let known: Vec<&str> = NAMES.into_iter().chain(JOINED).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
@@ -43,10 +43,10 @@ pub(crate) fn setup(names: &[&str]) -> Result<Vec<&'static str>, String> {
     Ok(there)
 }
 
-/// Peers that are several processes, which take the cores of the others: only where they are asked for.
+/// Peers that consist of several processes, which take cores from the others, so they are only used if named.
 const JOINED: [&str; 2] = ["torch-ddp", "polygrad-gloo"];
 
-/// Installs or builds a peer, and gives the line of a shell that becomes it.
+/// Installs or builds a peer, and returns the shell line that starts it.
 fn start(name: &str) -> Result<String, String> {
     let python = |python: String, line: &str| {
         let (script, options) = line.split_once(' ').unwrap_or((line, ""));
@@ -78,7 +78,7 @@ fn start(name: &str) -> Result<String, String> {
     }
 }
 
-/// Two processes of ours, joined by Gloo.
+/// Two processes of Polygrad, joined by Gloo.
 fn together() -> Result<String, String> {
     let environment = torch::environment()?;
     let from = cargo::program(
@@ -109,14 +109,14 @@ fn write(file: &Path, line: &str) -> Result<(), String> {
     write().map_err(|e| format!("cannot write {}: {e}", file.display()))
 }
 
-/// Where what the scripts start lies.
+/// The folder of the files that the scripts start.
 fn files() -> Result<PathBuf, String> {
     let folder = cache::folder()?.join("peers.files");
     fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
     Ok(folder)
 }
 
-/// A Python script in the cache, with what it shares with the other, so that the checkout may go.
+/// Copies a Python script with its shared module to the cache, so that the checkout may be removed.
 fn copied(script: &str) -> Result<PathBuf, String> {
     let (from, to) = (cargo::checkout().join("benches/peers"), files()?);
     for name in ["protocol.py", script] {
@@ -125,10 +125,10 @@ fn copied(script: &str) -> Result<PathBuf, String> {
     Ok(to.join(script))
 }
 
-/// A Rust program in the cache, built from its folder by its own lock.
+/// A Rust program in the cache, built from its folder with its own lock file.
 ///
 /// # Errors
-/// When it cannot be built or copied.
+/// If it cannot be built or copied.
 pub(crate) fn built(name: &str, environment: &[(String, String)]) -> Result<PathBuf, String> {
     let folder = cargo::checkout().join("benches/peers").join(name);
     let target = cargo::checkout().join("target/peers");
@@ -138,7 +138,7 @@ pub(crate) fn built(name: &str, environment: &[(String, String)]) -> Result<Path
         .args(["build", "--release", "--locked", "--quiet", "--target-dir"])
         .arg(&target)
         .envs(environment.iter().map(|(name, value)| (name, value)))
-        // Cargo looks for its options from here.
+        // Cargo searches for its configuration from here.
         .current_dir(&folder)
         .status();
     match status {
@@ -150,7 +150,7 @@ pub(crate) fn built(name: &str, environment: &[(String, String)]) -> Result<Path
         target.join(format!("release/polygrad-peer-{name}")),
         files()?.join(name),
     );
-    // A program that runs cannot be written to, but can be replaced.
+    // A running program cannot be overwritten, but it can be replaced.
     let part = to.with_extension("part");
     fs::copy(&from, &part)
         .and_then(|_| fs::rename(&part, &to))
@@ -158,7 +158,7 @@ pub(crate) fn built(name: &str, environment: &[(String, String)]) -> Result<Path
     Ok(to)
 }
 
-/// A Python with JAX: what a shell starts it with.
+/// The shell command for a Python with JAX.
 fn jax() -> Result<String, String> {
     let folder = packages::listed("benches/peers/jax.txt", JAX)?;
     Ok(format!(

@@ -1,4 +1,4 @@
-//! The bundle on systems that have nothing but their base.
+//! Tests the bundle on minimal systems.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,25 +21,25 @@ const SYSTEMS: [System; 2] = [
     },
 ];
 
-/// What is run there, for so many minutes: without a card, that the report is whole.
+/// The parts to run there, after a limit in minutes: without a card, only to check that the report is complete.
 const PARTS: [&str; 4] = ["5", "devices", "smoke", "train-cpu"];
 
-/// A system that runs has /proc.
+/// Mounts /proc, which a running system has.
 const LINE: &str =
     r#"mount -t proc proc /proc; cd /tmp; rm -rf polygrad-report-*; sh "$@"; status=$?; umount /proc; exit $status"#;
 
-/// Runs the bundle in each; the reports lie in the chroots, which stay in the cache folder.
+/// Runs the bundle in each system. The reports are in the chroots, which stay in the cache folder.
 ///
 /// # Errors
-/// Without debootstrap, root and a network, and where the bundle does not run.
+/// Without debootstrap, root or a network, or if the bundle does not run.
 pub(super) fn run(bundle: &Path) -> Result<(), String> {
     for System { name, mirror } in SYSTEMS {
         let root = cache::folder()?.join("chroots").join(name);
-        // The last thing that debootstrap does.
+        // Removing this folder is debootstrap's last step.
         if !root.join("bin/true").exists() || root.join("debootstrap").exists() {
             let _ = std::fs::remove_dir_all(&root);
             println!("making {} with debootstrap", root.display());
-            // A Debian knows the keys of its own archive alone, and nothing of this leaves the chroot.
+            // Debian only has the keys of its own archive, and nothing of this leaves the chroot.
             let mut command = Command::new("debootstrap");
             command
                 .args(["--variant=minbase", "--no-check-gpg", name])

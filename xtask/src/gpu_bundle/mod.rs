@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-bundle`: a folder that proves Polygrad on a machine with a graphics card and without a toolchain.
+//! `cargo xtask gpu-bundle`: a folder that tests Polygrad on a machine with a graphics card but without a toolchain.
 
 mod chroots;
 
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::{cache, cargo, nvrtc};
 
-/// What the folder may weigh, in bytes.
+/// The largest size of the folder, in bytes.
 const LARGEST: u64 = 60_000_000;
 
-/// Files of the checkout and where they go.
+/// Files of the checkout, and their destinations.
 const FILES: [(&str, &str); 11] = [
     ("benches/gpu/bundle/run.sh", "run.sh"),
     ("benches/gpu/bundle/README.md", "README.md"),
@@ -27,13 +27,13 @@ const FILES: [(&str, &str); 11] = [
     ("LICENSE-APACHE", "LICENSE-APACHE"),
 ];
 
-/// Where Debian and others keep the Vulkan loader.
+/// The folders in which Debian and others install the Vulkan loader.
 const LOADERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Makes the folder `target/gpu-bundle`; with `--try`, runs it in chroots of Debian and Ubuntu then.
+/// Creates the folder `target/gpu-bundle`. With `--try`, also runs it in chroots of Debian and Ubuntu.
 ///
 /// # Errors
-/// When something cannot be built, fetched or written, the folder is too large, or it does not run.
+/// If something cannot be built, fetched or written, the folder is too large, or it does not run.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let tried = match arguments {
         [] => false,
@@ -66,7 +66,7 @@ fn make() -> Result<PathBuf, String> {
     let checkout = cargo::checkout();
     let bundle = checkout.join("target/gpu-bundle");
     let _ = fs::remove_dir_all(&bundle);
-    // A third of its size, and every system has gzip.
+    // Compressed to a third of its size; every system has gzip.
     pack(&program, &bundle.join("bin/polygrad-gpu.gz"), gzip)?;
     for (from, to) in FILES {
         put(&checkout.join(from), &bundle.join(to))?;
@@ -119,7 +119,7 @@ fn put(from: &Path, to: &Path) -> Result<(), String> {
     copy().map_err(|error| format!("cannot copy {} to {}: {error}", from.display(), to.display()))
 }
 
-/// Compresses a file: whole, or not at all.
+/// Compresses a file atomically.
 fn pack(from: &Path, to: &Path, how: fn(File, File) -> io::Result<File>) -> Result<(), String> {
     let part = to.with_extension("part");
     let write = || -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! ONNX files and state dicts before judges: ONNX's checker, ONNX Runtime, RTen, tract and PyTorch.
+//! Checks of ONNX files and state dicts by judges: ONNX's checker, ONNX Runtime, RTen, tract and PyTorch.
 
 mod verdicts;
 
@@ -8,10 +8,10 @@ use crate::pytorch::Python;
 use crate::{cache, cargo, onnxruntime};
 use verdicts::Verdicts;
 
-/// Exports our models and PyTorch's, has both judged, and prints what the judges found as tables.
+/// Exports Polygrad's models and PyTorch's, has both judged, and prints the results as tables.
 ///
 /// # Errors
-/// When a judge is missing, or one finds something.
+/// If a judge is missing or finds a problem.
 pub(crate) fn run() -> Result<(), String> {
     let folder = cache::folder()?.join("onnx-judges");
     if folder.exists() {

@@ -1,5 +1,5 @@
-//! What judges print: a line for each file, with the model, the file, the judge, and the largest difference, relative
-//! to the largest value; or `x` and why there is none; or `-` and what the judge lacks.
+//! The output of judges: a line for each file, with the model, the file, the judge, and the largest difference,
+//! relative to the largest value; or `x` and the reason why there is none; or `-` and what the judge does not support.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -22,16 +22,16 @@ struct Line {
     verdict: Verdict,
 }
 
-/// Of several judges about the same files.
+/// The verdicts of several judges on the same files.
 pub(super) struct Verdicts {
     lines: Vec<Line>,
 }
 
 impl Verdicts {
-    /// Asks the judges one after the other.
+    /// Runs the judges one after the other.
     ///
     /// # Errors
-    /// When one cannot be started, fails without having said why, or says nothing.
+    /// If one cannot be started, fails without a reason, or has no output.
     pub(super) fn of<const N: usize>(judges: [Command; N]) -> Result<Self, String> {
         let mut lines = Vec::new();
         for mut judge in judges {
@@ -50,7 +50,8 @@ impl Verdicts {
         Ok(Self { lines })
     }
 
-    /// A table of models and judges with the largest difference of all files of a model, and what judges lack below it.
+    /// Prints a table of models and judges with the largest difference in all files of a model, and below it what
+    /// judges do not support.
     pub(super) fn print(&self, title: &str, judges: &[&str]) {
         println!("\n{title}\n\n| model | {} |", judges.join(" | "));
         println!("|---|{}", "---|".repeat(judges.len()));
@@ -68,8 +69,8 @@ impl Verdicts {
         println!("\n{remarks}");
     }
 
-    /// `✓` where nothing is measured, `—` where a judge lacks something for each file, and a star behind the number
-    /// where it does for some.
+    /// `✓` if nothing is measured, `—` if a judge does not support any of the files, and a star after the number if it
+    /// does not support some.
     fn cell(&self, model: &str, judge: &str) -> String {
         let of = self
             .lines
@@ -91,7 +92,7 @@ impl Verdicts {
         }
     }
 
-    /// What is wrong, a line each.
+    /// The failures, one a line.
     pub(super) fn failures(&self) -> Vec<String> {
         self.lines.iter().filter_map(Line::failure).collect()
     }

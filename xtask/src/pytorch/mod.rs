@@ -1,6 +1,6 @@
-//! A Python with PyTorch, ONNX and ONNX Runtime, which others' judgements of our files are written in: the one that
-//! `PYTHON` names, or `python3` with packages of its own in the cache folder. PyTorch is the build with CUDA, whose
-//! larger half is replaced by stubs.
+//! A Python with PyTorch, ONNX and ONNX Runtime, for the scripts in which other libraries judge Polygrad's files: the
+//! one that `PYTHON` names, or `python3` with its own packages in the cache folder. PyTorch is the build with CUDA,
+//! whose larger half is replaced by stubs.
 
 mod stubs;
 
@@ -12,16 +12,16 @@ use crate::cargo;
 use crate::packages::{Package, download, install_list, unpack};
 use crate::{cache, torch};
 
-/// Changes with what is in the folder.
+/// Incremented when the contents of the folder change.
 const VERSION: u32 = 1;
 
-/// What Python has to be for packages of its own: theirs are compiled for it.
+/// The required Python for its own packages, which are compiled for it.
 const PYTHON: &str = "CPython 3.11 Linux x86_64";
 
 const FIX: &str =
     "let PYTHON name a Python with the packages torch, onnx, onnxscript, onnxruntime, safetensors and numpy";
 
-/// The libraries that the CPU's part needs of CUDA are small; what else it has is replaced.
+/// The libraries of CUDA that PyTorch's CPU part needs are small; the rest is replaced.
 const PACKAGES: [Package; 3] = [
     Package {
         parts: &[
@@ -42,7 +42,7 @@ const PACKAGES: [Package; 3] = [
     },
 ];
 
-/// `cargo xtask setup pytorch`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup pytorch`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     let python = Python::find()?;
     match python.packages {
@@ -52,18 +52,18 @@ pub(crate) fn command() -> Result<(), String> {
     Ok(())
 }
 
-/// A Python that has what the scripts need.
+/// A Python with the packages that the scripts need.
 pub(crate) struct Python {
     program: String,
     packages: Option<PathBuf>,
 }
 
 impl Python {
-    /// The one that is named, or the one in the cache folder, made first where it is not there: 600 MB to
+    /// The Python that is named, or the one in the cache folder, which is first created if it does not exist: 600 MB to
     /// fetch, 930 MB on disk.
     ///
     /// # Errors
-    /// When there is none, and on machines for which it cannot be made.
+    /// If there is none, and on machines for which it cannot be created.
     pub(crate) fn find() -> Result<Self, String> {
         if let Some(program) = std::env::var("PYTHON").ok().filter(|program| !program.is_empty()) {
             return Ok(Self {
@@ -85,14 +85,14 @@ impl Python {
     pub(crate) fn script(&self, name: &str) -> Command {
         let mut command = Command::new(&self.program);
         if let Some(packages) = &self.packages {
-            // Alone, so that no other version of a package comes first.
+            // The only path, so that no other version of a package comes first.
             command.env("PYTHONPATH", packages).arg("-s");
         }
         command.arg(cargo::checkout().join("scripts").join(name));
         command
     }
 
-    /// What a shell script starts it with, up to the script's name.
+    /// The part of a shell command before the script's name.
     pub(crate) fn shell(&self) -> String {
         let program = torch::quoted(&self.program);
         match &self.packages {
@@ -104,7 +104,7 @@ impl Python {
         }
     }
 
-    /// What to do about a script that could not be run.
+    /// What to do if a script cannot be run.
     pub(crate) fn fix(&self) -> String {
         match &self.packages {
             Some(folder) => format!("\n  fix: delete {} to have it made again, or {FIX}", folder.display()),
@@ -113,7 +113,7 @@ impl Python {
     }
 }
 
-/// Makes the folder of packages: whole, or not at all.
+/// Creates the folder of packages atomically.
 fn make(folder: &Path) -> Result<(), String> {
     let here = "import sys, platform as p; print(p.python_implementation(), '%d.%d' % sys.version_info[:2], p.system(), p.machine())";
     let output = Command::new("python3").args(["-c", here]).output();

@@ -1,4 +1,4 @@
-//! Libraries that stand in the place of CUDA's, which PyTorch's own libraries name, and which nothing calls on a CPU.
+//! Stub libraries in place of CUDA's, which PyTorch's own libraries link to, but never call on a CPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What asks for CUDA's libraries.
+/// The library that needs CUDA's libraries.
 const ASKS: &str = "libtorch_python.so";
 
-/// What stays as it is, and defines the rest.
+/// The libraries that are kept, and define the other symbols.
 const KEPT: [&str; 6] = [
     "libtorch_cpu.so",
     "libc10.so",
@@ -19,15 +19,15 @@ const KEPT: [&str; 6] = [
     "libcupti.so.13",
 ];
 
-/// What does not: CUDA's part of PyTorch, which holds all symbols without a version, and libraries of
-/// packages that are not there.
+/// The libraries that are replaced: the CUDA part of PyTorch, which gets all symbols without a version, and libraries
+/// of packages that are not installed.
 const STUBS: [&str; 4] = ["libtorch_cuda.so", "libcudnn.so.9", "libcufile.so.0", "libnccl.so.2"];
 
-/// Python's own symbols, which the program brings, and those of C++'s library: members of `std`, `new` and `delete`.
+/// Symbols of Python, which the program provides, and of the C++ library: members of `std`, `new` and `delete`.
 const ELSEWHERE: [&str; 9] = ["Py", "_Py", "_ZNSt", "_ZNKSt", "_ZSt", "_Zda", "_Zdl", "_Zna", "_Znw"];
 
-/// What is called when PyTorch is loaded, and just enough of it: a reference to a pointer, which is set there, and an
-/// object of zeros with its table of functions, which is never used and destroyed at the end.
+/// Minimal definitions of symbols that are used when PyTorch is loaded: a reference to a pointer, which is set there,
+/// and a zero object with its vtable, which is only destroyed at the end.
 const CALLED: [(&str, &str); 2] = [
     (
         "_ZN4c10d15get_gil_checkerEv",
@@ -40,17 +40,17 @@ const CALLED: [(&str, &str); 2] = [
     ),
 ];
 
-/// Writes the stubs to PyTorch's folder of libraries.
+/// Writes the stubs to PyTorch's library folder.
 ///
 /// # Errors
-/// Without a C compiler and its `nm`, and when a file cannot be written.
+/// Without a C compiler and its `nm`, or if a file cannot be written.
 pub(super) fn write(lib: &Path) -> Result<(), String> {
     let defined: BTreeSet<String> = symbols(lib, "--defined-only", &KEPT)?.into_iter().collect();
     let wanted = symbols(lib, "--undefined-only", &[ASKS])?;
     let mut missing: BTreeMap<&str, Vec<&str>> = STUBS.iter().map(|stub| (*stub, Vec::new())).collect();
     for symbol in &wanted {
         let (name, version) = symbol.split_once('@').unwrap_or((symbol, STUBS[0]));
-        // Most symbols of the system's libraries have versions of theirs, and so are in none of the stubs.
+        // Most symbols of the system's libraries have versions, and so are in none of the stubs.
         let elsewhere = ELSEWHERE.iter().any(|start| name.starts_with(start));
         if let Some(symbols) = missing.get_mut(version)
             && !elsewhere
@@ -65,7 +65,7 @@ pub(super) fn write(lib: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The names in libraries' dynamic tables, each with `@` and the version where it has one.
+/// The names in libraries' dynamic symbol tables, each with `@` and the version if it has one.
 fn symbols(lib: &Path, which: &str, names: &[&str]) -> Result<Vec<String>, String> {
     let output = Command::new("nm")
         .args(["--dynamic", "--format=posix", which])
@@ -79,7 +79,7 @@ fn symbols(lib: &Path, which: &str, names: &[&str]) -> Result<Vec<String>, Strin
     let text = String::from_utf8_lossy(&output.stdout);
     let strong = text.lines().filter_map(|line| {
         let (name, rest) = line.split_once(' ')?;
-        // A weak symbol that nobody defines is no error.
+        // An undefined weak symbol is no error.
         (!rest.starts_with(['w', 'v'])).then(|| name.to_owned())
     });
     Ok(match which {
@@ -90,8 +90,8 @@ fn symbols(lib: &Path, which: &str, names: &[&str]) -> Result<Vec<String>, Strin
     })
 }
 
-/// One library: functions that end the program, tables of zeros, and types with their names, by which PyTorch's
-/// bindings tell them apart.
+/// One library: functions that abort the program, tables of zeros, and types with their names, by which PyTorch's
+/// bindings distinguish them.
 fn library(lib: &Path, soname: &str, symbols: &[&str]) -> Result<(), String> {
     let source = source(symbols);
     let files = [("stub.s", source), ("stub.map", format!("{soname} {{ *; }};\n"))];

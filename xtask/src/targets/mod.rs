@@ -1,4 +1,4 @@
-//! Other machines, from this one: Apple's, of which types are checked, and WebAssembly, which is built and run.
+//! Checks for other targets: Apple's, which are type-checked, and WebAssembly, which is built and run.
 
 mod toolchain;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::cargo;
 use toolchain::Toolchain;
 
-/// What is checked for Apple's machines: everything but the engines of others.
+/// The packages that are checked for Apple's machines: all except external engines.
 const APPLE: [&str; 17] = [
     "polygrad-core",
     "polygrad-tensor",
@@ -28,7 +28,7 @@ const APPLE: [&str; 17] = [
     "polygrad-console",
     "polygrad-cli",
 ];
-/// What is checked for WebAssembly.
+/// The packages that are checked for WebAssembly.
 const WASM: [&str; 13] = [
     "polygrad-core",
     "polygrad-tensor",
@@ -48,7 +48,7 @@ const WASM: [&str; 13] = [
 /// `cargo xtask check-apple`: type-checks for aarch64-apple-darwin.
 ///
 /// # Errors
-/// When there is no compiler for it, or something does not pass.
+/// If there is no compiler for it, or a check fails.
 pub(crate) fn check_apple() -> Result<(), String> {
     Toolchain::find("aarch64-apple-darwin")?.cargo("check", &packages(&APPLE))
 }
@@ -56,7 +56,7 @@ pub(crate) fn check_apple() -> Result<(), String> {
 /// `cargo xtask check-wasm`: type-checks for wasm32-unknown-unknown, and trains an MLP under Node.
 ///
 /// # Errors
-/// When there is no compiler for it or no Node, something does not pass, or the MLP does not learn.
+/// If there is no compiler for it or no Node, a check fails, or the MLP does not learn.
 pub(crate) fn check_wasm() -> Result<(), String> {
     let toolchain = Toolchain::find("wasm32-unknown-unknown")?;
     toolchain.cargo("check", &packages(&WASM))?;

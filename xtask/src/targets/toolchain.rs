@@ -1,5 +1,5 @@
-//! A compiler for another target: rustup's, where the target was added, or Debian's, which comes with
-//! the library's source.
+//! A compiler for another target: rustup's, if the target was added, or Debian's, which comes with the library's
+//! source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::process::Command;
 use crate::debian::output;
 use crate::{cache, debian};
 
-/// Debian's packages of one version of the compiler, its library as source, and what the compiler links to. Their names
-/// carry no version but for one, which is found by what depends on it.
+/// Debian's packages of one version of the compiler, of its library as source, and of the libraries it links to. Only
+/// one name includes a version; it is determined from the package that depends on it.
 const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "libstd-rust-web-dev", "libllvm22"];
 
-/// How cargo is told of it.
+/// How cargo is told to use it.
 pub(super) struct Toolchain {
     pub(super) target: &'static str,
     pub(super) arguments: Vec<&'static str>,
@@ -21,7 +21,7 @@ pub(super) struct Toolchain {
 
 impl Toolchain {
     /// # Errors
-    /// When rustup has not added the target, and Debian's packages cannot be had.
+    /// If rustup does not have the target, and Debian's packages are not available.
     pub(super) fn find(target: &'static str) -> Result<Self, String> {
         let libraries = rustc(&["--print", "target-libdir", "--target", target])?;
         let has_core = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libcore-");
@@ -41,7 +41,7 @@ impl Toolchain {
         let linker = Path::new(&rustc(&["--print", "target-libdir"])?).join("../bin/rust-lld");
         let variables = [
             ("RUSTC", root.join("usr/bin/rustc").display().to_string()),
-            // The library is built from source, which is not for stable compilers otherwise.
+            // The library is built from source, which stable compilers otherwise do not allow.
             ("RUSTC_BOOTSTRAP", "1".to_owned()),
             ("LD_LIBRARY_PATH", path),
             (
@@ -57,7 +57,7 @@ impl Toolchain {
     }
 }
 
-/// What the compiler in use says.
+/// The output of the compiler in use.
 fn rustc(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("rustc")
         .args(arguments)

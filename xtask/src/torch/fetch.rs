@@ -1,8 +1,8 @@
-//! Makes a LibTorch without CUDA out of PyTorch's packages.
+//! Creates a LibTorch without CUDA from PyTorch's packages.
 //!
-//! The Python package `torch` is a build with CUDA, but its CPU library needs of that only the runtime and a profiling
-//! library, which are small packages of their own. `libtorch.so`, an empty library that pulls in the parts, is made
-//! anew without the CUDA part.
+//! The Python package `torch` is a build with CUDA, but its CPU library only needs the runtime and a profiling library
+//! of that, which are separate small packages. `libtorch.so`, an empty library that links to the parts, is rebuilt
+//! without the CUDA part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,11 @@ pub(crate) const PACKAGES: [Package; 3] = [
     },
 ];
 
-/// Makes it in `folder`, which does not exist: whole, or not at all. Packages that are there from an attempt
-/// before are used again.
+/// Creates it atomically in `folder`, which must not exist. Packages from an earlier attempt are reused.
 ///
 /// # Errors
-/// On machines for which there are no such packages, without pip or a C compiler, without a network, or when a hash
-/// is not the one known.
+/// On machines for which there are no such packages, without pip or a C compiler, without a network, or if a hash is
+/// wrong.
 pub(crate) fn fetch(folder: &Path) -> Result<(), String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Err(format!(
@@ -67,7 +66,7 @@ pub(crate) fn fetch(folder: &Path) -> Result<(), String> {
     }
     link(&part.join("lib"))?;
     let finish = || {
-        // torch-sys reads the version there.
+        // torch-sys reads the version from this file.
         fs::write(part.join("build-version"), VERSION)?;
         fs::rename(&part, folder)?;
         fs::remove_dir_all(&downloads)
@@ -75,7 +74,7 @@ pub(crate) fn fetch(folder: &Path) -> Result<(), String> {
     finish().map_err(|e| format!("cannot finish {}: {e}", folder.display()))
 }
 
-/// The empty library that stands for all parts.
+/// The empty library that links to all parts.
 fn link(lib: &Path) -> Result<(), String> {
     let line = "-shared -o libtorch.so -Wl,-soname,libtorch.so -Wl,--no-as-needed -x c /dev/null -L. -l:libtorch_cpu.so -l:libc10.so \
                 -Wl,-rpath,$ORIGIN -Wl,--allow-shlib-undefined";

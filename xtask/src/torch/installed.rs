@@ -1,20 +1,20 @@
-//! A LibTorch that is there already.
+//! An installed LibTorch.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::VERSION;
 
-/// Where LibTorch's own headers say its version: in newer ones, and in older ones.
+/// The headers with LibTorch's version: in newer releases, and in older ones.
 const HEADERS: [&str; 2] = [
     "include/torch/headeronly/version.h",
     "include/torch/csrc/api/include/torch/version.h",
 ];
 
-/// The folder, if a LibTorch of the right version lies there.
+/// The folder, if it contains a LibTorch of the right version.
 ///
 /// # Errors
-/// When there is none, or it has another version.
+/// If there is none, or it has another version.
 pub(crate) fn check(folder: PathBuf) -> Result<PathBuf, String> {
     let shown = folder.display();
     let headers = HEADERS.map(|header| std::fs::read_to_string(folder.join(header)).unwrap_or_default());
@@ -44,7 +44,7 @@ pub(crate) fn check(folder: PathBuf) -> Result<PathBuf, String> {
 /// The folder of the libraries of the PyTorch that python3 imports.
 ///
 /// # Errors
-/// When there is none, or it has another version.
+/// If there is none, or it has another version.
 pub(crate) fn python_library() -> Result<PathBuf, String> {
     let script = "import torch, os; print(torch.__version__.split('+')[0]); print(os.path.dirname(torch.__file__))";
     let output = Command::new("python3").args(["-c", script]).output();

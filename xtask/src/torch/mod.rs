@@ -1,5 +1,4 @@
-//! A LibTorch to build and run the backend `torch` with: one that is installed, or one without CUDA
-//! in the cache folder.
+//! A LibTorch for building and running the backend `torch`: an installed one, or one without CUDA in the cache folder.
 
 mod fetch;
 mod installed;
@@ -10,23 +9,23 @@ pub(crate) use fetch::PACKAGES;
 
 use crate::cache;
 
-/// The version that tch 0.26 is made for; it takes no other.
+/// The version that tch 0.26 requires.
 const VERSION: &str = "2.13.0";
 
-/// `cargo xtask setup torch`: prints what to export, and nothing else, to standard output.
+/// `cargo xtask setup torch`: prints only the variables to export to standard output.
 pub(crate) fn command() -> Result<(), String> {
     let found = find()?;
     println!("export {}={}", found.variable, quoted(&found.value));
-    // The shell's own value goes on to count; ours has cargo's folders in it.
+    // Keeps the shell's own value; this process's value includes cargo's folders.
     let folder = quoted(&found.libraries.display().to_string());
     println!("export LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}");
     Ok(())
 }
 
-/// What the environment of cargo and of the programs it builds needs; fetches LibTorch first where there is none.
+/// The environment variables for cargo and the programs it builds. First fetches LibTorch if there is none.
 ///
 /// # Errors
-/// When the one that is named is missing or of another version, or there is none and it cannot be fetched.
+/// If the named one is missing or has another version, or there is none and it cannot be fetched.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     let found = find()?;
     let mut path = found.libraries.display().to_string();
@@ -39,7 +38,7 @@ pub(crate) fn environment() -> Result<Vec<(String, String)>, String> {
     ])
 }
 
-/// How torch-sys is told of a LibTorch, and where the loader finds it.
+/// The variable by which torch-sys finds a LibTorch, and the folder for the loader.
 struct Found {
     variable: &'static str,
     value: String,
@@ -66,7 +65,7 @@ fn find() -> Result<Found, String> {
     })
 }
 
-/// The one in the cache folder.
+/// The LibTorch in the cache folder.
 fn cached() -> Result<PathBuf, String> {
     let folder = cache::folder()?.join(format!("libtorch-{VERSION}"));
     if folder.exists() {
@@ -76,7 +75,7 @@ fn cached() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// For a shell.
+/// Quotes a text for a shell.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
