@@ -67,7 +67,9 @@ pub(crate) fn help() -> String {
     match text.is_empty() {
         true => text,
         false => {
-            format!("Commands of other builds, as in `cargo run --release --features onnx -- export RUN`:\n{text}")
+            format!(
+                "Commands that need a feature, for example `cargo run --release --features onnx -- export RUN`:\n{text}"
+            )
         }
     }
 }
@@ -81,7 +83,7 @@ pub(crate) fn instead(what: &str, feature: &str) -> Failure {
     if let Some(mut cargo) = cargo(feature) {
         use std::os::unix::process::CommandExt as _;
         crate::progress::note(&format!(
-            "{what} needs the feature `{feature}`, with which cargo builds this command now"
+            "{what} needs the feature `{feature}`; cargo now builds the command with it"
         ));
         let error = cargo.args(words).exec();
         return Failure::new(format!("cargo cannot be run: {error}"));

@@ -10,11 +10,11 @@ use crate::run::config::{self, COUNTS};
 // Options of every training. A doc comment would be shown as help.
 #[derive(Debug, Args)]
 pub(crate) struct Every {
-    /// What to learn from
+    /// Data set or environment to learn from
     #[arg(value_name = "DATASET", value_parser = dataset_name, required_unless_present = "resume", hide = true)]
     pub(crate) dataset: Option<String>,
 
-    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is [default: cpu]
+    /// Backend to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists them [default: cpu]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 
@@ -22,33 +22,33 @@ pub(crate) struct Every {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// The highest learning rate, reached after the warm-up; the default depends on what learns
+    /// Peak learning rate, reached after warm-up [default: depends on the task]
     #[arg(long, value_name = "RATE", value_parser = learning_rate)]
     pub(crate) lr: Option<f64>,
 
-    /// Where the random numbers start; the same seed gives the same run [default: 0]
+    /// Random seed; the same seed gives the same run [default: 0]
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
-    /// Train together with the other processes that a launcher has started, each with batches or environments of its
-    /// own: mpi for those of mpirun, gloo for those of torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives
-    /// up on them after a minute
+    /// Train together with the other processes that a launcher started, each on its own batches or environments: mpi
+    /// for mpirun, gloo for torchrun, nccl for either on CUDA devices; gloo:timeout=60 gives up on the others after 60
+    /// seconds
     #[arg(long, value_name = "ENGINE")]
     pub(crate) parallel: Option<String>,
 
-    /// Show curves, throughput and memory on the whole of the terminal; q stops, with a checkpoint
+    /// Show curves, throughput and memory in a full-screen dashboard; q stops with a checkpoint
     #[arg(long)]
     pub(crate) tui: bool,
 
-    /// Stop with a checkpoint, as Ctrl-C does, once this file is there; `polygrad sweep` stops its runs so
+    /// Stop with a checkpoint, as Ctrl-C does, once this file exists; used by `polygrad sweep`
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) stop_file: Option<PathBuf>,
 
-    /// The folder for what the run leaves [default: a new one under runs/]
+    /// Run folder to write to [default: a new one under runs/]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Go on with the run in this folder from its last checkpoint, with its own settings
+    /// Resume the run in this folder from its last checkpoint, with its own settings
     #[arg(long, value_name = "RUN")]
     pub(crate) resume: Option<PathBuf>,
 }
@@ -56,58 +56,58 @@ pub(crate) struct Every {
 // Options of training on examples.
 #[derive(Debug, Args)]
 pub(crate) struct Examples {
-    /// How often to go through the training data; with --resume, a larger number trains on
+    /// Passes over the training data; with --resume, a larger number continues training [default: depends on the task]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) epochs: Option<usize>,
 
-    /// Examples per step
+    /// Examples per step [default: depends on the task]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) batch_size: Option<usize>,
 
-    /// Spread the optimizer's moments over the processes
+    /// Shard the optimizer's moments across the processes
     #[arg(long, requires = "parallel")]
     pub(crate) shard_optimizer: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// A folder of IDX files: MNIST, Fashion-MNIST, EMNIST or your own under the same names; of table the file; of
-    /// finetune a file of lines; for an ONNX file also a folder of images, a CSV file, or an .npz file of its inputs
-    /// and `labels` or `targets`
+    /// Data to use: a folder of IDX files (MNIST, Fashion-MNIST, EMNIST or your own under the same names); for table,
+    /// the CSV file; for finetune, a file of JSON lines; for an ONNX file, also a folder of images, a CSV file, or an
+    /// .npz file with its inputs and `labels` or `targets`
     #[arg(long = "data", value_name = "PATH")]
     pub(crate) folder: Option<PathBuf>,
 
-    /// Use all 60,000 + 10,000 images of Fashion-MNIST, downloading them if need be (31 MB)
+    /// Use all 60,000 + 10,000 images of Fashion-MNIST, downloading them if necessary (31 MB)
     #[arg(long, conflicts_with = "folder")]
     pub(crate) full: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Eval {
-    /// The folder that `train` left, or an ONNX file
+    /// Run folder written by `train`, or an ONNX file
     #[arg(value_name = "RUN|FILE.onnx")]
     pub(crate) run: PathBuf,
 
     #[command(flatten)]
     pub(crate) data: Data,
 
-    /// Of a run in an environment: how many episodes to play [default: 100]
+    /// For environments: number of episodes to play [default: 100]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) episodes: Option<usize>,
 
-    /// Of a run in an environment: draw actions by chance, as in training, in place of the likeliest ones
+    /// For environments: sample actions, as in training, instead of taking the most likely ones
     #[arg(long)]
     pub(crate) sample: bool,
 
-    /// Of a run in a game for two: play against random, greedy, solver or the policy of another run
+    /// For two-player games: opponent to play against: random, greedy, solver or the policy of another run
     #[arg(long, value_name = "random|greedy|solver|RUN")]
     pub(crate) opponent: Option<PathBuf>,
 
-    /// Of a run in an environment: where the random numbers start [default: 0]
+    /// For environments: random seed [default: 0]
     #[arg(long, value_name = "N", value_parser = seed)]
     pub(crate) seed: Option<u64>,
 
-    /// What to compute with [default: what the run was trained on]
+    /// Backend to compute with [default: the one the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 
@@ -118,20 +118,20 @@ pub(crate) struct Eval {
 
 #[derive(Debug, Args)]
 pub(crate) struct Predict {
-    /// The folder that `train` left, or an ONNX file of `export` or `quantize`
+    /// Run folder written by `train`, or an ONNX file written by `export` or `quantize`
     #[arg(value_name = "RUN|FILE.onnx")]
     pub(crate) run: PathBuf,
 
-    /// A PNG or JPEG file of any size and colour; Fashion-MNIST and MNIST are light on a dark ground. Of a run on a
-    /// table a CSV file
+    /// PNG or JPEG file of any size and colour (Fashion-MNIST and MNIST are light on a dark background); for a run on a
+    /// table, a CSV file
     #[arg(value_name = "FILE")]
     pub(crate) input: PathBuf,
 
-    /// For images: swap light and dark first, for a picture on a light ground
+    /// For images: swap light and dark first, for a picture on a light background
     #[arg(long)]
     pub(crate) invert: bool,
 
-    /// What to compute with [default: what the run was trained on]
+    /// Backend to compute with [default: the one the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 
@@ -173,7 +173,7 @@ fn dataset_name(text: &str) -> Result<String, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Devices {
-    /// Say instead which backend auto chooses, and why not another; auto:dtype=f64 asks for one that has a dtype
+    /// Show instead which backend auto chooses, and why not the others; auto:dtype=f64 requires support for a dtype
     #[arg(long, value_name = "AUTO", num_args = 0..=1, default_missing_value = "auto")]
     pub(crate) explain: Option<String>,
 }

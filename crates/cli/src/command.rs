@@ -23,7 +23,7 @@ use crate::serve::Serve;
 use crate::sweep::Sweep;
 use crate::{absent, train};
 
-/// Train, evaluate and use models of images, texts and tables, and policies in environments, on any backend
+/// Train, evaluate and use models for images, text and tables, and policies for environments, on any backend
 #[derive(Debug, Parser)]
 #[command(name = "polygrad", version, arg_required_else_help = true, after_help = absent::help())]
 pub(crate) struct Cli {
@@ -33,61 +33,60 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Train a model and leave it, its checkpoints and its curves in a run folder
+    /// Train a model and write it, its checkpoints and its curves to a run folder
     #[command(
         disable_help_flag = true,
         override_usage = "polygrad train DATASET [OPTIONS]",
-        after_help = "`polygrad train --help` tells what there is to train, and with which options."
+        after_help = "`polygrad train --help` lists what can be trained, and the options."
     )]
     Train(train::line::Line),
-    /// Go on training a language model that others trained, or an adapter for it (LoRA), with prompts and completions
-    /// or chats
+    /// Fine-tune a pretrained language model, or an adapter for it (LoRA), on prompts and completions or chats
     #[command(
         disable_help_flag = true,
         override_usage = "polygrad finetune MODEL_DIR|FILE.gguf --data FILE.jsonl [OPTIONS]"
     )]
     #[cfg(feature = "text")]
     Finetune(train::line::Line),
-    /// Write a model that `finetune` trained with its adapter in its weights
+    /// Write a fine-tuned model with its adapter merged into its weights
     #[cfg(feature = "text")]
     Merge(Merge),
-    /// Search for settings: train again and again, each time with others, and say which were the best
+    /// Search for the best settings by training repeatedly with different ones
     #[cfg(feature = "sweep")]
     Sweep(Sweep),
-    /// Measure a trained model on data that it was not trained on, or in episodes of its environment
+    /// Evaluate a trained model on held-out data, or in episodes of its environment
     Eval(Eval),
-    /// Show how a trained policy plays, in the terminal or as a film
+    /// Show how a trained policy plays, in the terminal or as an animation
     #[cfg(feature = "rl")]
     Play(Play),
-    /// Say what a trained model sees in a PNG file, or predicts for the rows of a CSV file
+    /// Predict the class of an image, or a value for each row of a CSV file, with a trained model
     Predict(Predict),
-    /// Write a text, or an answer, with a model that learnt from texts
+    /// Generate text, or an answer to a chat message, with a language model
     Generate(Generate),
     /// Run a model from an ONNX file
     #[cfg(feature = "onnx")]
     Run(Run),
-    /// Answer requests with models, over HTTP and gRPC
+    /// Serve models over HTTP and gRPC
     #[cfg(feature = "serve")]
     Serve(Serve),
-    /// Say what an ONNX file, a safetensors file or a run folder holds: graph, tensors, shapes, FLOPs
+    /// Show what an ONNX file, a safetensors file or a run folder contains: graph, tensors, shapes, FLOPs
     #[cfg(feature = "onnx")]
     Show(Show),
-    /// Write a trained model as an ONNX file
+    /// Export a trained model as an ONNX file
     #[cfg(feature = "onnx")]
     Export(ExportRun),
-    /// Write a model as an ONNX file whose products are on integers of 8 bits, and say what it lost by that
+    /// Quantize a model to 8-bit integers, write it as an ONNX file, and report the loss of accuracy
     #[cfg(feature = "onnx")]
     Quantize(QuantizeFile),
-    /// Write the tensors of a checkpoint that others wrote in another format
+    /// Convert a checkpoint to another format
     #[cfg(feature = "formats")]
     Convert(Convert),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(lab::Command),
-    /// List the environments for policies to learn in
+    /// List the environments in which policies can be trained
     #[cfg(feature = "rl")]
     List,
-    /// List the backends, their devices, and why others are missing
+    /// List the backends and their devices, and why other backends are missing
     Devices(Devices),
 }
 

@@ -17,20 +17,20 @@ const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
-    /// A .pt, .pth, .safetensors, .npz, .npy or .gguf file, known by what is in it; or a folder or an index of
-    /// safetensors in shards
+    /// .pt, .pth, .safetensors, .npz, .npy or .gguf file, recognized by its contents; or a folder or an index of
+    /// sharded safetensors
     #[arg(value_name = "IN")]
     from: PathBuf,
 
-    /// The file to write: .safetensors, .npz, .pt or .pth
+    /// File to write: .safetensors, .npz, .pt or .pth
     #[arg(value_name = "OUT")]
     to: PathBuf,
 
-    /// What floats become [default: what they are; quantized ones f32]
+    /// Convert floats to this dtype [default: unchanged; f32 for quantized ones]
     #[arg(long, value_enum)]
     dtype: Option<Floats>,
 
-    /// Fail where a tensor would be left out, or a value would become infinite or 0
+    /// Fail if a tensor would be left out, or a value would become infinite or 0
     #[arg(long)]
     strict: bool,
 }
@@ -113,7 +113,7 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
     let dropped = file.metadata().iter().filter(|(_, value)| !kept(value)).count();
     if dropped > 0 {
         say(&format!(
-            "skipped {} entries of metadata, which a {format} file has no place for",
+            "skipped {} metadata entries, which a {format} file cannot store",
             grouped(dropped as u64)
         ));
     }

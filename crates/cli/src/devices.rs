@@ -50,7 +50,7 @@ fn verdict(candidate: &Candidate, chosen: bool) -> String {
     let Candidate { spec, passed_over } = candidate;
     match passed_over {
         Some(reason) => format!("{spec}: passed over: {reason}"),
-        None if chosen => format!("{spec}: would do, but comes later"),
+        None if chosen => format!("{spec}: usable, but of lower priority"),
         None => format!("{spec}: chosen"),
     }
 }

@@ -79,8 +79,8 @@ impl Kind {
     /// The missing feature, and how to get a build that has it.
     pub(crate) fn must_be_built(self) -> Result<Self> {
         let (what, feature) = match self {
-            Rl => ("what learns in environments", "rl"),
-            Finetune => ("what reads language models of others", "text"),
+            Rl => ("support for environments", "rl"),
+            Finetune => ("support for pretrained language models", "text"),
             Images | Chargpt | Table => return Ok(self),
         };
         match absent::lacks(feature) {

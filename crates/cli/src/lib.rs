@@ -192,11 +192,11 @@ mod onnx {
     use crate::outcome::Outcome;
 
     pub(crate) fn eval(args: &Eval) -> Result<Outcome> {
-        Err(absent::instead(&format!("what reads {}", args.run.shown()), "onnx"))
+        Err(absent::instead(&format!("support for {}", args.run.shown()), "onnx"))
     }
 
     pub(crate) fn predict(args: &Predict) -> Result<Outcome> {
-        Err(absent::instead(&format!("what reads {}", args.run.shown()), "onnx"))
+        Err(absent::instead(&format!("support for {}", args.run.shown()), "onnx"))
     }
 }
 
@@ -207,7 +207,7 @@ fn generate(args: &Generate) -> Result<Outcome> {
     #[cfg(feature = "text")]
     return finetune::generate::command(args);
     #[cfg(not(feature = "text"))]
-    Err(absent::instead("what reads language models of others", "text"))
+    Err(absent::instead("support for pretrained language models", "text"))
 }
 
 fn predict(args: &Predict) -> Result<Outcome> {

@@ -12,7 +12,7 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
 
-    /// The text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
+    /// Text to learn from, plain or gzip-compressed [default: a million characters of Shakespeare]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
 
@@ -21,7 +21,7 @@ pub(crate) struct TrainArgs {
 }
 
 impl RunArgs for TrainArgs {
-    const ABOUT: &'static str = "Learn to write from a text, a character at a time";
+    const ABOUT: &'static str = "Train a character-level language model on a text";
     const USAGE: &'static str = "polygrad train chargpt [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 

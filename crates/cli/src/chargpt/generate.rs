@@ -16,48 +16,48 @@ use crate::trained::{self, Trained};
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
-    /// The folder that `train chargpt` or `finetune` left, one of a Llama, Mistral, Qwen2 or GPT-2 as the Hub has it,
-    /// or a GGUF file
+    /// Run folder written by `train chargpt` or `finetune`, folder of a Llama, Mistral, Qwen2 or GPT-2 as on the
+    /// Hugging Face Hub, or GGUF file
     #[arg(value_name = "MODEL")]
     pub(crate) run: PathBuf,
 
-    /// How the text begins
+    /// Text to continue
     #[arg(long, value_name = "TEXT", default_value = "\n")]
     pub(crate) prompt: String,
 
-    /// The prompt is what somebody says to the model, which answers: by the template of chats that comes with it
+    /// Answer the prompt as a user's message, formatted with the model's chat template
     #[arg(long)]
     pub(crate) chat: bool,
 
-    /// How many characters to write, or tokens [default: 500, or as many as the model has room for]
+    /// Number of tokens to generate, or of characters for chargpt [default: 500, or as many as the model has room for]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) tokens: Option<usize>,
 
-    /// Below 1 what is likely becomes likelier; 0 writes the likeliest character each time
+    /// Sampling temperature; below 1 favours likely tokens, 0 always takes the most likely one
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = number)]
     pub(crate) temperature: f64,
 
-    /// Only of the N likeliest characters
+    /// Sample only from the N most likely tokens
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) top_k: Option<usize>,
 
-    /// Only of the likeliest that together have this probability
+    /// Sample only from the most likely tokens that together have this probability
     #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = share)]
     pub(crate) top_p: f64,
 
-    /// Only of those that are at least P times as likely as the likeliest
+    /// Sample only from tokens that are at least P times as likely as the most likely one
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = fraction)]
     pub(crate) min_p: f64,
 
-    /// Above 1, what is there already becomes rarer
+    /// Penalty for tokens that already occur; above 1 makes them rarer
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = factor)]
     pub(crate) repetition_penalty: f64,
 
-    /// Where the random numbers start
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     pub(crate) seed: u64,
 
-    /// What to compute with [default: what the run was trained on]
+    /// Backend to compute with [default: the one the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 

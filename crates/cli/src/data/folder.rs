@@ -94,7 +94,7 @@ fn left_out_named(left_out: &[&Path]) -> Option<String> {
         .map(|(kind, count)| format!("{} {kind}", grouped(*count)))
         .collect();
     Some(format!(
-        "warning: left out {} files that are no PNG or JPEG files of a class: {}; such as {}",
+        "warning: left out {} files that are not PNG or JPEG files of a class: {}; such as {}",
         grouped(left_out.len() as u64),
         kinds.join(", "),
         first.shown()

@@ -19,38 +19,38 @@ pub(crate) struct TrainArgs {
     #[arg(value_name = "MODEL_DIR|FILE.gguf")]
     pub(crate) base: Option<PathBuf>,
 
-    /// What to learn [default: text]
+    /// Task to train for [default: text]
     #[arg(long, value_enum)]
     pub(crate) task: Option<Named>,
 
-    /// What to learn from: a line of JSON for each example. For text {"prompt": "…", "completion": "…"}, of which the
-    /// completion is learnt, or {"messages": [{"role": "user", "content": "…"}, …]}, of which the assistant's are; to
-    /// classify {"text": "…", "label": "…"}, perhaps with "text_pair"; to embed {"anchor": "…", "positive": "…"},
-    /// perhaps with "negative"
+    /// Training examples, one line of JSON each. For text: {"prompt": "…", "completion": "…"}, to learn the completion,
+    /// or {"messages": [{"role": "user", "content": "…"}, …]}, to learn the assistant's messages; to classify: {"text":
+    /// "…", "label": "…"}, optionally with "text_pair"; to embed: {"anchor": "…", "positive": "…"}, optionally with
+    /// "negative"
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: Option<PathBuf>,
 
-    /// What the model is judged by, lines of the same kind [default: the last tenth of --data]
+    /// Validation examples, in the same format [default: the last tenth of --data]
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) validation: Option<PathBuf>,
 
-    /// Train an adapter in place of all weights, such as r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj with dora=true
-    /// or rslora=true; what classifies is trained beside it [default of each: r=8, alpha=8, no dropout, the queries and
-    /// values]
+    /// Train an adapter instead of all weights, such as r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj, with dora=true
+    /// or rslora=true; a classification head is trained as well [default of each: r=8, alpha=8, no dropout, the queries
+    /// and values]
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "r=8", value_parser = lora)]
     pub(crate) lora: Option<Lora>,
 
-    /// The most tokens of an example; longer ones lose their end [default: as many as the model takes, at most 512]
+    /// Maximum tokens per example; longer ones lose their end [default: the model's maximum, at most 512]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
 
-    /// Put several examples into a row of up to --context tokens, none of which sees another: --batch-size is a number
-    /// of rows then
+    /// Pack several examples into each row of up to --context tokens, without attention between them; --batch-size then
+    /// counts rows
     #[arg(long)]
     pub(crate) pack: bool,
 
-    /// Stop when the validation loss has not improved for this many epochs, and take the best model
-    /// [default: train all epochs, and take the last one]
+    /// Stop when the validation loss has not improved for this many epochs, and keep the best model [default: train all
+    /// epochs, and keep the last model]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) patience: Option<usize>,
 

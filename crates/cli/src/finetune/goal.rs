@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// What `--task` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Named {
-    /// Write completions, or what the assistant says in chats
+    /// Generate completions, or the assistant's messages in chats
     Text,
-    /// Tell texts of several classes apart
+    /// Classify texts
     Classify,
-    /// Give texts that belong together vectors that are close
+    /// Embed texts, so that related texts get similar vectors
     Embed,
 }
 

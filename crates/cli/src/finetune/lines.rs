@@ -282,9 +282,14 @@ impl<'a> Found<'a> {
 
     fn cuts(&self, context: usize) -> Vec<String> {
         let say = |Lost { count, first }: Lost, what: &str| {
-            (count > 0).then(|| format!("{}: lines {what}: {count}, from line {first} on", self.path.shown()))
+            (count > 0).then(|| {
+                format!(
+                    "{}: lines {what}: {count}, the first is line {first}",
+                    self.path.shown()
+                )
+            })
         };
-        let cut = say(self.cut, &format!("that lost what is behind their {context} tokens"));
+        let cut = say(self.cut, &format!("truncated to {context} tokens"));
         let lost = say(
             self.lost,
             &format!("left out, since their prompt alone has {context} tokens or more"),

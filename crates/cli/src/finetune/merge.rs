@@ -41,7 +41,7 @@ const ALONG: [&str; 15] = [
 
 #[derive(Debug, Args)]
 pub(crate) struct Merge {
-    /// The folder that `finetune` left
+    /// Run folder written by `finetune`
     run: PathBuf,
 
     /// A new folder for the whole model, as the Hub or sentence-transformers has it; a file that ends in .safetensors

@@ -286,7 +286,7 @@ impl Task for Settings {
             && let Some(best) = trained.summary.best
         {
             say(&format!(
-                "the model of the run is the one whose validation loss was best, {best:.4}"
+                "the run's model is the one with the best validation loss, {best:.4}"
             ));
         }
         if first && self.lora.is_some() && trained.summary.ended != Ended::Stopped {

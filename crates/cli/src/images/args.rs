@@ -14,26 +14,26 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
 
-    /// A folder with a folder of PNG or JPEG files for each class, or with such folders in train and test
+    /// Folder with a subfolder of PNG or JPEG files for each class, or with such subfolders in train and test
     #[arg(value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) data: Data,
 
-    /// The height and width that images of a folder are given [default: 64]
+    /// Height and width to resize the images of a folder to [default: 64]
     #[arg(long, value_name = "PIXELS", value_parser = side)]
     pub(crate) size: Option<usize>,
 
-    /// The network [default: cnn]
+    /// Network architecture [default: cnn]
     #[arg(long, value_enum)]
     pub(crate) model: Option<Model>,
 
-    /// How the weights are updated [default: adamw]
+    /// Optimizer [default: adamw]
     #[arg(long, value_enum)]
     pub(crate) optimizer: Option<Optimizer>,
 
-    /// Train for 8 bits: layers round their numbers as `polygrad quantize` will, and learn the ranges for it
+    /// Train for quantization to 8 bits: layers round values as `polygrad quantize` will, and learn their ranges
     #[arg(long)]
     pub(crate) qat: bool,
 
@@ -42,7 +42,7 @@ pub(crate) struct TrainArgs {
 }
 
 impl RunArgs for TrainArgs {
-    const ABOUT: &'static str = "Learn the classes of images, from a data set or a folder";
+    const ABOUT: &'static str = "Train an image classifier on a data set or a folder";
     const USAGE: &'static str = "polygrad train fashion-mnist [OPTIONS]
        polygrad train images DIR [OPTIONS]
        polygrad train NAME --data DIR [OPTIONS]

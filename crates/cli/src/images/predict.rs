@@ -82,9 +82,9 @@ fn in_the_middle(args: &Predict, input: &Input, device: &Device) -> Result<Tenso
     let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
     if picture.light_ground {
         note(if args.invert {
-            "the ground of this picture is light once it is inverted; if the images of training are light on dark, leave --invert out"
+            "once inverted, this picture has a light background; if the training images are light on dark, leave --invert out"
         } else {
-            "the ground of this picture is light; if the images of training are light on dark, add --invert"
+            "this picture has a light background; if the training images are light on dark, add --invert"
         });
     }
     let values: Vec<f32> = picture

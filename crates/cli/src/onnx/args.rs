@@ -9,15 +9,15 @@ use crate::args::positive;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The ONNX file; external data lies beside it
+    /// ONNX file, with any external data beside it
     #[arg(value_name = "MODEL.onnx")]
     pub(crate) model: PathBuf,
 
-    /// What the native engine computes with, such as cpu
+    /// Backend of the native engine, such as cpu
     #[arg(long, default_value = "cpu")]
     pub(crate) backend: String,
 
-    /// What runs the model: native, ort (ONNX Runtime) or rten; the last two run on the CPU
+    /// Engine that runs the model: native, ort (ONNX Runtime) or rten; the last two run on the CPU
     #[arg(long, default_value = "native")]
     pub(crate) engine: String,
 
@@ -25,11 +25,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// An input: NAME=FILE.npy, NAME=FILE.npz (the array NAME in it) or NAME=random; once for each
+    /// Input: NAME=FILE.npy, NAME=FILE.npz (the array NAME in it) or NAME=random; repeat for each input
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) input: Vec<Given>,
 
-    /// The size of a named extent, for random inputs; may be given several times
+    /// Size of a named dimension, for random inputs; may be repeated
     #[arg(long, value_name = "NAME=N", value_parser = extent)]
     pub(crate) dim: Vec<(String, usize)>,
 
@@ -37,56 +37,56 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Run the model that often again, and say how long it took
+    /// Run the model N more times, and report how long it took
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) time: Option<usize>,
 
-    /// What the model may take of memory in all, such as 2GB; little for a file of unknown origin [default: 3/4 of the
+    /// Maximum memory for the model in all, such as 2GB; set it low for an untrusted file [default: 3/4 of the
     /// machine's]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) max_memory: Option<usize>,
 
-    /// The most nodes that a run may execute, those in loops counted each time [default: 2^40]
+    /// Maximum nodes that a run may execute, counting those in loops each time [default: 2^40]
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// An .onnx or .safetensors file, or the folder that `train` left
+    /// .onnx or .safetensors file, or a run folder written by `train`
     pub(crate) model: PathBuf,
 
-    /// The size of a named extent, for the FLOPs; may be given several times [default: 1 each]
+    /// Size of a named dimension, for the FLOPs; may be repeated [default: 1 each]
     #[arg(long, value_name = "NAME=N", value_parser = extent)]
     pub(crate) dim: Vec<(String, usize)>,
 
-    /// What the tensors of an ONNX file may take of memory in all, such as 2GB [default: 3/4 of the machine's]
+    /// Maximum memory for the tensors of an ONNX file in all, such as 2GB [default: 3/4 of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) max_memory: Option<usize>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportRun {
-    /// The folder that `train` left
+    /// Run folder written by `train`
     pub(crate) run: PathBuf,
 
-    /// The file to write
+    /// File to write
     #[arg(long, value_name = "FILE.onnx")]
     pub(crate) onnx: PathBuf,
 
-    /// The version of ONNX's ops: 17, 18, 20 or 23
+    /// ONNX opset version: 17, 18, 20 or 23
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = opset)]
     pub(crate) opset: i64,
 
-    /// The extents that are known only when the file is run [default: batch]
+    /// Dimensions whose size is known only when the file is run [default: batch]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "fixed")]
     pub(crate) dynamic: Vec<String>,
 
-    /// For batches of one example alone
+    /// Fix the batch size to 1
     #[arg(long)]
     pub(crate) fixed: bool,
 
-    /// What to compare with [default: what the run was trained on]
+    /// Backend to compare the graph with [default: the one the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 

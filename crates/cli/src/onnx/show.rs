@@ -82,7 +82,7 @@ fn tensors(path: &Path) -> Result<()> {
 /// Shows a run of a user's own program, which alone knows how the model is computed.
 fn foreign(path: &Path, settings: &str) -> Result<()> {
     let folder = RunFolder::new(path);
-    say("a run that a program of its own has left, whose settings are");
+    say("a run written by another program, with these settings");
     settings.lines().for_each(line);
     let mut text = String::new();
     if let Ok((mut file, _)) = open_file(folder.metrics())
@@ -165,14 +165,14 @@ fn graph(graph: &Graph, args: &Show) -> Result<()> {
     );
     let named = args.dim.iter().map(|(name, extent)| format!("{name} {extent}"));
     let others = match args.dim.is_empty() {
-        true => Some("every named extent 1".to_owned()),
-        false => (extents.len() > args.dim.len()).then(|| "every other named extent 1".to_owned()),
+        true => Some("every named dimension 1".to_owned()),
+        false => (extents.len() > args.dim.len()).then(|| "every other named dimension 1".to_owned()),
     };
     let sizes: Vec<String> = named.chain(others).collect();
     line(&format!("{} FLOPs with {}", counted(total), sizes.join(", ")));
     if unknown > 0 {
         say(&format!(
-            "  without {unknown} nodes whose shapes the file does not say; --dim NAME=N gives extents their size"
+            "  not counting {unknown} nodes of unknown shape; --dim NAME=N sets the size of a dimension"
         ));
     }
     Ok(())

@@ -16,47 +16,47 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
 
-    /// How to learn, with the first settings of it that the environment has [default: that of the preset]
+    /// Learning algorithm, with the environment's first preset for it [default: that of the preset]
     #[arg(long, value_name = "NAME", value_parser = Algorithm::NAMES)]
     pub(crate) algorithm: Option<String>,
 
-    /// Settings that the environment has under this name, as `polygrad list` says [default: the first]
+    /// Preset of settings for the environment; `polygrad list` shows them [default: the first]
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     pub(crate) preset: Option<String>,
 
-    /// A file of `polygrad play --record` that bc learns from; may be repeated
+    /// File written by `polygrad play --record` for bc to learn from; may be repeated
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(crate) demonstrations: Vec<PathBuf>,
 
-    /// The run whose policy distill learns from
+    /// Run whose policy distill learns from
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     pub(crate) teacher: Option<PathBuf>,
 
-    /// Settings of the algorithm from a TOML file, such as a line `gamma = 0.98`
+    /// TOML file with settings of the algorithm, such as `gamma = 0.98`
     #[arg(long, value_name = "FILE.toml", conflicts_with = "resume")]
     pub(crate) settings: Option<PathBuf>,
 
-    /// A setting of the algorithm, such as gamma=0.98, learning_rate=[1e-3,0] or policy.shared=true; may be repeated
+    /// Setting of the algorithm, such as gamma=0.98, learning_rate=[1e-3,0] or policy.shared=true; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub(crate) set: Vec<String>,
 
-    /// How many environments step together, in each process
+    /// Number of environments that step together, in each process
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) envs: Option<usize>,
 
-    /// The policy [default: what the environment needs]
+    /// Kind of policy [default: what the environment needs]
     #[arg(long, value_enum)]
     pub(crate) policy: Option<PolicyKind>,
 
-    /// Steps of all of them together, in all processes; with --resume, a larger number trains on
+    /// Total steps of all environments in all processes; with --resume, a larger number continues training
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 48))]
     pub(crate) total_steps: Option<u64>,
 
-    /// Threads that step them; of environments of Gymnasium, processes [default: 1]
+    /// Threads that step the environments; for Gymnasium, processes [default: 1]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) env_threads: Option<usize>,
 
-    /// Let them step in threads or processes of their own while the policy computes
+    /// Step the environments in their own threads or processes while the policy computes
     #[arg(long = "async")]
     pub(crate) asynchronous: bool,
 
@@ -67,20 +67,20 @@ pub(crate) struct TrainArgs {
 /// What environments of Gymnasium are told.
 #[derive(Debug, Args)]
 pub(crate) struct Gym {
-    /// The Python with gymnasium, for environments gym:ID, gym:MODULE:ID and gym:FILE.py:CLASS [default: what
-    /// POLYGRAD_PYTHON names, else python3]
+    /// Python with gymnasium, for environments gym:ID, gym:MODULE:ID and gym:FILE.py:CLASS [default: POLYGRAD_PYTHON if
+    /// set, else python3]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) python: Option<PathBuf>,
 
-    /// What such an environment is made with, such as continuous=true or max_episode_steps=200; may be repeated
+    /// Keyword argument for such an environment, such as continuous=true or max_episode_steps=200; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub(crate) env_arg: Vec<String>,
 
-    /// Seconds after which a Python process that does not answer is started anew [default: 60]
+    /// Seconds after which a Python process that does not respond is restarted [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) env_timeout: Option<f64>,
 
-    /// Which failure of a process ends the run, if none of its episodes ends by itself in between [default: 3]
+    /// End the run at the Nth failure of a process, if none of its episodes ended by itself in between [default: 3]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) env_failures: Option<usize>,
 }
@@ -132,12 +132,12 @@ const OF_POLICIES: [&str; 7] = ["run", "episodes", "record", "sample", "seed", "
 
 #[derive(Debug, Args)]
 pub(crate) struct Play {
-    /// The folder that `train` left
+    /// Run folder written by `train`
     #[arg(required_unless_present = "replay")]
     pub(crate) run: Option<PathBuf>,
 
-    /// Show the episodes of a file that `--record` wrote, without their policy, and fail where the environment gives
-    /// anything else than it did then
+    /// Replay the episodes of a file written by `--record`, without the policy; fails if the environment behaves
+    /// differently
     #[arg(long, value_name = "FILE", conflicts_with_all = OF_POLICIES)]
     pub(crate) replay: Option<PathBuf>,
 
@@ -145,23 +145,23 @@ pub(crate) struct Play {
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
-    /// How many episodes to play
+    /// Number of episodes to play
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     pub(crate) episodes: usize,
 
-    /// Write the pictures to this file, which browsers show as a film
+    /// Write an animated PNG to this file, which browsers play
     #[arg(long, value_name = "FILE.png")]
     pub(crate) apng: Option<PathBuf>,
 
-    /// Draw actions by chance, as in training, in place of the likeliest ones
+    /// Sample actions, as in training, instead of taking the most likely ones
     #[arg(long)]
     pub(crate) sample: bool,
 
-    /// Where the random numbers start
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     pub(crate) seed: u64,
 
-    /// What to compute with [default: what the run was trained on]
+    /// Backend to compute with [default: the one the run was trained on]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 
@@ -171,7 +171,7 @@ pub(crate) struct Play {
 }
 
 impl RunArgs for TrainArgs {
-    const ABOUT: &'static str = "Learn to act in an environment; `polygrad list` names them";
+    const ABOUT: &'static str = "Train a policy in an environment; `polygrad list` lists them";
     const USAGE: &'static str = "polygrad train ENVIRONMENT [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 

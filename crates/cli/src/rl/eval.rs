@@ -45,9 +45,9 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         },
         spec.name,
         if args.sample {
-            "actions by chance"
+            "sampled actions"
         } else {
-            "the likeliest actions"
+            "the most likely actions"
         },
     ));
     let found = evaluate(&*model, &mut envs, &options)?;
@@ -146,7 +146,7 @@ fn against(
         ));
     }
     let elo = match found.elo() {
-        elo if elo.is_finite() && !in_full => format!(", Elo {elo:+.0} beside the opponent's"),
+        elo if elo.is_finite() && !in_full => format!(", Elo {elo:+.0} relative to the opponent"),
         _ => String::new(),
     };
     say(&format!("score {:.3}{elo}", found.score()));

@@ -17,7 +17,7 @@ pub(crate) fn command() -> Result<Outcome> {
         describe(spec)?;
     }
     say("algorithms and presets: polygrad train NAME --algorithm ALGORITHM --preset PRESET");
-    say("environments of Gymnasium in Python: polygrad train gym:ID, gym:MODULE:ID or gym:FILE.py:CLASS");
+    say("Gymnasium environments, in Python: polygrad train gym:ID, gym:MODULE:ID or gym:FILE.py:CLASS");
     say("policies: mlp, lstm, gru, mingru (polygrad train NAME --policy KIND)");
     Ok(Outcome::Done)
 }

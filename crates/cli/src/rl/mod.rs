@@ -151,7 +151,7 @@ impl Task for Settings {
 
     fn changes(&self, before: &Self) -> Vec<String> {
         let steps = [before, self].map(|settings| settings.algorithm.total_steps().to_string());
-        let note = "; what is annealed goes on as if that had been so from the start";
+        let note = "; annealed values continue as if it had been set so from the start";
         changed(std::iter::once(("total steps", steps, note)).chain(of_base(&before.base, &self.base)))
     }
 

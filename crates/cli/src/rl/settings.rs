@@ -16,14 +16,14 @@ use crate::task::RunSettings;
 /// Kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyKind {
-    /// A perceptron, or convolutions for images: without memory
+    /// An MLP, or a CNN for images; no memory
     #[value(alias = "cnn")]
     Mlp,
-    /// The same with an LSTM behind it
+    /// The same, followed by an LSTM
     Lstm,
-    /// The same with a GRU
+    /// The same, followed by a GRU
     Gru,
-    /// The same with a minimal GRU
+    /// The same, followed by a minimal GRU
     #[value(name = "mingru")]
     MinGru,
 }

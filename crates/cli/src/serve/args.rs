@@ -11,48 +11,48 @@ use crate::onnx::args::bytes;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// What to serve: an ONNX or GGUF file, what `train` or `finetune` left, a folder with config.json and weights;
-    /// NAME=PATH names it
+    /// Models: an ONNX or GGUF file, a run of `train` or `finetune`, or a folder with config.json and weights;
+    /// NAME=PATH sets the name
     #[arg(value_name = "PATH", required_unless_present = "repository")]
     pub(super) paths: Vec<String>,
 
-    /// A folder of models: NAME/VERSION/model.onnx, or in place of the file what PATH can be
+    /// Folder of models, as NAME/VERSION/model.onnx, or anything that PATH accepts in place of the file
     #[arg(long, value_name = "DIR")]
     pub(super) repository: Option<PathBuf>,
 
-    /// What the native engine computes with; devices of the CPU get one thread unless they say [default: cpu]
+    /// Backend of the native engine; CPU devices use one thread unless they set a number [default: cpu]
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub(super) backend: String,
 
-    /// What runs the models: native, ort (ONNX Runtime) or rten; the last two run on the CPU
+    /// Engine for models: native, ort (ONNX Runtime) or rten; the last two run on the CPU
     #[arg(long, default_value = "native")]
     pub(super) engine: String,
 
-    /// Threads that run models, each one batch at a time, up to 1024 [default: one per core]
+    /// Threads that run models, each one batch at a time, at most 1024 [default: one per core]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(super) threads: Option<usize>,
 
-    /// The address to listen on; 0.0.0.0 for other machines
+    /// Address to listen on; 0.0.0.0 accepts connections from other machines
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) host: IpAddr,
 
-    /// The port for HTTP and gRPC; 0 for one that is free
+    /// Port for HTTP and gRPC; 0 picks a free one
     #[arg(long, default_value_t = 8000)]
     pub(super) port: u16,
 
-    /// The most rows of several requests that are computed at once; 1 keeps requests apart
+    /// Maximum rows in a batch of several requests; 1 disables batching
     #[arg(long, value_name = "ROWS", default_value_t = 32, value_parser = positive)]
     pub(super) max_batch: usize,
 
-    /// What the values of one run may take of memory, beside the model, with the native engine
+    /// Maximum memory for the values of one run, besides the model, with the native engine
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = bytes)]
     pub(super) max_memory: usize,
 
-    /// What the states of a model's open sequences may take of memory
+    /// Maximum memory for the states of a model's open sequences
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
     pub(super) max_sequence_memory: usize,
 
-    /// The most requests that wait for a model; more are turned away
+    /// Maximum requests waiting for a model; further ones are rejected
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub(super) max_queue: usize,
 
@@ -60,67 +60,67 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: Duration,
 
-    /// The longest body of a request
+    /// Maximum size of a request body
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
     pub(super) max_body: usize,
 
-    /// The most connections; more are told to come later, but for questions about health
+    /// Maximum connections; further ones are told to retry later, except for health checks
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = positive)]
     pub(super) max_connections: usize,
 
-    /// The most connections of one address, or of one network of 64 bits of IPv6
+    /// Maximum connections from one address, or from one /64 network of IPv6
     #[arg(long, value_name = "N", default_value_t = 750, value_parser = positive)]
     pub(super) max_connections_per_peer: usize,
 
-    /// Seconds that an answer may wait to be read, and one more for each 16 KiB that have left
+    /// Seconds that a client may take to read a response, plus one for each 16 KiB already sent
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) write_timeout: Duration,
 
-    /// The most bytes of answers that may wait to be read on one connection, beside one answer
+    /// Maximum unread bytes of responses on one connection, besides one response
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
     pub(super) max_unread: usize,
 
-    /// The most that may wait to be read on all connections
+    /// Maximum unread bytes of responses on all connections
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = bytes)]
     pub(super) max_unread_in_all: usize,
 
-    /// Without tokens and HTTPS: a host name that requests may use beside localhost and IP addresses; * for any
+    /// Without tokens and HTTPS: host name that requests may use besides localhost and IP addresses; * for any
     #[arg(long, value_name = "NAME")]
     pub(super) allowed_host: Vec<String>,
 
-    /// Seconds between two looks for changed and new models; 0 never looks
+    /// Seconds between checks for new and changed models; 0 never checks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(super) watch: Duration,
 
-    /// Let requests load and unload models
+    /// Allow requests to load and unload models
     #[arg(long)]
     pub(super) control: bool,
 
-    /// Write a line for each request to standard error
+    /// Log each request to standard error
     #[arg(long)]
     pub(super) access_log: bool,
 
-    /// Send a span for each request to this OTLP collector, such as http://127.0.0.1:4317; OTEL_* say the rest
+    /// Send a span for each request to this OTLP collector, such as http://127.0.0.1:4317; OTEL_* set the rest
     #[arg(long, value_name = "URL")]
     pub(super) otlp: Option<String>,
 
-    /// A PEM file with the certificate for HTTPS, and those that sign it
+    /// PEM file with the certificate for HTTPS, and the chain of certificates that sign it
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(super) tls_cert: Option<PathBuf>,
 
-    /// The PEM file with the certificate's key
+    /// PEM file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(super) tls_key: Option<PathBuf>,
 
-    /// A file with a token in each line, of which requests need one: Authorization: Bearer TOKEN
+    /// File with one token per line; requests must send one of them, as Authorization: Bearer TOKEN
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
 
-    /// Seconds that requests have to end in after SIGTERM or Ctrl-C
+    /// Seconds that running requests may take to finish after SIGTERM or Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(super) drain: Duration,
 
-    /// Take token ids, not text, where a folder has a tokenizer.json
+    /// Take token ids instead of text, even if a folder has a tokenizer.json
     #[arg(long)]
     pub(super) ids: bool,
 }

@@ -34,7 +34,7 @@ impl Signals {
     /// Completes when the process is told to end. If told again, the process ends at once.
     pub(super) async fn told(mut self) {
         self.next().await;
-        note("ending: requests that were accepted are answered; Ctrl-C ends at once");
+        note("shutting down after the accepted requests are answered; Ctrl-C ends at once");
         tokio::spawn(async move {
             self.next().await;
             std::process::exit(INTERRUPTED);

@@ -35,16 +35,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// The file that says what to train, what is good, and what to vary. Called again, also at the same time and on
-    /// other machines that have its folder, the sweep goes on
+    /// TOML file with the training, the metric and the settings to vary; further calls continue the sweep, even at the
+    /// same time and on other machines that share its folder
     #[arg(value_name = "CONFIG.toml", required_unless_present = "show")]
     config: Option<PathBuf>,
 
-    /// Say what the sweep in this folder has found so far
+    /// Show what the sweep in this folder has found so far
     #[arg(long, value_name = "FOLDER", conflicts_with = "config")]
     show: Option<PathBuf>,
 
-    /// With --show: draw what was found
+    /// With --show: plot the results to this file
     #[arg(long, value_name = "FILE.png", requires = "show")]
     plot: Option<PathBuf>,
 }

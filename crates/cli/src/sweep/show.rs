@@ -16,7 +16,7 @@ pub(super) fn report(config: &Config, trials: &[Trial]) {
     };
     let shares = importance(config, trials);
     if !shares.is_empty() {
-        say("what the differences are due to, each setting by itself:");
+        say("share of the differences that each setting alone explains:");
         for (name, share) in shares {
             say(&format!("  {:>4.0} %  {name}", 100.0 * share));
         }

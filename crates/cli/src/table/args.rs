@@ -14,51 +14,51 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) every: Every,
 
-    /// A CSV file, whose first row names the columns
+    /// CSV file, whose first row names the columns
     #[arg(value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
 
-    /// Where the file is, in place of FILE
+    /// Path of the CSV file, instead of FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
 
-    /// The column to be predicted
+    /// Column to predict
     #[arg(long, value_name = "COLUMN")]
     pub(crate) target: Option<String>,
 
-    /// The target is one of some whole numbers or words [default: words are classes, numbers are not]
+    /// Treat the target as a class, given by a whole number or a word [default: words are classes, numbers are not]
     #[arg(long, conflicts_with = "regress")]
     pub(crate) classify: bool,
 
-    /// The target is a number
+    /// Treat the target as a number
     #[arg(long)]
     pub(crate) regress: bool,
 
-    /// A column to leave out; may be given several times
+    /// Column to leave out; may be repeated
     #[arg(long, value_name = "COLUMN")]
     pub(crate) ignore: Vec<String>,
 
-    /// What stands for no value, such as NA,?; the run keeps it for later tables
+    /// Marks of missing values, such as NA,?; the run keeps them for later tables
     #[arg(long, value_name = "MARKS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) missing: Vec<String>,
 
-    /// A column of words, whatever its cells look like; may be given several times
+    /// Column to treat as words, whatever its cells look like; may be repeated
     #[arg(long, value_name = "COLUMN")]
     pub(crate) categorical: Vec<String>,
 
-    /// Decimals follow a comma, as in 1,5
+    /// Read numbers with a decimal comma, such as 1,5
     #[arg(long)]
     pub(crate) decimal_comma: bool,
 
-    /// The share of the rows, drawn by the seed, that the model is judged by [default: 0.2]
+    /// Share of the rows to hold out for validation, drawn by the seed [default: 0.2]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) validation_split: Option<f64>,
 
-    /// How the weights are updated [default: adamw]
+    /// Optimizer [default: adamw]
     #[arg(long, value_enum)]
     pub(crate) optimizer: Option<Optimizer>,
 
-    /// Train for 8 bits: layers round their numbers as `polygrad quantize` will, and learn the ranges for it
+    /// Train for quantization to 8 bits: layers round values as `polygrad quantize` will, and learn their ranges
     #[arg(long)]
     pub(crate) qat: bool,
 
@@ -67,7 +67,7 @@ pub(crate) struct TrainArgs {
 }
 
 impl RunArgs for TrainArgs {
-    const ABOUT: &'static str = "Learn to predict one column of a table from the others";
+    const ABOUT: &'static str = "Train a model that predicts one column of a table from the others";
     const USAGE: &'static str = "polygrad train table FILE --target COLUMN [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 

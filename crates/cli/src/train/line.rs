@@ -127,7 +127,7 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
         #[cfg(feature = "rl")]
         ("cartpole", rl::TrainArgs::ABOUT),
         #[cfg(not(feature = "rl"))]
-        ("cartpole", "Learn to act in an environment; needs the feature `rl`"),
+        ("cartpole", "Train a policy in an environment; needs the feature `rl`"),
         #[cfg(feature = "text")]
         ("finetune MODEL", finetune::TrainArgs::ABOUT),
         #[cfg(not(feature = "text"))]
@@ -140,10 +140,10 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
     .map(|(name, about)| format!("  {name:<27}{about}\n"))
     .collect();
     let command = Every::augment_args(Command::new("polygrad train"))
-        .about("Train a model and leave it, its checkpoints and its curves in a run folder")
+        .about("Train a model and write it, its checkpoints and its curves to a run folder")
         .override_usage("polygrad train DATASET [OPTIONS]\n       polygrad train --resume RUN [OPTIONS]")
         .after_help(format!(
-            "What there is to train, each with more options, as `polygrad train table --help` tells them:\n{kinds}"
+            "What can be trained, each with further options (for example, see `polygrad train table --help`):\n{kinds}"
         ))
         .no_binary_name(true);
     let words: &[&str] = if wants_help { &["--help"] } else { &[] };

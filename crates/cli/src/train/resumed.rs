@@ -69,7 +69,7 @@ pub(crate) fn changes<T: Batches>(before: &T, now: &T) -> Vec<String> {
         (
             "epochs",
             [old.epochs, new.epochs].map(|epochs| epochs.to_string()),
-            "; the learning rate goes on as if that had been so from the start",
+            "; the learning rate continues as if it had been set so from the start",
         ),
         ("data", [before.place(), now.place()], ""),
     ];
@@ -82,7 +82,7 @@ pub(crate) type Change = (&'static str, [String; 2], &'static str);
 /// The settings that every run may change.
 pub(crate) fn of_base(before: &Base, now: &Base) -> [Change; 2] {
     let threads = |threads: Option<usize>| threads.map_or("one per core".to_owned(), |n| n.to_string());
-    let rounding = "; losses are the same but for rounding";
+    let rounding = "; losses differ only by rounding";
     [
         ("backend", [before.backend.clone(), now.backend.clone()], rounding),
         ("threads", [before.threads, now.threads].map(threads), rounding),

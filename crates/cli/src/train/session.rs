@@ -209,7 +209,9 @@ fn announce(longer: &'static str) -> impl Callback {
                 Some(run) if progress.steps.is_none_or(|steps| progress.step < steps) => {
                     say(&format!("run folder: {}", run.shown()));
                 }
-                _ => say(&format!("this run is complete; a larger number of {longer} trains on")),
+                _ => say(&format!(
+                    "this run is complete; to train longer, give a larger {longer}"
+                )),
             }
         }
         Ok(Control::Continue)

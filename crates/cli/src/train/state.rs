@@ -31,7 +31,7 @@ pub(crate) fn settings<T: RunSettings>(folder: &RunFolder) -> Result<T> {
     if !path.exists() {
         if folder.metrics().exists() {
             note(&format!(
-                "{} is gone: the checkpoint's settings are taken",
+                "{} is gone: the checkpoint's settings are used instead",
                 path.shown()
             ));
         }

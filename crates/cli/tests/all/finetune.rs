@@ -190,11 +190,13 @@ fn long_examples_are_cut_and_said() {
     );
     let out = scene.ok("finetune llama --data long.jsonl --lora --context 16 --epochs 1 --out run --threads 1");
     assert!(
-        out.contains("long.jsonl: lines that lost what is behind their 16 tokens: 1, from line 5 on"),
+        out.contains("long.jsonl: lines truncated to 16 tokens: 1, the first is line 5"),
         "{out}"
     );
     assert!(
-        out.contains("long.jsonl: lines left out, since their prompt alone has 16 tokens or more: 1, from line 6 on"),
+        out.contains(
+            "long.jsonl: lines left out, since their prompt alone has 16 tokens or more: 1, the first is line 6"
+        ),
         "{out}"
     );
     assert!(out.contains("22 examples to learn from, 2 to judge by"), "{out}");

@@ -342,8 +342,8 @@ fn answers_of_chats_are_learnt() {
     scene.write("long.jsonl", lines.as_bytes());
     let out = scene.ok("finetune llama --data long.jsonl --lora --context 32 --epochs 1 --out other --threads 1");
     for words in [
-        "lines that lost what is behind their 32 tokens: ",
-        "lines left out, since their prompt alone has 32 tokens or more: 1, from line 2 on",
+        "lines truncated to 32 tokens: ",
+        "lines left out, since their prompt alone has 32 tokens or more: 1, the first is line 2",
     ] {
         assert!(out.contains(words), "{out}");
     }

@@ -104,7 +104,7 @@ fn show_tells_of_every_kind() {
     );
     let run = scene.ok("show run");
     assert!(
-        run.contains("cnn on bars: images of 1 × 8 × 8") && run.contains("FLOPs with every named extent 1"),
+        run.contains("cnn on bars: images of 1 × 8 × 8") && run.contains("FLOPs with every named dimension 1"),
         "{run}"
     );
     let state = scene.ok("show run/model.safetensors");
@@ -223,9 +223,12 @@ fn extents_of_show_are_1_where_none_is_given() {
     let scene = Scene::new();
     model(&scene, "m.onnx", "Exp", named(&["n", "seq+1"]), &["y"], Vec::new());
     let out = scene.ok("show m.onnx");
-    assert!(out.contains("2 FLOPs with every named extent 1"), "{out}");
+    assert!(out.contains("2 FLOPs with every named dimension 1"), "{out}");
     let out = scene.ok("show m.onnx --dim n=5");
-    assert!(out.contains("10 FLOPs with n 5, every other named extent 1"), "{out}");
+    assert!(
+        out.contains("10 FLOPs with n 5, every other named dimension 1"),
+        "{out}"
+    );
     let out = scene.ok("show m.onnx --dim n=5 --dim seq=9");
     assert!(out.contains("50 FLOPs with n 5, seq 9\n"), "{out}");
     scene.fails("show m.onnx --dim foo=3", &["no extent \"foo\"", "n, seq"]);

@@ -55,7 +55,7 @@ fn a_policy_is_evaluated() {
     let scene = trained("cartpole", "--total-steps 20000");
     let text = scene.ok("eval run --episodes 20");
     assert!(
-        text.contains("mlp in 20 episodes of cartpole, the likeliest actions"),
+        text.contains("mlp in 20 episodes of cartpole, the most likely actions"),
         "{text}"
     );
     let mean = number(&text, "\nmean return");
@@ -72,7 +72,7 @@ fn a_policy_is_evaluated() {
     );
     assert_eq!(text, scene.ok("eval run --episodes 20"));
     let sampled = scene.ok("eval run --episodes 20 --sample --seed 3");
-    assert!(sampled.contains("actions by chance") && sampled != text, "{sampled}");
+    assert!(sampled.contains("sampled actions") && sampled != text, "{sampled}");
     let one = scene.ok("eval run --episodes 1");
     assert!(one.contains("in an episode of cartpole") && !one.contains('±'), "{one}");
 }
@@ -90,7 +90,7 @@ fn a_network_of_dqn_is_used_as_any_policy() {
     );
     let text = scene.ok("eval run --episodes 4");
     assert!(
-        text.contains("mlp in 4 episodes of acrobot, the likeliest actions"),
+        text.contains("mlp in 4 episodes of acrobot, the most likely actions"),
         "{text}"
     );
     assert!((-500.0..=-60.0).contains(&number(&text, "\nmean return")), "{text}");
@@ -363,7 +363,7 @@ fn a_network_of_pqn_is_used_as_any_policy() {
     );
     let text = scene.ok("eval run --episodes 2");
     assert!(
-        text.contains("mlp in 2 episodes of acrobot, the likeliest actions"),
+        text.contains("mlp in 2 episodes of acrobot, the most likely actions"),
         "{text}"
     );
     scene.fails(

@@ -13,76 +13,76 @@ const MAX_DROP: f64 = 1.0;
 /// How ranges are derived from data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Method {
-    /// From the smallest to the largest number
+    /// From the smallest to the largest value
     Minmax,
-    /// Without the rarest numbers at both ends; --percentile says how many are kept
+    /// Without the rarest values at both ends; --percentile sets how many are kept
     Percentile,
-    /// The range whose rounding has the least mean squared error
+    /// The range with the least mean squared rounding error
     Mse,
 }
 
 /// When ranges are determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// From data, now: convolutions and products are on bytes
+    /// Now, from data: convolutions and matrix products in 8 bits
     Static,
-    /// In each run: products alone, without data
+    /// In each run, without data: only matrix products in 8 bits
     Dynamic,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct QuantizeFile {
-    /// The folder that `train` left, or an ONNX file in f32 of op set 13 or newer
+    /// Run folder written by `train`, or an ONNX file in f32 of opset 13 or newer
     #[arg(value_name = "RUN|FILE.onnx")]
     pub(crate) model: PathBuf,
 
-    /// The file to write
+    /// File to write
     #[arg(long, value_name = "FILE.onnx")]
     pub(crate) out: PathBuf,
 
-    /// When the ranges of values are found
+    /// When to determine the ranges of values
     #[arg(long, value_enum, default_value = "static", value_name = "MODE")]
     pub(crate) int8: Mode,
 
-    /// Rows to find ranges with and to measure by: an .npz file with an array for each input and one of `labels` or
-    /// `targets`, a CSV file, or a folder of images [default: the data of the run]
+    /// Rows for calibration and evaluation: an .npz file with an array for each input and one of `labels` or `targets`,
+    /// a CSV file, or a folder of images [default: the data of the run]
     #[arg(long, value_name = "DATA")]
     pub(crate) calibrate: Option<PathBuf>,
 
-    /// How ranges follow from the rows [default: minmax]
+    /// How to determine ranges from the rows [default: minmax]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) calibration: Option<Method>,
 
-    /// The percentage of all numbers that a range holds [default: 99.99]
+    /// Percentage of all values that a range includes [default: 99.99]
     #[arg(long, value_name = "P")]
     pub(crate) percentile: Option<f64>,
 
-    /// How many rows ranges are found with; of a file, the others are to measure by
+    /// Number of rows to calibrate with; the other rows of a file are for evaluation
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count)]
     pub(crate) rows: usize,
 
-    /// A scale for each output channel of a weight, in place of one
+    /// Use one scale per output channel of a weight, instead of one per weight
     #[arg(long)]
     pub(crate) per_channel: bool,
 
-    /// Leave this layer in f32, by the name of its node, in which * is any text; may be given several times
+    /// Keep this layer in f32, by the name of its node; * matches any text; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) skip: Vec<String>,
 
-    /// Leave layers in f32 whose signal-to-noise ratio is below this, in decibels
+    /// Keep layers in f32 whose signal-to-noise ratio is below this, in decibels
     #[arg(long, value_name = "DB", value_parser = number)]
     pub(crate) min_snr: Option<f64>,
 
-    /// The episodes that a policy is judged by [default: 100]
+    /// Number of episodes to evaluate a policy with [default: 100]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) episodes: Option<usize>,
 
-    /// The most points that accuracy may fall (of a number to be predicted 100 times R², of a policy's return in
-    /// percent): beyond that no file is left [default: 1]
+    /// Maximum drop in accuracy, in percentage points (for a predicted number, in 100 times R²; for a policy, in
+    /// percent of its return); if it is larger, no file is written [default: 1]
     #[arg(long, value_name = "POINTS", value_parser = number)]
     pub(crate) max_drop: Option<f64>,
 
-    /// What to compute with [default: what the run was trained on, cpu for a file]
+    /// Backend to compute with [default: the one the run was trained on, cpu for a file]
     #[arg(long)]
     pub(crate) backend: Option<String>,
 

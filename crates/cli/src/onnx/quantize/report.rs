@@ -10,7 +10,10 @@ use polygrad_onnx::{LayerReport, Quantized};
 pub(super) fn layers(made: &Quantized) -> String {
     let names = made.layers.iter().map(|layer| printable(&layer.name).chars().count());
     let width = names.max().unwrap_or(0).max(5);
-    let mut text = format!("{:width$}  op      signal to noise when it alone is in int8", "layer");
+    let mut text = format!(
+        "{:width$}  op      signal to noise if only this layer is in int8",
+        "layer"
+    );
     for layer in &made.layers {
         let error = match layer.snr {
             snr if snr.is_nan() => "not measured: there are no rows".to_owned(),
