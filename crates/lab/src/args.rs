@@ -13,114 +13,114 @@ use crate::profile::subject::Training;
 /// The commands, for the command line of a program that can train with the options `T`.
 #[derive(Debug, Subcommand)]
 pub enum Command<T: Training> {
-    /// Hold a backend to PyTorch: values, gradients and errors of every op
+    /// Compare a backend with PyTorch: values, gradients and errors of every op
     Check(Check),
-    /// Time training steps and ops: on one backend, on several in turn, and beside other libraries
+    /// Time training steps and ops, on one or several backends and against other libraries
     Bench(Bench),
-    /// Say where the time of training steps goes: by op, shape and module, as tables and as a trace
+    /// Show where training steps spend their time: by op, shape and module, as tables and as a trace
     Profile(Profile<T>),
-    /// Predict a training step on many ranks: time, communication and memory of each
+    /// Predict the time, communication and memory of a training step on many ranks
     Plan(Plan),
-    /// Train policies with several seeds, and compare what they reach with what is published
+    /// Train policies with several seeds, and compare their returns with published ones
     Returns(Returns),
 }
 
 #[derive(Debug, Args)]
 pub struct Check {
-    /// What to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    /// Backend to check, such as cpu or cpu:kernels=scalar; `polygrad devices` lists them
     pub(crate) backend: String,
 
-    /// Which questions to ask
+    /// What to check
     #[arg(long, value_enum, default_value = "test")]
     pub(crate) mode: Mode,
 
-    /// Only cases of this op, by its PyTorch name, such as nn.functional.linear
+    /// Run only cases of this op, by its PyTorch name, such as nn.functional.linear
     #[arg(long)]
     pub(crate) op: Option<String>,
 
-    /// Only the case of this name, as reports print it, with or without its dtype
+    /// Run only the case of this name, as reports print it, with or without its dtype
     #[arg(long, value_name = "NAME")]
     pub(crate) case: Option<String>,
 
-    /// Only so many cases of each op in each dtype: a first look, or for a device that is slow
+    /// Run only N cases of each op in each dtype, for a quick check or a slow device
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) sample: Option<usize>,
 
-    /// The vectors in this folder instead of the cases that come with Polygrad
+    /// Use the test vectors in this folder instead of the cases that come with Polygrad
     #[arg(long, value_name = "DIR")]
     pub(crate) vectors: Option<PathBuf>,
 
-    /// Write how each case ended to this file
+    /// Write the result of each case to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// With --mode programs, graphs or trainings: what they are drawn from [default: 0]
+    /// With --mode programs, graphs or trainings: random seed [default: 0]
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
 
-    /// With --mode programs, graphs or trainings: how many are drawn [default: 500]
+    /// With --mode programs, graphs or trainings: how many to generate [default: 500]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 
-    /// With --mode programs, graphs or trainings: the number of the first one [default: 0]
+    /// With --mode programs, graphs or trainings: number of the first one [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) first: Option<u64>,
 
-    /// With --mode programs: the float dtype that they run in: f16, bf16, f32 or f64 [default: f32]
+    /// With --mode programs: float dtype to run them in: f16, bf16, f32 or f64 [default: f32]
     #[arg(long, value_name = "DTYPE", value_parser = float)]
     pub(crate) dtype: Option<DType>,
 
-    /// With --mode programs or graphs: keep in this folder what fails; programs in it are run first
+    /// With --mode programs or graphs: save failures to this folder; programs in it are run first
     #[arg(long, value_name = "DIR")]
     pub(crate) cases: Option<PathBuf>,
 
-    /// Run ONNX graphs by the engines of others for a search: questions come from standard input
+    /// Run ONNX graphs with third-party engines for a search, as requested on standard input
     #[arg(long, hide = true)]
     pub(crate) serve: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// What to time: a workload such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default:
-    /// all]
+    /// Workload to time, such as mlp-rl, or some of its cases, such as mlp-rl/adam or elementwise/exp [default: all]
     #[arg(value_name = "WORKLOAD[/CASE]")]
     pub(crate) workloads: Vec<String>,
 
-    /// What to compute with, such as cpu or cpu:kernels=scalar; given several times, they take turns and are compared
-    /// with the first; all stands for every backend that is there
+    /// Backend to compute with, such as cpu or cpu:kernels=scalar, or all for every available one; if repeated, the
+    /// backends take turns and are compared with the first
     #[arg(long, default_value = "cpu")]
     pub(crate) backend: Vec<String>,
 
-    /// Threads of the CPU backend, and of the peers [default: 1, with several backends all cores]
+    /// Threads of the CPU backend and of the peers [default: 1, or all cores with several backends]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// How long to time a case; longer where that is too short for 30 steps, but at most five times as long
+    /// Seconds to time each case; up to five times as long if it is too short for 30 steps
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: f64,
 
-    /// Record training steps and replay them; steps as they are written are timed too, in turn with those
+    /// Capture training steps and replay them; uncaptured steps are timed too, in turn with those
     #[arg(long)]
     pub(crate) captured: bool,
 
-    /// Time these peers too, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, floor, or programs of
-    /// your own
+    /// Also time these peers, in turn with Polygrad: torch, torch-compile, jax, candle, burn, tch, floor, or your own
+    /// programs
     #[arg(long, value_name = "PEERS", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
 
-    /// How long a peer may take for an answer, such as to make a case ready; then it is ended, and the others go on
+    /// Seconds that a peer may take to respond, for example to prepare a case; after that it is ended, and the others
+    /// continue
     #[arg(long, value_name = "S", default_value = "300", value_parser = seconds)]
     pub(crate) patience: f64,
 
-    /// Draw how the others compare with the first, to this file
+    /// Plot how the others compare with the first, to this file
     #[arg(long, value_name = "FILE.png")]
     pub(crate) plot: Option<PathBuf>,
 
-    /// Be a peer: answer questions from standard input
+    /// Act as a peer: answer requests from standard input
     #[arg(long, hide = true)]
     pub(crate) serve: bool,
 
-    /// Be a peer that is several processes, which a launcher has started; the first one answers
+    /// Act as a peer of several processes, which a launcher started; the first one answers
     #[arg(long, value_name = "ENGINE", hide = true, requires = "serve")]
     pub(crate) parallel: Option<String>,
 
@@ -131,15 +131,15 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Returns {
-    /// What to train: an environment such as cartpole, or one training, such as cartpole/cleanrl [default: all]
+    /// Environment to train in, such as cartpole, or a single training, such as cartpole/cleanrl [default: all]
     #[arg(value_name = "ENVIRONMENT[/SETTINGS]")]
     pub(crate) trainings: Vec<String>,
 
-    /// How often to train, with the seeds 0, 1 and so on
+    /// Number of seeds to train with: 0, 1 and so on
     #[arg(long, value_name = "N", default_value = "5", value_parser = positive)]
     pub(crate) seeds: usize,
 
-    /// What to compute with, such as cpu; `polygrad devices` lists what there is
+    /// Backend to compute with, such as cpu; `polygrad devices` lists them
     #[arg(long, default_value = "cpu")]
     pub(crate) backend: String,
 
@@ -147,12 +147,12 @@ pub struct Returns {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) threads: Option<usize>,
 
-    /// Deal the seeds out to the processes that a launcher has started, as train's option of this name has them; a
-    /// process waits as long as its timeout says for the longest training
+    /// Distribute the seeds over the processes that a launcher started (engines as for `train --parallel`); a process
+    /// waits at most its timeout for the longest training
     #[arg(long, value_name = "ENGINE")]
     pub(crate) parallel: Option<String>,
 
-    /// Draw the returns over the steps, to this file
+    /// Plot the returns over the steps, to this file
     #[arg(long, value_name = "FILE.png")]
     pub(crate) plot: Option<PathBuf>,
 }
@@ -160,20 +160,19 @@ pub struct Returns {
 /// The questions of `check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Are values, recorded gradients and errors right?
+    /// Values, recorded gradients and errors
     Test,
-    /// Are gradients right: recorded ones, and differences of values to first and second order?
+    /// Gradients: against recorded ones, and against finite differences of first and second order
     Grad,
-    /// How long do common calls take?
+    /// Time of common calls
     Perf,
-    /// Which ops in which dtypes? Written to docs/ops.md
+    /// Table of supported ops and dtypes, written to docs/ops.md
     Support,
-    /// Do whole programs, drawn at random, give what the reference gives in f64: as written, captured, compiled and
-    /// trained?
+    /// Random programs, compared with the reference in f64: as written, captured, compiled and trained
     Programs,
-    /// Do ONNX graphs, drawn at random, give the same node by node, fused, and by ONNX Runtime where it is there?
+    /// Random ONNX graphs, compared node by node, fused, and with ONNX Runtime if it is available
     Graphs,
-    /// Do small trainings, drawn at random, end the same with other threads, captured, resumed, and by two ranks?
+    /// Small random trainings, compared with other thread counts, captured, resumed, and on two ranks
     Trainings,
 }
 

@@ -8,32 +8,31 @@ use polygrad_console::arguments::positive;
 
 #[derive(Debug, Args)]
 pub struct Plan {
-    /// What is trained: a case of `polygrad bench`, such as gpt or mlp-big/adam
+    /// Training to plan: a case of `polygrad bench`, such as gpt or mlp-big/adam
     #[arg(value_name = "WORKLOAD[/CASE]")]
     pub(super) case: String,
 
-    /// For how many ranks
+    /// Numbers of ranks to predict for
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,8,64,1024", value_parser = positive)]
     pub(super) ranks: Vec<usize>,
 
-    /// What passes between two ranks per second each way, in bits or bytes, such as 10Gbit or 1.25GB
+    /// Bandwidth between two ranks in each direction, in bits or bytes per second, such as 10Gbit or 1.25GB
     #[arg(long, value_name = "RATE", default_value = "10Gbit", value_parser = bandwidth)]
     pub(super) bandwidth: f64,
 
-    /// What a message takes however short it is, in ns, us, ms or s
+    /// Latency of a message, in ns, us, ms or s
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = latency)]
     pub(super) latency: Duration,
 
-    /// How many ranks there are on each machine; where they take all of its cores, communication takes its time from
-    /// computation [default: 1]
+    /// Ranks per machine; if they use all of its cores, communication slows computation down [default: 1]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(super) ranks_per_host: Option<usize>,
 
-    /// Spread the optimizer's moments over the ranks
+    /// Shard the optimizer's moments across the ranks
     #[arg(long)]
     pub(super) shard_optimizer: bool,
 
-    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    /// Backend to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists them
     #[arg(long, default_value = "cpu")]
     pub(super) backend: String,
 
@@ -41,12 +40,12 @@ pub struct Plan {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(super) threads: Option<usize>,
 
-    /// How many steps to measure
+    /// Number of steps to measure
     #[arg(long, value_name = "N", default_value = "30", value_parser = positive)]
     pub(super) steps: usize,
 
-    /// Put it to the test: measure the links between the processes that a launcher has started, predict their steps,
-    /// and measure these, too; mpi for those of mpirun, gloo for those of torchrun
+    /// Check the prediction: measure the links between the processes that a launcher started, predict their steps, and
+    /// measure those too; mpi for mpirun, gloo for torchrun
     #[arg(
         long,
         value_name = "ENGINE",
@@ -54,7 +53,7 @@ pub struct Plan {
     )]
     pub(super) parallel: Option<String>,
 
-    /// Write the steps that were measured together to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing:
+    /// Write a trace of the steps measured together to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing:
     /// when rank 0 computed, and when gradients were exchanged
     #[arg(long, value_name = "FILE.json", requires = "parallel")]
     pub(super) trace: Option<PathBuf>,

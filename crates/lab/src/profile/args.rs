@@ -15,9 +15,9 @@ pub struct Profile<T: Training> {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What<T: Training> {
-    /// The steps that `polygrad train` would take with these options; no run is left
+    /// Profile the steps of `polygrad train` with these options, without writing a run folder
     Train(Box<Steps<T>>),
-    /// The steps of a case of `polygrad bench`
+    /// Profile the steps of a case of `polygrad bench`
     Bench(Bench),
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Steps<T: Training> {
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// The case, such as cnn or mlp-rl/adam
+    /// Case to profile, such as cnn or mlp-rl/adam
     #[arg(value_name = "WORKLOAD[/CASE]")]
     pub(super) case: String,
 
-    /// What to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists what there is
+    /// Backend to compute with, such as cpu or cpu:kernels=scalar; `polygrad devices` lists them
     #[arg(long, default_value = "cpu")]
     pub(super) backend: String,
 
@@ -51,15 +51,15 @@ pub(super) struct Bench {
 /// What is measured, and what is shown of it.
 #[derive(Debug, Args)]
 pub(super) struct How {
-    /// How many steps to measure
+    /// Number of steps to measure
     #[arg(long, value_name = "N", default_value = "20", value_parser = positive)]
     pub(super) steps: usize,
 
-    /// How many steps to take before
+    /// Number of warm-up steps before
     #[arg(long, value_name = "N", default_value = "3")]
     pub(super) warmup: usize,
 
-    /// How many rows of a table to print; what they leave out is summed up in one more
+    /// Number of table rows to print; one more row sums up the rest
     #[arg(long, value_name = "N", default_value = "25", value_parser = positive)]
     pub(super) rows: usize,
 
@@ -67,8 +67,7 @@ pub(super) struct How {
     #[arg(long, value_name = "FILE.json")]
     pub(super) trace: Option<PathBuf>,
 
-    /// Do not wait for the device after each op: on a device that computes later, times are then those of handing the
-    /// work over
+    /// Do not wait for the device after each op; on an asynchronous device, times are then those of launching the work
     #[arg(long)]
     pub(super) no_sync: bool,
 }
