@@ -1,4 +1,4 @@
-//! Steps a second of Gymnasium's environments, here and in Gymnasium's own vector environments, in turns:
+//! Steps per second of Gymnasium's environments, here and in Gymnasium's own vector environments, in turns:
 //! `cargo bench -p polygrad-rl --bench gym`, with `POLYGRAD_PYTHON` as for the tests.
 
 use std::process::Command;
@@ -11,7 +11,7 @@ const ENVS: usize = 8;
 const TURNS: usize = 5;
 const SECONDS: f64 = 1.0;
 
-/// Prints the steps of all environments in a second.
+/// Prints the steps per second of all environments.
 const THEIRS: &str = "
 import sys, time, gymnasium
 name, envs, mode, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])

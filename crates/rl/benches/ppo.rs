@@ -1,9 +1,9 @@
 //! PPO's speed: `cargo bench -p polygrad-rl --bench ppo`, or a part of it:
 //! `… --bench ppo -- cartpole-cleanrl act --threads 1 --seed 3 --runs 5`.
 //!
-//! Whole trainings, each beside the mean return of its last 100 episodes, so that one that learns nothing is not taken
-//! for a fast one; and `act`, what an action costs. The fastest of some runs, as other load on the machine only makes
-//! them slower.
+//! Whole trainings, each with the mean return of its last 100 episodes, so that a training that learns nothing does not
+//! pass for a fast one; and `act`, the cost of one action. The fastest of several runs is reported, since other load on
+//! the machine only makes them slower.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -28,7 +28,7 @@ struct Training {
     config: fn() -> PpoConfig,
 }
 
-/// Actor and critic have a network each, of two layers of 64 features, here as everywhere below.
+/// Actor and critic each have a network of two layers of 64 features, as everywhere in this file.
 fn cart_pole_policy() -> PolicyConfig {
     PolicyConfig::mlp(4, ActionSpace::Discrete(2))
 }
@@ -109,11 +109,11 @@ static TRAININGS: [Training; 4] = [
     },
 ];
 
-/// What a run took.
+/// Measurements of one run.
 struct Run {
     seconds: f64,
     steps: u64,
-    /// Shares of the time: in environments, choosing actions, learning.
+    /// Shares of the time: environments, choosing actions, learning.
     shares: [f64; 3],
     mean_return: Option<f64>,
 }
@@ -181,7 +181,8 @@ fn cpu(threads: usize) -> Result<Device> {
     Ok(Device::<Cpu>::from_inner(device).into_any())
 }
 
-/// An action for one observation of CartPole: the actor alone, and all that a step of a rollout needs.
+/// Measures an action for one observation of CartPole: by the actor alone, and with everything that a rollout step
+/// needs.
 fn act(options: &Options) -> Result<()> {
     let device = cpu(options.threads.unwrap_or(1))?;
     manual_seed(options.seed);

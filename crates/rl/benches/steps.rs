@@ -1,9 +1,9 @@
 //! Steps per second: `cargo bench -p polygrad-rl --bench steps`.
 //!
-//! 64 environments of a kind, one thread, through the public traits with time limits and resets, the fastest of many
-//! short runs, so that other load on the machine counts as little as possible. At the end, what it costs to wake a
-//! second thread for every step, and what a step takes when a policy computes as long as the environments, one after
-//! the other and in two groups.
+//! 64 environments of a kind, one thread, through the public traits with time limits and resets. The fastest of many
+//! short runs is reported, so that other load on the machine counts as little as possible. The last measurements are
+//! the cost of waking a second thread for every step, and the time of a step when the policy computes as long as the
+//! environments, one after the other and in two groups.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn measure<E: Env<A>, const A: usize>(name: &str, make: impl Fn() -> E) -> polyg
     Ok(())
 }
 
-/// The same with actions that masks allow, whose choice is not counted.
+/// The same with masked actions. The time to choose them is not counted.
 fn measure_masked<E: Env<A>, const A: usize>(name: &str, make: impl Fn() -> E) -> polygrad_core::Result<()> {
     let mut envs = Vectorized::new(|_| make(), ENVS)?;
     let mut buffers = StepBuffers::new(&envs);
@@ -98,7 +98,7 @@ fn main() -> polygrad_core::Result<()> {
     overlapping()
 }
 
-/// Two environments in two threads, a step of which is nothing beside waking one.
+/// Two environments in two threads, whose steps take almost no time compared with waking a thread.
 fn waking() -> polygrad_core::Result<()> {
     let mut envs = Vectorized::threaded(|_| CartPole::v1(), 2, 2)?;
     let mut buffers = StepBuffers::new(&envs);
@@ -142,7 +142,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// 16 environments of 25 µs, and a policy of 25 µs for each row.
+/// 16 environments of 25 µs, and a policy that takes 25 µs for each row.
 fn overlapping() -> polygrad_core::Result<()> {
     let each = Duration::from_micros(25);
     let mut serial = Vectorized::new(|_| Slow(each), 16)?;

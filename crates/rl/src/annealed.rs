@@ -1,21 +1,21 @@
-//! Numbers that change while training goes on.
+//! Numbers that change during training.
 
 use serde::{Deserialize, Serialize};
 
-/// A number that may change while training goes on.
+/// A number that may change during training.
 ///
-/// Read from a file, `0.1` is always the same, and `[1e-3, 0]` goes from the first to the second.
+/// In a file, `0.1` is a constant, and `[1e-3, 0]` goes from the first to the second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", from = "Written")]
 pub enum Annealed {
-    /// Always the same.
+    /// Always the same value.
     Constant(f64),
-    /// From the first number at the beginning to the second at the end, in a line.
+    /// Linear, from the first number at the beginning to the second at the end.
     Linear(f64, f64),
 }
 
 impl Annealed {
-    /// What it is after a share of the training, from 0 to 1.
+    /// The value after a share of the training, from 0 to 1.
     pub fn at(self, progress: f64) -> f64 {
         match self {
             Self::Constant(value) => value,
@@ -37,7 +37,7 @@ impl From<f64> for Annealed {
     }
 }
 
-/// Forms in which such a number may be written.
+/// The forms in which such a number can be written.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number, or [from, to]")]
 enum Written {

@@ -1,4 +1,4 @@
-//! Whether an environment does what it promises.
+//! Checks whether an environment keeps its contract.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,20 +9,25 @@ use crate::hash::Hash;
 use crate::{Env, Space, Step, episode_rng};
 
 const EPISODES: u64 = 3;
-/// Of each episode, if it does not end before.
+/// Per episode, if it does not end earlier.
 const STEPS: usize = 1000;
 
-/// Plays some episodes with actions of chance, and tells what the environment does against its contract.
+/// Plays some episodes with random actions and reports violations of the environment's contract.
 ///
-/// What is looked for: spaces that make no sense or change; panics; observations outside of their space, or not written
-/// in full; rewards that are not finite; masks of actions that allow none, or of actions that cannot be masked;
-/// episodes that differ when they are played again from the same seed, since something is kept over
-/// [`reset`](Env::reset) or chance comes from elsewhere; a step after the end of an episode that panics.
+/// It looks for:
+/// - spaces that are invalid or change
+/// - panics
+/// - observations outside of their space, or not written in full
+/// - rewards that are not finite
+/// - action masks that allow no action, or masks of actions that cannot be masked
+/// - episodes that differ when they are played again from the same seed, since state survives [`reset`](Env::reset) or
+///   randomness comes from elsewhere
+/// - a step after the end of an episode that panics
 ///
-/// An environment that has no end of its own is played for 3 times 1000 steps, twice.
+/// An environment whose episodes do not end is played for 3 times 1000 steps, twice.
 ///
 /// # Errors
-/// When something is wrong; the error tells what was found first.
+/// If something is wrong; the error describes the first violation found.
 pub fn check_env<E: Env<A>, const A: usize>(env: &mut E) -> Result<()> {
     let mut found = Vec::new();
     match caught(|| (env.observation_space(), env.action_space(), env.has_action_mask())) {
@@ -67,7 +72,7 @@ struct Checked<'a, E> {
     masked: bool,
 }
 
-/// Where something was seen, the reset being step 0, and the hash of what was: observation, rewards, flags, masks.
+/// A place, where the reset is step 0, and the hash of what was seen there: observation, rewards, flags, masks.
 #[derive(Clone, Copy, PartialEq)]
 struct Seen {
     episode: u64,
@@ -107,7 +112,7 @@ impl<E> Checked<'_, E> {
         }
     }
 
-    /// Plays all episodes, and appends all that is seen.
+    /// Plays all episodes and appends everything seen.
     fn play<const A: usize>(&mut self, seen: &mut Vec<Seen>) -> Result<(), String>
     where
         E: Env<A>,
@@ -193,7 +198,7 @@ impl<E> Checked<'_, E> {
         }
     }
 
-    /// Has an observation written, and looks at it.
+    /// Has the environment write an observation, and checks it.
     fn written<T>(
         &mut self,
         place: &str,
@@ -213,7 +218,7 @@ impl<E> Checked<'_, E> {
     }
 }
 
-/// What is wrong with an observation.
+/// The fault of an observation, if it has one.
 fn outside(space: &Space, value: &[f32]) -> Option<String> {
     if space.contains(value) {
         return None;
@@ -240,7 +245,7 @@ fn hash_of(observation: &[f32], masks: &[bool]) -> Hash {
         .add_all(masks.iter().map(|allowed| u64::from(*allowed)))
 }
 
-/// Where the same steps showed something else. An episode that ends elsewhere differs in its flags.
+/// The first place where the same steps gave a different result. An episode that ends elsewhere differs in its flags.
 fn difference(first: &[Seen], second: &[Seen]) -> Option<String> {
     let (seen, _) = first.iter().zip(second).find(|(a, b)| a != b)?;
     let place = Seen::place(seen.episode, seen.step);

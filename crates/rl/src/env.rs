@@ -4,14 +4,14 @@ use polygrad_core::Rng;
 
 use crate::Space;
 
-/// What a step of an environment with `A` agents gives, beside the observation.
+/// The result of a step of an environment with `A` agents, except the observation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step<const A: usize = 1> {
     /// The reward of each agent.
     pub rewards: [f64; A],
-    /// Whether the episode ended in a terminal state, from which nothing more is to be had.
+    /// Whether the episode ended in a terminal state, after which no more reward can follow.
     pub terminated: bool,
-    /// Whether the episode was cut short, as by a time limit; the state has a value still.
+    /// Whether the episode was cut short, for example by a time limit; the last state still has a value.
     pub truncated: bool,
 }
 
@@ -33,15 +33,13 @@ impl<const A: usize> Step<A> {
     }
 }
 
-/// An environment with `A` agents, one unless said otherwise.
+/// An environment with `A` agents, by default one.
 ///
-/// Actions and observations are numbers in slices: of each agent as many as [`Space::len`] says, agents one after
-/// another. An action in [`Space::Discrete`] is one number, `action[0] as usize` (`as i64` when the space starts below
-/// 0).
+/// Actions and observations are slices of numbers: [`Space::len`] numbers for each agent, agents one after another. An
+/// action in [`Space::Discrete`] is one number, `action[0] as usize` (`as i64` when the space starts below 0).
 ///
-/// All chance comes from the generator that is handed in, so that an episode depends on its seed and actions alone.
-/// Nothing is kept over [`reset`](Self::reset) that later episodes depend on. [`check_env`](crate::check_env) looks at
-/// both.
+/// All randomness comes from the given generator, so that an episode depends only on its seed and actions. No state
+/// that later episodes depend on survives [`reset`](Self::reset). [`check_env`](crate::check_env) checks both.
 ///
 /// ```
 /// use polygrad_rl::{Env, Rng, Space, Step};
@@ -72,42 +70,42 @@ impl<const A: usize> Step<A> {
 /// # polygrad_rl::check_env(&mut Corridor { place: 0 }).unwrap();
 /// ```
 pub trait Env<const A: usize = 1> {
-    /// What one agent observes; the same whenever it is asked.
+    /// The observation space of one agent; every call returns the same.
     fn observation_space(&self) -> Space;
 
-    /// What one agent does; the same whenever it is asked.
+    /// The action space of one agent; every call returns the same.
     fn action_space(&self) -> Space;
 
     /// Begins an episode, and writes the first observation of every agent.
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]);
 
-    /// Does the actions of every agent, and writes what they then observe.
+    /// Takes the actions of every agent and writes what they observe afterwards.
     ///
-    /// Discrete actions are in their space and allowed by the mask, continuous ones finite: callers see to that.
-    /// Whether an action beyond the bounds of a [`Space::Box`] is clipped is the environment's own affair, as in
-    /// Gymnasium. What a step after the end of an episode gives means nothing, but it does not panic.
+    /// Callers guarantee that discrete actions are in their space and allowed by the mask, and that continuous ones are
+    /// finite. Whether an action beyond the bounds of a [`Space::Box`] is clipped is up to the environment, as in
+    /// Gymnasium. The result of a step after the end of an episode is meaningless, but the step does not panic.
     fn step(&mut self, action: &[f32], rng: &mut Rng, observation: &mut [f32]) -> Step<A>;
 
-    /// Whether an agent has nothing to choose in the next step, as a player while it is the other's turn. Its action
-    /// does nothing then, but is one that the mask allows. Asked after each reset and each step, though not at the end
-    /// of an episode. Default: never.
+    /// Whether an agent has no choice in the next step, like a player whose opponent is to move. Its action then has no
+    /// effect, but must be one that the mask allows. Called after each reset and each step, except at the end of an
+    /// episode. Default: never.
     fn waits(&self, agent: usize) -> bool {
         let _ = agent;
         false
     }
 
-    /// Whether there are actions that are not allowed in every state; the same whenever it is asked.
+    /// Whether some actions are not allowed in every state; every call returns the same.
     fn has_action_mask(&self) -> bool {
         false
     }
 
-    /// Says which actions each agent may do next: of each agent [`flat_len`](Space::flat_len) entries of the action
-    /// space, agents one after another. All are true when it is called, and the environment makes those false that are
-    /// not allowed.
+    /// Marks the actions that each agent may take next: [`flat_len`](Space::flat_len) entries of the action space for
+    /// each agent, agents one after another. All entries are true before the call, and the environment sets those of
+    /// disallowed actions to false.
     ///
-    /// It is called after each reset and each step, if [`has_action_mask`](Self::has_action_mask), though not at the
-    /// end of an episode. Only the actions of [`Space::Discrete`] and [`Space::MultiDiscrete`] can be masked, and in
-    /// each choice one value at least is allowed.
+    /// Called after each reset and each step, except at the end of an episode, if
+    /// [`has_action_mask`](Self::has_action_mask). Only the actions of [`Space::Discrete`] and [`Space::MultiDiscrete`]
+    /// can be masked, and each choice must allow at least one value.
     fn action_mask(&self, mask: &mut [bool]) {
         let _ = mask;
     }

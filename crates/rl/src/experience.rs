@@ -12,46 +12,46 @@ use crate::replay::n_step::{Begun, Happened, NStep};
 use crate::statistics::recent::Recent;
 use crate::{ActionSpace, Episode, EpisodeStatistics, ReplayBuffer, Space, StepBuffers, VectorEnv};
 
-/// The notice for a resumed training whose environments could not be restored, if that is so.
+/// The notice for a resumed training whose environments could not be restored; `None` if they were.
 pub(crate) fn begun_anew(begun: bool, envs: &dyn VectorEnv) -> Option<String> {
     let text = "where the environments stood cannot be saved: they begin their next episodes, and so the run does not \
                 go on bit for bit as it would have";
     (begun && envs.begins_anew()).then(|| text.to_owned())
 }
 
-/// Whether a training is as whole after an error in `advance` as before: environments of another program have failed.
+/// Whether a training is still intact after an error in `advance`: true if environments of another program failed.
 pub(crate) fn survives(error: &Error, envs: &dyn VectorEnv) -> bool {
     envs.begins_anew() && error.kind() == ErrorKind::Io
 }
 
-/// Environments, and all that was seen in them: what every algorithm has that learns from a replay buffer.
+/// Environments and everything seen in them: the common part of all algorithms that learn from a replay buffer.
 pub struct Experience {
     pub(crate) envs: Box<dyn VectorEnv>,
     buffers: StepBuffers,
-    /// Of an observation, as a network sees it.
+    /// Shape of an observation as a network sees it.
     pub(crate) shape: Vec<usize>,
-    /// The observations that come next.
+    /// The next observations.
     pub(crate) observations: Vec<f32>,
     /// The last observations of episodes that have ended.
     finals: Vec<f32>,
-    /// Actions as environments want them.
+    /// Actions as environments take them.
     chosen: Vec<f32>,
     action_len: usize,
     n_step: NStep,
     pub(crate) replay: ReplayBuffer,
     statistics: EpisodeStatistics,
     pub(crate) recent: Recent,
-    /// The episodes that have ended since they were last asked for.
+    /// The episodes that have ended since the last call that took them.
     pub(crate) ended: Vec<Episode>,
-    /// Seconds of the environments since they were last asked for.
+    /// Seconds spent in the environments since the last call that took them.
     pub(crate) seconds: f64,
     begun: bool,
 }
 
-/// Where the environments stand, as a checkpoint has it.
+/// The state of the environments in a checkpoint.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Stand {
-    /// None before the first reset.
+    /// `None` before the first reset.
     environments: Option<Value>,
     statistics: EpisodeStatistics,
     recent: Recent,
@@ -59,7 +59,8 @@ pub(crate) struct Stand {
 }
 
 impl Experience {
-    /// Of environments, a buffer for what happens in them, and the steps of a transition with their discount.
+    /// From environments, a replay buffer for their transitions, and the number of steps of a transition with their
+    /// discount.
     pub(crate) fn new(envs: Box<dyn VectorEnv>, replay: ReplayBuffer, (steps, gamma): (usize, f64)) -> Self {
         let rows = envs.rows();
         let (width, raw) = (envs.observation_space().flat_len(), envs.observation_space().len());
@@ -89,7 +90,7 @@ impl Experience {
         self.envs.action_space()
     }
 
-    /// The notice that the environments could not be restored, if that is so.
+    /// The notice that the environments could not be restored; `None` if they were.
     pub(crate) fn begun_anew(&self) -> Option<String> {
         begun_anew(self.begun, &*self.envs)
     }
@@ -98,7 +99,7 @@ impl Experience {
         self.envs.observation_space().flat_len()
     }
 
-    /// Begins an episode in every environment, if that was not done.
+    /// Begins an episode in every environment, if none was begun yet.
     pub(crate) fn begin(&mut self, seed: u64) -> Result<()> {
         if !self.begun {
             self.envs.reset(seed, &mut self.buffers.observations)?;
@@ -112,7 +113,7 @@ impl Experience {
         Ok(())
     }
 
-    /// Does the actions of all rows, as a policy chooses them, and keeps what came of it.
+    /// Takes the actions of all rows, as a policy chooses them, and stores the result.
     pub(crate) fn step(&mut self, actions: &[f32]) -> Result<()> {
         let space = self.envs.action_space();
         let own = actions.chunks(self.action_len).zip(self.chosen.chunks_mut(space.len()));
@@ -131,7 +132,7 @@ impl Experience {
         self.keep(actions)
     }
 
-    /// Gives the replay buffer the transitions that are over, and takes what is seen next.
+    /// Adds the finished transitions to the replay buffer and takes over the next observations.
     fn keep(&mut self, actions: &[f32]) -> Result<()> {
         let (width, buffers) = (self.width(), &self.buffers);
         let mut seen = vec![0.0; self.observations.len()];
@@ -159,7 +160,7 @@ impl Experience {
         Ok(())
     }
 
-    /// Where it stands, without the replay buffer.
+    /// The state, without the replay buffer.
     pub(crate) fn state(&self) -> Result<Stand> {
         Ok(Stand {
             environments: self.begun.then(|| self.envs.state()).transpose()?,
@@ -169,13 +170,13 @@ impl Experience {
         })
     }
 
-    /// Whether it is of such environments and steps.
+    /// Whether the saved state is of such environments and steps.
     pub(crate) fn fits(&self, stand: &Stand) -> bool {
         let rows = stand.statistics.rows() == self.envs.rows();
         rows && self.n_step.fits(&stand.begun, (self.width(), self.action_len))
     }
 
-    /// Goes on from there, if it [fits](Self::fits).
+    /// Continues from the saved state, if it [fits](Self::fits).
     pub(crate) fn restore(&mut self, stand: Stand) -> Result<()> {
         self.n_step.rows = stand.begun;
         if let Some(saved) = &stand.environments {

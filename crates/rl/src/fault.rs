@@ -1,4 +1,4 @@
-//! What environments do wrong, in words.
+//! Messages about faults of environments.
 
 use std::any::Any;
 

@@ -1,4 +1,4 @@
-//! A fingerprint of what was seen, the same in every build, since it is saved.
+//! A fingerprint of observations and the like; the same in every build, since it is saved.
 
 /// FNV-1a over words of 64 bits.
 ///

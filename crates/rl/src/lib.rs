@@ -2,7 +2,7 @@
 //!
 //! An [`Env`] is one environment, a [`VectorEnv`] many that step together and write into the caller's memory.
 //! [`Vectorized`] makes the second out of the first, in one thread or several, with the same numbers. [`check_env`]
-//! finds what an environment of your own does wrong.
+//! finds faults of your own environment.
 //!
 //! ```
 //! use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};

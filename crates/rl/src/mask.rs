@@ -5,7 +5,7 @@ use polygrad_core::Rng;
 use crate::Space;
 
 impl Space {
-    /// The number of values and the first one of each choice; a space that is not discrete has none.
+    /// The number of values and the first value of each choice; empty if the space is not discrete.
     fn choices(&self) -> impl Iterator<Item = (usize, i64)> {
         let (nvec, start) = match self {
             Self::Discrete { n, start } => (std::slice::from_ref(n), std::slice::from_ref(start)),
@@ -32,11 +32,11 @@ impl Space {
         })
     }
 
-    /// Writes a value of chance that a mask of [`flat_len`](Self::flat_len) entries allows, as Gymnasium's
-    /// `sample(mask)`: in each choice every allowed value is as likely. A choice that has none stays as it was.
+    /// Writes a random value that a mask of [`flat_len`](Self::flat_len) entries allows, like Gymnasium's
+    /// `sample(mask)`: in each choice all allowed values are equally likely. A choice without an allowed value stays as
+    /// it was.
     ///
-    /// With a mask that allows everything it is [`sample`](Self::sample), which it also is for spaces that cannot be
-    /// masked.
+    /// With a mask that allows everything, or for spaces that cannot be masked, it is [`sample`](Self::sample).
     pub fn sample_masked(&self, mask: &[bool], rng: &mut Rng, value: &mut [f32]) {
         if !self.is_maskable() {
             return self.sample(rng, value);
@@ -53,7 +53,7 @@ impl Space {
         }
     }
 
-    /// What is wrong with the masks of agents, one after another: that one allows nothing.
+    /// The fault of the masks of agents, one after another, if one allows nothing.
     pub(crate) fn check_masks(&self, masks: &[bool]) -> Result<(), String> {
         for (agent, mask) in masks.chunks(self.flat_len().max(1)).enumerate() {
             let mut rest = mask;

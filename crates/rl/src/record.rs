@@ -6,10 +6,10 @@ use polygrad_tensor::{DType, Result, Tensor};
 
 use crate::{ActionParams, EncoderConfig, Policy, PolicyConfig, PolicyState};
 
-/// The policy's graph, which has been compared with the policy: `observation`, if `masked` also `mask` of the actions
-/// that are allowed, and `state_0`, … to `logits`, `mean` and `std` or `action`, `value` if the policy has one, and
-/// `next_state_0`, …. Logits of actions that the mask forbids are −∞; those of DQN are what actions are worth. The
-/// first extent of inputs is `batch`.
+/// The policy's graph, after a comparison with the policy. Inputs are `observation`, `mask` of the allowed actions if
+/// `masked`, and `state_0`, …. Outputs are `logits`, `mean` and `std` or `action`, `value` if the policy has one, and
+/// `next_state_0`, …. Logits of masked actions are −∞; those of DQN are the values of actions. The first extent of
+/// inputs is `batch`.
 ///
 /// # Errors
 /// Those of the export.
@@ -35,7 +35,7 @@ pub fn record_policy(
         let dims: Vec<Dim> = first().chain(fixed(&[config.action.outputs()])).collect();
         inputs.push(Input::new("mask", DType::Bool, dims));
     }
-    // Some policies draw nothing, or estimate no values.
+    // Some policies do not sample, or estimate no values.
     let blank = Tensor::zeros([&[1], &observation[..]].concat(), &device)?;
     let answer = policy.forward(&blank, &policy.initial_state(1)?)?;
     let named: &[&str] = match answer.action {

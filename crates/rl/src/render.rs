@@ -2,7 +2,7 @@
 
 use crate::Canvas;
 
-/// An environment that can be drawn; none must be.
+/// An environment that can be drawn; implementing it is optional.
 ///
 /// ```
 /// use polygrad_rl::{Canvas, Render};
@@ -28,17 +28,17 @@ use crate::Canvas;
 /// assert_eq!(picture.pixels()[10 * 200 + 70], [200, 30, 30]);
 /// ```
 pub trait Render {
-    /// Width and height of the picture, in the units that [`render`](Self::render) draws in: pixels, where there is
-    /// room for it.
+    /// Width and height of the picture, in the units that [`render`](Self::render) draws in: pixels, if space is not
+    /// limited.
     fn size(&self) -> [f32; 2];
 
-    /// Steps in a second, as a viewer wants to see them.
+    /// Steps per second for a viewer.
     fn fps(&self) -> f64;
 
     /// Draws the state on a white canvas, whose [view](Canvas::view) has the size of the picture.
     fn render(&self, canvas: &mut Canvas);
 
-    /// The state as a picture, as large as it can be in so many pixels.
+    /// The state as a picture, as large as fits into `width` by `height` pixels.
     fn picture(&self, width: usize, height: usize) -> Canvas {
         let [own_width, own_height] = self.size();
         let scale = (width as f32 / own_width).min(height as f32 / own_height);

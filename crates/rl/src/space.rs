@@ -1,4 +1,4 @@
-//! What actions and observations can be.
+//! Spaces of actions and observations.
 
 use polygrad_core::{DType, Error, ErrorKind, Result, Rng};
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde_json::Value;
 /// A set of values, with Gymnasium's names and meanings. A value is a slice of [`len`](Self::len) numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Space {
-    /// A whole number from `start` to `start + n - 1`.
+    /// An integer from `start` to `start + n - 1`.
     Discrete {
-        /// How many there are, at least one.
+        /// The number of values, at least one.
         n: usize,
-        /// The first.
+        /// The first value.
         start: i64,
     },
     /// Numbers between bounds, which may be infinite.
@@ -20,14 +20,14 @@ pub enum Space {
         low: Vec<f32>,
         /// The greatest value of each number.
         high: Vec<f32>,
-        /// How the numbers are laid out, such as channels, height and width.
+        /// The layout of the numbers, such as channels, height and width.
         shape: Vec<usize>,
-        /// The type that the numbers have outside; integers have no fractions.
+        /// The dtype of the numbers outside of this crate; with an integer dtype they have no fractions.
         dtype: DType,
     },
-    /// Several whole numbers, each with a range of its own.
+    /// Several integers, each with its own range.
     MultiDiscrete {
-        /// How many values each has, at least one.
+        /// The number of values of each, at least one.
         nvec: Vec<usize>,
         /// The first value of each.
         start: Vec<i64>,
@@ -39,7 +39,7 @@ pub enum Space {
     },
 }
 
-/// A space as JSON has it, with Gymnasium's words.
+/// A space in JSON, with Gymnasium's words.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 enum Written {
@@ -47,7 +47,7 @@ enum Written {
         n: usize,
         start: i64,
     },
-    /// Bounds that are infinite are null.
+    /// Infinite bounds are null.
     Box {
         low: Vec<Option<f32>>,
         high: Vec<Option<f32>>,
@@ -63,7 +63,7 @@ enum Written {
     },
 }
 
-/// Above this, f32 has not all whole numbers.
+/// Above this, f32 cannot represent all integers.
 const EXACT: i64 = 1 << 24;
 
 fn is_among(value: f32, n: usize, start: i64) -> bool {
@@ -71,7 +71,7 @@ fn is_among(value: f32, n: usize, start: i64) -> bool {
     place >= 0.0 && place < n as f64 && value.fract() == 0.0
 }
 
-/// Whether no finite number is between the bounds.
+/// Whether there is no finite number between the bounds.
 fn is_empty(low: f32, high: f32) -> bool {
     low.is_nan() || high.is_nan() || low > high || low == f32::INFINITY || high == f32::NEG_INFINITY
 }
@@ -90,7 +90,7 @@ fn check_range(n: usize, start: i64) -> Result<()> {
 }
 
 impl Space {
-    /// `n` values from 0 on.
+    /// `n` values from 0.
     pub fn discrete(n: usize) -> Self {
         Self::Discrete { n, start: 0 }
     }
@@ -116,7 +116,7 @@ impl Space {
         }
     }
 
-    /// Whole numbers from 0 on, as many values for each as `nvec` says.
+    /// Integers from 0, with the numbers of values in `nvec`.
     pub fn multi_discrete(nvec: &[usize]) -> Self {
         Self::MultiDiscrete {
             nvec: nvec.to_vec(),
@@ -129,8 +129,7 @@ impl Space {
         Self::MultiBinary { n }
     }
 
-    /// The space as JSON, with Gymnasium's words: `{"type": "Discrete", "n": 2, "start": 0}`. Bounds that are infinite
-    /// are null.
+    /// The space as JSON, with Gymnasium's words: `{"type": "Discrete", "n": 2, "start": 0}`. Infinite bounds are null.
     pub fn to_json(&self) -> Value {
         let finite = |bounds: &[f32]| bounds.iter().map(|x| Some(*x).filter(|x| x.is_finite())).collect();
         let written = match self.clone() {
@@ -155,7 +154,7 @@ impl Space {
     /// The space that [`to_json`](Self::to_json) has written.
     ///
     /// # Errors
-    /// When it is none, or [makes no sense](Self::check).
+    /// If it is not a space, or one that is [invalid](Self::check).
     pub fn from_json(json: &Value) -> Result<Self> {
         let wrong = |what: String| Error::new(ErrorKind::Format, format!("this is no space: {what}"));
         let bounds = |bounds: Vec<Option<f32>>, none: f32| bounds.into_iter().map(|x| x.unwrap_or(none)).collect();
@@ -182,7 +181,7 @@ impl Space {
         Ok(space)
     }
 
-    /// How many numbers a value has.
+    /// The number of numbers in a value.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
@@ -193,7 +192,7 @@ impl Space {
         }
     }
 
-    /// How many numbers a network sees: whole numbers count as one-hot vectors (Gymnasium's `flatdim`).
+    /// The number of inputs of a network: integers count as one-hot vectors (Gymnasium's `flatdim`).
     pub fn flat_len(&self) -> usize {
         match self {
             Self::Discrete { n, .. } => *n,
@@ -202,11 +201,11 @@ impl Space {
         }
     }
 
-    /// Writes a value of this space as [`flat_len`](Self::flat_len) numbers, whole numbers as one-hot vectors
+    /// Writes a value of this space as [`flat_len`](Self::flat_len) numbers, with integers as one-hot vectors
     /// (Gymnasium's `flatten`).
     ///
     /// # Errors
-    /// When a length is not the space's, or a whole number is outside of its range.
+    /// If a length is not the space's, or an integer is outside of its range.
     pub fn flatten(&self, value: &[f32], flat: &mut [f32]) -> Result<()> {
         if value.len() != self.len() || flat.len() != self.flat_len() {
             let (len, flat_len) = (self.len(), self.flat_len());
@@ -258,10 +257,10 @@ impl Space {
         }
     }
 
-    /// Writes a value of chance, as Gymnasium's `sample`: uniform between bounds, exponential from one bound, normal
-    /// without any.
+    /// Writes a random value, like Gymnasium's `sample`: uniform between two bounds, exponential from one bound, normal
+    /// without bounds.
     ///
-    /// The slice has [`len`](Self::len) numbers; what is over stays as it was.
+    /// The slice has [`len`](Self::len) numbers; further ones stay as they were.
     pub fn sample(&self, rng: &mut Rng, value: &mut [f32]) {
         match self {
             Self::Discrete { n, start } => {
@@ -282,11 +281,11 @@ impl Space {
         }
     }
 
-    /// Whether the space makes sense.
+    /// Checks whether the space is valid.
     ///
     /// # Errors
-    /// When lengths of bounds differ from each other or the shape, a lower bound is NaN or above the upper one, or a
-    /// range of whole numbers is empty or beyond 2²⁴.
+    /// If lengths of bounds differ from each other or the shape, a lower bound is NaN or above the upper one, or a
+    /// range of integers is empty or beyond 2²⁴.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Discrete { n, start } => check_range(*n, *start),
@@ -340,7 +339,7 @@ fn whole(n: usize, start: i64, rng: &mut Rng) -> f32 {
 
 fn between(low: f32, high: f32, fractions: bool, rng: &mut Rng) -> f32 {
     let (least, greatest) = (f64::from(low), f64::from(high));
-    // Whole numbers are cut down below, and the last of them needs its share.
+    // Integers are rounded down below, and the last of them needs an equal share.
     let extra = if fractions { 0.0 } else { 1.0 };
     let drawn = match (low.is_finite(), high.is_finite()) {
         (true, true) => least + rng.uniform() * (greatest - least + extra),
@@ -483,7 +482,7 @@ mod tests {
         ] {
             let error = space.check().unwrap_err();
             assert!(error.message().contains(message), "{error}");
-            // A value of such a space is none, but to draw one does not panic.
+            // Such a space has no values, but sampling one does not panic.
             space.sample(&mut Rng::new(0), &mut [0.0; 3]);
             space.sample_masked(&[true; 4], &mut Rng::new(0), &mut [0.0; 3]);
         }

@@ -11,119 +11,119 @@ use crate::Space;
 ///
 /// A row is one agent of one environment: row `env * agents + agent`. Rows lie one after another in every slice.
 ///
-/// An environment whose episode ends is reset in the same step (Gymnasium's `AutoresetMode.SAME_STEP`): its observation
-/// is then the first one of the next episode, while reward and flags belong to the step that ended the old one, and the
-/// last observation of the old one, from which a truncated episode is bootstrapped, is in
-/// [`StepSlices::final_observations`]. So no row of a rollout is without a meaning.
+/// An environment whose episode ends is reset in the same step (Gymnasium's `AutoresetMode.SAME_STEP`). The observation
+/// is then the first one of the next episode, while reward and flags belong to the step that ended the old episode. The
+/// last observation of the old episode, from which a truncated episode is bootstrapped, is in
+/// [`StepSlices::final_observations`]. So every row of a rollout is a meaningful step.
 pub trait VectorEnv {
-    /// How many environments.
+    /// The number of environments.
     fn num_envs(&self) -> usize;
 
-    /// How many agents each has; 1 unless said otherwise.
+    /// The number of agents of each environment. Default: 1.
     fn agents(&self) -> usize {
         1
     }
 
-    /// How many rows: environments times agents.
+    /// The number of rows: environments times agents.
     fn rows(&self) -> usize {
         self.num_envs() * self.agents()
     }
 
-    /// What one agent observes.
+    /// The observation space of one agent.
     fn observation_space(&self) -> &Space;
 
-    /// What one agent does.
+    /// The action space of one agent.
     fn action_space(&self) -> &Space;
 
     /// Begins an episode in every environment, and writes `rows` times `observation_space().len()` numbers.
     ///
     /// # Errors
-    /// When a length is wrong, or an environment fails.
+    /// If a length is wrong, or an environment fails.
     fn reset(&mut self, seed: u64, observations: &mut [f32]) -> Result<()>;
 
-    /// Does `rows` times `action_space().len()` numbers of actions.
+    /// Takes a step with `rows` times `action_space().len()` numbers of actions.
     ///
     /// # Errors
-    /// When a length is wrong, an action is not in its space or not allowed, or an environment fails. After that only
-    /// [`reset`](Self::reset) helps, and what was written means nothing.
+    /// If a length is wrong, an action is not in its space or not allowed, or an environment fails. The output is then
+    /// meaningless, and only [`reset`](Self::reset) makes the environments usable again.
     fn step(&mut self, actions: &[f32], out: &mut StepSlices<'_>) -> Result<()>;
 
-    /// Which actions are allowed in the next step, as they are after the last reset or step, `[rows,
-    /// action_space().flat_len()]`; `None` where all always are.
+    /// The actions allowed in the next step, as of the last reset or step, `[rows, action_space().flat_len()]`; `None`
+    /// if all are always allowed.
     fn action_masks(&self) -> Option<&[bool]> {
         None
     }
 
-    /// Rows in which the last step did nothing but begin an episode, whatever the action was, `[rows]`: of environments
-    /// that do not begin one in the step that ends another, as with Gymnasium's `AutoresetMode.NEXT_STEP`. Between the
-    /// two steps such a row shows the last observation of the old episode, also as one of
-    /// [`StepSlices::final_observations`]; nothing is learnt from the step that begins one. `None` where that never
-    /// is, as by default.
+    /// Rows in which the last step only began an episode, regardless of the action, `[rows]`. This is for environments
+    /// that do not begin an episode in the step that ends another, as in Gymnasium's `AutoresetMode.NEXT_STEP`. Between
+    /// the two steps such a row shows the last observation of the old episode, also in
+    /// [`StepSlices::final_observations`]. The step that begins an episode is not learned from. Default: `None`, for
+    /// environments without such steps.
     fn begun(&self) -> Option<&[bool]> {
         None
     }
 
-    /// How many groups of environments can step each by itself, while the caller does something else. Each has at least
-    /// one row, and all rows are in one. With 1, as by default, there is only [`step`](Self::step), which always works,
-    /// too.
+    /// The number of groups of environments that can step independently, while the caller does something else. Each
+    /// group has at least one row, and each row is in one group. With 1, the default, there is only
+    /// [`step`](Self::step), which works with any number of groups.
     fn groups(&self) -> usize {
         1
     }
 
-    /// The rows of a group; none of a group that there is not.
+    /// The rows of a group; empty if there is no such group.
     fn group_rows(&self, group: usize) -> Range<usize> {
         0..if group == 0 { self.rows() } else { 0 }
     }
 
-    /// Has a group begin a step, and returns at once: Gymnasium's `step_async`. The actions are those of the group's
-    /// rows alone.
+    /// Starts a step of a group, and returns at once: Gymnasium's `step_async`. `actions` has only the group's rows.
     ///
     /// # Errors
-    /// As of [`step`](Self::step); when the group has not finished its last one, or environments only step all at once.
+    /// Those of [`step`](Self::step); if the group has not finished its last step, or the environments only step all at
+    /// once.
     fn begin_step(&mut self, group: usize, actions: &[f32]) -> Result<()> {
         let _ = (group, actions);
         Err(all_at_once())
     }
 
-    /// Waits for the step that a group has begun: Gymnasium's `step_wait`. The slices are those of the group's rows
-    /// alone. The group's rows of [`action_masks`](Self::action_masks) are then new.
+    /// Waits for the step that a group has started: Gymnasium's `step_wait`. The slices have only the group's rows.
+    /// Afterwards the group's rows of [`action_masks`](Self::action_masks) are updated.
     ///
     /// # Errors
-    /// As of [`step`](Self::step); when the group has begun none.
+    /// Those of [`step`](Self::step); if the group has started no step.
     fn finish_step(&mut self, group: usize, out: &mut StepSlices<'_>) -> Result<()> {
         let _ = (group, out);
         Err(all_at_once())
     }
 
-    /// What [`restore`](Self::restore) goes on from, bit for bit: all that later steps depend on, with what wrappers
-    /// keep. It can be written as JSON.
+    /// The state from which [`restore`](Self::restore) continues, bit for bit: everything that later steps depend on,
+    /// including the state of wrappers. It can be written as JSON.
     ///
     /// # Errors
-    /// Before a reset or after a step that failed, and where it cannot be had, as by default.
+    /// Before a reset, after a failed step, and if the state cannot be saved, which is the default.
     fn state(&self) -> Result<Value> {
         Err(no_state())
     }
 
-    /// Goes on from a state of environments that were made alike, whether there was a reset or not, and writes what
-    /// they show, as
-    /// [`reset`](Self::reset) does.
+    /// Continues from a state of environments that were made in the same way, whether or not there was a reset, and
+    /// writes their observations, like [`reset`](Self::reset).
     ///
     /// # Errors
-    /// When a length is wrong, the state is damaged or of other environments, or an environment does not come to where
-    /// it was. In the last case only a reset or another state helps. Where it cannot be done, as by default.
+    /// If a length is wrong, the state is damaged or of other environments, or an environment does not reach its saved
+    /// state. In the last case only a reset or another state makes the environments usable again. Also if states are
+    /// not supported, which is the default.
     fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
         let _ = (state, observations);
         Err(no_state())
     }
 
-    /// Whether [`restore`](Self::restore) begins the next episodes, since where the running ones stand cannot be had,
-    /// as with environments of other programs. Their [`state`](Self::state) is then to be had after a step that failed,
-    /// too. Default: no.
+    /// Whether [`restore`](Self::restore) begins the next episodes, since the state of the running ones is not
+    /// available, for example in other programs. [`state`](Self::state) then also works after a failed step. Default:
+    /// false.
     fn begins_anew(&self) -> bool {
         false
     }
 
-    /// What the user should know since this was asked last, such as that a process was started anew. Default: nothing.
+    /// Notices for the user since the last call, for example that a process was restarted. Default: none.
     fn take_notices(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -195,7 +195,7 @@ impl<V: VectorEnv + ?Sized> VectorEnv for Box<V> {
     }
 }
 
-/// Where a step writes. Slices into a rollout's memory do, or those of [`StepBuffers`].
+/// The output of a step: slices of a rollout's memory, or of [`StepBuffers`].
 #[derive(Debug)]
 pub struct StepSlices<'a> {
     /// The next observations, `[rows, observation_space().len()]`.
@@ -204,7 +204,7 @@ pub struct StepSlices<'a> {
     pub rewards: &'a mut [f32],
     /// Whether the row's episode ended in a terminal state, `[rows]`.
     pub terminated: &'a mut [bool],
-    /// Whether it was cut short, `[rows]`.
+    /// Whether the row's episode was cut short, `[rows]`.
     pub truncated: &'a mut [bool],
     /// The last observations of the episodes that ended, `[rows, observation_space().len()]`; other rows stay as they
     /// were.
@@ -212,10 +212,10 @@ pub struct StepSlices<'a> {
 }
 
 impl StepSlices<'_> {
-    /// Whether all slices are as long as an environment needs.
+    /// Checks whether all slices have the lengths that an environment needs.
     ///
     /// # Errors
-    /// When one is not; the error names it.
+    /// If one does not; the error names it.
     pub fn check<V: VectorEnv + ?Sized>(&self, env: &V) -> Result<()> {
         self.check_rows(env.rows(), env.observation_space().len())
     }
@@ -229,7 +229,7 @@ impl StepSlices<'_> {
         check_len("final_observations", self.final_observations.len(), numbers)
     }
 
-    /// Some of the rows, such as those of a group. Slices that do not have them are empty, which a step refuses.
+    /// Some of the rows, such as those of a group. Slices without these rows are empty, which makes the step fail.
     pub fn rows(&mut self, rows: Range<usize>) -> StepSlices<'_> {
         fn part<T>(all: &mut [T], range: Range<usize>) -> &mut [T] {
             all.get_mut(range).unwrap_or_default()
@@ -255,7 +255,7 @@ pub struct StepBuffers {
     pub rewards: Vec<f32>,
     /// Whether the row's episode ended in a terminal state, `[rows]`.
     pub terminated: Vec<bool>,
-    /// Whether it was cut short, `[rows]`.
+    /// Whether the row's episode was cut short, `[rows]`.
     pub truncated: Vec<bool>,
     /// The last observations of the episodes that ended; other rows are old.
     pub final_observations: Vec<f32>,
@@ -277,7 +277,7 @@ impl StepBuffers {
         }
     }
 
-    /// All of it, to be written by a step.
+    /// All buffers, as the output of a step.
     pub fn as_mut(&mut self) -> StepSlices<'_> {
         StepSlices {
             observations: &mut self.observations,

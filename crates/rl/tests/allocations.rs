@@ -1,4 +1,4 @@
-//! A step allocates nothing, with resets, wrappers and threads.
+//! A step allocates nothing, even with resets, wrappers and threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use polygrad_rl::{
     TimeLimit, VectorEnv, Vectorized,
 };
 
-/// Counts what the process asks the system for.
+/// Counts the process's allocations.
 struct Counting;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: passes everything on to the system's allocator.
+// SAFETY: forwards every call to the system's allocator.
 #[allow(unsafe_code, reason = "an allocator is unsafe to write")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -35,7 +35,7 @@ fn env(_index: usize) -> FrameStack<ActionRepeat<TimeLimit<CartPole>>> {
     FrameStack::new(ActionRepeat::new(CartPole::v1(), 2).unwrap(), 3).unwrap()
 }
 
-/// How often memory was asked for in some steps, and how many episodes ended in them.
+/// The number of allocations in some steps, and of episodes that ended in them.
 fn counted<V: VectorEnv>(envs: V) -> (usize, usize) {
     let envs = RecordEpisodeStatistics::new(envs);
     let mut envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.99).unwrap();
@@ -43,7 +43,7 @@ fn counted<V: VectorEnv>(envs: V) -> (usize, usize) {
     envs.reset(0, &mut buffers.observations).unwrap();
     let (mut before, mut ended) = (0, 0);
     for step in 0..300 {
-        // Not what is asked for once, such as room for actions.
+        // Excludes one-time allocations, such as space for actions.
         if step == 50 {
             before = COUNT.load(Ordering::Relaxed);
         }
@@ -53,12 +53,12 @@ fn counted<V: VectorEnv>(envs: V) -> (usize, usize) {
     (COUNT.load(Ordering::Relaxed) - before, ended)
 }
 
-/// One test, since the whole process is counted.
+/// A single test, since the allocations of the whole process are counted.
 #[test]
 fn steps_allocate_nothing() {
     let (count, ended) = counted(Vectorized::new(env, 8).unwrap());
     assert!(count == 0 && ended > 50, "{count}, {ended} episodes");
-    // The standard library makes a place to wait when a thread first has to, whenever that is.
+    // The standard library allocates when a thread first has to wait, which may happen at any time.
     for envs in [
         Vectorized::threaded(env, 8, 3).unwrap(),
         Vectorized::asynchronous(env, 8, 1).unwrap(),

@@ -1,17 +1,17 @@
-//! Running a policy for actions and values.
+//! Runs a policy for actions and values.
 
 use polygrad_tensor::{Compiled, DType, Device, Error, ErrorKind, Result, Tensor, no_grad};
 
 use super::sampler::RowParams;
 use crate::{ActionSpace, Policy, PolicyState};
 
-/// What a policy says of some rows, on the host.
+/// Outputs of a policy for several rows, on the host.
 pub(crate) struct Answer {
     /// Logits or means, of all rows one after another.
     pub(crate) output: Vec<f32>,
-    /// Logarithms of standard deviations, of all rows or the same for each; empty where there are none.
+    /// Logarithms of standard deviations, of all rows or the same for each; empty if the actions have none.
     pub(crate) log_std: Vec<f32>,
-    /// Empty where they are not asked for.
+    /// Empty if values are not requested.
     pub(crate) values: Vec<f32>,
     /// Of a policy with state-dependent exploration, where it is asked for: features of all rows, and the logarithms of
     /// the standard deviations of a matrix.
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The parameters of one of so many rows.
+    /// The parameters of row `row` of `rows`.
     pub(crate) fn row<'a>(&'a self, row: usize, rows: usize, mask: Option<&'a [bool]>) -> RowParams<'a> {
         let outputs = self.output.len() / rows;
         let own = row * outputs..(row + 1) * outputs;
@@ -67,12 +67,12 @@ impl Actor {
         }
     }
 
-    /// The weights have changed.
+    /// Drops the compiled policies, since the weights have changed.
     pub(crate) fn forget(&mut self) {
         self.compiled.clear();
     }
 
-    /// The answer to observations of a shape, where `starts` says which are the first of their episodes.
+    /// The policy's answer to observations of a shape; `starts` marks the rows whose episodes begin.
     pub(crate) fn run(
         &mut self,
         policy: &(impl Policy + ?Sized),
@@ -124,7 +124,7 @@ impl Actor {
         })
     }
 
-    /// Why its runs are not replayed.
+    /// The reason why the policy could not be compiled.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }

@@ -1,4 +1,4 @@
-//! How well a policy does.
+//! Measures how well a policy does.
 
 use polygrad_core::{Error, Result, Rng};
 
@@ -8,12 +8,11 @@ use crate::{EpisodeStatistics, Player, Policy, StepBuffers, VectorEnv};
 /// Options of [`evaluate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvaluateConfig {
-    /// How many episodes count. Default: 100.
+    /// The number of episodes that count. Default: 100.
     pub episodes: usize,
-    /// Where the random numbers start. The episodes are none of those that a training with the same seed has. Default:
-    /// 0.
+    /// Seed of the random numbers. The episodes differ from those of a training with the same seed. Default: 0.
     pub seed: u64,
-    /// Whether actions are drawn by chance, as in training, in place of the likeliest ones. Default: false.
+    /// Whether actions are sampled, as in training, instead of taking the likeliest. Default: false.
     pub sample: bool,
 }
 
@@ -30,13 +29,13 @@ impl Default for EvaluateConfig {
 /// The episodes of an [evaluation](evaluate), by environment: first all of environment 0, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// The sum of the rewards of each; where there are several agents, those of agent 0.
+    /// The sum of rewards of each episode; with several agents, that of agent 0.
     pub returns: Vec<f64>,
-    /// How many steps each had.
+    /// The number of steps of each episode.
     pub lengths: Vec<usize>,
 }
 
-/// How sure the intervals of an [`Evaluation`] are.
+/// Confidence level of the intervals of an [`Evaluation`].
 const LEVEL: f64 = 0.95;
 
 impl Evaluation {
@@ -45,7 +44,7 @@ impl Evaluation {
         mean(&self.returns)
     }
 
-    /// The standard error of the mean return; NaN of one episode.
+    /// The standard error of the mean return; NaN for a single episode.
     pub fn std_error(&self) -> f64 {
         std_error(&self.returns)
     }
@@ -57,13 +56,13 @@ impl Evaluation {
         iqm(&self.returns)
     }
 
-    /// An interval that has the mean return in it with 95 %, by the percentile bootstrap; the same whenever it is
-    /// asked.
+    /// A 95 % confidence interval of the mean return, by the percentile bootstrap; every call returns the same
+    /// interval.
     pub fn mean_interval(&self) -> (f64, f64) {
         bootstrap_interval(&self.returns, mean, LEVEL)
     }
 
-    /// The same of the interquartile mean.
+    /// The same interval for the interquartile mean.
     pub fn iqm_interval(&self) -> (f64, f64) {
         bootstrap_interval(&self.returns, iqm, LEVEL)
     }
@@ -74,19 +73,19 @@ impl Evaluation {
     }
 }
 
-/// What environments begin with in an evaluation.
+/// The seed of the environments in an evaluation.
 pub(crate) fn evaluation_seed(seed: u64) -> u64 {
-    // The second bit keeps the counter apart from those of episodes and of a training's iterations.
+    // Bit 62 keeps the counter apart from those of episodes and of a training's iterations.
     Rng::at(seed, 1 << 62).next_u64()
 }
 
-/// Plays episodes with a policy, in environments that end them, as with a [`TimeLimit`](crate::TimeLimit).
+/// Plays episodes with a policy, in environments that end them, for example by a [`TimeLimit`](crate::TimeLimit).
 ///
-/// Each environment plays as many episodes as any other, or the first ones one more, and the first that it plays count:
-/// if those counted that end first, short episodes would do so more often. The same seed and number of environments
-/// give the same episodes.
+/// Every environment plays the same number of episodes, or the first ones one more, and the first episodes of each
+/// count. Counting the episodes that end first would favour short ones. The same seed and number of environments give
+/// the same episodes.
 ///
-/// A policy that is trained on normalized observations is a [`NormalizedPolicy`](crate::NormalizedPolicy) here.
+/// A policy trained on normalized observations must be given as a [`NormalizedPolicy`](crate::NormalizedPolicy).
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -106,7 +105,7 @@ pub(crate) fn evaluation_seed(seed: u64) -> u64 {
 /// ```
 ///
 /// # Errors
-/// When there are to be no episodes; those of the environments and the policy.
+/// If `episodes` is 0; those of the environments and the policy.
 pub fn evaluate<V: VectorEnv + ?Sized>(
     policy: &dyn Policy,
     envs: &mut V,

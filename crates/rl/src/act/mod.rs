@@ -1,4 +1,4 @@
-//! Policies that act: in rollouts, in evaluations, before somebody who watches.
+//! Policies that act: in rollouts, in evaluations, in front of a viewer.
 
 pub(crate) mod actor;
 pub(crate) mod evaluate;

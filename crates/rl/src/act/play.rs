@@ -1,4 +1,4 @@
-//! Looking at a policy.
+//! Plays episodes to be watched.
 
 use polygrad_core::{Error, Result, Rng};
 
@@ -8,7 +8,7 @@ use crate::hash::Hash;
 use crate::vector::check_len;
 use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
 
-/// A policy that plays episode after episode in one environment, which can be looked at after each step.
+/// A policy that plays episode after episode in one environment, whose state can be inspected after each step.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -31,7 +31,7 @@ use crate::{Canvas, Env, Player, Policy, Render, Space, Step, episode_rng};
 /// ```
 pub struct Play<'p> {
     scene: Box<dyn Scene>,
-    /// None where actions are given.
+    /// `None` if the caller gives the actions.
     player: Option<Player<'p>>,
     action_space: Space,
     seed: u64,
@@ -39,17 +39,17 @@ pub struct Play<'p> {
     rng: Rng,
     observations: Vec<f32>,
     actions: Vec<f32>,
-    /// Empty where all actions are allowed.
+    /// Empty if all actions are allowed.
     masks: Vec<bool>,
     returns: Vec<f64>,
     steps: usize,
-    /// Whether there is an episode that goes on.
+    /// Whether an episode is running.
     running: bool,
 }
 
 impl<'p> Play<'p> {
-    /// With the likeliest actions. Episodes are those of environment 0 in an [evaluation](crate::evaluate()) with this
-    /// seed.
+    /// Plays the likeliest actions. The episodes are those of environment 0 in an [evaluation](crate::evaluate()) with
+    /// this seed.
     ///
     /// # Errors
     /// When the policy has no parameters, or memory runs out.
@@ -74,7 +74,7 @@ impl<'p> Play<'p> {
         Self::of(Box::new(scene), policy, seed, (&observation, &action))
     }
 
-    /// In a scene of these spaces, of observations and of actions; without a policy for actions that are
+    /// Plays in a scene with these observation and action spaces. Without a policy, the actions are
     /// [given](Self::step_by).
     pub(crate) fn of(
         scene: Box<dyn Scene>,
@@ -106,7 +106,7 @@ impl<'p> Play<'p> {
         })
     }
 
-    /// Draws actions by chance, as in training.
+    /// Samples actions, as in training.
     #[must_use]
     pub fn sampled(mut self) -> Self {
         self.player = self.player.map(|player| player.sampled(Rng::new(self.seed)));
@@ -116,7 +116,7 @@ impl<'p> Play<'p> {
     /// Begins the next episode.
     ///
     /// # Errors
-    /// When an observation or a mask makes no sense; where the environment is another program, its failures.
+    /// If an observation or a mask is invalid; the failures of the environment if it is another program.
     pub fn reset(&mut self) -> Result<()> {
         self.rng = episode_rng(self.seed, 0, self.episode);
         self.episode += 1;
@@ -131,10 +131,10 @@ impl<'p> Play<'p> {
         self.look()
     }
 
-    /// Does a step, and says whether the episode ended by it.
+    /// Takes a step and returns whether it ended the episode.
     ///
     /// # Errors
-    /// Where no episode goes on; those of the policy, and as [`reset`](Self::reset).
+    /// If no episode is running; those of the policy and of [`reset`](Self::reset).
     pub fn step(&mut self) -> Result<bool> {
         self.must_run()?;
         let masks = (!self.masks.is_empty()).then_some(&self.masks[..]);
@@ -145,11 +145,11 @@ impl<'p> Play<'p> {
         self.advance()
     }
 
-    /// Does a step with these actions in the place of the policy's, as [`actions`](Self::actions) gave them when they
-    /// were done before, and says whether the episode ended by it.
+    /// Takes a step with these actions instead of the policy's and returns whether it ended the episode. The actions
+    /// have the form that [`actions`](Self::actions) returns.
     ///
     /// # Errors
-    /// Where no episode goes on, for actions that cannot be done, and as [`reset`](Self::reset).
+    /// If no episode is running, if an action is invalid, and those of [`reset`](Self::reset).
     pub fn step_by(&mut self, actions: &[f32]) -> Result<bool> {
         self.must_run()?;
         check_len("actions", actions.len(), self.actions.len())?;
@@ -183,7 +183,7 @@ impl<'p> Play<'p> {
         Ok(ended)
     }
 
-    /// Checks what is observed, and asks for masks.
+    /// Checks the observations and asks for masks.
     fn look(&mut self) -> Result<()> {
         let fault = if !self.observations.iter().all(|x| x.is_finite()) {
             Err(not_finite(&self.observations))
@@ -199,10 +199,10 @@ impl<'p> Play<'p> {
         Error::invalid(format!("the environment {what} (step {})", self.steps))
     }
 
-    /// Whether there are pictures.
+    /// Checks whether the environment has pictures.
     ///
     /// # Errors
-    /// Why there are none, where the environment is another program.
+    /// The reason why there are none, if the environment is another program.
     pub fn drawable(&self) -> Result<()> {
         match self.scene.undrawable() {
             Some(why) => {
@@ -213,28 +213,28 @@ impl<'p> Play<'p> {
         }
     }
 
-    /// What one agent does.
+    /// The action space of one agent.
     pub fn action_space(&self) -> &Space {
         &self.action_space
     }
 
-    /// The last actions, as the environment was given them, agents one after another.
+    /// The last actions as they were given to the environment, agents one after another.
     pub fn actions(&self) -> &[f32] {
         &self.actions
     }
 
-    /// What is observed, agents one after another.
+    /// The current observations, agents one after another.
     pub fn observations(&self) -> &[f32] {
         &self.observations
     }
 
-    /// A fingerprint of what is observed and of the returns so far, to the last bit; the same in every build.
+    /// A fingerprint of all bits of the observations and of the returns so far; the same in every build.
     pub fn fingerprint(&self) -> u64 {
         let returns = self.returns.iter().map(|sum| sum.to_bits());
         Hash::new().numbers(&self.observations).add_all(returns).value()
     }
 
-    /// The return of the episode so far, of each agent.
+    /// The return of each agent in the episode so far.
     pub fn returns(&self) -> &[f64] {
         &self.returns
     }
@@ -244,23 +244,23 @@ impl<'p> Play<'p> {
         self.steps
     }
 
-    /// Steps in a second, as a viewer wants to see them.
+    /// Steps per second for a viewer.
     pub fn fps(&self) -> f64 {
         self.scene.render().fps()
     }
 
-    /// Width and height of a picture, in pixels, where there is room for it.
+    /// Width and height of a picture, in pixels, if space is not limited.
     pub fn size(&self) -> [f32; 2] {
         self.scene.render().size()
     }
 
-    /// The state as a picture, as large as it can be in so many pixels.
+    /// The state as a picture, as large as fits into `width` by `height` pixels.
     pub fn picture(&self, width: usize, height: usize) -> Canvas {
         self.scene.render().picture(width, height)
     }
 }
 
-/// An environment of any number of agents, which may say what is wrong with it.
+/// An environment of any number of agents, whose steps can fail.
 pub(crate) trait Scene {
     fn agents(&self) -> usize {
         1
@@ -269,7 +269,7 @@ pub(crate) trait Scene {
         false
     }
     fn reset(&mut self, rng: &mut Rng, observations: &mut [f32]) -> Result<(), String>;
-    /// Adds the rewards to `returns`, and says whether the episode has ended.
+    /// Adds the rewards to `returns` and returns whether the episode has ended.
     fn step(
         &mut self,
         actions: &[f32],
@@ -281,7 +281,7 @@ pub(crate) trait Scene {
         let _ = masks;
         Ok(())
     }
-    /// Why it cannot be drawn, if so.
+    /// The reason why the scene cannot be drawn, if it cannot.
     fn undrawable(&self) -> Option<&str> {
         None
     }

@@ -8,10 +8,10 @@ use super::spaces::{check_spaces, flatten, for_environment, observation_shape};
 use crate::vector::check_len;
 use crate::{ActionSpace, Policy, PolicyState, Space};
 
-/// A policy that acts in some rows at once, and remembers what it needs between two steps: in an evaluation, or in a
-/// program of yours.
+/// A policy that acts in several rows at once and keeps its state between steps: in an evaluation or in your own
+/// program.
 ///
-/// The likeliest actions are chosen, or with [`sampled`](Self::sampled) random ones. Weights are taken as they are at
+/// It chooses the likeliest actions, or random ones with [`sampled`](Self::sampled). It uses the weights as they are at
 /// the first step.
 ///
 /// ```
@@ -36,7 +36,7 @@ pub struct Player<'p> {
     observation_space: Space,
     action_space: Space,
     actions: ActionSpace,
-    /// Of an observation, as the policy sees it.
+    /// Shape of an observation as the policy sees it.
     shape: Vec<usize>,
     actor: Actor,
     state: PolicyState,
@@ -47,7 +47,7 @@ pub struct Player<'p> {
 }
 
 impl<'p> Player<'p> {
-    /// A policy for so many rows, in each of which an episode begins. It acts on the device of its parameters.
+    /// A policy for `rows` rows, in each of which an episode begins. It acts on the device of its parameters.
     ///
     /// # Errors
     /// When the policy has no parameters, or memory runs out.
@@ -72,19 +72,20 @@ impl<'p> Player<'p> {
         })
     }
 
-    /// Draws actions by chance, as in training.
+    /// Samples actions, as in training.
     #[must_use]
     pub fn sampled(mut self, rng: Rng) -> Self {
         self.rng = Some(rng);
         self
     }
 
-    /// Writes the actions of all rows, `[rows, action_space.len()]`, as environments take them: from observations
-    /// `[rows, observation_space.len()]` and, where not all actions are allowed, masks `[rows,
-    /// action_space.flat_len()]`.
+    /// Writes the actions of all rows, `[rows, action_space.len()]`, in the form that environments take. Observations
+    /// are `[rows, observation_space.len()]`. Masks, needed if not all actions are allowed, are
+    /// `[rows, action_space.flat_len()]`.
     ///
     /// # Errors
-    /// When a length is wrong, an observation is not in its space, or the policy does not fit or computes no numbers.
+    /// If a length is wrong, an observation is not in its space, or the policy does not fit or computes NaN or
+    /// infinity.
     pub fn act(&mut self, observations: &[f32], masks: Option<&[bool]>, actions: &mut [f32]) -> Result<()> {
         let rows = self.starts.len();
         check_len("observations", observations.len(), rows * self.observation_space.len())?;
@@ -115,15 +116,15 @@ impl<'p> Player<'p> {
         Ok(())
     }
 
-    /// What one row does.
+    /// The action space of one row.
     pub fn action_space(&self) -> &Space {
         &self.action_space
     }
 
-    /// Says of each row whether an episode begins with its next observation.
+    /// Marks the rows in which an episode begins with the next observation.
     ///
     /// # Errors
-    /// When there is not an entry for each row.
+    /// If `starts` does not have one entry for each row.
     pub fn begin(&mut self, starts: &[bool]) -> Result<()> {
         check_len("starts", starts.len(), self.starts.len())?;
         for (own, start) in self.starts.iter_mut().zip(starts) {

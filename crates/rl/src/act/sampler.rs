@@ -1,22 +1,22 @@
-//! Choosing actions on the host, where environments want them: the same random numbers on every backend.
+//! Chooses actions on the host, where environments need them: with the same random numbers on every backend.
 
 use polygrad_core::Rng;
 
 use crate::ActionSpace;
 
-/// The parameters of one row's distribution, as a policy gives them.
+/// The parameters of one row's distribution, as computed by a policy.
 pub(crate) struct RowParams<'a> {
     /// Logits or means.
     pub(crate) output: &'a [f32],
-    /// Logarithms of standard deviations, for continuous actions; empty where these are not drawn.
+    /// Logarithms of standard deviations, for continuous actions; empty if these are not sampled.
     pub(crate) log_std: &'a [f32],
     /// What takes the place of a random number for each continuous action, if something does.
     pub(crate) noise: &'a [f64],
     pub(crate) mask: Option<&'a [bool]>,
 }
 
-/// Writes an action, drawn by `rng` or, without it, the likeliest, and gives the logarithm of its probability, as
-/// [`ActionDistribution`](crate::ActionDistribution) has it; NaN where the policy computes no numbers.
+/// Writes an action, sampled with `rng` or, without it, the likeliest. Returns the logarithm of its probability, as
+/// [`ActionDistribution`](crate::ActionDistribution) defines it; NaN if the policy's outputs are not finite.
 pub(crate) fn choose(
     space: &ActionSpace,
     params: &RowParams<'_>,
@@ -84,7 +84,7 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// One of several by their logits, and the logarithm of its probability.
+/// Chooses an index by logits; returns it and the logarithm of its probability.
 fn choice(logits: &[f32], mask: Option<&[bool]>, rng: Option<&mut Rng>) -> (usize, f64) {
     let allowed = |i: usize| mask.is_none_or(|mask| mask[i]);
     let mut best = None;

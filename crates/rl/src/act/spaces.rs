@@ -1,4 +1,4 @@
-//! Between environments and policies: observations as a policy sees them, actions as an environment wants them.
+//! Converts observations to the form a policy sees, and actions to the form an environment takes.
 
 use polygrad_core::{Error, Result};
 
@@ -12,7 +12,7 @@ pub(crate) fn observation_shape(space: &Space) -> Vec<usize> {
     }
 }
 
-/// Fails unless a policy can see and do something there.
+/// Fails unless a policy can observe and act in these spaces.
 pub(crate) fn check_spaces(observation: &Space, action: &Space) -> Result<()> {
     for (name, space) in [("observation_space", observation), ("action_space", action)] {
         space.check().map_err(|error| error.in_module(name))?;
@@ -23,7 +23,7 @@ pub(crate) fn check_spaces(observation: &Space, action: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Observations as a policy sees them: whole numbers as one-hot vectors.
+/// Observations as a policy sees them: integers as one-hot vectors.
 pub(crate) fn flatten(space: &Space, raw: &[f32], seen: &mut [f32]) -> Result<()> {
     if matches!(space, Space::Box { .. } | Space::MultiBinary { .. }) {
         seen.copy_from_slice(raw);
@@ -33,7 +33,7 @@ pub(crate) fn flatten(space: &Space, raw: &[f32], seen: &mut [f32]) -> Result<()
     rows.into_iter().try_for_each(|(raw, seen)| space.flatten(raw, seen))
 }
 
-/// An action as an environment wants it: whole numbers from where its space begins, other numbers within bounds.
+/// An action as an environment takes it: integers counted from the start of its space, other numbers within bounds.
 pub(crate) fn for_environment(space: &Space, action: &[f32], out: &mut [f32]) {
     let numbers = out.iter_mut().zip(action);
     match space {

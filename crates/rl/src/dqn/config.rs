@@ -22,47 +22,47 @@ use crate::{Annealed, PriorityConfig};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DqnConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 500,000.
+    /// Steps of all environments together in the whole training, over which values are annealed. Default: 500,000.
     pub total_steps: u64,
     /// The learning rate. Default: 2.5e-4.
     pub learning_rate: Annealed,
     /// The most transitions that are kept. Default: 10,000.
     pub buffer_size: usize,
-    /// Transitions in a step of the optimizer. Default: 128.
+    /// Transitions per step of the optimizer. Default: 128.
     pub batch_size: usize,
     /// Steps of all environments together before the first step of the optimizer. Default: 10,000.
     pub learning_starts: u64,
     /// Steps of each environment between two trainings. Default: 10.
     pub train_frequency: usize,
-    /// Steps of the optimizer in a training. Default: 1.
+    /// Steps of the optimizer per training. Default: 1.
     pub gradient_steps: usize,
-    /// Steps of all environments together after which the target network becomes the other one. Default: 500.
+    /// Steps of all environments together between two copies of the network to its target. Default: 500.
     pub target_frequency: u64,
     /// The discount of a reward one step later. Default: 0.99.
     pub gamma: f64,
-    /// How often an action is one of chance. Default: from 1 to 0.05.
+    /// The probability of a random action. Default: from 1 to 0.05.
     pub epsilon: Annealed,
     /// The share of the training after which `epsilon` no longer changes. Default: 0.5.
     pub exploration_fraction: f64,
-    /// The greatest norm of all gradients together. Default: any.
+    /// The greatest norm of all gradients together; `None` does not clip. Default: `None`.
     pub max_grad_norm: Option<f64>,
-    /// Whether an error counts half its square below 1 and its size less ½ above, in place of its square everywhere.
-    /// Default: false.
+    /// Whether to use the Huber loss (half the squared error below 1, the absolute error less ½ above) instead of the
+    /// squared error. Default: false.
     pub huber: bool,
-    /// Whether the network, and not its target, chooses the action by which the target judges what is seen next.
-    /// Default: false.
+    /// Whether the network, not its target, chooses the action whose value the target estimates for the next
+    /// observation. Default: false.
     ///
     /// Source: van Hasselt et al., "Deep reinforcement learning with double Q-learning" (2016).
     pub double: bool,
-    /// Whether the network computes the value of a state and the advantages of actions apart. Default: false.
+    /// Whether the network computes the value of a state and the advantages of actions separately. Default: false.
     ///
     /// Source: Wang et al., "Dueling network architectures for deep reinforcement learning" (2016).
     pub dueling: bool,
     /// Steps of a transition. Default: 1.
     pub n_step: usize,
-    /// How transitions are drawn by their errors. Default: all as often.
+    /// How transitions are prioritized by their errors. Default: `None`, sampled uniformly.
     pub prioritized: Option<PriorityConfig>,
 }
 
@@ -95,7 +95,7 @@ impl DqnConfig {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = self.pace().check(rows).and_then(|()| {
             in_range(&[

@@ -8,45 +8,46 @@ use crate::QNetwork;
 pub struct DqnBatch<B: Backend = AnyBackend> {
     /// `[N, …]`.
     pub observations: Tensor<B>,
-    /// The numbers of the actions, of any dtype: `[N]` or `[N, 1]`.
+    /// The indices of the actions, of any dtype: `[N]` or `[N, 1]`.
     pub actions: Tensor<B>,
-    /// `[N]`, as all that follows.
+    /// `[N]`, as are all fields below except `next_observations`.
     pub rewards: Tensor<B>,
-    /// What the value of the next observation counts: 0 where the episode has ended there.
+    /// The factor of the next observation's value: 0 if the episode ended there.
     pub discounts: Tensor<B>,
     /// `[N, …]`.
     pub next_observations: Tensor<B>,
-    /// What each counts in the loss.
+    /// The weight of each transition in the loss.
     pub weights: Tensor<B>,
 }
 
 /// Variants of [`dqn_loss`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DqnVariant {
-    /// Whether the network chooses the action by which its target judges what is seen next.
+    /// Whether the network chooses the action whose value its target estimates for the next observation.
     pub double: bool,
-    /// Whether errors count half their square below 1 and their size less ½ above, not their square.
+    /// Whether the loss is Huber's: half the squared error below 1 and the absolute error less ½ above, not the squared
+    /// error.
     pub huber: bool,
 }
 
-/// The loss of DQN, and what it is made of.
+/// The loss of DQN and its parts.
 pub struct DqnLosses<B: Backend = AnyBackend> {
-    /// The weighted mean of the errors' squares, or of what `huber` makes of them; rank 0.
+    /// The weighted mean of the squared errors, or of Huber's errors with `huber`; rank 0.
     pub loss: Tensor<B>,
-    /// By how much the values of the actions miss their targets, `[N]`; without a gradient.
+    /// The differences between the actions' values and their targets, `[N]`; without a gradient.
     pub errors: Tensor<B>,
     /// The mean value of the actions, rank 0; without a gradient.
     pub value: Tensor<B>,
 }
 
-/// The temporal-difference loss of a network: the values of the actions beside
-/// `reward + discount · value of what is seen next`, which the target network says.
+/// The temporal-difference loss of a network: it compares the values of the actions with
+/// `reward + discount · value of the next observation`, where the target network gives that value.
 ///
 /// Sources: Mnih et al., "Human-level control through deep reinforcement learning" (2015); van Hasselt et al., "Deep
 /// reinforcement learning with double Q-learning" (2016).
 ///
 /// # Errors
-/// Those of the networks; when shapes do not fit, or an action has no value.
+/// Those of the networks; if shapes do not fit, or an action is out of range.
 pub fn dqn_loss<B: Backend>(
     network: &QNetwork<B>,
     target: &QNetwork<B>,

@@ -19,9 +19,9 @@ type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Answer> + Send>;
 /// The loss, the errors of the transitions, and the mean value.
 type Answer = (Tensor, Tensor, Tensor);
 
-/// Trains a network that says what each action is worth, by deep Q-learning: [`DqnConfig`] has its variants.
+/// Trains a network that estimates the value of each action, by deep Q-learning. [`DqnConfig`] has its variants.
 ///
-/// It does mostly the action of the greatest value, and now and then one of chance.
+/// It mostly takes the action of the greatest value, and sometimes a random one.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -51,7 +51,7 @@ pub struct QLearning {
     greedy: Greedy<Networks, Adam, Loss>,
 }
 
-/// The network that learns, and the one that judges what is seen next, whose parameters are frozen.
+/// The network that learns, and the target network, which values the next observation and whose parameters are frozen.
 #[derive(Module)]
 struct Networks<B: Backend = AnyBackend> {
     online: QNetwork<B>,
@@ -65,12 +65,12 @@ impl AsRef<QNetwork> for Networks {
 }
 
 impl Dqn {
-    /// A training that has not begun, of a network that `make` makes. It is called twice, for the target network is one
-    /// of its own.
+    /// A training that has not begun, of a network that `make` creates. `make` is called twice, since the target
+    /// network is separate.
     ///
     /// # Errors
-    /// Those of `make`; when an option makes no sense, the environments have actions that are not one of several, or
-    /// that are not always allowed, or memory runs out.
+    /// Those of `make`; if an option is invalid, if the actions of the environments are not discrete or can be masked,
+    /// or if memory runs out.
     pub fn new(envs: impl VectorEnv + 'static, make: impl Fn() -> Result<QNetwork>, config: DqnConfig) -> Result<Self> {
         config.check(envs.rows())?;
         let networks = Networks {
@@ -141,7 +141,7 @@ impl Method for QLearning {
         Ok(vec![finite(&loss)?, value.item()?])
     }
 
-    /// Where it is time, gives the target the values of the other network.
+    /// If it is due, copies the values of the learning network to the target.
     fn settle(&mut self, before: u64, after: u64) -> Result<()> {
         let (networks, every) = (self.greedy.step.model(), self.config.target_frequency);
         match before / every < after / every {

@@ -5,7 +5,7 @@ use polygrad_core::Rng;
 use super::{BLACK, YELLOW, between, placed, turned};
 use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 
-/// Swing two links up by a motor between them: Gymnasium's `Acrobot`.
+/// Swing up two links by a motor between them: Gymnasium's `Acrobot`.
 ///
 /// Observation `[6]`: cosine and sine of the upper link's angle from hanging down, of the lower link's angle to the
 /// upper one, and the two angular velocities. Actions 0, 1, 2: a torque of −1, 0, 1. The reward is −1, and 0 for the
@@ -17,11 +17,11 @@ pub struct Acrobot {
     state: [f64; 4],
 }
 
-/// Seconds from step to step.
+/// Seconds per step.
 const DT: f64 = 0.2;
 const MAX_SPEED: [f64; 2] = [4.0 * PI, 9.0 * PI];
 const GRAVITY: f64 = 9.8;
-/// Where the middle of a link's mass is. Lengths, masses and moments of inertia are 1.
+/// Distance of a link's centre of mass from its joint. Lengths, masses and moments of inertia are 1.
 const CENTRE: f64 = 0.5;
 
 impl Acrobot {
@@ -40,7 +40,7 @@ impl Acrobot {
         self.state
     }
 
-    /// Goes on from a state.
+    /// Sets the state to continue from.
     pub fn set_state(&mut self, state: [f64; 4]) {
         self.state = state;
     }
@@ -61,7 +61,7 @@ impl Acrobot {
     }
 }
 
-/// What the state changes by in a second.
+/// The time derivative of the state.
 fn derivative([first, second, first_turn, second_turn]: [f64; 4], torque: f64) -> [f64; 4] {
     let square = CENTRE * CENTRE;
     let d1 = square + (1.0 + square + 2.0 * CENTRE * second.cos()) + 1.0 + 1.0;
@@ -88,7 +88,7 @@ fn rk4(y: [f64; 4], torque: f64) -> [f64; 4] {
 }
 
 fn wrap(mut angle: f64) -> f64 {
-    // Where steps of a turn would take long, or change nothing.
+    // For large angles, steps of one turn would take long or change nothing.
     if angle.abs() >= 1e4 {
         return (angle + PI).rem_euclid(2.0 * PI) - PI;
     }
@@ -144,7 +144,7 @@ impl Render for Acrobot {
 
     fn render(&self, canvas: &mut Canvas) {
         let [first, second, ..] = self.state;
-        // Pixels of a link's length.
+        // Pixels per link length.
         let scale: f32 = 500.0 / 4.4;
         let height = (250.0 - scale).floor() + 0.5;
         canvas.line(&[(0.0, height), (500.0, height)], 1.0, BLACK);

@@ -22,10 +22,10 @@ const FORCE: f64 = 10.0;
 const GRAVITY: f64 = 9.8;
 const MASS_POLE: f64 = 0.1;
 const TOTAL_MASS: f64 = MASS_POLE + 1.0;
-/// Half the pole's.
+/// Half the pole's length.
 const LENGTH: f64 = 0.5;
 const POLE_MASS_LENGTH: f64 = MASS_POLE * LENGTH;
-/// Seconds from step to step.
+/// Seconds per step.
 const TAU: f64 = 0.02;
 const MAX_ANGLE: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 const MAX_X: f64 = 2.4;
@@ -41,7 +41,7 @@ impl CartPole {
         TimeLimit::at(Self::new(), 500)
     }
 
-    /// Rewards of 0 for each step and −1 for the fall, in place of 1 for each step.
+    /// Gives a reward of 0 for each step and −1 for the fall, instead of 1 for each step.
     #[must_use]
     pub fn sutton_barto_reward(mut self) -> Self {
         self.sutton_barto_reward = true;
@@ -53,7 +53,7 @@ impl CartPole {
         self.state
     }
 
-    /// Goes on from a state.
+    /// Sets the state to continue from.
     pub fn set_state(&mut self, state: [f64; 4]) {
         self.state = state;
         self.fallen = false;

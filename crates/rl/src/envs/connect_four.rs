@@ -3,17 +3,17 @@ use polygrad_core::Rng;
 use super::{WHITE, YELLOW};
 use crate::{Canvas, Env, Render, Space, Step};
 
-/// Drop discs into the columns of an upright board, by turns, until four of one's own are in a line: across, upright or
-/// diagonal.
+/// Drop discs in turns into the columns of an upright board, until four of one's own are in a line: horizontal,
+/// vertical or diagonal.
 ///
 /// Agent 0 begins. Observation `[3, 6, 7]` of each agent, from its own side, rows from the top: its discs, the other's,
-/// and 1 everywhere if it is to move. Actions 0 to 6: the column. The mask of the agent who is to move allows the
-/// columns that are not full, that of the other one 0 alone, which means to wait, and does nothing. The rewards of the
-/// last move are 1 for the winner and −1 for the other, or 0 for both when the board is full; it terminates. All others
-/// are 0.
+/// and 1 everywhere if it is to move. Actions 0 to 6: the column. The mask of the agent to move allows the columns that
+/// are not full. The mask of the other agent allows only 0, which means to wait and has no effect. The last move gives
+/// the rewards 1 to the winner and −1 to the loser, or 0 to both if the board is full, and terminates. All other
+/// rewards are 0.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectFour {
-    /// Of each agent, a bit for each disc: 7 for each column, from below, of which the last stays free.
+    /// A bit for each disc of each agent: 7 for each column, from the bottom; the seventh is always 0.
     discs: [u64; 2],
     moves: usize,
     over: bool,
@@ -21,7 +21,7 @@ pub struct ConnectFour {
 
 const COLUMNS: usize = 7;
 const ROWS: usize = 6;
-/// Bits from one column to the next.
+/// Distance in bits between neighbouring columns.
 const NEXT: usize = ROWS + 1;
 const PLANE: usize = ROWS * COLUMNS;
 
@@ -31,7 +31,7 @@ impl ConnectFour {
         Self::default()
     }
 
-    /// Who is to move.
+    /// The agent to move.
     fn mover(&self) -> usize {
         self.moves % 2
     }
@@ -40,7 +40,7 @@ impl ConnectFour {
         self.discs[0] | self.discs[1]
     }
 
-    /// The lowest free place of a column; none if it is full.
+    /// The lowest free place of a column; `None` if it is full.
     fn place(&self, column: usize) -> Option<u64> {
         if column >= COLUMNS {
             return None;
@@ -95,7 +95,7 @@ impl Env<2> for ConnectFour {
     fn step(&mut self, action: &[f32], _rng: &mut Rng, observation: &mut [f32]) -> Step<2> {
         let mover = self.mover();
         let mut rewards = [0.0; 2];
-        // Full columns, which the mask does not allow, take none.
+        // A disc in a full column, which the mask does not allow, is ignored.
         if let Some(place) = self.place(action[mover] as usize).filter(|_| !self.over) {
             self.discs[mover] |= place;
             self.moves += 1;
@@ -193,7 +193,7 @@ mod tests {
             self.seen[((agent * 3 + plane) * ROWS + row) * COLUMNS + column] == 1.0
         }
 
-        /// The lines of four that an agent sees of its own, as where they begin and go to.
+        /// The lines of four of an agent's own discs that it observes, by start and direction.
         fn lines(&self, agent: usize) -> Vec<[usize; 3]> {
             let mut found = Vec::new();
             for (direction, (down, right)) in [(0, 1), (1, 0), (1, 1), (1, -1)].into_iter().enumerate() {
@@ -216,12 +216,13 @@ mod tests {
     #[test]
     fn four_in_a_line_win() {
         for (moves, winner) in [
-            // Across, upright, diagonal, the other diagonal.
+            // Horizontal, vertical, and both diagonals.
             (&[0, 0, 1, 1, 2, 2, 3][..], 0),
             (&[6, 5, 6, 5, 0, 5, 6, 5], 1),
             (&[0, 1, 1, 2, 2, 3, 2, 3, 3, 6, 3], 0),
             (&[0, 6, 5, 5, 4, 4, 3, 4, 3, 3, 0, 3], 1),
-            // Three and one are no line around the border, nor are those at the top and the bottom of columns.
+            // Three and one across the border are no line, nor are discs at the top of a column and the bottom of the
+            // next.
             (&[4, 0, 5, 0, 6, 1, 0, 6, 3], 0),
         ] {
             let mut game = Game::new();
@@ -235,13 +236,13 @@ mod tests {
                 }
                 assert_eq!(step.rewards, rewards, "{moves:?}, {number}");
             }
-            // It stays over.
+            // The game stays over.
             let seen = game.seen.clone();
             assert!(game.drop(2).terminated && game.seen == seen);
         }
     }
 
-    /// Found by a search of chance, and looked at with another program.
+    /// Found by a random search, and verified with another program.
     const DRAWN: [usize; PLANE] = [
         4, 3, 6, 0, 1, 4, 5, 5, 1, 1, 5, 0, 1, 6, 0, 1, 5, 5, 1, 0, 4, 6, 3, 2, 6, 6, 0, 4, 6, 5, 2, 0, 4, 2, 4, 2, 2,
         2, 3, 3, 3, 3,
@@ -279,7 +280,7 @@ mod tests {
             );
             assert!(game.seen[5 * PLANE..].iter().all(|x| *x == f32::from(number % 2 == 1)));
             game.drop(3);
-            // From the bottom, and both see the same from their sides.
+            // From the bottom; both agents see the same disc from their sides.
             let row = ROWS - 1 - number;
             assert!(game.disc(number % 2, 0, row, 3) && game.disc(1 - number % 2, 1, row, 3));
         }
@@ -316,13 +317,13 @@ mod tests {
                 break;
             }
         }
-        // 24 across, 21 upright, 12 of each diagonal.
+        // 24 horizontal, 21 vertical, 12 of each diagonal.
         assert!(lines.len() == 69 && draws > 0, "{} lines, {draws} draws", lines.len());
     }
 
     #[test]
     fn as_many_positions_as_are_known() {
-        // Positions after so many moves: OEIS A212693.
+        // Number of positions after each number of moves: OEIS A212693.
         let known = [1, 7, 49, 238, 1120, 4263, 16422, 54859];
         let bits = |seen: &[f32]| {
             seen[..2 * PLANE]
@@ -345,7 +346,7 @@ mod tests {
                     action[board.mover()] = column as f32;
                     let mut board = board.clone();
                     let step = board.step(&action, &mut Rng::new(0), &mut seen);
-                    // Nothing follows one that is over.
+                    // No position follows the end of a game.
                     next.insert(bits(&seen), (!step.terminated).then_some(board));
                 }
             }

@@ -5,9 +5,9 @@ use crate::{Canvas, Env, Render, Space, Step};
 
 /// Walk to a target on a square of `size` by `size` fields, as in Gymnasium's tutorial.
 ///
-/// Observation `[4]`: column and row of the agent, then of the target. Actions 0, 1, 2, 3: right, up, left, down;
-/// against the border the agent stays. The reward is 1 for the step that reaches the target, which terminates, and 0
-/// else.
+/// Observation `[4]`: column and row of the agent, then of the target. Actions 0, 1, 2, 3: right, up, left, down; at
+/// the border the agent stays where it is. The reward is 1 for the step that reaches the target, which terminates, and
+/// 0 otherwise.
 #[derive(Clone, Debug)]
 pub struct GridWorld {
     size: usize,
@@ -19,7 +19,7 @@ impl GridWorld {
     /// Without a time limit.
     ///
     /// # Errors
-    /// When `size` is below 2, where there is no other field to go to.
+    /// If `size` is below 2, since then there is no second field.
     pub fn new(size: usize) -> Result<Self> {
         if size < 2 {
             let message = format!("a grid of {size} by {size} fields has no place for an agent and a target");
@@ -81,7 +81,7 @@ impl Render for GridWorld {
         4.0
     }
 
-    /// Row 0 is below.
+    /// Row 0 is at the bottom.
     fn render(&self, canvas: &mut Canvas) {
         let side = 512.0 / self.size as f32;
         let left_top = |[column, row]: [usize; 2]| (side * column as f32, side * (self.size - 1 - row) as f32);

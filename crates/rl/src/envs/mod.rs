@@ -30,7 +30,7 @@ const WHITE: Colour = [255; 3];
 const GREY: Colour = [128; 3];
 const YELLOW: Colour = [204, 204, 0];
 
-/// Corners turned by an angle around (0, 0), in a picture whose heights are counted upwards.
+/// Corners rotated by an angle around (0, 0), in a picture whose y axis points up.
 fn turned(corners: &[Point], angle: f64) -> Vec<Point> {
     let (sin, cos) = (angle.sin() as f32, angle.cos() as f32);
     corners
@@ -39,7 +39,7 @@ fn turned(corners: &[Point], angle: f64) -> Vec<Point> {
         .collect()
 }
 
-/// Corners moved to a place, in a picture so high whose heights are counted upwards, as a canvas has them.
+/// Corners moved to a place in a picture of this height whose y axis points up, in coordinates of a canvas.
 fn placed(corners: &[Point], (x, y): Point, height: f32) -> Vec<Point> {
     corners
         .iter()

@@ -33,7 +33,7 @@ impl MountainCar {
         self.state
     }
 
-    /// Goes on from a state.
+    /// Sets the state to continue from.
     pub fn set_state(&mut self, state: [f64; 2]) {
         self.state = state;
     }

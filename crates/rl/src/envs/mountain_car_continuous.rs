@@ -8,13 +8,13 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 /// Observation `[2]`: position and velocity. Action `[1]`: the force, clipped to −1 to 1. The reward is −0.1 times the
 /// square of the force before it was clipped, and 100 for the step that terminates, at the position 0.45.
 ///
-/// As Gymnasium's with NumPy 2, it computes in f64 in the first step, and in f32 from then on.
+/// Like Gymnasium with NumPy 2, it computes the first step in f64 and all later ones in f32.
 ///
 /// Source: Moore, "Efficient memory-based learning for robot control" (1990).
 #[derive(Clone, Debug, Default)]
 pub struct MountainCarContinuous {
     state: [f64; 2],
-    /// Whether a step was done, after which the state is in f32.
+    /// Whether a step was taken, after which the state is in f32.
     narrow: bool,
 }
 
@@ -37,7 +37,8 @@ impl MountainCarContinuous {
         self.state
     }
 
-    /// Goes on from a state, in f64 for the first step if it is that of a reset, or else in f32.
+    /// Sets the state to continue from: the first step is computed in f64 if the state is that of a reset, otherwise in
+    /// f32.
     pub fn set_state(&mut self, state: [f64; 2], after_reset: bool) {
         self.state = if after_reset { state } else { state.map(narrowed) };
         self.narrow = !after_reset;
@@ -48,7 +49,7 @@ fn narrowed(x: f64) -> f64 {
     f64::from(x as f32)
 }
 
-/// What the velocity changes by. A force within the bounds is an f32, and what is clipped is a number of Python.
+/// The change of the velocity. A force within the bounds is an f32, a clipped one is a Python number.
 fn gained(force: f32, pull: f64) -> f64 {
     if force > 1.0 {
         POWER - pull

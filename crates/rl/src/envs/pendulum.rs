@@ -10,7 +10,7 @@ use crate::{Canvas, Env, Render, Space, Step, TimeLimit};
 /// Observation `[3]`: cosine and sine of the angle from upright, and the angular velocity. Action `[1]`: the torque,
 /// clipped to −2 to 2. The reward is −(angle² + 0.1 velocity² + 0.001 torque²). The episode never terminates.
 ///
-/// As in Gymnasium with NumPy 2, what is only the torque's is computed in f32.
+/// Like Gymnasium with NumPy 2, it computes terms of only the torque in f32.
 #[derive(Clone, Debug, Default)]
 pub struct Pendulum {
     state: [f64; 2],
@@ -18,7 +18,7 @@ pub struct Pendulum {
 
 const MAX_SPEED: f64 = 8.0;
 const MAX_TORQUE: f32 = 2.0;
-/// Seconds from step to step.
+/// Seconds per step.
 const DT: f64 = 0.05;
 
 impl Pendulum {
@@ -37,7 +37,7 @@ impl Pendulum {
         self.state
     }
 
-    /// Goes on from a state.
+    /// Sets the state to continue from.
     pub fn set_state(&mut self, state: [f64; 2]) {
         self.state = state;
     }
@@ -88,7 +88,7 @@ impl Render for Pendulum {
     }
 
     fn render(&self, canvas: &mut Canvas) {
-        // Pixels of the rod's length.
+        // Pixels per rod length.
         let scale = 500.0 / 4.4;
         let (half, red) = (0.1 * scale, [204, 77, 77]);
         let middle = (250.0, 250.0);

@@ -3,14 +3,14 @@ use polygrad_core::{Error, Result, Rng};
 use super::{GREY, WHITE};
 use crate::{Canvas, Env, Point, Render, Space, Step};
 
-/// A corridor that ends in a junction, and a sign at its beginning that says where to turn there.
+/// A corridor that ends in a junction, with a sign at its beginning that says where to turn there.
 ///
-/// Observation `[3]`: at the beginning (0, 1, 1) or (1, 1, 0), which is the sign, in the corridor (1, 0, 1), at the
-/// junction (0, 1, 0). Actions 0, 1, 2, 3: north, east, south, west; the corridor goes east. The first sign means
-/// north, the second south. The reward is 4 for the right turn and −0.1 for the wrong one, which both terminate, −0.1
-/// for a step against a wall, and 0 else.
+/// Observation `[3]`: at the beginning the sign, (0, 1, 1) or (1, 1, 0); in the corridor (1, 0, 1); at the junction
+/// (0, 1, 0). Actions 0, 1, 2, 3: north, east, south, west; the corridor goes east. The first sign means north, the
+/// second south. The reward is 4 for the right turn and −0.1 for the wrong one, which both terminate, −0.1 for a step
+/// against a wall, and 0 otherwise.
 ///
-/// At the junction both signs look alike: without memory no policy turns right more often than every second time.
+/// At the junction both signs look alike: a policy without memory takes the right turn at most half of the time.
 ///
 /// Source: Bakker, "Reinforcement learning with long short-term memory" (NeurIPS 2001).
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl Render for TMaze {
         5.0
     }
 
-    /// The sign points to where to turn. There the goal is green.
+    /// The sign points in the direction to turn. The goal there is green.
     fn render(&self, canvas: &mut Canvas) {
         let [width, height] = self.size();
         canvas.rectangle((0.0, 0.0), (width, height), GREY);
@@ -117,7 +117,7 @@ impl Render for TMaze {
 mod tests {
     use super::*;
 
-    /// Goes east, and turns as `turn` says of the sign. Returns the return.
+    /// Goes east, then turns as `turn` chooses from the sign. Returns the return.
     fn walk(seed: u64, length: usize, turn: impl Fn(&[f32]) -> f32) -> f64 {
         let mut maze = TMaze::new(length).unwrap();
         let (mut rng, mut observation) = (Rng::new(seed), [9.0; 3]);

@@ -3,16 +3,16 @@ use polygrad_core::Rng;
 use super::WHITE;
 use crate::{Canvas, Env, Render, Space, Step};
 
-/// Put marks on a board of 3 by 3 fields, by turns, until three of one's own are in a line: across, upright or
+/// Put marks in turns on a board of 3 by 3 fields, until three of one's own are in a line: horizontal, vertical or
 /// diagonal.
 ///
 /// Agent 0 begins. Observation `[19]` of each agent, from its own side, rows from the top: its marks, the other's, and
-/// 1 if it is to move. Actions 0 to 8: the field. The mask of the agent who is to move allows the free fields, that of
-/// the other one 0 alone, which means to wait, and does nothing. The rewards of the last move are 1 for the winner and
-/// −1 for the other, or 0 for both when the board is full; it terminates. All others are 0.
+/// 1 if it is to move. Actions 0 to 8: the field. The mask of the agent to move allows the free fields. The mask of the
+/// other agent allows only 0, which means to wait and has no effect. The last move gives the rewards 1 to the winner
+/// and −1 to the loser, or 0 to both if the board is full, and terminates. All other rewards are 0.
 #[derive(Clone, Debug, Default)]
 pub struct TicTacToe {
-    /// Of each agent, a bit for each mark.
+    /// A bit for each mark of each agent.
     marks: [u16; 2],
     moves: usize,
     over: bool,
@@ -34,7 +34,7 @@ impl TicTacToe {
         Self::default()
     }
 
-    /// The agent that is to move.
+    /// The agent to move.
     fn mover(&self) -> usize {
         self.moves % 2
     }
@@ -75,7 +75,7 @@ impl Env<2> for TicTacToe {
         let mover = self.mover();
         let mut rewards = [0.0; 2];
         let field = action[mover] as usize;
-        // Fields that are taken, which the mask does not allow, stay as they are.
+        // A mark on a taken field, which the mask does not allow, is ignored.
         if self.is_free(field) && !self.over {
             self.marks[mover] |= 1 << field;
             self.moves += 1;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::check_env;
 
-    /// Plays every game from here on: how many there are, and how many agent 0 and agent 1 win.
+    /// Plays every game from here on. Returns the number of games, and those won by agent 0 and by agent 1.
     fn games(board: &TicTacToe, seen: &mut [f32]) -> [usize; 3] {
         let mut mask = [true; 2 * FIELDS];
         board.action_mask(&mut mask);
@@ -194,7 +194,7 @@ mod tests {
         board.step(&[4.0, 0.0], &mut rng, &mut seen);
         assert!(board.waits(0) && !board.waits(1));
         assert!(seen[4] == 1.0 && seen[19 + 13] == 1.0 && seen.iter().sum::<f32>() == 3.0);
-        // A field that is taken changes nothing.
+        // A mark on a taken field changes nothing.
         let step = board.step(&[0.0, 4.0], &mut rng, &mut seen);
         assert!(!step.ended() && board.mover() == 1);
     }

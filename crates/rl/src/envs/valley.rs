@@ -1,4 +1,4 @@
-//! What the cars on the mountain have in common. A state is position and velocity.
+//! The common part of the two mountain cars. A state is position and velocity.
 
 use super::{BLACK, GREY, YELLOW, placed, turned};
 use crate::{Canvas, Point, Space};
@@ -19,13 +19,13 @@ pub(super) fn observe(state: [f64; 2], observation: &mut [f32]) {
     observation[1] = state[1] as f32;
 }
 
-/// What the velocity loses to the slope. `round` is to the precision that is computed in, here as below.
+/// The velocity lost to the slope. Here and below, `round` rounds to the precision of the computation.
 #[inline]
 pub(super) fn pull(position: f64, round: impl Fn(f64) -> f64) -> f64 {
     GRAVITY * round(3.0 * position).cos()
 }
 
-/// The state after a step in which the velocity changes by `gained`, and whether it is at the goal.
+/// The state after a step in which the velocity changes by `gained`, and whether the car is at the goal.
 #[inline]
 pub(super) fn drive(
     [position, velocity]: [f64; 2],

@@ -18,7 +18,7 @@ use crate::vectorized::{LEAST_ROWS, check_actions, read, write};
 use crate::zoo::{EnvSpec, Factory, Preset, Stepping};
 use crate::{Play, Policy, Space, StepSlices, VectorEnv};
 
-/// An environment of a name, and what it is like.
+/// A named environment and its properties.
 pub(super) struct Source {
     name: String,
     pub(super) config: GymConfig,
@@ -28,7 +28,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Asks a process.
+    /// Gets the properties from a process.
     pub(super) fn new(name: &str, config: &GymConfig) -> Result<Self> {
         let fail = |failure: Failure| failure.into_error(&format!("{PREFIX}{name}"), config);
         let mut process = Process::start(config, &request(name, config, 1, false)).map_err(fail)?;
@@ -52,7 +52,7 @@ impl Source {
         format!("{PREFIX}{}", self.name)
     }
 
-    /// Agents of each environment, each of them a row.
+    /// Agents of each environment; each agent is a row.
     pub(super) fn agents(&self) -> usize {
         self.hello.agents
     }
@@ -65,7 +65,8 @@ impl Source {
         request(&self.name, &self.config, envs, play)
     }
 
-    /// As one of the environments that are known by name. Names stay for good, as the caller says.
+    /// Describes it as an environment known by name. This leaks its texts, so that callers do it once for each
+    /// environment.
     pub(super) fn describe(self) -> EnvSpec {
         let hello = &self.hello;
         let description = format!(
@@ -118,16 +119,16 @@ struct GymEnvs {
     source: Arc<Source>,
     workers: Vec<Worker>,
     num_envs: usize,
-    /// Whether processes are groups, each of which can step by itself.
+    /// Whether the processes are groups that can step independently.
     grouped: bool,
     seed: u64,
-    /// There was a reset.
+    /// Whether there was a reset.
     begun: bool,
-    /// Since then no step has failed.
+    /// Whether no step has failed since the last reset.
     ready: bool,
 }
 
-/// What is saved of them.
+/// The saved state.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -150,7 +151,7 @@ impl GymEnvs {
         if num_envs == 0 || processes == 0 {
             return Err(Error::invalid("there is nothing that could step").with_hint("take at least 1 environment"));
         }
-        // All start at once.
+        // All processes start at the same time.
         let (each, more) = (num_envs / processes, num_envs % processes);
         let mut started = Vec::with_capacity(processes);
         let mut first = 0;
@@ -175,7 +176,7 @@ impl GymEnvs {
         })
     }
 
-    /// Begins the episodes of these numbers.
+    /// Begins the episodes with these numbers.
     fn begin(&mut self, seed: u64, episodes: &[u64], observations: &mut [f32]) -> Result<()> {
         let width = self.source.observation.len();
         check_len("observations", observations.len(), self.rows() * width)?;
@@ -201,7 +202,7 @@ impl GymEnvs {
         Err(Error::invalid(message).with_hint("call `reset` first"))
     }
 
-    /// The worker of a group that is to be busy or not.
+    /// The worker of a group, which must be stepping or not, as `busy` says.
     fn group(&mut self, group: usize, busy: bool) -> Result<&mut Worker> {
         if self.groups() == 1 {
             return Err(all_at_once());
@@ -251,7 +252,7 @@ impl VectorEnv for GymEnvs {
         for worker in &mut self.workers {
             worker.begin(&actions[worker.rows.start * width..worker.rows.end * width]);
         }
-        // All are waited for, whichever fails.
+        // Waits for all workers, even if one fails.
         let workers = self.workers.iter_mut();
         let outcomes = workers.map(|worker| worker.finish(&mut out.rows(worker.rows.clone())));
         let outcome = outcomes.fold(Ok(()), Result::and);

@@ -1,4 +1,4 @@
-//! What a Python process says of the environments that it has made.
+//! What a Python process reports about the environments that it has made.
 
 use polygrad_core::Result;
 use polygrad_nn::models::ActivationFn;
@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Hello {
-    /// Of each environment; their episodes end together.
+    /// Per environment; the episodes of its agents end together.
     pub(super) agents: usize,
     pub(super) gymnasium: String,
     pub(super) numpy: String,
@@ -21,16 +21,16 @@ pub(super) struct Hello {
     /// Spaces as [`Space::to_json`] writes them.
     observation: Value,
     action: Value,
-    /// What the numbers of a flattened observation are called; none where it was not flattened.
+    /// Names of the numbers of a flattened observation; empty if it was not flattened.
     pub(super) names: Vec<String>,
     pub(super) max_episode_steps: Option<usize>,
     pub(super) reward_threshold: Option<f64>,
     pub(super) fps: Option<f64>,
-    /// Where it plays.
+    /// `None` unless the process plays.
     pub(super) picture: Option<Picture>,
 }
 
-/// Height and width, or why there is none.
+/// Height and width, or the reason why there is no picture.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Picture {
@@ -40,13 +40,13 @@ pub(super) enum Picture {
 
 impl Hello {
     /// # Errors
-    /// A space that makes no sense.
+    /// If the space is invalid.
     pub(super) fn observation(&self) -> Result<Space> {
         Space::from_json(&self.observation)
     }
 
     /// # Errors
-    /// A space that makes no sense.
+    /// If the space is invalid.
     pub(super) fn action(&self) -> Result<Space> {
         Space::from_json(&self.action)
     }
@@ -55,7 +55,7 @@ impl Hello {
 /// The least height and width that the convolutions of [`CnnEncoderConfig::new`] take.
 const LEAST_IMAGE: usize = 36;
 
-/// Settings to train with: those of our environment of the same name, else CleanRL's for whatever algorithm fits.
+/// Training settings: those of our environment of the same name, otherwise CleanRL's for every algorithm that fits.
 pub(super) fn presets(name: &str, observation: &Space, action: &Space) -> Vec<Preset> {
     if let Some(presets) = presets_like(name) {
         return presets;

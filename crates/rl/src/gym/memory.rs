@@ -1,4 +1,4 @@
-//! The file in memory that a process shares with us.
+//! The memory file that a process shares with us.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,25 +8,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-/// How many numbers there are of what.
+/// Lengths of the parts of the shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
     pub(super) rows: usize,
     pub(super) action: usize,
     pub(super) observation: usize,
-    /// Bytes of a picture; 0 where none is drawn.
+    /// Bytes of a picture; 0 if none is drawn.
     pub(super) picture: usize,
 }
 
-/// A file that the process has mapped, and we read and write by position: a call of the system for each of the few
-/// blocks of a step is little beside waking a process, and needs no unsafe code. What we send lies before what we get.
+/// A file that the process maps, and that we read and write by position. A system call for each of the few blocks of a
+/// step costs little compared with waking a process, and needs no unsafe code. The parts that we send lie before those
+/// that we receive.
 #[derive(Debug)]
 pub(super) struct Memory {
     file: File,
     widths: Widths,
     /// Where each part begins: actions, seeds, rewards, flags, observations, last observations, picture, end.
     places: [u64; 8],
-    /// Bytes on their way.
+    /// Bytes being read or written.
     buffer: Vec<u8>,
 }
 
@@ -37,7 +38,7 @@ const FINALS: usize = 5;
 const PICTURE: usize = 6;
 const END: usize = 7;
 
-/// What a step of a row gave, beside observations.
+/// The result of a row's step, except observations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) reward: f64,
@@ -51,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// A folder of memory where the system has one.
+/// An in-memory folder if the system has one.
 fn folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -61,7 +62,7 @@ fn folder() -> PathBuf {
     }
 }
 
-/// A new file in a folder, all of whose bytes are there.
+/// A new file in a folder, with all of its bytes allocated.
 fn create(folder: &Path, size: u64) -> io::Result<(File, PathBuf)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -72,7 +73,8 @@ fn create(folder: &Path, size: u64) -> io::Result<(File, PathBuf)> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             file => file?,
         };
-        // Written rather than made longer: where memory lacks, this fails, and no access later.
+        // Zeros are written, instead of only setting the length, so that a lack of memory fails here and not at a later
+        // access.
         match file.write_all_at(&vec![0; size as usize], 0) {
             Ok(()) => return Ok((file, path)),
             Err(error) => {
@@ -84,7 +86,7 @@ fn create(folder: &Path, size: u64) -> io::Result<(File, PathBuf)> {
 }
 
 impl Memory {
-    /// Memory, where its file is for now, and what the process is to know of it.
+    /// The memory, the current path of its file, and the layout that the process is told.
     pub(super) fn create(widths: Widths) -> io::Result<(Self, PathBuf, Value)> {
         let rows = widths.rows as u64;
         let (action, observation) = (4 * rows * widths.action as u64, 4 * rows * widths.observation as u64);
@@ -117,14 +119,14 @@ impl Memory {
         Ok((memory, path, told))
     }
 
-    /// Actions of all rows.
+    /// Writes the actions of all rows.
     pub(super) fn write_actions(&mut self, actions: &[f32]) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend(actions.iter().flat_map(|x| x.to_ne_bytes()));
         self.file.write_all_at(&self.buffer, 0)
     }
 
-    /// What the next episode of each row begins with.
+    /// Writes the seed of each row's next episode.
     pub(super) fn write_seeds(&mut self, seeds: impl Iterator<Item = u64>) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend(seeds.flat_map(u64::to_ne_bytes));
@@ -137,7 +139,7 @@ impl Memory {
         Ok(&self.buffer)
     }
 
-    /// Rewards and flags, and what is seen then.
+    /// Reads rewards, flags and the next observations.
     pub(super) fn read_step(&mut self, outcomes: &mut Vec<Outcome>, observations: &mut [f32]) -> io::Result<()> {
         let (rows, start) = (self.widths.rows, self.places[REWARDS]);
         let seen = (self.places[OBSERVATIONS] - start) as usize;
@@ -153,7 +155,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What is seen.
+    /// Reads the observations.
     pub(super) fn read_observations(&mut self, observations: &mut [f32]) -> io::Result<()> {
         numbers(
             self.read(self.places[OBSERVATIONS], 4 * observations.len())?,
@@ -162,14 +164,14 @@ impl Memory {
         Ok(())
     }
 
-    /// The last observation of a row's episode that has ended.
+    /// Reads the last observation of a row's ended episode.
     pub(super) fn read_final(&mut self, index: usize, observation: &mut [f32]) -> io::Result<()> {
         let place = self.places[FINALS] + (4 * index * observation.len()) as u64;
         numbers(self.read(place, 4 * observation.len())?, observation);
         Ok(())
     }
 
-    /// Rows of pixels of three bytes each.
+    /// Reads the rows of pixels, three bytes each.
     pub(super) fn read_picture(&mut self) -> io::Result<&[u8]> {
         self.read(self.places[PICTURE], self.widths.picture)
     }

@@ -1,8 +1,8 @@
-//! Environments of Gymnasium, which step in Python processes of their own.
+//! Environments of Gymnasium, which step in separate Python processes.
 //!
-//! A process has one environment or several, and steps plain ones: it resets them itself, so that the last observation
-//! of an episode and both flags are there, however Gymnasium's vector environments would reset. Numbers go through a
-//! file in memory that both sides see, and a byte over a pipe says that they are there.
+//! A process has one or more plain environments and steps them itself. It also resets them, so that the last
+//! observation of an episode and both flags are available, regardless of how Gymnasium's vector environments reset.
+//! Numbers are exchanged through a shared memory file, and a byte over a pipe signals that they are ready.
 
 #[cfg(unix)]
 mod envs;
@@ -24,24 +24,24 @@ use serde_json::{Map, Value};
 
 use crate::zoo::EnvSpec;
 
-/// What the name of an environment begins with that is Gymnasium's.
+/// Prefix of the names of Gymnasium's environments.
 pub const PREFIX: &str = "gym:";
 
-/// How environments of Python are made and watched.
+/// How Python environments are made and supervised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GymConfig {
     /// The interpreter. Default: what the variable `POLYGRAD_PYTHON` names, else `python3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<PathBuf>,
-    /// What the environment is made with: keyword arguments of its class, or of `gymnasium.make`. Default: nothing.
+    /// Keyword arguments of the environment's class, or of `gymnasium.make`. Default: none.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub args: Map<String, Value>,
-    /// Seconds after which a process that does not answer is ended. Default: 60.
+    /// Seconds after which a process that does not answer is killed. Default: 60.
     #[serde(default = "a_minute")]
     pub timeout: f64,
-    /// How many failures of a process end the run, if no episode of its environments ends by itself between them.
-    /// Before that it is started anew, and its episodes are truncated. Default: 3.
+    /// The number of process failures that end the run, if no episode of its environments ends by itself in between.
+    /// Earlier failures restart the process and truncate its episodes. Default: 3.
     #[serde(default = "three")]
     pub max_failures: usize,
 }
@@ -66,10 +66,10 @@ impl Default for GymConfig {
 }
 
 impl GymConfig {
-    /// Fails where a setting makes no sense.
+    /// Fails if a setting is invalid.
     ///
     /// # Errors
-    /// The first such setting.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<()> {
         use polygrad_core::Error;
         if !(self.timeout > 0.0 && self.timeout <= 1e6) {
@@ -83,15 +83,15 @@ impl GymConfig {
     }
 }
 
-/// The environment of a name behind [`PREFIX`]: `CartPole-v1` and all that `gymnasium.make` knows, `MODULE:ID` where a
-/// module registers it, or `FILE.py:CLASS`.
+/// Finds the environment whose name follows [`PREFIX`]: `CartPole-v1` and all others that `gymnasium.make` knows,
+/// `MODULE:ID` if a module registers it, or `FILE.py:CLASS`.
 ///
-/// A Python process is asked what it is like. What was found stays for the life of the program, so that each
-/// environment is asked once.
+/// A Python process reports its properties. They are kept for the life of the program, so that each environment is
+/// queried once.
 ///
 /// # Errors
-/// Without Python or Gymnasium, when there is no such environment, or when its observations or actions are of a kind
-/// that policies do not have; on systems other than Unix.
+/// If Python or Gymnasium is missing, there is no such environment, or policies do not support its kind of observations
+/// or actions; always on systems other than Unix.
 #[cfg(unix)]
 pub fn find(name: &str, config: &GymConfig) -> Result<&'static EnvSpec> {
     use std::sync::{Mutex, PoisonError};
@@ -107,7 +107,7 @@ pub fn find(name: &str, config: &GymConfig) -> Result<&'static EnvSpec> {
     Ok(spec)
 }
 
-/// The same where there are no such processes.
+/// The same on systems without such processes.
 ///
 /// # Errors
 /// Always.

@@ -1,4 +1,4 @@
-//! A Python process and what is said to it.
+//! A Python process and the messages to it.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,21 +18,21 @@ const PROGRAM: &str = include_str!("worker.py");
 /// A running Python process. Dropping this ends it.
 pub(super) struct Process {
     child: Child,
-    /// None once it is to end.
+    /// `None` once the process is to end.
     requests: Option<ChildStdin>,
     answers: ChildStdout,
     timeout: Duration,
 }
 
-/// What was thrown in Python.
+/// An exception from Python.
 #[derive(Debug, Deserialize)]
 pub(super) struct Thrown {
     what: String,
-    /// A module that is not there.
+    /// Name of a missing module.
     missing: Option<String>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Python cannot be started.
@@ -59,7 +59,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// As an error of the environment of this name, which cannot be made.
+    /// Converts the failure to an error for the environment of this name, which cannot be made.
     pub(super) fn into_error(self, name: &str, config: &GymConfig) -> Error {
         let python = interpreter(config);
         let python = python.display();
@@ -98,12 +98,12 @@ fn interpreter(config: &GymConfig) -> PathBuf {
 }
 
 impl Process {
-    /// Starts Python, which then makes what is requested; [`hear`](Self::hear) waits for what it says of it.
+    /// Starts Python, which then makes the requested environments; [`hear`](Self::hear) waits for its report.
     pub(super) fn start(config: &GymConfig, request: &Value) -> Result<Self, Failure> {
         let mut command = Command::new(interpreter(config));
         command
             .args(["-c", PROGRAM])
-            // pygame would greet.
+            // Suppresses pygame's greeting.
             .env("PYGAME_HIDE_SUPPORT_PROMPT", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -121,14 +121,14 @@ impl Process {
         Ok(process)
     }
 
-    /// Requests something. Whether it is there to hear it shows in the answer.
+    /// Sends a request. A failure shows when the answer is read.
     pub(super) fn tell(&mut self, request: &[u8]) {
         if let Some(requests) = &mut self.requests {
             requests.write_all(request).ok();
         }
     }
 
-    /// Waits for the answer, which may have a text in it.
+    /// Waits for the answer, which may contain a text.
     pub(super) fn hear(&mut self) -> Result<Option<Value>, Failure> {
         let until = Instant::now() + self.timeout;
         let [kind] = self.read(until)?;
@@ -185,7 +185,7 @@ impl Process {
 const FAREWELL: Duration = Duration::from_secs(2);
 
 impl Process {
-    /// Lets it end, in time, and says how it did.
+    /// Lets the process end, within a time limit, and returns its exit status.
     fn end(&mut self) -> Option<ExitStatus> {
         self.requests = None;
         let until = Instant::now() + FAREWELL;

@@ -1,4 +1,4 @@
-//! One environment of Gymnasium, to look at.
+//! One environment of Gymnasium to watch.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::worker::{Link, seed_of};
 use crate::act::Scene;
 use crate::{Canvas, Colour, Render};
 
-/// Steps in a second where the environment does not say.
+/// Steps per second if the environment does not say.
 const FPS: f64 = 30.0;
 
 pub(super) struct GymScene {

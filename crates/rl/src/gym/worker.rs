@@ -1,4 +1,4 @@
-//! A process with some of the environments, which is started anew where it fails.
+//! A process with some of the environments, which is restarted if it fails.
 
 use std::fs;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::process::{Failure, Process};
 use crate::fault::not_finite;
 use crate::{StepSlices, episode_rng};
 
-/// A process and the memory that it shares.
+/// A process and the memory that it shares with us.
 pub(super) struct Link {
     pub(super) process: Process,
     pub(super) memory: Memory,
@@ -22,7 +22,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// With a process that was started: waits until its environments are there.
+    /// Takes a started process and waits until its environments are ready.
     pub(super) fn new(mut process: Process, source: &Source, rows: usize) -> Result<Self, Failure> {
         let hello = Hello::hear(&mut process)?;
         let garbled = |error: Error| Failure::Garbled(error.message().to_owned());
@@ -42,38 +42,38 @@ impl Link {
         let (memory, path, told) = Memory::create(widths).map_err(Failure::Memory)?;
         process.tell(format!("{told}\n").as_bytes());
         let heard = process.hear();
-        // Both sides have it open: nothing is left of it when they have ended, however they do.
+        // Both sides have the file open, so that it disappears when both have ended, in whatever way.
         fs::remove_file(path).ok();
         heard?;
         Ok(Self { process, memory, hello })
     }
 }
 
-/// What an episode's `reset` gets as its seed, which some environments want in 31 bits.
+/// The seed of an episode's `reset`; some environments need it in 31 bits.
 pub(super) fn seed_of(rng: &mut Rng) -> u64 {
     rng.next_u64() >> 33
 }
 
 pub(super) struct Worker {
     source: Arc<Source>,
-    /// Which of all rows are its environments'.
+    /// The rows that belong to its environments.
     pub(super) rows: Range<usize>,
     link: Option<Link>,
     seed: u64,
     /// The number of each row's episode, from 0 after a reset.
     pub(super) episodes: Vec<u64>,
-    /// What was seen last.
+    /// The last observations.
     seen: Vec<f32>,
     outcomes: Vec<Outcome>,
-    /// Since an episode ended by itself.
+    /// Failures since the last episode that ended by itself.
     failures: usize,
     pub(super) notices: Vec<String>,
-    /// Whether it steps.
+    /// Whether a step is running.
     pub(super) busy: bool,
 }
 
 impl Worker {
-    /// With a process that was started for it.
+    /// Takes a process that was started for it.
     pub(super) fn new(source: &Arc<Source>, rows: Range<usize>, process: Process) -> Result<Self> {
         let link = Link::new(process, source, rows.len());
         Ok(Self {
@@ -94,7 +94,7 @@ impl Worker {
         self.source.observation.len()
     }
 
-    /// Begins the episodes of these numbers.
+    /// Begins the episodes with these numbers.
     pub(super) fn reset(&mut self, seed: u64, episodes: &[u64], observations: &mut [f32]) -> Result<()> {
         (self.seed, self.failures, self.busy) = (seed, 0, false);
         self.episodes.copy_from_slice(episodes);
@@ -124,7 +124,7 @@ impl Worker {
         link.memory.read_observations(&mut self.seen).map_err(Failure::Memory)
     }
 
-    /// Has it step. A failure shows when it [finishes](Self::finish).
+    /// Starts a step. A failure shows in [`finish`](Self::finish).
     pub(super) fn begin(&mut self, actions: &[f32]) {
         self.busy = true;
         let Some(link) = &mut self.link else { return };
@@ -142,7 +142,7 @@ impl Worker {
             .map_err(Failure::Memory)
     }
 
-    /// Waits for the step that it does, whose rows `out` has.
+    /// Waits for the running step, and writes its rows to `out`.
     pub(super) fn finish(&mut self, out: &mut StepSlices<'_>) -> Result<()> {
         self.busy = false;
         match self.hear(out.observations) {
@@ -188,7 +188,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Truncates all its episodes with what was seen last, and begins the next ones in a new process.
+    /// Truncates all its episodes at the last observations, and begins the next ones in a new process.
     fn cut_short(&mut self, failure: Failure, out: &mut StepSlices<'_>) -> Result<()> {
         out.final_observations.copy_from_slice(&self.seen);
         out.rewards.fill(0.0);
@@ -200,7 +200,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins its episodes in a new process, as often as it may fail.
+    /// Begins its episodes in a new process, and retries until the limit of failures.
     fn start_anew(&mut self, mut failure: Failure) -> Result<()> {
         let most = self.source.config.max_failures;
         loop {
@@ -265,7 +265,7 @@ impl Worker {
 }
 
 impl Hello {
-    /// What a process says first.
+    /// Reads the first message of a process.
     pub(super) fn hear(process: &mut Process) -> Result<Self, Failure> {
         let value: Value = process.hear()?.unwrap_or_default();
         serde_json::from_value(value).map_err(|error| Failure::Garbled(error.to_string()))

@@ -1,4 +1,4 @@
-//! Options of learning from others.
+//! Options of imitation learning.
 
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
@@ -7,25 +7,25 @@ use crate::Annealed;
 use crate::off_policy::{Pace, in_range, is_rate, is_share};
 
 /// Options of [`BehaviorCloning`](super::BehaviorCloning). `batch_size`, `learning_rate` and the weights have the
-/// defaults of the package imitation's `BC`.
+/// defaults of `BC` in the package imitation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BcConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which its returns are known. Default: 50,000.
+    /// Steps of all environments together in the whole training, which measure its returns. Default: 50,000.
     pub total_steps: u64,
     /// The learning rate. Default: 1e-3.
     pub learning_rate: Annealed,
-    /// Demonstrated steps in a step of the optimizer. Default: 32.
+    /// Demonstrated steps per step of the optimizer. Default: 32.
     pub batch_size: usize,
     /// Steps of each environment between two trainings. Default: 64.
     pub train_frequency: usize,
-    /// Steps of the optimizer in a training. Default: 64.
+    /// Steps of the optimizer per training. Default: 64.
     pub gradient_steps: usize,
-    /// What entropy counts in the loss. Default: 1e-3.
+    /// The weight of entropy in the loss. Default: 1e-3.
     pub ent_weight: f64,
-    /// What half the sum of all squared weights counts in the loss. Default: 0.
+    /// The weight of half the sum of all squared weights in the loss. Default: 0.
     pub l2_weight: f64,
 }
 
@@ -48,7 +48,7 @@ impl BcConfig {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = in_range(&[("batch_size", self.batch_size > 0, "at least 1")]);
         let checked = checked.and_then(|()| self.pace().check(rows)).and_then(|()| {
@@ -61,7 +61,7 @@ impl BcConfig {
         checked.map_err(|error| error.with_op("BC"))
     }
 
-    /// What happens in the environments is learnt from by nothing, so that the buffer need not keep it.
+    /// Nothing is learned from the steps in the environments, so that the buffer need not keep them.
     pub(super) fn pace(&self) -> Pace {
         Pace {
             seed: self.seed,
@@ -81,29 +81,29 @@ impl BcConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistillConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 50,000.
+    /// Steps of all environments together in the whole training, over which values are annealed. Default: 50,000.
     pub total_steps: u64,
     /// The learning rate. Default: from 1e-2 to 0.
     pub learning_rate: Annealed,
     /// The most steps that are kept. Default: 50,000.
     pub buffer_size: usize,
-    /// Steps in a step of the optimizer. Default: 64.
+    /// Stored steps per step of the optimizer. Default: 64.
     pub batch_size: usize,
     /// Steps of all environments together before the first step of the optimizer. Default: 1,000.
     pub learning_starts: u64,
     /// Steps of each environment between two trainings. Default: 64.
     pub train_frequency: usize,
-    /// Steps of the optimizer in a training. Default: 64.
+    /// Steps of the optimizer per training. Default: 64.
     pub gradient_steps: usize,
-    /// How often the teacher acts, and not the policy that learns. Default: from 1 to 0.
+    /// The probability that the teacher acts instead of the learning policy. Default: from 1 to 0.
     ///
     /// Source: Ross et al., "A reduction of imitation learning and structured prediction to no-regret online learning"
     /// (2011).
     pub beta: Annealed,
-    /// What the teacher's logits are divided by; below 1 what it prefers is learnt more clearly, as values of DQN need
-    /// it. Default: 1.
+    /// The divisor of the teacher's logits. Values below 1 make its preferences clearer, as a DQN's values need it.
+    /// Default: 1.
     ///
     /// Source: Rusu et al., "Policy distillation" (2016).
     pub temperature: f64,
@@ -130,7 +130,7 @@ impl DistillConfig {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = self.pace().check(rows).and_then(|()| {
             let temperature = self.temperature.is_finite() && self.temperature > 0.0;

@@ -1,4 +1,4 @@
-//! What is learnt from.
+//! Sources of imitation learning.
 
 use polygrad_core::{Error, Result, Rng};
 use polygrad_tensor::{Device, Tensor};
@@ -12,19 +12,19 @@ use crate::off_policy::Seen;
 use crate::vector::check_len;
 use crate::{ActionSpace, Annealed, Policy, PolicyState, Space, VectorEnv};
 
-/// What a policy learns from others.
+/// What a policy imitates.
 pub trait Lesson {
-    /// What people call learning from it.
+    /// The usual name of this kind of learning.
     const NAME: &'static str;
-    /// Under this name a checkpoint has where the training stands.
+    /// The key of the training's state in a checkpoint.
     const KEY: &'static str;
-    /// Names of what a step of the optimizer reports after the loss.
+    /// Names of the numbers that a step of the optimizer reports after the loss.
     const LEARNT: &'static [&'static str];
-    /// What [`Lesson::told`] gives. Default: nothing.
+    /// Names of the numbers that [`Lesson::told`] returns. Default: none.
     const TOLD: &'static [&'static str] = &[];
 
-    /// Actions in the place of the policy's, of all rows, NaN where it acts itself; empty where it always does.
-    /// Default: that.
+    /// Actions of all rows that replace the policy's; NaN for a row in which the policy acts itself. Empty if it acts
+    /// in all rows. Default: empty.
     ///
     /// # Errors
     /// Those of the teacher.
@@ -33,26 +33,26 @@ pub trait Lesson {
         Ok(Vec::new())
     }
 
-    /// Observations, and what is right there.
+    /// Draws observations and their right actions.
     ///
     /// # Errors
     /// Those of the device and the teacher.
     fn draw(&mut self, from: &Experience, device: &Device, rng: &mut Rng) -> Result<Vec<Tensor>>;
 
-    /// Numbers that there are whether or not it learns yet. Default: none.
+    /// Numbers to report whether or not the training has started to learn. Default: none.
     fn told(&self, progress: f64) -> Vec<f64> {
         let _ = progress;
         Vec::new()
     }
 
-    /// Another one of something else.
+    /// A fingerprint, which differs for another source.
     ///
     /// # Errors
     /// Those of the device.
     fn fingerprint(&self) -> Result<u64>;
 }
 
-/// Recorded steps: what was seen, and what was done.
+/// Recorded steps: observations and the actions taken.
 ///
 /// ```
 /// use polygrad_rl::{Demonstrations, Space};
@@ -70,13 +70,13 @@ pub struct Demonstrations {
     action_space: Space,
     /// As policies see them.
     observations: Vec<f32>,
-    /// As policies count them.
+    /// As policies number them.
     actions: Vec<f32>,
     batch_size: usize,
 }
 
 impl Demonstrations {
-    /// None yet, in environments of such spaces.
+    /// No demonstrations yet, of environments with these spaces.
     pub fn new(observation: &Space, action: &Space) -> Self {
         Self {
             observation_space: observation.clone(),
@@ -87,20 +87,20 @@ impl Demonstrations {
         }
     }
 
-    /// Steps.
+    /// The number of steps.
     pub fn len(&self) -> usize {
         self.actions.len() / self.action_space.len().max(1)
     }
 
-    /// Whether there is none.
+    /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a step, as the environment shows and takes it.
+    /// Adds a step, with observation and action in the environment's form.
     ///
     /// # Errors
-    /// When an observation or an action is not of its space.
+    /// If the observation or the action is not in its space.
     pub fn push(&mut self, observation: &[f32], action: &[f32]) -> Result<()> {
         check_len("observation", observation.len(), self.observation_space.len())?;
         check_len("action", action.len(), self.action_space.len())?;
@@ -130,7 +130,7 @@ impl Demonstrations {
         Self { batch_size, ..self }
     }
 
-    /// Fails unless there are some, of such environments.
+    /// Fails unless there are demonstrations, of environments like these.
     pub(super) fn check(&self, envs: &impl VectorEnv) -> Result<()> {
         let what = if self.is_empty() {
             "there are no demonstrations"

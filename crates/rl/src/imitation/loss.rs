@@ -1,4 +1,4 @@
-//! The losses of learning from others.
+//! Losses of imitation learning.
 
 use polygrad_nn::Module;
 use polygrad_nn::distributions::Distribution;
@@ -6,7 +6,7 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
 use crate::{ActionParams, ActionSpace, ActorCritic, Policy, PolicyState};
 
-/// The loss of behaviour cloning, and what it is made of; all of rank 0.
+/// The loss of behaviour cloning and its parts; all of rank 0.
 pub struct BcLosses<B: Backend = AnyBackend> {
     /// `−mean log p(action) − ent_weight · entropy + l2_weight · ½ Σ weight²`.
     pub loss: Tensor<B>,
@@ -16,12 +16,12 @@ pub struct BcLosses<B: Backend = AnyBackend> {
     pub entropy: Tensor<B>,
 }
 
-/// How far a policy is from demonstrated actions, `[N, len]` as policies count them, of observations `[N, …]`.
+/// The distance of a policy from demonstrated actions `[N, len]`, numbered as in policies, for observations `[N, …]`.
 ///
 /// Source: the package imitation, `BehaviorCloningLossCalculator`.
 ///
 /// # Errors
-/// Those of the policy; when shapes do not fit, or there is no such action.
+/// Those of the policy; if shapes do not fit, or an action is out of range.
 pub fn bc_loss<B: Backend>(
     policy: &ActorCritic<B>,
     observations: &Tensor<B>,
@@ -46,14 +46,14 @@ pub fn bc_loss<B: Backend>(
     })
 }
 
-/// How far a policy is from what a teacher says of observations `[N, …]`: the mean divergence
-/// `KL(teacher ‖ policy)`, rank 0. Of a teacher whose numbers are not drawn it is minus the mean logarithm of their
+/// The distance of a policy from a teacher's answer to observations `[N, …]`: the mean divergence
+/// `KL(teacher ‖ policy)`, rank 0. For a teacher with deterministic numbers, it is minus the mean logarithm of their
 /// probability.
 ///
 /// Source: Rusu et al., "Policy distillation" (2016).
 ///
 /// # Errors
-/// Those of the policy; when it has other actions than the teacher.
+/// Those of the policy; if its actions differ from the teacher's.
 pub fn distillation_loss<B: Backend>(
     policy: &ActorCritic<B>,
     observations: &Tensor<B>,
@@ -79,8 +79,8 @@ fn answer<B: Backend>(policy: &ActorCritic<B>, observations: &Tensor<B>) -> Resu
     Ok(policy.forward(observations, &PolicyState::new(Vec::new()))?.action)
 }
 
-/// What a teacher says, of its outputs, which are divided by a temperature where they are logits, and of logarithms of
-/// standard deviations where it has them.
+/// The teacher's answer, from its outputs, which are divided by a temperature if they are logits, and its logarithms of
+/// standard deviations if it has any.
 pub(super) fn said<B: Backend>(
     space: &ActionSpace,
     output: &Tensor<B>,

@@ -1,4 +1,4 @@
-//! Learning from others: from recorded steps, or from another policy.
+//! Imitation learning: from recorded steps, or from another policy.
 
 mod config;
 mod lesson;
@@ -22,15 +22,15 @@ use crate::off_policy::{Method, OffPolicy, Pace, Seen, Trained, finite};
 use crate::{ActionSpace, ActorCritic, Annealed, Policy, PolicyState, VectorEnv};
 use lesson::Lesson;
 
-/// Trains a policy to do what was done in recorded steps: behaviour cloning.
+/// Trains a policy to repeat the actions of recorded steps: behaviour cloning.
 ///
-/// Nothing is learnt from what happens in the environments, in which the policy does the likeliest actions; their
-/// returns say how good it is.
+/// Nothing is learned from the steps in the environments, in which the policy takes the likeliest actions; their
+/// returns show how good it is.
 ///
 /// Source: Pomerleau, "Efficient training of artificial neural networks for autonomous navigation" (1991).
 pub type BehaviorCloning = OffPolicy<Imitator<Demonstrations>>;
 
-/// Trains a policy to say what another one says, where itself has come to; mostly a smaller one.
+/// Trains a policy, often a smaller one, to answer like another policy on observations that it reaches itself.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -56,11 +56,11 @@ pub type BehaviorCloning = OffPolicy<Imitator<Demonstrations>>;
 /// (2011); Rusu et al., "Policy distillation" (2016).
 pub type Distillation = OffPolicy<Imitator<Supervisor>>;
 
-/// Under this name a checkpoint has the fingerprint of what is learnt from.
+/// The key of the source's fingerprint in a checkpoint.
 const LESSON: &str = "lesson";
 
 type Loss = Box<dyn Fn(&ActorCritic, &[Tensor]) -> Result<Answer> + Send>;
-/// The loss, and numbers to tell.
+/// The loss, and numbers to report.
 type Answer = (Tensor, Tensor);
 
 /// How [`BehaviorCloning`] and [`Distillation`] act and learn.
@@ -75,7 +75,7 @@ struct Student {
     step: CapturedStep<ActorCritic, Adam, Loss>,
     actor: Actor,
     actions: ActionSpace,
-    /// Of what is learnt from.
+    /// Fingerprint of the source.
     fingerprint: u64,
 }
 
@@ -83,7 +83,8 @@ impl BehaviorCloning {
     /// A training that has not begun.
     ///
     /// # Errors
-    /// When an option makes no sense, there are no demonstrations, or they or the policy are for other environments.
+    /// If an option is invalid, there are no demonstrations, or the demonstrations or the policy do not fit the
+    /// environments.
     pub fn new(
         envs: impl VectorEnv + 'static,
         policy: ActorCritic,
@@ -113,7 +114,7 @@ impl Distillation {
     /// A training that has not begun.
     ///
     /// # Errors
-    /// When an option makes no sense, the teacher remembers something, or it or the policy are for other environments.
+    /// If an option is invalid, the teacher has memory, or the teacher or the policy does not fit the environments.
     pub fn new(
         envs: impl VectorEnv + 'static,
         policy: ActorCritic,
@@ -251,7 +252,7 @@ impl Student {
     }
 }
 
-/// The likeliest action of each row, as a policy without memory says it.
+/// The likeliest action of each row, by a policy without memory.
 fn likeliest(
     actor: &mut Actor,
     policy: &(impl Policy + ?Sized),

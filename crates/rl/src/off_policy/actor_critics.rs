@@ -11,29 +11,29 @@ use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
 use crate::{ActionValue, BoundedPolicy, MlpEncoderConfig, Space, VectorEnv};
 
-/// What SAC and TD3 train: a policy, two networks that say what its actions are worth, and targets of them, which
-/// follow slowly. Of two opinions the lower one counts.
+/// The networks that SAC and TD3 train: a policy, two networks that estimate the values of its actions, and their
+/// targets, which follow slowly. The lower of the two values counts.
 ///
 /// Source: Fujimoto et al., "Addressing function approximation error in actor-critic methods" (2018).
 #[derive(Module)]
 pub struct ActorCritics<B: Backend = AnyBackend> {
     /// The policy.
     pub actor: BoundedPolicy<B>,
-    /// Two of them.
+    /// The two value networks.
     pub critics: [ActionValue<B>; 2],
-    /// A policy that follows; of TD3.
+    /// The policy's target, which follows it; TD3 only.
     pub target_actor: Option<BoundedPolicy<B>>,
-    /// What follows the critics.
+    /// The targets of the critics, which follow them.
     pub target_critics: [ActionValue<B>; 2],
-    /// The logarithm of what entropy counts, `[1]`; of SAC.
+    /// The logarithm of the weight of entropy, `[1]`; SAC only.
     pub log_temperature: Option<Param<B>>,
 }
 
 impl<B: Backend> ActorCritics<B> {
-    /// Fresh networks for actions from `low` to `high`: those of SAC with a temperature, those of TD3 without.
+    /// New networks for actions from `low` to `high`: with a temperature those of SAC, without those of TD3.
     ///
     /// # Errors
-    /// Those of [`BoundedPolicy`]; when the temperature is not above 0.
+    /// Those of [`BoundedPolicy`]; if the temperature is not above 0.
     pub fn new(
         encoder: &MlpEncoderConfig,
         (low, high): (&[f32], &[f32]),
@@ -74,7 +74,7 @@ impl<B: Backend> ActorCritics<B> {
         self.actor.scale.tensor().numel()
     }
 
-    /// Brings the targets nearer to what they follow, by this share of the way.
+    /// Moves the targets towards the networks that they follow, by this share of the difference.
     ///
     /// # Errors
     /// When memory runs out.
@@ -86,7 +86,7 @@ impl<B: Backend> ActorCritics<B> {
         pairs.try_for_each(|(target, critic)| follow(target, critic, share))
     }
 
-    /// The lower of both values.
+    /// The lower of the two values.
     ///
     /// # Errors
     /// When shapes or devices do not fit.
@@ -99,8 +99,8 @@ impl<B: Backend> ActorCritics<B> {
             .minimum(&b.values(observations, actions)?)
     }
 
-    /// The loss of the critics, the sum of their mean squared errors, and the mean value that the first one says of
-    /// actions; `next` says from the targets what is seen next is worth.
+    /// The loss of the critics, which is the sum of their mean squared errors, and the mean value that the first critic
+    /// estimates. `next` computes the values of the next observations from the targets.
     ///
     /// # Errors
     /// Those of the networks and of `next`.
@@ -126,7 +126,7 @@ impl<B: Backend> ActorCritics<B> {
         Ok((one?.add(&other?)?, values[0].detach().mean(())?))
     }
 
-    /// Makes one part trainable; the loss of this part takes all others for constants.
+    /// Makes one part trainable; its loss treats all other parts as constants.
     fn train(&self, part: Part) {
         let set = |params: Vec<Param<B>>, own: Part| {
             params.iter().for_each(|param| param.set_trainable(own == part));
@@ -150,7 +150,7 @@ impl<B: Backend> ActorCritics<B> {
     }
 }
 
-/// What a loss is of.
+/// The part that a loss trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Critics,
@@ -158,11 +158,11 @@ pub(crate) enum Part {
     Temperature,
 }
 
-/// The loss of a part, and numbers to tell; of a batch that depends on the part.
+/// The loss of a part, and numbers to report. The form of the batch depends on the part.
 type PartLoss = Box<dyn Fn(&ActorCritics, Part, &[Tensor]) -> Result<(Tensor, Tensor)> + Send>;
 type Loss = Box<dyn Fn(&ActorCritics, &[Tensor]) -> Result<(Tensor, Tensor)> + Send>;
 
-/// Trains such networks: one optimizer, and a captured program for the loss of each part.
+/// Trains such networks with one optimizer and a captured program for the loss of each part.
 pub(crate) struct Trainer {
     step: CapturedStep<ActorCritics, Adam, Loss>,
     acting: Acting,
@@ -170,9 +170,9 @@ pub(crate) struct Trainer {
 }
 
 impl Trainer {
-    /// Of networks that have not been trained.
+    /// Takes networks that have not been trained.
     pub(crate) fn new(networks: ActorCritics, loss: PartLoss, noise: Option<ExplorationNoise>) -> Result<Self> {
-        // Names, by which the optimizer's state is known, are those within the whole.
+        // Parameters keep their names within the whole, since the optimizer's state is keyed by them.
         let all = networks.named_parameters();
         all.iter().for_each(|(_, param)| param.set_trainable(false));
         let mut optimizer = AdamConfig::new(0.0).build(networks.critics.iter().flat_map(Module::parameters))?;
@@ -197,7 +197,7 @@ impl Trainer {
         self.step.model()
     }
 
-    /// Sets the learning rates of the actor, and of all else.
+    /// Sets the learning rates of the actor and of everything else.
     pub(crate) fn set_rates(&mut self, actor: f64, others: f64) -> Result<()> {
         let optimizer = self.step.optimizer_mut();
         let groups = optimizer.lrs().len();
@@ -207,15 +207,15 @@ impl Trainer {
         optimizer.set_lrs(&rates)
     }
 
-    /// One step of the optimizer for a part; gives the loss and the numbers.
+    /// One step of the optimizer for a part; returns the loss and the numbers to report.
     pub(crate) fn train(&mut self, part: Part, batch: &[Tensor]) -> Result<(f64, Vec<f64>)> {
         self.step.model().train(part);
         let (loss, told) = self.step.step(batch)?;
         Ok((finite(&loss)?, told.to_f64_vec()?))
     }
 
-    /// Actions of all rows: of chance before it learns, then what `f` makes of the policy, and of observations before
-    /// further inputs, changed by noise.
+    /// Actions of all rows. They are random before training starts. Later `f` computes them from the policy and its
+    /// inputs, the observations followed by `inputs`, and exploration noise is added.
     pub(crate) fn act(
         &mut self,
         seen: &Seen<'_>,
@@ -235,7 +235,7 @@ impl Trainer {
         Ok(actions)
     }
 
-    /// An episode of a row has ended.
+    /// Called when an episode of a row has ended.
     pub(crate) fn ended(&mut self, row: usize) {
         let actions = self.networks().actions();
         if let Some(exploration) = &mut self.exploration {
@@ -243,7 +243,7 @@ impl Trainer {
         }
     }
 
-    /// Transitions that are drawn anew: observations, actions, rewards, discounts and next observations.
+    /// Samples new transitions: observations, actions, rewards, discounts and next observations.
     pub(crate) fn draw(&self, from: &Experience, count: usize, rng: &mut Rng) -> Result<[Tensor; 5]> {
         let places = from.replay.sample(count, rng)?;
         let drawn = from.replay.upload(&places, &from.shape, &self.acting.device)?;
@@ -282,7 +282,7 @@ impl Trained for Trainer {
 /// The bounds of the environments' actions.
 ///
 /// # Errors
-/// When actions are no numbers, or a space makes no sense.
+/// If actions are not continuous, or a space is invalid.
 pub(crate) fn bounds(envs: &impl VectorEnv) -> Result<(Vec<f32>, Vec<f32>)> {
     check_spaces(envs.observation_space(), envs.action_space())?;
     match envs.action_space() {
@@ -294,7 +294,7 @@ pub(crate) fn bounds(envs: &impl VectorEnv) -> Result<(Vec<f32>, Vec<f32>)> {
     }
 }
 
-/// Numbers of the standard normal distribution.
+/// Samples of the standard normal distribution.
 pub(crate) fn normal(shape: [usize; 2], rng: &mut Rng, device: &Device) -> Result<Tensor> {
     let numbers = (0..shape[0] * shape[1]).map(|_| rng.normal() as f32).collect();
     Tensor::from_vec(numbers, shape, device)

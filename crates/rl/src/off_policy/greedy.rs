@@ -1,4 +1,4 @@
-//! What DQN and PQN act by: the action of the greatest value, and now and then any.
+//! The ε-greedy policy of DQN and PQN: the action of the greatest value, and sometimes a random one.
 
 use polygrad_core::{Error, Rng};
 use polygrad_nn::optim::Optimizer;
@@ -9,12 +9,12 @@ use super::{Acting, Seen, Trained};
 use crate::act::spaces::check_spaces;
 use crate::{ActionSpace, Annealed, QNetwork, VectorEnv};
 
-/// Networks in training, one of which says what actions are worth, and acts.
+/// Networks in training, one of which estimates the values of actions and acts.
 pub(crate) struct Greedy<M, O, L> {
     pub(crate) step: CapturedStep<M, O, L>,
     acting: Acting,
     actions: usize,
-    /// How often an action is one of chance, and the share of the training in which that changes.
+    /// The probability of a random action, and the share of the training in which it changes.
     explored: (Annealed, f64),
 }
 
@@ -38,7 +38,7 @@ where
         &self.acting.device
     }
 
-    /// How often an action is one of chance after a share of the training.
+    /// The probability of a random action after a share of the training.
     pub(crate) fn epsilon(&self, progress: f64) -> f64 {
         let (epsilon, fraction) = self.explored;
         match fraction > 0.0 {
@@ -47,13 +47,13 @@ where
         }
     }
 
-    /// Sets the learning rate, and gives it.
+    /// Sets the learning rate, and returns it.
     pub(crate) fn set_rate(&mut self, rate: f64) -> f64 {
         self.step.optimizer_mut().set_lr(rate);
         rate
     }
 
-    /// The action of the greatest value for each row, or with a probability of `epsilon` any.
+    /// The action of the greatest value for each row or, with probability `epsilon`, a random one.
     pub(crate) fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>> {
         let epsilon = self.epsilon(seen.progress);
         let any = |_| rng.chance(epsilon).then(|| rng.below(self.actions) as f32);
@@ -89,10 +89,10 @@ where
     }
 }
 
-/// How many actions there are in environments that a network is for.
+/// The number of actions of the environments that a network is for.
 ///
 /// # Errors
-/// When an action is not one of several, not all are always allowed, or the network is for others.
+/// If actions are not discrete, can be masked, or do not fit the network.
 pub(crate) fn discrete_actions(envs: &impl VectorEnv, network: &QNetwork) -> Result<usize> {
     check_spaces(envs.observation_space(), envs.action_space())?;
     let ActionSpace::Discrete(actions) = ActionSpace::from(envs.action_space()) else {

@@ -1,5 +1,5 @@
-//! What learns from a replay buffer as something that a [`RunConfig`](polygrad_train::RunConfig) trains, and goes on
-//! with.
+//! Makes algorithms with a replay buffer a [`Learner`] that a [`RunConfig`](polygrad_train::RunConfig) trains and
+//! resumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::agent::score;
 use crate::experience::{Stand, survives};
 use crate::{Agent, Episode, Policy};
 
-/// Under this name a checkpoint has the transitions.
+/// The key of the transitions in a checkpoint.
 const REPLAY: &str = "replay";
 
 #[derive(Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl<M: Method> Learner for OffPolicy<M> {
     }
 
     /// `return` and `length` are means of the last 100 episodes of training; `q_value` is the mean value of the actions
-    /// that were learnt from.
+    /// in the training batches.
     fn metrics(&self) -> Vec<&str> {
         [&["return", "length"], M::LEARNT, M::TOLD].concat()
     }

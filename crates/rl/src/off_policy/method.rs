@@ -1,4 +1,4 @@
-//! What algorithms differ in that learn from a replay buffer.
+//! The part in which algorithms with a replay buffer differ.
 
 use polygrad_core::{Error, Rng};
 use polygrad_nn::optim::Optimizer;
@@ -8,18 +8,18 @@ use polygrad_tensor::{Backend, Capture, Device, Result, Tensor, no_grad};
 use crate::experience::Experience;
 use crate::{Policy, Space};
 
-/// How actions are chosen, and how a step of the optimizer is taken.
+/// Chooses actions and takes steps of the optimizer.
 pub trait Method {
-    /// What people call it.
+    /// The usual name of the algorithm.
     const NAME: &'static str;
-    /// Under this name a checkpoint has what is beside weights, moments and transitions.
+    /// The key of the state, except weights, moments and transitions, in a checkpoint.
     const KEY: &'static str;
-    /// What [`Method::learn`] gives behind the loss.
+    /// Names of the numbers that [`Method::learn`] returns after the loss.
     const LEARNT: &'static [&'static str];
-    /// What [`Method::told`] gives. Default: nothing.
+    /// Names of the numbers that [`Method::told`] returns. Default: none.
     const TOLD: &'static [&'static str] = &[];
 
-    /// What it learns, as it is used elsewhere.
+    /// The learned policy for use after training.
     fn policy(&self) -> &dyn Policy;
 
     /// An action for each row, as a policy chooses it.
@@ -28,22 +28,22 @@ pub trait Method {
     /// Those of the networks.
     fn act(&mut self, seen: &Seen<'_>, rng: &mut Rng) -> Result<Vec<f32>>;
 
-    /// An episode of a row has ended. Default: nothing changes.
+    /// Called when an episode of a row has ended. Default: does nothing.
     fn ended(&mut self, row: usize) {
         let _ = row;
     }
 
-    /// Sets learning rates to what they are after a share of the training; gives that of the policy.
+    /// Sets the learning rates after a share of the training; returns that of the policy.
     ///
     /// # Errors
     /// Those of the optimizer.
     fn anneal(&mut self, progress: f64) -> Result<f64>;
 
-    /// One step of the optimizer, the one of this number, on transitions that are drawn anew; gives the loss and
+    /// Takes step `update` of the optimizer, on newly sampled transitions; returns the loss and the numbers of
     /// [`Method::LEARNT`].
     ///
     /// # Errors
-    /// Those of the networks, and numbers that are not finite.
+    /// Those of the networks, and if numbers are not finite.
     fn learn(&mut self, from: &mut Experience, update: u64, progress: f64, rng: &mut Rng) -> Result<Vec<f64>>;
 
     /// Called after each iteration with the number of steps before and after it. Default: does nothing.
@@ -55,7 +55,7 @@ pub trait Method {
         Ok(())
     }
 
-    /// Numbers that there are whether or not it learns yet.
+    /// Numbers to report whether or not training has started.
     ///
     /// # Errors
     /// Those of the device.
@@ -64,14 +64,14 @@ pub trait Method {
         Ok(Vec::new())
     }
 
-    /// What is saved of it.
+    /// The part of the state that is saved.
     fn trained(&self) -> &dyn Trained;
 
-    /// The same, to be changed.
+    /// The same, mutable.
     fn trained_mut(&mut self) -> &mut dyn Trained;
 }
 
-/// Networks in training, with all else that acting and learning go on from.
+/// Networks in training, with all other state of acting and learning.
 pub trait Trained {
     /// Weights, moments and all other state; `iteration` is the number of iterations done.
     ///
@@ -79,13 +79,13 @@ pub trait Trained {
     /// Those of the device.
     fn checkpoint(&self, iteration: u64) -> Result<Checkpoint>;
 
-    /// Goes on from there.
+    /// Continues from a checkpoint.
     ///
     /// # Errors
-    /// When it is none of these networks.
+    /// If the checkpoint does not fit these networks.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()>;
 
-    /// Why training or acting is not replayed, if that will not change.
+    /// Why training or acting cannot be captured and replayed; `None` if it can.
     fn refusal(&self) -> Option<&str>;
 }
 
@@ -110,24 +110,24 @@ where
     }
 }
 
-/// What there is to act on.
+/// The input for choosing actions.
 pub struct Seen<'a> {
-    /// Of all rows, one after another.
+    /// Observations of all rows, one after another.
     pub(crate) observations: &'a [f32],
-    /// Of one.
+    /// Shape of one observation.
     pub(crate) shape: &'a [usize],
     pub(crate) rows: usize,
     /// Which step of the iteration this is.
     pub(crate) step: usize,
     /// The share of the training that is done.
     pub(crate) progress: f64,
-    /// Whether what was seen is learnt from already.
+    /// Whether training on the experience has already started.
     pub(crate) learns: bool,
     pub(crate) space: &'a Space,
 }
 
 impl Seen<'_> {
-    /// An action of chance for each row, where actions are numbers.
+    /// A random action for each row, for continuous actions.
     pub(crate) fn any_actions(&self, rng: &mut Rng) -> Vec<f32> {
         let mut actions = vec![0.0; self.rows * self.space.len()];
         let rows = actions.chunks_mut(self.space.len().max(1));
@@ -150,7 +150,8 @@ impl Acting {
         }
     }
 
-    /// What `f` makes of what is seen and of further inputs behind it, by these and the network alone.
+    /// The result of `f`, applied to the observations followed by further inputs. `f` must depend only on these and the
+    /// network.
     pub(crate) fn run(
         &mut self,
         network: &impl Module,
@@ -175,7 +176,8 @@ impl Acting {
     }
 }
 
-/// Brings the values of `target` nearer to those of a network like it, by this share of the way.
+/// Moves the parameters of `target` towards those of a network with the same structure, by this share of the
+/// difference.
 pub(crate) fn follow<B: Backend>(target: &impl Module<B>, network: &impl Module<B>, share: f64) -> Result<()> {
     let mut pairs = target.parameters().into_iter().zip(network.parameters());
     pairs.try_for_each(|(target, other)| {
@@ -193,7 +195,7 @@ pub(crate) fn follow<B: Backend>(target: &impl Module<B>, network: &impl Module<
 /// A loss as a number.
 ///
 /// # Errors
-/// When it is none.
+/// If it is not finite.
 pub(crate) fn finite(loss: &Tensor) -> Result<f64> {
     let loss = loss.item()?;
     match loss.is_finite() {

@@ -1,4 +1,4 @@
-//! What all algorithms have that learn from a replay buffer.
+//! The common part of all algorithms that learn from a replay buffer.
 
 mod actor_critics;
 mod greedy;
@@ -21,14 +21,14 @@ use crate::agent::iteration_rng;
 use crate::experience::Experience;
 use crate::{ActionSpace, ReplayBuffer, VectorEnv};
 
-/// A training that acts, keeps what happens in a [`ReplayBuffer`], and learns from draws of it: [`Dqn`](crate::Dqn),
+/// A training that acts, stores transitions in a [`ReplayBuffer`], and learns from samples of it: [`Dqn`](crate::Dqn),
 /// [`Sac`](crate::Sac) and [`Td3`](crate::Td3).
 ///
-/// Each [iteration](OffPolicy::iterate) does some steps in all environments, and then takes some steps of the
-/// optimizer. Losses and gradients are captured programs.
+/// Each [iteration](OffPolicy::iterate) takes some steps in all environments, and then some steps of the optimizer.
+/// Losses and gradients are captured programs.
 ///
-/// The same seed gives the same training, bit for bit, and a training that was saved and goes on ends as one that was
-/// not, replay buffer included.
+/// The same seed gives the same training, bit for bit. A training that is saved and resumed ends as if it had not been
+/// interrupted, replay buffer included.
 pub struct OffPolicy<M> {
     pub(crate) method: M,
     pub(crate) experience: Experience,
@@ -38,7 +38,7 @@ pub struct OffPolicy<M> {
 }
 
 impl<M: Method> OffPolicy<M> {
-    /// A training that has not begun. `replay` may change the buffer.
+    /// A training that has not begun. `replay` may configure the buffer.
     pub(crate) fn begin(
         method: M,
         envs: impl VectorEnv + 'static,
@@ -56,7 +56,7 @@ impl<M: Method> OffPolicy<M> {
         })
     }
 
-    /// What it learns from.
+    /// The replay buffer.
     pub fn replay(&self) -> &ReplayBuffer {
         &self.experience.replay
     }
@@ -71,7 +71,7 @@ impl<M: Method> OffPolicy<M> {
         self.pace.steps_per_iteration(self.experience.rows())
     }
 
-    /// Iterations until `total_steps`, at least one; a last one that would go beyond is left out.
+    /// Iterations until `total_steps`, at least one. A last iteration that would exceed it is left out.
     pub fn iterations(&self) -> u64 {
         let left = self.pace.total_steps.saturating_sub(self.steps) / self.steps_per_iteration();
         (self.iteration + left).max(1)
@@ -87,16 +87,16 @@ impl<M: Method> OffPolicy<M> {
         self.steps as f64 / self.pace.total_steps.max(1) as f64
     }
 
-    /// Why the training or the choice of an action is not replayed, if that will not change.
+    /// Why training or the choice of actions cannot be captured and replayed; `None` if it can.
     pub fn refusal(&self) -> Option<&str> {
         self.method.trained().refusal()
     }
 
-    /// Acts, and learns from what happened so far. Numbers are NaN that were not computed, since it did not learn yet.
+    /// Acts, and learns from the stored transitions. Numbers that were not computed, before training starts, are NaN.
     ///
     /// # Errors
-    /// Those of the environments and the networks, and numbers that are not finite. The training can then go on from a
-    /// checkpoint alone.
+    /// Those of the environments and the networks, and if numbers are not finite. The training can then only continue
+    /// from a checkpoint.
     pub fn iterate(&mut self) -> Result<Measured> {
         let mut rng = iteration_rng(self.pace.seed, self.iteration);
         self.experience.ended.clear();

@@ -1,4 +1,4 @@
-//! Noise that is added to actions, so that others are tried.
+//! Exploration noise that is added to actions.
 
 use polygrad_core::{Error, ErrorKind, HostTensor, Result, Rng};
 use polygrad_nn::{Checkpoint, StateDict};
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::Space;
 
-/// How actions of a policy are changed in training. Standard deviations are in halves of the range of an action.
+/// How a policy's actions are changed in training. Standard deviations are in units of half an action's range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExplorationNoise {
-    /// By normal numbers with this standard deviation, others in each step.
+    /// Adds independent normal numbers with this standard deviation in each step.
     Gaussian(f64),
-    /// By a walk that comes back to 0, and goes on over the steps of an episode: as Stable-Baselines3's
+    /// Adds a mean-reverting random walk that continues over the steps of an episode, as Stable-Baselines3's
     /// `OrnsteinUhlenbeckActionNoise` with this `sigma`, a `theta` of 0.15 and a `dt` of 0.01.
     ///
     /// Source: Lillicrap et al., "Continuous control with deep reinforcement learning" (2015).
     OrnsteinUhlenbeck(f64),
 }
 
-/// How fast the walk comes back.
+/// Rate at which the walk returns to 0.
 const THETA: f64 = 0.15;
-/// Its step.
+/// Time step of the walk.
 const DT: f64 = 0.01;
 
-/// Under this name a checkpoint has where the walks are.
+/// The key of the walks' state in a checkpoint.
 const PART: &str = "noise";
 
 /// The noise of all rows.
 pub(crate) struct Exploration {
     noise: ExplorationNoise,
-    /// Where the walk of each number of each row is; empty before the first action.
+    /// The position of each walk, for each action number of each row; empty before the first action.
     walks: Vec<f64>,
 }
 
@@ -49,7 +49,7 @@ impl Exploration {
         }
     }
 
-    /// Changes the actions of all rows, and keeps them within bounds.
+    /// Adds noise to the actions of all rows, and clips them to their bounds.
     pub(crate) fn add(&mut self, actions: &mut [f32], space: &Space, rng: &mut Rng) {
         let Space::Box { low, high, .. } = space else { return };
         self.walks.resize(actions.len(), 0.0);
@@ -67,7 +67,7 @@ impl Exploration {
         }
     }
 
-    /// Sets the walk of a row to 0 at the end of its episode; `actions` is the number of walks in a row.
+    /// Resets the walk of a row to 0 at the end of its episode; `actions` is the number of walks in a row.
     pub(crate) fn begin(&mut self, row: usize, actions: usize) {
         let own = self.walks.iter_mut().skip(row * actions).take(actions);
         own.for_each(|walk| *walk = 0.0);

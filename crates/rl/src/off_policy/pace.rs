@@ -1,8 +1,8 @@
-//! Settings that all algorithms with a replay buffer have.
+//! Settings shared by all algorithms with a replay buffer.
 
 use polygrad_tensor::{Error, Result};
 
-/// When something acts and when it learns, and from how much.
+/// When to act and when to learn, and from how many transitions.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     pub(crate) seed: u64,
@@ -16,8 +16,7 @@ pub(crate) struct Pace {
     pub(crate) gamma: f64,
 }
 
-/// The pace of a config with these settings under the names that they have everywhere, for transitions of so many
-/// steps.
+/// The pace of a config whose settings have the usual names, for transitions of `n_step` steps.
 macro_rules! pace {
     ($config:expr, n_step: $n_step:expr) => {
         $crate::off_policy::Pace {
@@ -78,7 +77,7 @@ impl Pace {
     }
 }
 
-/// Fails at the first setting that is not in its range, in words.
+/// Fails at the first setting out of its range, and describes the range.
 pub(crate) fn in_range(settings: &[(&str, bool, &str)]) -> Result<()> {
     match settings.iter().find(|(_, holds, _)| !holds) {
         Some((name, _, range)) => Err(Error::invalid(format!("{name} is not {range}"))),
@@ -90,7 +89,7 @@ pub(crate) fn is_share(x: f64) -> bool {
     (0.0..=1.0).contains(&x)
 }
 
-/// Whether it can be a learning rate.
+/// Whether `x` is a valid learning rate.
 pub(crate) fn is_rate(x: f64) -> bool {
     x.is_finite() && x >= 0.0
 }

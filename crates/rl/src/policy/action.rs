@@ -1,4 +1,4 @@
-//! What actions there are, and how they are distributed.
+//! Action spaces of policies, and distributions over actions.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::Space;
 
-/// What actions a policy chooses among.
+/// The actions that a policy chooses among.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionSpace {
-    /// One of so many.
+    /// One of this number of actions.
     Discrete(usize),
-    /// Several choices at once, each one of so many.
+    /// Several choices at once, with these numbers of values.
     MultiDiscrete(Vec<usize>),
-    /// So many numbers that are 0 or 1.
+    /// This number of values that are 0 or 1.
     MultiBinary(usize),
-    /// A vector of so many numbers.
+    /// A vector of this length.
     Continuous(usize),
 }
 
 impl ActionSpace {
-    /// Outputs of an actor for it.
+    /// The number of an actor's outputs for this space.
     pub fn outputs(&self) -> usize {
         match self {
             Self::Discrete(n) | Self::MultiBinary(n) | Self::Continuous(n) => *n,
@@ -31,7 +31,7 @@ impl ActionSpace {
         }
     }
 
-    /// Numbers of an action.
+    /// The length of an action vector.
     pub fn len(&self) -> usize {
         match self {
             Self::Discrete(_) => 1,
@@ -40,7 +40,7 @@ impl ActionSpace {
         }
     }
 
-    /// Whether an action has no numbers: there is nothing to choose.
+    /// Whether an action has length 0, so that there is nothing to choose.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -58,7 +58,7 @@ impl ActionSpace {
 }
 
 impl From<&Space> for ActionSpace {
-    /// Choices are counted from 0, wherever the space begins.
+    /// Choices are counted from 0, regardless of where the space begins.
     fn from(space: &Space) -> Self {
         match space {
             Space::Discrete { n, .. } => Self::Discrete(*n),
@@ -74,8 +74,8 @@ impl From<&Space> for ActionSpace {
 pub enum ActionParams<B: Backend = AnyBackend> {
     /// Of [`ActionSpace::Discrete`]: unnormalized logarithms of probabilities, `[N, n]`.
     Categorical(Tensor<B>),
-    /// Of [`ActionSpace::MultiDiscrete`]: those of all choices one after another, `[N, sum of nvec]`, and how many each
-    /// has.
+    /// Of [`ActionSpace::MultiDiscrete`]: the same for all choices one after another, `[N, sum of nvec]`, and the
+    /// number of values of each choice.
     MultiDiscrete(Tensor<B>, Arc<[usize]>),
     /// Of [`ActionSpace::MultiBinary`]: the logarithms of odds, `[N, n]`.
     Bernoulli(Tensor<B>),
@@ -83,16 +83,15 @@ pub enum ActionParams<B: Backend = AnyBackend> {
     Normal {
         /// `[N, size]`.
         mean: Tensor<B>,
-        /// The logarithm of the standard deviation: `[N, size]`, or `[size]` where it does not depend on the
-        /// observation.
+        /// The logarithm of the standard deviation: `[N, size]`, or `[size]` if it does not depend on the observation.
         log_std: Tensor<B>,
     },
-    /// Of [`ActionSpace::Continuous`] where nothing is drawn: the actions, `[N, size]`.
+    /// Of [`ActionSpace::Continuous`] without sampling: the actions, `[N, size]`.
     Deterministic(Tensor<B>),
 }
 
 impl<B: Backend> ActionParams<B> {
-    /// Logits, means, or the actions where nothing is drawn.
+    /// Logits or means; without sampling, the actions.
     pub fn output(&self) -> &Tensor<B> {
         match self {
             Self::Categorical(x)
@@ -103,7 +102,7 @@ impl<B: Backend> ActionParams<B> {
         }
     }
 
-    /// What actions these are of.
+    /// The space of these actions.
     pub fn space(&self) -> ActionSpace {
         let outputs = self.output().dims().last().copied().unwrap_or(0);
         match self {
@@ -114,7 +113,7 @@ impl<B: Backend> ActionParams<B> {
         }
     }
 
-    /// The logarithms of standard deviations, for continuous actions that are drawn.
+    /// The logarithms of standard deviations, for continuous actions that are sampled.
     pub fn log_std(&self) -> Option<&Tensor<B>> {
         match self {
             Self::Normal { log_std, .. } => Some(log_std),
@@ -122,7 +121,7 @@ impl<B: Backend> ActionParams<B> {
         }
     }
 
-    /// The same of tensors that `f` makes of those with a batch.
+    /// The same parameters, with `f` applied to the tensors that have a batch axis.
     pub(super) fn map(self, f: impl Fn(&Tensor<B>) -> Result<Tensor<B>>) -> Result<Self> {
         Ok(match self {
             Self::Categorical(logits) => Self::Categorical(f(&logits)?),
@@ -140,7 +139,7 @@ impl<B: Backend> ActionParams<B> {
         })
     }
 
-    /// Those of several steps, `[N, …]` each, as one of `[T, N, …]`.
+    /// Stacks the parameters of several steps, `[N, …]` each, to `[T, N, …]`.
     pub(super) fn stack(steps: &[Self]) -> Result<Self> {
         let stack = |part: fn(&Self) -> Option<&Tensor<B>>| {
             Tensor::stack(&steps.iter().filter_map(part).collect::<Vec<_>>(), 0)
@@ -162,10 +161,11 @@ impl<B: Backend> ActionParams<B> {
         })
     }
 
-    /// The distribution. `mask`, bool and of the logits' shape, forbids the discrete actions for which it is not true.
+    /// The distribution. `mask`, a bool tensor of the logits' shape, forbids the discrete actions whose entry is false.
     ///
     /// # Errors
-    /// When the mask has another shape, the actions are no choices, or the policy draws none.
+    /// If the mask has another shape, if there is a mask and actions are not discrete, or if the policy does not
+    /// sample.
     pub fn distribution(&self, mask: Option<&Tensor<B>>) -> Result<ActionDistribution<B>> {
         Ok(match (self, mask) {
             (Self::Categorical(logits), None) => ActionDistribution::Categorical(Categorical::new(logits)?),
@@ -195,8 +195,8 @@ impl<B: Backend> ActionParams<B> {
     }
 }
 
-/// A distribution over actions: one of those of [`polygrad_nn::distributions`], by the kind of actions. Values are
-/// floats `[N, len]`, also of choices, and one number for each row is what is said of them.
+/// A distribution over actions: one of [`polygrad_nn::distributions`], depending on the kind of actions. Values are
+/// floats `[N, len]`, even for discrete choices. Log-probabilities and entropies have one number for each row.
 #[derive(Clone, Debug)]
 pub enum ActionDistribution<B: Backend = AnyBackend> {
     /// One of several.
@@ -209,7 +209,7 @@ pub enum ActionDistribution<B: Backend = AnyBackend> {
     Normal(Independent<Normal<B>, B>),
 }
 
-/// Does the same with whichever distribution there is.
+/// Applies an expression to the inner distribution of each variant.
 macro_rules! each {
     ($self:expr, $inner:ident => $do:expr) => {
         match $self {
@@ -222,7 +222,7 @@ macro_rules! each {
 }
 
 impl<B: Backend> ActionDistribution<B> {
-    /// A value as floats `[…, len]`, from what the distribution gives.
+    /// Converts a value of the distribution to floats `[…, len]`.
     fn as_actions(&self, value: &Tensor<B>) -> Result<Tensor<B>> {
         match self {
             Self::Categorical(_) => value.unsqueeze(-1)?.to_dtype(DType::F32),

@@ -8,15 +8,15 @@ use super::sde::{StateDependentNoise, log_std_param};
 use super::trunk::{Start, Trunk};
 use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_unroll};
 
-/// An actor and a critic, which share a trunk or have one each.
+/// An actor and a critic, which share a trunk or have separate ones.
 ///
 /// Parameters are `trunk.network.0.weight`, …, `trunk.memory.weight_ih_l0`, …, `critic_trunk.…` if it is not shared,
-/// `actor.weight`, `critic.weight`, and for continuous actions `log_std`. They begin as CleanRL's: weights orthogonal
-/// with a gain of √2 in hidden layers, 1 in recurrent ones, 0.01 in the actor's last layer and 1 in the critic's;
-/// biases and `log_std` are 0.
+/// `actor.weight`, `critic.weight`, and for continuous actions `log_std`. Their initial values are CleanRL's:
+/// orthogonal weights with a gain of √2 in hidden layers, 1 in recurrent ones, 0.01 in the actor's last layer and 1 in
+/// the critic's; biases and `log_std` are 0.
 ///
-/// The state of a policy with memory is `h` and for an LSTM `c`, `[num_layers, N, hidden_size]` each; where actor and
-/// critic share nothing, the actor's before the critic's.
+/// The state of a policy with memory is `h` and for an LSTM `c`, `[num_layers, N, hidden_size]` each. If actor and
+/// critic share nothing, the actor's state comes before the critic's.
 ///
 /// Source: Huang et al., "The 37 implementation details of proximal policy optimization" (2022).
 ///
@@ -45,11 +45,11 @@ use super::{ActionParams, ActionSpace, Policy, PolicyOutput, PolicyState, check_
 /// ```
 #[derive(Module)]
 pub struct ActorCritic<B: Backend = AnyBackend> {
-    /// Of both, or the actor's.
+    /// The shared trunk, or the actor's.
     trunk: Trunk<B>,
     critic_trunk: Option<Trunk<B>>,
-    /// From features to logits, or to means and, if they depend on the observation, the logarithms of standard
-    /// deviations behind them.
+    /// From features to logits, or to means, followed by the logarithms of standard deviations if these depend on the
+    /// observation.
     pub actor: Linear<B>,
     /// The logarithm of the standard deviation of continuous actions where it does not depend on the observation,
     /// `[size]`; with [`use_sde`](Self::use_sde) that of the noise's matrix, `[features, size]`.
@@ -64,7 +64,7 @@ impl<B: Backend> ActorCritic<B> {
     /// A policy with fresh parameters.
     ///
     /// # Errors
-    /// When there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
+    /// If there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
     pub fn new(config: &PolicyConfig, device: &Device<B>) -> Result<Self> {
         Self::made(config, true, device)
     }
@@ -72,7 +72,7 @@ impl<B: Backend> ActorCritic<B> {
     /// An actor without a critic, which estimates no values.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn actor(config: &PolicyConfig, device: &Device<B>) -> Result<Self> {
         Self::made(config, false, device)
     }
@@ -129,7 +129,8 @@ impl<B: Backend> ActorCritic<B> {
         &self.config
     }
 
-    /// What the heads make of features `[N, …]`, which `run` computes by one trunk and its part of the state.
+    /// The outputs of the heads for features `[N, …]`. `run` computes the features with one trunk and its part of the
+    /// state.
     fn answer(
         &self,
         state: &PolicyState<B>,

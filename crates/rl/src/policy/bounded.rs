@@ -1,4 +1,4 @@
-//! Policies whose actions are numbers within bounds, and networks that say what such actions are worth.
+//! Policies with bounded continuous actions, and networks that estimate the values of such actions.
 
 use std::f64::consts::TAU;
 
@@ -10,7 +10,7 @@ use super::sde::{StateDependentNoise, log_std_param};
 use super::trunk::{Start, Trunk};
 use super::{ActionParams, Policy, PolicyOutput, PolicyState};
 
-/// The logarithm of a standard deviation is within these bounds, which tanh keeps.
+/// Bounds of the logarithm of a standard deviation, enforced by tanh.
 const LOG_STD: (f64, f64) = (-5.0, 2.0);
 
 /// The most that a mean is from 0 before tanh, with state-dependent exploration: Stable-Baselines3's `clip_mean`.
@@ -19,11 +19,12 @@ const MOST: f64 = 2.0;
 /// Keeps the logarithm finite where an action is at its bound.
 const AT_BOUND: f64 = 1e-6;
 
-/// A policy whose actions are numbers within bounds: `tanh(x) · scale + middle`, where `x` is the mean or, in training
-/// by SAC, drawn by a standard deviation that depends on the observation.
+/// A policy with bounded continuous actions: `tanh(x) · scale + middle`, where `x` is the mean or, when SAC trains it,
+/// a sample with a standard deviation that depends on the observation.
 ///
-/// As a policy it does the action of the mean. Parameters are `trunk.network.0.weight`, …, `mean.weight`, and of a
-/// policy that draws `log_std.weight`; they begin as PyTorch's layers do. The bounds are buffers, `scale` and `middle`.
+/// As a [`Policy`](crate::Policy) it takes the action of the mean. Parameters are `trunk.network.0.weight`, …,
+/// `mean.weight`, and `log_std.weight` if it can sample; their initial values are those of PyTorch's layers. The bounds
+/// are buffers, `scale` and `middle`.
 ///
 /// Source: Haarnoja et al., "Soft actor-critic algorithms and applications" (2018).
 #[derive(Module)]
@@ -39,16 +40,15 @@ pub struct BoundedPolicy<B: Backend = AnyBackend> {
     pub sde_log_std: Option<Param<B>>,
     /// Half of what is between the bounds, `[actions]`.
     pub scale: Buffer<B>,
-    /// The middle between them, `[actions]`.
+    /// The middle of the bounds, `[actions]`.
     pub middle: Buffer<B>,
 }
 
 impl<B: Backend> BoundedPolicy<B> {
-    /// A policy with fresh parameters whose actions are `actions` numbers from −1 to 1; with `draws` it can sample
-    /// them.
+    /// A policy with new parameters whose actions are `actions` numbers from −1 to 1; with `draws` it can sample them.
     ///
     /// # Errors
-    /// When there are no actions, a size is 0, or memory runs out.
+    /// If there are no actions, a size is 0, or memory runs out.
     pub fn new(encoder: &MlpEncoderConfig, actions: usize, draws: bool, device: &Device<B>) -> Result<Self> {
         if actions == 0 {
             return Err(Error::invalid("there are no actions").with_op("BoundedPolicy"));
@@ -92,7 +92,7 @@ impl<B: Backend> BoundedPolicy<B> {
     /// Takes other bounds.
     ///
     /// # Errors
-    /// When there are more or fewer than actions, or one is infinite.
+    /// If their number is not that of the actions, or one is infinite.
     pub fn set_bounds(&self, low: &[f32], high: &[f32]) -> Result<()> {
         let size = self.scale.tensor().numel();
         if low.len() != size || high.len() != size {
@@ -113,10 +113,10 @@ impl<B: Backend> BoundedPolicy<B> {
         Ok(())
     }
 
-    /// The actions of the means, `[N, actions]`.
+    /// The actions at the means, `[N, actions]`.
     ///
     /// # Errors
-    /// When the observations' shape or device do not fit.
+    /// If the observations' shape or device do not fit.
     pub fn action(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
         self.within_bounds(&self.mean_before(&self.features(observations)?)?.tanh()?)
     }
@@ -144,7 +144,7 @@ impl<B: Backend> BoundedPolicy<B> {
     /// with gradients for the parameters.
     ///
     /// # Errors
-    /// As [`BoundedPolicy::action`]; when the policy draws nothing.
+    /// Those of [`BoundedPolicy::action`]; if the policy cannot sample.
     pub fn draw(&self, observations: &Tensor<B>, noise: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
         let features = self.features(observations)?;
         let noise = noise.to_dtype(features.dtype())?;
@@ -225,8 +225,8 @@ impl<B: Backend> Policy<B> for BoundedPolicy<B> {
     }
 }
 
-/// What an action is worth, one of a vector of numbers: from observations `[N, observation]` and actions `[N, actions]`
-/// to `[N]`. Parameters are `trunk.network.0.weight`, … and `value.weight`; they begin as PyTorch's layers do.
+/// The value of continuous actions: from observations `[N, observation]` and actions `[N, actions]` to `[N]`.
+/// Parameters are `trunk.network.0.weight`, … and `value.weight`; their initial values are those of PyTorch's layers.
 #[derive(Module)]
 pub struct ActionValue<B: Backend = AnyBackend> {
     trunk: Trunk<B>,
@@ -235,10 +235,10 @@ pub struct ActionValue<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> ActionValue<B> {
-    /// A network with fresh parameters, whose layers are as wide as a policy's.
+    /// A network with new parameters, whose layers are as wide as a policy's.
     ///
     /// # Errors
-    /// When a size is 0, or memory runs out.
+    /// If a size is 0, or memory runs out.
     pub fn new(encoder: &MlpEncoderConfig, actions: usize, device: &Device<B>) -> Result<Self> {
         let encoder = MlpEncoderConfig {
             observation_size: encoder.observation_size.saturating_add(actions),
@@ -254,7 +254,7 @@ impl<B: Backend> ActionValue<B> {
     /// The value of each action.
     ///
     /// # Errors
-    /// When shapes or devices do not fit.
+    /// If shapes or devices do not fit.
     pub fn values(&self, observations: &Tensor<B>, actions: &Tensor<B>) -> Result<Tensor<B>> {
         let dtype = self.value.weight.dtype();
         let both = Tensor::cat(&[observations.to_dtype(dtype)?, actions.to_dtype(dtype)?], 1)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ActionSpace;
 
-/// A network over observations that are vectors.
+/// A network for vector observations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MlpEncoderConfig {
@@ -15,7 +15,7 @@ pub struct MlpEncoderConfig {
     /// Features of each hidden layer. Default: 64 and 64.
     #[serde(default = "two_layers")]
     pub hidden: Vec<usize>,
-    /// Behind each layer. Default: tanh.
+    /// After each layer. Default: tanh.
     #[serde(default = "tanh")]
     pub activation: ActivationFn,
     /// Whether features are normalized before each activation, by a [`LayerNorm`](polygrad_nn::LayerNorm). Default: no.
@@ -47,7 +47,7 @@ pub struct ConvLayer {
     pub stride: usize,
 }
 
-/// A network over observations that are images.
+/// A network for image observations.
 ///
 /// Source of the defaults: Mnih et al., "Human-level control through deep reinforcement learning" (2015).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,19 +58,19 @@ pub struct CnnEncoderConfig {
     /// Convolutions. Default: 32 channels 8×8 with stride 4, 64 channels 4×4 with stride 2, 64 channels 3×3.
     #[serde(default = "nature")]
     pub convolutions: Vec<ConvLayer>,
-    /// Features of each linear layer behind them. Default: 512.
+    /// Features of each linear layer after them. Default: 512.
     #[serde(default = "one_layer")]
     pub hidden: Vec<usize>,
-    /// Behind each layer. Default: ReLU.
+    /// After each layer. Default: ReLU.
     #[serde(default)]
     pub activation: ActivationFn,
-    /// What observations are multiplied by. Default: 1/255, for bytes.
+    /// The factor applied to observations. Default: 1/255, for bytes.
     #[serde(default = "bytes")]
     pub scale: f64,
 }
 
 impl CnnEncoderConfig {
-    /// The network for Atari's 84×84 images, for images of any extents that are large enough.
+    /// The network for Atari's 84×84 images, for all image sizes that are large enough.
     pub fn new(observation_shape: [usize; 3]) -> Self {
         Self {
             observation_shape,
@@ -82,17 +82,17 @@ impl CnnEncoderConfig {
     }
 }
 
-/// From observations to features.
+/// The network from observations to features.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncoderConfig {
-    /// Over vectors.
+    /// For vectors.
     Mlp(MlpEncoderConfig),
-    /// Over images.
+    /// For images.
     Cnn(CnnEncoderConfig),
 }
 
-/// What remembers earlier observations.
+/// The kind of recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
@@ -108,18 +108,18 @@ pub enum MemoryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// Which layers.
+    /// The kind of layer.
     pub kind: MemoryKind,
-    /// Features of each. Default: 128.
+    /// Features of each layer. Default: 128.
     #[serde(default = "memory_size")]
     pub hidden_size: usize,
-    /// How many. Default: 1.
+    /// The number of layers. Default: 1.
     #[serde(default = "memory_layers")]
     pub num_layers: usize,
 }
 
 impl MemoryConfig {
-    /// One layer of so many features.
+    /// One layer of this size.
     pub const fn new(kind: MemoryKind, hidden_size: usize) -> Self {
         Self {
             kind,
@@ -146,16 +146,16 @@ impl MemoryConfig {
 pub struct PolicyConfig {
     /// From observations to features.
     pub encoder: EncoderConfig,
-    /// What remembers earlier observations. Default: nothing.
+    /// The memory of earlier observations. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryConfig>,
-    /// What actions there are.
+    /// The action space.
     pub action: ActionSpace,
     /// Whether actor and critic share all but their last layers. Default: false.
     #[serde(default)]
     pub shared: bool,
-    /// Whether the standard deviation of continuous actions depends on the observation. Default: false, a parameter of
-    /// its own.
+    /// Whether the standard deviation of continuous actions depends on the observation. Default: false, a separate
+    /// parameter.
     #[serde(default)]
     pub state_dependent_std: bool,
 }
@@ -163,13 +163,12 @@ pub struct PolicyConfig {
 impl ModelConfig for PolicyConfig {}
 
 impl PolicyConfig {
-    /// Over observations that are vectors: two layers of 64 features with tanh, for actor and critic each.
+    /// For vector observations: two layers of 64 features with tanh, for actor and critic each.
     pub fn mlp(observation_size: usize, action: ActionSpace) -> Self {
         Self::new(EncoderConfig::Mlp(MlpEncoderConfig::new(observation_size)), action)
     }
 
-    /// Over observations that are images of channels, height and width: the network for Atari's, shared by actor and
-    /// critic.
+    /// For image observations of channels, height and width: the network for Atari, shared by actor and critic.
     pub fn cnn(observation_shape: [usize; 3], action: ActionSpace) -> Self {
         Self {
             shared: true,

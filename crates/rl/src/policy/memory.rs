@@ -5,12 +5,12 @@ use polygrad_tensor::{Backend, Device, Error, Result, Tensor};
 
 use super::config::{MemoryConfig, MemoryKind};
 
-/// Weights begin orthogonal, each matrix of all gates as a whole, and biases at 0, as CleanRL has it.
+/// Initial weights are orthogonal, with the matrix of all gates as one, and biases are 0, as in CleanRL.
 #[derive(Module)]
 pub(super) enum Memory<B: Backend> {
     Lstm(LSTM<B>),
     Gru(GRU<B>),
-    /// Layer after layer, at least one.
+    /// The layers in order, at least one.
     MinGru(Vec<MinGRU<B>>),
 }
 
@@ -44,7 +44,7 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    /// How many tensors its state has.
+    /// The number of tensors of its state.
     pub(super) fn state_len(&self) -> usize {
         match self {
             Self::Lstm(_) => 2,

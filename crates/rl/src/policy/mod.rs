@@ -26,11 +26,11 @@ pub(crate) use sde::StateDependent;
 pub use sde::StateDependentNoise;
 pub use state::PolicyState;
 
-/// What a policy answers.
+/// The output of a policy.
 pub struct PolicyOutput<B: Backend = AnyBackend> {
     /// The parameters of the distribution over actions.
     pub action: ActionParams<B>,
-    /// The value of each observation, `[N]`; none of a policy that does not estimate it.
+    /// The value of each observation, `[N]`; `None` if the policy does not estimate it.
     pub value: Option<Tensor<B>>,
     /// By what actions are explored in training, of a policy with state-dependent exploration; none behind several
     /// steps.
@@ -43,7 +43,7 @@ impl<B: Backend> PolicyOutput<B> {
     /// The value of each observation.
     ///
     /// # Errors
-    /// When the policy does not estimate it.
+    /// If the policy does not estimate it.
     pub fn value(&self) -> Result<&Tensor<B>> {
         self.value.as_ref().ok_or_else(|| {
             Error::invalid("the policy estimates no values")
@@ -59,8 +59,8 @@ impl<B: Backend> watch::Output<B> for PolicyOutput<B> {
     }
 }
 
-/// A policy, mostly with a value function. Its state is carried from step to step by the caller, so that one policy can
-/// act in many places at once.
+/// A policy, usually with a value function. The caller keeps its state from step to step, so that one policy can act in
+/// many places at once.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -82,21 +82,21 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     /// The state before the first observation of `batch` episodes. Policies without memory have an empty one.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     fn initial_state(&self, batch: usize) -> Result<PolicyState<B>>;
 
-    /// One step: from observations `[N, …]`, of any dtype, and the state before them.
+    /// One step: takes observations `[N, …]`, of any dtype, and the state before them.
     ///
     /// # Errors
-    /// When the observations' shape or device do not fit, or the state is another policy's or of another batch.
+    /// If the observations' shape or device do not fit, or the state belongs to another policy or another batch.
     fn forward(&self, observations: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>>;
 
-    /// Several steps: from observations `[T, N, …]` and the state before the first. `starts [T, N]` is not 0 (or is
-    /// true) where an observation is the first of its episode; the state is fresh there. The answer has logits or means
-    /// `[T, N, …]`, values `[T, N]`, and the state after the last step.
+    /// Several steps: takes observations `[T, N, …]` and the state before the first. `starts [T, N]` is nonzero (or
+    /// true) for an observation that is the first of its episode, before which the state is reset. The output has
+    /// logits or means `[T, N, …]`, values `[T, N]`, and the state after the last step.
     ///
     /// # Errors
-    /// As [`Policy::forward`]; and when there is no step, or `starts` has another shape.
+    /// Those of [`Policy::forward`]; and if there is no step, or `starts` has another shape.
     fn unroll(&self, observations: &Tensor<B>, starts: &Tensor<B>, state: &PolicyState<B>) -> Result<PolicyOutput<B>> {
         check_unroll(observations, starts)?;
         let (mut actions, mut values) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ pub trait Policy<B: Backend = AnyBackend>: Module<B> + Send + Sync {
     }
 }
 
-/// A policy behind a pointer is one.
+/// A pointer to a policy is a policy.
 macro_rules! behind {
     ($($type:ty)*) => {$(
         impl<B: Backend, P: Policy<B> + ?Sized> Policy<B> for $type {

@@ -1,12 +1,12 @@
-//! Policies that normalize what they observe.
+//! Policies that normalize their observations.
 
 use polygrad_nn::{Buffer, Module};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
 use super::{Policy, PolicyOutput, PolicyState};
 
-/// Brings observations to a mean of 0 and a variance of 1, by numbers that were found while a policy was trained:
-/// `(x − mean) / √(var + 1e-8)`, and if there is a bound, between it and its negative.
+/// Normalizes observations to a mean of 0 and a variance of 1, with statistics that were collected while a policy was
+/// trained: `(x − mean) / √(var + 1e-8)`. If there is a bound, clips to between it and its negative.
 ///
 /// Source: Gymnasium's `NormalizeObservation`; the bound is CleanRL's.
 #[derive(Module)]
@@ -19,10 +19,10 @@ pub struct Normalizer<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Normalizer<B> {
-    /// With a mean of 0 and a variance of 1, for so many numbers.
+    /// Starts with a mean of 0 and a variance of 1, for observations of `size` numbers.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub fn new(size: usize, clip: Option<f64>, device: &Device<B>) -> Result<Self> {
         Ok(Self {
             mean: Buffer::new(&Tensor::zeros([size], device)?),
@@ -31,10 +31,10 @@ impl<B: Backend> Normalizer<B> {
         })
     }
 
-    /// Takes other numbers.
+    /// Replaces the statistics.
     ///
     /// # Errors
-    /// When there are more or fewer than before.
+    /// If their number changes.
     pub fn set(&self, mean: &[f64], var: &[f64]) -> Result<()> {
         for (buffer, values) in [(&self.mean, mean), (&self.var, var)] {
             let old = buffer.tensor();
@@ -48,10 +48,10 @@ impl<B: Backend> Normalizer<B> {
         Ok(())
     }
 
-    /// Of observations `[…, size]`.
+    /// Normalizes observations `[…, size]`.
     ///
     /// # Errors
-    /// When the observations have another size.
+    /// If the observations have another size.
     pub fn forward(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
         let (mean, var) = (self.mean.tensor(), self.var.tensor());
         let std = (var + 1e-8)?.sqrt()?;
@@ -63,12 +63,12 @@ impl<B: Backend> Normalizer<B> {
     }
 }
 
-/// A policy with a [`Normalizer`] before it.
+/// A policy behind a [`Normalizer`].
 #[derive(Module)]
 pub struct NormalizedPolicy<P, B: Backend = AnyBackend> {
-    /// What observations go through first.
+    /// Normalizes the observations.
     pub normalizer: Normalizer<B>,
-    /// What sees them then.
+    /// Receives the normalized observations.
     pub policy: P,
 }
 

@@ -1,4 +1,4 @@
-//! Networks that say what each action is worth.
+//! Networks that estimate the value of each action.
 
 use polygrad_nn::{Init, Linear, LinearConfig, Module, watch};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
@@ -8,13 +8,12 @@ use super::trunk::{HIDDEN_GAIN, Start, Trunk};
 use super::{ActionParams, Policy, PolicyOutput, PolicyState};
 
 /// The value of each action: from observations `[N, …]` to `[N, actions]`. Parameters are `trunk.network.0.weight`, …,
-/// `advantage.weight` and in a dueling network `value.weight`. They begin as PyTorch's
-/// layers do.
+/// `advantage.weight` and in a dueling network `value.weight`. Their initial values are those of PyTorch's layers.
 ///
 /// A dueling network computes `value + advantage − mean(advantage)`.
 ///
-/// As a policy it takes the action of the greatest value. Drawn by chance, actions have the probabilities that
-/// [`softmax`](Tensor::softmax) makes of the values.
+/// As a policy it takes the action of the greatest value. If actions are sampled, their probabilities are the
+/// [`softmax`](Tensor::softmax) of the values.
 ///
 /// Sources: Mnih et al., "Human-level control through deep reinforcement learning" (2015); Wang et al., "Dueling
 /// network architectures for deep reinforcement learning" (2016).
@@ -28,18 +27,18 @@ pub struct QNetwork<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> QNetwork<B> {
-    /// A network with fresh parameters, for so many actions.
+    /// A network with new parameters, for this number of actions.
     ///
     /// # Errors
-    /// When there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
+    /// If there are no actions, a size is 0, convolutions do not fit the images, or memory runs out.
     pub fn new(encoder: &EncoderConfig, actions: usize, dueling: bool, device: &Device<B>) -> Result<Self> {
         Self::started(encoder, actions, dueling, Start::Default, device)
     }
 
-    /// The same, not dueling, as CleanRL's `pqn.py` has it: weights begin as orthogonal ones, biases as 0.
+    /// The same, not dueling, with the initial values of CleanRL's `pqn.py`: orthogonal weights, and biases of 0.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn orthogonal(encoder: &EncoderConfig, actions: usize, device: &Device<B>) -> Result<Self> {
         Self::started(encoder, actions, false, Start::Orthogonal, device)
     }
@@ -75,7 +74,7 @@ impl<B: Backend> QNetwork<B> {
     /// The value of each action in each state.
     ///
     /// # Errors
-    /// When the observations' shape or device do not fit.
+    /// If the observations' shape or device do not fit.
     pub fn values(&self, observations: &Tensor<B>) -> Result<Tensor<B>> {
         let dtype = self.advantage.weight.dtype();
         let (features, _) = self.trunk.forward(observations, &[], dtype)?;

@@ -1,15 +1,15 @@
-//! What a policy remembers.
+//! The recurrent state of a policy.
 
 use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor};
 
-/// The memory of a policy between two steps: nothing, or tensors `[layers, N, hidden_size]`, such as the states of an
+/// The state of a policy between two steps: empty, or tensors `[layers, N, hidden_size]`, such as the states of an
 /// LSTM.
 pub struct PolicyState<B: Backend = AnyBackend> {
     parts: Vec<Tensor<B>>,
 }
 
 impl<B: Backend> PolicyState<B> {
-    /// Of these tensors, each with the batch as its second axis; none for a policy without memory.
+    /// From tensors, each with the batch as its second axis; none for a policy without memory.
     pub fn new(parts: Vec<Tensor<B>>) -> Self {
         Self { parts }
     }
@@ -23,10 +23,11 @@ impl<B: Backend> PolicyState<B> {
         self.parts
     }
 
-    /// The state with zeros, as at the beginning, where `done [N]` is not 0 (or is true): there an episode has ended.
+    /// The state with zeros, as at the beginning, in rows where `done [N]` is nonzero (or true), since their episodes
+    /// ended.
     ///
     /// # Errors
-    /// When `done` has not one element for each episode of the batch.
+    /// If `done` does not have one element for each episode of the batch.
     pub fn reset(&self, done: &Tensor<B>) -> Result<Self> {
         if self.parts.is_empty() {
             return Ok(Self::new(Vec::new()));
@@ -47,7 +48,7 @@ impl<B: Backend> PolicyState<B> {
         })
     }
 
-    /// The state cut off from how it was computed: gradients go no further back.
+    /// The state without its history: no gradients flow back through it.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self::new(self.parts.iter().map(Tensor::detach).collect())

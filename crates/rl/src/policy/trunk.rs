@@ -1,4 +1,4 @@
-//! From observations to features.
+//! The layers from observations to features.
 
 use polygrad_nn::models::ActivationFn;
 use polygrad_nn::{Conv2dConfig, Flatten, Init, LayerNorm, LinearConfig, Module, Sequential};
@@ -11,27 +11,27 @@ use super::memory::Memory;
 /// The gain of hidden layers, as in CleanRL.
 pub(super) const HIDDEN_GAIN: f64 = std::f64::consts::SQRT_2;
 
-/// All layers but the last.
+/// All layers except the last.
 #[derive(Module)]
 pub(super) struct Trunk<B: Backend> {
     network: Sequential<B>,
     memory: Option<Memory<B>>,
-    /// Of one observation.
+    /// Shape of one observation.
     #[module(skip)]
     observation: Vec<usize>,
     scale: f64,
 }
 
-/// How the layers' parameters begin.
+/// The initial values of the layers' parameters.
 #[derive(Clone, Copy)]
 pub(super) enum Start {
-    /// As CleanRL's PPO has them: weights orthogonal, biases 0.
+    /// As in CleanRL's PPO: orthogonal weights, biases of 0.
     Orthogonal,
-    /// As the layers themselves do, as in PyTorch.
+    /// The layers' own defaults, as in PyTorch.
     Default,
 }
 
-/// Layers that are being put behind each other, and the features of the last.
+/// Layers under construction, one after another, and the features of the last.
 struct Layers<'a, B: Backend> {
     network: Sequential<B>,
     features: usize,
@@ -40,7 +40,7 @@ struct Layers<'a, B: Backend> {
 }
 
 impl<B: Backend> Layers<'_, B> {
-    /// Layers of these sizes, normalized before each activation if `normalized`.
+    /// Adds layers of these sizes, normalized before each activation if `normalized`.
     fn linear(mut self, sizes: &[usize], normalized: bool, activation: ActivationFn) -> Result<Self> {
         for &size in sizes {
             let mut layer = LinearConfig::new(self.features, size);
@@ -59,7 +59,7 @@ impl<B: Backend> Layers<'_, B> {
 }
 
 impl<B: Backend> Trunk<B> {
-    /// The trunk, and how many features it gives.
+    /// The trunk, and the number of its features.
     pub(super) fn new(
         encoder: &EncoderConfig,
         memory: Option<MemoryConfig>,
@@ -85,7 +85,7 @@ impl<B: Backend> Trunk<B> {
         Ok((trunk, features))
     }
 
-    /// How many tensors of a policy's state belong to it.
+    /// The number of tensors of a policy's state that belong to it.
     pub(super) fn state_len(&self) -> usize {
         self.memory.as_ref().map_or(0, Memory::state_len)
     }
@@ -135,7 +135,7 @@ impl<B: Backend> Trunk<B> {
         Ok((features, state.into_parts()))
     }
 
-    /// What the network makes of observations behind so many axes of a batch, these as one.
+    /// The network's output for observations after `axes` batch axes, which are flattened to one.
     fn encode(&self, observations: &Tensor<B>, axes: usize, dtype: DType) -> Result<Tensor<B>> {
         let dims = observations.dims();
         if dims.len() != self.observation.len() + axes || dims[axes..] != self.observation {

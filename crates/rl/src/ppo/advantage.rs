@@ -1,4 +1,4 @@
-//! What actions were worth, by the rewards that followed.
+//! Values of actions, from the rewards that followed.
 
 use polygrad_tensor::Result;
 
@@ -11,10 +11,10 @@ pub struct Outcomes<'a> {
     pub rewards: &'a [f32],
     /// The value of the observation before each step.
     pub values: &'a [f32],
-    /// Whether the episode ended with the step, for whatever reason.
+    /// Whether the episode ended with the step, for any reason.
     pub ended: &'a [bool],
-    /// What stands in for the rewards behind the end of an episode: 0, or the value of its last observation where it
-    /// was cut short.
+    /// The substitute for the rewards after the end of an episode: 0, or the value of its last observation if it was
+    /// cut short.
     pub final_values: &'a [f32],
     /// The values of the observations after the last step, `N` of them.
     pub last_values: &'a [f32],
@@ -33,9 +33,9 @@ impl Outcomes<'_> {
         }
     }
 
-    /// Goes through the rows from their last steps to their first. `f` is given the index of a step, the value after
-    /// it, already 0 or the final value where the episode ended, and what it gave for the step after it in the same
-    /// episode, if there is one.
+    /// Visits each row from its last step to its first. `f` receives the index of a step, the value after it, and its
+    /// own result for the following step of the same episode, if there is one. At the end of an episode the value after
+    /// the step is already 0 or the final value.
     pub(crate) fn backwards<S: Copy>(&self, mut f: impl FnMut(usize, f64, Option<S>) -> S) {
         let rows = self.last_values.len();
         for row in 0..rows {
@@ -52,14 +52,14 @@ impl Outcomes<'_> {
     }
 }
 
-/// The generalized advantage estimates, and the returns: these plus the values.
+/// The generalized advantage estimates, and the returns, which are the estimates plus the values.
 ///
 /// `δ_t = r_t + γ V_{t+1} − V_t` and `A_t = δ_t + γ λ A_{t+1}`, within episodes.
 ///
 /// Source: Schulman et al., "High-dimensional continuous control using generalized advantage estimation" (2015).
 ///
 /// # Errors
-/// When the lengths of the slices do not fit.
+/// If the lengths of the slices do not fit.
 pub fn gae(outcomes: Outcomes<'_>, gamma: f64, lambda: f64) -> Result<(Vec<f32>, Vec<f32>)> {
     outcomes.check()?;
     let mut advantages = vec![0.0; outcomes.rewards.len()];

@@ -1,4 +1,4 @@
-//! Letting a policy act in environments.
+//! Lets a policy act in environments.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -19,23 +19,23 @@ use crate::{
     StepBuffers, VectorEnv,
 };
 
-/// Environments, and where each of them stands.
+/// Environments and their current state.
 pub(super) struct Collector {
     pub(super) envs: Box<dyn VectorEnv>,
     pub(super) actions: ActionSpace,
-    /// Of an observation, as the policy sees it.
+    /// Shape of an observation as the policy sees it.
     pub(super) shape: Vec<usize>,
     pub(super) rollout: Rollout,
     pub(super) actor: Actor,
     exploration: Option<Exploration>,
     segment: usize,
     bootstrap: bool,
-    /// Rows that step together. With several, one steps while the policy looks at another.
+    /// Rows that step together. With several groups, one steps while the policy computes actions for another.
     groups: Vec<Group>,
-    /// The observations that the policy sees next, and which of them begin an episode.
+    /// The next observations for the policy; `starts` marks those that begin an episode.
     pub(super) observations: Vec<f32>,
     pub(super) starts: Vec<f32>,
-    /// Actions as environments want them.
+    /// Actions as environments take them.
     chosen: Vec<f32>,
     pub(super) statistics: EpisodeStatistics,
     pub(super) observation_normalizer: Option<ObservationNormalizer>,
@@ -47,11 +47,11 @@ pub(super) struct Collector {
 pub(super) struct Group {
     rows: Range<usize>,
     buffers: StepBuffers,
-    /// What the policy remembers of these rows.
+    /// The policy's state of these rows.
     pub(super) state: PolicyState,
 }
 
-/// What came out beside the rollout.
+/// Results other than the rollout.
 pub(super) struct Collected {
     pub(super) episodes: Vec<Episode>,
     pub(super) env_seconds: f64,
@@ -79,7 +79,7 @@ impl Collector {
             None => None,
             Some(bound) => Some(RewardNormalizer::new(rows, config.gamma)?.clip(bound as f32)?),
         };
-        // The statistics of observations are those of all rows of a step.
+        // The statistics of observations are updated with all rows of a step.
         let together = observation_normalizer.is_some() || envs.groups() == 1;
         let ranges: Vec<Range<usize>> = match together {
             true => std::iter::once(0..rows).collect(),
@@ -133,7 +133,7 @@ impl Collector {
         self.see(0..self.rollout.rows, &raw)
     }
 
-    /// Takes observations of some rows as the next that the policy sees.
+    /// Takes observations of some rows as the policy's next ones.
     fn see(&mut self, rows: Range<usize>, raw: &[f32]) -> Result<()> {
         let width = self.rollout.widths.observation;
         let seen = &mut self.observations[rows.start * width..rows.end * width];
@@ -161,7 +161,7 @@ impl Collector {
         Ok(PolicyState::new(parts.collect::<Result<_>>()?))
     }
 
-    /// Goes on from such a state.
+    /// Sets the policy's state of all rows.
     pub(super) fn set_state(&mut self, state: &PolicyState) -> Result<()> {
         for group in &mut self.groups {
             let own = |part: &Tensor| part.narrow(1, group.rows.start, group.rows.len());
@@ -170,7 +170,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Keeps what this rank sees, where there are others to be told of it.
+    /// Records what this rank observes, if there are other ranks to share it with.
     pub(super) fn track(&mut self, ranks: &Ranks) {
         if ranks.group().is_none() {
             return;
@@ -183,7 +183,7 @@ impl Collector {
         }
     }
 
-    /// Takes in what the other ranks have seen.
+    /// Merges what the other ranks have observed.
     fn share(&mut self, ranks: &Ranks) -> Result<()> {
         let Some(group) = ranks.group() else { return Ok(()) };
         if let Some(normalizer) = &mut self.reward_normalizer {
@@ -191,8 +191,8 @@ impl Collector {
         }
         if let Some(normalizer) = &mut self.observation_normalizer {
             normalizer.statistics_mut().share(&**group)?;
-            // The policy sees the next observations as a checkpoint would restore them. Where there are statistics,
-            // there is one group.
+            // The next observations are normalized as a checkpoint would restore them. With statistics there is only
+            // one group.
             let raw = &self.groups[0].buffers.observations;
             flatten(self.envs.observation_space(), raw, &mut self.observations)?;
             normalizer.normalize(&mut self.observations)?;
@@ -255,7 +255,7 @@ impl Collector {
         })
     }
 
-    /// The values of the observations that the policy sees next.
+    /// The values of the policy's next observations.
     pub(super) fn values<P: Policy>(&mut self, policy: &P) -> Result<Vec<f32>> {
         let width = self.rollout.widths.observation;
         let mut values = Vec::with_capacity(self.rollout.rows);
@@ -311,7 +311,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes what a step gave.
+    /// Takes the results of a step.
     fn receive<P: Policy>(&mut self, policy: &P, number: usize, step: usize) -> Result<()> {
         let overlapped = self.groups.len() > 1;
         let group = &mut self.groups[number];

@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use crate::Annealed;
 use crate::policy::StateDependent;
 
-/// Over which advantages their mean becomes 0 and their standard deviation 1: in each case those of one rank.
+/// Over which advantages, always those of one rank, the normalization to mean 0 and standard deviation 1 is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdvantageNorm {
-    /// Over none.
+    /// No normalization.
     None,
-    /// Over those of a minibatch, in each step of the optimizer.
+    /// Over a minibatch, in each step of the optimizer.
     #[default]
     Minibatch,
-    /// Over those of a rollout.
+    /// Over a rollout.
     Batch,
 }
 
-/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, but that an episode that a time limit
-/// cuts short is bootstrapped.
+/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, except that an episode cut short by a
+/// time limit is bootstrapped.
 ///
 /// ```
 /// use polygrad_rl::{Annealed, PpoConfig};
@@ -38,17 +38,18 @@ pub enum AdvantageNorm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct PpoConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments of all ranks together, by which annealing knows the end. Default: 500,000.
+    /// Steps of all environments of all ranks together in the whole training, over which values are annealed. Default:
+    /// 500,000.
     pub total_steps: u64,
     /// Steps of each environment in a rollout. Default: 128.
     pub num_steps: usize,
     /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
     pub num_minibatches: usize,
-    /// How often the rollout is gone through. Default: 4.
+    /// Passes over each rollout. Default: 4.
     pub update_epochs: usize,
-    /// Steps that a policy with memory is trained on in one piece, from the state that it had there. Default: a whole
+    /// Length of the sequences on which a policy with memory is trained, each from its recorded state. Default: a whole
     /// rollout.
     pub segment_len: Option<usize>,
     /// The learning rate. Default: from 2.5e-4 to 0.
@@ -57,9 +58,9 @@ pub struct PpoConfig {
     pub gamma: f64,
     /// `λ` of the generalized advantage estimation. Default: 0.95.
     pub gae_lambda: f64,
-    /// How far from 1 the ratio of probabilities counts. Default: 0.2.
+    /// How far the ratio of probabilities may differ from 1 before it is clipped. Default: 0.2.
     pub clip: Annealed,
-    /// Whether values are clipped too, by the same number around those of the rollout. Default: true.
+    /// Whether values are clipped too, by the same amount around those of the rollout. Default: true.
     pub clip_value: bool,
     /// The weight of the entropy. Default: 0.01.
     pub entropy_coefficient: Annealed,
@@ -67,17 +68,18 @@ pub struct PpoConfig {
     pub value_coefficient: f64,
     /// The greatest norm of all gradients together. Default: 0.5.
     pub max_grad_norm: f64,
-    /// Above this divergence from the rollout's policy, an epoch is the last. Default: none.
+    /// If the divergence from the rollout's policy exceeds this, no further epoch follows. Default: none.
     pub target_kl: Option<f64>,
-    /// Whether and over what advantages are normalized. Default: over minibatches.
+    /// Whether advantages are normalized, and over what. Default: over minibatches.
     pub normalize_advantages: AdvantageNorm,
-    /// Whether observations are normalized by their running mean and variance, and clipped at this bound. Default: no.
+    /// The bound at which observations are clipped after normalization by their running mean and variance. Default: not
+    /// normalized.
     pub normalize_observations: Option<f64>,
-    /// Whether rewards are divided by the running standard deviation of discounted returns, and clipped at this bound.
-    /// Default: no.
+    /// The bound at which rewards are clipped after division by the running standard deviation of discounted returns.
+    /// Default: not normalized.
     pub normalize_rewards: Option<f64>,
-    /// Whether the value of the last observation stands in for the rewards behind a time limit. Default: true; CleanRL
-    /// takes them for 0.
+    /// Whether the value of the last observation replaces the rewards after a time limit. Default: true; CleanRL takes
+    /// them as 0.
     ///
     /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
     pub bootstrap_truncated: bool,
@@ -101,7 +103,8 @@ impl<'de> Deserialize<'de> for PpoConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let mut all = Value::deserialize(deserializer)?;
         if let Some(all) = all.as_object_mut() {
-            // Runs of before 2026-11-30 name two settings that are gone, mostly with the values that changed nothing.
+            // Runs from before 2026-11-30 name two settings that were removed, mostly with the values that changed
+            // nothing.
             for (name, neutral) in [("v_trace", Value::Null), ("optimizer", json!("adam"))] {
                 if all.remove(name).is_some_and(|value| value != neutral) {
                     return Err(D::Error::custom(format!(
@@ -144,7 +147,7 @@ impl Default for PpoConfig {
 }
 
 impl PpoConfig {
-    /// The options of CleanRL's `ppo.py` to the last one: an episode that a time limit cuts short counts as ended.
+    /// Exactly the options of CleanRL's `ppo.py`: an episode cut short by a time limit counts as ended.
     pub fn cleanrl() -> Self {
         Self {
             bootstrap_truncated: false,
@@ -152,10 +155,10 @@ impl PpoConfig {
         }
     }
 
-    /// Fails unless all options make sense with so many rows of environments.
+    /// Fails if an option is out of range for this number of environment rows.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let counts = [
             ("num_steps", self.num_steps),

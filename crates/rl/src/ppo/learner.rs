@@ -1,4 +1,4 @@
-//! PPO as something that a [`RunConfig`](polygrad_train::RunConfig) trains.
+//! Makes PPO a [`Learner`] that a [`RunConfig`](polygrad_train::RunConfig) trains.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -101,11 +101,11 @@ impl<P: Policy> Learner for Ppo<P> {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`](crate::NormalizedPolicy) where
-    /// observations are normalized, those of the policy alone else.
+    /// Writes the policy for use: the weights under the names of a [`NormalizedPolicy`](crate::NormalizedPolicy) if
+    /// observations are normalized, otherwise those of the policy itself.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn save_policy(&self, path: impl AsRef<Path>) -> Result<()> {
         self.trained_policy()?.save(path)
     }

@@ -1,4 +1,4 @@
-//! What is told of the training on a rollout.
+//! Statistics of the training on a rollout.
 
 use polygrad_tensor::Result;
 
@@ -6,9 +6,9 @@ use super::config::wrong;
 use super::minibatch::Seen;
 use super::ranks::Ranks;
 
-/// What all ranks together have learnt from their rollouts.
+/// Statistics of the training over the rollouts of all ranks together.
 pub(super) struct Learnt {
-    /// Of the losses, in their order.
+    /// The mean losses, in their order.
     pub(super) means: [f64; 5],
     pub(super) last_kl: f64,
     pub(super) explained_variance: f64,
@@ -41,7 +41,7 @@ impl Learnt {
         (own[8], own[9]) = moments(&errors);
         let all = ranks.gather_all(own)?;
         let mean = |at: usize| all.iter().map(|own| own[at]).sum::<f64>() / all.len() as f64;
-        // Around the mean of all, which is that of their means, since all have as many steps.
+        // Around the mean of all ranks. It is the mean of their means, since all have the same number of steps.
         let squares = |at: usize| {
             let between = all.iter().map(|own| (own[at] - mean(at)).powi(2)).sum::<f64>();
             all.iter().map(|own| own[at + 1]).sum::<f64>() + returns.len() as f64 * between
@@ -62,7 +62,7 @@ impl Learnt {
     }
 }
 
-/// The mean, and the sum of the squares around it.
+/// The mean, and the sum of squared differences from it.
 fn moments(values: &[f32]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
@@ -70,7 +70,7 @@ fn moments(values: &[f32]) -> (f64, f64) {
     (mean, squares)
 }
 
-/// Brings the mean to 0 and the standard deviation, that of a sample, to 1.
+/// Normalizes to mean 0 and sample standard deviation 1.
 pub(super) fn normalize(values: &mut [f32]) {
     let (mean, squares) = moments(values);
     let std = (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt() + 1e-8;

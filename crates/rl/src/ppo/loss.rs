@@ -5,30 +5,30 @@ use polygrad_tensor::{AnyBackend, Backend, Error, Result, Tensor, no_grad};
 
 use crate::{Policy, PolicyOutput, PolicyState};
 
-/// Steps that a policy is trained on: `[T, N]` of them, in the order in which they happened, or, for a policy without
-/// memory, `[N]` in any order.
+/// Steps on which a policy is trained: `[T, N]` in the order in which they happened or, for a policy without memory,
+/// `[N]` in any order.
 pub struct PpoBatch<B: Backend = AnyBackend> {
-    /// `[T, N, …]` or `[N, …]`, as everything but the state.
+    /// `[T, N, …]` or `[N, …]`, like everything except the state.
     pub observations: Tensor<B>,
-    /// Numbers of each action behind the steps.
+    /// The numbers of each action, in the axis after the steps.
     pub actions: Tensor<B>,
-    /// Which actions were allowed, bool, as many for each step as a policy has outputs; all without it.
+    /// The allowed actions, bool, with one entry for each output of the policy in each step. `None` allows all.
     pub masks: Option<Tensor<B>>,
     /// The logarithm of the probability of each action when it was chosen.
     pub log_probs: Tensor<B>,
-    /// What each action was worth beyond what was to be expected.
+    /// The advantage of each action: its value beyond the expected one.
     pub advantages: Tensor<B>,
-    /// What values are to become.
+    /// The targets of the values.
     pub returns: Tensor<B>,
     /// The values when the actions were chosen.
     pub values: Tensor<B>,
-    /// Where there are `T` steps: not 0 where an observation is the first of its episode, `[T, N]`, and the state
-    /// before the first step.
+    /// For `T` steps: a tensor that is nonzero for an observation that is the first of its episode, `[T, N]`, and the
+    /// state before the first step.
     pub sequence: Option<(Tensor<B>, PolicyState<B>)>,
 }
 
 impl<B: Backend> PpoBatch<B> {
-    /// What a policy says of the observations.
+    /// The policy's output for the observations.
     pub(super) fn answer(&self, policy: &(impl Policy<B> + ?Sized)) -> Result<PolicyOutput<B>> {
         match &self.sequence {
             Some((starts, state)) => policy.unroll(&self.observations, starts, state),
@@ -37,14 +37,14 @@ impl<B: Backend> PpoBatch<B> {
     }
 }
 
-/// What [`ppo_loss`] weighs its parts by. Those that change are tensors of rank 0, so that a captured step sees them
-/// change.
+/// The weights of the parts of [`ppo_loss`]. Those that change are tensors of rank 0, so that a captured step receives
+/// their new values.
 pub struct PpoWeights<B: Backend = AnyBackend> {
-    /// How far from 1 the ratio of probabilities counts.
+    /// How far the ratio of probabilities may differ from 1 before it is clipped.
     pub clip: Tensor<B>,
-    /// Of the entropy.
+    /// The weight of the entropy.
     pub entropy: Tensor<B>,
-    /// Of the value loss.
+    /// The weight of the value loss.
     pub value: f64,
     /// Whether values are clipped too.
     pub clip_value: bool,
@@ -62,7 +62,7 @@ pub struct PpoLosses<B: Backend = AnyBackend> {
     pub value: Tensor<B>,
     /// The mean entropy.
     pub entropy: Tensor<B>,
-    /// An estimate of the divergence from the policy that has acted: the mean of `(r − 1) − ln r`, `r` being the ratio
+    /// An estimate of the divergence from the policy that acted: the mean of `(r − 1) − ln r`, where `r` is the ratio
     /// of probabilities. Without a gradient.
     ///
     /// Source: Schulman, "Approximating KL divergence" (2020).
@@ -76,7 +76,7 @@ pub struct PpoLosses<B: Backend = AnyBackend> {
 /// Source: Schulman et al., "Proximal policy optimization algorithms" (2017).
 ///
 /// # Errors
-/// Those of the policy; when shapes do not fit.
+/// Those of the policy; if shapes do not fit.
 pub fn ppo_loss<B: Backend>(
     policy: &(impl Policy<B> + ?Sized),
     batch: &PpoBatch<B>,
@@ -104,7 +104,7 @@ pub fn ppo_loss<B: Backend>(
         advantages = normalized(&advantages)?;
     }
     let gain = advantages.mul(&ratio)?;
-    // Where the clipped gain is the smaller one it is constant: nothing of it needs a gradient.
+    // If the clipped gain is the smaller one, it is constant and needs no gradient.
     let (clipped, is_clipped) = no_grad(|| {
         let within = ratio.maximum(&clip.neg()?.add(1.0)?)?.minimum(&clip.add(1.0)?)?;
         let clipped = advantages.mul(&within)?;
@@ -115,7 +115,7 @@ pub fn ppo_loss<B: Backend>(
     let returns = as_computed(&batch.returns)?;
     let mut errors = predicted.sub(&returns)?.square()?;
     if weights.clip_value {
-        // As above, but that a value within the bounds, to rounding, is no constant.
+        // As above, except that a value within the bounds, up to rounding, is not constant.
         let (clipped, is_clipped) = no_grad(|| {
             let old = as_computed(&batch.values)?;
             let change = predicted.sub(&old)?;
@@ -141,7 +141,7 @@ pub fn ppo_loss<B: Backend>(
     })
 }
 
-/// With a mean of 0 and a standard deviation of 1, that of a sample.
+/// Normalizes to mean 0 and sample standard deviation 1.
 fn normalized<B: Backend>(advantages: &Tensor<B>) -> Result<Tensor<B>> {
     let centred = advantages.sub(&advantages.mean(())?)?;
     let var = centred

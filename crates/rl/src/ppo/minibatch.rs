@@ -1,4 +1,4 @@
-//! From a rollout on a device to what one step of the optimizer sees.
+//! From a rollout on a device to the inputs of one step of the optimizer.
 
 use polygrad_nn::optim::Adam;
 use polygrad_nn::{CapturedStep, TrainStep};
@@ -10,7 +10,7 @@ use super::rollout::Uploaded;
 use crate::{Policy, PolicyState};
 
 type Loss<P> = Box<dyn Fn(&P, &[Tensor]) -> Result<Seen> + Send>;
-/// The loss, and of the policy, of the values, the entropy, the divergence and the share of what was clipped.
+/// The loss, those of the policy and the values, the entropy, the divergence, and the share of clipped ratios.
 pub(super) type Seen = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
 pub(super) type Step<P> = CapturedStep<P, Adam, Loss<P>>;
 
@@ -28,14 +28,14 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Which rows of a rollout of `rows` rows belong to segments, step after step. A segment is known by its number:
-    /// which one in time, times the rows, plus the row.
+    /// The indices of the rows of a rollout of `rows` rows that belong to `segments`, step after step. The number of a
+    /// segment is its index in time, times `rows`, plus its row.
     fn places(&self, segments: &[usize], rows: usize) -> impl Iterator<Item = usize> {
         let first = move |segment: usize| segment / rows * self.segment * rows + segment % rows;
         (0..self.segment).flat_map(move |step| segments.iter().map(move |segment| first(*segment) + step * rows))
     }
 
-    /// The inputs of steps on minibatches of `len` segments each, taken in this order, all but the weights.
+    /// The inputs, except the weights, of steps on minibatches of `len` segments each, taken in this order.
     pub(super) fn minibatches(
         &self,
         rollout: &Uploaded,
@@ -87,7 +87,7 @@ impl Layout {
         (0..segments.len() / len).map(cut).collect()
     }
 
-    /// The reverse of [`Layout::minibatches`], as a recording sees it; and the weights behind them.
+    /// The reverse of [`Layout::minibatches`], used while recording; also returns the weights, which come after it.
     fn unpack<'a>(&self, inputs: &'a [Tensor]) -> Result<(PpoBatch, &'a [Tensor])> {
         let mut rest = inputs.iter().cloned();
         let mut next = || {

@@ -34,16 +34,16 @@ use learnt::{Learnt, normalize};
 use minibatch::{Layout, Step};
 use ranks::{Ranks, other_seed};
 
-/// CleanRL's.
+/// CleanRL's value.
 const ADAM_EPS: f64 = 1e-5;
 
 /// Trains a policy in environments, by proximal policy optimization.
 ///
-/// Each [iteration](Ppo::iterate) lets the policy act for some steps in all environments, and then goes through what
-/// happened in minibatches. The loss and the gradients of a minibatch are one captured program.
+/// Each [iteration](Ppo::iterate) lets the policy act for some steps in all environments, and then trains on these
+/// steps in minibatches. The loss and the gradients of a minibatch are one captured program.
 ///
-/// The same seed gives the same training, bit for bit, and a training that was [saved](Ppo::checkpoint) and goes on
-/// ends as one that was not.
+/// The same seed gives the same training, bit for bit. A training that is [saved](Ppo::checkpoint) and resumed ends as
+/// if it had not been interrupted.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -80,13 +80,14 @@ pub struct Ppo<P: Policy = ActorCritic> {
     begun: bool,
 }
 
-/// What an iteration of [`Ppo`] gave, of all ranks together but for the seconds. Losses are means over the steps of the
-/// optimizer.
+/// The result of an iteration of [`Ppo`], over all ranks together, except for the seconds. Losses are means over the
+/// steps of the optimizer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Iteration {
-    /// Episodes that ended, in the order of their ends; returns are of the environments' own rewards. Of several ranks
-    /// they follow each other in turn, and the rows of rank `r` are counted from `r` times the rows of one.
+    /// Episodes that ended, in the order of their ends; returns are sums of the environments' own rewards. With several
+    /// ranks, the episodes of the ranks alternate, and the rows of rank `r` are numbered from `r` times the rows of one
+    /// rank.
     pub episodes: Vec<Episode>,
     /// The clipped surrogate.
     pub policy_loss: f64,
@@ -94,15 +95,15 @@ pub struct Iteration {
     pub value_loss: f64,
     /// The mean entropy of the policy.
     pub entropy: f64,
-    /// The divergence from the policy that has acted, as estimated in the last step.
+    /// The divergence from the policy that acted, as estimated in the last step.
     pub approx_kl: f64,
-    /// The share of the ratios of probabilities that were clipped.
+    /// The share of clipped ratios of probabilities.
     pub clip_fraction: f64,
-    /// How much of the variance of the returns the values knew before.
+    /// The share of the returns' variance that the values explained before the training.
     pub explained_variance: f64,
     /// The learning rate.
     pub learning_rate: f64,
-    /// How often the rollout was gone through.
+    /// The number of passes over the rollout.
     pub epochs: usize,
     /// Seconds for the steps of the environments.
     pub env_seconds: f64,
@@ -116,7 +117,7 @@ impl<P: Policy> Ppo<P> {
     /// A training that has not begun, on the device of the policy's parameters.
     ///
     /// # Errors
-    /// When an option makes no sense, the policy has no parameters, or memory runs out.
+    /// If an option is invalid, the policy has no parameters, or memory runs out.
     pub fn new(envs: impl VectorEnv + 'static, policy: P, config: PpoConfig) -> Result<Self> {
         let rows = envs.rows();
         config.check(rows)?;
@@ -172,23 +173,24 @@ impl<P: Policy> Ppo<P> {
         })
     }
 
-    /// Trains one policy together with the other ranks of a group, each in environments of its own; comes before the
-    /// first iteration and before
-    /// [`Ppo::restore`]. Every rank calls it, and from then on every rank calls the same methods.
+    /// Trains one policy together with the other ranks of a group, each in its own environments. Call it before the
+    /// first iteration and before [`Ppo::restore`], on every rank; from then on every rank must call the same methods.
     ///
-    /// Gradients of a minibatch are the means over all ranks, each of which has as many steps in it: the policy is the
-    /// same on all, bit by bit. Seeds of environments, actions and the order of minibatches are others on every rank,
-    /// and those of rank 0 are those of one process. Steps, losses, episodes and the divergence that ends an iteration
-    /// are those of all ranks; advantages are normalized on each rank by themselves, as in CleanRL's
-    /// `ppo_atari_multigpu.py`. In a rollout each rank normalizes observations and rewards by what all had seen before
-    /// it and what it has seen itself since; then what the others have seen is added to what rank 0 has, in the order
-    /// of the ranks, and all go on from that.
+    /// Gradients of a minibatch are the means over all ranks, which have equally many steps in it, so that the policy
+    /// is the same on all, bit for bit. The seeds of environments, actions and the order of minibatches differ between
+    /// ranks; those of rank 0 are the same as in a single process. Steps, losses, episodes and the divergence that ends
+    /// an iteration are those of all ranks. Advantages are normalized on each rank separately, as in CleanRL's
+    /// `ppo_atari_multigpu.py`.
     ///
-    /// A group of one rank gives, bit for bit, what PPO gives without one.
+    /// In a rollout each rank normalizes observations and rewards by everything that all ranks saw before it, and what
+    /// the rank itself has seen since. Afterwards the other ranks' new statistics are added to those of rank 0, in the
+    /// order of the ranks, and all ranks continue with the result.
+    ///
+    /// A group of one rank gives the same result, bit for bit, as PPO without a group.
     ///
     /// # Errors
-    /// A training that has begun; a rank with another policy, other weights, options or environments than rank 0, which
-    /// is named; those of the group.
+    /// If the training has begun; if a rank has another policy, other weights, options or environments than rank 0 (the
+    /// error names the rank); those of the group.
     pub fn parallel(mut self, communicator: Arc<dyn Communicator>) -> Result<Self> {
         if self.begun || self.iteration > 0 {
             return Err(wrong("the training has begun already".to_owned())
@@ -206,7 +208,7 @@ impl<P: Policy> Ppo<P> {
         Ok(self)
     }
 
-    /// Fails where the ranks could not train one policy.
+    /// Fails if the ranks could not train one policy.
     fn check_ranks(&self) -> Result<()> {
         let envs = &self.collector.envs;
         let spaces = (envs.observation_space(), envs.action_space(), envs.agents());
@@ -227,17 +229,16 @@ impl<P: Policy> Ppo<P> {
         &self.config
     }
 
-    /// The policy. It sees observations that are normalized already, where the options ask for that:
+    /// The policy. If the options ask for normalized observations, it expects observations that are already normalized;
     /// [`Ppo::trained_policy`] takes them as they are.
     pub fn policy(&self) -> &P {
         self.step.model()
     }
 
-    /// The policy as it is used elsewhere: with a [`Normalizer`] before it, where the options ask for normalized
-    /// observations.
+    /// The policy for use after training: behind a [`Normalizer`] if the options ask for normalized observations.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub fn trained_policy(&self) -> Result<Box<dyn Policy + '_>> {
         let Some(found) = self.normalizer() else {
             return Ok(Box::new(self.policy()));
@@ -248,7 +249,7 @@ impl<P: Policy> Ppo<P> {
         Ok(Box::new(NormalizedPolicy { normalizer, policy }))
     }
 
-    /// What observations are normalized by, if they are.
+    /// The normalization of observations, if there is one.
     pub fn normalizer(&self) -> Option<&ObservationNormalizer> {
         self.collector.observation_normalizer.as_ref()
     }
@@ -268,8 +269,8 @@ impl<P: Policy> Ppo<P> {
         self.iteration
     }
 
-    /// Iterations until [`PpoConfig::total_steps`], at least one; a last one that would go beyond is left out, as in
-    /// CleanRL.
+    /// Iterations until [`PpoConfig::total_steps`], at least one. A last iteration that would exceed it is left out, as
+    /// in CleanRL.
     pub fn iterations(&self) -> u64 {
         (self.iteration + self.iterations_left()).max(1)
     }
@@ -289,25 +290,26 @@ impl<P: Policy> Ppo<P> {
         self.iteration >= self.iterations()
     }
 
-    /// The mean return of the last 100 episodes, or of those that there were; none before the first end of an episode.
+    /// The mean return of the last 100 episodes, or of all if there were fewer; `None` before the first episode has
+    /// ended.
     pub fn mean_return(&self) -> Option<f64> {
         self.recent.mean_return()
     }
 
-    /// Why a step of the optimizer or of the policy is not replayed, if that will not change.
+    /// Why a step of the optimizer or of the policy cannot be captured and replayed; `None` if it can.
     pub fn refusal(&self) -> Option<&str> {
         self.step.refusal().or_else(|| self.collector.actor.refusal())
     }
 
-    /// Lets the policy act, and trains it on what happened.
+    /// Lets the policy act, and trains it on the resulting steps.
     ///
     /// # Errors
-    /// Those of the environments and the policy, and numbers that are not finite. The training can then go on from a
-    /// checkpoint alone.
+    /// Those of the environments and the policy, and if numbers are not finite. The training can then only continue
+    /// from a checkpoint.
     pub fn iterate(&mut self) -> Result<Iteration> {
         let seed = self.ranks.seed(self.config.seed);
         if !self.begun {
-            // A rank that comes later sees other episodes than one that was there from the beginning.
+            // A rank that joins later sees other episodes than a rank that was there from the beginning.
             let episodes = match self.iteration {
                 0 => seed,
                 later => other_seed(seed, later),

@@ -1,4 +1,4 @@
-//! A training that is one of several.
+//! A training on several ranks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use polygrad_train::DataParallel;
 
 use crate::Episode;
 
-/// Those that train together; nobody else, unless it was joined to others.
+/// The ranks that train together; only this one, unless it has joined a group.
 #[derive(Default)]
 pub(super) struct Ranks {
     group: Option<Arc<dyn Communicator>>,
@@ -29,7 +29,7 @@ impl Ranks {
         self.group.as_ref()
     }
 
-    /// Goes on with those who are left of them.
+    /// Continues with the ranks that are left.
     pub(super) fn rejoin(&mut self, group: &Arc<dyn Communicator>) -> Result<()> {
         if let Some(parallel) = &self.parallel {
             parallel.rejoin(group)?;
@@ -46,7 +46,7 @@ impl Ranks {
         self.group().map_or(1, |group| group.size())
     }
 
-    /// This rank's own seed: that of the options on rank 0.
+    /// This rank's own seed; on rank 0 that of the options.
     pub(super) fn seed(&self, seed: u64) -> u64 {
         match self.rank() as u64 {
             0 => seed,
@@ -54,7 +54,7 @@ impl Ranks {
         }
     }
 
-    /// Some numbers of every rank.
+    /// Gathers numbers from every rank.
     fn gather(&self, own: Vec<f64>) -> Result<Vec<Vec<f64>>> {
         match self.group() {
             Some(group) => group.all_gather_vec(&own),
@@ -62,7 +62,7 @@ impl Ranks {
         }
     }
 
-    /// As many numbers of every rank.
+    /// Gathers the same count of numbers from every rank.
     pub(super) fn gather_all<const N: usize>(&self, own: [f64; N]) -> Result<Vec<[f64; N]>> {
         let all = self.gather(own.to_vec())?.concat();
         Ok(all.as_chunks().0.to_vec())
@@ -77,7 +77,7 @@ impl Ranks {
         Ok(sum[0] / self.size() as f64)
     }
 
-    /// The episodes of all ranks, which have so many rows each: in turn one of each rank, while it has one.
+    /// The episodes of all ranks, which have `rows` rows each: one of each rank in turn, while it has any left.
     pub(super) fn episodes(&self, own: Vec<Episode>, rows: usize) -> Result<Vec<Episode>> {
         if self.parallel.is_none() {
             return Ok(own);
@@ -100,7 +100,7 @@ impl Ranks {
         Ok(found)
     }
 
-    /// Gives every rank the policy's buffers of rank 0.
+    /// Copies the policy's buffers of rank 0 to all ranks.
     pub(super) fn broadcast_buffers(&self, policy: &impl Module) -> Result<()> {
         match &self.parallel {
             Some(parallel) => parallel.broadcast_buffers(policy),
@@ -108,7 +108,7 @@ impl Ranks {
         }
     }
 
-    /// Fails unless all have the same policy and give the same texts.
+    /// Fails unless all ranks have the same policy and pass the same texts.
     pub(super) fn check(&self, policy: &impl Module, others: &[(&str, String)]) -> Result<()> {
         match &self.parallel {
             Some(parallel) => parallel
@@ -119,7 +119,7 @@ impl Ranks {
     }
 }
 
-/// A seed for each number from 1 on, which follows from another seed.
+/// Derives a seed for each number from 1 on from another seed.
 pub(super) fn other_seed(seed: u64, number: u64) -> u64 {
     // The top bits keep the counters apart from those of environments, of iterations and of `Rng::new(seed)`.
     Rng::at(seed, 1 << 62 | number).next_u64()

@@ -1,4 +1,4 @@
-//! What happened in some steps of all environments.
+//! The recorded steps of all environments.
 
 use polygrad_core::Rng;
 use polygrad_tensor::{Device, Result, Tensor};
@@ -7,11 +7,11 @@ use super::advantage::Outcomes;
 use super::config::wrong;
 use crate::{ActionSpace, PolicyState};
 
-/// Memory for `T` steps of `N` rows, step by step: everything that a policy is trained on.
+/// Memory for `T` steps of `N` rows, step by step: everything that the training needs.
 pub(super) struct Rollout {
     pub(super) steps: usize,
     pub(super) rows: usize,
-    /// Numbers of an observation, of an action, and of a mask; the last is 0 without masks.
+    /// Lengths of an observation, an action, and a mask; the last is 0 without masks.
     pub(super) widths: Widths,
     pub(super) observations: Vec<f32>,
     pub(super) actions: Vec<f32>,
@@ -22,11 +22,11 @@ pub(super) struct Rollout {
     pub(super) starts: Vec<f32>,
     pub(super) terminated: Vec<bool>,
     pub(super) truncated: Vec<bool>,
-    /// Either of both.
+    /// Terminated or truncated.
     pub(super) ended: Vec<bool>,
-    /// Whether the step did nothing but [begin](crate::VectorEnv::begun) an episode.
+    /// Whether the step only [begins](crate::VectorEnv::begun) an episode.
     pub(super) begun: Vec<bool>,
-    /// 0 but where an episode was cut short.
+    /// 0 except where an episode was cut short.
     pub(super) final_values: Vec<f32>,
     pub(super) last_values: Vec<f32>,
     /// The policy's state before the first step of each segment.
@@ -79,10 +79,10 @@ impl Rollout {
         }
     }
 
-    /// Puts steps of chance in the places of those that have only begun an episode, so that there still are as many.
+    /// Replaces steps that only began an episode by randomly chosen others, so that the number of steps stays the same.
     ///
     /// # Errors
-    /// When there are no others.
+    /// If there are no others.
     pub(super) fn replace_begun(&mut self, advantages: &mut [f32], returns: &mut [f32], rng: &mut Rng) -> Result<()> {
         if !self.begun.contains(&true) {
             return Ok(());
@@ -114,7 +114,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// All of it on a device, row after row: `[T * N, …]`.
+    /// Copies everything to a device, row after row: `[T * N, …]`.
     pub(super) fn upload(
         &self,
         shape: &[usize],

@@ -1,4 +1,4 @@
-//! Going on with a training.
+//! Saving and resuming a training.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,30 +14,30 @@ use crate::experience::begun_anew;
 use crate::statistics::recent::Recent;
 use crate::{EpisodeStatistics, ObservationNormalizer, Policy, PolicyState, RewardNormalizer};
 
-/// Under this name a checkpoint has what is beside weights and moments.
+/// The key of the state, except weights and moments, in a checkpoint.
 const RECORD: &str = "ppo";
 
-/// Under this name it has what the policy remembers; of later ranks than the first with their numbers behind it.
+/// The key of the policy's recurrent state; for ranks after the first their number is appended.
 const MEMORY: &str = "memory";
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     iteration: u64,
-    /// Of all ranks; none in a checkpoint of a version that knew one process alone.
+    /// Of all ranks; `None` in a checkpoint of a version that supported only one process.
     steps: Option<u64>,
     #[serde(flatten)]
     stand: Stand,
     recent: Recent,
     observation_normalizer: Option<ObservationNormalizer>,
-    /// Of the ranks after the first.
+    /// The states of the ranks after the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<Stand>,
 }
 
-/// Where the environments of a rank stand.
+/// The state of a rank's environments.
 #[derive(Serialize, Deserialize)]
 struct Stand {
-    /// None before the first reset.
+    /// `None` before the first reset.
     environments: Option<Value>,
     starts: Vec<bool>,
     statistics: EpisodeStatistics,
@@ -53,7 +53,7 @@ fn unfit(what: impl std::fmt::Display) -> Error {
     .with_hint("go on with the environments, the policy and the options that it was made with")
 }
 
-/// The part of a checkpoint that has what the policy remembers on a rank.
+/// The part of a checkpoint with the policy's recurrent state of a rank.
 fn part(rank: usize) -> String {
     match rank {
         0 => MEMORY.to_owned(),
@@ -61,7 +61,7 @@ fn part(rank: usize) -> String {
     }
 }
 
-/// What is said where the ranks are not those of the checkpoint.
+/// The notice if the number of ranks differs from that of the checkpoint.
 fn notice(before: usize, now: usize) -> Option<String> {
     let what = match before.cmp(&now) {
         Ordering::Equal => return None,
@@ -72,7 +72,7 @@ fn notice(before: usize, now: usize) -> Option<String> {
 }
 
 impl Stand {
-    /// Of a rank that begins, and normalizes rewards as another one does.
+    /// The state of a new rank, which normalizes rewards like an existing one.
     fn new(rows: usize, reward_normalizer: Option<RewardNormalizer>) -> Self {
         Self {
             environments: None,
@@ -87,13 +87,13 @@ impl Stand {
 }
 
 impl<P: Policy> Ppo<P> {
-    /// All that is needed to go on from here: weights, moments, environments, statistics, and what the policy
-    /// remembers; of all ranks, each of which has to call it, and gets the same.
+    /// Everything needed to continue from here: weights, moments, environments, statistics, and the policy's recurrent
+    /// state, of all ranks. Every rank has to call it, and all get the same result.
     ///
-    /// Its `config` is an object with the field `ppo`; others may be added to it.
+    /// Its `config` is an object with the field `ppo`; other fields may be added.
     ///
     /// # Errors
-    /// When the environments cannot be saved, or a device fails.
+    /// If the environments cannot be saved, or a device fails.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::new(self.step.model(), self.step.optimizer(), self.iteration)?;
         let mut stands = Vec::with_capacity(self.ranks.size());
@@ -113,7 +113,7 @@ impl<P: Policy> Ppo<P> {
         Ok(checkpoint.with_config(json!({ RECORD: record })))
     }
 
-    /// Where the environments of all ranks stand, and what the policy remembers there.
+    /// The states of the environments of all ranks, and the policy's recurrent states there.
     fn stands(&self) -> Result<Vec<(Stand, StateDict)>> {
         let collector = &self.collector;
         let stand = Stand {
@@ -139,19 +139,19 @@ impl<P: Policy> Ppo<P> {
         group.all_gather_vec(&own)?.into_iter().map(read).collect()
     }
 
-    /// Goes on from a checkpoint: what follows is what would have followed there, bit for bit.
+    /// Continues from a checkpoint: the training then proceeds exactly as it would have there, bit for bit.
     ///
-    /// One of several ranks takes what the checkpoint has of it, or begins new episodes where it has nothing: any
-    /// number of ranks goes on from a checkpoint of any other. Every rank has to call it, with the same checkpoint.
+    /// Each of several ranks takes its own state from the checkpoint, or begins new episodes if there is none, so that
+    /// the number of ranks may differ from the checkpoint's. Every rank has to call it, with the same checkpoint.
     ///
     /// # Errors
-    /// When it was made with other environments, another policy or other normalization; ranks that are not at the same
-    /// place then. The training is then no longer usable.
+    /// If the checkpoint was made with other environments, another policy or other normalization; if the ranks then
+    /// disagree. The training is unusable afterwards.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.restored(checkpoint).map(drop)
     }
 
-    /// The same; gives what the user should know.
+    /// The same; returns notices for the user.
     pub(super) fn restored(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>> {
         let record = checkpoint
             .config
@@ -194,7 +194,7 @@ impl<P: Policy> Ppo<P> {
         Ok(anew.into_iter().chain(notice(known, self.ranks.size())).collect())
     }
 
-    /// Brings this rank's environments to where they stood.
+    /// Restores this rank's environments.
     fn take(&mut self, stand: Stand, memory: Option<&StateDict>) -> Result<()> {
         let collector = &mut self.collector;
         let rows = collector.rollout.rows;
@@ -229,7 +229,7 @@ impl<P: Policy> Ppo<P> {
             collector.statistics.reset();
             collector.reward_normalizer.iter_mut().for_each(RewardNormalizer::reset);
         }
-        // Of a rollout that was given up.
+        // Removes the episodes of a rollout that was abandoned.
         collector.finished.clear();
         self.begun = stand.environments.is_some();
         Ok(())

@@ -10,23 +10,23 @@ use crate::off_policy::{Pace, in_range, is_rate, is_share};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PqnConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 500,000.
+    /// Steps of all environments together in the whole training, over which values are annealed. Default: 500,000.
     pub total_steps: u64,
     /// Steps of each environment in a rollout. Default: 128.
     pub num_steps: usize,
     /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
     pub num_minibatches: usize,
-    /// How often the rollout is gone through. Default: 4.
+    /// Passes over each rollout. Default: 4.
     pub update_epochs: usize,
     /// The learning rate. Default: from 2.5e-4 to 0.
     pub learning_rate: Annealed,
     /// The discount of a reward one step later. Default: 0.99.
     pub gamma: f64,
-    /// How much of what really followed is in a target: at 0 one step, at 1 all steps of the rollout. Default: 0.65.
+    /// The weight of later rewards in a target: 0 uses one step, 1 all steps of the rollout. Default: 0.65.
     pub q_lambda: f64,
-    /// How often an action is one of chance. Default: from 1 to 0.05.
+    /// The probability of a random action. Default: from 1 to 0.05.
     pub epsilon: Annealed,
     /// The share of the training after which `epsilon` no longer changes. Default: 0.5.
     pub exploration_fraction: f64,
@@ -56,7 +56,7 @@ impl PqnConfig {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         self.checked(rows).map_err(|error| error.with_op("PQN"))
     }
@@ -94,7 +94,7 @@ impl PqnConfig {
         }
     }
 
-    /// The buffer holds one rollout, all of which is new in each iteration.
+    /// The buffer holds one rollout, which is replaced in each iteration.
     pub(super) fn pace(&self, rows: usize) -> Pace {
         let steps = rows * self.num_steps;
         Pace {

@@ -1,4 +1,4 @@
-//! Q-learning from rollouts, without a replay buffer and a target network.
+//! Q-learning from rollouts, without a replay buffer or a target network.
 
 mod config;
 
@@ -17,11 +17,11 @@ type Loss = Box<dyn Fn(&QNetwork, &[Tensor]) -> Result<Answer> + Send>;
 /// The loss and the mean value.
 type Answer = (Tensor, Tensor);
 
-/// Trains a network that says what each action is worth, from rollouts of many environments: what is learnt is stable
+/// Trains a network that estimates the value of each action, from rollouts of many environments. Training is stable
 /// without a replay buffer and a target network if layers are normalized ([`MlpEncoderConfig::layer_norm`]).
 ///
-/// Each [iteration](OffPolicy::iterate) acts for some steps, mostly by the greatest value and now and then by chance,
-/// computes [`q_lambda`] targets, and goes through them in minibatches.
+/// Each [iteration](OffPolicy::iterate) acts for some steps, mostly by the greatest value and sometimes randomly,
+/// computes [`q_lambda`] targets, and trains on them in minibatches.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -53,10 +53,10 @@ pub struct ParallelQLearning {
     rows: usize,
     greedy: Greedy<QNetwork, RAdam, Loss>,
     judging: Acting,
-    /// Of the rollout: how many steps there are, and where episodes ended.
+    /// The current rollout: the number of its steps, and where episodes ended.
     steps: usize,
     ended: Vec<bool>,
-    /// In which order it is gone through, and what is learnt.
+    /// The order of its samples in training, and their targets.
     order: Vec<usize>,
     targets: Vec<f32>,
 }
@@ -65,8 +65,8 @@ impl Pqn {
     /// A training that has not begun.
     ///
     /// # Errors
-    /// When an option makes no sense, the environments have actions that are not one of several, or that are not always
-    /// allowed, or begin episodes in steps of their own.
+    /// If an option is invalid, or if the actions of the environments are not discrete, can be masked, or the
+    /// environments begin episodes in separate steps.
     pub fn new(envs: impl VectorEnv + 'static, network: QNetwork, config: PqnConfig) -> Result<Self> {
         let rows = envs.rows();
         config.check(rows)?;
@@ -110,14 +110,14 @@ impl Pqn {
     }
 }
 
-/// The targets of a rollout, whose values are those of the best actions: within episodes
+/// The targets of a rollout, from the values of the best actions: within episodes
 /// `G_t = r_t + γ (λ G_{t+1} + (1 − λ) max_a Q(s_{t+1}, a))`, and at the end of the rollout or of an episode that was
 /// cut short `r_t + γ max_a Q(s_{t+1}, a)`.
 ///
-/// CleanRL's `pqn.py` lets `λ G_{t+1}` count beyond the end of an episode, too; here it does not.
+/// In CleanRL's `pqn.py`, `λ G_{t+1}` counts even after the end of an episode; here it does not.
 ///
 /// # Errors
-/// When the lengths of the slices do not fit.
+/// If the lengths of the slices do not fit.
 pub fn q_lambda(outcomes: Outcomes<'_>, gamma: f64, lambda: f64) -> Result<Vec<f32>> {
     outcomes.check()?;
     let mut targets = vec![0.0; outcomes.rewards.len()];
@@ -130,11 +130,11 @@ pub fn q_lambda(outcomes: Outcomes<'_>, gamma: f64, lambda: f64) -> Result<Vec<f
     Ok(targets)
 }
 
-/// The mean squared error of the values of actions, `[N]` or `[N, 1]` of any dtype, beside their targets `[N]`; and the
-/// mean value, without a gradient.
+/// The mean squared error between the values of actions, `[N]` or `[N, 1]` of any dtype, and their targets `[N]`; and
+/// the mean value, without a gradient.
 ///
 /// # Errors
-/// Those of the network; when shapes do not fit, or an action has no value.
+/// Those of the network; if shapes do not fit, or an action is out of range.
 pub fn pqn_loss<B: Backend>(
     network: &QNetwork<B>,
     observations: &Tensor<B>,
@@ -149,7 +149,7 @@ pub fn pqn_loss<B: Backend>(
 }
 
 impl ParallelQLearning {
-    /// Computes the targets of the rollout that the buffer holds, step by step.
+    /// Computes the targets of the rollout in the buffer, step by step.
     fn judge(&mut self, from: &Experience) -> Result<()> {
         let (rows, len) = (self.rows, from.replay.len());
         let all: Vec<_> = (0..len).filter_map(|place| from.replay.get(place)).collect();
@@ -169,7 +169,7 @@ impl ParallelQLearning {
             .run(network, &seen, Vec::new(), |x| network.values(&x[0])?.amax(1))?;
         let best = best.to_vec::<f32>()?;
         let rewards: Vec<f32> = all.iter().map(|one| one.reward).collect();
-        // The value of what is seen before a step is that of what was seen behind the step before.
+        // The value before a step is that of the next observation of the step before.
         let values = [&vec![0.0; rows], &best[..len - rows]].concat();
         let is_cut = |place: &usize| self.ended[*place] && all[*place].discount > 0.0;
         let mut final_values = vec![0.0; len];
@@ -206,13 +206,13 @@ impl Method for ParallelQLearning {
     }
 
     fn ended(&mut self, row: usize) {
-        // None of this rollout, where environments begin anew before it.
+        // Without a step in this rollout, the environments were begun anew before it.
         if let Some(step) = self.steps.checked_sub(1) {
             self.ended[step * self.rows + row] = true;
         }
     }
 
-    /// The rate is that of the rollout's beginning.
+    /// Uses the rate at the rollout's beginning.
     fn anneal(&mut self, progress: f64) -> Result<f64> {
         let own = (self.rows * self.config.num_steps) as f64 / self.config.total_steps.max(1) as f64;
         let rate = self.config.learning_rate.at((progress - own).max(0.0));

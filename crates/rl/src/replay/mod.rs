@@ -1,4 +1,4 @@
-//! What happened in environments, kept to be learnt from more than once.
+//! Stored transitions, to be learned from more than once.
 
 pub(crate) mod n_step;
 mod priorities;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use priorities::Priorities;
 
-/// Added to an error, so that what is known already is still drawn now and then.
+/// Added to an error, so that transitions without an error are still sampled sometimes.
 const LEAST_ERROR: f64 = 1e-6;
 
-/// How transitions are drawn by their errors.
+/// How the errors of transitions determine their sampling.
 ///
 /// Source: Schaul et al., "Prioritized experience replay" (2016).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PriorityConfig {
-    /// The power of an error by which a transition is drawn: at 0 all are drawn as often. Default: 0.6.
+    /// The exponent of an error in a transition's sampling probability; 0 samples uniformly. Default: 0.6.
     pub alpha: f64,
-    /// How far the loss makes up for that at the beginning; it does so wholly at the end of the training, at 1.
-    /// Default: 0.4.
+    /// How far the loss corrects for that at the beginning; it grows to 1, a full correction, at the end of the
+    /// training. Default: 0.4.
     pub beta: f64,
 }
 
@@ -32,25 +32,26 @@ impl Default for PriorityConfig {
     }
 }
 
-/// One step of an environment, or several that are learnt from as one.
+/// One step of an environment, or several that are learned from as one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transition<'a> {
-    /// What was seen first.
+    /// The first observation.
     pub observation: &'a [f32],
-    /// What was done then.
+    /// The action taken then.
     pub action: &'a [f32],
-    /// What it brought, with what later steps of the same transition did, discounted.
+    /// The reward, plus the discounted rewards of later steps of the same transition.
     pub reward: f32,
-    /// What the value of the next observation counts: 0 where the episode has ended there.
+    /// The factor of the next observation's value: 0 if the episode ended there.
     pub discount: f32,
-    /// What was seen last.
+    /// The last observation.
     pub next_observation: &'a [f32],
 }
 
 /// The last transitions, in one block of memory; new ones replace the oldest.
 ///
-/// All are drawn as often, or, with [priorities](ReplayBuffer::prioritized), those more often whose errors were large.
-/// A buffer that was [saved](ReplayBuffer::state_dict) goes on as one that was not, bit for bit.
+/// Sampling is uniform or, with [priorities](ReplayBuffer::prioritized), favours transitions with large errors. A
+/// buffer that is [saved](ReplayBuffer::state_dict) and restored continues as if it had not been interrupted, bit for
+/// bit.
 ///
 /// ```
 /// use polygrad_rl::{ReplayBuffer, Rng, Transition};
@@ -70,7 +71,7 @@ pub struct ReplayBuffer {
     action: usize,
     /// A row for each transition: observation, action, reward, discount, next observation.
     rows: Vec<f32>,
-    /// Where the next one goes.
+    /// The index of the next transition.
     next: usize,
     prioritized: Option<(PriorityConfig, Priorities)>,
 }
@@ -81,7 +82,7 @@ pub(crate) struct Drawn {
     pub(crate) observations: Tensor,
     /// `[N, action]`.
     pub(crate) actions: Tensor,
-    /// `[N]`, as the discounts.
+    /// `[N]`, like the discounts.
     pub(crate) rewards: Tensor,
     pub(crate) discounts: Tensor,
     /// `[N, …]`.
@@ -89,10 +90,10 @@ pub(crate) struct Drawn {
 }
 
 impl ReplayBuffer {
-    /// Room for so many transitions with so many numbers of an observation and of an action.
+    /// Space for `capacity` transitions with these lengths of an observation and of an action.
     ///
     /// # Errors
-    /// When a number is 0, or memory runs out.
+    /// If a number is 0, or memory runs out.
     pub fn new(capacity: usize, observation: usize, action: usize) -> Result<Self> {
         if capacity == 0 || observation == 0 || action == 0 {
             let sizes = format!("{capacity} transitions of {observation} and {action} numbers");
@@ -114,10 +115,10 @@ impl ReplayBuffer {
         })
     }
 
-    /// Draws transitions by their errors.
+    /// Samples transitions by their errors.
     ///
     /// # Errors
-    /// When a number of the config makes no sense, or memory runs out.
+    /// If a number of the config is invalid, or memory runs out.
     pub fn prioritized(mut self, config: PriorityConfig) -> Result<Self> {
         config.check()?;
         let mut priorities = Priorities::new(self.capacity)?;
@@ -126,17 +127,17 @@ impl ReplayBuffer {
         Ok(self)
     }
 
-    /// How many there can be.
+    /// The most transitions that it holds.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many there are.
+    /// The number of transitions.
     pub fn len(&self) -> usize {
         self.rows.len() / self.width()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -145,10 +146,10 @@ impl ReplayBuffer {
         2 * self.observation + self.action + 2
     }
 
-    /// Adds a transition, in the place of the oldest one if there is no room.
+    /// Adds a transition; replaces the oldest one if the buffer is full.
     ///
     /// # Errors
-    /// When an observation or an action has another length.
+    /// If an observation or an action has another length.
     pub fn push(&mut self, transition: &Transition<'_>) -> Result<()> {
         let Transition {
             observation,
@@ -187,7 +188,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// The transition in a place, counted from 0; `None` where there is none.
+    /// The transition at an index, counted from 0; `None` if there is none.
     pub fn get(&self, place: usize) -> Option<Transition<'_>> {
         (place < self.len()).then(|| self.at(place))
     }
@@ -205,10 +206,10 @@ impl ReplayBuffer {
         }
     }
 
-    /// The places of so many transitions, drawn by chance; one may be drawn more than once.
+    /// The indices of `count` random transitions, with repetition.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there are none.
     pub fn sample(&self, count: usize, rng: &mut Rng) -> Result<Vec<usize>> {
         if self.is_empty() {
             return Err(wrong("there are no transitions to draw".to_owned()).with_hint("push some first"));
@@ -216,15 +217,15 @@ impl ReplayBuffer {
         let Some((_, priorities)) = &self.prioritized else {
             return Ok((0..count).map(|_| rng.below(self.len())).collect());
         };
-        // One out of each of as many equal parts of the whole, as in the paper.
+        // One from each of `count` equal parts of the total, as in the paper.
         let part = priorities.total() / count as f64;
         Ok((0..count)
             .map(|i| priorities.find((i as f64 + rng.uniform()) * part))
             .collect())
     }
 
-    /// What each of these transitions is to count in a loss at a share of the training, from 0 to 1: less the more
-    /// often it is drawn, and 1 for the one of them that counts most. All count 1 without priorities.
+    /// The weights of these transitions in a loss at a share of the training, from 0 to 1. A transition that is sampled
+    /// more often weighs less, and the largest weight is 1. Without priorities all weights are 1.
     pub(crate) fn weights(&self, places: &[usize], progress: f64) -> Vec<f32> {
         let Some((config, priorities)) = &self.prioritized else {
             return vec![1.0; places.len()];
@@ -236,10 +237,10 @@ impl ReplayBuffer {
         weights.into_iter().map(|weight| (weight / most) as f32).collect()
     }
 
-    /// Learns what errors transitions had, by which they are drawn from now on. Nothing changes without priorities.
+    /// Sets the errors of transitions, which determine later sampling. Without priorities it does nothing.
     ///
     /// # Errors
-    /// When an error is NaN or infinite.
+    /// If an error is NaN or infinite.
     pub(crate) fn set_errors(&mut self, places: &[usize], errors: &[f32]) -> Result<()> {
         if let Some((config, priorities)) = &mut self.prioritized {
             for (place, error) in places.iter().zip(errors) {
@@ -253,7 +254,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// Transitions on a device, whose observations have a shape.
+    /// Copies transitions to a device, with observations of this shape.
     pub(crate) fn upload(&self, places: &[usize], shape: &[usize], device: &Device) -> Result<Drawn> {
         let count = places.len();
         let collect = |width: usize, part: for<'a> fn(&Transition<'a>) -> &'a [f32]| {
@@ -277,11 +278,11 @@ impl ReplayBuffer {
         })
     }
 
-    /// All that later draws depend on, except the config: the transitions in their places, where the next one goes, and
-    /// what is drawn by.
+    /// Everything that later samples depend on, except the config: the transitions, the index of the next one, and the
+    /// priorities.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub fn state_dict(&self) -> Result<StateDict> {
         let mut state = StateDict::new();
         let mut insert = |name: &str, tensor: HostTensor| state.insert(name.to_owned(), tensor);
@@ -296,10 +297,10 @@ impl ReplayBuffer {
         Ok(state)
     }
 
-    /// Goes on from such a state.
+    /// Continues from such a state.
     ///
     /// # Errors
-    /// When it is damaged, or of a buffer with other sizes; this one then stays as it was.
+    /// If the state is damaged, or of a buffer with other sizes; the buffer is then unchanged.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let unfit = || {
             Error::new(
@@ -314,7 +315,7 @@ impl ReplayBuffer {
         let (&[len, width], &[next]) = (&rows.shape()[..], &next[..]) else {
             return Err(unfit());
         };
-        // What was never overwritten is in the order in which it came.
+        // Transitions of a buffer that was never full are in the order in which they came.
         let next = usize::try_from(next).ok().filter(|next| match len == self.capacity {
             true => *next < self.capacity,
             false => *next == len,

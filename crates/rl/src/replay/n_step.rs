@@ -7,33 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{ReplayBuffer, Transition};
 
-/// Puts steps together to transitions over `n` of them, or over fewer before the end of an episode:
-/// `r_t + γ r_{t+1} + … + γ^{n−1} r_{t+n−1}`, and what is observed then. With `n = 1` they are the steps themselves.
+/// Combines steps into transitions over `n` steps, or fewer before the end of an episode: the reward is
+/// `r_t + γ r_{t+1} + … + γ^{n−1} r_{t+n−1}`, followed by the observation after it. With `n = 1`, transitions are the
+/// steps themselves.
 pub(crate) struct NStep {
     steps: usize,
     gamma: f64,
-    /// The transitions of each row that are not over, the oldest first.
+    /// The unfinished transitions of each row, the oldest first.
     pub(crate) rows: Vec<VecDeque<Begun>>,
 }
 
-/// A transition that is not over.
+/// An unfinished transition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Begun {
     observation: Vec<f32>,
     action: Vec<f32>,
-    /// The sum so far.
+    /// The sum of rewards so far.
     reward: f64,
-    /// What a reward counts that comes next.
+    /// The factor of the next reward.
     discount: f64,
 }
 
-/// A step of one row, and how it ended.
+/// A step of one row, and its result.
 pub(crate) struct Happened<'a> {
     pub(crate) observation: &'a [f32],
     pub(crate) action: &'a [f32],
     pub(crate) reward: f32,
-    /// What was seen then: of an episode that ended, its last observation.
+    /// The next observation; if the episode ended, its last observation.
     pub(crate) next_observation: &'a [f32],
     pub(crate) terminated: bool,
     pub(crate) truncated: bool,
@@ -48,8 +49,8 @@ impl NStep {
         }
     }
 
-    /// Takes a step, and gives `replay` the transitions that are over with it. Where a time limit cuts an episode
-    /// short, the value of its last observation still counts.
+    /// Adds a step, and pushes the transitions that it finishes to `replay`. If a time limit cuts an episode short, the
+    /// value of its last observation still counts.
     pub(crate) fn add(&mut self, row: usize, step: &Happened<'_>, replay: &mut ReplayBuffer) -> Result<()> {
         let begun = &mut self.rows[row];
         begun.push_back(Begun {
@@ -80,7 +81,7 @@ impl NStep {
         self.rows.clone()
     }
 
-    /// Whether a state is one of these rows, steps and widths.
+    /// Whether a state fits these rows, steps and widths.
     pub(crate) fn fits(&self, rows: &[VecDeque<Begun>], (observation, action): (usize, usize)) -> bool {
         let fits = |begun: &Begun| begun.observation.len() == observation && begun.action.len() == action;
         rows.len() == self.rows.len() && rows.iter().all(|row| row.len() < self.steps && row.iter().all(fits))

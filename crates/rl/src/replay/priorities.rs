@@ -1,22 +1,22 @@
-//! Numbers by which some transitions are drawn more often than others.
+//! Priorities by which some transitions are sampled more often than others.
 
 use polygrad_core::{Error, Result, room};
 
-/// A number for each place, in a tree in which every node is the sum of the two below it, so that changing one of them
-/// and finding a place take as many steps as the tree is high.
+/// A number for each index, in a tree in which every node is the sum of its two children, so that changing a number and
+/// finding an index take a number of steps equal to the tree's height.
 ///
-/// Every sum is computed from the two below it, never by a difference, so that a tree made of the same leaves is the
-/// same to the last bit, whatever happened before.
+/// Every sum is computed from the two children, never by a difference, so that trees with equal leaves are equal in all
+/// bits, regardless of earlier changes.
 pub(super) struct Priorities {
-    /// Node 1 is the root, and below node `i` are `2i` and `2i + 1`; the leaves come last.
+    /// Node 1 is the root, and the children of node `i` are `2i` and `2i + 1`; the leaves come last.
     sums: Vec<f64>,
     leaves: usize,
-    /// The greatest number so far, which new transitions have.
+    /// The greatest number so far, which new transitions get.
     pub(super) greatest: f64,
 }
 
 impl Priorities {
-    /// All 0.
+    /// All numbers are 0.
     pub(super) fn new(places: usize) -> Result<Self> {
         let leaves = places
             .checked_next_power_of_two()
@@ -49,12 +49,13 @@ impl Priorities {
         self.sums[1]
     }
 
-    /// The place where the sum of all numbers up to it first exceeds `mass`, which is at least 0 and below the total.
+    /// The first index up to which the sum of all numbers exceeds `mass`, which is at least 0 and below the total.
     pub(super) fn find(&self, mut mass: f64) -> usize {
         let mut node = 1;
         while node < self.leaves {
             let left = self.sums[2 * node];
-            // Rounding may leave more than there is on the right; a place of 0 is never found.
+            // Rounding may leave a rest greater than the right subtree's sum; an index with the number 0 is never
+            // found.
             if mass < left || self.sums[2 * node + 1] == 0.0 {
                 node *= 2;
             } else {

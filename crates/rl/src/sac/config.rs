@@ -21,9 +21,9 @@ const LOG_STD_INIT: f64 = -3.0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SacConfig {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 1,000,000.
+    /// Steps of all environments together in the whole training, over which values are annealed. Default: 1,000,000.
     pub total_steps: u64,
     /// The learning rate of the policy. Default: 3e-4.
     pub learning_rate: Annealed,
@@ -31,26 +31,26 @@ pub struct SacConfig {
     pub critic_learning_rate: Annealed,
     /// The most transitions that are kept. Default: 1,000,000.
     pub buffer_size: usize,
-    /// Transitions in a step of the optimizer. Default: 256.
+    /// Transitions per step of the optimizer. Default: 256.
     pub batch_size: usize,
-    /// Steps of all environments together before the first step of the optimizer; actions are of chance until then.
+    /// Steps of all environments together before the first step of the optimizer; actions are random until then.
     /// Default: 5,000.
     pub learning_starts: u64,
     /// Steps of each environment between two trainings. Default: 1.
     pub train_frequency: usize,
-    /// Steps of the critics in a training. Default: 1.
+    /// Steps of the critics per training. Default: 1.
     pub gradient_steps: usize,
-    /// Steps of the critics after which the policy takes as many at once. Default: 2.
+    /// Steps of the critics after which the policy takes the same number of steps in a row. Default: 2.
     pub policy_frequency: u64,
     /// The discount of a reward one step later. Default: 0.99.
     pub gamma: f64,
-    /// The share of the way by which the targets follow the critics after each step. Default: 0.005.
+    /// How far the targets move towards the critics after each step, as a share of the difference. Default: 0.005.
     pub tau: f64,
-    /// What entropy counts beside rewards. Default: none, and it is learnt, from 1 on.
+    /// The weight of entropy relative to rewards. Default: `None`, and it is learned, starting at 1.
     pub temperature: Option<f64>,
-    /// The entropy, in nats, that a temperature is learnt for. Default: none, and it is minus the numbers of an action.
+    /// The target entropy, in nats, of a learned temperature. Default: `None`, and it is minus the length of an action.
     pub target_entropy: Option<f64>,
-    /// What changes actions in training beside that they are drawn. Default: nothing.
+    /// Noise that is added to the sampled actions in training. Default: none.
     pub exploration_noise: Option<ExplorationNoise>,
     /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise). Default: no.
     pub use_sde: bool,
@@ -90,7 +90,7 @@ impl SacConfig {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = self.pace().check(rows).and_then(|()| {
             in_range(&[

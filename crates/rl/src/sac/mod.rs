@@ -12,9 +12,10 @@ use crate::off_policy::{Method, OffPolicy, Part, Seen, Trained, Trainer, bounds,
 use crate::policy::StateDependent;
 use crate::{ActorCritics, MlpEncoderConfig, Policy, VectorEnv};
 
-/// Trains a policy of numbers within bounds by soft actor-critic: two critics, and a temperature that is learnt.
+/// Trains a policy with bounded continuous actions by soft actor-critic: two critics, and a learned temperature.
 ///
-/// Actions are drawn, and of chance before it learns. As a policy it does what is likeliest, and draws nothing.
+/// Actions are sampled, and random before training starts. As a policy it takes the likeliest action and does not
+/// sample.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -47,19 +48,19 @@ pub struct SacStep {
     matrices: Option<Tensor>,
 }
 
-/// What a [step](SacStep::update) gave.
+/// The result of a [step](SacStep::update).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SacLosses {
     /// The sum of both critics' mean squared errors.
     pub critics: f64,
-    /// The mean value of the actions that were learnt from.
+    /// The mean value of the actions in the batch.
     pub value: f64,
-    /// The mean entropy of the policy where they led, by a draw, in nats.
+    /// The mean entropy of the policy at the next observations, estimated from one sample each, in nats.
     pub entropy: f64,
     /// The last losses of the policy and of the temperature, if they took a step.
     pub actor: Option<f64>,
-    /// Of a temperature that is learnt.
+    /// The loss of the learned temperature.
     pub temperature: Option<f64>,
 }
 
@@ -67,8 +68,7 @@ impl Sac {
     /// A training that has not begun, of networks whose hidden layers are those of `encoder`.
     ///
     /// # Errors
-    /// When an option makes no sense, the environments have actions that are no numbers within bounds, or memory runs
-    /// out.
+    /// If an option is invalid, the actions of the environments are not bounded continuous ones, or memory runs out.
     pub fn new(
         envs: impl VectorEnv + 'static,
         encoder: &MlpEncoderConfig,
@@ -86,14 +86,14 @@ impl Sac {
         Self::begin(SacStep::new(networks, config)?, envs, pace, Ok)
     }
 
-    /// What it learns.
+    /// The networks in training.
     pub fn networks(&self) -> &ActorCritics {
         self.method.trainer.networks()
     }
 }
 
 impl SacStep {
-    /// Of networks that have not been trained.
+    /// Takes networks that have not been trained.
     ///
     /// # Errors
     /// When they have no temperature, or explore in another way than the options say.
@@ -119,15 +119,15 @@ impl SacStep {
         Ok(step)
     }
 
-    /// One step of the critics, and each `policy_frequency` of them as many of the policy and of the temperature; then
-    /// the targets follow. `update` counts the steps from 0.
+    /// Takes one step of the critics and, after each `policy_frequency` of them, as many of the policy and the
+    /// temperature; then the targets follow. `update` counts the steps from 0.
     ///
     /// `batch` are observations `[N, …]`, actions `[N, actions]`, rewards and discounts `[N]`, and next observations.
     /// `noise` gives numbers of the standard normal distribution, of the [shape](crate::BoundedPolicy::noise_shape)
     /// that the policy asks for, others each time: for the critics, then for the policy and the temperature by turns.
     ///
     /// # Errors
-    /// When shapes do not fit, or a loss is not finite.
+    /// If shapes do not fit, or a loss is not finite.
     pub fn update(
         &mut self,
         batch: [Tensor; 5],
@@ -186,7 +186,7 @@ impl SacStep {
     }
 }
 
-/// What entropy counts, `[1]`.
+/// The weight of entropy, `[1]`.
 fn temperature(networks: &ActorCritics) -> Result<Tensor> {
     match &networks.log_temperature {
         Some(log) => log.tensor().exp(),
@@ -194,7 +194,7 @@ fn temperature(networks: &ActorCritics) -> Result<Tensor> {
     }
 }
 
-/// Both critics beside `reward + discount · (value of the next action − temperature · its log probability)`.
+/// Compares both critics with `reward + discount · (value of the next action − temperature · its log probability)`.
 fn critic_loss(networks: &ActorCritics, batch: &[Tensor]) -> Result<(Tensor, Tensor)> {
     let (batch, noise) = (&batch[..5], &batch[5]);
     let mut entropy = None;
@@ -208,7 +208,7 @@ fn critic_loss(networks: &ActorCritics, batch: &[Tensor]) -> Result<(Tensor, Ten
     Ok((loss, Tensor::stack(&told.iter().collect::<Vec<_>>(), 0)?))
 }
 
-/// Low where actions are worth much, or improbable.
+/// Low if actions are valuable or improbable.
 fn actor_loss(networks: &ActorCritics, batch: &[Tensor]) -> Result<(Tensor, Tensor)> {
     let (observations, noise) = (&batch[0], &batch[1]);
     let (actions, log_prob) = networks.actor.draw(observations, noise)?;
@@ -217,7 +217,7 @@ fn actor_loss(networks: &ActorCritics, batch: &[Tensor]) -> Result<(Tensor, Tens
     Ok((loss, log_prob.detach()))
 }
 
-/// Low where the temperature is high and the entropy above what is wanted, or the reverse.
+/// Low if the temperature is high and the entropy above its target, or the reverse.
 fn temperature_loss(networks: &ActorCritics, batch: &[Tensor], target: f64) -> Result<(Tensor, Tensor)> {
     let (_, log_prob) = networks.actor.draw(&batch[0], &batch[1])?;
     let loss = log_prob.add(target)?.mul(&temperature(networks)?)?.mean(())?.neg()?;

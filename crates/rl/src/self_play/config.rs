@@ -3,20 +3,21 @@
 use polygrad_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// An opponent that plays by a rule.
+/// An opponent that plays by fixed rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scripted {
-    /// Does any move.
+    /// Plays random moves.
     Random,
-    /// Wins at once if it can, does not let the other player win in the next move if it can, and does any move else.
+    /// Wins at once if it can; otherwise prevents the other player from winning in the next move if it can; otherwise
+    /// plays a random move.
     Greedy,
-    /// Does any of the moves that are best to the end of the game. For small games only.
+    /// Plays a random one of the moves that are best to the end of the game. For small games only.
     Solver,
 }
 
 impl Scripted {
-    /// What it is called.
+    /// The name of the rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -25,7 +26,7 @@ impl Scripted {
         }
     }
 
-    /// How many moves ahead it looks; `None` to the end of the game.
+    /// The number of moves to look ahead; `None` for the end of the game.
     pub(crate) fn depth(self) -> Option<usize> {
         match self {
             Self::Random => Some(0),
@@ -39,22 +40,22 @@ impl Scripted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelfPlayConfig {
-    /// Opponents that play by a rule. Default: `random` and `greedy`.
+    /// Opponents that play by fixed rules. Default: `random` and `greedy`.
     pub scripted: Vec<Scripted>,
     /// The most snapshots of the policy that are kept; a further one replaces the oldest. Default: 8.
     pub snapshots: usize,
-    /// Steps of all environments after which a snapshot is taken, if none was before. Default: 50,000.
+    /// Steps of all environments after which a snapshot is taken, unless one was taken earlier. Default: 50,000.
     pub snapshot_every: u64,
-    /// A snapshot is taken earlier if the policy had this share of the points of at least 200 games against the pool
-    /// since the last one; a draw is half a point. Default: 0.8.
+    /// A snapshot is taken earlier if the policy has this share of the points in at least 200 games against the pool
+    /// since the last snapshot; a draw is half a point. Default: 0.8.
     pub snapshot_score: f64,
-    /// The share of games that the policy plays against itself as it is. The others are against any of the pool.
-    /// Default: 0.5.
+    /// The share of games that the policy plays against its current self. The others are against random members of the
+    /// pool. Default: 0.5.
     pub itself: f64,
-    /// The most moves of chance that a game begins with, of both players; each game has from 0 to so many. Without them
-    /// only openings are seen that players of the pool like. Default: 0.
+    /// The most random opening moves, of both players together; each game has from 0 to this number. Without them, only
+    /// openings occur that players of the pool prefer. Default: 0.
     pub opening: usize,
-    /// The most by which a game changes a rating. Default: 16.
+    /// The most that a game changes a rating. Default: 16.
     pub elo_k: f64,
 }
 
@@ -73,10 +74,10 @@ impl Default for SelfPlayConfig {
 }
 
 impl SelfPlayConfig {
-    /// Fails unless all options make sense.
+    /// Fails if an option is out of range.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self) -> Result<()> {
         let is_share = |x: f64| (0.0..=1.0).contains(&x);
         let scripted = &self.scripted;

@@ -1,4 +1,4 @@
-//! How a policy does against an opponent.
+//! Games of a policy against an opponent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,34 +12,34 @@ use super::pool::{Brain, Pool};
 use crate::act::evaluate::evaluation_seed;
 use crate::{EvaluateConfig, Player, Policy, Space, StepBuffers, VectorEnv};
 
-/// Games of one side: how many were won, drawn and lost.
+/// Games as one player: the numbers of won, drawn and lost ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Those with a return above 0.
+    /// Games with a return above 0.
     pub won: usize,
-    /// Those with a return of 0.
+    /// Games with a return of 0.
     pub drawn: usize,
-    /// Those with a return below 0.
+    /// Games with a return below 0.
     pub lost: usize,
 }
 
 /// Games as the first player and as the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contest {
-    /// As the player that is agent 0, then as agent 1.
+    /// As agent 0, then as agent 1.
     pub sides: [Outcome; 2],
 }
 
 /// An opponent in a [`contest`].
 pub enum Rival {
-    /// One that plays by a rule.
+    /// An opponent that plays by fixed rules.
     Script(Scripted),
-    /// A policy, and whether it draws its moves.
+    /// A policy, and whether it samples its moves.
     Policy(Box<dyn Policy>, bool),
 }
 
 impl Outcome {
-    /// How many.
+    /// The number of games.
     pub fn games(&self) -> usize {
         self.won + self.drawn + self.lost
     }
@@ -54,27 +54,27 @@ impl Outcome {
 }
 
 impl Contest {
-    /// The share of the points, of which a draw is half a one; NaN of no games.
+    /// The share of the points, where a draw is half a point; NaN without games.
     pub fn score(&self) -> f64 {
         let games: usize = self.sides.iter().map(Outcome::games).sum();
         let points = |side: &Outcome| side.won as f64 + 0.5 * side.drawn as f64;
         self.sides.iter().map(points).sum::<f64>() / games as f64
     }
 
-    /// By how much the policy's Elo is above the opponent's, by its score; infinite if one of them had all points.
+    /// How far the policy's Elo is above the opponent's, from its score; infinite if one of them has all points.
     pub fn elo(&self) -> f64 {
         let score = self.score();
         400.0 * (score / (1.0 - score)).log10()
     }
 }
 
-/// Plays games against an opponent, half of them as each player. With [`EvaluateConfig::sample`] the policy draws its
-/// moves, in place of the likeliest ones; scripts always do among those that are as good.
+/// Plays games against an opponent, half of them as each player. With [`EvaluateConfig::sample`] the policy samples its
+/// moves instead of taking the likeliest; scripts always choose randomly among equally good ones.
 ///
 /// # Errors
-/// When there are to be no games, the opponent cannot play the game, or has a memory; those of the policies.
+/// If the number of games is 0, the opponent cannot play the game or has memory; those of the policies.
 pub fn contest(policy: &dyn Policy, game: &dyn Game, rival: Rival, config: &EvaluateConfig) -> Result<Contest> {
-    /// How many games are played at once.
+    /// The number of games played at the same time.
     const TABLES: usize = 10;
     if config.episodes == 0 {
         return Err(Error::invalid("0 games say nothing").with_hint("use at least 1"));
@@ -129,11 +129,11 @@ pub fn contest(policy: &dyn Policy, game: &dyn Game, rival: Rival, config: &Eval
     Ok(found)
 }
 
-/// Plays every game that an opponent's moves allow, each once: those that the solver finds best, or any. The policy
-/// does its likeliest moves, as each player.
+/// Plays every game that an opponent's moves allow, each once: moves that the solver finds best, or all moves. The
+/// policy plays its likeliest moves, as each player.
 ///
 /// # Errors
-/// When the game has chance, is too large or not by turns; when the policy has a memory; those of the policy.
+/// If the game has randomness, is too large or not turn-based; if the policy has memory; those of the policy.
 pub fn contest_in_full(policy: &dyn Policy, game: &dyn Game, replies: Scripted) -> Result<Contest> {
     let mut found = Contest::default();
     let space = game.action_space();
@@ -160,7 +160,7 @@ pub fn contest_in_full(policy: &dyn Policy, game: &dyn Game, replies: Scripted) 
     Ok(found)
 }
 
-/// Goes through all games of one side.
+/// Walks through all games of one side.
 struct Walk<'a> {
     player: Player<'a>,
     search: Search,
@@ -171,7 +171,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Plays on from a position, in which both sides see `seen` and the policy has a return of `total`.
+    /// Continues from a position, in which the two sides observe `seen` and the policy has a return of `total`.
     fn from(&mut self, game: &dyn Game, seen: &[f32], total: f64) -> Result<()> {
         /// The most games of one side.
         const MOST_GAMES: usize = 1_000_000;

@@ -1,4 +1,4 @@
-//! Games for two, and what a move in them is worth.
+//! Two-player games, and the values of moves in them.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use polygrad_core::{Error, Result, Rng};
 use crate::hash::Hash;
 use crate::{Env, Space};
 
-/// An environment for two that can be copied in the middle of an episode.
+/// A two-player environment that can be copied in the middle of an episode.
 pub trait Game: Env<2> + Send {
-    /// A copy, which goes on by itself.
+    /// An independent copy.
     fn copy(&self) -> Box<dyn Game>;
 }
 
@@ -19,10 +19,10 @@ impl<E: Env<2> + Clone + Send + 'static> Game for E {
     }
 }
 
-/// The most positions that a search looks at.
+/// The most positions that a search visits.
 const MOST_POSITIONS: usize = 1_000_000;
 
-/// Of each agent which of so many actions it may do.
+/// The allowed actions of each agent, out of `actions`.
 pub(crate) fn masks(game: &dyn Game, actions: usize) -> Vec<bool> {
     let mut masks = vec![true; 2 * actions];
     if game.has_action_mask() {
@@ -31,22 +31,22 @@ pub(crate) fn masks(game: &dyn Game, actions: usize) -> Vec<bool> {
     masks
 }
 
-/// Looks for the best moves in a game by turns, without chance, in which one player gains what the other loses.
-/// Positions in which both see the same are the same.
+/// Searches the best moves in a turn-based zero-sum game without randomness. Positions with the same observations of
+/// both players count as the same.
 pub(crate) struct Search {
     start: i64,
     actions: usize,
     seen: Vec<f32>,
     positions: usize,
-    /// What positions are worth to the player who is to move, to the end of the game; by a hash of what both see.
+    /// The values of positions for the player to move, to the end of the game; keyed by a hash of both observations.
     known: HashMap<u64, f64>,
 }
 
 impl Search {
-    /// In a game of this kind.
+    /// For a game of this kind.
     ///
     /// # Errors
-    /// When a move is not one of several actions.
+    /// If moves are not discrete.
     pub(crate) fn new(game: &dyn Game) -> Result<Self> {
         match game.action_space() {
             Space::Discrete { n, start } => Ok(Self {
@@ -62,11 +62,10 @@ impl Search {
         }
     }
 
-    /// The moves than which none is better, if nothing counts that is more than `depth` moves ahead; without `depth`,
-    /// to the end of the game.
+    /// The best moves, considering only rewards of the next `depth` moves; without `depth`, to the end of the game.
     ///
     /// # Errors
-    /// When both players move at once, there is chance, rewards do not add up to 0, or there are too many positions.
+    /// If both players move at once, there is randomness, rewards do not add up to 0, or there are too many positions.
     pub(crate) fn best(&mut self, game: &dyn Game, depth: Option<usize>) -> Result<Vec<f32>> {
         self.positions = 0;
         let worth = self.worth(game, depth)?;
@@ -75,7 +74,7 @@ impl Search {
         Ok(best.map(|(action, _)| action).collect())
     }
 
-    /// What each allowed move is worth to its player.
+    /// The value of each allowed move for its player.
     fn worth(&mut self, game: &dyn Game, depth: Option<usize>) -> Result<Vec<(f32, f64)>> {
         let mover = match [game.waits(0), game.waits(1)] {
             [false, true] => 0,
@@ -112,7 +111,7 @@ impl Search {
         Ok(all)
     }
 
-    /// What the position that was seen last is worth to the player who is to move.
+    /// The value of the last visited position for the player to move.
     fn answer(&mut self, game: &dyn Game, depth: Option<usize>) -> Result<f64> {
         if let Some(depth) = depth {
             return Ok(most(&self.worth(game, Some(depth - 1))?));
@@ -154,10 +153,10 @@ mod tests {
         let mut best = |fields: &[usize], depth| search.best(&after(fields), depth).unwrap();
         // No first move wins or loses.
         assert_eq!(best(&[], None).len(), 9);
-        // A corner is answered in the middle, an edge in several places.
+        // A corner is answered in the centre, and the centre in a corner.
         assert_eq!(best(&[0], None), [4.0]);
         assert_eq!(best(&[4], None), [0.0, 2.0, 6.0, 8.0]);
-        // X X _ / O O _: whoever is to move wins, and sees it one move ahead.
+        // X X _ / O O _: the player to move wins, and sees it one move ahead.
         assert_eq!(best(&[0, 3, 1, 4], Some(1)), [2.0]);
         assert_eq!(best(&[0, 3, 1, 4, 8], Some(1)), [5.0]);
         // X X _ / _ O _: O prevents it, which it sees two moves ahead.

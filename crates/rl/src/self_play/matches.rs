@@ -1,4 +1,4 @@
-//! Games against opponents, as environments of one agent.
+//! Games against opponents, as single-agent environments.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,13 +13,13 @@ use crate::vector::check_len;
 use crate::vectorized::{read, write};
 use crate::{Space, StepBuffers, StepSlices, VectorEnv, episode_rng};
 
-/// Games whose one side is played by opponents of a pool: a step is a move and all that happens until the next one is
-/// to be chosen. The sides change with each game.
+/// Games in which opponents of a pool play one side. A step is a move and everything that follows until the next
+/// choice. The sides change with each game.
 pub(super) struct Matches {
     tables: Vec<Table>,
     pool: Rc<RefCell<Pool>>,
     spaces: (Space, Space),
-    /// Of the side that is not an opponent's; empty where all actions are allowed.
+    /// Of the side that is not the opponent's; empty if all actions are allowed.
     masks: Vec<bool>,
     seed: u64,
     begun: bool,
@@ -36,9 +36,9 @@ struct Table {
     side: usize,
     moved: bool,
     total: f64,
-    /// What both sides see.
+    /// Observations of both sides.
     observations: Vec<f32>,
-    /// What both sides do next, and all that they did.
+    /// The next actions of both sides, and all earlier ones.
     actions: Vec<f32>,
     done: Vec<f32>,
 }
@@ -55,17 +55,17 @@ struct Saved {
 struct SavedGame {
     episode: u64,
     opponent: Opponent,
-    /// Of both sides, move by move.
+    /// Actions of both sides, move by move.
     actions: Vec<f32>,
 }
 
-/// The side that plays against opponents in an episode of a game.
+/// The side that plays against the opponent in an episode of a game.
 pub(super) fn side(index: usize, episode: u64) -> usize {
     (index as u64 + episode) as usize % 2
 }
 
 impl Table {
-    /// The generator of what opponents choose, after as many moves as there were.
+    /// The generator of the opponent's choice at the current move.
     fn choice(&self, seed: u64) -> Rng {
         let own = episode_rng(seed ^ 0x9e37_79b9_7f4a_7c15, self.index, self.episode).next_u64();
         Rng::at(own, (self.done.len() as u64) << 16)
@@ -83,13 +83,13 @@ impl Table {
 
     fn begin(&mut self, seed: u64, episode: u64, pool: &Pool) {
         self.reset(seed, episode);
-        // One more than all that moves draw from.
+        // A counter beyond all that moves use.
         let mut rng = Rng::at(self.choice(seed).next_u64(), 1 << 63);
         self.opponent = pool.draw(&mut rng);
         self.open(pool.draw_opening(&mut rng), &pool.spaces().1, &mut rng);
     }
 
-    /// Does some moves of chance, as long as the game does not end by them.
+    /// Plays some random moves, as long as they do not end the game.
     fn open(&mut self, moves: usize, space: &Space, rng: &mut Rng) {
         for _ in 0..moves {
             let masks = masks(&*self.game, space.flat_len());
@@ -110,7 +110,7 @@ impl Table {
         }
     }
 
-    /// What one side sees, or does.
+    /// The part of one side.
     fn part<T>(all: &[T], side: usize) -> &[T] {
         &all[side * all.len() / 2..(side + 1) * all.len() / 2]
     }
@@ -124,7 +124,7 @@ impl Table {
         self.actions[at..at + action.len()].copy_from_slice(action);
     }
 
-    /// Has whoever waits do what is allowed.
+    /// Has waiting sides take an allowed action.
     fn wait(&mut self, space: &Space) {
         let masks = masks(&*self.game, space.flat_len());
         for side in 0..2 {
@@ -168,7 +168,7 @@ impl Matches {
         })
     }
 
-    /// Has opponents choose who are to move in some of the games.
+    /// Has the opponents choose that are to move in some of the games.
     fn answer(&mut self, moving: &[usize]) -> Result<()> {
         let waiting = |i: &&usize| !self.tables[**i].game.waits(1 - self.tables[**i].side);
         let mut left: Vec<usize> = moving.iter().filter(waiting).copied().collect();
@@ -202,7 +202,7 @@ impl Matches {
         Ok(())
     }
 
-    /// Does what was chosen in some of the games, and goes on there until there is something to choose.
+    /// Plays the chosen actions in some of the games, and continues there until the next choice.
     fn settle(&mut self, mut moving: Vec<usize>, out: &mut StepSlices<'_>) -> Result<()> {
         let mut idle = 0;
         while !moving.is_empty() {
@@ -232,7 +232,7 @@ impl Matches {
                         pool.played(table.opponent, points(table.total));
                         table.begin(self.seed, episode + 1, &pool);
                     }
-                    // It was lost or won by the opening: another one of the same side.
+                    // The opening decided the game: another one of the same side follows.
                     (true, false) => table.begin(self.seed, episode + 2, &self.pool.borrow()),
                 }
             }
@@ -245,7 +245,7 @@ impl Matches {
         Ok(())
     }
 
-    /// Writes what is seen and allowed.
+    /// Writes observations and masks.
     fn show(&mut self, observations: &mut [f32]) -> Result<()> {
         let (seen, actions) = (self.spaces.0.len(), self.spaces.1.flat_len());
         for (table, out) in self.tables.iter().zip(observations.chunks_mut(seen)) {
@@ -273,10 +273,10 @@ impl Matches {
     }
 }
 
-/// Steps in which the player has nothing to choose, until that is an error.
+/// The most steps without a choice before that is an error.
 const MOST_WAITS: usize = 10_000;
 
-/// Of a game that gave a return.
+/// The points of a game with this return.
 pub(super) fn points(total: f64) -> f64 {
     match total {
         total if total > 0.0 => 1.0,

@@ -1,4 +1,4 @@
-//! Learning a game for two against opponents that were learnt before.
+//! Learning a two-player game against earlier versions of the policy.
 
 mod config;
 mod contest;
@@ -25,17 +25,17 @@ use crate::{Agent, Episode, Policy, VectorEnv};
 use matches::Matches;
 use pool::{Brain, Pool, unfit};
 
-/// Under this name a checkpoint has what is known of the pool beside weights.
+/// The key of the pool's state, except weights, in a checkpoint.
 const RECORD: &str = "self_play";
 
 type Make = Box<dyn Fn() -> Result<Box<dyn Policy>>>;
 
-/// Has an [`Agent`] learn a game for two: it plays one side, in turn, and on the other are opponents of a pool, which
-/// are scripts, snapshots of its own policy, and the policy as it is.
+/// Has an [`Agent`] learn a two-player game. It plays each side in turn, against opponents of a pool: scripts,
+/// snapshots of its own policy, and the policy itself.
 ///
-/// Each game is against one of them, which draw their moves. Elo ratings of all are kept from the games of the
-/// training. Games, opponents, ratings and snapshots are in the checkpoint, and a training that goes on ends as one
-/// that was never stopped, bit for bit.
+/// Each game is against one of them, and they sample their moves. Elo ratings of all are computed from the games of the
+/// training. Games, opponents, ratings and snapshots are in the checkpoint, and a training that is resumed ends as if
+/// it had not been stopped, bit for bit.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -70,12 +70,11 @@ pub struct SelfPlay {
 }
 
 impl SelfPlay {
-    /// A training that has not begun, in so many games at once. `make` makes policies as the agent trains one; `learn`
-    /// makes the agent, for environments of one player.
+    /// A training that has not begun, in `num_envs` games at once. `make` creates policies like the one that the agent
+    /// trains; `learn` creates the agent, for single-player environments.
     ///
     /// # Errors
-    /// When an option makes no sense, a script cannot play the game, or a policy has a memory; those of `make` and
-    /// `learn`.
+    /// If an option is invalid, a script cannot play the game, or a policy has memory; those of `make` and `learn`.
     pub fn new(
         game: &dyn Game,
         num_envs: usize,
@@ -115,8 +114,8 @@ impl Learner for SelfPlay {
         self.agent.unit()
     }
 
-    /// Those of the agent, and behind them `elo`, the `score` of the last games against the pool (of about 200, a draw
-    /// is half a point), and the Elo of each place in the pool.
+    /// The agent's metrics, followed by `elo`, the `score` of the last games against the pool (about 200; a draw is
+    /// half a point), and the Elo of each place in the pool.
     fn metrics(&self) -> Vec<&str> {
         let own = self.names.iter().map(String::as_str);
         self.agent.metrics().into_iter().chain(own).collect()
@@ -139,7 +138,7 @@ impl Learner for SelfPlay {
         Ok(measured)
     }
 
-    /// Its own Elo, since returns depend on who is played against.
+    /// Its own Elo, since returns depend on the opponents.
     fn score(&self) -> Option<f64> {
         self.agent.score().map(|_| self.pool.borrow().rating())
     }

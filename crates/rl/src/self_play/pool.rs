@@ -1,4 +1,4 @@
-//! The opponents, and how strong each is.
+//! The opponents and their ratings.
 
 use polygrad_core::{Error, ErrorKind, Result, Rng};
 use polygrad_nn::{Checkpoint, StateDict};
@@ -12,29 +12,29 @@ use crate::act::sampler::choose;
 use crate::act::spaces::{flatten, for_environment, observation_shape};
 use crate::{ActionSpace, Policy, PolicyState, Space};
 
-/// Where ratings begin.
+/// The initial rating.
 const FIRST_RATING: f64 = 1000.0;
-/// Games after which the score since the last snapshot says something.
+/// The least number of games since the last snapshot whose score is used.
 const JUDGED_BY: u64 = 200;
-/// How far back the score is looked at that is told, in games.
+/// The window of the reported score, in games.
 const TOLD: f64 = 200.0;
 
-/// One of the pool, as it is told.
+/// A member of the pool, as reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// A script's name, or at how many steps the snapshot was taken.
+    /// A script's name, or the step of the snapshot.
     pub name: String,
     /// Its Elo.
     pub rating: f64,
-    /// Games that it was rated by.
+    /// The number of rated games.
     pub games: u64,
 }
 
-/// A policy that plays, with what it is run by.
+/// A playing policy, with what runs it.
 pub(super) struct Brain {
     policy: Box<dyn Policy>,
     actor: Actor,
-    /// Whether it draws its moves.
+    /// Whether it samples its moves.
     draws: bool,
 }
 
@@ -48,17 +48,17 @@ struct Member {
     stand: Stand,
 }
 
-/// What is saved of a member.
+/// The saved state of a member.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stand {
-    /// The steps at which a snapshot was taken; of scripts 0.
+    /// The step at which a snapshot was taken; 0 for scripts.
     born: u64,
     rating: f64,
     games: u64,
 }
 
-/// What is saved of the pool, beside the snapshots' weights.
+/// The saved state of the pool, without the snapshots' weights.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -67,33 +67,33 @@ struct Record {
     score: Score,
 }
 
-/// How the policy that learns does.
+/// The standing of the policy that learns.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Score {
     rating: f64,
-    /// Snapshots so far, and when the last was taken.
+    /// The number of snapshots so far, and the step of the last one.
     taken: u64,
     taken_at: u64,
-    /// Games against the pool since then, and points.
+    /// Games and points against the pool since then.
     games: u64,
     points: f64,
-    /// The mean of the last ones, if there were any.
+    /// The mean points of the last games; `None` before the first.
     recent: Option<f64>,
 }
 
-/// The opponent in a game: none for the policy itself as it is, else the place in the pool and when its holder was
-/// taken.
+/// The opponent in a game: `None` for the policy itself, otherwise the place in the pool and the step at which its
+/// snapshot was taken.
 pub(super) type Opponent = Option<(usize, u64)>;
 
-/// Who the policy that learns can play against.
+/// The opponents of the policy that learns.
 pub(super) struct Pool {
     config: SelfPlayConfig,
     spaces: (Space, Space),
     actions: ActionSpace,
     members: Vec<Member>,
     score: Score,
-    /// The policy that learns, as it is.
+    /// The current policy that learns.
     itself: Option<Brain>,
     search: Option<Search>,
 }
@@ -101,7 +101,7 @@ pub(super) struct Pool {
 /// Positions in which a player is to move.
 pub(super) struct Moves<'a> {
     pub(super) games: Vec<&'a dyn Game>,
-    /// Of all, one after another.
+    /// Observations of all positions, one after another.
     pub(super) observations: Vec<f32>,
     pub(super) masks: Vec<bool>,
     pub(super) rngs: Vec<Rng>,
@@ -131,7 +131,7 @@ impl Brain {
         Ok(())
     }
 
-    /// Writes the moves. Rows are filled up to a power of 2, so that few programs are compiled.
+    /// Writes the moves. Rows are padded to a power of 2, so that few programs are compiled.
     fn moves(&mut self, pool: (&(Space, Space), &ActionSpace), moves: &mut Moves<'_>, out: &mut [f32]) -> Result<()> {
         let ((seen, done), actions) = pool;
         let count = moves.rngs.len();
@@ -160,7 +160,7 @@ impl Brain {
 }
 
 impl Pool {
-    /// The scripts of a config, for games of this kind.
+    /// A pool of the config's scripts, for games of this kind.
     pub(super) fn new(config: SelfPlayConfig, game: &dyn Game) -> Result<Self> {
         config.check()?;
         let spaces = (game.observation_space(), game.action_space());
@@ -173,7 +173,7 @@ impl Pool {
             .transpose()?;
         for script in &config.scripted {
             if let Some(search) = &mut search {
-                // Says before the training what cannot be searched.
+                // Fails before the training if the game cannot be searched.
                 let mut seen = vec![0.0; 2 * spaces.0.len()];
                 let mut first = game.copy();
                 first.reset(&mut Rng::new(0), &mut seen);
@@ -219,12 +219,12 @@ impl Pool {
         &self.actions
     }
 
-    /// Has the policy that learns play itself, too.
+    /// Makes the policy that learns one of its own opponents, too.
     pub(super) fn set_itself(&mut self, brain: Brain) {
         self.itself = Some(brain);
     }
 
-    /// The policy that learns has other weights.
+    /// Updates the weights of the policy that learns.
     pub(super) fn follow(&mut self, weights: &StateDict) -> Result<()> {
         self.itself.as_mut().map_or(Ok(()), |brain| brain.set(weights))
     }
@@ -250,7 +250,7 @@ impl Pool {
         (score.games, score.points) = (0, 0.0);
     }
 
-    /// Whether it is time for a snapshot.
+    /// Whether a snapshot is due.
     pub(super) fn wants_snapshot(&self, steps: u64) -> bool {
         let Score {
             taken_at,
@@ -262,7 +262,7 @@ impl Pool {
         self.config.snapshots > 0 && (better || steps - taken_at >= self.config.snapshot_every)
     }
 
-    /// Who is played against next.
+    /// The next opponent.
     pub(super) fn draw(&self, rng: &mut Rng) -> Opponent {
         let itself = rng.chance(self.config.itself) && self.itself.is_some();
         match (itself, self.members.len()) {
@@ -274,12 +274,12 @@ impl Pool {
         }
     }
 
-    /// How many moves of chance a game begins with.
+    /// The number of random opening moves of a game.
     pub(super) fn draw_opening(&self, rng: &mut Rng) -> usize {
         rng.below(self.config.opening + 1)
     }
 
-    /// Whether there is such an opponent, or was.
+    /// Whether this opponent exists or existed.
     pub(super) fn knows(&self, opponent: Opponent) -> bool {
         opponent.is_none_or(|(place, _)| place < self.config.scripted.len() + self.config.snapshots)
     }
@@ -298,12 +298,12 @@ impl Pool {
         }
     }
 
-    /// Takes in the points of the policy that learns, from 0 to 1, in a game.
+    /// Counts the points of the policy that learns, from 0 to 1, in a game.
     ///
     /// Source: Elo, "The rating of chessplayers, past and present" (1978).
     pub(super) fn played(&mut self, opponent: Opponent, points: f64) {
         let Some((place, born)) = opponent else { return };
-        // Its place may have been taken by another one during the game.
+        // Another member may have taken the place during the game.
         let Some(member) = self.members.get_mut(place).filter(|member| member.stand.born == born) else {
             return;
         };
@@ -316,7 +316,7 @@ impl Pool {
         score.recent = Some(score.recent.map_or(points, |mean| mean + (points - mean) / TOLD));
     }
 
-    /// What curves are kept of: the policy's Elo, its score against the pool, and the Elo of each place.
+    /// The names of the metrics: the policy's Elo, its score against the pool, and the Elo of each place.
     pub(super) fn names(&self) -> Vec<String> {
         let scripts = self
             .config
@@ -328,7 +328,7 @@ impl Pool {
         own.chain(scripts).chain(snapshots).collect()
     }
 
-    /// The numbers of these names; NaN of what there is not yet.
+    /// The values of these metrics; NaN if there is none yet.
     pub(super) fn numbers(&self) -> Vec<f64> {
         let places = self.config.scripted.len() + self.config.snapshots;
         let rating = |place: usize| self.members.get(place).map_or(f64::NAN, |member| member.stand.rating);
@@ -336,7 +336,7 @@ impl Pool {
         own.into_iter().chain((0..places).map(rating)).collect()
     }
 
-    /// All members, and first the policy that learns.
+    /// The policy that learns, followed by all members.
     pub(super) fn standings(&self) -> Vec<Standing> {
         let members = self.members.iter().map(|member| Standing {
             name: match &member.mind {
@@ -354,7 +354,7 @@ impl Pool {
         std::iter::once(own).chain(members).collect()
     }
 
-    /// Puts the snapshots into a checkpoint; gives what there is to say beside.
+    /// Adds the snapshots to a checkpoint; also returns the rest of the state.
     pub(super) fn save(&self, mut checkpoint: Checkpoint) -> Result<(Checkpoint, Value)> {
         for (place, member) in self.members.iter().enumerate() {
             if let Mind::Policy(brain) = &member.mind {
@@ -369,7 +369,7 @@ impl Pool {
         Ok((checkpoint, serde_json::to_value(record).map_err(unfit)?))
     }
 
-    /// The reverse. `make` makes policies.
+    /// The reverse. `make` creates policies.
     pub(super) fn restore(
         &mut self,
         checkpoint: &Checkpoint,
@@ -404,7 +404,7 @@ impl Pool {
     }
 }
 
-/// The part of a checkpoint that has the weights of the policy in a place.
+/// The part of a checkpoint with the weights of the policy in a place.
 fn part(place: usize) -> String {
     format!("opponent{place}")
 }

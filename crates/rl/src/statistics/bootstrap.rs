@@ -1,16 +1,16 @@
-//! What can be said of values by a sample of them.
+//! Statistics of a sample of values.
 
 use polygrad_core::Rng;
 
-/// How often a sample is drawn anew.
+/// The number of resamples.
 const RESAMPLES: usize = 2000;
 
-/// NaN of none.
+/// NaN without values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Of the mean; NaN of fewer than two.
+/// Of the mean; NaN for fewer than two values.
 pub(crate) fn std_error(values: &[f64]) -> f64 {
     let (count, mean) = (values.len() as f64, mean(values));
     let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
@@ -20,7 +20,7 @@ pub(crate) fn std_error(values: &[f64]) -> f64 {
     (squares / (count - 1.0) / count).sqrt()
 }
 
-/// The mean without the quarter of the least and that of the greatest values, each rounded down: SciPy's
+/// The mean without the least and the greatest quarter of the values, each rounded down: SciPy's
 /// `trim_mean(values, 0.25)`.
 pub(crate) fn iqm(values: &[f64]) -> f64 {
     let cut = values.len() / 4;
@@ -29,8 +29,7 @@ pub(crate) fn iqm(values: &[f64]) -> f64 {
     mean(&sorted[cut..sorted.len() - cut])
 }
 
-/// The interval between quantiles of what `statistic` says of samples that are drawn, with replacement, from the
-/// values.
+/// The interval between quantiles of `statistic` over samples drawn from the values with replacement.
 ///
 /// Source: Efron, "Bootstrap methods: another look at the jackknife" (1979).
 pub(crate) fn bootstrap_interval(values: &[f64], statistic: fn(&[f64]) -> f64, level: f64) -> (f64, f64) {
@@ -50,7 +49,7 @@ pub(crate) fn bootstrap_interval(values: &[f64], statistic: fn(&[f64]) -> f64, l
     (at((1.0 - level) / 2.0), at((1.0 + level) / 2.0))
 }
 
-/// Of sorted values, in a line between two of them as NumPy's.
+/// The quantile of sorted values, with linear interpolation as in NumPy.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
@@ -70,7 +69,7 @@ mod tests {
         }
         let squares: Vec<f64> = (0..8).map(|x| f64::from(x * x)).collect();
         assert_eq!(iqm(&squares), (4.0 + 9.0 + 16.0 + 25.0) / 4.0);
-        // Two wild values of eight change nothing.
+        // Two outliers among eight values change nothing.
         assert_eq!(iqm(&[1e9, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, -1e9]), 2.0);
     }
 
@@ -84,8 +83,8 @@ mod tests {
 
     #[test]
     fn intervals_of_coins_are_those_of_the_binomial_distribution() {
-        // Of 100 draws from as many zeros as ones, the sum is binomial: its quantiles of 2.5 % and 97.5 % are 40 and
-        // 60.
+        // The sum of 100 draws from equally many zeros and ones is binomial: its quantiles of 2.5 % and 97.5 % are 40
+        // and 60.
         let coins: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
         let (low, high) = bootstrap_interval(&coins, mean, 0.95);
         assert!(

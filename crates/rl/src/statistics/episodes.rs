@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::vector::check_len;
 
-/// One row of an episode that has ended.
+/// An ended episode of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Episode {
-    /// The row: environment times agents, and the agent.
+    /// The row: environment index times agents, plus the agent.
     pub row: usize,
     /// The sum of the rewards.
     pub total_reward: f64,
-    /// How many steps.
+    /// The number of steps.
     pub length: usize,
 }
 
-/// Returns and lengths of the episodes that are running, a pair for each row.
+/// Returns and lengths of the running episodes, one pair for each row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Saved")]
 pub struct EpisodeStatistics {
@@ -24,7 +24,7 @@ pub struct EpisodeStatistics {
     lengths: Vec<usize>,
 }
 
-/// What was read, which may be anything.
+/// Deserialized data, not yet checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -47,7 +47,7 @@ impl TryFrom<Saved> for EpisodeStatistics {
 }
 
 impl EpisodeStatistics {
-    /// Of so many rows, whose episodes begin.
+    /// For `rows` rows, whose episodes begin.
     pub fn new(rows: usize) -> Self {
         Self {
             totals: vec![0.0; rows],
@@ -55,28 +55,28 @@ impl EpisodeStatistics {
         }
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.totals.len()
     }
 
-    /// The rewards of each row's episode so far, added up.
+    /// The sum of rewards of each row's episode so far.
     pub fn totals(&self) -> &[f64] {
         &self.totals
     }
 
-    /// How many steps each row's episode has so far.
+    /// The number of steps of each row's episode so far.
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
-    /// All episodes begin.
+    /// Begins all episodes.
     pub fn reset(&mut self) {
         self.totals.fill(0.0);
         self.lengths.fill(0);
     }
 
-    /// Forgets the step of rows in which it has only [begun](crate::VectorEnv::begun) an episode.
+    /// Discards the step of rows in which it only [began](crate::VectorEnv::begun) an episode.
     pub(crate) fn begin(&mut self, begun: Option<&[bool]>) {
         let rows = self.totals.iter_mut().zip(&mut self.lengths);
         for ((total, length), _) in rows.zip(begun.into_iter().flatten()).filter(|(_, begun)| **begun) {
@@ -84,11 +84,11 @@ impl EpisodeStatistics {
         }
     }
 
-    /// Adds a step of some rows, and appends the episodes that it ended to `finished`, by row. The slices have an entry
-    /// for each of these rows, `[rows.len()]`.
+    /// Adds a step of some rows, and appends the episodes that it ended to `finished`, by row. Each slice has one entry
+    /// per row, `[rows.len()]`.
     ///
     /// # Errors
-    /// When there are no such rows, or a slice is of another length; nothing is added then.
+    /// If there are no such rows, or a slice has another length; nothing is added then.
     pub fn add(
         &mut self,
         rows: Range<usize>,

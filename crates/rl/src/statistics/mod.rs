@@ -1,4 +1,4 @@
-//! What is counted over steps: returns, means and variances. Wrappers and trainers keep it, serde writes and reads it.
+//! Statistics over steps: returns, means and variances. Wrappers and trainers keep them, and serde saves them.
 
 pub(crate) mod bootstrap;
 mod episodes;

@@ -5,13 +5,13 @@ use super::RunningMeanStd;
 use super::running::{BLOCK, check_finite, check_rows};
 use crate::vector::check_len;
 
-/// Below the root, so that nothing is divided by 0.
+/// Added under the square root, so that no division is by 0.
 const EPSILON: f64 = 1e-8;
 
-/// Observations less their running mean, divided by their running standard deviation, with Gymnasium's arithmetic:
-/// statistics in f64, and 1e-8 below the root.
+/// Observations minus their running mean, divided by their running standard deviation, with Gymnasium's arithmetic:
+/// statistics in f64, and 1e-8 under the square root.
 ///
-/// It is serde's to write and read, and comes back bit for bit.
+/// Serde saves and restores it bit for bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObservationNormalizer {
@@ -20,7 +20,7 @@ pub struct ObservationNormalizer {
 }
 
 impl ObservationNormalizer {
-    /// Of rows of `width` numbers, of which none was seen yet.
+    /// For rows of `width` numbers, before the first observation.
     pub fn new(width: usize) -> Self {
         Self {
             statistics: RunningMeanStd::new(width),
@@ -28,26 +28,26 @@ impl ObservationNormalizer {
         }
     }
 
-    /// Cuts normalized observations off at −`bound` and `bound`; 10 is usual.
+    /// Clips normalized observations to −`bound` and `bound`; 10 is usual.
     ///
     /// # Errors
-    /// When `bound` is not above 0.
+    /// If `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
         self.clip = Some(Bound::try_from(bound)?);
         Ok(self)
     }
 
-    /// Where normalized observations are cut off; infinite without [`clip`](Self::clip).
+    /// The bound of normalized observations; infinite without [`clip`](Self::clip).
     pub fn bound(&self) -> f32 {
         self.clip.map_or(f32::INFINITY, f32::from)
     }
 
-    /// How many numbers a row has.
+    /// The length of a row.
     pub fn width(&self) -> usize {
         self.statistics.mean().len()
     }
 
-    /// What was seen so far.
+    /// The statistics so far.
     pub fn statistics(&self) -> &RunningMeanStd {
         &self.statistics
     }
@@ -66,18 +66,18 @@ impl ObservationNormalizer {
         self.statistics.var()
     }
 
-    /// Sees observations, whole rows one after another.
+    /// Adds observations to the statistics, whole rows one after another.
     ///
     /// # Errors
-    /// When their numbers make no whole rows, or one is NaN or infinite.
+    /// If their number is not a whole number of rows, or one is NaN or infinite.
     pub fn update(&mut self, observations: &[f32]) -> Result<()> {
         self.statistics.update(observations)
     }
 
-    /// Normalizes observations, whole rows one after another, by what was seen so far.
+    /// Normalizes observations, whole rows one after another, by the statistics so far.
     ///
     /// # Errors
-    /// When their numbers make no whole rows.
+    /// If their number is not a whole number of rows.
     pub fn normalize(&self, observations: &mut [f32]) -> Result<()> {
         check_rows(observations, self.width())?;
         let bound = self.bound();
@@ -99,9 +99,9 @@ impl ObservationNormalizer {
 }
 
 /// Rewards divided by the running standard deviation of the discounted return, with Gymnasium's arithmetic: statistics
-/// in f64, and 1e-8 below the root.
+/// in f64, and 1e-8 under the square root.
 ///
-/// It is serde's to write and read, and comes back bit for bit.
+/// Serde saves and restores it bit for bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "SavedRewards")]
 pub struct RewardNormalizer {
@@ -112,7 +112,7 @@ pub struct RewardNormalizer {
     frozen: bool,
 }
 
-/// What was read, which may be anything.
+/// Deserialized data, not yet checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedRewards {
@@ -145,10 +145,10 @@ impl TryFrom<SavedRewards> for RewardNormalizer {
 }
 
 impl RewardNormalizer {
-    /// Of so many rows, whose returns are discounted by `gamma`, as those that the policy learns from; 0.99 is usual.
+    /// For `rows` rows, whose returns are discounted by `gamma`, like those that the policy learns from; 0.99 is usual.
     ///
     /// # Errors
-    /// When `gamma` is not from 0 to 1.
+    /// If `gamma` is not from 0 to 1.
     pub fn new(rows: usize, gamma: f64) -> Result<Self> {
         Ok(Self {
             statistics: RunningMeanStd::new(1),
@@ -159,26 +159,26 @@ impl RewardNormalizer {
         })
     }
 
-    /// Cuts normalized rewards off at −`bound` and `bound`; 10 is usual.
+    /// Clips normalized rewards to −`bound` and `bound`; 10 is usual.
     ///
     /// # Errors
-    /// When `bound` is not above 0.
+    /// If `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
         self.clip = Some(Bound::try_from(bound)?);
         Ok(self)
     }
 
-    /// Whether the statistics stay as they are, as in an evaluation.
+    /// If `frozen`, the statistics no longer change, for example in an evaluation.
     pub fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.returns.len()
     }
 
-    /// Mean and variance of discounted returns: rows of one number.
+    /// Mean and variance of discounted returns, as rows of one number.
     pub fn statistics(&self) -> &RunningMeanStd {
         &self.statistics
     }
@@ -192,18 +192,18 @@ impl RewardNormalizer {
         &self.returns
     }
 
-    /// All episodes begin. The statistics stay.
+    /// Begins all episodes. The statistics stay.
     pub fn reset(&mut self) {
         self.returns.fill(0.0);
     }
 
-    /// Sees the rewards of a step of all rows, and normalizes them.
+    /// Adds the rewards of a step of all rows to the statistics, and normalizes them.
     ///
-    /// The return of an episode that ended begins anew; the step that terminated it counts its reward alone, as with
-    /// Gymnasium.
+    /// The return restarts after the end of an episode. In the step that terminates an episode, the return is only that
+    /// step's reward, as in Gymnasium.
     ///
     /// # Errors
-    /// When a slice has not an entry for each row, or a reward is NaN or infinite; nothing is changed then.
+    /// If a slice does not have one entry per row, or a reward is NaN or infinite; nothing is changed then.
     pub fn apply(&mut self, rewards: &mut [f32], terminated: &[bool], truncated: &[bool]) -> Result<()> {
         check_len("rewards", rewards.len(), self.rows())?;
         check_len("terminated", terminated.len(), self.rows())?;
@@ -235,7 +235,7 @@ fn checked_gamma(gamma: f64) -> Result<f64> {
     Err(Error::invalid(format!("the discount {gamma:?} is not from 0 to 1")))
 }
 
-/// Above 0, so that it can be cut off at.
+/// A clipping bound, which is above 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f32", into = "f32")]
 struct Bound(f32);

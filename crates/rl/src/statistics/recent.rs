@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Episode;
 
-/// So many are looked back on.
+/// The number of episodes that count.
 const WINDOW: usize = 100;
 
 /// Returns and lengths of the last episodes.
@@ -24,7 +24,7 @@ impl Recent {
         self.0.len()
     }
 
-    /// None before the first end of an episode.
+    /// `None` before the first episode has ended.
     pub(crate) fn mean_return(&self) -> Option<f64> {
         self.mean(|(total, _)| *total)
     }

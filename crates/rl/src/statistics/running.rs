@@ -2,8 +2,7 @@ use polygrad_core::communicator::Communicator;
 use polygrad_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Mean and variance of all that was seen so far, as Gymnasium's `RunningMeanStd`: in the beginning 0 and 1, with a
-/// weight of 1e-4.
+/// Running mean and variance, as in Gymnasium's `RunningMeanStd`: initially 0 and 1, with a weight of 1e-4.
 ///
 /// Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,12 +11,12 @@ pub struct RunningMeanStd {
     mean: Vec<f64>,
     var: Vec<f64>,
     count: f64,
-    /// What was seen since it was last shared with other ranks.
+    /// The statistics since they were last shared with other ranks.
     #[serde(skip)]
     since: Option<Box<Self>>,
 }
 
-/// What was read, which may be anything.
+/// Deserialized data, not yet checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -54,11 +53,11 @@ impl TryFrom<Saved> for RunningMeanStd {
     }
 }
 
-/// How many columns are walked at once: as many f32 as a cache line has.
+/// The number of columns processed together: the f32 numbers of a cache line.
 pub(super) const BLOCK: usize = 16;
 
 impl RunningMeanStd {
-    /// Of rows of `len` numbers.
+    /// For rows of `len` numbers.
     pub fn new(len: usize) -> Self {
         Self {
             mean: vec![0.0; len],
@@ -78,15 +77,15 @@ impl RunningMeanStd {
         &self.var
     }
 
-    /// How many rows were seen, and 1e-4.
+    /// The number of rows so far, plus 1e-4.
     pub fn count(&self) -> f64 {
         self.count
     }
 
-    /// Sees more rows, one after another.
+    /// Adds more rows, one after another.
     ///
     /// # Errors
-    /// When their numbers make no whole rows, or one is NaN or infinite.
+    /// If their number is not a whole number of rows, or one is NaN or infinite.
     pub fn update(&mut self, rows: &[f32]) -> Result<()> {
         check_rows(rows, self.mean.len())?;
         check_finite(rows)?;
@@ -94,7 +93,7 @@ impl RunningMeanStd {
         Ok(())
     }
 
-    /// Keeps from now on what is seen, to be [shared](Self::share).
+    /// From now on also records the statistics to be [shared](Self::share).
     pub(crate) fn track(&mut self) {
         let count = 0.0;
         self.since = Some(Box::new(Self {
@@ -103,8 +102,8 @@ impl RunningMeanStd {
         }));
     }
 
-    /// Makes the statistics of all ranks the same: to those of rank 0 is added, in the order of the ranks, what each of
-    /// the others has seen since they last were.
+    /// Makes the statistics of all ranks the same: the changes of each other rank since the last call are added to the
+    /// statistics of rank 0, in the order of the ranks.
     pub(crate) fn share(&mut self, group: &dyn Communicator) -> Result<()> {
         let part = match &self.since {
             Some(since) if group.rank() > 0 => since,
@@ -128,7 +127,7 @@ impl RunningMeanStd {
         Ok(())
     }
 
-    /// Sees what other statistics have seen.
+    /// Merges other statistics into these.
     fn merge(&mut self, mean: &[f64], var: &[f64], more: f64) {
         let (seen, total) = (self.count, self.count + more);
         for (i, (own_mean, own_var)) in self.mean.iter_mut().zip(&mut self.var).enumerate() {
@@ -139,7 +138,7 @@ impl RunningMeanStd {
         self.count = total;
     }
 
-    /// Sees whole rows of finite numbers.
+    /// Adds whole rows of finite numbers.
     pub(super) fn see<T: Copy + Into<f64>>(&mut self, rows: &[T]) {
         if let Some(since) = &mut self.since {
             since.see(rows);

@@ -20,35 +20,35 @@ use crate::{Annealed, ExplorationNoise};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Td3Config {
-    /// Where the random numbers start; the same seed gives the same training. Default: 0.
+    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
     pub seed: u64,
-    /// Steps of all environments together, by which annealing knows the end. Default: 1,000,000.
+    /// Steps of all environments together in the whole training, over which values are annealed. Default: 1,000,000.
     pub total_steps: u64,
     /// The learning rate. Default: 3e-4.
     pub learning_rate: Annealed,
     /// The most transitions that are kept. Default: 1,000,000.
     pub buffer_size: usize,
-    /// Transitions in a step of the optimizer. Default: 256.
+    /// Transitions per step of the optimizer. Default: 256.
     pub batch_size: usize,
-    /// Steps of all environments together before the first step of the optimizer; actions are of chance until then.
+    /// Steps of all environments together before the first step of the optimizer; actions are random until then.
     /// Default: 25,000.
     pub learning_starts: u64,
     /// Steps of each environment between two trainings. Default: 1.
     pub train_frequency: usize,
-    /// Steps of the critics in a training. Default: 1.
+    /// Steps of the critics per training. Default: 1.
     pub gradient_steps: usize,
-    /// Steps of the critics for one of the policy, after which the targets follow. Default: 2.
+    /// Steps of the critics per step of the policy, after which the targets follow. Default: 2.
     pub policy_frequency: u64,
     /// The discount of a reward one step later. Default: 0.99.
     pub gamma: f64,
-    /// The share of the way by which the targets follow. Default: 0.005.
+    /// How far the targets move each time, as a share of the difference. Default: 0.005.
     pub tau: f64,
-    /// What changes actions in training. Default: normal numbers with a standard deviation of 0.1.
+    /// The noise that is added to actions in training. Default: normal numbers with a standard deviation of 0.1.
     pub exploration_noise: ExplorationNoise,
-    /// The standard deviation of what changes the actions that are judged next, in halves of an action's range.
-    /// Default: 0.2.
+    /// The standard deviation of the noise that is added to the next actions before they are valued, in units of half
+    /// an action's range. Default: 0.2.
     pub policy_noise: f64,
-    /// The most by which it does. Default: 0.5.
+    /// The bound at which this noise is clipped. Default: 0.5.
     pub noise_clip: f64,
 }
 
@@ -77,7 +77,7 @@ impl Td3Config {
     /// Fails if an option is out of range for `rows`, the number of environments.
     ///
     /// # Errors
-    /// The first option that does not.
+    /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = self.pace().check(rows).and_then(|()| {
             in_range(&[

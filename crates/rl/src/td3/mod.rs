@@ -11,10 +11,10 @@ use crate::experience::Experience;
 use crate::off_policy::{Method, OffPolicy, Part, Seen, Trained, Trainer, bounds, normal};
 use crate::{ActorCritics, MlpEncoderConfig, Policy, VectorEnv};
 
-/// Trains a policy of numbers within bounds by TD3: two critics, whose targets judge actions that noise has changed,
-/// and a policy that learns less often than they do.
+/// Trains a policy with bounded continuous actions by TD3: two critics, whose targets value actions with added noise,
+/// and a policy that is trained less often than they are.
 ///
-/// In training noise changes the actions, too; they are of chance before it learns.
+/// In training, noise is added to the actions, too; before training starts, actions are random.
 ///
 /// ```
 /// use polygrad_reference::Reference;
@@ -44,13 +44,13 @@ pub struct Td3Step {
     trainer: Trainer,
 }
 
-/// What a [step](Td3Step::update) gave.
+/// The result of a [step](Td3Step::update).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Td3Losses {
     /// The sum of both critics' mean squared errors.
     pub critics: f64,
-    /// The mean value of the actions that were learnt from.
+    /// The mean value of the actions in the batch.
     pub value: f64,
     /// The loss of the policy, if it took a step.
     pub actor: Option<f64>,
@@ -60,8 +60,7 @@ impl Td3 {
     /// A training that has not begun, of networks whose hidden layers are those of `encoder`.
     ///
     /// # Errors
-    /// When an option makes no sense, the environments have actions that are no numbers within bounds, or memory runs
-    /// out.
+    /// If an option is invalid, the actions of the environments are not bounded continuous ones, or memory runs out.
     pub fn new(
         envs: impl VectorEnv + 'static,
         encoder: &MlpEncoderConfig,
@@ -75,17 +74,17 @@ impl Td3 {
         Self::begin(Td3Step::new(networks, config)?, envs, pace, Ok)
     }
 
-    /// What it learns.
+    /// The networks in training.
     pub fn networks(&self) -> &ActorCritics {
         self.method.networks()
     }
 }
 
 impl Td3Step {
-    /// Of networks that have not been trained.
+    /// Takes networks that have not been trained.
     ///
     /// # Errors
-    /// When they are those of SAC.
+    /// If they are those of SAC.
     pub fn new(networks: ActorCritics, config: Td3Config) -> Result<Self> {
         target_actor(&networks)?;
         let noise = [config.policy_noise, config.noise_clip];
@@ -101,14 +100,14 @@ impl Td3Step {
         Ok(step)
     }
 
-    /// One step of the critics; each `policy_frequency` of them one of the policy, after which the targets follow.
-    /// `update` counts the steps from 0.
+    /// Takes one step of the critics and, after each `policy_frequency` of them, one of the policy, after which the
+    /// targets follow. `update` counts the steps from 0.
     ///
-    /// `batch` are observations `[N, …]`, actions `[N, actions]`, rewards and discounts `[N]`, and next observations;
-    /// `noise` are numbers of the standard normal distribution `[N, actions]`.
+    /// `batch` is observations `[N, …]`, actions `[N, actions]`, rewards and discounts `[N]`, and next observations;
+    /// `noise` is standard normal numbers `[N, actions]`.
     ///
     /// # Errors
-    /// When shapes do not fit, or a loss is not finite.
+    /// If shapes do not fit, or a loss is not finite.
     pub fn update(&mut self, batch: [Tensor; 5], update: u64, noise: Tensor) -> Result<Td3Losses> {
         let observations = batch[0].clone();
         let [a, b, c, d, e] = batch;
@@ -136,7 +135,7 @@ fn target_actor(networks: &ActorCritics) -> Result<&crate::BoundedPolicy> {
     target.ok_or_else(|| Error::invalid("the networks have no policy that follows").with_op("TD3"))
 }
 
-/// Both critics beside `reward + discount · value of the next action`, which noise of a bounded size has changed.
+/// Compares both critics with `reward + discount · value of the next action`, to which bounded noise is added.
 fn critic_loss(networks: &ActorCritics, batch: &[Tensor], [std, most]: [f64; 2]) -> Result<(Tensor, Tensor)> {
     let (batch, noise) = (&batch[..5], &batch[5]);
     let (loss, value) = networks.critic_loss(batch, |next| {
@@ -153,7 +152,7 @@ fn critic_loss(networks: &ActorCritics, batch: &[Tensor], [std, most]: [f64; 2])
     Ok((loss, value.reshape([1])?))
 }
 
-/// Low where actions are worth much.
+/// Low if actions are valuable.
 fn actor_loss(networks: &ActorCritics, observations: &Tensor) -> Result<(Tensor, Tensor)> {
     let actions = networks.actor.action(observations)?;
     let loss = networks.critics[0].values(observations, &actions)?.mean(())?.neg()?;

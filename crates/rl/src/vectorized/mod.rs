@@ -1,4 +1,4 @@
-//! Many environments out of one kind, in one thread or several.
+//! Many environments of one kind, in one thread or several.
 
 mod saved;
 mod shard;
@@ -20,22 +20,22 @@ use worker::{Worker, Workers};
 
 /// Environments of one kind, as a [`VectorEnv`].
 ///
-/// Each has a generator of its own for every episode, [`episode_rng`], so that results are the same, bit by bit,
-/// however many threads there are. A step in one thread allocates nothing.
+/// Each has its own generator for every episode, [`episode_rng`], so that results are the same, bit for bit, for any
+/// number of threads. A step in one thread allocates nothing.
 ///
-/// An environment that panics, or gives a NaN or infinity, makes an error that names it, the seed, the episode and the
-/// step. The panic's own message still goes to standard error, and in a program built with `panic = "abort"` it ends
-/// the program.
+/// If an environment panics, or returns NaN or infinity, the error names the environment, the seed, the episode and the
+/// step. The panic's own message still goes to standard error, and in a program built with `panic = "abort"` a panic
+/// ends the program.
 pub struct Vectorized<E, const A: usize = 1> {
     spaces: Arc<Spaces>,
     num_envs: usize,
     seed: u64,
-    /// The first ones, which step in the caller's thread.
+    /// The first environments, which step in the caller's thread.
     own: Shard<E, A>,
     workers: Workers,
     /// `[rows, mask_len]`.
     masks: Vec<bool>,
-    /// There was a reset, and no step has failed since.
+    /// Whether there was a reset, and no step has failed since.
     ready: bool,
 }
 
@@ -75,19 +75,19 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     /// `n` environments, made by a function of their index, that step one after another in the caller's thread.
     ///
     /// # Errors
-    /// When `n` is 0, or spaces make no sense or differ.
+    /// If `n` is 0, or spaces are invalid or differ.
     pub fn new(make: impl FnMut(usize) -> E, n: usize) -> Result<Self> {
         let envs: Vec<E> = (0..n).map(make).collect();
         let spaces = Arc::new(spaces_of(&envs)?);
         Ok(Self::of(Shard::new(envs, 0, &spaces), Workers::default(), spaces, n))
     }
 
-    /// The same in `threads` threads, of which the caller's is one; with fewer environments there are fewer threads.
+    /// The same in `threads` threads, including the caller's; with fewer environments there are fewer threads.
     ///
-    /// Worth it where a step of all environments takes much longer than waking a thread.
+    /// This is worthwhile if a step of all environments takes much longer than waking a thread.
     ///
     /// # Errors
-    /// As [`new`](Self::new); when `threads` is 0, or a thread cannot be started, as in WebAssembly.
+    /// Those of [`new`](Self::new); if `threads` is 0, or a thread cannot be started, as in WebAssembly.
     pub fn threaded(make: impl FnMut(usize) -> E, n: usize, threads: usize) -> Result<Self>
     where
         E: Send + 'static,
@@ -103,13 +103,14 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         Ok(Self::of(Shard::new(envs, 0, &spaces), workers, spaces, n))
     }
 
-    /// All environments in `threads` threads that are not the caller's, in groups: while a group steps, the caller
-    /// computes the actions of another. The numbers are those of [`new`](Self::new), bit by bit.
+    /// All environments in `threads` threads besides the caller's, in groups: while one group steps, the caller
+    /// computes the actions of another. The numbers are those of [`new`](Self::new), bit for bit.
     ///
-    /// There is a group for each thread, and with one thread there are two, which it steps in turn. So the time of a
-    /// step is the longer of the two, the environments' and the policy's, where it was their sum: worth it where both
-    /// take much longer than waking a thread. A group has at least 4 rows, since products of fewer may round otherwise
-    /// and a policy would see it; so few environments make fewer groups, and fewer threads.
+    /// There is one group for each thread; with one thread there are two groups, which step in turn. The time of a step
+    /// is then the longer of the environments' and the policy's times instead of their sum. This is worthwhile if both
+    /// take much longer than waking a thread. A group has at least 4 rows, since matrix products of fewer rows may
+    /// round differently, which would change the policy's outputs. With few environments there are therefore fewer
+    /// groups and threads.
     ///
     /// ```
     /// use polygrad_rl::{CartPole, StepBuffers, VectorEnv, Vectorized};
@@ -131,7 +132,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     /// ```
     ///
     /// # Errors
-    /// As [`threaded`](Self::threaded).
+    /// Those of [`threaded`](Self::threaded).
     pub fn asynchronous(make: impl FnMut(usize) -> E, n: usize, threads: usize) -> Result<Self>
     where
         E: Send + 'static,
@@ -160,14 +161,14 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         }
     }
 
-    /// Reads a state, and sees whether it is of such environments.
+    /// Reads a state, and checks that it is of such environments.
     fn read(&self, state: &Value) -> Result<Saved> {
         let saved: Saved = read(STATE, state)?;
         saved.check(self.num_envs, A, &self.spaces)?;
         Ok(saved)
     }
 
-    /// Waits for groups that step, before all that they do is forgotten.
+    /// Waits for groups that are stepping, before their results are discarded.
     fn settle(&mut self) {
         self.ready = false;
         self.workers.all.iter_mut().for_each(Worker::settle);
@@ -192,7 +193,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         }
     }
 
-    /// Whether all environments are in threads that are not the caller's.
+    /// Whether all environments are in threads other than the caller's.
     fn is_asynchronous(&self) -> bool {
         self.own.rows().is_empty()
     }
@@ -212,7 +213,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         Err(Error::invalid(message).with_hint("call `reset` first"))
     }
 
-    /// Whether the rows from `first` on may do these actions.
+    /// Checks whether the rows from `first` on may take these actions.
     fn check_actions(&self, first: usize, actions: &[f32]) -> Result<()> {
         let (space, mask_len) = (&self.spaces.action, self.spaces.mask_len);
         let mut rows = (first..).zip(actions.chunks_exact(space.len().max(1)));
@@ -259,7 +260,7 @@ impl<E: Env<A>, const A: usize> VectorEnv for Vectorized<E, A> {
         }
         let observed = &mut observations[times(self.own.rows(), width)];
         let masks = &mut self.masks[times(self.own.rows(), mask_len)];
-        // The first failure, since environments are in the order of the shards.
+        // Keeps the first failure, since environments are in the order of the shards.
         outcome = outcome.and(self.own.reset(seed, observed, masks));
         for worker in &mut self.workers.all {
             let observed = &mut observations[times(worker.rows(), width)];
@@ -374,7 +375,7 @@ pub(crate) fn check_actions(space: &Space, first: usize, actions: &[f32]) -> Res
     }
 }
 
-/// How many rows a group has at least. The CPU backend multiplies fewer in another order.
+/// The least rows of a group. The CPU backend multiplies fewer rows in another order.
 pub(crate) const LEAST_ROWS: usize = 4;
 
 fn still_stepping(group: usize) -> Error {
@@ -385,7 +386,7 @@ fn no_threads() -> Error {
     Error::invalid("0 threads can step no environment").with_hint("use at least 1")
 }
 
-/// Takes the shards from `first` on out of environments that are dealt to so many.
+/// Splits off the shards from `first` on of environments that are dealt to `shards` shards.
 fn split<E: Env<A>, const A: usize>(
     envs: &mut Vec<E>,
     first: usize,
@@ -402,7 +403,7 @@ fn split<E: Env<A>, const A: usize>(
     taken
 }
 
-/// Where the numbers of rows lie.
+/// The range of the numbers of some rows.
 fn times(rows: Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
 }

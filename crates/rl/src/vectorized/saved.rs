@@ -1,4 +1,4 @@
-//! What environments go on from. An episode depends on its seed and actions alone, so that these are enough.
+//! The saved state of environments. An episode depends only on its seed and actions, so that these suffice.
 
 use polygrad_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::shard::{Spaces, is_in};
 use crate::hash::Hash;
 
-/// How many actions of an episode are kept, so that one without an end takes no memory without one.
+/// The most actions of an episode that are kept, so that an endless episode does not need endless memory.
 pub(super) const MOST_STEPS: u64 = 1 << 17;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub(super) struct Saved {
     pub(super) episodes: Vec<Episode>,
 }
 
-/// The episode that runs in one environment.
+/// The running episode of one environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Episode {
@@ -27,7 +27,7 @@ pub(super) struct Episode {
     pub(super) steps: u64,
     /// `[steps, agents, action_space().len()]`.
     pub(super) actions: Vec<f32>,
-    /// A hash of what was seen last, and of the generator.
+    /// A hash of the last observation, and of the generator.
     pub(super) seen: u64,
 }
 
@@ -48,7 +48,7 @@ impl Saved {
         }
     }
 
-    /// Whether it is of such environments.
+    /// Checks whether it is of such environments.
     pub(super) fn check(&self, num_envs: usize, agents: usize, spaces: &Spaces) -> Result<()> {
         let fail = |message: String| Err(Error::new(ErrorKind::StateDict, message).with_hint(HINT));
         if (self.episodes.len(), self.agents) != (num_envs, agents) {
@@ -80,7 +80,7 @@ impl Saved {
 
 const HINT: &str = "take a state that was saved whole, and make the environments as they were then";
 
-/// Reads what was saved, or says why it is nothing of the kind.
+/// Reads a saved state; the error says what is wrong with it.
 pub(crate) fn read<'a, T: Deserialize<'a>>(what: &str, state: &'a serde_json::Value) -> Result<T> {
     T::deserialize(state).map_err(|error| {
         let message = format!("the state of {what} cannot be read: {error}");
@@ -88,7 +88,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(what: &str, state: &'a serde_json::Va
     })
 }
 
-/// Makes a value of what is to be saved.
+/// Converts a state to a value to be saved.
 pub(crate) fn write<T: Serialize>(what: &str, state: &T) -> Result<serde_json::Value> {
     serde_json::to_value(state).map_err(|error| {
         let message = format!("the state of {what} cannot be written: {error}");

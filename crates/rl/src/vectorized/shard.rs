@@ -11,8 +11,7 @@ use crate::fault::{not_finite, panicked};
 use crate::hash::Hash;
 use crate::{Env, Space, Step, StepSlices};
 
-/// The generator of an episode in [`Vectorized`](crate::Vectorized): with it, one environment alone does again what it
-/// did there.
+/// The generator of an episode in [`Vectorized`](crate::Vectorized): with it, a single environment repeats the episode.
 ///
 /// `index` is below 2³¹ and `episode`, counted from 0 after a reset, below 2³².
 pub fn episode_rng(seed: u64, index: usize, episode: u64) -> Rng {
@@ -23,7 +22,7 @@ pub fn episode_rng(seed: u64, index: usize, episode: u64) -> Rng {
 pub(super) struct Spaces {
     pub(super) observation: Space,
     pub(super) action: Space,
-    /// How many entries the mask of an agent has; 0 where all actions are allowed.
+    /// The length of an agent's mask; 0 if all actions are allowed.
     pub(super) mask_len: usize,
 }
 
@@ -32,7 +31,7 @@ struct Slot<E> {
     rng: Rng,
     episode: u64,
     step: u64,
-    /// Those of the running episode, the first [`MOST_STEPS`].
+    /// Actions of the running episode, up to the first [`MOST_STEPS`].
     actions: Vec<f32>,
 }
 
@@ -56,7 +55,7 @@ impl<E> Slot<E> {
         self.step += 1;
         if self.step <= MOST_STEPS {
             match action {
-                // The usual case, without a call to copy memory.
+                // The usual case, which avoids a call to copy memory.
                 [one] => self.actions.push(*one),
                 _ => self.actions.extend_from_slice(action),
             }
@@ -66,7 +65,7 @@ impl<E> Slot<E> {
         Ok(step)
     }
 
-    /// Plays the episode to where it was when it was saved.
+    /// Replays the episode up to its saved step.
     fn play_again<const A: usize>(
         &mut self,
         spaces: &Spaces,
@@ -102,7 +101,7 @@ impl<E> Slot<E> {
         Ok(())
     }
 
-    /// Of what is seen, and of the generator.
+    /// A hash of the observation and the generator.
     fn hash(&self, observation: &[f32]) -> u64 {
         Hash::new()
             .numbers(observation)
@@ -132,7 +131,7 @@ fn is_finite(observation: &[f32]) -> Result<(), String> {
 #[inline]
 pub(super) fn is_in(space: &Space, action: &[f32]) -> bool {
     match space {
-        // Beyond the bounds an environment clips.
+        // Beyond the bounds the environment itself may clip.
         Space::Box { .. } => action.iter().all(|x| x.is_finite()),
         _ => space.contains(action),
     }
@@ -159,11 +158,11 @@ pub(super) fn not_allowed<const A: usize>(space: &Space, action: &[f32], row: us
 
 pub(super) struct Shard<E, const A: usize> {
     slots: Vec<Slot<E>>,
-    /// The index of the first among all environments.
+    /// The index of the first environment among all.
     first: usize,
     seed: u64,
     spaces: Arc<Spaces>,
-    /// What is seen, `[rows, observation_space().len()]`.
+    /// Observations, `[rows, observation_space().len()]`.
     seen: Vec<f32>,
 }
 
@@ -174,7 +173,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
             rng: Rng::new(0),
             episode: 0,
             step: 0,
-            // It grows with longer episodes.
+            // Longer episodes make it grow.
             actions: Vec::with_capacity(A * spaces.action.len() * 128),
         };
         Self {
@@ -186,7 +185,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         }
     }
 
-    /// Its rows among all.
+    /// Its rows among those of all shards.
     pub(super) fn rows(&self) -> Range<usize> {
         self.first * A..(self.first + self.slots.len()) * A
     }
@@ -237,7 +236,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
             let step = slot.step(action, observation)?;
             for (agent, reward) in step.rewards.iter().enumerate() {
                 let row = i * A + agent;
-                // Too large for f32 is infinite too.
+                // A reward too large for f32 is infinite, too.
                 let narrow = *reward as f32;
                 if !narrow.is_finite() {
                     return Err(format!("gave the reward {reward:?} to agent {agent}"));
@@ -259,7 +258,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         Ok(())
     }
 
-    /// What the running episodes go on from.
+    /// Saves the running episodes.
     pub(super) fn save(&self) -> Result<Vec<Episode>> {
         let width = A * self.observation_len();
         let save = |(i, slot): (usize, &Slot<E>)| {
@@ -280,7 +279,7 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         self.slots.iter().enumerate().map(save).collect()
     }
 
-    /// Goes on from what [`save`](Self::save) gave of as many environments.
+    /// Continues from the result of [`save`](Self::save) with the same number of environments.
     pub(super) fn restore(
         &mut self,
         seed: u64,
@@ -304,10 +303,10 @@ impl<E: Env<A>, const A: usize> Shard<E, A> {
         })
     }
 
-    /// Runs what steps environments, and says which of them failed where.
+    /// Runs a function that steps environments; the error names the environment that failed, and its step.
     fn guarded(&mut self, work: impl FnOnce(&mut Self, &mut usize) -> Result<(), String>) -> Result<()> {
         let mut at = 0;
-        // One guard for all: after a panic they are only reset.
+        // One guard for all environments, since after a panic they can only be reset.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, &mut at)));
         let Err(what) = outcome.unwrap_or_else(|payload| Err(panicked(&*payload))) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Threads with environments of their own. Memory goes there with a job and comes back with it, so that nothing is
+//! Threads with their own environments. Memory is sent to them with a job and returned with it, so that nothing is
 //! shared.
 
 use std::ops::Range;
@@ -21,12 +21,12 @@ enum Task {
 
 struct Job {
     task: Task,
-    /// Whose it is, among those of the thread.
+    /// Index among the thread's shards.
     shard: usize,
     actions: Vec<f32>,
     buffers: StepBuffers,
     masks: Vec<bool>,
-    /// What is saved or restored.
+    /// The episodes to save or restore.
     episodes: Vec<Episode>,
     outcome: Result<()>,
 }
@@ -58,7 +58,7 @@ impl Job {
     }
 }
 
-/// Threads, and what they are asked by: the workers are dropped first, which ends the threads.
+/// Workers and their threads: the workers are dropped first, which ends the threads.
 #[derive(Default)]
 pub(super) struct Workers {
     pub(super) all: Vec<Worker>,
@@ -71,20 +71,20 @@ struct Joined(Option<JoinHandle<()>>);
 impl Drop for Joined {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // It only fails if an environment panics when it is dropped, and that has been printed.
+            // Joining only fails if an environment panics in its drop, and that panic has been printed.
             thread.join().ok();
         }
     }
 }
 
-/// One shard, in a thread that may have others.
+/// The handle of one shard, in a thread that may have several.
 pub(super) struct Worker {
-    /// Its rows among all.
+    /// Its rows among those of all shards.
     rows: Range<usize>,
     shard: usize,
     jobs: SyncSender<Job>,
     done: Receiver<Job>,
-    /// None while the thread has it.
+    /// `None` while the thread has it.
     job: Option<Job>,
 }
 
@@ -103,7 +103,7 @@ fn work<E: Env<A>, const A: usize>(mut shards: Vec<(Shard<E, A>, SyncSender<Job>
 }
 
 impl Workers {
-    /// A worker for each shard, in so many threads, each of which has every so manieth.
+    /// A worker for each shard. The shards are dealt in turn to `threads` threads.
     pub(super) fn start<E, const A: usize>(shards: Vec<Shard<E, A>>, threads: usize) -> Result<Self>
     where
         E: Env<A> + Send + 'static,
@@ -147,12 +147,12 @@ impl Worker {
         self.rows.clone()
     }
 
-    /// Whether the thread has something to do, or did it, that was not asked for since.
+    /// Whether the thread has a job, running or finished, whose result was not taken yet.
     pub(super) fn is_busy(&self) -> bool {
         self.job.is_none()
     }
 
-    /// Waits for what the thread does, and forgets it.
+    /// Waits for the thread's job, and discards its result.
     pub(super) fn settle(&mut self) {
         if self.is_busy() {
             self.job = self.done.recv().ok();
@@ -180,7 +180,7 @@ impl Worker {
         self.begin(Task::Restore(seed), |job| job.episodes = episodes)
     }
 
-    /// What a reset or a restored episode shows.
+    /// Takes the observations of a reset or a restored episode.
     pub(super) fn finish_observations(&mut self, observations: &mut [f32], masks: &mut [bool]) -> Result<()> {
         observations.copy_from_slice(&self.finish(masks)?.observations);
         Ok(())
@@ -207,7 +207,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks for the episodes with a job of its own, while the thread has none.
+    /// Requests the episodes with a separate job, while the thread has none.
     pub(super) fn save(&self) -> Result<Vec<Episode>> {
         let mut job = Job::new(self.shard, 0, 0, 0);
         job.task = Task::Save;

@@ -3,22 +3,22 @@ use polygrad_core::{Error, Result, Rng};
 use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
-/// Does every action several times, or until the episode ends or its mask no longer allows the action. The reward is
-/// the sum, the observation the last.
+/// Repeats every action several times, or until the episode ends or its mask no longer allows the action. The reward is
+/// the sum, and the observation is the last one.
 #[derive(Clone, Debug)]
 pub struct ActionRepeat<E> {
     env: E,
     times: usize,
     action_space: Space,
-    /// Empty where all actions are allowed.
+    /// Empty if all actions are allowed.
     mask: Vec<bool>,
 }
 
 impl<E> ActionRepeat<E> {
-    /// Does every action so many times.
+    /// Repeats every action `times` times.
     ///
     /// # Errors
-    /// When `times` is 0.
+    /// If `times` is 0.
     pub fn new<const A: usize>(env: E, times: usize) -> Result<Self>
     where
         E: Env<A>,
@@ -40,7 +40,7 @@ impl<E> ActionRepeat<E> {
         })
     }
 
-    /// Whether the actions may be done once more.
+    /// Whether the actions may be repeated once more.
     fn may_repeat<const A: usize>(&mut self, action: &[f32]) -> bool
     where
         E: Env<A>,

@@ -3,10 +3,10 @@ use polygrad_core::{Error, Result, Rng};
 use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
-/// Shows the last observations together, the newest last, as Gymnasium's `FrameStackObservation`. At first all are the
-/// first one.
+/// Stacks the last observations, the newest last, like Gymnasium's `FrameStackObservation`. Initially all are the first
+/// observation.
 ///
-/// A box of shape `[…]` becomes one of shape `[frames, …]`; in other spaces the numbers lie one after another.
+/// A box of shape `[…]` becomes one of shape `[frames, …]`; in other spaces the observations are concatenated.
 #[derive(Clone, Debug)]
 pub struct FrameStack<E> {
     env: E,
@@ -18,10 +18,10 @@ pub struct FrameStack<E> {
 }
 
 impl<E> FrameStack<E> {
-    /// Shows so many observations, the newest among them.
+    /// Stacks `frames` observations, including the newest.
     ///
     /// # Errors
-    /// When `frames` is 0.
+    /// If `frames` is 0.
     pub fn new<const A: usize>(env: E, frames: usize) -> Result<Self>
     where
         E: Env<A>,
@@ -38,7 +38,7 @@ impl<E> FrameStack<E> {
         })
     }
 
-    /// Moves every agent's frames on by `by`, of which the last ones become its newest observation.
+    /// Shifts every agent's frames by `by`, and fills the last ones with its newest observation.
     fn push(&mut self, by: usize, agents: usize, observation: &mut [f32]) {
         let width = self.newest.len() / agents;
         for agent in 0..agents {

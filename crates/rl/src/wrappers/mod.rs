@@ -1,4 +1,4 @@
-//! What is put around environments: around one, or around many that step together.
+//! Wrappers around a single environment, or around many that step together.
 
 mod action_repeat;
 mod frame_stack;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use crate::VectorEnv;
 use crate::vectorized::{read, write};
 
-/// What a wrapper keeps, and what is kept inside of it.
+/// The state of a wrapper together with that of the environments inside.
 fn nested<T: Serialize>(wrapper: &str, own: &T, env: &impl VectorEnv) -> Result<Value> {
     Ok(json!({ wrapper: write(wrapper, own)?, "env": env.state()? }))
 }
 
-/// The two that [`nested`] put together.
+/// Splits the two states that [`nested`] has put together.
 fn opened<'a, T: Deserialize<'a>>(wrapper: &str, state: &'a Value) -> Result<(T, &'a Value)> {
     match (state.get(wrapper), state.get("env")) {
         (Some(own), Some(env)) => Ok((read(wrapper, own)?, env)),
@@ -36,7 +36,7 @@ fn opened<'a, T: Deserialize<'a>>(wrapper: &str, state: &'a Value) -> Result<(T,
     }
 }
 
-/// The methods of a [`VectorEnv`](crate::VectorEnv) that a wrapper leaves as they are.
+/// The methods of a [`VectorEnv`](crate::VectorEnv) that a wrapper passes through.
 macro_rules! as_inside {
     ($($method:ident -> $result:ty),*) => {$(
         fn $method(&self) -> $result {
@@ -46,7 +46,7 @@ macro_rules! as_inside {
 }
 use as_inside;
 
-/// A wrapper around one environment looks as what is inside.
+/// A wrapper around one environment is drawn like the environment inside.
 macro_rules! drawn_as_inside {
     ($wrapper:ident) => {
         impl<E: crate::Render> crate::Render for $wrapper<E> {

@@ -4,12 +4,12 @@ use serde_json::Value;
 use super::{as_inside, nested, opened};
 use crate::{ObservationNormalizer, RewardNormalizer, Space, StepSlices, VectorEnv};
 
-/// Observations less their running mean, divided by their running standard deviation, as Gymnasium's wrapper of the
+/// Observations minus their running mean, divided by their running standard deviation, like Gymnasium's wrapper of the
 /// same name.
 ///
-/// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is counted before it is
-/// normalized; final observations are normalized, and not counted. So that what is counted together does not depend on
-/// it, there are no groups.
+/// All rows share one [`ObservationNormalizer`]. Every observation of a reset or step is added to the statistics before
+/// it is normalized; final observations are normalized, but not added. There are no groups, so that the statistics do
+/// not depend on the order in which groups step.
 #[derive(Clone, Debug)]
 pub struct NormalizeObservation<V> {
     env: V,
@@ -19,10 +19,10 @@ pub struct NormalizeObservation<V> {
 }
 
 impl<V: VectorEnv> NormalizeObservation<V> {
-    /// Statistics that have seen nothing yet.
+    /// With statistics before the first observation.
     ///
     /// # Errors
-    /// When the observation space is no box.
+    /// If the observation space is not a box.
     pub fn new(env: V) -> Result<Self> {
         let Space::Box { shape, .. } = env.observation_space() else {
             let message = format!("observations of {:?} have no mean", env.observation_space());
@@ -36,30 +36,30 @@ impl<V: VectorEnv> NormalizeObservation<V> {
         })
     }
 
-    /// Cuts normalized observations off at −`bound` and `bound`; 10 is usual.
+    /// Clips normalized observations to −`bound` and `bound`; 10 is usual.
     ///
     /// # Errors
-    /// When `bound` is not above 0.
+    /// If `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
         let normalizer = self.normalizer.clone().clip(bound)?;
         self.set_normalizer(normalizer)?;
         Ok(self)
     }
 
-    /// Whether the statistics stay as they are, as in an evaluation.
+    /// If `frozen`, the statistics no longer change, for example in an evaluation.
     pub fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
 
-    /// What was seen so far: to be saved, or shown to a policy elsewhere.
+    /// The statistics so far, to be saved, or used for a policy elsewhere.
     pub fn normalizer(&self) -> &ObservationNormalizer {
         &self.normalizer
     }
 
-    /// Goes on from a saved one, with its statistics and its bound.
+    /// Continues with a saved normalizer, with its statistics and its bound.
     ///
     /// # Errors
-    /// When it is of another number of observed numbers.
+    /// If it is for another observation length.
     pub fn set_normalizer(&mut self, normalizer: ObservationNormalizer) -> Result<()> {
         self.check(&normalizer)?;
         if let Space::Box { low, high, .. } = &mut self.space {
@@ -75,7 +75,7 @@ impl<V: VectorEnv> NormalizeObservation<V> {
         &self.env
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn env_mut(&mut self) -> &mut V {
         &mut self.env
     }
@@ -136,14 +136,15 @@ impl<V: VectorEnv> VectorEnv for NormalizeObservation<V> {
         self.env.restore(inside, observations)?;
         self.frozen = frozen;
         self.set_normalizer(normalizer)?;
-        // The last ones had been counted before they were normalized.
+        // The restored observations were added to the statistics before they were saved.
         self.normalizer.normalize(observations)
     }
 }
 
 const OBSERVATION: &str = "NormalizeObservation";
 
-/// Rewards divided by the running standard deviation of the discounted return, as Gymnasium's wrapper of the same name.
+/// Rewards divided by the running standard deviation of the discounted return, like Gymnasium's wrapper of the same
+/// name.
 ///
 /// All rows share one [`RewardNormalizer`], and there are no groups.
 #[derive(Clone, Debug)]
@@ -153,38 +154,38 @@ pub struct NormalizeReward<V> {
 }
 
 impl<V: VectorEnv> NormalizeReward<V> {
-    /// Returns are discounted by `gamma`, as those that the policy learns from; 0.99 is usual.
+    /// Returns are discounted by `gamma`, like those that the policy learns from; 0.99 is usual.
     ///
     /// # Errors
-    /// When `gamma` is not from 0 to 1.
+    /// If `gamma` is not from 0 to 1.
     pub fn new(env: V, gamma: f64) -> Result<Self> {
         let normalizer = RewardNormalizer::new(env.rows(), gamma)?;
         Ok(Self { env, normalizer })
     }
 
-    /// Cuts normalized rewards off at −`bound` and `bound`; 10 is usual.
+    /// Clips normalized rewards to −`bound` and `bound`; 10 is usual.
     ///
     /// # Errors
-    /// When `bound` is not above 0.
+    /// If `bound` is not above 0.
     pub fn clip(mut self, bound: f32) -> Result<Self> {
         self.normalizer = self.normalizer.clip(bound)?;
         Ok(self)
     }
 
-    /// Whether the statistics stay as they are, as in an evaluation.
+    /// If `frozen`, the statistics no longer change, for example in an evaluation.
     pub fn freeze(&mut self, frozen: bool) {
         self.normalizer.freeze(frozen);
     }
 
-    /// What it goes on from: to be saved.
+    /// The state to be saved.
     pub fn normalizer(&self) -> &RewardNormalizer {
         &self.normalizer
     }
 
-    /// Goes on from a saved one, with its statistics, discount and bound.
+    /// Continues with a saved normalizer, with its statistics, discount and bound.
     ///
     /// # Errors
-    /// When it is of another number of rows.
+    /// If it is for another number of rows.
     pub fn set_normalizer(&mut self, normalizer: RewardNormalizer) -> Result<()> {
         self.check(&normalizer)?;
         self.normalizer = normalizer;
@@ -206,7 +207,7 @@ impl<V: VectorEnv> NormalizeReward<V> {
         &self.env
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn env_mut(&mut self) -> &mut V {
         &mut self.env
     }

@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::{as_inside, nested, opened};
 use crate::{Episode, EpisodeStatistics, Space, StepSlices, VectorEnv};
 
-/// Keeps the return and the length of episodes, as Gymnasium's wrapper of the same name.
+/// Records the return and the length of episodes, like Gymnasium's wrapper of the same name.
 ///
-/// It belongs inside of wrappers that change rewards.
+/// Place it inside of wrappers that change rewards.
 #[derive(Clone, Debug)]
 pub struct RecordEpisodeStatistics<V> {
     env: V,
@@ -17,7 +17,7 @@ pub struct RecordEpisodeStatistics<V> {
 }
 
 impl<V: VectorEnv> RecordEpisodeStatistics<V> {
-    /// Nothing is kept yet.
+    /// With nothing recorded yet.
     pub fn new(env: V) -> Self {
         let rows = env.rows();
         Self {
@@ -37,7 +37,7 @@ impl<V: VectorEnv> RecordEpisodeStatistics<V> {
         &self.env
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn env_mut(&mut self) -> &mut V {
         &mut self.env
     }

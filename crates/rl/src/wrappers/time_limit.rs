@@ -3,9 +3,9 @@ use polygrad_core::{Error, Result, Rng};
 use super::drawn_as_inside;
 use crate::{Env, Space, Step};
 
-/// Cuts episodes short after a number of steps, as Gymnasium's `TimeLimit`.
+/// Cuts episodes short after a number of steps, like Gymnasium's `TimeLimit`.
 ///
-/// A step that terminates at the limit has both flags.
+/// A step that terminates exactly at the limit sets both flags.
 #[derive(Clone, Debug)]
 pub struct TimeLimit<E> {
     env: E,
@@ -17,7 +17,7 @@ impl<E> TimeLimit<E> {
     /// Episodes of at most `limit` steps.
     ///
     /// # Errors
-    /// When `limit` is 0.
+    /// If `limit` is 0.
     pub fn new(env: E, limit: usize) -> Result<Self> {
         if limit == 0 {
             return Err(Error::invalid("an episode of 0 steps is none").with_hint("use at least 1"));
@@ -35,12 +35,12 @@ impl<E> TimeLimit<E> {
         &self.env
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn env_mut(&mut self) -> &mut E {
         &mut self.env
     }
 
-    /// How many steps an episode has at most.
+    /// The most steps of an episode.
     pub fn limit(&self) -> usize {
         self.limit
     }

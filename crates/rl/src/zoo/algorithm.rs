@@ -1,4 +1,4 @@
-//! How policies are learnt.
+//! Learning algorithms and their settings.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub enum Algorithm {
     Distill(DistillConfig),
 }
 
-/// What is learnt from, of the algorithms that learn from others.
+/// What the imitation algorithms learn from.
 pub enum Lesson {
     /// Recorded steps, for [`BehaviorCloning`].
     Demonstrations(Demonstrations),
@@ -41,7 +41,7 @@ pub enum Lesson {
     Teacher(Box<dyn Policy>),
 }
 
-/// Does the same with the settings of whichever algorithm it is.
+/// Applies an expression to the settings of each algorithm.
 macro_rules! each {
     ($self:expr, $config:ident => $do:expr) => {
         match $self {
@@ -57,16 +57,16 @@ macro_rules! each {
 }
 
 impl Algorithm {
-    /// What they are called on the command line.
+    /// The names on the command line.
     pub const NAMES: [&str; 7] = ["ppo", "dqn", "sac", "td3", "pqn", "bc", "distill"];
 
-    /// The one of a name that learns from others, with its own settings; none of another name.
+    /// The imitation algorithm of this name, with default settings; `None` for another name.
     pub fn of_others(name: &str) -> Option<Self> {
         let all = [Self::Bc(BcConfig::default()), Self::Distill(DistillConfig::default())];
         all.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ppo(_) => Self::NAMES[0],
@@ -79,12 +79,12 @@ impl Algorithm {
         }
     }
 
-    /// Where the random numbers start.
+    /// Seed of the random numbers.
     pub fn seed(&self) -> u64 {
         each!(self, config => config.seed)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn seed_mut(&mut self) -> &mut u64 {
         each!(self, config => &mut config.seed)
     }
@@ -94,7 +94,7 @@ impl Algorithm {
         each!(self, config => config.total_steps)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn total_steps_mut(&mut self) -> &mut u64 {
         each!(self, config => &mut config.total_steps)
     }
@@ -104,12 +104,12 @@ impl Algorithm {
         each!(self, config => config.learning_rate)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn learning_rate_mut(&mut self) -> &mut Annealed {
         each!(self, config => &mut config.learning_rate)
     }
 
-    /// By what observations are clipped after they were normalized, if they are.
+    /// The bound at which observations are clipped after normalization; `None` if they are not normalized.
     pub fn normalize_observations(&self) -> Option<f64> {
         match self {
             Self::Ppo(config) => config.normalize_observations,
@@ -117,7 +117,7 @@ impl Algorithm {
         }
     }
 
-    /// Why its policies cannot be asked to draw actions by chance, if so.
+    /// The reason why its policies cannot sample actions; `None` if they can.
     pub fn refuses_sampling(&self) -> Option<&'static str> {
         match self {
             Self::Ppo(_) | Self::Bc(_) | Self::Distill(_) => None,
@@ -128,10 +128,10 @@ impl Algorithm {
         }
     }
 
-    /// Fails unless such a policy can be trained in so many rows of environments.
+    /// Fails unless such a policy can be trained with this number of environment rows.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// The first setting that is invalid.
     pub fn check(&self, policy: &PolicyConfig, rows: usize) -> Result<()> {
         match self {
             Self::Ppo(config) if config.use_sde => policy.check_sde().and_then(|()| config.check(rows)),
@@ -145,10 +145,10 @@ impl Algorithm {
         }
     }
 
-    /// A new policy, as it is used: with what normalizes its observations.
+    /// A new policy for use, including the normalization of its observations.
     ///
     /// # Errors
-    /// Those of the policy; when it is none for this algorithm.
+    /// Those of the policy; if it does not fit the algorithm.
     pub fn policy(&self, policy: &PolicyConfig, device: &Device) -> Result<Box<dyn Policy>> {
         let actor_critic = match self {
             Self::Ppo(config) => actor_critic(config, policy, device)?,
@@ -186,10 +186,10 @@ impl Algorithm {
         Ok(Box::new(NormalizedPolicy { normalizer, policy }))
     }
 
-    /// A training of a new policy, alone or as one of the ranks of a group.
+    /// A training of a new policy, on its own or as one of the ranks of a group.
     ///
     /// # Errors
-    /// Those of the algorithm; when it cannot train with others.
+    /// Those of the algorithm; if it does not support several ranks.
     pub fn agent(
         &self,
         envs: Box<dyn VectorEnv>,
@@ -232,10 +232,10 @@ impl Algorithm {
         }
     }
 
-    /// A training of a new policy that learns from others.
+    /// A training of a new policy by imitation.
     ///
     /// # Errors
-    /// Those of the algorithm; when it learns from something else.
+    /// Those of the algorithm; if it learns from another kind of lesson.
     pub fn taught(
         &self,
         envs: Box<dyn VectorEnv>,
@@ -283,7 +283,7 @@ fn q_network<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&
     }
 }
 
-/// The layers of a policy of numbers within bounds, and how many numbers these are.
+/// The layers of a policy with bounded continuous actions, and the length of an action.
 fn bounded<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a MlpEncoderConfig, usize)> {
     plain(algorithm, policy)?;
     match (&policy.encoder, &policy.action) {
@@ -296,7 +296,7 @@ fn bounded<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a
     }
 }
 
-/// Fails where a policy is to have what only PPO's have.
+/// Fails if a policy has a feature that only PPO supports.
 fn plain(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
     forgetful(algorithm, policy)?;
     if policy.shared || policy.state_dependent_std {
@@ -306,7 +306,7 @@ fn plain(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
     Ok(())
 }
 
-/// Fails where a policy is to have a memory.
+/// Fails if a policy has memory.
 fn forgetful(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
     if let Some(memory) = policy.memory {
         let text = format!(

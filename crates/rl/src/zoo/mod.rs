@@ -1,6 +1,6 @@
 //! The environments that are known by name, each with settings that solve it.
 //!
-//! An environment of your own needs no name: make a [`Vectorized`] of it, and hand it to [`Ppo`](crate::Ppo),
+//! Your own environment needs no name: make a [`Vectorized`] of it, and pass it to [`Ppo`](crate::Ppo),
 //! [`Dqn`](crate::Dqn) or [`Sac`](crate::Sac).
 //!
 //! ```
@@ -37,43 +37,43 @@ pub(crate) use presets::presets_like;
 
 /// An environment that is known by name.
 pub struct EnvSpec {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What there is to do, in a line.
+    /// The task in one line.
     pub description: &'static str,
-    /// How many steps an episode has at most, if that is limited.
+    /// The most steps of an episode, if there is a limit.
     pub max_episode_steps: Option<usize>,
-    /// The mean return from which on it counts as solved, where Gymnasium says.
+    /// The mean return from which the environment counts as solved, if Gymnasium defines one.
     pub reward_threshold: Option<f64>,
-    /// What each number of an observation is; of images, what each channel is.
+    /// The meaning of each number of an observation; for images, of each channel.
     pub observations: &'static [&'static str],
-    /// What each choice is, or each number of an action.
+    /// The meaning of each choice, or of each number of an action.
     pub actions: &'static [&'static str],
     pub(crate) factory: &'static dyn Factory,
 }
 
-/// Where environments step.
+/// The threads in which environments step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stepping {
     /// In the caller's thread: [`Vectorized::new`].
     #[default]
     Serial,
-    /// In so many threads, the caller's among them: [`Vectorized::threaded`].
+    /// In this number of threads, including the caller's: [`Vectorized::threaded`].
     Threaded(usize),
-    /// In so many threads that are not the caller's, while it computes: [`Vectorized::asynchronous`].
+    /// In this number of threads besides the caller's, while the caller computes: [`Vectorized::asynchronous`].
     Asynchronous(usize),
 }
 
 impl EnvSpec {
-    /// `num_envs` of them.
+    /// Makes `num_envs` environments.
     ///
     /// # Errors
-    /// When `num_envs` or the number of threads is 0, or a thread cannot be started.
+    /// If `num_envs` or the number of threads is 0, or a thread cannot be started.
     pub fn make(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>> {
         self.factory.vectorize(num_envs, stepping)
     }
 
-    /// A policy that plays in one of them.
+    /// A policy that plays in one environment.
     ///
     /// # Errors
     /// Those of [`Play::new`].
@@ -81,18 +81,18 @@ impl EnvSpec {
         self.factory.play(Some(policy), seed)
     }
 
-    /// One of them in which actions are [given](Play::step_by), as those of a policy that played with this seed.
+    /// One environment whose actions are [given](Play::step_by), such as those of a policy that played with this seed.
     ///
     /// # Errors
-    /// When memory runs out; where the environment is another program, its failures.
+    /// If memory runs out; the failures of the environment if it is another program.
     pub fn replay(&self, seed: u64) -> Result<Play<'static>> {
         self.factory.play(None, seed)
     }
 
-    /// The game that it is, for two players.
+    /// The two-player game of this environment.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a game.
     pub fn game(&self) -> Result<Box<dyn Game>> {
         self.factory.game().unwrap_or_else(|| {
             Err(Error::invalid(format!("{} is no game for two", self.name))
@@ -100,10 +100,10 @@ impl EnvSpec {
         })
     }
 
-    /// A training of a new policy in the game for two that it is, against a pool of opponents.
+    /// A training of a new policy in this two-player game, against a pool of opponents.
     ///
     /// # Errors
-    /// When it is no game; those of [`SelfPlay::new`].
+    /// If it is not a game; those of [`SelfPlay::new`].
     pub fn self_play(
         &self,
         num_envs: usize,
@@ -122,10 +122,10 @@ impl EnvSpec {
         self.factory.presets()
     }
 
-    /// The first settings of an algorithm and of a name, each of which may be any.
+    /// The first settings with this algorithm and name; `None` matches any.
     ///
     /// # Errors
-    /// When there are none; the error names those that there are.
+    /// If there are none; the error lists those that exist.
     pub fn preset(&self, algorithm: Option<&str>, name: Option<&str>) -> Result<Preset> {
         let fits = |preset: &&Preset| {
             algorithm.is_none_or(|wanted| wanted == preset.algorithm.name())
@@ -151,7 +151,7 @@ impl EnvSpec {
 }
 
 impl Preset {
-    /// The same network for another algorithm, whose settings do not depend on the environment.
+    /// Keeps the network, for an algorithm whose settings do not depend on the environment.
     fn learn_from_others(&mut self, algorithm: Algorithm) {
         (self.policy.memory, self.policy.shared) = (None, false);
         (self.name, self.algorithm, self.self_play) = ("own", algorithm, None);
@@ -163,7 +163,7 @@ pub(crate) trait Factory: Send + Sync {
     fn presets(&self) -> Vec<Preset>;
     fn vectorize(&self, num_envs: usize, stepping: Stepping) -> Result<Box<dyn VectorEnv>>;
     fn play<'p>(&self, policy: Option<&'p dyn Policy>, seed: u64) -> Result<Play<'p>>;
-    /// Where two play.
+    /// The two-player game, if it is one.
     fn game(&self) -> Option<Result<Box<dyn Game>>> {
         None
     }
@@ -191,7 +191,7 @@ impl<E: Env<A> + Render + Clone + Send + 'static, const A: usize> Factory for Of
     }
 }
 
-/// Two play.
+/// A two-player game.
 struct Duel<E>(Of<E, 2>);
 
 impl<E: Env<2> + Render + Clone + Send + 'static> Factory for Duel<E> {
@@ -212,7 +212,7 @@ impl<E: Env<2> + Render + Clone + Send + 'static> Factory for Duel<E> {
     }
 }
 
-/// All of them.
+/// All environments.
 pub fn all() -> &'static [EnvSpec] {
     &ENVS
 }
@@ -223,7 +223,7 @@ pub fn all() -> &'static [EnvSpec] {
 /// as they are made without further settings.
 ///
 /// # Errors
-/// When there is none; the error names those that there are.
+/// If there is none; the error lists those that exist.
 pub fn find(name: &str) -> Result<&'static EnvSpec> {
     #[cfg(feature = "gym")]
     if let Some(name) = name.strip_prefix(crate::gym::PREFIX) {

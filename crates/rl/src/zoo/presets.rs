@@ -2,8 +2,8 @@
 //!
 //! Sources: for `zoo` rl-zoo3's `hyperparams/ppo.yml`, `dqn.yml`, `sac.yml` and `td3.yml`, for `cleanrl` CleanRL's
 //! `ppo.py`, `dqn.py`, `pqn.py`, `sac_continuous_action.py` and `td3_continuous_action.py`.
-//! What rl-zoo3 leaves open are Stable-Baselines3's defaults. There PPO's value loss is the whole squared error, and so
-//! its weight is twice ours; DQN's loss is Huber's, with gradients of a norm of at most 10.
+//! Settings that rl-zoo3 does not give are Stable-Baselines3's defaults. PPO's value loss there is the whole squared
+//! error, so that its weight here is twice as large; DQN's loss is Huber's, with a gradient norm of at most 10.
 
 use polygrad_nn::models::ActivationFn;
 
@@ -16,19 +16,19 @@ use crate::{
 /// Settings to train a policy with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
-    /// Where they are from: `zoo`, `cleanrl`, or `own`.
+    /// The source: `zoo`, `cleanrl`, or `own`.
     pub name: &'static str,
-    /// How many environments step together.
+    /// The number of environments that step together.
     pub num_envs: usize,
-    /// What learns.
+    /// The policy to train.
     pub policy: PolicyConfig,
-    /// How it learns, and how long.
+    /// The algorithm and the length of the training.
     pub algorithm: Algorithm,
-    /// Whom it plays against, in a game for two. Without it, it learns as both players at once.
+    /// The opponents in a two-player game. Without them, the policy plays both players at once.
     pub self_play: Option<SelfPlayConfig>,
 }
 
-/// Those of our environment that is Gymnasium's of this name, if there is one.
+/// The settings of our environment that corresponds to this one of Gymnasium, if there is one.
 #[cfg(feature = "gym")]
 pub(crate) fn presets_like(gymnasium: &str) -> Option<Vec<Preset>> {
     Some(match gymnasium {
@@ -41,7 +41,7 @@ pub(crate) fn presets_like(gymnasium: &str) -> Option<Vec<Preset>> {
     })
 }
 
-/// CleanRL's, of a policy as PPO has it there.
+/// CleanRL's settings for PPO with this policy.
 fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
     Preset {
         name: "cleanrl",
@@ -52,7 +52,7 @@ fn ppo_clean_rl(policy: &PolicyConfig) -> Preset {
     }
 }
 
-/// A network of rectified linear units over vectors.
+/// A network with ReLU for vector observations.
 fn rectified(observation: usize, action: ActionSpace, hidden: &[usize]) -> PolicyConfig {
     let encoder = MlpEncoderConfig {
         hidden: hidden.to_vec(),
@@ -103,7 +103,7 @@ fn dqn_zoo(observation: usize, actions: usize, settings: DqnConfig) -> Preset {
     }
 }
 
-/// Of actions that are a number.
+/// Settings for an environment with one continuous action.
 fn bounded(name: &'static str, observation: usize, hidden: &[usize], algorithm: Algorithm) -> Preset {
     Preset {
         name,
@@ -114,7 +114,7 @@ fn bounded(name: &'static str, observation: usize, hidden: &[usize], algorithm: 
     }
 }
 
-/// One learning rate, the policy learns as often as the critics, and it begins early.
+/// A single learning rate, equally frequent steps of policy and critics, and an early start.
 fn sac_stable_baselines(total_steps: u64, learning_rate: f64) -> SacConfig {
     SacConfig {
         total_steps,

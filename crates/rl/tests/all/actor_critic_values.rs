@@ -1,5 +1,5 @@
-//! Updates of SAC and TD3 beside PyTorch's: tests/data/sac and td3, by scripts/make_actor_critic_values.py, whose head
-//! says what is there.
+//! Compares updates of SAC and TD3 with PyTorch's: tests/data/sac and td3, by scripts/make_actor_critic_values.py,
+//! whose head describes the contents.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use polygrad_tensor::{DType, Device, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Of sums of some dozens of terms in f64, after four steps of Adam, which divides small numbers by small ones.
+/// For sums of some dozens of terms in f64, after four steps of Adam, which divides small numbers by small ones.
 const EXACT: f64 = 1e-10;
 const UPDATES: u64 = 4;
 
@@ -39,7 +39,7 @@ impl<'a> Case<'a> {
         serde_json::from_value(self.settings.clone()).unwrap()
     }
 
-    /// The networks before the updates, whose bounds are recorded, too.
+    /// The networks before the updates, with the recorded bounds.
     fn networks(&self, temperature: Option<f64>) -> ActorCritics {
         let encoder = MlpEncoderConfig {
             hidden: vec![8, 8],
@@ -69,7 +69,7 @@ impl<'a> Case<'a> {
             .map(|name| self.get(&format!("update.{k}/{name}")))
     }
 
-    /// The recorded noise of an update, one after another.
+    /// The recorded noise of an update, one tensor after another.
     fn noise(&self, k: u64) -> impl FnMut() -> polygrad_tensor::Result<Tensor> + '_ {
         let mut drawn = 0;
         move || {
@@ -88,7 +88,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What an update told, and all weights after it.
+    /// Compares the results of an update, and all weights after it.
     fn agrees(&self, k: u64, told: &[(&str, Option<f64>)], networks: &ActorCritics) {
         for (name, found) in told {
             let name = format!("update.{k}/{name}");
@@ -112,7 +112,7 @@ fn devices() -> [Device; 2] {
     ]
 }
 
-/// The last updates are replays of the first ones.
+/// The last updates replay the captured first ones.
 #[test]
 fn updates_of_sac_are_pytorchs() {
     for device in &devices() {
@@ -155,7 +155,7 @@ fn updates_of_td3_are_pytorchs() {
     }
 }
 
-/// Networks of one are none for the other.
+/// The networks of each algorithm are rejected by the other.
 #[test]
 fn networks_of_the_other_are_told() {
     let [device, _] = &devices();

@@ -1,4 +1,4 @@
-//! SAC and TD3: that they learn, that nothing but the seed decides how, and that they can be stopped anywhere.
+//! SAC and TD3: they learn, only the seed determines the result, and training can be stopped anywhere.
 
 use polygrad_nn::Checkpoint;
 use polygrad_nn::models::ActivationFn;
@@ -55,7 +55,7 @@ fn td3(change: impl FnOnce(&mut Td3Config)) -> Algorithm {
     Algorithm::Td3(config)
 }
 
-/// By actions of chance −1,200 is reached, and −1,600 by bad policies.
+/// Random actions reach −1,200, and bad policies −1,600.
 #[test]
 fn pendulums_are_swung_up() {
     for algorithm in [sac(|_| ()), td3(|_| ())] {
@@ -77,7 +77,7 @@ fn pendulums_are_swung_up() {
     }
 }
 
-/// Short ones, that learn most of the time.
+/// Short trainings that learn most of the time.
 fn variants() -> Vec<(&'static str, Algorithm)> {
     let short = |change: fn(&mut SacConfig)| {
         sac(|config| {
@@ -120,7 +120,7 @@ fn variants() -> Vec<(&'static str, Algorithm)> {
     ]
 }
 
-/// The bytes of a training's checkpoint, the replay buffer among them.
+/// The bytes of a training's checkpoint, including the replay buffer.
 fn bytes(agent: &dyn Agent) -> Vec<u8> {
     agent.checkpoint().unwrap().to_bytes().unwrap()
 }
@@ -134,7 +134,7 @@ fn a_stopped_training_ends_in_the_same_bytes() {
         while !whole.is_done() {
             told.push(whole.advance().unwrap().metrics);
         }
-        // Before the first step, before learning, and between steps of the policy.
+        // Before the first step, before the training starts, and between steps of the policy.
         let mut part = begin(&algorithm);
         let mut again = Vec::new();
         for stop in [0, 6, 36, 58] {
@@ -189,8 +189,8 @@ fn every_step_is_replayed_and_every_action_within_bounds() {
     }
 }
 
-/// Without learning, what differs from the policy's actions is the noise: independent numbers, or a walk whose steps
-/// are of 0.1 times its size, and which begins anew with an episode.
+/// Without learning, the differences from the policy's actions are the noise: independent numbers, or a walk whose
+/// steps have 0.1 times its size, and which restarts with each episode.
 #[test]
 fn noise_is_of_its_kind() {
     let steps = |noise| {

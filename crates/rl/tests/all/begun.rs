@@ -11,7 +11,8 @@ use polygrad_tensor::Device;
 
 const ROWS: usize = 2;
 
-/// Shows the number of the step, each of which is worth 1; the episodes of row `r` have `r + 3`.
+/// The observation is the number of the step, and the reward of each step is 1. The episodes of row `r` have `r + 3`
+/// steps.
 struct Counting {
     spaces: [Space; 2],
     steps: [usize; ROWS],
@@ -142,7 +143,7 @@ fn nothing_of_them_is_replayed() {
     while !dqn.is_done() {
         dqn.iterate().unwrap();
     }
-    // 40 steps of each row, of which every fourth and every fifth begins an episode.
+    // 40 steps of each row, of which every fourth or every fifth begins an episode.
     assert_eq!(dqn.replay().len(), 80 - 10 - 8);
 }
 

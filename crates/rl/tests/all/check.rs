@@ -1,4 +1,4 @@
-//! `check_env` finds each thing that can be wrong.
+//! `check_env` finds each kind of fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -113,7 +113,7 @@ fn each_flaw_is_named() {
 
 #[test]
 fn what_keeps_the_contract_passes() {
-    // Without an end, too.
+    // Also without an end of the episode.
     for flaw in [Flaw::None, Flaw::Length] {
         check_env(&mut Walk {
             flaw,

@@ -1,4 +1,4 @@
-//! DQN: that it learns, that nothing but the seed decides how, and that it can be stopped anywhere.
+//! DQN: it learns, only the seed determines the result, and training can be stopped anywhere.
 
 use polygrad_nn::Checkpoint;
 use polygrad_nn::models::ActivationFn;
@@ -19,7 +19,7 @@ fn network(observation: usize, actions: usize, dueling: bool) -> impl Fn() -> Re
     move || QNetwork::new(&encoder, actions, dueling, &device())
 }
 
-/// A corridor of five fields, a reward at its right end after at least four steps, and a limit of ten.
+/// A corridor of five fields, with a reward at its right end after at least four steps, and a limit of ten steps.
 #[derive(Clone, Default)]
 struct Corridor {
     field: usize,
@@ -95,7 +95,7 @@ fn variants() -> [(&'static str, DqnConfig); 5] {
     ]
 }
 
-/// The values of the fields, by steps that are left: 0.9³, 0.9², 0.9 and 1, of the way to the right.
+/// The values of the fields on the way to the right, by the steps that are left: 0.9³, 0.9², 0.9 and 1.
 #[test]
 fn every_variant_learns_what_actions_are_worth() {
     for (name, config) in variants() {
@@ -114,7 +114,7 @@ fn every_variant_learns_what_actions_are_worth() {
                 (right - expected).abs() < 0.08,
                 "{name}, field {field}: {right} for {expected}"
             );
-            // Back, and the way again: two steps more.
+            // Back and forth again: two steps more.
             let expected = 0.9_f32.powi(5 - field as i32 - i32::from(field == 0));
             assert!(
                 (left - expected).abs() < 0.12,
@@ -128,7 +128,7 @@ fn every_variant_learns_what_actions_are_worth() {
     }
 }
 
-/// The bytes of a training's checkpoint, the replay buffer among them.
+/// The bytes of a training's checkpoint, including the replay buffer.
 fn bytes(dqn: &Dqn) -> Vec<u8> {
     dqn.checkpoint().unwrap().to_bytes().unwrap()
 }
@@ -144,7 +144,7 @@ fn a_stopped_training_ends_in_the_same_bytes() {
         while !whole.is_done() {
             whole.advance().unwrap();
         }
-        // Before the first step, before learning, and in the middle of an episode.
+        // Before the first step, before the training starts, and in the middle of an episode.
         let mut part = in_corridor(config.clone(), 3).unwrap();
         for stop in [0, 7, 50] {
             while part.steps() < stop * part.steps_per_iteration() {
@@ -170,7 +170,7 @@ fn a_stopped_training_ends_in_the_same_bytes() {
     }
 }
 
-/// What is in the buffer after some steps, beside a count by hand.
+/// Compares the buffer after some steps with a count by hand.
 #[test]
 fn transitions_end_with_episodes() {
     for n_step in [1, 3] {
@@ -191,7 +191,7 @@ fn transitions_end_with_episodes() {
             let (now, next) = (replay.get(i).unwrap(), replay.get(i + 1));
             let goes_on = next.is_some_and(|next| n_step == 1 && next.observation == now.next_observation);
             if field(now.next_observation) == 4 {
-                // The reward comes with the last of the steps.
+                // The reward belongs to the last of the steps.
                 let rewards: Vec<f32> = (0..n_step).map(|k| 0.9_f64.powi(k as i32) as f32).collect();
                 assert!(now.discount == 0.0 && rewards.contains(&now.reward), "{now:?}");
                 arrived += 1;

@@ -1,4 +1,5 @@
-//! Updates of DQN beside PyTorch's: tests/data/dqn, by scripts/make_dqn_values.py, whose head says what is there.
+//! Compares updates of DQN with PyTorch's: tests/data/dqn, by scripts/make_dqn_values.py, whose head describes the
+//! contents.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use polygrad_rl::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor};
 use serde_json::Value;
 
-/// Of sums of some dozens of terms in f64.
+/// For sums of some dozens of terms in f64.
 const EXACT: f64 = 1e-12;
 
 /// Recorded numbers, with the settings of their case.

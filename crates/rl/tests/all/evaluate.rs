@@ -20,7 +20,7 @@ fn episodes(episodes: usize) -> EvaluateConfig {
     }
 }
 
-/// Episodes of `length` steps, with as large a return, and what chance says as an observation.
+/// Episodes of `length` steps, with a return of the same number, and random observations.
 #[derive(Clone)]
 struct Lasting {
     length: usize,
@@ -45,7 +45,7 @@ impl Env for Lasting {
     }
 }
 
-/// One step, whose reward is the action and what was seen at first.
+/// One step, whose reward is the action plus the first observation.
 #[derive(Clone, Default)]
 struct Told {
     seen: f64,
@@ -75,7 +75,7 @@ fn mlp(observations: usize, actions: usize) -> ActorCritic {
     .unwrap()
 }
 
-/// A policy that likes all actions the same.
+/// A policy with the same preference for all actions.
 fn undecided(actions: usize) -> ActorCritic {
     let policy = mlp(1, actions);
     for param in policy.actor.parameters() {
@@ -116,7 +116,7 @@ fn episodes_are_not_those_of_a_training() {
         assert!((10.0..11.0).contains(own), "the first of equally likely actions: {own}");
         assert!(seen.iter().all(|seen| f64::from(*seen) != own - 10.0));
     }
-    // The same again, in threads too, and others with another seed.
+    // The same result again, in threads too, and another one with another seed.
     let mut threads = Vectorized::threaded(|_| Told::default(), 5, 2).unwrap();
     assert_eq!(evaluate(&policy, &mut threads, &episodes(50)).unwrap(), evaluation);
     let other = EvaluateConfig {
@@ -141,7 +141,7 @@ fn actions_are_drawn_when_that_is_asked() {
     }
 }
 
-/// Remembers the sign of a maze, and turns as it said.
+/// Remembers the sign of a maze, and turns accordingly.
 #[derive(Module)]
 struct Reminded {
     layer: Linear,
@@ -198,11 +198,11 @@ fn of_two_agents_the_first_ones_returns_count() {
     };
     let evaluation = evaluate(&policy, &mut envs, &config).unwrap();
     let count = |value: f64| evaluation.returns.iter().filter(|own| **own == value).count();
-    // Whoever begins wins more often by chance.
+    // With random moves the first player wins more often.
     assert_eq!(count(1.0) + count(0.0) + count(-1.0), 60);
     assert!(count(1.0) > count(-1.0) && count(-1.0) > 0, "{:?}", evaluation.returns);
     assert!(evaluation.lengths.iter().all(|length| (7..=42).contains(length)));
-    // Who wins does so with an odd number of moves if it began.
+    // If the winner began, the number of moves is odd.
     for (own, length) in evaluation.returns.iter().zip(&evaluation.lengths) {
         assert!(
             *own == 0.0 || (*own == 1.0) == (length % 2 == 1),
@@ -237,7 +237,7 @@ fn what_makes_no_sense_is_told() {
     policy.actor.bias.as_ref().unwrap().set(&nan).unwrap();
     let error = evaluate(&policy, &mut envs, &episodes(1)).unwrap_err();
     assert_eq!(error.message(), "the policy computes NaN or infinity");
-    // Of another environment.
+    // A policy for another environment.
     assert!(evaluate(&mlp(4, 2), &mut envs, &episodes(1)).is_err());
     let policy = mlp(1, 3);
     let mut player = Player::new(&policy, envs.observation_space(), envs.action_space(), 2).unwrap();

@@ -1,4 +1,4 @@
-//! Groups that step while others do not: the same numbers, and errors that name who did what.
+//! Groups that step independently: the same numbers, and errors that name the faulty environment.
 
 use crate::common::{Cards, Guess, MaskFlaw, Seen, choose, play};
 use polygrad_rl::{
@@ -6,9 +6,9 @@ use polygrad_rl::{
     TimeLimit, VectorEnv, Vectorized,
 };
 
-/// What [`play`] gives, of groups that step one or two steps apart from each other, in an order of chance.
+/// The result of [`play`] with groups that step one or two steps apart from each other, in a random order.
 ///
-/// Actions of a row are drawn from its own generator, so that the order cannot matter; `by_rows` does so for whole
+/// Actions of a row come from its own generator, so that the order cannot matter; `by_rows` does the same with whole
 /// steps.
 fn play_apart<V: VectorEnv>(mut envs: V, seed: u64, steps: usize, order: u64) -> Vec<Seen> {
     let (space, width) = (envs.action_space().clone(), envs.observation_space().len());
@@ -61,7 +61,7 @@ fn play_apart<V: VectorEnv>(mut envs: V, seed: u64, steps: usize, order: u64) ->
     seen
 }
 
-/// The same of all rows at once.
+/// The same with all rows at once.
 fn by_rows<V: VectorEnv>(mut envs: V, seed: u64, steps: usize) -> Vec<Seen> {
     let space = envs.action_space().clone();
     let entries = space.flat_len();
@@ -141,7 +141,7 @@ fn groups_have_four_rows() {
         (2, 0..4, 4..10)
     );
     assert_eq!(envs.group_rows(2), 0..0);
-    // Others have one, which is all of them.
+    // Other environments have one group with all rows.
     for threads in [1, 2] {
         let envs = Vectorized::threaded(|_| CartPole::v1(), 8, threads).unwrap();
         assert_eq!((envs.groups(), envs.group_rows(0), envs.group_rows(1)), (1, 0..8, 0..0));
@@ -172,9 +172,9 @@ fn wrong_calls_are_told() {
     );
     assert_eq!(message(envs.state().map(drop)), "group 1 is still stepping");
     assert!(message(envs.finish_step(1, &mut buffers.as_mut())).contains("`observations` has 32 entries"));
-    // None of it has done anything.
+    // None of these calls has had an effect.
     envs.finish_step(1, &mut half.as_mut()).unwrap();
-    // A reset forgets a step that runs, and so does a state.
+    // A reset discards a running step, and so does restoring a state.
     envs.begin_step(0, &[0.0; 4]).unwrap();
     envs.reset(0, &mut buffers.observations).unwrap();
     let (state, first) = (envs.state().unwrap(), buffers.observations.clone());
@@ -198,7 +198,7 @@ fn wrong_calls_are_told() {
     assert!(Vectorized::asynchronous(|_| CartPole::v1(), 0, 1).is_err());
 }
 
-/// Fails in its third step, in one way or another.
+/// Fails in its third step, either by a panic or otherwise.
 struct Failing {
     steps: usize,
     panics: Option<bool>,

@@ -1,5 +1,5 @@
 //! Environments of Gymnasium in Python processes. `POLYGRAD_PYTHON` has to name a Python with gymnasium, as
-//! `cargo xtask test` does; without it all that needs one is skipped.
+//! `cargo xtask test` does; without it all tests that need one are skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn fails(name: &str, config: &GymConfig) -> (String, String) {
     (error.message().to_owned(), error.hint().unwrap_or_default().to_owned())
 }
 
-/// States are copied where an episode begins; from there on each of both computes its own.
+/// States are copied at the beginning of an episode; from there each side computes its own.
 #[test]
 fn cart_poles_agree() -> Result<()> {
     if !is_set_up() {
@@ -154,7 +154,7 @@ fn dqn_goes_on_with_new_episodes() -> Result<()> {
     assert!(notices[0].contains("begin their next episodes"), "{notices:?}");
     while !second.is_done() {
         second.advance()?;
-        // Nothing of the episodes that were dropped is counted.
+        // Dropped episodes are not counted.
         assert!(second.episodes().iter().all(|episode| episode.length == 7));
     }
     Ok(())
@@ -200,7 +200,7 @@ fn episodes_are_those_of_their_seeds_however_they_step() -> Result<()> {
         error.message().contains("environment 0 was given the action [2.0]"),
         "{error}"
     );
-    // A reset forgets a step that was not asked for.
+    // A reset discards a step whose result was not taken.
     envs.begin_step(0, &[1.0; 5])?;
     envs.reset(3, &mut buffers.observations)?;
     assert_eq!(buffers.observations, serial[0].0.observations);
@@ -242,7 +242,7 @@ fn a_process_that_fails_is_started_anew() -> Result<()> {
         envs.step(&[1.0; 4], &mut buffers.as_mut())?;
         envs.step(&[1.0; 4], &mut buffers.as_mut())?;
         assert!(marker.exists());
-        // Both processes have the environment that fails once, and one of them is first.
+        // Both processes have the environment that fails once, and either may be first.
         let failed: Vec<usize> = (0..4).filter(|row| buffers.truncated[*row]).collect();
         assert!(
             failed == [0, 1] || failed == [2, 3] || failed == [0, 1, 2, 3],
@@ -310,7 +310,7 @@ fn failures_in_a_row_end_it() -> Result<()> {
     Ok(())
 }
 
-/// Four iterations of 16 steps begin; the second failure is in the last of them.
+/// Four iterations of 16 steps begin; the second failure occurs in the last one.
 #[test]
 fn a_training_that_ends_so_leaves_a_checkpoint() -> Result<()> {
     if !is_set_up() {

@@ -1,4 +1,4 @@
-//! Against Gymnasium 1.4.0: tests/data/gymnasium.json, by scripts/make_environment_steps.py.
+//! Compares with Gymnasium 1.4.0: tests/data/gymnasium.json, by scripts/make_environment_steps.py.
 
 use polygrad_rl::{
     Acrobot, CartPole, Env, MountainCar, MountainCarContinuous, NormalizeReward, Pendulum, Rng, RunningMeanStd, Space,
@@ -88,7 +88,7 @@ fn wide(observation: &[f32]) -> Vec<f64> {
     observation.iter().map(|x| f64::from(*x)).collect()
 }
 
-/// Every step from its recorded state, and the first 100 one after another.
+/// Compares every step from its recorded state, and the first 100 in sequence.
 fn compare<E: Known>(name: &str, limited: TimeLimit<E>, tolerance: f64, of_replay: f64) {
     let recorded = &recorded()["environments"][name];
     assert_eq!(recorded["limit"].as_u64().unwrap(), limited.limit() as u64, "{name}");
@@ -97,7 +97,7 @@ fn compare<E: Known>(name: &str, limited: TimeLimit<E>, tolerance: f64, of_repla
     let mut observation = vec![0.0; limited.observation_space().len()];
     for episode in recorded["episodes"].as_array().unwrap() {
         let episode = Recorded::new(episode);
-        // For the time limit, which counts from here.
+        // Restarts the time limit, which counts from here.
         limited.reset(&mut rng, &mut observation);
         let mut last = Step::new(0.0, false);
         for (i, action) in episode.actions.iter().enumerate() {
@@ -118,7 +118,7 @@ fn compare<E: Known>(name: &str, limited: TimeLimit<E>, tolerance: f64, of_repla
             (episode.terminated, episode.truncated),
             "{name}"
         );
-        // The last digits of f32.
+        // Differs by the last digits of f32.
         close(name, "observation", 0, (&wide(&observation), &episode.last), 1e-6);
 
         let env = limited.env_mut();
@@ -137,7 +137,7 @@ fn compare<E: Known>(name: &str, limited: TimeLimit<E>, tolerance: f64, of_repla
     }
 }
 
-/// Nothing with the sine of glibc; elsewhere it may differ in its last bit.
+/// Exact with the sine of glibc; another one may differ in its last bit.
 const EXACT: f64 = if cfg!(target_env = "gnu") { 0.0 } else { 1e-7 };
 
 #[test]
@@ -247,7 +247,7 @@ fn running_statistics_are_gymnasiums() {
     assert_eq!(statistics.count(), recorded["count"].as_f64().unwrap());
 }
 
-/// Three environments whose rewards and ends are told.
+/// Three environments with recorded rewards and ends.
 struct Told {
     steps: std::vec::IntoIter<[Value; 3]>,
     space: Space,

@@ -1,5 +1,5 @@
-//! Behaviour cloning and distillation: losses are PyTorch's, what is learnt balances a pole, and a training can be
-//! stopped anywhere.
+//! Behaviour cloning and distillation: losses match PyTorch's, the learned policy balances a pole, and a training can
+//! be stopped anywhere.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ fn cart_pole(envs: usize) -> Vectorized<TimeLimit<CartPole>> {
     Vectorized::new(|_| CartPole::v1(), envs).unwrap()
 }
 
-/// So many steps of a rule that balances the pole.
+/// `count` steps of a rule that balances the pole.
 fn demonstrations(count: usize) -> Demonstrations {
     let mut envs = cart_pole(1);
     let mut found = Demonstrations::new(envs.observation_space(), envs.action_space());
@@ -268,7 +268,7 @@ fn what_does_not_fit_is_told() {
     told(other.restore(&saved).map(drop), "by other demonstrations");
 }
 
-/// Of sums of some dozens of terms in f64.
+/// For sums of some dozens of terms in f64.
 const EXACT: f64 = 1e-12;
 
 fn near(name: &str, found: &Tensor<impl Backend>, expected: &[f64]) {
@@ -283,7 +283,7 @@ fn near(name: &str, found: &Tensor<impl Backend>, expected: &[f64]) {
     }
 }
 
-/// Recorded by scripts/make_imitation_values.py, whose head says what is there.
+/// Recorded by scripts/make_imitation_values.py, whose head describes the contents.
 #[test]
 fn updates_are_pytorchs() {
     let folder: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into();

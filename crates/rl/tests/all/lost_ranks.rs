@@ -1,4 +1,4 @@
-//! PPO goes on without ranks that are lost, from the last checkpoint of its run.
+//! PPO continues from the last checkpoint of its run after ranks are lost.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,7 +18,7 @@ const STEPS: usize = 8;
 /// Iterations of three ranks.
 const ITERATIONS: u64 = 5;
 
-/// A training whose episodes end often, with all statistics, and a policy that remembers where `remembers`.
+/// A training whose episodes end often, with all statistics, and a policy that has memory if `remembers`.
 fn training(remembers: bool) -> Ppo {
     let device = Device::<polygrad_cpu::Cpu>::default().into_any();
     manual_seed(5);
@@ -39,7 +39,7 @@ fn training(remembers: bool) -> Ppo {
     Ppo::new(envs, ActorCritic::new(&policy, &device).unwrap(), config).unwrap()
 }
 
-/// Trains in the folder of a run, if there is one; gives how it ended, what was told, and all that a checkpoint has.
+/// Trains in the folder of a run, if there is one. Returns the end, the reported events, and the bytes of a checkpoint.
 fn trained(
     group: &Arc<dyn Communicator>,
     remembers: bool,
@@ -56,7 +56,7 @@ fn trained(
             told.borrow_mut().push(notice.to_owned());
         }
         copied.iter().for_each(|to| mortal::copy(event, progress, to));
-        // It says so once.
+        // Wishes to stop once.
         let stops = progress.step >= stops_at && !wished;
         wished |= stops;
         Ok(if stops { Control::Stop } else { Control::Continue })
@@ -75,7 +75,7 @@ fn trained(
     Ok((summary.ended, notices, ppo.checkpoint()?.to_bytes()?))
 }
 
-/// How many collectives there are before training, and in all of it.
+/// The number of collectives before the training, and in total.
 fn collectives(size: usize, remembers: bool) -> (usize, usize) {
     let scene = tempfile::tempdir().unwrap();
     let count = |name: &str, stops_at: u64| {
@@ -85,11 +85,12 @@ fn collectives(size: usize, remembers: bool) -> (usize, usize) {
         })[0]
             .1
     };
-    // The last ones are those of the checkpoint that is given, of which the others know nothing.
+    // The last ones belong to the returned checkpoint, in which the other ranks take no part.
     (count("begun", 0), count("whole", u64::MAX) - 3)
 }
 
-/// Trains while ranks are lost: those who are left end alike, and as those would who go on from the same checkpoint.
+/// Trains while ranks are lost: the remaining ranks end with the same result as ranks that continue from the same
+/// checkpoint.
 fn check(size: usize, remembers: bool, deaths: &[(usize, usize)]) {
     let scene = tempfile::tempdir().unwrap();
     let (path, copy) = (scene.path().join("run"), scene.path().join("copy"));
@@ -174,7 +175,7 @@ fn who_wants_to_stop_stops_though_a_rank_is_lost() {
     };
     let all = train(&[])[0].1 - 3;
     let mut gone_back = 0;
-    // Before rank 1 wants to stop, and after.
+    // Before rank 1 wishes to stop, and after.
     for at in all - 12..all {
         let found = train(&[(2, at)]);
         for (found, _) in &found[..2] {

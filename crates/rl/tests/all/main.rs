@@ -1,4 +1,4 @@
-//! The tests of this crate in one program: what is generic is compiled once for all of them.
+//! The tests of this crate in one program, so that generic code is compiled once for all of them.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Masks of actions: who asks for them, who passes them on, and what is told.
+//! Action masks: requesting them, passing them on, and errors.
 
 use crate::common::{Cards, MaskFlaw, choose, play};
 use polygrad_rl::{
@@ -6,7 +6,7 @@ use polygrad_rl::{
     StepBuffers, TimeLimit, VectorEnv, Vectorized, check_env,
 };
 
-/// The masks before each step, and what the steps wrote.
+/// The masks before each step, and the output of the steps.
 fn masked(envs: impl VectorEnv, steps: usize) -> (Vec<Vec<bool>>, Vec<StepBuffers>) {
     let mut seen = play(envs, 1, steps);
     let last = seen.pop().unwrap();
@@ -21,7 +21,7 @@ fn masks_are_those_of_the_next_step() {
     for (step, masks) in expected.0.iter().enumerate() {
         assert_eq!(masks.len(), 5 * 2 * 5);
         for mask in masks.chunks(5) {
-            // Four cards at first, and again in the row's next episode.
+            // Four cards initially, and again in the row's next episode.
             assert_eq!(mask.iter().filter(|allowed| **allowed).count(), 4 - step % 4);
         }
     }
@@ -39,7 +39,7 @@ fn wrappers_pass_masks_on() {
     let envs = NormalizeReward::new(NormalizeObservation::new(envs).unwrap(), 0.9).unwrap();
     let envs: Box<dyn VectorEnv> = Box::new(envs);
     assert_eq!(masked(envs, 12).0, expected);
-    // A card cannot be played twice, so that nothing is repeated.
+    // A card cannot be played twice, so that no action is repeated.
     let repeated = |_| ActionRepeat::new(Cards::new(MaskFlaw::None), 3).unwrap();
     assert_eq!(masked(Vectorized::new(repeated, 3).unwrap(), 12).0, expected);
 }
@@ -103,7 +103,7 @@ fn wrong_masks_are_named() {
     }
 }
 
-/// A mask where none can be, or in some environments only.
+/// A mask in a space that cannot have one, or only in some environments.
 struct Odd {
     space: Space,
     masked: bool,

@@ -1,4 +1,4 @@
-//! What environments look like.
+//! Pictures of environments.
 
 use polygrad_reference::Reference;
 use polygrad_rl::{
@@ -21,7 +21,7 @@ fn at(env: &impl Render, x: f32, y: f32) -> Colour {
 fn the_cart_is_where_it_is() {
     let mut env = CartPole::new();
     env.set_state([0.0; 4]);
-    // Gymnasium's: the cart's middle is 100 above the ground of the picture, the pole 125 long.
+    // As in Gymnasium: the cart's middle is 100 above the ground of the picture, and the pole is 125 long.
     assert_eq!(at(&env, 285.0, 300.0), BLACK);
     assert_eq!(at(&env, 300.0, 200.0), [202, 152, 101]);
     assert_eq!(at(&env, 300.0, 292.0), [129, 132, 203]);
@@ -29,7 +29,7 @@ fn the_cart_is_where_it_is() {
     env.set_state([1.2, 0.0, 0.2, 0.0]);
     assert_eq!(at(&env, 450.0 - 15.0, 300.0), BLACK);
     assert_eq!(at(&env, 285.0, 295.0), WHITE);
-    // It leans to the right.
+    // The pole leans to the right.
     let (sin, cos) = 0.2f32.sin_cos();
     assert_eq!(at(&env, 450.0 + 100.0 * sin, 292.5 - 100.0 * cos), [202, 152, 101]);
 }

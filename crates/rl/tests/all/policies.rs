@@ -1,4 +1,4 @@
-//! Policies: shapes, initial values, gradients, and what they remember.
+//! Policies: shapes, initial values, gradients, and state.
 
 use polygrad_nn::distributions::Distribution as _;
 use polygrad_nn::{Module, Param};
@@ -111,7 +111,7 @@ fn answers_have_their_shapes(device: &Device) {
     for (name, policy, shape) in policies(device).unwrap() {
         let (config, state) = (policy.config(), policy.initial_state(4).unwrap());
         let size = config.action.outputs();
-        // Bytes, as images are stored, do as well.
+        // Bytes, the storage format of images, work as well.
         let bytes = (randn(&[&[4], &shape[..]].concat(), device) * 40.0)
             .unwrap()
             .abs()
@@ -231,7 +231,7 @@ fn a_memory_lasts_until_it_is_reset(device: &Device) {
             let reset = value(&second, &state.reset(&done).unwrap());
             assert_eq!(reset, [remembering[0], forgetful[1]]);
         }
-        // The memory is part of the graph until it is cut off.
+        // The state is part of the graph until it is detached.
         let of_first = |state: &PolicyState| {
             let loss = state.parts()[0].sum(()).unwrap();
             loss.backward().map(|gradients| gradients.len())
@@ -339,7 +339,7 @@ fn actions_have_values(device: &Device) {
             let x = randn(&[&[4], &shape[..]].concat(), device);
             let q = network.values(&x).unwrap();
             assert_eq!(q.dims(), [4, 3]);
-            // As a policy it gives the same, and no value of the state.
+            // As a policy it gives the same numbers, and no value of the state.
             let answer = network.forward(&x, &network.initial_state(4).unwrap()).unwrap();
             assert_eq!(answer.action.output().to_f64_vec().unwrap(), q.to_f64_vec().unwrap());
             assert!(answer.value().is_err());

@@ -1,4 +1,4 @@
-//! PPO: that it learns, that nothing but the seed decides how, and that it can be stopped anywhere.
+//! PPO: it learns, only the seed determines the result, and training can be stopped anywhere.
 
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_rl::*;
@@ -8,7 +8,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// Two choices and a mask, for a policy of two heads: the first must be the number that is seen, the second is never 2.
+/// Two choices with a mask, for a policy of two heads: the first must be the observed number, the second is never 2.
 struct Copycat {
     seen: usize,
     steps: usize,
@@ -81,7 +81,7 @@ const CASES: [&str; 8] = [
     "sde",
 ];
 
-/// A training of each kind that differs from the others in what it needs.
+/// A training of each kind with different requirements.
 fn training(case: &str, mode: Mode) -> Result<Ppo> {
     let device = device();
     manual_seed(5);
@@ -169,7 +169,7 @@ fn training(case: &str, mode: Mode) -> Result<Ppo> {
     }
 }
 
-/// Every weight, and all else that a checkpoint has.
+/// Everything in a checkpoint, including the weights.
 fn everything(ppo: &Ppo) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     ppo.checkpoint().unwrap().save(file.path()).unwrap();

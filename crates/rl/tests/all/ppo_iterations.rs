@@ -1,5 +1,5 @@
-//! What iterations of [`Ppo`] come to, beside the same done by hand in f64 with `gae`, `ppo_loss`,
-//! `clip_grad_norm` and `Adam`, which tests/all/ppo_values.rs holds to PyTorch's.
+//! Compares the results of iterations of [`Ppo`] with the same computation by hand in f64 with `gae`, `ppo_loss`,
+//! `clip_grad_norm` and `Adam`, which tests/all/ppo_values.rs compares with PyTorch's.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use polygrad_tensor::{DType, Device, Tensor, manual_seed, no_grad};
 const STEPS: usize = 8;
 const ROWS: usize = 4;
 
-/// Observations, rewards, masks and ends by chance.
+/// Random observations, rewards, masks and ends.
 struct Noise {
     action: Space,
     masked: bool,
@@ -67,7 +67,7 @@ impl Env for Noise {
     }
 }
 
-/// What an environment was told and gave, step by step.
+/// The actions and outputs of an environment, step by step.
 #[derive(Default)]
 struct Log {
     observations: Vec<Vec<f32>>,
@@ -129,7 +129,7 @@ impl<V: VectorEnv> VectorEnv for Logged<V> {
     }
 }
 
-/// `[T * N]` numbers that a rollout has beside what the environments gave.
+/// `[T * N]` numbers of a rollout other than the environments' outputs.
 #[derive(Default)]
 struct Seen {
     log_probs: Vec<f32>,
@@ -139,7 +139,7 @@ struct Seen {
     starts: Vec<f32>,
     ended: Vec<bool>,
     rewards: Vec<f32>,
-    /// Before each segment.
+    /// The states before each segment.
     states: Vec<PolicyState>,
 }
 
@@ -243,7 +243,7 @@ impl ByHand {
         seen
     }
 
-    /// Iteration `k`: the means of the losses, as [`Iteration`] has them.
+    /// Iteration `k`: the mean losses as in [`Iteration`].
     fn iterate(&mut self, log: &Log, k: usize, iterations: u64) -> [f64; 5] {
         let progress = k as f64 / iterations as f64;
         self.adam.set_lr(self.config.learning_rate.at(progress));
@@ -259,7 +259,7 @@ impl ByHand {
                 entropy: scalar(self.config.entropy_coefficient.at(progress)),
                 value: self.config.value_coefficient,
                 clip_value: self.config.clip_value,
-                // All rows are one minibatch.
+                // All rows are in one minibatch.
                 normalize_advantages: self.config.normalize_advantages != AdvantageNorm::None,
             };
             let losses = ppo_loss(&self.policy, &batch, &weights).unwrap();
@@ -272,7 +272,7 @@ impl ByHand {
             ];
             for (i, (mean, part)) in means.iter_mut().zip(parts).enumerate() {
                 let part = part.item().unwrap();
-                // Of the divergence the last estimate is told.
+                // Only the last estimate of the divergence is reported.
                 *mean = if i == 3 {
                     part
                 } else {
@@ -399,7 +399,7 @@ fn trainer(case: &Case, device: &Device) -> (Ppo, ActorCritic, Arc<Mutex<Log>>) 
     let (_, policy, space, masked, config) = case;
     manual_seed(1);
     let policy = ActorCritic::new(policy, device).unwrap();
-    // The actor's last layer begins so small that all actions are as likely.
+    // The actor's last layer starts so small that all actions are equally likely.
     policy
         .actor
         .weight
@@ -463,7 +463,7 @@ fn iterations_are_those_by_hand() {
             }
             clipped += expected[4];
         }
-        // A quiet run would hide what clipping does.
+        // A run without clipping would not test it.
         assert!(clipped > 0.0, "{name}");
         assert_eq!(ppo.refusal(), None, "{name}");
     }

@@ -1,4 +1,5 @@
-//! An update of PPO beside PyTorch's: tests/data/ppo, by scripts/make_ppo_values.py, whose head says what is there.
+//! Compares an update of PPO with PyTorch's: tests/data/ppo, by scripts/make_ppo_values.py, whose head describes the
+//! contents.
 
 use std::path::PathBuf;
 
@@ -43,7 +44,7 @@ impl Case {
         self.host(name).to_f64_vec()
     }
 
-    /// Recorded so that f32 has them.
+    /// Recorded numbers that f32 represents exactly.
     fn floats(&self, name: &str) -> Vec<f32> {
         self.values(name).into_iter().map(|x| x as f32).collect()
     }
@@ -56,7 +57,7 @@ impl Case {
         Tensor::from_host(self.host(name).clone(), device).unwrap()
     }
 
-    /// Numbers beside recorded ones, apart by at most `tolerance` times the largest.
+    /// Compares numbers with recorded ones, with a difference of at most `tolerance` times the largest.
     fn is_near(&self, name: &str, found: &[f64], tolerance: f64) {
         let expected = self.values(name);
         assert_eq!(found.len(), expected.len(), "{}: {name}", self.name);
@@ -107,7 +108,7 @@ impl Case {
         policy
     }
 
-    /// Does something with the outcomes of the rollout's steps.
+    /// Calls `f` with the outcomes of the rollout's steps.
     fn with_outcomes<T>(&self, f: impl FnOnce(Outcomes<'_>) -> T) -> T {
         let rollout = |name: &str| format!("rollout/{name}");
         let terminated = self.bools(&rollout("terminated"));
@@ -116,7 +117,7 @@ impl Case {
             true => {
                 let truncated = self.bools(&rollout("truncated"));
                 let either = terminated.iter().zip(&truncated).map(|(a, b)| *a || *b);
-                // An episode that is both has ended by itself.
+                // An episode with both flags has terminated.
                 let values = self.floats(&rollout("final_values")).into_iter().zip(&terminated);
                 (
                     either.collect(),
@@ -193,7 +194,7 @@ const CASES: [&str; 9] = [
 /// Half a step of f32: results are computed in f64 and rounded once.
 const ROUNDED: f64 = 6e-8;
 
-/// Of sums of some hundred terms in f64.
+/// For sums of some hundred terms in f64.
 const EXACT: f64 = 1e-12;
 
 fn as_f64(values: &[f32]) -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! PQN: that it learns, and that it can be stopped anywhere.
+//! PQN: it learns, and training can be stopped anywhere.
 
 use polygrad_nn::Checkpoint;
 use polygrad_nn::models::ActivationFn;
@@ -72,8 +72,8 @@ fn in_corridor(config: PqnConfig) -> Result<Pqn> {
     Pqn::new(Vectorized::new(|_| Corridor::default(), 6)?, network(2), config)
 }
 
-/// The values of the fields, by steps that are left: 0.9³, 0.9², 0.9 and 1, of the way to the right. An episode that is
-/// cut short has a value still, else those of the first fields would be less.
+/// The values of the fields on the way to the right, by the steps that are left: 0.9³, 0.9², 0.9 and 1. An episode that
+/// is cut short still has a value; otherwise those of the first fields would be less.
 #[test]
 fn it_learns_what_actions_are_worth() {
     let config = PqnConfig {
@@ -130,7 +130,7 @@ fn a_training_goes_on_bit_for_bit() {
     }
     assert!(whole.is_done() && parts.is_done());
     assert!(bytes(&whole.checkpoint().unwrap()) == bytes(&parts.checkpoint().unwrap()));
-    // As CleanRL's: the whole rate first, and something left in the end.
+    // As in CleanRL: the full rate first, and a rest at the end.
     assert_eq!(rates[0], 5e-3);
     assert!((rates[29] - 5e-3 / 30.0).abs() < 1e-12);
 }

@@ -1,4 +1,5 @@
-//! Updates of PQN beside PyTorch's: tests/data/pqn, by scripts/make_pqn_values.py, whose head says what is there.
+//! Compares updates of PQN with PyTorch's: tests/data/pqn, by scripts/make_pqn_values.py, whose head describes the
+//! contents.
 
 use std::path::PathBuf;
 
@@ -9,9 +10,9 @@ use polygrad_rl::*;
 use polygrad_tensor::{Backend, DType, Device, Tensor};
 use serde_json::Value;
 
-/// Of sums of some dozens of terms in f64.
+/// For sums of some dozens of terms in f64.
 const EXACT: f64 = 1e-12;
-/// Of numbers that were rounded to f32.
+/// For numbers that were rounded to f32.
 const ROUNDED: f64 = 1e-6;
 
 fn near(name: &str, found: &[f64], expected: &[f64], tolerance: f64) {
@@ -59,7 +60,7 @@ impl Case {
         network
     }
 
-    /// The targets of the rollout, from the values of what is seen next.
+    /// The targets of the rollout, from the values of the next observations.
     fn targets<B: Backend>(&self, network: &QNetwork<B>, device: &Device<B>) -> Vec<f32> {
         let host = self.tensors.get("rollout/next_observations").unwrap().clone();
         let next = Tensor::from_host(host, device).unwrap().reshape([24, 4]).unwrap();

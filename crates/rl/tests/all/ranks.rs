@@ -1,4 +1,4 @@
-//! PPO by several ranks: one policy, environments of their own, and one checkpoint for any number of them.
+//! PPO on several ranks: one policy, separate environments, and one checkpoint for any number of ranks.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// Runs `f` on so many ranks; what each gives, in their order.
+/// Runs `f` on `size` ranks; returns the results in their order.
 fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     let ends = Threads::group(size, Duration::from_secs(60)).unwrap();
     std::thread::scope(|scope| {
@@ -37,8 +37,7 @@ fn ranks<R: Send>(size: usize, f: impl Fn(Arc<dyn Communicator>) -> R + Sync) ->
 
 const CASES: [&str; 4] = ["mlp", "target_kl", "lstm", "continuous"];
 
-/// A training of each kind that differs from the others in what ranks have to tell each other; its length is that of
-/// `size` ranks.
+/// A training of each kind with different data to exchange between ranks; its length is that of `size` ranks.
 fn training(case: &str, size: usize) -> Ppo {
     let device = device();
     manual_seed(5);
@@ -102,16 +101,16 @@ fn weights(policy: &impl Module) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Every weight, and all else that a checkpoint has.
+/// Everything in a checkpoint, including the weights.
 fn everything(ppo: &Ppo) -> Vec<u8> {
     ppo.checkpoint().unwrap().to_bytes().unwrap()
 }
 
-/// What an iteration gave, but for the seconds.
+/// The result of an iteration, without the seconds.
 fn given(mut given: Iteration) -> Iteration {
     (given.env_seconds, given.act_seconds, given.learn_seconds) = (0.0, 0.0, 0.0);
     if given.explained_variance.is_nan() {
-        // It would not be equal to itself.
+        // NaN would not be equal to itself.
         given.explained_variance = f64::INFINITY;
     }
     given
@@ -141,7 +140,7 @@ fn all_ranks_have_one_policy_and_environments_of_their_own() {
                 assert_eq!(ours.3, theirs.3, "{case}");
             }
         }
-        // Every rank has episodes, and none has those of another.
+        // Every rank has its own episodes, different from the others'.
         let of = |rank: usize| {
             let iterations = found[0].iter().flat_map(|(_, _, _, iteration)| &iteration.episodes);
             let own = iterations.filter(|episode| episode.row / ROWS == rank);
@@ -228,7 +227,7 @@ fn another_number_of_ranks_goes_on() {
         alone.iterate().unwrap();
         assert_eq!(alone.steps(), 3 * per_rank, "{case}");
         let saved = everything(&alone);
-        // One more than there were, and one that was given up in between.
+        // One rank more than at first, including one that was dropped in between.
         let checkpoint = Checkpoint::from_bytes(&saved).unwrap();
         let ends = ranks(3, |group| {
             let mut ppo = training(case, 4).parallel(Arc::clone(&group)).unwrap();
@@ -243,7 +242,7 @@ fn another_number_of_ranks_goes_on() {
     }
 }
 
-/// Observations that follow from a number, and rewards from actions.
+/// Observations that follow from a number, and rewards that follow from actions.
 struct Wave {
     phase: f32,
 }
@@ -272,7 +271,7 @@ impl Env for Wave {
     }
 }
 
-/// What environments were told and gave.
+/// The actions and outputs of environments.
 #[derive(Default)]
 struct Log {
     observations: Vec<f32>,
@@ -343,7 +342,7 @@ fn a_step_of_all_ranks_is_that_of_one_process_on_the_joined_minibatch() {
         (values, iteration, Arc::into_inner(log).unwrap().into_inner().unwrap())
     });
 
-    // The same by one process: all steps of both ranks in one batch.
+    // The same in one process: all steps of both ranks in one batch.
     let policy = new_policy();
     let before = weights(&policy);
     let (mut columns, mut observations) = (<[Vec<f32>; 5]>::default(), Vec::new());
@@ -417,7 +416,7 @@ fn a_step_of_all_ranks_is_that_of_one_process_on_the_joined_minibatch() {
     }
 }
 
-/// Trains in the folder of a run that rank 0 keeps; what was said of it, too.
+/// Trains in the folder of a run that rank 0 keeps; also returns the notices.
 fn trained(
     case: &str,
     path: &Path,
@@ -486,7 +485,7 @@ fn a_run_is_stopped_by_any_rank_and_goes_on_with_any_number() {
         };
         assert_eq!(timeless(rows(&path)), timeless(rows(&whole)), "{case}");
 
-        // The file is for any number of ranks, and for none.
+        // The file fits any number of ranks, and a training without a group.
         ranks(3, |group| {
             let (summary, notices, _) = trained(case, &path, Some(&group), 4, go_on).unwrap();
             assert_eq!(summary.ended, Ended::Done);
@@ -591,7 +590,7 @@ fn a_trainer_and_its_learner_are_of_one_group() {
             let options = options().parallel(Arc::clone(&group)).run(run);
             told(options, &mut ppo, "rank 1 has a run, which rank 0 alone keeps");
         }
-        // Who asks to stop before it begins, stops before it begins.
+        // A request to stop before the beginning stops the training there.
         let summary = options().parallel(group).train(&mut ppo).unwrap();
         assert_eq!((summary.ended, summary.steps), (Ended::Stopped, 0));
     });

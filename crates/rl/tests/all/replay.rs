@@ -1,9 +1,9 @@
-//! The replay buffer: what is in it, how it is drawn from, and that it goes on bit for bit.
+//! The replay buffer: its contents, sampling, and exact resumption.
 
 use polygrad_nn::StateDict;
 use polygrad_rl::{PriorityConfig, ReplayBuffer, Rng, Transition};
 
-/// The transition number `i` of a stream.
+/// Transition `i` of a stream.
 fn push(replay: &mut ReplayBuffer, i: usize) {
     let x = i as f32;
     let transition = Transition {
@@ -16,7 +16,7 @@ fn push(replay: &mut ReplayBuffer, i: usize) {
     replay.push(&transition).unwrap();
 }
 
-/// The numbers of the transitions, place by place.
+/// The numbers of the transitions, by index.
 fn numbers(replay: &ReplayBuffer) -> Vec<f32> {
     (0..replay.len())
         .map(|place| replay.get(place).unwrap().observation[0])
@@ -45,7 +45,7 @@ fn all_are_drawn_as_often() {
     for place in replay.sample(50_000, &mut Rng::new(3)).unwrap() {
         counts[place] += 1;
     }
-    // Six deviations of a binomial distribution around 10,000.
+    // Six standard deviations of a binomial distribution around 10,000.
     assert!(
         counts.iter().all(|count| (9_460..=10_540).contains(count)),
         "{counts:?}"

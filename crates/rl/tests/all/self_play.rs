@@ -1,4 +1,4 @@
-//! Self-play: opponents, ratings, and that a training can be stopped anywhere.
+//! Self-play: opponents, ratings, and training that can be stopped anywhere.
 
 use polygrad_nn::Module;
 use polygrad_rl::zoo::{self, Algorithm};
@@ -10,7 +10,7 @@ fn device() -> Device {
     Device::<polygrad_cpu::Cpu>::default().into_any()
 }
 
-/// Takes the free field of the highest number, whatever it sees.
+/// Takes the free field of the highest index, regardless of the observation.
 fn last_field() -> ActorCritic {
     let policy = ActorCritic::new(&PolicyConfig::mlp(19, ActionSpace::Discrete(9)), &device()).unwrap();
     for (name, param) in policy.named_parameters() {
@@ -59,7 +59,7 @@ fn every_game_is_played_once() {
         assert_eq!([outcome.won, outcome.drawn, outcome.lost], expected, "player {side}");
         assert!(outcome.games() > 100 && outcome.lost > 0);
     }
-    // The solver finds how to win against it, and never loses.
+    // The solver finds a way to win against it, and never loses.
     let solved = contest_in_full(&policy, &TicTacToe::new(), Scripted::Solver).unwrap();
     assert!(
         solved.sides.iter().all(|side| side.won == 0 && side.lost > 0),
@@ -86,7 +86,7 @@ fn scripts_are_as_strong_as_they_should_be() {
     );
     assert!(random > greedy + 0.15 && greedy > solver, "{random} {greedy} {solver}");
     assert!(solved.sides.iter().all(|side| side.won == 0));
-    // Against itself: the moves of both are known, as are the games, of which the first player wins.
+    // Against itself the moves of both are known, so that the games are, too; the first player wins them.
     let found = contest(
         &last_field(),
         &game,
@@ -123,7 +123,7 @@ fn training(change: impl FnOnce(&mut SelfPlayConfig)) -> Result<SelfPlay> {
     zoo::find("tic-tac-toe")?.self_play(6, &config, (&algorithm, &policy), &device())
 }
 
-/// All that a checkpoint has, as bytes.
+/// Everything in a checkpoint, as bytes.
 fn bytes(agent: &SelfPlay) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     agent.checkpoint().unwrap().save(file.path()).unwrap();
@@ -180,7 +180,7 @@ fn points_go_from_one_rating_to_the_other() {
     assert!((sum - 3000.0).abs() < 1e-6, "{standings:?}");
     assert_eq!(standings[0].games, standings[1].games + standings[2].games);
     assert!(standings[0].rating > standings[1].rating && standings[2].rating > standings[1].rating);
-    // Without what changes them, ratings stay.
+    // With `elo_k` 0, ratings do not change.
     let mut agent = training(|config| config.elo_k = 0.0).unwrap();
     (0..5).for_each(|_| drop(agent.advance().unwrap()));
     assert!(agent.standings().iter().all(|x| x.rating == 1000.0));
@@ -200,7 +200,8 @@ fn snapshots_are_taken_in_time_or_after_success() {
             .map(|x| x.name)
             .collect::<Vec<_>>()
     };
-    // 96 steps an iteration: the first that is not before 900, and so on; two are kept.
+    // An iteration has 96 steps: snapshots are taken at the first iteration end not before 900, and so on; two are
+    // kept.
     assert_eq!(taken(|_| {}), ["snapshot of step 4800", "snapshot of step 5760"]);
     let early = taken(|config| (config.snapshot_every, config.snapshot_score) = (1 << 40, 0.0));
     assert_eq!(early.len(), 2);
@@ -292,7 +293,7 @@ fn what_cannot_be_played_is_told() {
         ..policy
     };
     assert!(pool(&SelfPlayConfig::default(), &remembers, "tic-tac-toe").contains("a policy with memory"));
-    // A checkpoint of another pool, and of none.
+    // A checkpoint of another pool, and one without a pool.
     let checkpoint = training(|_| {}).unwrap().checkpoint().unwrap();
     let other = |change: fn(&mut SelfPlayConfig)| training(change).unwrap().restore(&checkpoint).unwrap_err();
     assert!(

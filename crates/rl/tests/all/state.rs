@@ -1,4 +1,4 @@
-//! Saved and restored environments go on bit for bit, whatever steps them; damaged states are refused.
+//! Saved and restored environments continue bit for bit, in all kinds of stepping; damaged states are rejected.
 
 use crate::common::{Cards, Guess, MaskFlaw, choose, play_on};
 use polygrad_rl::{
@@ -8,12 +8,12 @@ use polygrad_rl::{
 };
 use serde_json::{Value, json};
 
-/// Through text, as in a file.
+/// Converts to text and back, as a file does.
 fn written(state: &Value) -> Value {
     serde_json::from_str(&state.to_string()).unwrap()
 }
 
-/// Saves after some steps, restores into others, and compares all that follows.
+/// Saves after some steps, restores into others, and compares everything that follows.
 fn resumes<V: VectorEnv>(name: &str, mut envs: V, others: Vec<V>, steps: usize) {
     let mut buffers = StepBuffers::new(&envs);
     let mut rng = Rng::new(5);
@@ -30,7 +30,7 @@ fn resumes<V: VectorEnv>(name: &str, mut envs: V, others: Vec<V>, steps: usize) 
         "{name}"
     );
     for (i, mut other) in others.into_iter().enumerate() {
-        // Final observations of other rows stay as they were.
+        // Final observations of other rows are unchanged.
         let mut buffers = StepBuffers {
             observations: vec![0.0; shown.len()],
             ..before.last().unwrap().0.clone()
@@ -105,7 +105,7 @@ fn wrappers_go_on_bit_for_bit() {
     let boxed = |threads| Box::new(make(threads)) as Box<dyn VectorEnv>;
     resumes("boxed", boxed(2), vec![boxed(1)], 150);
 
-    // Returns and lengths count on.
+    // Returns and lengths continue to be counted.
     let (mut envs, mut other) = (make(1), make(1));
     let mut buffers = StepBuffers::new(&envs);
     let mut rng = Rng::new(0);
@@ -128,7 +128,7 @@ fn wrappers_go_on_bit_for_bit() {
     assert_eq!(envs.env().normalizer(), other.env().normalizer());
 }
 
-/// The state of three poles after some steps, the poles, and room for what they show.
+/// The state of three poles after some steps, the poles, and memory for their observations.
 fn poles() -> (Value, Vectorized<CartPole2>, Vec<f32>) {
     let mut envs = Vectorized::new(|_| CartPole::v1(), 3).unwrap();
     let mut buffers = StepBuffers::new(&envs);
@@ -139,7 +139,7 @@ fn poles() -> (Value, Vectorized<CartPole2>, Vec<f32>) {
 
 type CartPole2 = TimeLimit<CartPole>;
 
-/// Every place in a value, as a JSON pointer.
+/// The path of every place in a value, as a JSON pointer.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
@@ -187,7 +187,7 @@ fn damaged_states_are_refused() {
             assert!(!error.message().is_empty() && error.to_string().len() < 1000, "{error}");
             tried += 1;
         }
-        // What has a parent can be missing, or there twice.
+        // An element with a parent can be missing or duplicated.
         let Some((parent, name)) = place.rsplit_once('/') else {
             continue;
         };
@@ -226,7 +226,7 @@ fn states_of_others_are_refused() {
     );
     let cars = || Box::new(Vectorized::new(|_| MountainCar::v0(), 3).unwrap());
     assert!(refused(cars(), &state).contains("other spaces"));
-    // Spaces are alike, but not what they show.
+    // The spaces are alike, but the observations are not.
     let moody = Vectorized::new(|_| TimeLimit::new(CartPole::new(), 2).unwrap(), 3).unwrap();
     let message = refused(Box::new(moody), &state);
     assert!(
@@ -247,7 +247,7 @@ fn states_of_others_are_refused() {
     assert!(refused(Box::new(inside), &recorded).contains("1 returns of episodes, but 0 lengths"));
 }
 
-/// Adds up what it was asked to do in all of its episodes, which no environment may.
+/// Accumulates its actions over all of its episodes, which no environment may do.
 #[derive(Default)]
 struct Forgetful {
     total: f32,
@@ -289,7 +289,7 @@ fn who_breaks_the_contract_is_named() {
         envs.reset(0, &mut buffers.observations).unwrap();
         envs.step(&[1.0; 3], &mut buffers.as_mut()).unwrap();
         let state = envs.state().unwrap();
-        // Into new ones it goes.
+        // Restoring into new environments works.
         let mut new = Vectorized::threaded(make, 3, threads).unwrap();
         new.restore(&state, &mut buffers.observations).unwrap();
         let error = envs.restore(&state, &mut buffers.observations).unwrap_err();
@@ -329,7 +329,7 @@ fn what_cannot_be_saved_is_told() {
     envs.restore(&state, &mut buffers.observations).unwrap();
     assert_eq!(buffers.observations, [131_072.0]);
 
-    /// What has nothing but a step.
+    /// A minimal environment with only a step.
     struct Plain(Space);
     impl VectorEnv for Plain {
         fn num_envs(&self) -> usize {

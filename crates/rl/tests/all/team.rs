@@ -1,4 +1,4 @@
-//! Parallel environments as PettingZoo has them, in Python processes: agents are rows.
+//! PettingZoo's parallel environments in Python processes: agents are rows.
 
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn a_policy_of_all_agents_learns_and_plays() -> Result<()> {
     let mut preset = spec.preset(Some("ppo"), None)?;
     *preset.algorithm.total_steps_mut() = 16_384;
     *preset.algorithm.learning_rate_mut() = Annealed::Linear(3e-3, 0.0);
-    // Seeds, which are seen, are numbers up to 1000.
+    // The observations are seeds, numbers up to 1000.
     let Algorithm::Ppo(config) = &mut preset.algorithm else {
         panic!("another algorithm");
     };
@@ -88,7 +88,7 @@ fn a_policy_of_all_agents_learns_and_plays() -> Result<()> {
     while !agent.is_done() {
         agent.advance()?;
     }
-    // 10 at best, and 5 by chance.
+    // The best return is 10, and random actions reach 5.
     let learnt = agent.mean_return().unwrap_or_default();
     assert!(learnt > 6.5, "{learnt}");
     let policy = agent.trained_policy()?;

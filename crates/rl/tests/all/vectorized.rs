@@ -1,4 +1,4 @@
-//! Many environments at once: the same for any number of threads, and errors that name who did what.
+//! Many environments at once: the same results for any number of threads, and errors that name the faulty environment.
 
 use crate::common::Guess;
 use polygrad_rl::{
@@ -6,7 +6,7 @@ use polygrad_rl::{
     Vectorized, episode_rng,
 };
 
-/// Everything that is written in some steps.
+/// Everything written by some steps.
 fn play<V: VectorEnv>(envs: V, seed: u64, steps: usize) -> Vec<StepBuffers> {
     crate::common::play(envs, seed, steps)
         .into_iter()
@@ -68,7 +68,8 @@ fn an_episode_can_be_played_again_alone() {
         );
         assert_eq!(step.rewards[0] as f32, seen.rewards[index]);
         if step.ended() {
-            // The step that ends an episode shows the last observation apart, and the first of the next one.
+            // The step that ends an episode gives its last observation separately, and the first one of the next
+            // episode.
             assert_eq!(observation, seen.final_observations[8..12]);
             ended += 1;
             episode += 1;
@@ -82,7 +83,7 @@ fn an_episode_can_be_played_again_alone() {
 
 #[test]
 fn no_step_is_without_a_reward() {
-    // With resets in a step of their own, the sum would be less by their number.
+    // With resets in separate steps, the sum would be less by their number.
     let steps = play(Vectorized::new(|_| CartPole::v1(), 16).unwrap(), 0, 500);
     let total: f32 = steps[1..].iter().flat_map(|step| &step.rewards).sum();
     assert_eq!(total, 16.0 * 500.0);
@@ -97,7 +98,7 @@ fn a_time_limit_truncates() {
     }
 }
 
-/// What an environment with a flaw does in the third step of its second episode, which the others never reach.
+/// The fault of an environment in the third step of its second episode, which the other environments never reach.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     Panic,
@@ -180,7 +181,7 @@ fn who_fails_is_named() {
                     .contains("`step` before `reset`, or after a step that failed"),
                 "{error}"
             );
-            // After a reset it goes on.
+            // After a reset it continues.
             let again = envs.reset(7, &mut buffers.observations);
             assert!(again.is_ok() || flaw == Flaw::Reset);
         }
@@ -202,7 +203,7 @@ fn wrong_calls_are_told() {
     let mut short = buffers.clone();
     short.truncated.pop();
     assert!(message(envs.step(&[0.0; 3], &mut short.as_mut())).contains("`truncated` has 2 entries"));
-    // Neither has done anything.
+    // Neither call has had an effect.
     envs.step(&[1.0; 3], &mut buffers.as_mut()).unwrap();
     let error = message(envs.step(&[1.0, 2.0, 0.5], &mut buffers.as_mut()));
     assert!(error.contains("environment 1 was given the action [2.0]"), "{error}");
@@ -234,7 +235,7 @@ fn returns_and_lengths_are_kept() {
     let mut envs = RecordEpisodeStatistics::new(Vectorized::new(|_| maze.clone(), 3).unwrap());
     let mut buffers = StepBuffers::new(&envs);
     envs.reset(0, &mut buffers.observations).unwrap();
-    // The first goes to the junction and turns, the others run against a wall.
+    // The first agent goes to the junction and turns, the others run against a wall.
     for (number, action) in [1.0, 1.0, 0.0].into_iter().enumerate() {
         assert!(envs.finished().is_empty());
         envs.step(&[action, 0.0, 2.0], &mut buffers.as_mut()).unwrap();

@@ -1,4 +1,4 @@
-//! What is put around environments.
+//! Wrappers around environments.
 
 use polygrad_rl::{
     ActionRepeat, CartPole, Env, EpisodeStatistics, FrameStack, NormalizeObservation, NormalizeReward,
@@ -6,7 +6,7 @@ use polygrad_rl::{
     VectorEnv, Vectorized, check_env,
 };
 
-/// Two agents who see the step's number, the second one more by 100, and get it as a reward.
+/// Two agents that observe the step's number, the second one plus 100, and get it as a reward.
 #[derive(Default)]
 struct Count {
     steps: usize,
@@ -152,7 +152,7 @@ fn observations_are_normalized_by_what_all_rows_have_seen() {
         };
         let expected = column().sum::<f64>() / rows;
         let spread = column().map(|x| (x - expected) * (x - expected)).sum::<f64>() / rows;
-        // What counts as seen in the beginning weighs 1e-4 of a row.
+        // The initial statistics weigh as much as 1e-4 of a row.
         assert!(
             (mean - expected).abs() < 1e-6 && (var - spread).abs() < 1e-6,
             "{mean} {expected}, {var} {spread}"

@@ -1,8 +1,8 @@
-//! Environments and loops of several tests.
+//! Environments and loops shared by several tests.
 
 use polygrad_rl::{Env, Rng, Space, Step, StepBuffers, VectorEnv};
 
-/// Actions of chance that masks allow.
+/// Random actions that masks allow.
 pub(crate) fn choose<V: VectorEnv>(envs: &V, rng: &mut Rng, actions: &mut [f32]) {
     let space = envs.action_space();
     let entries = space.flat_len();
@@ -14,10 +14,10 @@ pub(crate) fn choose<V: VectorEnv>(envs: &V, rng: &mut Rng, actions: &mut [f32])
     }
 }
 
-/// What a step wrote, and the masks after it.
+/// The output of a step, and the masks after it.
 pub(crate) type Seen = (StepBuffers, Option<Vec<bool>>);
 
-/// Some steps from where the environments are, with actions from `rng`.
+/// Takes some steps from the current state, with actions from `rng`.
 pub(crate) fn play_on<V: VectorEnv>(envs: &mut V, buffers: &mut StepBuffers, rng: &mut Rng, steps: usize) -> Vec<Seen> {
     let mut actions = vec![0.0; envs.rows() * envs.action_space().len()];
     (0..steps)
@@ -29,7 +29,7 @@ pub(crate) fn play_on<V: VectorEnv>(envs: &mut V, buffers: &mut StepBuffers, rng
         .collect()
 }
 
-/// Everything that is written by a reset and some steps.
+/// Everything written by a reset and some steps.
 pub(crate) fn play<V: VectorEnv>(mut envs: V, seed: u64, steps: usize) -> Vec<Seen> {
     let mut buffers = StepBuffers::new(&envs);
     envs.reset(seed, &mut buffers.observations).unwrap();
@@ -38,7 +38,7 @@ pub(crate) fn play<V: VectorEnv>(mut envs: V, seed: u64, steps: usize) -> Vec<Se
     seen
 }
 
-/// Two agents who guess a number of chance; whoever is right gets a point, and ten points end the episode.
+/// Two agents guess a random number; a right guess gives a point, and ten points end the episode.
 #[derive(Clone, Default)]
 pub(crate) struct Guess {
     number: usize,
@@ -71,7 +71,7 @@ impl Env<2> for Guess {
     }
 }
 
-/// What is wrong with a mask of [`Cards`].
+/// The fault of a mask of [`Cards`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum MaskFlaw {
     None,
@@ -81,7 +81,7 @@ pub(crate) enum MaskFlaw {
     Chance,
 }
 
-/// Two agents who play each of their five cards once.
+/// Two agents that play each of their five cards once.
 #[derive(Clone)]
 pub(crate) struct Cards {
     left: [[bool; 5]; 2],
@@ -110,7 +110,7 @@ impl Env<2> for Cards {
     }
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
         self.left = [[true; 5]; 2];
-        // One card of each is lost.
+        // One card of each agent is lost.
         for own in &mut self.left {
             own[rng.below(5)] = false;
         }
@@ -144,7 +144,7 @@ impl Env<2> for Cards {
             MaskFlaw::Empty => mask[5..].fill(false),
             MaskFlaw::EmptyLater if self.played == 2 => mask[..5].fill(false),
             MaskFlaw::Panic if self.played == 3 => panic!("no mask"),
-            // Three episodes ask twelve times.
+            // Three episodes ask for the mask twelve times.
             MaskFlaw::Chance if self.played == 0 && self.asked.get() > 12 => mask[..5].fill(true),
             _ => {}
         }
