@@ -1,6 +1,6 @@
-//! The ids of each line of a text, for scripts/compare_tokenizers.py:
-//! `cargo run --release -p polygrad-text --example ids -- TOKENIZER TEXT`. The tokenizer is a tokenizer.json, or what a
-//! GGUF file says of one as JSON: `pre`, `tokens`, `merges` and `token_type`.
+//! Prints the ids of each line of a text, for scripts/compare_tokenizers.py:
+//! `cargo run --release -p polygrad-text --example ids -- TOKENIZER TEXT`. The tokenizer is a tokenizer.json, or the
+//! tokenizer metadata of a GGUF file as JSON: `pre`, `tokens`, `merges` and `token_type`.
 
 use std::io::Write;
 

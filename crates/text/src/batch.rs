@@ -9,9 +9,9 @@ use crate::{BatchConfig, Padding, Side, Tokenizer};
 /// A text, or a pair of them, such as a question and a text that may answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextInput<'a> {
-    /// One.
+    /// A single text.
     Single(&'a str),
-    /// Two.
+    /// Two texts.
     Pair(&'a str, &'a str),
 }
 
@@ -58,16 +58,16 @@ pub struct Batch<B: Backend = AnyBackend> {
     pub ids: Tensor<B>,
     /// 1 for tokens, 0 for padding.
     pub attention_mask: Tensor<B>,
-    /// 0 for tokens of the first text, 1 for those of the second, as far as the model's tokenizer tells them apart.
+    /// 0 for tokens of the first text, 1 for those of the second, if the model's tokenizer distinguishes them.
     pub token_type_ids: Tensor<B>,
-    /// 1 for tokens that stand in no text: special ones, and padding.
+    /// 1 for tokens that are not part of a text: special tokens, and padding.
     pub special_tokens_mask: Tensor<B>,
-    /// Of which text each row is a part, by its number: with [`BatchConfig::overflowing`] a text has several.
+    /// The index of the text that each row belongs to: with [`BatchConfig::overflowing`] a text may have several rows.
     pub samples: Vec<usize>,
 }
 
 impl Tokenizer {
-    /// Texts, or pairs of them, cut and filled up to one length, as Hugging Face's tokenizers do it.
+    /// Truncates and pads texts, or pairs of them, to one length, like Hugging Face's tokenizers.
     ///
     /// ```
     /// use polygrad_text::Tokenizer;
@@ -85,8 +85,8 @@ impl Tokenizer {
     /// ```
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`]; when there are no texts, the options do not fit each other or a text, or texts of
-    /// different lengths are not to be filled up.
+    /// Those of [`Tokenizer::encode`]; if there are no texts, if the options do not fit each other or a text, or if
+    /// texts of different lengths are not to be padded.
     pub fn batch<'a, B: Backend>(
         &self,
         texts: impl IntoIterator<Item = impl Into<TextInput<'a>>>,
@@ -149,11 +149,12 @@ impl Tokenizer {
         })
     }
 
-    /// A text, or a pair of them, cut as `config` says, with its special tokens if it says so: the tokens, to which of
-    /// the two texts each belongs, as 0 or 1, and whether anything was cut off. It is not filled up.
+    /// Encodes a text, or a pair of them, truncated according to `config`, with special tokens if it asks for them.
+    /// Returns the tokens, for each token whether it belongs to the first (0) or the second (1) text, and whether
+    /// anything was truncated. There is no padding.
     ///
     /// # Errors
-    /// As [`Tokenizer::batch`].
+    /// Those of [`Tokenizer::batch`].
     pub fn encode_input<'a>(
         &self,
         text: impl Into<TextInput<'a>>,
@@ -165,7 +166,7 @@ impl Tokenizer {
         Ok((wide(row.get_ids()), wide(row.get_type_ids()), is_cut))
     }
 
-    /// A text, cut, with its special tokens; what was cut off is its overflow.
+    /// A truncated text with its special tokens; the truncated part is its overflow.
     fn row(&self, text: TextInput<'_>, config: &BatchConfig) -> Result<Encoding> {
         let (mut first, mut second) = match text {
             TextInput::Single(text) => (self.encoding(text)?, None),
@@ -220,7 +221,7 @@ impl BatchConfig {
         Ok(())
     }
 
-    /// To how many tokens rows are filled up, of which the longest has so many.
+    /// The length to which rows are padded if the longest has `longest` tokens.
     fn length(&self, longest: usize) -> Result<usize> {
         let length = match self.padding {
             Padding::None => return Ok(longest),
@@ -235,7 +236,7 @@ impl BatchConfig {
         }
     }
 
-    /// The token of padding and its type.
+    /// The padding token and its type.
     fn pad(&self, needed: bool) -> Result<(i64, i64)> {
         match self.pad_id {
             Some(id) => Ok((id, self.pad_type_id)),

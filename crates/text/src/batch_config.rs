@@ -1,4 +1,4 @@
-//! How a batch of texts is made.
+//! Options of a batch of texts.
 
 use polygrad_tensor::{Error, Result};
 use tokenizers::{PaddingDirection, PaddingStrategy, TruncationDirection, TruncationStrategy};
@@ -9,38 +9,38 @@ use crate::tokenizer::Kind;
 /// An end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Its beginning: where padding stands for generation.
+    /// Its beginning, the side of padding for generation.
     Left,
-    /// Its end: where encoders such as BERT want padding.
+    /// Its end, the side of padding for encoders such as BERT.
     Right,
 }
 
-/// Which part of a pair is cut, as Hugging Face names it.
+/// The part of a pair that is truncated, by Hugging Face's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Truncation {
-    /// The longer one, and both where that is not enough.
+    /// The longer one, and both if that is not enough.
     #[default]
     LongestFirst,
-    /// The first alone.
+    /// Only the first.
     OnlyFirst,
-    /// The second alone; a text that is no pair is an error.
+    /// Only the second; a text that is not a pair is an error.
     OnlySecond,
 }
 
-/// To what length texts are filled up.
+/// The length to which texts are padded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Not: all have one length, or it is an error.
+    /// No padding: different lengths are an error.
     None,
-    /// That of the longest.
+    /// The length of the longest.
     #[default]
     Longest,
-    /// This one, or that of the longest where that is longer.
+    /// This length, or that of the longest if it is longer.
     Length(usize),
 }
 
-/// How [`Tokenizer::batch`] cuts texts and fills them up. [`Tokenizer::batch_config`] gives what the
-/// tokenizer's file says.
+/// How [`Tokenizer::batch`] truncates and pads texts. [`Tokenizer::batch_config`] returns the settings of the
+/// tokenizer's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchConfig {
     pub(crate) max_length: Option<usize>,
@@ -75,93 +75,92 @@ impl Default for BatchConfig {
 }
 
 impl BatchConfig {
-    /// The most tokens of a row, special ones included. Default: none.
+    /// The most tokens of a row, including special ones. Default: no limit.
     #[must_use]
     pub const fn max_length(mut self, length: usize) -> Self {
         self.max_length = Some(length);
         self
     }
 
-    /// That texts are whole, whatever the tokenizer's file says.
+    /// Never truncates texts, regardless of the tokenizer's file.
     #[must_use]
     pub const fn whole_texts(mut self) -> Self {
         self.max_length = None;
         self
     }
 
-    /// Which part of a pair is cut. Default: [`Truncation::LongestFirst`].
+    /// The part of a pair that is truncated. Default: [`Truncation::LongestFirst`].
     #[must_use]
     pub const fn truncation(mut self, truncation: Truncation) -> Self {
         self.truncation = truncation;
         self
     }
 
-    /// At which end a text is cut. Default: on the right.
+    /// The end at which a text is truncated. Default: the right.
     #[must_use]
     pub const fn truncation_side(mut self, side: Side) -> Self {
         self.truncation_side = side;
         self
     }
 
-    /// How many tokens a piece of a text that is cut has in common with the next one. Default: 0.
+    /// The number of tokens that a piece of a truncated text shares with the next one. Default: 0.
     #[must_use]
     pub const fn stride(mut self, stride: usize) -> Self {
         self.stride = stride;
         self
     }
 
-    /// Whether the pieces that are cut off are rows, too, behind that of their text:
-    /// [`Batch::samples`](crate::Batch::samples) says whose they are. Default: false.
+    /// Whether the truncated pieces become rows, too, after the row of their text:
+    /// [`Batch::samples`](crate::Batch::samples) names the text of each row. Default: false.
     #[must_use]
     pub const fn overflowing(mut self, overflowing: bool) -> Self {
         self.overflowing = overflowing;
         self
     }
 
-    /// To what length texts are filled up. Default: [`Padding::Longest`].
+    /// The length to which texts are padded. Default: [`Padding::Longest`].
     #[must_use]
     pub const fn padding(mut self, padding: Padding) -> Self {
         self.padding = padding;
         self
     }
 
-    /// That the length is a multiple of this. Default: 1.
+    /// Makes the length a multiple of this. Default: 1.
     #[must_use]
     pub const fn pad_to_multiple_of(mut self, multiple: usize) -> Self {
         self.multiple = Some(multiple);
         self
     }
 
-    /// The token that texts are filled up with. Default: none, which is an error where a text has to be filled up.
+    /// The padding token. Default: none, which is an error if a text needs padding.
     #[must_use]
     pub const fn pad_id(mut self, id: i64) -> Self {
         self.pad_id = Some(id);
         self
     }
 
-    /// Its type. Default: 0.
+    /// The type of the padding token. Default: 0.
     #[must_use]
     pub const fn pad_type_id(mut self, id: i64) -> Self {
         self.pad_type_id = id;
         self
     }
 
-    /// Where padding stands. Default: on the right.
+    /// The side of padding. Default: the right.
     #[must_use]
     pub const fn padding_side(mut self, side: Side) -> Self {
         self.padding_side = side;
         self
     }
 
-    /// Whether rows have the special tokens that a model is to be given, such as BERT's `[CLS]` and
-    /// `[SEP]`. Default: true.
+    /// Whether rows have the special tokens that a model expects, such as BERT's `[CLS]` and `[SEP]`. Default: true.
     #[must_use]
     pub const fn special(mut self, special: bool) -> Self {
         self.special = special;
         self
     }
 
-    /// How many tokens of the two parts are left within `room`.
+    /// The numbers of tokens of the two parts that are kept within `room`.
     pub(crate) fn kept(&self, first: usize, second: Option<usize>, room: usize) -> Result<(usize, usize)> {
         let other = second.unwrap_or(0);
         let Some(excess) = (first + other).checked_sub(room).filter(|&excess| excess > 0) else {
@@ -178,8 +177,8 @@ impl BatchConfig {
         Ok(match (self.truncation, second) {
             (Truncation::LongestFirst, None) => (room, 0),
             (Truncation::LongestFirst, Some(second)) => {
-                // As the crate tokenizers does it: the longer one alone where that is enough, else half
-                // of the room for each.
+                // Like the crate tokenizers: only the longer part is truncated if that is enough; otherwise each gets
+                // half of the room.
                 let short = first.min(second);
                 let (mut a, mut b) = (short, room.saturating_sub(short).max(short));
                 if a + b > room {
@@ -199,9 +198,8 @@ impl BatchConfig {
 }
 
 impl Tokenizer {
-    /// How the tokenizer's file says that batches are made, by its sections `truncation` and `padding`. Where it
-    /// does not say it, texts are whole and filled up on the right to the longest, with the token `[PAD]` or
-    /// `<pad>` if there is one.
+    /// The batch settings of the tokenizer's file, from its sections `truncation` and `padding`. By default, texts are
+    /// not truncated, and are padded on the right to the longest, with the token `[PAD]` or `<pad>` if there is one.
     pub fn batch_config(&self) -> BatchConfig {
         let mut config = BatchConfig {
             pad_id: ["[PAD]", "<pad>"].iter().find_map(|token| self.token_to_id(token)),

@@ -1,13 +1,13 @@
-//! Text of tokens that come one by one.
+//! Decodes tokens that arrive one by one.
 
 use polygrad_tensor::Result;
 
 use crate::Tokenizer;
 
-/// What a token looks like depends on so many before it at most.
+/// The most preceding tokens that can change a token's text.
 const SEEN: usize = 8;
 
-/// Gives the text of tokens as they come, in whole characters: a character may be spread over several tokens.
+/// Decodes tokens as they arrive, in whole characters, since a character may be spread over several tokens.
 ///
 /// ```
 /// use polygrad_text::Tokenizer;
@@ -22,13 +22,13 @@ const SEEN: usize = 8;
 #[derive(Debug)]
 pub struct DecodeStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// Tokens whose text has been given, which the next one's may depend on, and then those whose has not.
+    /// Tokens whose text has been returned, which may change the next one's, followed by tokens whose text has not.
     ids: Vec<i64>,
     given: usize,
 }
 
 impl Tokenizer {
-    /// A stream that leaves special tokens out.
+    /// A stream that omits special tokens.
     pub fn decode_stream(&self) -> DecodeStream<'_> {
         DecodeStream {
             tokenizer: self,
@@ -37,8 +37,8 @@ impl Tokenizer {
         }
     }
 
-    /// [`Tokenizer::decode_stream`] of what follows these tokens, whose own text is not given: some tokenizers drop
-    /// the space before the first of the tokens that they see.
+    /// A [`Tokenizer::decode_stream`] that continues after these tokens, whose own text is not returned: some
+    /// tokenizers drop the space before the first token that they decode.
     pub fn decode_stream_after(&self, ids: &[i64]) -> DecodeStream<'_> {
         let ids = ids[ids.len().saturating_sub(SEEN)..].to_vec();
         DecodeStream {
@@ -50,10 +50,10 @@ impl Tokenizer {
 }
 
 impl DecodeStream<'_> {
-    /// The text that this token completes; empty where it ends within a character.
+    /// The text that this token completes; empty if the tokens end within a character.
     ///
     /// # Errors
-    /// When the token is outside the vocabulary.
+    /// If the token is outside the vocabulary.
     pub fn push(&mut self, id: i64) -> Result<String> {
         self.ids.push(id);
         let piece = self.rest();
@@ -73,10 +73,10 @@ impl DecodeStream<'_> {
         Ok(piece)
     }
 
-    /// What is left, where the tokens end within a character.
+    /// The remaining text, if the tokens end within a character.
     ///
     /// # Errors
-    /// None but those of [`Tokenizer::decode`], which has accepted the tokens before.
+    /// Only those of [`Tokenizer::decode`], which has accepted the tokens before.
     pub fn finish(self) -> Result<String> {
         self.rest()
     }
@@ -84,7 +84,7 @@ impl DecodeStream<'_> {
     fn rest(&self) -> Result<String> {
         let before = self.tokenizer.decode(&self.ids[..self.given], true)?;
         let all = self.tokenizer.decode(&self.ids, true)?;
-        // Where the tokens before look otherwise with what follows, only what follows is new.
+        // If later tokens change the text of the earlier ones, only the part after the common beginning is new.
         let same = before.bytes().zip(all.bytes()).take_while(|(a, b)| a == b).count();
         let start = (0..=same).rev().find(|&at| all.is_char_boundary(at)).unwrap_or(0);
         Ok(all[start..].to_owned())

@@ -1,4 +1,4 @@
-//! How a model's texts become its tokens.
+//! Converts a model's texts to tokens.
 
 use std::path::Path;
 
@@ -7,27 +7,26 @@ use serde_json::Value;
 
 use crate::{ChatTemplate, Tokenizer};
 
-/// How a language model's texts become its tokens: its tokenizer, the template of its chats, and the tokens that begin
-/// and end a text.
+/// How a language model's texts become tokens: its tokenizer, its chat template, and the tokens that begin and end a
+/// text.
 #[derive(Debug)]
 pub struct TextFormat {
-    /// Between texts and tokens.
+    /// Converts between texts and tokens.
     pub tokenizer: Tokenizer,
-    /// How chats are written, where the model is for them.
+    /// The chat template, if the model is for chats.
     pub template: Option<ChatTemplate>,
-    /// What an empty text begins with, if there is such a token.
+    /// The token that begins an empty text, if there is one.
     pub first: Option<i64>,
-    /// What ends a text.
+    /// The tokens that end a text.
     pub ends: Vec<i64>,
 }
 
 impl TextFormat {
-    /// What a folder as the Hub has it says: `tokenizer.json`, the template's files
-    /// ([`ChatTemplate::from_folder`]), and `eos_token_id` and `bos_token_id` in `generation_config.json`, else in
-    /// `config.json`.
+    /// Reads a folder in the Hub's format: `tokenizer.json`, the template's files ([`ChatTemplate::from_folder`]), and
+    /// `eos_token_id` and `bos_token_id` in `generation_config.json`, otherwise in `config.json`.
     ///
     /// # Errors
-    /// A file that is missing or damaged.
+    /// If a file is missing or damaged.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let (own, config) = (
@@ -50,18 +49,18 @@ impl TextFormat {
         })
     }
 
-    /// The tokens of a text to go on with, at least one and at most `most`.
+    /// The tokens of a text to continue, at least one and at most `most`.
     ///
     /// # Errors
-    /// A longer text; an empty one, if no token is known to begin a text.
+    /// If the text is longer; if it is empty and no token is known to begin a text.
     pub fn prompt(&self, text: &str, most: usize) -> Result<Vec<i64>> {
         self.begun(self.tokenizer.encode_within(text, true, most)?)
     }
 
-    /// The tokens of a chat, up to where the assistant is to speak next.
+    /// The tokens of a chat, up to the beginning of the assistant's next message.
     ///
     /// # Errors
-    /// A model that is not for chats, those of its template ([`ChatTemplate::render`]), and a longer chat.
+    /// If the model is not for chats; those of its template ([`ChatTemplate::render`]); if the chat is longer.
     pub fn chat(&self, messages: &[Value], most: usize) -> Result<Vec<i64>> {
         let Some(template) = &self.template else {
             return Err(Error::invalid("the model has no template for chats")
@@ -85,7 +84,7 @@ impl TextFormat {
     }
 }
 
-/// JSON, or nothing where there is no such file.
+/// The file's JSON, or null if there is no such file.
 pub(crate) fn read(path: &Path) -> Result<Value> {
     if !path.is_file() {
         return Ok(Value::Null);

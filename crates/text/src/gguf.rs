@@ -1,4 +1,4 @@
-//! Tokenizers out of the metadata of GGUF files.
+//! Tokenizers from the metadata of GGUF files.
 
 use polygrad_tensor::{Error, ErrorKind, Result};
 use tokenizers::AddedToken;
@@ -15,22 +15,22 @@ use crate::tokenizer::failed;
 
 const OP: &str = "from_gguf";
 
-/// Of Llama 3's tokenizer.json.
+/// From Llama 3's tokenizer.json.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Of Qwen 2's tokenizer.json.
+/// From Qwen 2's tokenizer.json.
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// GGUF's kinds of tokens that stand for themselves: control and user-defined.
+/// GGUF's types of tokens that are not split: control and user-defined.
 const SPECIAL: [i64; 2] = [3, 4];
 
 impl Tokenizer {
-    /// A byte-level BPE tokenizer out of a GGUF file's metadata: `tokenizer.ggml.pre`, `tokens`, `merges` and
-    /// `token_type` (empty where the file has none), of files whose `tokenizer.ggml.model` is `gpt2`.
+    /// A byte-level BPE tokenizer from a GGUF file's metadata: `tokenizer.ggml.pre`, `tokens`, `merges` and
+    /// `token_type` (empty if the file has none), for files whose `tokenizer.ggml.model` is `gpt2`.
     ///
     /// # Errors
-    /// When the texts are split in a way that is not there, or the lists do not fit together.
+    /// If the way of splitting texts is not supported, or the lists do not fit together.
     pub fn from_gguf(pre: &str, tokens: &[String], merges: &[String], token_types: &[i64]) -> Result<Self> {
         let bytes = |regex: bool| ByteLevel::new(false, true, regex);
         let split = |pattern: &str| {
@@ -65,7 +65,7 @@ impl Tokenizer {
         let merges: Vec<(String, String)> = merges.iter().map(pair).collect::<Result<_>>()?;
         let model = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
-            // Llama 3's words that are tokens need no merges.
+            // Words that are tokens in Llama 3's vocabulary need no merges.
             .ignore_merges(pre == "llama-bpe")
             .build()
             .map_err(|e| failed(OP, e))?;

@@ -1,4 +1,4 @@
-//! Tokenizers, the templates of chats, text that language models write, and vectors of texts.
+//! Tokenizers, chat templates, text written by language models, and vectors of texts.
 //!
 //! ```
 //! use polygrad_nn::Module;

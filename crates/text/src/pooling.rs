@@ -1,4 +1,4 @@
-//! How sentence-transformers makes one vector of those of the tokens.
+//! Pooling of token vectors as in sentence-transformers.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::format::read;
 
-/// Vectors of tokens to one of a text, as `modules.json` in a folder of sentence-transformers says.
+/// Pools the vectors of tokens to one for the text, as configured in `modules.json` of a sentence-transformers folder.
 #[derive(Clone, Debug)]
 pub struct Pooling {
     kind: Kind,
-    /// To length 1.
+    /// Whether vectors are normalized to length 1.
     normalize: bool,
     max_length: Option<usize>,
 }
@@ -19,20 +19,20 @@ pub struct Pooling {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Mean,
-    /// The first token's.
+    /// The first token's vector.
     Cls,
     Max,
 }
 
-/// What `1_Pooling/config.json` calls them.
+/// The names in `1_Pooling/config.json`.
 const KINDS: [(&str, Kind); 3] = [("mean", Kind::Mean), ("cls", Kind::Cls), ("max", Kind::Max)];
 
 impl Pooling {
-    /// What the folder's `modules.json` asks for; `None` without such a file, or if it has no pooling.
+    /// The pooling in the folder's `modules.json`; `None` without such a file, or if it has no pooling.
     ///
     /// # Errors
-    /// A file that is missing or damaged; a module other than Transformer, Pooling and Normalize; a pooling other than
-    /// by mean, maximum or the first token.
+    /// If a file is missing or damaged; if there is a module other than Transformer, Pooling and Normalize; if the
+    /// pooling is not by mean, maximum or the first token.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Option<Self>> {
         let folder = folder.as_ref();
         let modules = read(&folder.join("modules.json"))?;
@@ -51,14 +51,14 @@ impl Pooling {
                 }
             }
         }
-        // Since version 6 of sentence-transformers it is the tokenizer's.
+        // Since version 6 of sentence-transformers, the tokenizer has this setting.
         let places = [
             ("sentence_bert_config.json", "max_seq_length"),
             ("tokenizer_config.json", "model_max_length"),
         ];
         let mut max_length = None;
         for (file, field) in places {
-            // Huge numbers, which mean none, are no u64.
+            // Huge numbers, which mean no limit, do not fit u64.
             let found = read(&folder.join(file))?.get(field).and_then(Value::as_u64);
             max_length = max_length.or(found);
         }
@@ -69,16 +69,16 @@ impl Pooling {
         }))
     }
 
-    /// The most tokens of a text, special ones included, if the folder says so.
+    /// The most tokens of a text, including special ones, if the folder has a limit.
     pub fn max_length(&self) -> Option<usize> {
         self.max_length
     }
 
-    /// Vectors of tokens `[N, S, width]` and a mask `[N, S]`, 1 for tokens and 0 for padding, to vectors of texts
-    /// `[N, width]`.
+    /// Pools the vectors of tokens `[N, S, width]`, with a mask `[N, S]` that is 1 for tokens and 0 for padding, to
+    /// vectors of texts `[N, width]`.
     ///
     /// # Errors
-    /// Shapes that do not fit; those of the device.
+    /// If shapes do not fit; those of the device.
     ///
     /// Source: Reimers and Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks" (2019).
     pub fn pool<B: Backend>(&self, tokens: &Tensor<B>, mask: &Tensor<B>) -> Result<Tensor<B>> {
@@ -97,7 +97,7 @@ impl Pooling {
         }
     }
 
-    /// Vectors `[N, width]` at length 1, apart from those of zeros.
+    /// Vectors `[N, width]` scaled to length 1, except zero vectors.
     ///
     /// # Errors
     /// Those of the device.
@@ -112,7 +112,7 @@ fn pooling(path: &Path) -> Result<Kind> {
     let modes: Vec<&str> = match config.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().filter_map(Value::as_str).collect(),
         Some(mode) => mode.as_str().into_iter().collect(),
-        // Before version 6 of sentence-transformers there was a field for each.
+        // Before version 6 of sentence-transformers, each kind had its own field.
         None => {
             let on = config.as_object().into_iter().flatten();
             on.filter(|(_, on)| on.as_bool() == Some(true))

@@ -1,12 +1,12 @@
-//! Text of tokens that come one by one, which may end before a string.
+//! Decodes tokens that arrive one by one, up to a stop string.
 
 use polygrad_tensor::{Error, Result};
 
 use crate::Tokenizer;
 use crate::decode::DecodeStream;
 
-/// The text of tokens as they come, which ends before the first of some stop strings, however it is cut into tokens.
-/// What may be the beginning of such a string is held back until it is known.
+/// The text of tokens as they arrive, which ends before the first of some stop strings, regardless of how these are
+/// split into tokens. A possible beginning of a stop string is held back until it is decided.
 ///
 /// ```
 /// use polygrad_text::{TextStream, Tokenizer};
@@ -22,7 +22,7 @@ use crate::decode::DecodeStream;
 /// ```
 #[derive(Debug)]
 pub struct TextStream<'a> {
-    /// `None` once a stop string has come.
+    /// `None` after a stop string.
     stream: Option<DecodeStream<'a>>,
     stops: Vec<String>,
     held: String,
@@ -30,10 +30,10 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    /// What follows the tokens of `prompt`, before any of the strings in `stops`.
+    /// The text after the tokens of `prompt`, up to the first of the strings in `stops`.
     ///
     /// # Errors
-    /// A stop string without characters.
+    /// If a stop string is empty.
     pub fn new(tokenizer: &'a Tokenizer, prompt: &[i64], stops: &[String]) -> Result<Self> {
         if stops.iter().any(String::is_empty) {
             return Err(Error::invalid("a stop string without characters").with_op("write"));
@@ -46,10 +46,10 @@ impl<'a> TextStream<'a> {
         })
     }
 
-    /// The text that is certain with this token, often empty; nothing more comes once it has stopped.
+    /// The text that is certain after this token, often empty; after a stop string it is always empty.
     ///
     /// # Errors
-    /// When the token is outside the vocabulary.
+    /// If the token is outside the vocabulary.
     pub fn push(&mut self, token: i64) -> Result<String> {
         let Some(stream) = &mut self.stream else {
             return Ok(String::new());
@@ -72,20 +72,20 @@ impl<'a> TextStream<'a> {
         Ok(std::mem::replace(&mut self.held, rest))
     }
 
-    /// Whether a stop string has come.
+    /// Whether a stop string was found.
     pub fn has_stopped(&self) -> bool {
         self.stream.is_none()
     }
 
-    /// How many tokens it is made of, those of a stop string included.
+    /// The number of tokens so far, including those of a stop string.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// What is held back, since nothing more comes.
+    /// The text held back, at the end of the tokens.
     ///
     /// # Errors
-    /// None but those of [`Tokenizer::decode`], which has accepted the tokens before.
+    /// Only those of [`Tokenizer::decode`], which has accepted the tokens before.
     pub fn finish(mut self) -> Result<String> {
         if let Some(stream) = self.stream.take() {
             self.held.push_str(&stream.finish()?);

@@ -12,13 +12,13 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Encoding, PaddingParams, PostProcessor, PostProcessorWrapper, Token, TruncationParams};
 
-/// So many bytes for each token are read of a text before it is said to be too long: tokens are mostly shorter by far.
+/// The most bytes of a text read per token before it is rejected as too long: tokens are usually much shorter.
 const MOST_BYTES: usize = 128;
-/// So many are read at once, however few tokens are wanted.
+/// The least bytes read at a time, even for few tokens.
 const LEAST_BYTES: usize = 4096;
 
-/// Turns text into token ids and back. Cloning gives a second handle to the same tokenizer, such as a function
-/// that makes batches needs for itself.
+/// Turns text into token ids and back. Cloning gives a second handle to the same tokenizer, for example for a function
+/// that makes batches.
 #[derive(Clone)]
 pub struct Tokenizer {
     pub(crate) kind: Kind,
@@ -26,7 +26,7 @@ pub struct Tokenizer {
 
 #[derive(Clone)]
 pub(crate) enum Kind {
-    /// As Hugging Face's tokenizer.json describes it.
+    /// Described by Hugging Face's tokenizer.json.
     HuggingFace(Arc<HuggingFace>),
     Bytes,
     Characters(Arc<Characters>),
@@ -34,9 +34,9 @@ pub(crate) enum Kind {
 
 /// The parts of a tokenizer.json.
 pub(crate) struct HuggingFace {
-    /// Without the other three.
+    /// Without the other three parts.
     inner: tokenizers::Tokenizer,
-    /// What adds special tokens.
+    /// Adds special tokens.
     pub(crate) post_processor: Option<PostProcessorWrapper>,
     pub(crate) truncation: Option<TruncationParams>,
     pub(crate) padding: Option<PaddingParams>,
@@ -48,7 +48,7 @@ pub(crate) struct Characters {
 }
 
 impl HuggingFace {
-    /// Text with its special tokens, of one or two parts.
+    /// Adds the special tokens to a text of one or two parts.
     pub(crate) fn joined(&self, first: Encoding, second: Option<Encoding>, special: bool) -> Result<Encoding> {
         if let Some(processor) = &self.post_processor {
             return processor
@@ -59,27 +59,27 @@ impl HuggingFace {
     }
 }
 
-/// An error of the crate `tokenizers`.
+/// Converts an error of the crate `tokenizers`.
 pub(crate) fn failed(op: &'static str, error: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Format, error.to_string()).with_op(op)
 }
 
 impl Tokenizer {
-    /// Reads a file `tokenizer.json`, as the models on the Hub have it.
+    /// Reads a `tokenizer.json` in the Hub's format.
     ///
     /// # Errors
-    /// When it cannot be read, or is not of that format.
+    /// If it cannot be read, or has another format.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
         Self::from_json(&text).map_err(|e| e.with_hint(format!("is {} a tokenizer.json?", path.display())))
     }
 
-    /// [`Tokenizer::from_file`] for its text. Truncation and padding that it asks for are those of a
-    /// [batch](Tokenizer::batch_config); [`Tokenizer::encode`] gives whole texts.
+    /// Like [`Tokenizer::from_file`], from the file's text. Its truncation and padding apply to
+    /// [batches](Tokenizer::batch_config); [`Tokenizer::encode`] encodes whole texts.
     ///
     /// # Errors
-    /// When it is not of that format.
+    /// If it has another format.
     pub fn from_json(json: &str) -> Result<Self> {
         let inner: tokenizers::Tokenizer = json.parse().map_err(|e| failed("tokenizer", e))?;
         Self::wrapped(inner)
@@ -115,13 +115,13 @@ impl Tokenizer {
         }
     }
 
-    /// Byte-level BPE of up to `vocab_size` tokens (at least 256: all bytes are there), learned from texts;
+    /// Trains byte-level BPE on texts, with up to `vocab_size` tokens (at least 256, since all bytes are included);
     /// `special_tokens` come first.
     ///
     /// Source: Radford et al., "Language models are unsupervised multitask learners" (2019).
     ///
     /// # Errors
-    /// When the vocabulary is too small, or training fails.
+    /// If the vocabulary is too small, or training fails.
     pub fn train_bpe<S: AsRef<str> + Send>(
         texts: impl IntoIterator<Item = S, IntoIter: Send>,
         vocab_size: usize,
@@ -153,15 +153,16 @@ impl Tokenizer {
         Self::wrapped(inner)
     }
 
-    /// As the text of a `tokenizer.json`.
+    /// The text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// For bytes and characters, which have no such form.
+    /// For tokenizers of bytes and characters, which have no such form.
     pub fn to_json(&self) -> Result<String> {
         match &self.kind {
             Kind::HuggingFace(parts) => {
                 let mut whole = parts.inner.clone();
-                // Before the special tokens, which it would take from its length without asking whether there is room.
+                // Set before the special tokens: otherwise their number would be subtracted from the length without a
+                // check.
                 whole
                     .with_truncation(parts.truncation.clone())
                     .map_err(|e| failed("to_json", e))?;
@@ -173,7 +174,7 @@ impl Tokenizer {
         }
     }
 
-    /// How many tokens there are, special ones included.
+    /// The number of tokens, including special ones.
     pub fn vocab_size(&self) -> usize {
         match &self.kind {
             Kind::HuggingFace(parts) => parts.inner.get_vocab_size(true),
@@ -182,7 +183,7 @@ impl Tokenizer {
         }
     }
 
-    /// The id of a token, if there is one.
+    /// The id of a token; `None` if there is no such token.
     pub fn token_to_id(&self, token: &str) -> Option<i64> {
         match &self.kind {
             Kind::HuggingFace(parts) => parts.inner.token_to_id(token).map(i64::from),
@@ -198,11 +199,10 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of a text. `special` adds the special tokens that a model is to be given, such as BERT's
-    /// `[CLS]` and `[SEP]`.
+    /// The ids of a text. `special` adds the special tokens that a model expects, such as BERT's `[CLS]` and `[SEP]`.
     ///
     /// # Errors
-    /// When a character is not in the vocabulary of a tokenizer of characters.
+    /// If a character is not in the vocabulary of a tokenizer of characters.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>> {
         match &self.kind {
             Kind::HuggingFace(parts) => {
@@ -221,7 +221,7 @@ impl Tokenizer {
         }
     }
 
-    /// A text without special tokens.
+    /// Encodes a text without special tokens.
     pub(crate) fn encoding(&self, text: &str) -> Result<Encoding> {
         if let Kind::HuggingFace(parts) = &self.kind {
             return parts.inner.encode_fast(text, false).map_err(|e| failed("encode", e));
@@ -231,11 +231,11 @@ impl Tokenizer {
         Ok(Encoding::from_tokens(ids.into_iter().map(token).collect(), 0))
     }
 
-    /// The ids of a text without special tokens of its own, and of each whether it stands for some of the text in
-    /// `spans`, which are ranges of bytes.
+    /// The ids of a text, without adding special tokens, and for each whether it overlaps one of `spans`, which are
+    /// byte ranges of the text.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`].
+    /// Those of [`Tokenizer::encode`].
     pub fn encode_spans(&self, text: &str, spans: &[Range<usize>]) -> Result<(Vec<i64>, Vec<bool>)> {
         let (ids, places): (Vec<i64>, Vec<(usize, usize)>) = match &self.kind {
             Kind::HuggingFace(parts) => {
@@ -256,14 +256,14 @@ impl Tokenizer {
         Ok((ids, places.iter().map(is_inside).collect()))
     }
 
-    /// The ids of the beginning of a text, for who can take `most` tokens: those of the whole text, and true; or, of
-    /// a longer one, more than `most`, of which the first `most` are those of the whole text, and false. What is
-    /// behind them is not read.
+    /// The ids of the beginning of a text, for a limit of `most` tokens. If the whole text was read, returns its ids
+    /// and true. Otherwise, returns more than `most` ids, of which the first `most` are those of the whole text, and
+    /// false; the rest of the text is not read.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`]; a text that is long and of few tokens, such as one of spaces.
+    /// Those of [`Tokenizer::encode`]; if a long text has few tokens, for example if it consists of spaces.
     pub fn encode_start(&self, text: &str, special: bool, most: usize) -> Result<(Vec<i64>, bool)> {
-        // Where a text is cut, tokens may be others: those that count are to be far from there.
+        // Tokens at the cut may differ from those of the whole text, so that the needed ones have to be far from it.
         let enough = most.saturating_mul(2);
         let last = most.saturating_mul(MOST_BYTES).max(LEAST_BYTES);
         let mut bytes = enough.saturating_mul(4).clamp(LEAST_BYTES, last);
@@ -285,10 +285,11 @@ impl Tokenizer {
         }
     }
 
-    /// [`Tokenizer::encode`] of a text that may have `most` tokens. Of a longer one, little more is read than that.
+    /// Like [`Tokenizer::encode`], for a text of at most `most` tokens. Of a longer text, not much more than that is
+    /// read.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`]; a text of more tokens.
+    /// Those of [`Tokenizer::encode`]; if the text has more tokens.
     pub fn encode_within(&self, text: &str, special: bool, most: usize) -> Result<Vec<i64>> {
         let (ids, is_whole) = self.encode_start(text, special, most)?;
         match is_whole && ids.len() <= most {
@@ -304,15 +305,15 @@ impl Tokenizer {
     /// The ids of several texts.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`].
+    /// Those of [`Tokenizer::encode`].
     pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<i64>>> {
         texts.iter().map(|text| self.encode(text, special)).collect()
     }
 
-    /// The text of ids. `skip_special` leaves special tokens out. Bytes that are no UTF-8 become U+FFFD.
+    /// The text of ids. `skip_special` omits special tokens. Bytes that are not valid UTF-8 become U+FFFD.
     ///
     /// # Errors
-    /// When an id is outside the vocabulary.
+    /// If an id is outside the vocabulary.
     pub fn decode(&self, ids: &[i64], skip_special: bool) -> Result<String> {
         let outside = |id: i64| {
             let text = format!("token {id} is outside the vocabulary of {}", self.vocab_size());

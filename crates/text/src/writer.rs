@@ -1,4 +1,4 @@
-//! Text that a model writes.
+//! Text generation with a model.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,18 +27,18 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         }
     }
 
-    /// A text ends before this string, however it is cut into tokens. May be called several times.
+    /// Ends texts before this string, regardless of how it is split into tokens. May be called several times.
     #[must_use]
     pub fn stop(mut self, string: impl Into<String>) -> Self {
         self.stops.push(string.into());
         self
     }
 
-    /// Each prompt with what the model adds to it, up to `count` tokens.
+    /// Each prompt with the text that the model adds, up to `count` tokens.
     ///
     /// # Errors
-    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; a prompt of more tokens than the model has positions;
-    /// an empty stop string.
+    /// Those of [`CausalLm::stream`] and [`Tokenizer::encode`]; if a prompt has more tokens than the model has
+    /// positions, or a stop string is empty.
     pub fn write(&self, prompts: &[&str], count: usize, config: &GenerateConfig) -> Result<Vec<String>> {
         let mut texts: Vec<String> = prompts.iter().map(|&prompt| prompt.to_owned()).collect();
         self.stream(prompts, count, config, |text, piece| {
@@ -48,11 +48,11 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         Ok(texts)
     }
 
-    /// Hands each piece of text over as it comes, with the number of its prompt. What may be the beginning of a stop
-    /// string is held back until it is known.
+    /// Passes each piece of text to `piece` as it arrives, with the index of its prompt. A possible beginning of a stop
+    /// string is held back until it is decided.
     ///
     /// # Errors
-    /// As [`Writer::write`], and those of `piece`, which end it.
+    /// Those of [`Writer::write`], and those of `piece`, which end the generation.
     pub fn stream(
         &self,
         prompts: &[&str],
@@ -69,11 +69,11 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
         self.stream_tokens(&prompts, count, config, filled).map(drop)
     }
 
-    /// [`Writer::stream`] of prompts that are tokens already; says of each text how long it became and what ended it.
-    /// Each token has a piece, which is empty where no text is ready.
+    /// Like [`Writer::stream`], for prompts that are tokens already; returns the length of each text and the reason of
+    /// its end. Each token has a piece, which is empty if no text is ready.
     ///
     /// # Errors
-    /// As [`Writer::stream`].
+    /// Those of [`Writer::stream`].
     pub fn stream_tokens(
         &self,
         prompts: &[Vec<i64>],
@@ -116,21 +116,21 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
     }
 }
 
-/// How a text came to its end.
+/// The length of a text and the reason of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// How many tokens the model added, with those of a stop string and the one that ended it.
+    /// The number of tokens that the model added, including those of a stop string and the token that ended it.
     pub tokens: usize,
-    /// What ended it.
+    /// The reason of its end.
     pub end: End,
 }
 
-/// What ends a text.
+/// Reasons for the end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It has as many tokens as were asked for.
+    /// It has the requested number of tokens.
     Length,
-    /// A token or a sequence of them, by the options.
+    /// A token or a sequence of tokens in the options.
     Token,
     /// A stop string.
     Stop,

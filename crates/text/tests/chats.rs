@@ -1,4 +1,4 @@
-//! Chats: the texts and tokens that transformers makes of them, and what is refused.
+//! Chats: texts and tokens match those of transformers, and invalid chats are rejected.
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ fn without_marks_each_answer_is_what_it_adds() {
         let (text, spans) = template(&recorded, source(name)).render_spans(&chat).expect(name);
         assert_eq!(said(&text, &spans), answers, "{name}");
     }
-    // What is written otherwise as soon as more follows.
+    // Messages that are written differently once more messages follow.
     let thinking = [
         chat[0].clone(),
         json!({"role": "assistant", "content": "<think>\nx\n</think>\n\nb"}),
@@ -91,7 +91,7 @@ fn without_marks_each_answer_is_what_it_adds() {
         "{error}"
     );
     assert_eq!(own.render_spans(&thinking[..2]).unwrap().1.len(), 1);
-    // A text of one part and its tokens, whatever the tokenizer.
+    // A part of a text and its tokens, with each tokenizer.
     for tokenizer in [Tokenizer::bytes(), Tokenizer::characters("aéb")] {
         let (ids, inside) = tokenizer.encode_spans("aéb", std::slice::from_ref(&(1..3))).unwrap();
         let own = tokenizer.encode("é", false).unwrap();

@@ -1,4 +1,4 @@
-//! Tokenizers, streams of text, and what models write.
+//! Tokenizers, streams of text, and text written by models.
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::Module;
@@ -105,7 +105,7 @@ fn batches_are_padded_on_either_side() {
     assert_eq!(right.attention_mask.to_vec::<i64>().unwrap(), [1, 1, 1, 1, 0, 0]);
     let none: [&str; 0] = [];
     assert!(tokenizer.batch(none, &config(Side::Left), &device).is_err());
-    // Without a token to fill up with it is an error, where one is needed.
+    // Without a padding token, padding is an error, but only if it is needed.
     let unsaid = |texts: [&str; 2]| tokenizer.batch(texts, &tokenizer.batch_config(), &device);
     assert_eq!(
         unsaid(["ab", "cd"]).unwrap().ids.to_vec::<i64>().unwrap(),
@@ -121,7 +121,7 @@ fn batches_are_padded_on_either_side() {
         .batch(["ab", "c"], &config(Side::Left).padding(Padding::None), &device)
         .unwrap_err();
     assert!(error.to_string().contains("Padding::Longest"), "{error}");
-    // Bytes and characters are cut, too, and pairs of them told apart.
+    // Bytes and characters are truncated, too, and pairs of them are distinguished.
     let config = config(Side::Right).max_length(4).stride(1).overflowing(true);
     let batch = tokenizer
         .batch([("abcdef", "xy")], &config.truncation(Truncation::OnlyFirst), &device)
@@ -239,11 +239,11 @@ fn a_file_keeps_what_it_says_of_batches_and_a_clone_is_the_same_tokenizer() {
     assert_ne!(said.batch_config().whole_texts(), config);
     let again = Tokenizer::from_json(&said.to_json().unwrap()).unwrap();
     assert_eq!(again.batch_config(), config);
-    // A single text is whole, with its special tokens.
+    // A single text is not truncated, and has its special tokens.
     let long = "the quick brown fox and the lazy dog and a cat and a mat";
     assert_eq!(again.encode(long, true).unwrap().len(), 16);
     assert_eq!(again.encode(long, false).unwrap().len(), 14);
-    // Without those sections the token of padding is found by its name.
+    // Without those sections, the padding token is found by its name.
     let bert = Tokenizer::from_json(&recorded["tokenizers"]["bert"].to_string()).unwrap();
     assert_eq!(bert.batch_config(), BatchConfig::default().pad_id(0));
     let clone = bert.clone();
@@ -293,12 +293,12 @@ fn of_a_long_text_only_the_beginning_is_read() {
             tokenizer.encode(words, true).unwrap()
         );
     }
-    // What cannot be read is not reached.
+    // Text beyond the limit, which could not be encoded, is not reached.
     let letters = Tokenizer::characters("ab");
     let strange = "a".repeat(1 << 20) + "z";
     assert!(letters.encode(&strange, true).is_err());
     assert!(!letters.encode_start(&strange, true, 10).unwrap().1);
-    // Characters of several bytes are not cut.
+    // Multi-byte characters are not split.
     let wide = Tokenizer::characters("日");
     assert!(!wide.encode_start(&"日".repeat(1 << 16), true, 10).unwrap().1);
 }
@@ -317,7 +317,7 @@ fn a_tokenizer_of_gguf_metadata_is_bpe() {
     };
     assert_eq!(ids("gpt-2"), [6, 7, 8, 0]);
     assert_eq!(ids("llama-bpe"), [6, 7, 8, 0]);
-    // Digits stand alone.
+    // Digits are separate tokens.
     assert_eq!(ids("smollm"), [6, 7, 3, 4, 0]);
     assert_eq!(ids("qwen2"), [6, 7, 3, 4, 0]);
     for (pre, merges, kinds, part) in [

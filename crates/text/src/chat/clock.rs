@@ -1,4 +1,4 @@
-//! The date, for templates that tell it to the model.
+//! The date, for templates that include it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,8 +34,8 @@ pub(super) fn strftime_now(format: &str) -> Result<String, Error> {
     strftime(format, since.as_secs())
 }
 
-/// So many seconds after the beginning of 1970, with `%Y`, `%m`, `%d`, `%B`, `%b`, `%A`, `%a`, `%H`, `%M`, `%S`, `%y`
-/// and `%%` of C's `strftime`.
+/// Formats a time, in seconds since the beginning of 1970, with `%Y`, `%m`, `%d`, `%B`, `%b`, `%A`, `%a`, `%H`, `%M`,
+/// `%S`, `%y` and `%%` of C's `strftime`.
 fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
     let days = seconds / 86_400;
     let (year, month, day) = date(days);
@@ -69,10 +69,10 @@ fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Year, month from 1 and day from 1 of a day, counted from the first of 1970.
+/// Year, month from 1 and day from 1 of a day, which is counted from January 1, 1970.
 fn date(mut days: u64) -> (u64, usize, u64) {
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // 400 years have the same number of days, wherever they begin.
+    // Any 400 years in a row have the same number of days.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(is_leap(year)) {

@@ -25,7 +25,7 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     String::from_utf8(out).map_err(|e| failed(&e))
 }
 
-/// One line, with a space behind each comma and colon.
+/// A single line, with a space after each comma and colon.
 struct Spaced;
 
 impl Formatter for Spaced {

@@ -1,4 +1,4 @@
-//! Chats as the texts that models were trained on, by the templates that come with their tokenizers.
+//! Turns chats into the texts that models were trained on, with the templates of their tokenizers.
 
 mod clock;
 mod json;
@@ -17,13 +17,13 @@ use serde_json::Value;
 
 const OP: &str = "chat_template";
 
-/// What the environment calls the template.
+/// The template's name in the environment.
 const NAME: &str = "chat";
 
-/// The most steps of a template: long chats take thousands of them.
+/// The most steps of a template: long chats take thousands of steps.
 const MOST_STEPS: u64 = 20_000_000;
 
-/// The names under which `tokenizer_config.json` has special tokens that templates may write.
+/// The keys of special tokens in `tokenizer_config.json` that templates may write.
 const SPECIAL: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -36,9 +36,9 @@ const SPECIAL: [&str; 7] = [
 
 /// Turns a chat into the text that a model was trained on, by the Jinja template that comes with its tokenizer.
 ///
-/// A message is a JSON object with `role` (`system`, `user` or `assistant`) and `content`; further fields are handed on
-/// to the template, those of an object in the order that `serde_json` keeps. The text has its special tokens: encode it
-/// with `special` false.
+/// A message is a JSON object with `role` (`system`, `user` or `assistant`) and `content`; further fields are passed to
+/// the template, with the fields of objects in the order that `serde_json` keeps. The text contains its special tokens:
+/// encode it with `special` false.
 ///
 /// ```
 /// use polygrad_text::ChatTemplate;
@@ -57,15 +57,15 @@ const SPECIAL: [&str; 7] = [
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: BTreeMap<String, String>,
-    /// Whether the template itself says what the assistant's words are.
+    /// Whether the template marks the assistant's words itself.
     has_marks: bool,
 }
 
 impl ChatTemplate {
-    /// Out of the text of a template.
+    /// Creates a template from its text.
     ///
     /// # Errors
-    /// When it is no Jinja, with the line.
+    /// If it is not valid Jinja; the error has the line.
     pub fn new(source: &str) -> Result<Self> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -86,16 +86,16 @@ impl ChatTemplate {
         })
     }
 
-    /// A special token by its name in templates, such as `bos_token`.
+    /// Sets a special token by its name in templates, such as `bos_token`.
     #[must_use]
     pub fn token(mut self, name: impl Into<String>, token: impl Into<String>) -> Self {
         self.tokens.insert(name.into(), token.into());
         self
     }
 
-    /// The template of a folder as the Hub has it: `chat_template.jinja`, else `chat_template` in
-    /// `tokenizer_config.json` (the one called `default`, of several), with the special tokens of the latter. `None`
-    /// where there is none.
+    /// The template of a folder in the Hub's format: `chat_template.jinja`, otherwise `chat_template` in
+    /// `tokenizer_config.json` (if there are several, the one called `default`), with the special tokens of the latter.
+    /// `None` if there is none.
     ///
     /// # Errors
     /// A file that cannot be read or is damaged.
@@ -131,23 +131,24 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// The files of a folder that [`ChatTemplate::from_folder`] reads.
+    /// The files of a folder that [`ChatTemplate::from_folder`] may read.
     pub const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
-    /// The text of a chat; with `add_generation_prompt` up to where the assistant is to speak next.
+    /// The text of a chat; with `add_generation_prompt`, up to the beginning of the assistant's next message.
     ///
     /// # Errors
-    /// A message that is no object with a role; a template that fails, such as one that refuses the order of roles.
+    /// If a message is not an object with a role, or the template fails, for example because it rejects the order of
+    /// roles.
     pub fn render(&self, messages: &[Value], add_generation_prompt: bool) -> Result<String> {
         self.marked(messages, add_generation_prompt, ["", ""])
     }
 
-    /// The text of a chat, and where in it, in bytes, is what the assistant says: what stands between
-    /// `{% generation %}` and `{% endgeneration %}`, if the template has these, else what each of its messages adds to
-    /// the text of those before it, with the token behind it.
+    /// The text of a chat, and the byte ranges in it that the assistant says. If the template has `{% generation %}`
+    /// and `{% endgeneration %}`, these are the parts between them. Otherwise, they are the parts that each of the
+    /// assistant's messages adds to the text of the messages before it, including the token after the message.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`]; a template without those marks that writes messages in another way once others
+    /// Those of [`ChatTemplate::render`]; if a template without those marks writes messages differently once others
     /// follow them.
     pub fn render_spans(&self, messages: &[Value]) -> Result<(String, Vec<Range<usize>>)> {
         match self.has_marks {
@@ -169,7 +170,7 @@ impl ChatTemplate {
         let rest = context! {
             messages => Serde(messages),
             add_generation_prompt => add_generation_prompt,
-            // As transformers says that there are none.
+            // The value of transformers if there are none.
             tools => (),
             documents => (),
             generation_begins => marks[0],
@@ -181,14 +182,14 @@ impl ChatTemplate {
     }
 }
 
-/// The template, or of several the one that is called `default`.
+/// The template, or the one called `default` of several.
 fn named(template: &Value) -> Option<String> {
     let several = || template.as_array()?.iter().find(|entry| entry["name"] == "default");
     let text = template.as_str().or_else(|| several()?["template"].as_str());
     text.map(str::to_owned)
 }
 
-/// Writes what Python writes of nothing and of truth.
+/// Writes None and booleans as Python does.
 fn as_python(
     out: &mut Output<'_>,
     _: &mut State<'_, '_>,

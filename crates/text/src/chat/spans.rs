@@ -1,4 +1,4 @@
-//! Where in the text of a chat the assistant speaks.
+//! Finds the parts of a chat's text that the assistant says.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::{ChatTemplate, OP};
 
-/// Stand around what the assistant says. Unicode keeps them free for the use within a program.
+/// Marks around the assistant's words. Unicode reserves these code points for use within a program.
 const MARKS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
 
-/// The template with its `{% generation %}` and `{% endgeneration %}`, which are no Jinja, as blocks that write a mark;
-/// and whether it has any.
+/// The template, with its `{% generation %}` and `{% endgeneration %}`, which are not Jinja, replaced by blocks that
+/// write a mark; and whether it has any.
 pub(super) fn with_marks(source: &str) -> (String, bool) {
     let (mut out, mut rest, mut found) = (String::with_capacity(source.len()), source, false);
     while let Some(start) = rest.find("{%") {
@@ -20,7 +20,7 @@ pub(super) fn with_marks(source: &str) -> (String, bool) {
         let inner = &rest[start + 2..end - 2];
         let (left, inner) = dash(inner, inner.strip_prefix(['-', '+']), 0);
         let (right, inner) = dash(inner, inner.strip_suffix(['-', '+']), inner.len().saturating_sub(1));
-        // Two blocks, so that the space on each side goes or stays as it does at one.
+        // Two blocks, so that the space on each side is kept or trimmed as with the original block.
         let blocks = match inner.trim() {
             "generation" => {
                 format!("{{%{left} if true -%}}{{{{ generation_begins }}}}{{%- if true {right}%}}")
@@ -38,12 +38,12 @@ pub(super) fn with_marks(source: &str) -> (String, bool) {
     (out + rest, found)
 }
 
-/// The sign at `at`, where a text without it is there, and that text.
+/// The sign at `at` and the text `without` it, if there is such a sign.
 fn dash<'a>(inner: &'a str, without: Option<&'a str>, at: usize) -> (&'a str, &'a str) {
     without.map_or(("", inner), |without| (&inner[at..=at], without))
 }
 
-/// By the marks that the template writes.
+/// Finds them by the marks that the template writes.
 pub(super) fn by_marks(template: &ChatTemplate, messages: &[Value]) -> Result<(String, Vec<Range<usize>>)> {
     if template.render(messages, false)?.contains(MARKS) {
         return Err(Error::invalid("a message has U+FDD0 or U+FDD1, which are no characters").with_op(OP));
@@ -67,7 +67,7 @@ pub(super) fn by_marks(template: &ChatTemplate, messages: &[Value]) -> Result<(S
     Ok((text, spans))
 }
 
-/// By what each message of the assistant adds.
+/// Finds them by the text that each message of the assistant adds.
 pub(super) fn by_prefixes(template: &ChatTemplate, messages: &[Value]) -> Result<(String, Vec<Range<usize>>)> {
     let text = template.render(messages, false)?;
     let mut spans = Vec::new();
