@@ -1,4 +1,4 @@
-//! One adapter of one layer.
+//! An adapter of a single layer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use super::layer::{Kind, Layer, Shapes};
 use crate::layers::default_weight;
 use crate::{Dropout, Init, Param, Visitor};
 
-/// The factors `A` and `B` of a change `scale · B A` of a layer's weight; with DoRA, also the norms that the changed
-/// weight is brought to.
+/// The factors `A` and `B` of a change `scale · B A` of a layer's weight. With DoRA, it also has the norms to which the
+/// changed weight is scaled.
 ///
 /// Sources: Hu et al., "LoRA: low-rank adaptation of large language models" (2021); Kalajdzievski, "A rank
 /// stabilization scaling factor for fine-tuning with LoRA" (2023); Liu et al., "DoRA: weight-decomposed low-rank
 /// adaptation" (2024).
 pub(crate) struct Adapter<B: Backend> {
-    /// No other adapter of the process has it.
+    /// Unique among all adapters of the process.
     id: u64,
     name: Arc<str>,
     config: Arc<LoraConfig>,
@@ -32,7 +32,7 @@ pub(crate) struct Adapter<B: Backend> {
 }
 
 impl<B: Backend> Adapter<B> {
-    /// A new one, which changes nothing as yet.
+    /// A new adapter, which does not change the output yet.
     pub(super) fn new(name: Arc<str>, config: Arc<LoraConfig>, layer: &Layer<'_, B>) -> Result<Self> {
         let rank = config.rank;
         let Shapes { a, b, .. } = layer.shapes(rank, config.dora)?;
@@ -56,7 +56,7 @@ impl<B: Backend> Adapter<B> {
         Ok(adapter)
     }
 
-    /// One of a file, which [fits](Factors::misfits) the layer.
+    /// An adapter from a file, which [fits](Factors::misfits) the layer.
     pub(super) fn of(
         name: Arc<str>,
         config: Arc<LoraConfig>,
@@ -123,7 +123,7 @@ impl<B: Backend> Adapter<B> {
         self.magnitude.is_some()
     }
 
-    /// Its parameters, under their names in the layer and, behind those, in PEFT's files.
+    /// Its parameters, each with its name in the layer and its name in PEFT's files.
     pub(super) fn params(&self) -> Vec<(String, &'static str, &Param<B>)> {
         let name = &self.name;
         let (a, b) = match self.kind {
@@ -168,7 +168,7 @@ impl<B: Backend> Adapter<B> {
         }
     }
 
-    /// The layer's output with this adapter's part, for an output `y` of `x`.
+    /// The layer's output `y` for `x`, plus this adapter's part.
     fn added(&self, layer: &Layer<'_, B>, x: &Tensor<B>, y: Tensor<B>) -> Result<Tensor<B>> {
         let (a, b) = (self.a.tensor(), self.b.tensor());
         let takes_floats = !matches!(self.kind, Kind::Embedding { .. });
@@ -186,7 +186,7 @@ impl<B: Backend> Adapter<B> {
             return y.add(&in_dtype(change, &y)?);
         };
         let factor = magnitude.tensor().div(&self.changed_norms(layer)?)?;
-        // What dropout leaves of the input goes through the whole weight.
+        // With dropout, the remaining input is multiplied by the whole weight.
         let own = match (dropped.is_some(), layer.bias()?) {
             (true, _) => layer.product(x)?,
             (false, Some(bias)) => y.sub(&bias)?,
@@ -198,7 +198,7 @@ impl<B: Backend> Adapter<B> {
         y.add(&in_dtype(change, &y)?)
     }
 
-    /// The norms of the changed weight, as constants: DoRA's section 4.3.
+    /// The norms of the changed weight, treated as constants: DoRA's section 4.3.
     fn changed_norms(&self, layer: &Layer<'_, B>) -> Result<Tensor<B>> {
         self.norms(layer, &layer.weight.value()?)
     }
@@ -213,7 +213,7 @@ impl<B: Backend> Adapter<B> {
         weight.to_dtype(a.dtype())?.add(&(&layer.delta(&a, &b)? * self.scale)?)
     }
 
-    /// The weight with this adapter in it.
+    /// The weight merged with this adapter.
     pub(super) fn merged(&self, layer: &Layer<'_, B>, weight: &Tensor<B>) -> Result<Tensor<B>> {
         no_grad(|| {
             let changed = self.changed(layer, weight)?;
@@ -226,21 +226,22 @@ impl<B: Backend> Adapter<B> {
     }
 }
 
-/// What a file has of an adapter of one layer.
+/// The tensors of a file for one layer's adapter.
 #[derive(Default)]
 pub(super) struct Factors<'a> {
     pub(super) a: Option<&'a HostTensor>,
     pub(super) b: Option<&'a HostTensor>,
     pub(super) magnitude: Option<&'a HostTensor>,
-    /// The weight of the base.
+    /// The base's weight.
     pub(super) base: Option<&'a HostTensor>,
 }
 
 impl Factors<'_> {
-    /// What keeps them from being an adapter of a layer, of this rank and with or without DoRA.
+    /// The reasons why the tensors are not an adapter of this layer with this rank, and with or without DoRA; empty if
+    /// they are.
     ///
     /// # Errors
-    /// When a device fails, or the layer cannot have such an adapter.
+    /// If a device fails, or the layer cannot have such an adapter.
     pub(super) fn misfits<B: Backend>(&self, layer: &Layer<'_, B>, rank: usize, dora: bool) -> Result<Vec<String>> {
         if rank == 0 {
             return Ok(vec!["its rank in rank_pattern is 0".to_owned()]);
@@ -276,7 +277,7 @@ impl Factors<'_> {
     }
 }
 
-/// The output `y` of a layer for `x`, and what its active adapters add.
+/// A layer's output `y` for `x`, plus the parts of its active adapters.
 pub(crate) fn adapted<B: Backend>(
     adapters: &[Arc<Adapter<B>>],
     layer: &Layer<'_, B>,

@@ -6,7 +6,7 @@ use crate::module::Names;
 use crate::options::options;
 
 options! {
-    /// Options of an adapter, which [`attach`](super::attach) puts into the layers that they name.
+    /// Options of an adapter that [`attach`](super::attach) adds to the layers that they name.
     ///
     /// ```
     /// # use polygrad_nn::lora::LoraConfig;
@@ -14,26 +14,27 @@ options! {
     /// ```
     #[derive(Clone, Debug)]
     pub struct LoraConfig {
-        /// Factors of this rank.
+        /// The rank of the factors.
         pub fn new(rank: usize);
         /// The change of a weight is `alpha / rank · B A`.
         alpha: f64 = 8.0;
-        /// The probability with which an element of the input of `A` is left out in training; embeddings have none.
+        /// The probability with which an element of the input of `A` is dropped in training; embeddings have no
+        /// dropout.
         dropout: f64 = 0.0;
-        /// The layers, by their path or its end: `q_proj` is every layer of that name, `layers.0.q_proj` one of them;
-        /// `*` stands for any characters. Default: every linear layer.
+        /// The layers, by their path or the end of it: `q_proj` is every layer of that name, `layers.0.q_proj` one of
+        /// them; `*` matches any characters. Default: every linear layer.
         targets: Vec<String> = Vec::new(), from |targets: impl IntoIterator<Item = impl Into<String>>| {
             targets.into_iter().map(Into::into).collect()
         };
-        /// Layers that are left out all the same. Default: none.
+        /// Layers that are excluded from `targets`. Default: none.
         exclude: Vec<String> = Vec::new(), from |exclude: impl IntoIterator<Item = impl Into<String>>| {
             exclude.into_iter().map(Into::into).collect()
         };
-        /// Whether the change is `alpha / √rank · B A`, so that a higher rank learns as fast.
+        /// Whether the change is `alpha / √rank · B A`, so that higher ranks learn as fast as lower ones.
         rank_stabilized: bool = false;
-        /// Whether the norms of the changed weight are learnt apart from its directions.
+        /// Whether the norms of the changed weight are learned separately from its directions.
         dora: bool = false;
-        /// Where the base is, for PEFT's files, which name it. Default: they do not.
+        /// The location of the base model, which PEFT's files may name. Default: not named.
         base: Option<String> = None, from |base: impl Into<String>| Some(base.into());
     }
 }
@@ -53,10 +54,10 @@ impl LoraConfig {
         Ok(())
     }
 
-    /// Which of the layers, each a path and whether it is linear, are to have the adapter.
+    /// For each layer, given as a path and whether it is linear, whether it gets the adapter.
     ///
     /// # Errors
-    /// When a name fits none of them.
+    /// If a name matches no layer.
     pub(super) fn chosen(&self, layers: &[(&str, bool)]) -> Result<Vec<bool>> {
         let paths = || layers.iter().map(|(path, _)| *path);
         let (targets, exclude) = (Names::new(&self.targets), Names::new(&self.exclude));

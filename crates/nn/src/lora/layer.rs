@@ -1,10 +1,10 @@
-//! What an adapter has to know about the layer that it adds to.
+//! What an adapter needs to know about its layer.
 
 use polygrad_tensor::{Backend, ConvParams, DType, Device, Error, Result, Shape, Tensor, inference};
 
 use crate::{Param, QuantizedWeight};
 
-/// A layer that can have adapters: how it computes, and its own parameters.
+/// A layer that can have adapters: its kind of computation and its own parameters.
 pub(crate) struct Layer<'a, B: Backend> {
     pub(crate) kind: Kind,
     pub(crate) weight: Weight<'a, B>,
@@ -15,15 +15,15 @@ pub(crate) struct Layer<'a, B: Backend> {
 #[derive(Clone, Copy)]
 pub(crate) enum Weight<'a, B: Backend> {
     Param(&'a Param<B>),
-    /// One that stays packed, of a [`Kind::Linear`].
+    /// A packed weight, of a [`Kind::Linear`].
     Packed(&'a QuantizedWeight<B>),
 }
 
 impl<'a, B: Backend> Weight<'a, B> {
-    /// The parameter, if it is one.
+    /// The parameter.
     ///
     /// # Errors
-    /// When it stays packed, and so cannot be changed.
+    /// If the weight is packed, and so cannot be changed.
     pub(super) fn param(self) -> Result<&'a Param<B>> {
         match self {
             Self::Param(param) => Ok(param),
@@ -48,7 +48,7 @@ impl<'a, B: Backend> Weight<'a, B> {
         }
     }
 
-    /// The dtype of adapters: f32, or f64 if the weight's own numbers are.
+    /// The dtype of adapters: f32, or f64 if the weight's dtype is f64.
     pub(super) fn wide(self) -> DType {
         match self {
             Self::Param(param) => param.dtype().wide(),
@@ -56,7 +56,7 @@ impl<'a, B: Backend> Weight<'a, B> {
         }
     }
 
-    /// Its numbers, outside the graph.
+    /// Its value, outside of the graph.
     pub(super) fn value(self) -> Result<Tensor<B>> {
         match self {
             Self::Param(param) => Ok(param.value()),
@@ -74,8 +74,8 @@ pub(crate) enum Kind {
     Transposed,
     /// Rows of a weight `[count, dim]`.
     Embedding { padding_idx: Option<usize> },
-    /// A convolution with a weight `[out, in / groups, kernel…]`, of an input that is padded already where that is not
-    /// by zeros on both sides.
+    /// A convolution with a weight `[out, in / groups, kernel…]`. Unless the padding is zeros on both sides, its input
+    /// is already padded.
     Conv { params: ConvParams, zeros: bool },
 }
 
@@ -87,10 +87,10 @@ pub(super) struct Shapes {
 }
 
 impl<B: Backend> Layer<'_, B> {
-    /// Those of an adapter of some rank, as PEFT stores them.
+    /// The shapes for an adapter of this rank, as PEFT stores them.
     ///
     /// # Errors
-    /// When a layer of this kind cannot have such an adapter.
+    /// If a layer of this kind cannot have such an adapter.
     pub(super) fn shapes(&self, rank: usize, dora: bool) -> Result<Shapes> {
         let shape = self.weight.shape()?;
         let dims = shape.dims();
@@ -143,7 +143,7 @@ impl<B: Backend> Layer<'_, B> {
         }
     }
 
-    /// The bias as it is added to an output.
+    /// The bias in the shape in which it is added to an output.
     pub(super) fn bias(&self) -> Result<Option<Tensor<B>>> {
         let Some(bias) = self.bias.map(Param::tensor) else {
             return Ok(None);
@@ -166,8 +166,7 @@ impl<B: Backend> Layer<'_, B> {
         }
     }
 
-    /// The Euclidean norm of what makes each of the outputs, of a weight of this layer, in the shape of DoRA's
-    /// magnitudes.
+    /// The Euclidean norms of a weight of this layer, one for each output, in the shape of DoRA's magnitudes.
     pub(super) fn norms(&self, weight: &Tensor<B>) -> Result<Tensor<B>> {
         let squares = weight.square()?;
         match self.kind {
@@ -177,7 +176,7 @@ impl<B: Backend> Layer<'_, B> {
         }
     }
 
-    /// Factors of the outputs, in the shape of DoRA's magnitudes, as factors of the weight.
+    /// Converts factors of the outputs, in the shape of DoRA's magnitudes, to factors of the weight.
     pub(super) fn factors(&self, factors: &Tensor<B>) -> Result<Tensor<B>> {
         match self.kind {
             Kind::Linear => factors.unsqueeze(1),
@@ -186,7 +185,7 @@ impl<B: Backend> Layer<'_, B> {
         }
     }
 
-    /// Whether the weight that an adapter makes is the layer's and a change of it.
+    /// Whether an adapter can be merged into the layer's weight.
     pub(super) fn can_merge(&self) -> bool {
         !matches!(self.kind, Kind::Conv { params, .. } if params.groups > 1)
     }

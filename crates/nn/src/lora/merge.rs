@@ -1,4 +1,4 @@
-//! Adapters as a part of the weights.
+//! Merging adapters into weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,12 @@ use super::layer::Layer;
 use super::{AdapterSlot, check_unmerged, slots};
 use crate::{Item, Param, Visit, Visitor};
 
-/// Puts the active adapters into the weights of their layers, so that the model is as fast as without them.
-/// [`unmerge`] puts back the layers' own weights, which stay in memory until then, bit for bit.
+/// Merges the active adapters into the weights of their layers, so that the model is as fast as without them.
+/// [`unmerge`] restores the original weights, bit for bit; they stay in memory until then.
 ///
 /// # Errors
-/// When adapters are merged already; when a weight is shared with another layer, whose results would change, too; when
-/// a layer is a convolution of groups, or its weight stays packed; and when memory runs out. The model is as it was
-/// then.
+/// If adapters are merged already; if a weight is shared with another layer, whose results would change, too; if a
+/// layer is a grouped convolution or its weight is packed; and if memory runs out. The model is then unchanged.
 pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
     check_unmerged(model)?;
     let (mut places, mut visits) = (HashMap::<usize, Vec<String>>::new(), HashMap::<usize, usize>::new());
@@ -38,7 +37,7 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
                     return;
                 }
             };
-            // One layer that stands at several places has its weight at as many.
+            // A layer that is used at several places has its weight at the same number of places.
             let Some(shared) = places.get(&weight.id()) else {
                 let error = Error::invalid("the weight of a layer with an adapter is hidden");
                 let error = error.with_hint("give the model itself, as in `lora::merge(&*trained)`");
@@ -61,10 +60,10 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
     Ok(())
 }
 
-/// Takes merged adapters out of the weights again; without any, changes nothing.
+/// Removes merged adapters from the weights; does nothing if none are merged.
 ///
 /// # Errors
-/// When a device fails.
+/// If a device fails.
 pub fn unmerge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
     let mut outcome = Ok(());
     Visitor::walk(model, |path, item: Item<'_, B>| {
@@ -87,11 +86,11 @@ fn restore<B: Backend>(weight: &Param<B>, own: &Tensor<B>) -> Result<()> {
     weight.set(&own.to_device(&weight.device())?.to_dtype(weight.dtype())?)
 }
 
-/// Puts the active adapters into the weights for good, and takes all adapters out of the model, which is an ordinary
-/// one afterwards; what was frozen stays so.
+/// Merges the active adapters into the weights permanently and removes all adapters from the model, which is an
+/// ordinary one afterwards. Frozen parameters stay frozen.
 ///
 /// # Errors
-/// As [`merge`], except that adapters may be merged already.
+/// Those of [`merge`], except that adapters may be merged already.
 pub fn merge_and_unload<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
     if check_unmerged(model).is_ok() {
         merge(model)?;
@@ -106,7 +105,7 @@ pub fn merge_and_unload<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<
     Ok(())
 }
 
-/// A weight that is to take the place of a layer's own.
+/// A weight that will replace a layer's own.
 struct Merged<B: Backend> {
     slot: AdapterSlot<B>,
     weight: Param<B>,
@@ -140,7 +139,7 @@ fn check<B: Backend>(layer: &Layer<'_, B>, alone: bool, places: &[String]) -> Re
     Ok(())
 }
 
-/// The weight of a layer with adapters in it.
+/// The weight of a layer merged with its adapters.
 fn of<B: Backend>(layer: &Layer<'_, B>, active: &[Arc<Adapter<B>>]) -> Result<Tensor<B>> {
     let own = layer.weight.value()?;
     let merged = active

@@ -1,9 +1,9 @@
-//! Adapters: small changes of the weights of a model that is there already, which are learnt in the place of the
-//! weights themselves (LoRA and DoRA), under the names that PEFT gives them.
+//! Adapters (LoRA and DoRA): small changes of the weights of an existing model, which are trained instead of the
+//! weights themselves, with the names that PEFT gives them.
 //!
-//! [`Linear`](crate::Linear), [`Conv`](crate::Conv) and [`Embedding`](crate::Embedding) layers, wherever they stand in
-//! a model, have a place for adapters. Attaching one freezes the rest of the model: no gradient is computed for what is
-//! frozen, and optimizers remember nothing about it.
+//! [`Linear`](crate::Linear), [`Conv`](crate::Conv) and [`Embedding`](crate::Embedding) layers anywhere in a model can
+//! have adapters. Attaching one freezes the rest of the model: no gradients are computed for frozen parameters, and
+//! optimizers keep no state for them.
 //!
 //! ```
 //! use polygrad_nn::lora::{self, LoraConfig};
@@ -43,8 +43,8 @@
 //! # }
 //! ```
 //!
-//! A model may have several adapters, of which [`activate`] chooses without copying a weight. Attach adapters before
-//! you make an optimizer or a captured step, which take the parameters that the model has then.
+//! A model may have several adapters; [`activate`] chooses among them without copying weights. Attach adapters before
+//! you make an optimizer or a captured step, since these take the parameters that the model has at that time.
 
 mod adapter;
 mod config;
@@ -70,14 +70,14 @@ use adapter::Adapter;
 
 use crate::{Item, Visit, Visitor};
 
-/// Puts a new adapter into the layers of a model that the options name, activates it, and gives the paths of these
-/// layers. The model computes what it did before, until the adapter is trained. The first adapter of a model freezes
-/// all of its parameters; whatever is trainable beside an adapter is made so [afterwards](crate::Module::unfreeze).
+/// Adds a new adapter to the layers of a model that the options name, activates it, and returns the paths of these
+/// layers. The model's output does not change until the adapter is trained. The first adapter of a model freezes all of
+/// its parameters; to train others as well, unfreeze them [afterwards](crate::Module::unfreeze).
 ///
 /// # Errors
-/// When an option is out of range, or names no layer; when the model has an adapter of this name; when a layer cannot
-/// have such an adapter, as a convolution with dilation or a padding that is not of zeros; when adapters are merged;
-/// and when memory runs out. The model is as it was then.
+/// If an option is out of range, or names no layer; if the model has an adapter of this name; if a layer cannot have
+/// such an adapter, for example a convolution with dilation or with padding other than zeros; if adapters are merged;
+/// and if memory runs out. The model is then unchanged.
 pub fn attach<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, config: &LoraConfig) -> Result<Vec<String>> {
     check_name(name)?;
     config.check()?;
@@ -102,8 +102,8 @@ pub fn attach<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, config: 
     Ok(paths)
 }
 
-/// Puts an adapter, which `make` makes for each layer, into layers with these paths, and activates it. It is in
-/// training if the model is or, where no part of the model has a mode, as asked for.
+/// Adds an adapter, which `make` creates for each layer, to the layers with these paths, and activates it. It is in
+/// training mode if the model is or, if no part of the model has a mode, as requested.
 fn insert<B: Backend>(
     model: &(impl Visit<B> + ?Sized),
     name: &str,
@@ -151,12 +151,12 @@ fn insert<B: Backend>(
     activate(model, &[&name])
 }
 
-/// Lets these adapters add to what a model computes, and no others: none, for the model itself. Those that are active
-/// are trainable afterwards, and the others are frozen.
+/// Activates these adapters and deactivates all others; an empty list leaves only the base model. Active adapters are
+/// trainable afterwards, and the others are frozen.
 ///
 /// # Errors
-/// When the model has no adapter of such a name, adapters are merged, or a layer would have another active adapter
-/// beside one with DoRA. Nothing has changed then.
+/// If the model has no adapter of such a name, if adapters are merged, or if a layer would have another active adapter
+/// in addition to one with DoRA. Nothing is changed then.
 pub fn activate<B: Backend>(model: &(impl Visit<B> + ?Sized), adapters: &[&str]) -> Result<()> {
     check_known(model, adapters)?;
     check_unmerged(model)?;
@@ -197,10 +197,10 @@ pub fn names<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<String> {
     names
 }
 
-/// Takes an adapter out of a model. Optimizers that have its parameters must not be used any more.
+/// Removes an adapter from a model. Optimizers that have its parameters must not be used any more.
 ///
 /// # Errors
-/// When there is no adapter of this name, or adapters are merged.
+/// If there is no adapter of this name, or adapters are merged.
 pub fn remove<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str) -> Result<()> {
     check_known(model, &[name])?;
     check_unmerged(model)?;
@@ -232,7 +232,7 @@ fn layers<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<(String, bool)> {
     layers
 }
 
-/// The places of adapters, each once.
+/// The slots of adapters, each once.
 fn slots<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Vec<(String, AdapterSlot<B>)> {
     let (mut slots, mut seen) = (Vec::new(), HashSet::new());
     Visitor::walk(model, |path, item: Item<'_, B>| {

@@ -1,4 +1,4 @@
-//! The place in a layer where its adapters are.
+//! The slot of a layer that holds its adapters.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,8 +12,9 @@ use super::layer::{Kind, Layer, Weight};
 use crate::qat::Quantizers;
 use crate::{Item, Param, Visitor};
 
-/// The adapters of one layer, or what [rounds](crate::qat) its operands: nothing, until [`attach`](super::attach) or
-/// [`qat::attach`](crate::qat::attach) puts something here. A layer without asks a flag in its forward.
+/// The adapters of one layer, or the [rounding](crate::qat) of its operands. Empty until [`attach`](super::attach) or
+/// [`qat::attach`](crate::qat::attach) adds something. The forward pass of a layer with an empty slot only checks a
+/// flag.
 pub struct AdapterSlot<B: Backend = AnyBackend>(Arc<Inner<B>>);
 
 struct Inner<B: Backend> {
@@ -22,15 +23,15 @@ struct Inner<B: Backend> {
     state: RwLock<State<B>>,
 }
 
-/// What a layer has besides its own parameters.
+/// A layer's state besides its own parameters.
 pub(super) struct State<B: Backend> {
     /// In the order in which they were attached.
     pub(super) adapters: Vec<Arc<Adapter<B>>>,
-    /// Those that add to the output.
+    /// The adapters that add to the output.
     pub(super) active: Arc<[Arc<Adapter<B>>]>,
-    /// The layer's own weight while another one, with the active adapters in it, is in its place.
+    /// The layer's own weight, while it is replaced by a weight merged with the active adapters.
     pub(super) unmerged: Option<Tensor<B>>,
-    /// What rounds the operands of the layer, which has no adapters then.
+    /// The rounding of the layer's operands; the layer then has no adapters.
     pub(super) quantizers: Option<Arc<Quantizers<B>>>,
 }
 
@@ -41,7 +42,7 @@ pub struct Adaptable<'a, B: Backend> {
 }
 
 impl<B: Backend> AdapterSlot<B> {
-    /// The adapters that add to the layer's output now, if there are any.
+    /// The adapters that currently add to the layer's output, if there are any.
     #[inline]
     pub(crate) fn active(&self) -> Option<Arc<[Arc<Adapter<B>>]>> {
         match self.0.used.load(Ordering::Acquire) {
@@ -56,7 +57,7 @@ impl<B: Backend> AdapterSlot<B> {
         (state.unmerged.is_none() && !state.active.is_empty()).then(|| Arc::clone(&state.active))
     }
 
-    /// What rounds the layer's operands, if that is wanted.
+    /// The rounding of the layer's operands, if there is any.
     #[inline]
     pub(crate) fn quantizers(&self) -> Option<Arc<Quantizers<B>>> {
         match self.0.used.load(Ordering::Acquire) {
@@ -69,12 +70,12 @@ impl<B: Backend> AdapterSlot<B> {
         self.change(|state| state.quantizers = quantizers);
     }
 
-    /// A second handle to the same place.
+    /// A second handle to the same slot.
     pub(crate) fn handle(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 
-    /// The same for all handles to one place.
+    /// An id, the same for all handles of one slot.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -83,7 +84,7 @@ impl<B: Backend> AdapterSlot<B> {
         self.0.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is here.
+    /// Changes the state.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<B>) -> R) -> R {
         let mut state: RwLockWriteGuard<'_, State<B>> = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
@@ -92,8 +93,8 @@ impl<B: Backend> AdapterSlot<B> {
         result
     }
 
-    /// Which adapters add to the output: what decides, besides shapes, which ops the layer computes. A layer without
-    /// any adds nothing.
+    /// Hashes the active adapters, which, besides shapes, determine the ops of the layer. Without active adapters it
+    /// adds nothing.
     #[inline]
     pub(crate) fn hash_active(&self, hasher: &mut impl Hasher) {
         for adapter in self.active().iter().flat_map(|active| active.iter()) {
@@ -104,13 +105,13 @@ impl<B: Backend> AdapterSlot<B> {
         }
     }
 
-    /// Shows a layer's slot, and the parameters of the adapters in it, under the names that PEFT gives them.
+    /// Visits a layer's slot and the parameters of its adapters, under the names that PEFT gives them.
     pub(crate) fn visit(&self, layer: Layer<'_, B>, visitor: &mut Visitor<'_, B>) {
         visitor.item(Item::Adapters(Adaptable { slot: self, layer }));
         if !self.0.used.load(Ordering::Acquire) {
             return;
         }
-        // Not under the lock, so that a visitor may change what is here.
+        // The lock is released first, so that a visitor may change the slot.
         let (adapters, quantizers) = {
             let state = self.read();
             (state.adapters.clone(), state.quantizers.clone())
@@ -139,12 +140,12 @@ impl<B: Backend> Default for AdapterSlot<B> {
 }
 
 impl<B: Backend> Adaptable<'_, B> {
-    /// The slot, for those who look at it later.
+    /// A handle to the slot, for later use.
     pub(crate) fn handle(&self) -> AdapterSlot<B> {
         self.slot.handle()
     }
 
-    /// The same for all places of one layer.
+    /// An id, the same for all places of one layer.
     pub(crate) fn id(&self) -> usize {
         self.slot.id()
     }
@@ -154,7 +155,7 @@ impl<B: Backend> Adaptable<'_, B> {
         self.weight().is_some() && !matches!(self.layer.kind, Kind::Embedding { .. })
     }
 
-    /// The layer, if nothing has been attached to it.
+    /// The layer, if it has no adapters and no rounding.
     pub(crate) fn layer_to_round(&self) -> Result<&Layer<'_, B>> {
         let state = self.slot.read();
         let (what, fix) = match (&state.quantizers, state.adapters.is_empty()) {
@@ -170,7 +171,7 @@ impl<B: Backend> Adaptable<'_, B> {
         self.slot.hash_active(hasher);
     }
 
-    /// The weight of the layer, which an adapter adds to; `None` if it stays packed.
+    /// The weight of the layer, without adapters; `None` if it is packed.
     pub fn weight(&self) -> Option<&Param<B>> {
         match self.layer.weight {
             Weight::Param(param) => Some(param),

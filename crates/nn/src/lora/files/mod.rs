@@ -17,7 +17,7 @@ use crate::{Item, StateDict, Visit, Visitor, replace_file};
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
-/// What PEFT's own classes put before the path of a module.
+/// The prefix that PEFT's own classes put before a module's path.
 const PREFIX: &str = "base_model.model.";
 /// PEFT's copy of the weight of an adapted embedding.
 const BASE: &str = "base_layer.weight";
@@ -30,13 +30,13 @@ const FACTORS: [&str; 5] = [
     "lora_magnitude_vector",
 ];
 
-/// Writes an adapter as PEFT does, to `adapter_model.safetensors` and `adapter_config.json` in a folder, which is made
-/// if need be. Parameters outside of adapters that are trainable, such as those of a new head, go along with all of
-/// their module, as PEFT's `modules_to_save`.
+/// Writes an adapter in PEFT's format, to `adapter_model.safetensors` and `adapter_config.json` in a folder, which is
+/// created if needed. If parameters outside of adapters are trainable, such as those of a new head, all values of their
+/// modules are saved, too, as PEFT's `modules_to_save`.
 ///
 /// # Errors
-/// When the model has no adapter of this name; when a module with an adapter is trainable itself, for which the format
-/// has no place; when a device fails or a file cannot be written.
+/// If the model has no adapter of this name; if a module with an adapter is trainable itself, which the format does not
+/// support; if a device fails or a file cannot be written.
 pub fn save<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: impl AsRef<Path>) -> Result<()> {
     check_known(model, &[name])?;
     let folder = folder.as_ref();
@@ -75,7 +75,7 @@ pub fn save<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
     replace_file(&folder.join(CONFIG), |file| file.write_all(&json))
 }
 
-/// Says which layers have the adapter, and which of them another rank or alpha than the adapter's.
+/// Records the layers that have the adapter, and those of another rank or alpha than the adapter's.
 fn name_layers(config: &mut PeftConfig, options: &LoraConfig, layers: Vec<(String, usize, f64)>) {
     let plain = |names: &[String]| names.iter().all(|name| !name.contains('*'));
     for (path, rank, alpha) in &layers {
@@ -137,7 +137,7 @@ fn trained_modules<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<BTree
     Ok(values)
 }
 
-/// Whether a path is that of a parameter of an adapter in a layer.
+/// Whether a path is a parameter of an adapter in a layer.
 fn in_adapter(path: &str, layer: &str) -> bool {
     let inside = path.strip_prefix(layer).and_then(|rest| {
         if layer.is_empty() {
@@ -149,15 +149,17 @@ fn in_adapter(path: &str, layer: &str) -> bool {
     inside.is_some_and(|rest| rest.starts_with("lora_"))
 }
 
-/// Puts an adapter that PEFT or [`save`] wrote to a folder into a model, and activates it; gives the paths of the
-/// layers that have it. As with [`attach`](super::attach), the first adapter freezes the model. What the file has of
-/// whole modules, PEFT's `modules_to_save`, takes the place of the model's own values, and is trainable. Without a part
-/// of the model that is in training, the adapter is in evaluation: call `train` to train it further.
+/// Adds an adapter to a model, from a folder that PEFT or [`save`] wrote, and activates it. Returns the paths of its
+/// layers.
+///
+/// Like [`attach`](super::attach), the first adapter freezes the model. Whole modules in the file, PEFT's
+/// `modules_to_save`, replace the model's own values and are trainable. The adapter is in evaluation mode unless a part
+/// of the model is in training mode: call `train` to train it further.
 ///
 /// # Errors
-/// When a file cannot be read or is not PEFT's; when it has an option that is not there; when the adapter is of another
-/// base, with the names and shapes that differ; when it brings whole modules to a model that has other adapters; and as
-/// `attach`. The model is as it was then.
+/// If a file cannot be read or is not PEFT's; if it has an unsupported option; if the adapter is for another base (the
+/// error names the names and shapes that differ); if it has whole modules and the model has other adapters; and those
+/// of `attach`. The model is then unchanged.
 pub fn load<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: impl AsRef<Path>) -> Result<Vec<String>> {
     check_name(name)?;
     let folder = folder.as_ref();
@@ -180,7 +182,7 @@ pub fn load<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
         ));
     }
     let options = Arc::new(options);
-    // Everything is on the device before anything changes.
+    // Everything is uploaded to the device before anything changes.
     let values: Vec<_> = targets
         .iter()
         .map(|(target, value)| {
@@ -202,11 +204,11 @@ pub fn load<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
     Ok(paths)
 }
 
-/// The tensors of a file, by what they are.
+/// The tensors of a file, grouped by kind.
 struct Stored<'a> {
     /// The factors of each layer.
     layers: BTreeMap<String, Factors<'a>>,
-    /// Those of whole modules.
+    /// The tensors of whole modules.
     whole: BTreeMap<String, &'a HostTensor>,
 }
 
@@ -251,7 +253,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Fails unless all layers are there, and fit; says all that does not.
+/// Fails unless all layers exist and fit; the error lists all that do not.
 fn check_layers<B: Backend>(
     model: &(impl Visit<B> + ?Sized),
     layers: &BTreeMap<String, Factors<'_>>,
@@ -280,7 +282,7 @@ fn check_layers<B: Backend>(
     misfit(&all)
 }
 
-/// What whole modules go to.
+/// The targets of whole modules.
 fn whole_targets<'a, B: Backend>(
     model: &(impl Visit<B> + ?Sized),
     whole: &BTreeMap<String, &'a HostTensor>,
@@ -307,7 +309,7 @@ fn whole_targets<'a, B: Backend>(
     misfit(&faults).map(|()| targets)
 }
 
-/// At most so many faults are listed.
+/// The most faults that are listed.
 const LISTED: usize = 8;
 
 fn misfit(faults: &[String]) -> Result<()> {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::super::LoraConfig;
 use crate::module::fits;
 
-/// What is read and written of it. PEFT has its defaults for what is absent.
+/// The options that are read and written. PEFT has defaults for those that are absent.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PeftConfig {
     #[serde(default)]
@@ -43,12 +43,12 @@ pub(super) struct PeftConfig {
     pub(super) use_dora: bool,
     #[serde(default)]
     pub(super) use_rslora: bool,
-    /// Everything else.
+    /// All other options.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-/// Modules by their names, or by a regular expression.
+/// Modules by their names or by a regular expression.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Modules {
@@ -56,7 +56,7 @@ pub(super) enum Modules {
     Expression(String),
 }
 
-/// A number that PEFT writes without a point where it is whole.
+/// A number that PEFT writes without a decimal point if it is an integer.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Number(pub(super) f64);
@@ -70,8 +70,8 @@ impl Serialize for Number {
     }
 }
 
-/// Options that change what an adapter computes, or the base below it, and are not there; each of them is off if it is
-/// absent, null, false or empty.
+/// Unsupported options that change what an adapter or its base computes; each is off if it is absent, null, false or
+/// empty.
 const ABSENT: [&str; 12] = [
     "alora_invocation_tokens",
     "arrow_config",
@@ -87,11 +87,11 @@ const ABSENT: [&str; 12] = [
     "loftq_config",
 ];
 
-/// Ways of beginning that leave the base as it is.
+/// Initializations that leave the base unchanged.
 const BEGINNINGS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 impl PeftConfig {
-    /// That of an adapter with these options.
+    /// The config of an adapter with these options.
     pub(super) fn new(config: &LoraConfig) -> Self {
         Self {
             alpha_pattern: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl PeftConfig {
     /// Reads the file.
     ///
     /// # Errors
-    /// When it cannot be read, is not PEFT's, or has an option that is not there.
+    /// If it cannot be read, is not PEFT's, or has an unsupported option.
     pub(super) fn load(path: &Path) -> Result<Self> {
         let (mut file, _) = crate::open_file(path)?;
         let mut json = String::new();
@@ -134,7 +134,7 @@ impl PeftConfig {
         }
     }
 
-    /// An option that is not there.
+    /// An unsupported option that is on; `None` if there is none.
     fn absent(&self) -> Option<String> {
         let off = |value: &Value| match value {
             Value::Null | Value::Bool(false) => true,
@@ -167,7 +167,7 @@ impl PeftConfig {
         ABSENT.iter().find(set).map(|name| (*name).to_owned())
     }
 
-    /// The rank and the alpha of the layer with a path.
+    /// The rank and the alpha of the layer with this path.
     pub(super) fn of(&self, path: &str) -> (usize, f64) {
         let rank = self.rank_pattern.iter().find(|(name, _)| fits(name, path));
         let alpha = self.alpha_pattern.iter().find(|(name, _)| fits(name, path));
