@@ -1,5 +1,4 @@
-//! What is kept for reuse: stacks of free blocks, first those of each thread, then those that all
-//! share; and the counters.
+//! The cache of free blocks: stacks of each thread, stacks that all threads share, and the counters.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
@@ -8,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CLASSES, Header, LOCAL_CLASSES, class_bytes, system_free};
 
-/// Bytes that one thread keeps for itself at most.
+/// The most bytes that one thread keeps for itself.
 const LOCAL_LIMIT: usize = 16 << 20;
 
-/// Bytes that the shared stacks keep at most, unless [`set_limit`](super::set_limit) says otherwise.
+/// The most bytes on the shared stacks, unless [`set_limit`](super::set_limit) changes it.
 const DEFAULT_LIMIT: usize = 1 << 30;
 
-/// Live bytes that a thread counts on its own before it tells the process, which bounds the error of the peak.
+/// The live bytes that a thread counts on its own before it reports them, which bounds the error of the peak.
 const REPORT_BYTES: isize = 64 << 10;
 
 /// A stack of free blocks, linked through their headers.
@@ -25,7 +24,7 @@ impl Stack {
 
     #[inline]
     fn push(&mut self, block: NonNull<Header>) {
-        // SAFETY: whoever pushes owns the block, and the stack does from now on.
+        // SAFETY: the caller owns the block, and passes it to the stack.
         unsafe { block.as_ref() }.next.set(self.0);
         self.0 = block.as_ptr();
     }
@@ -49,18 +48,18 @@ impl Stack {
 /// The stacks of one thread.
 pub(super) struct Local {
     stacks: Cell<[Stack; LOCAL_CLASSES]>,
-    /// Which thread this is.
+    /// The number of this thread.
     thread: u32,
     pub(super) counts: Arc<Slot>,
 }
 
-/// What one thread counts. It alone writes, so that plain loads and stores do.
+/// The counters of one thread. Only that thread writes them, so that plain loads and stores suffice.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Live bytes, plus or minus, that are not in [`LIVE`] yet.
+    /// Live bytes, positive or negative, that are not in [`LIVE`] yet.
     pub(super) unreported: AtomicIsize,
     pub(super) cached: AtomicUsize,
-    /// Blocks handed out: those that had been used before, and new ones.
+    /// Blocks handed out: reused ones, and new ones.
     pub(super) reuses: AtomicU64,
     pub(super) fresh: AtomicU64,
 }
@@ -99,12 +98,12 @@ impl Local {
         block
     }
 
-    /// Keeps a block, if this thread took it: one that frees what others take would hoard it.
+    /// Keeps a block, if this thread took it. Otherwise, a thread that frees blocks taken by others would hoard them.
     #[inline]
     pub(super) fn push(&self, block: NonNull<Header>, class: usize) -> bool {
         let bytes = class_bytes(class);
         let counts = &*self.counts;
-        // SAFETY: whoever pushes owns the block.
+        // SAFETY: the caller owns the block.
         let taker = unsafe { block.as_ref() }.taker.get();
         if taker != self.thread || counts.cached.load(Ordering::Relaxed) + bytes > LOCAL_LIMIT {
             return false;
@@ -154,7 +153,7 @@ impl Slot {
     }
 }
 
-/// Adds to a counter that the calling thread alone writes.
+/// Adds to a counter that only the calling thread writes.
 #[inline]
 fn add(counter: &AtomicUsize, n: usize) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -173,7 +172,8 @@ pub(super) fn count_live(bytes: isize) {
     }
 }
 
-/// Counts a block that the calling thread took from elsewhere, and writes on it who took it.
+/// Counts a block that the calling thread got from the shared stacks or the system, and records this thread as its
+/// taker.
 pub(super) fn taken(block: &Header, class: usize, reused: bool) {
     count_live(class_bytes(class).cast_signed());
     let count = |slot: &Slot| {
@@ -209,7 +209,7 @@ impl Shared {
     pub(super) fn push(&mut self, block: NonNull<Header>, class: usize) {
         let bytes = class_bytes(class);
         if self.bytes + bytes > self.limit {
-            // The sizes in use have changed: what is kept is for those of the past.
+            // The sizes in use have changed: the cached blocks are of sizes used earlier.
             self.flush();
             if bytes > self.limit {
                 // SAFETY: the block has no user left.
@@ -237,10 +237,10 @@ pub(super) static SHARED: Mutex<Shared> = Mutex::new(Shared {
     limit: DEFAULT_LIMIT,
 });
 
-/// How many threads there have been.
+/// The number of threads so far.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// The counters of running threads. Locked before [`SHARED`] where both are.
+/// The counters of running threads. If [`SHARED`] is locked too, this lock comes first.
 pub(super) static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
 
 /// The counters of threads that have ended.

@@ -1,9 +1,9 @@
-//! Memory for tensors: reference-counted blocks that are handed out again while they are still hot in the cache.
+//! Memory for tensors: reference-counted blocks, which are reused while they are still in the processor's cache.
 //!
-//! A block is one allocation, 64-byte aligned: a header of two cache lines, then the data. Blocks come in size classes,
-//! four to each doubling, so at most a fifth of one is unused. A freed block goes to a stack of its class, and the next
-//! request takes the one freed last. A thread has stacks of its own, without a lock, for blocks that it took itself, up
-//! to 16 MiB; all others are on stacks that all threads share. Contents are never cleared.
+//! A block is one allocation, 64-byte aligned: a header of two cache lines, followed by the data. Blocks come in size
+//! classes, four per doubling, so that at most a fifth of a block is unused. A freed block goes to a stack of its
+//! class, and the next request takes the most recently freed one. A thread has its own lock-free stacks for blocks that
+//! it took itself, up to 16 MiB; all other blocks are on stacks that all threads share. Contents are never cleared.
 
 mod cache;
 mod sentinel;
@@ -26,33 +26,33 @@ pub use timing::{PoolTime, time_pool};
 /// Alignment of header and data: a cache line, and the widest vector register.
 const ALIGN: usize = 64;
 
-/// The size of the pages that large blocks are made of where the system has such.
+/// The size of the huge pages of which large blocks consist, if the system has them.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes from which on a block asks for them.
+/// The least bytes of a block that requests huge pages.
 const LARGE: usize = 2 * HUGE_PAGE;
 
-/// Size classes that a thread keeps stacks of its own for: up to 1 MiB.
+/// The number of size classes for which each thread has its own stacks: up to 1 MiB.
 const LOCAL_CLASSES: usize = 52;
 
 const CLASSES: usize = 4 * 58;
 
-/// Stands for a class in a buffer over foreign memory.
+/// Replaces the class in a buffer over foreign memory.
 const FOREIGN: u8 = u8::MAX;
 
-/// The counters of the buffer pool, for the whole process. Bytes are those of size classes.
+/// The counters of the buffer pool, for the whole process. Bytes are counted in whole size classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
     /// Bytes in use.
     pub live_bytes: usize,
-    /// The most bytes that were in use at once since the start or [`reset_peak`]; too low by at most 64 KiB a thread.
+    /// The most bytes in use at the same time since the start or [`reset_peak`]; too low by at most 64 KiB per thread.
     pub peak_bytes: usize,
     /// Bytes that are kept for reuse.
     pub cached_bytes: usize,
     /// Blocks handed out since the start.
     pub allocations: u64,
-    /// How many of these were taken from the cache.
+    /// The number of these that were taken from the cache.
     pub reuses: u64,
 }
 
@@ -79,21 +79,20 @@ pub fn stats() -> MemoryStats {
     }
 }
 
-/// Lets the peak start again from the bytes in use now.
+/// Restarts the peak at the bytes in use now.
 pub fn reset_peak() {
     let live = stats().live_bytes;
     PEAK.store(live.cast_signed(), Ordering::Relaxed);
 }
 
-/// Gives the cached blocks of the calling thread and those shared by all threads back to the system. Other threads keep
+/// Returns the cached blocks of the calling thread, and those shared by all threads, to the system. Other threads keep
 /// theirs, at most 16 MiB each.
 pub fn flush() {
     let _ = LOCAL.try_with(Local::flush);
     lock(&SHARED).flush();
 }
 
-/// Bounds the bytes that are kept for reuse by all threads together, beyond the 16 MiB of each
-/// thread; 1 GiB by default.
+/// Limits the bytes that are cached for all threads together, in addition to the 16 MiB of each thread. Default: 1 GiB.
 pub fn set_limit(bytes: usize) {
     let mut shared = lock(&SHARED);
     shared.limit = bytes;
@@ -102,7 +101,7 @@ pub fn set_limit(bytes: usize) {
     }
 }
 
-/// A block of memory, reference-counted. The last clone gives it back to the pool.
+/// A reference-counted block of memory. Dropping the last handle returns it to the pool.
 ///
 /// The bytes are uninitialized at first. A writer must hold the only handle ([`Buffer::is_unique`]) or exclude readers
 /// by other means; therefore access is by raw pointers.
@@ -114,22 +113,22 @@ struct Header {
     class: u8,
     /// The thread that took the block last.
     taker: Cell<u32>,
-    /// The first byte: right behind the header, or in memory that `owner` holds.
+    /// The first byte: directly after the header, or in memory that `owner` holds.
     data: *mut u8,
-    /// The block below on the stack, while the block is free.
+    /// The next lower block on the stack, while the block is free.
     next: Cell<*mut Header>,
-    /// Foreign memory that the buffer shares, and its size; the block itself is empty then.
+    /// Foreign memory that the buffer shares, and its size; the block itself is then empty.
     owner: Option<(Arc<dyn HostBytes>, usize)>,
-    /// The shape of the tensor that the block was handed out for; written before anybody else has a handle.
+    /// The shape of the tensor that the block was handed out for; written before there is a second handle.
     shape: UnsafeCell<Shape>,
 }
 
 const _: () = assert!(size_of::<Header>() <= 2 * ALIGN);
 const _: () = assert!(CLASSES <= FOREIGN as usize);
 
-// SAFETY: the count is atomic, `next` and `taker` are touched only by the one owner of a free block, `shape` is
-// written only by the first holder before there is another, and the bytes are reached by raw pointers alone, whose
-// users answer for races.
+// SAFETY: the count is atomic. `next` and `taker` are accessed only by the one owner of a free block. `shape` is
+// written only by the first handle, before there is another. The bytes are accessed only through raw pointers, whose
+// users must prevent races.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -138,7 +137,7 @@ impl Buffer {
     /// A block of at least `bytes` bytes, uninitialized, 64-byte aligned.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] when the system has no such block even after the cache was flushed.
+    /// [`ErrorKind::OutOfMemory`] if the system has no such block even after the cache was flushed.
     #[inline]
     pub fn alloc(bytes: usize) -> Result<Self> {
         let buffer = Self::block(bytes.saturating_add(2 * sentinel::ROOM))?;
@@ -160,7 +159,7 @@ impl Buffer {
         Self::alloc_slow(bytes, class)
     }
 
-    /// A block that this thread keeps.
+    /// A block from this thread's cache.
     #[inline]
     fn of_thread(class: usize) -> Option<Self> {
         if class >= LOCAL_CLASSES {
@@ -175,7 +174,7 @@ impl Buffer {
     /// [`Buffer::alloc`] for the elements of a tensor, whose shape the buffer keeps.
     ///
     /// # Errors
-    /// As for [`Buffer::alloc`].
+    /// Those of [`Buffer::alloc`].
     #[inline]
     pub fn alloc_for(shape: Shape, bytes: usize) -> Result<Self> {
         Self::alloc(bytes).map(|buffer| buffer.with_shape(shape))
@@ -188,7 +187,7 @@ impl Buffer {
         self
     }
 
-    /// The shape that the buffer was allocated for; for a buffer of no tensor it means nothing.
+    /// The shape that the buffer was allocated for; meaningless for a buffer without a tensor.
     #[inline]
     pub fn shape(&self) -> &Shape {
         // SAFETY: written only before there was a second handle.
@@ -206,9 +205,9 @@ impl Buffer {
         })
     }
 
-    /// A block that all threads share, or a new one.
+    /// A block from the shared cache, or a new one.
     fn of_all(bytes: usize, class: usize) -> Result<Self> {
-        // Above this the size of the class would not fit a usize.
+        // Above this, the class size would not fit a usize.
         if bytes > isize::MAX.cast_unsigned() {
             return Err(out_of_memory(bytes));
         }
@@ -235,8 +234,7 @@ impl Buffer {
         self.header().data
     }
 
-    /// A buffer for a tensor over memory that somebody else owns, without a copy. It is never
-    /// unique, since it is read-only.
+    /// A buffer for a tensor over foreign memory, without a copy. It is never unique, since it is read-only.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
@@ -254,7 +252,7 @@ impl Buffer {
         Ok(Self(header).with_shape(shape))
     }
 
-    /// Bytes that the buffer holds, at least as many as were asked for.
+    /// The bytes that the buffer holds, at least the requested number.
     #[cfg(test)]
     fn capacity(&self) -> usize {
         let header = self.header();
@@ -264,7 +262,7 @@ impl Buffer {
         }
     }
 
-    /// Whether this is the only handle, so that its holder may write; what others did with theirs is visible then.
+    /// Whether this is the only handle, so that its holder may write. Writes through earlier handles are then visible.
     #[inline]
     pub fn is_unique(&self) -> bool {
         let header = self.header();
@@ -281,8 +279,8 @@ impl Buffer {
 impl Clone for Buffer {
     #[inline]
     fn clone(&self) -> Self {
-        // A count can only overflow with more handles than fit in memory: they are one pointer each, unless leaked on
-        // purpose, which would take centuries.
+        // The count could only overflow with more handles than fit in memory, since each is one pointer. Leaking
+        // handles on purpose to overflow it would take centuries.
         self.header().refs.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
@@ -292,7 +290,8 @@ impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
         let header = self.header();
-        // With a single handle nobody else can be counting, and a plain load is cheaper than a locked subtraction.
+        // With a single handle no other thread can change the count, and a plain load is cheaper than a locked
+        // subtraction.
         if header.refs.load(Ordering::Acquire) != 1 {
             if header.refs.fetch_sub(1, Ordering::Release) != 1 {
                 return;
@@ -301,7 +300,7 @@ impl Drop for Buffer {
         }
         let class = header.class;
         if cfg!(feature = "sentinels") && class != FOREIGN {
-            // SAFETY: the last handle goes, and `alloc` put up the fences.
+            // SAFETY: this was the last handle, and `alloc` has placed the fences.
             unsafe { sentinel::inspect(header.data) };
         }
         if timing::is_on() || !keep(self.0, class.into()) {
@@ -310,7 +309,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Whether this thread has kept the block, which has no user left.
+/// Keeps the block, which has no user left, in this thread's cache if possible; returns whether it did.
 #[inline]
 fn keep(header: NonNull<Header>, class: usize) -> bool {
     class < LOCAL_CLASSES && LOCAL.try_with(|local| local.push(header, class)).unwrap_or(false)
@@ -343,7 +342,7 @@ fn free_slow(header: NonNull<Header>, class: u8) {
     });
 }
 
-/// The class whose blocks are the smallest that hold `bytes`.
+/// The smallest class whose blocks hold `bytes`.
 #[inline]
 fn class_of(bytes: usize) -> usize {
     let units = bytes.saturating_sub(1) / ALIGN;
@@ -354,7 +353,7 @@ fn class_of(bytes: usize) -> usize {
     4 * (log - 1) + ((units >> (log - 2)) & 3)
 }
 
-/// Bytes in a block of a class: 64, 128, 192, 256, 320, 384, 448, 512, 640 …
+/// The size of a block of a class: 64, 128, 192, 256, 320, 384, 448, 512, 640 … bytes.
 #[inline]
 fn class_bytes(class: usize) -> usize {
     if class < 4 {
@@ -375,7 +374,7 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
     let header = NonNull::new(unsafe { alloc(layout) }.cast::<Header>())?;
     #[cfg(all(target_os = "linux", not(miri)))]
     if layout.size() >= LARGE {
-        // Whole pages alone: what they hold is needed anyway. It is advice, which a system may not take.
+        // Only whole huge pages, all of whose memory is needed anyway. This is advice that the system may ignore.
         // SAFETY: the pages are part of the block, and their contents stay.
         let _ = unsafe {
             rustix::mm::madvise(

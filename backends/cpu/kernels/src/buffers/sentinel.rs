@@ -1,5 +1,5 @@
-//! With the feature `sentinels`, for tests: a fence on both sides of every block, which shows who wrote outside it, and
-//! a filling that shows what was never written.
+//! The feature `sentinels`, for tests: a fence on both sides of every block detects writes outside of it, and a fill
+//! pattern detects reads of unwritten data.
 
 use std::sync::Mutex;
 
@@ -13,24 +13,24 @@ const FENCE: usize = 64;
 /// Bytes that blocks set aside for each of their two fences.
 pub(super) const ROOM: usize = if cfg!(feature = "sentinels") { FENCE } else { 0 };
 
-/// What fences are made of.
+/// The byte that fences consist of.
 const POST: u8 = 0xa5;
 
-/// What data starts as: NaN in every float dtype, and no truth value.
+/// The initial byte of data: NaN in every float dtype, and not a valid bool.
 const UNWRITTEN: u8 = 0xff;
 
-/// The length stands in the front fence, and again with every bit turned.
+/// The front fence contains the length, followed by its bitwise complement.
 const LENGTHS: usize = 2 * size_of::<usize>();
 
-/// The first broken fence since somebody asked.
+/// The first broken fence since the last check.
 static BROKEN: Mutex<Option<String>> = Mutex::new(None);
 
-/// Puts up the fences around `len` bytes at `data`, and fills these.
+/// Places the fences around `len` bytes at `data`, and fills these bytes.
 ///
 /// # Safety
-/// The bytes from [`FENCE`] before `data` to [`FENCE`] behind the data must be the caller's alone.
+/// The caller must own the bytes from [`FENCE`] before `data` to [`FENCE`] after the data exclusively.
 pub(super) unsafe fn raise(data: *mut u8, len: usize) {
-    // SAFETY: inside what the caller owns. Lengths are written byte by byte, as alignment is not promised.
+    // SAFETY: inside the caller's bytes. Lengths are written unaligned, since the alignment is not guaranteed.
     unsafe {
         let front = data.sub(FENCE);
         front.write_bytes(POST, FENCE);
@@ -40,10 +40,10 @@ pub(super) unsafe fn raise(data: *mut u8, len: usize) {
     }
 }
 
-/// Takes note if a fence around `data` is broken.
+/// Records a broken fence around `data`.
 ///
 /// # Safety
-/// The fences were put up by [`raise`], and nobody writes to them now.
+/// [`raise`] has placed the fences, and no thread writes to them now.
 pub(super) unsafe fn inspect(data: *const u8) {
     // SAFETY: the caller promises the same.
     if let Some(place) = unsafe { breach(data) } {
@@ -51,12 +51,12 @@ pub(super) unsafe fn inspect(data: *const u8) {
     }
 }
 
-/// Where a fence around `data` is broken.
+/// The place of a broken fence around `data`; `None` if both are intact.
 ///
 /// # Safety
 /// As [`inspect`].
 unsafe fn breach(data: *const u8) -> Option<String> {
-    // SAFETY: the front fence was put up.
+    // SAFETY: the front fence was placed.
     let front = unsafe { data.sub(FENCE) };
     // SAFETY: as above.
     let [len, turned] = unsafe { front.cast::<[usize; 2]>().read_unaligned() };
@@ -65,7 +65,7 @@ unsafe fn breach(data: *const u8) -> Option<String> {
     if len != !turned || before.iter().any(|&byte| byte != POST) {
         return Some("before the start of its buffer".to_owned());
     }
-    // SAFETY: the length is the one that the back fence was put up behind.
+    // SAFETY: the back fence was placed after this length.
     let behind = unsafe { std::slice::from_raw_parts(data.add(len), FENCE) };
     let at = behind.iter().position(|&byte| byte != POST)?;
     Some(format!("{at} bytes behind the end of its buffer of {len} bytes"))
@@ -76,10 +76,10 @@ fn report(place: String) {
     lock(&BROKEN).get_or_insert(place);
 }
 
-/// Whether every buffer that was given back since the last call had its fences whole.
+/// Checks whether all buffers freed since the last call had intact fences.
 ///
 /// # Errors
-/// [`ErrorKind::DeviceError`] with the first place that was written to: no value can be relied on any more.
+/// [`ErrorKind::DeviceError`] with the first place that was overwritten: no value can be relied on any more.
 pub fn verdict() -> Result<()> {
     if !cfg!(feature = "sentinels") {
         return Ok(());
@@ -98,7 +98,7 @@ pub fn verdict() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What is found after `change` was made to the fenced bytes of a block of ten.
+    /// The fault found after `change` has modified the fenced bytes of a block of ten.
     fn found(change: impl Fn(&mut [u8])) -> Option<String> {
         let mut bytes = vec![0; FENCE + 10 + FENCE];
         // SAFETY: the vector holds both fences and ten bytes between them.

@@ -30,7 +30,7 @@ fn hands_the_last_block_out_again() {
     assert_eq!(Buffer::alloc(capacity).unwrap().as_ptr(), address);
 }
 
-/// Bytes that the calling thread keeps.
+/// Bytes in the calling thread's cache.
 fn cached() -> usize {
     LOCAL.with(|local| local.counts.cached.load(Ordering::Relaxed))
 }
@@ -62,7 +62,7 @@ fn what_one_thread_takes_and_another_frees_is_not_hoarded() {
 #[test]
 fn a_write_outside_is_reported() {
     let buffer = Buffer::alloc(10).unwrap();
-    // SAFETY: the block has a fence there, which is what this is about.
+    // SAFETY: the block has a fence there, and this test is about overwriting it.
     unsafe { buffer.as_ptr().add(12).write(0) };
     drop(buffer);
     let error = verdict().unwrap_err().to_string();

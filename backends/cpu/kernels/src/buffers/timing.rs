@@ -1,4 +1,4 @@
-//! Timing the pool. While nobody measures, a request pays one look at a flag.
+//! Timing of the pool. Without a running measurement, a request only checks a flag.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -7,21 +7,21 @@ use polygrad_core::Result;
 
 use super::class_bytes;
 
-/// What [`time_pool`] found, of all threads together.
+/// The result of [`time_pool`], over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolTime {
     /// Blocks handed out.
     pub allocations: u64,
-    /// Their bytes, which are those of size classes.
+    /// Their bytes, in whole size classes.
     pub bytes: u64,
-    /// Blocks given back.
+    /// Blocks freed.
     pub frees: u64,
-    /// What both took, less the reading of the clock.
+    /// The time of both, minus that of reading the clock.
     pub time: Duration,
 }
 
-/// How many measure at the moment.
+/// The number of running measurements.
 static MEASURING: AtomicUsize = AtomicUsize::new(0);
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -29,10 +29,10 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 static FREES: AtomicU64 = AtomicU64::new(0);
 static NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs `f`, and measures what the buffer pool does meanwhile, in any thread. Blocks are a little slower to
-/// get until it returns.
+/// Runs `f`, and measures the buffer pool during that time, in all threads. Until it returns, allocations are a little
+/// slower.
 pub fn time_pool<R>(f: impl FnOnce() -> R) -> (R, PoolTime) {
-    /// Ends the measurement when `f` panics, too.
+    /// Ends the measurement even if `f` panics.
     struct Measuring;
     impl Drop for Measuring {
         fn drop(&mut self) {
@@ -58,13 +58,13 @@ pub fn time_pool<R>(f: impl FnOnce() -> R) -> (R, PoolTime) {
     (result, time)
 }
 
-/// Whether anybody measures.
+/// Whether a measurement is running.
 #[inline]
 pub(super) fn is_on() -> bool {
     MEASURING.load(Ordering::Relaxed) != 0
 }
 
-/// Gets a block of a class by `alloc`.
+/// Allocates a block of a class with `alloc`, and counts it.
 pub(super) fn alloc<T>(class: usize, alloc: impl FnOnce() -> Result<T>) -> Result<T> {
     let block = timed(alloc)?;
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ pub(super) fn alloc<T>(class: usize, alloc: impl FnOnce() -> Result<T>) -> Resul
     Ok(block)
 }
 
-/// Takes a block back by `free`.
+/// Frees a block with `free`, and counts it.
 pub(super) fn free(free: impl FnOnce()) {
     timed(free);
     FREES.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What a measurement of nothing gives.
+/// The time measured for an empty measurement.
 fn clock_nanoseconds() -> u64 {
     let nothing = |_| Instant::now().elapsed().as_nanos() as u64;
     (0..100).map(nothing).min().unwrap_or_default()

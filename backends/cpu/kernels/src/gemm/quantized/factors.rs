@@ -2,7 +2,7 @@
 
 use polygrad_core::DType;
 
-/// Numbers for the blocks of a weight, one after another, or one for all.
+/// A number for each block of a weight, one after another, or a single one for all blocks.
 #[derive(Clone, Copy)]
 pub struct Factors {
     ptr: *const u8,
@@ -19,7 +19,8 @@ enum Kind {
 }
 
 impl Factors {
-    /// Those of a dtype that begin at an address, or `one` for all; none for dtypes that f32 does not hold.
+    /// Numbers of a dtype that start at an address, or a single one for all blocks if `one`. `None` for dtypes that do
+    /// not convert to f32.
     pub fn new(dtype: DType, ptr: *const u8, one: bool) -> Option<Self> {
         let kind = match dtype {
             DType::U8 => Kind::U8,
@@ -31,27 +32,27 @@ impl Factors {
         Some(Self { ptr, kind, one })
     }
 
-    /// The number of all blocks, if there is one.
+    /// The single number of all blocks, if there is one.
     ///
     /// # Safety
-    /// It must be readable.
+    /// The number must be readable.
     #[inline(always)]
     pub(super) unsafe fn single(self) -> Option<f32> {
         // SAFETY: by the caller.
         self.one.then(|| unsafe { self.get(0) })
     }
 
-    /// Where those from `start` on are, if they are f32, and each block has its own.
+    /// The address of the numbers from `start` on, if they are f32 and each block has its own.
     #[inline(always)]
     pub(super) fn floats(self, start: usize) -> Option<*const f32> {
         let kept = matches!(self.kind, Kind::F32) && !self.one;
         kept.then(|| self.ptr.cast::<f32>().wrapping_add(start))
     }
 
-    /// That of block number `i`.
+    /// The number of block `i`.
     ///
     /// # Safety
-    /// It must be readable.
+    /// The number must be readable.
     #[inline(always)]
     pub(super) unsafe fn get(self, i: usize) -> f32 {
         let (mut to, i) = (0.0, if self.one { 0 } else { i });
@@ -60,13 +61,13 @@ impl Factors {
         to
     }
 
-    /// Those of `n` blocks from `start` on, of which each must have its own.
+    /// Reads the numbers of `n` blocks from `start` on; each block must have its own.
     ///
     /// # Safety
-    /// They must be readable, and `to` have room for them.
+    /// The numbers must be readable, and `to` must have room for them.
     #[inline(always)]
     pub(super) unsafe fn read(self, start: usize, n: usize, to: *mut f32) {
-        // SAFETY: all places are below `n`.
+        // SAFETY: all indices are below `n`.
         unsafe {
             match self.kind {
                 Kind::U8 => {
@@ -87,10 +88,10 @@ impl Factors {
     }
 }
 
-/// The number that these bits are as f16, without a branch, so that loops of it become vector instructions.
+/// Converts the bits of an f16, without a branch, so that loops can be vectorized.
 #[inline(always)]
 fn of_f16(bits: u16) -> f32 {
-    // The exponent's bias is 112 less than that of f32; so numbers that are denormal come out right, too.
+    // The exponent's bias is 112 less than that of f32; the multiplication also handles denormal numbers.
     const BIAS: f32 = f32::from_bits((127 + 112) << 23);
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let finite = (f32::from_bits(magnitude) * BIAS).to_bits();

@@ -1,9 +1,9 @@
 //! Products with weights of few bits in blocks, which stay packed in memory.
 //!
-//! For a few rows, numbers become floats in registers, so that the weight's bytes are all that is read (`rows`). For
-//! more, they become the panels of a product of floats (`unpack`), which costs little beside the product. Both
-//! compute with the weight's exact values, and add up in f32. Where the other operand may be rounded to bytes,
-//! integers are multiplied (`rounded`).
+//! For a few rows, the weight's numbers become floats in registers, so that only its packed bytes are read (`rows`).
+//! For more rows, they become the panels of a float product (`unpack`), at a small cost compared with the product. Both
+//! use the weight's exact values and accumulate in f32. If the other operand may be rounded to bytes, the products are
+//! of integers (`rounded`).
 
 mod factors;
 mod rounded;
@@ -23,7 +23,7 @@ use crate::{CpuDevice, Level};
 /// A weight `[n, k]`.
 #[derive(Clone, Copy)]
 pub struct Weight {
-    /// Row after row; words of 32 bits are aligned.
+    /// Rows one after another; the 32-bit words are aligned.
     pub bytes: *const u8,
     pub n: usize,
     pub k: usize,
@@ -32,7 +32,7 @@ pub struct Weight {
     pub zeros: Factors,
 }
 
-// SAFETY: the pointers are only read, and whoever makes a weight keeps what they point at alive.
+// SAFETY: the pointers are only read, and the creator of a weight keeps their memory alive.
 unsafe impl Sync for Weight {}
 
 impl Weight {
@@ -40,28 +40,28 @@ impl Weight {
         self.k / self.scheme.size()
     }
 
-    /// Words of 32 bits of a row.
+    /// The number of 32-bit words in a row.
     fn words(&self) -> usize {
         self.k / (32 / self.scheme.bits())
     }
 
-    /// The zero point of all numbers, if it is one whole number that a byte holds.
+    /// The zero point of all numbers, if there is a single one and it is an integer that fits a byte.
     ///
     /// # Safety
-    /// It must be readable.
+    /// The zero point must be readable.
     unsafe fn whole_zero(&self) -> Option<i32> {
         // SAFETY: by the caller.
         let zero = unsafe { self.zeros.single()? };
         (zero.fract() == 0.0 && (0.0..256.0).contains(&zero)).then_some(zero as i32)
     }
 
-    /// `C = X Wᵀ` for `m` rows of `X`, or `C = X W` if `transposed`; rows of both matrices lie one after another.
+    /// `C = X Wᵀ` for `m` rows of `X`, or `C = X W` if `transposed`; both matrices are stored row by row.
     ///
     /// # Safety
-    /// The weight and X must be readable, and `c` have room for the result, apart from them.
+    /// The weight and X must be readable, and `c` must have room for the result and not overlap them.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub unsafe fn product(
         &self,
         device: CpuDevice,

@@ -1,14 +1,14 @@
-//! A few rows times a weight: its numbers become floats in registers.
+//! Products of a few rows and a weight, whose numbers become floats in registers.
 //!
-//! A word of 32 bits holds neighbouring numbers of one block. Lane `i` of a register of words has word `i`, so that
-//! shifting all lanes gives every eighth number of 4 bits, or every fourth of 8; the rows' numbers are brought into
+//! A 32-bit word holds neighbouring numbers of one block. Lane `i` of a register of words has word `i`, so that
+//! shifting all lanes gives every eighth number for 4 bits, or every fourth for 8. The rows' numbers are brought into
 //! that order once. With scales `s`, zero points `z` and any `c`
 //!
 //! ```text
 //! Σ (q - z) s x = Σ over blocks of s (Σ (q - c) x) - s (z - c) Σ x
 //! ```
 //!
-//! whose last term is nothing for the `c` that weights without zero points of their own have.
+//! whose last term is 0 if `c` is the zero point, as for weights without zero points of their own.
 
 use std::sync::OnceLock;
 
@@ -20,17 +20,17 @@ use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::simd::{Kernel, Level, Simd};
 
-/// The most rows. They are computed two at a time, which reads the weight as often; for more, unpacking it once costs
-/// less.
+/// The most rows. They are computed two at a time, so that the weight is read once per pair; for more rows, it is
+/// cheaper to unpack the weight once.
 pub(super) const FEW: usize = 16;
 
-/// Numbers of the widest register of words.
+/// The count of numbers in the widest register of words.
 const WIDEST: usize = 16 * 8;
 
 /// The most lanes of a register.
 const LANES: usize = 16;
 
-/// The numbers of four bits, less 8, twice: five bits of an index choose one.
+/// The 4-bit numbers minus 8, twice, since a table index has five bits.
 static FOUR_BITS: [f32; 32] = {
     let mut table = [0.0; 32];
     let mut i = 0;
@@ -41,7 +41,7 @@ static FOUR_BITS: [f32; 32] = {
     table
 };
 
-/// The number of blocks whose scales are converted at a time, at least. Their scales fit the first-level cache.
+/// The least number of blocks whose scales are converted at a time. Their scales fit the first-level cache.
 const AT_ONCE: usize = 1024;
 
 /// `C = X Wᵀ` for `m` rows of X, at most [`FEW`].
@@ -50,7 +50,7 @@ const AT_ONCE: usize = 1024;
 /// As for [`Weight::product`].
 ///
 /// # Errors
-/// When memory runs out.
+/// If memory runs out.
 pub(super) unsafe fn run(
     weight: &Weight,
     device: CpuDevice,
@@ -119,8 +119,8 @@ unsafe fn by<const BITS: usize, const M: usize>(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Brings rows into the order in which the numbers of words come, with zeros after their end, and writes the sums of
-/// their blocks, negated.
+/// Reorders rows to the order in which the numbers of words are unpacked, with zeros after their end, and writes the
+/// negated sums of their blocks.
 struct Order<const BITS: usize> {
     x: *const f32,
     rows: usize,
@@ -145,7 +145,8 @@ impl<const BITS: usize> Kernel for Order<BITS> {
         } = self;
         let per = 32 / BITS;
         let chunk = S::N * per;
-        // SAFETY: rows have `k` elements, which `to` has room for in whole registers, and a sum for each block.
+        // SAFETY: rows have `k` elements, for which `to` has room in whole registers, and `sums` has room for each
+        // block.
         unsafe {
             for row in 0..rows {
                 let (x, to, sums) = (x.add(row * k), to.0.add(row * to.1), sums.0.add(row * sums.1));
@@ -168,26 +169,26 @@ impl<const BITS: usize> Kernel for Order<BITS> {
     }
 }
 
-/// Some columns of the result: rows of the weight.
+/// Columns of the result, which are rows of the weight.
 struct Rows<const BITS: usize, const M: usize> {
     weight: Weight,
-    /// Of [`Order`], and how far the next row is.
+    /// The output of [`Order`], and the distance to the next row.
     x: (*const f32, usize),
     sums: (*const f32, usize),
     rows: (usize, usize),
     /// Rows whose scales are converted at a time.
     group: usize,
-    /// Has room for the scales and the zero points of a group, and a register more each.
+    /// Room for the scales and the zero points of a group, plus one register each.
     scratch: *mut f32,
     c: *mut f32,
 }
 
-/// Scales and zero points of the group's first row; zero points that are one for all are not there.
+/// Scales and zero points of the group's first row; `zeros` is unused if there is a single zero point.
 #[derive(Clone, Copy)]
 struct Group {
     scales: *const f32,
     zeros: *const f32,
-    /// Of all, minus `c`.
+    /// The single zero point of all blocks, minus `c`.
     zero: Option<f32>,
 }
 
@@ -240,14 +241,14 @@ impl<const BITS: usize, const M: usize> Kernel for Rows<BITS, M> {
 }
 
 impl<const BITS: usize, const M: usize> Rows<BITS, M> {
-    /// The `c` that is taken off numbers as they become floats.
+    /// The `c` that is subtracted from numbers when they become floats.
     #[inline(always)]
     fn centre<S: Simd>() -> f32 {
         if BITS == 4 && S::PICKS { 8.0 } else { 0.0 }
     }
 
-    /// The products of `R` rows of the weight, which the processor reads at a time, and all rows of X, of which the
-    /// lanes are to be added up.
+    /// The products of `R` rows of the weight, which the processor reads at the same time, and all rows of X. The lanes
+    /// still have to be added up.
     #[inline(always)]
     unsafe fn some<S: Simd, const R: usize>(&self, s: S, row: usize, group: Group) -> [[S::V; M]; R] {
         let (k, size, blocks) = (self.weight.k, self.weight.scheme.size(), self.weight.blocks());
@@ -265,7 +266,7 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
                 for (i, read) in read.iter_mut().enumerate() {
                     let at = from.add(i * words + word);
                     *read = s.bits(if whole {
-                        // The rows after these, since the processor does not look ahead from page to page.
+                        // Prefetches the rows after these, since the processor does not prefetch across pages.
                         s.prefetch(at.wrapping_add(R * words).cast());
                         s.load(at)
                     } else {
@@ -278,7 +279,7 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
                     let mut scales = group.scales.add(i * blocks + block);
                     let mut last = [0f32; LANES];
                     if !whole {
-                        // Zeros, where the next row's scales are: those may be anything.
+                        // Replaces the next row's scales, which may be anything, by zeros.
                         last.as_mut_ptr().copy_from_nonoverlapping(scales, blocks - block);
                         scales = last.as_ptr();
                     }
@@ -324,7 +325,7 @@ impl<const BITS: usize, const M: usize> Rows<BITS, M> {
         }
     }
 
-    /// The products of a register of words of each of `R` rows, whose first number is number `at` of the row.
+    /// The products of a register of words of each of `R` rows; the first number has index `at` in its row.
     #[inline(always)]
     unsafe fn chunk<S: Simd, const R: usize>(&self, s: S, words: [S::I; R], at: usize) -> [[S::V; M]; R] {
         let mut sums = [[s.splat(0.0); M]; R];

@@ -3,7 +3,7 @@ use polygrad_core::{DType, f16};
 use super::*;
 use crate::Kernels;
 
-/// Numbers without a pattern, from 0 up to 1.
+/// Numbers without a pattern, from 0 to below 1.
 pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mixed = |i: u64| (i + seed * 1_000_003 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..count as u64)
@@ -11,7 +11,7 @@ pub(super) fn numbers(count: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Scales as f16, and zero points, one for all if there is but one.
+/// Scales as f16, and zero points; `zeros` of length 1 holds a single one for all blocks.
 fn factors(scales: &[f16], zeros: &[u8]) -> (Factors, Factors) {
     let scales = Factors::new(DType::F16, scales.as_ptr().cast(), false).unwrap();
     let zeros = Factors::new(DType::U8, zeros.as_ptr(), zeros.len() == 1).unwrap();
@@ -25,7 +25,7 @@ pub(super) struct Given {
     bytes: Vec<u8>,
     scales: Vec<f16>,
     zeros: Vec<u8>,
-    /// Of all numbers, in place of `zeros`.
+    /// A single zero point of all numbers, instead of `zeros`.
     pub(super) zero: Option<f32>,
 }
 
@@ -46,9 +46,9 @@ impl Given {
         }
     }
 
-    /// The weight, as products take it.
+    /// Calls `f` with the weight in the form that products take.
     pub(super) fn with(&self, f: impl FnOnce(&Weight)) {
-        // Words of 32 bits, where the bytes begin.
+        // Copies the bytes to 32-bit words, so that they are aligned.
         let words: Vec<u32> = self
             .bytes
             .as_chunks()
@@ -75,7 +75,7 @@ impl Given {
         self.scales[block] = f16::NAN;
     }
 
-    /// That of a number of the weight.
+    /// The scale of a number of the weight.
     pub(super) fn scale(&self, row: usize, column: usize) -> f64 {
         f64::from(self.scales[(row * self.k + column) / self.scheme.size()])
     }
@@ -98,7 +98,7 @@ impl Given {
     }
 }
 
-/// Compares each level, with one thread and three, with the definition: the scales are f16, the zero points u8.
+/// Compares each level, with one thread and with three, with the definition. The scales are f16, the zero points u8.
 fn check(given: &Given, m: usize) {
     let Given { scheme, n, k, .. } = *given;
     for (threads, level) in [1, 3]
@@ -110,7 +110,7 @@ fn check(given: &Given, m: usize) {
             let (inner, outer) = if transposed { (n, k) } else { (k, n) };
             let x: Vec<f32> = numbers(m * inner, 4).iter().map(|x| x * 2.0 - 0.8).collect();
             let mut c = vec![f32::NAN; m * outer];
-            // SAFETY: all have the sizes.
+            // SAFETY: all buffers have the right sizes.
             given.with(|weight| unsafe {
                 weight
                     .product(device, level, (m, transposed), x.as_ptr(), c.as_mut_ptr())
@@ -150,12 +150,12 @@ fn products_are_those_of_the_numbers() {
             }
         }
     }
-    // More rows than have their scales converted at a time, and more numbers than a block of a product of floats.
+    // More rows than have their scales converted at a time, and more numbers than a block of a float product.
     check(&Given::new(4, 32, 261, 37, true), 1);
     check(&Given::new(4, 32, 40, 37, true), 19);
 }
 
-/// A scale that is no number stays in its row.
+/// A NaN scale only affects its row.
 #[test]
 fn what_is_no_number_stays_in_its_row() {
     let mut given = Given::new(4, 32, 8, 3, false);
@@ -163,7 +163,7 @@ fn what_is_no_number_stays_in_its_row() {
     let device = CpuDevice::new(1, Kernels::Simd).unwrap();
     for level in Level::available() {
         let mut c = [0f32; 8];
-        // SAFETY: all have the sizes.
+        // SAFETY: all buffers have the right sizes.
         given.with(|weight| unsafe {
             weight
                 .product(device, level, (1, false), [1f32; 96].as_ptr(), c.as_mut_ptr())

@@ -6,21 +6,21 @@ use super::Weight;
 use crate::gemm::{Mat, Panels, Strided};
 use crate::simd::Lanes;
 
-/// Numbers that are unpacked together: those of one block.
+/// The count of numbers unpacked together, all of one block.
 const STEP: usize = 16;
 
-/// Numbers of a row that are unpacked before they are brought into a panel.
+/// The count of numbers of a row that are unpacked before they are copied to a panel.
 const STRETCH: usize = 128;
 
 /// The most columns of a panel.
 const COLUMNS: usize = 32;
 
-/// What the columns of the matrix are.
+/// The meaning of the matrix's columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Columns {
-    /// The weight's rows: it is multiplied transposed.
+    /// The weight's rows: the product is with the transposed weight.
     Rows,
-    /// The numbers of its rows.
+    /// The positions within the weight's rows.
     Numbers,
 }
 
@@ -30,10 +30,10 @@ pub(super) struct Unpacked {
 }
 
 impl Unpacked {
-    /// Numbers `first..end` of a row; both are multiples of [`STEP`].
+    /// Unpacks the numbers `first..end` of a row; both are multiples of [`STEP`].
     ///
     /// # Safety
-    /// The weight must have them, and `to` room.
+    /// The weight must have these numbers, and `to` must have room for them.
     #[inline(always)]
     unsafe fn unpack(&self, row: usize, (first, end): (usize, usize), to: *mut f32) {
         let Weight {
@@ -45,7 +45,7 @@ impl Unpacked {
         } = self.weight;
         let (bits, size) = (scheme.bits(), scheme.size());
         let mut start = first;
-        // SAFETY: all places are inside the weight.
+        // SAFETY: all indices are inside the weight.
         unsafe {
             while start < end {
                 let block = row * (k / size) + start / size;

@@ -1,4 +1,4 @@
-//! Rows of X as bytes.
+//! Rows of X, rounded to bytes.
 
 use polygrad_core::Result;
 
@@ -8,25 +8,26 @@ use crate::Pointer;
 use crate::gemm::bytes::Way;
 use crate::simd::{Kernel, Level, Simd};
 
-/// Added to a number of less magnitude than a quarter of it, this leaves the nearest integer, halves to even, in the
-/// lowest bits.
+/// Adding this to a number whose magnitude is less than a quarter of it leaves the nearest integer, with halves rounded
+/// to even, in the lowest bits.
 const TO_INTEGER: f32 = 12_582_912.0;
 
-/// Magnitudes of a block from which on its scale has a reciprocal; smaller ones become 0.
+/// The least magnitude of a block whose scale has a reciprocal; smaller blocks become 0.
 const LEAST: f32 = 1e-30;
 
-/// Rows of X, rounded.
+/// Rounded rows of X.
 pub(super) struct Input {
     pub(super) rows: usize,
-    /// For each row, the bytes in the order in which numbers come out of the weight's words, in words for [`Way`].
+    /// For each row, the bytes in the order in which numbers are unpacked from the weight's words, as words for
+    /// [`Way`].
     words: Words,
-    /// Words of a row.
+    /// Words per row.
     pub(super) step: usize,
     /// For each row, the scale of each block.
     scales: Words,
-    /// For each row, what the sum of each block's products begins with: a whole zero point of all, times its bytes.
+    /// For each row, the initial value of each block's sum of products: the single integer zero point, times its bytes.
     starts: Words,
-    /// For each row, the sum of each block, negated; where the weight's blocks have zero points of their own.
+    /// For each row, the negated sum of each block; only if the weight's blocks have their own zero points.
     sums: Option<Words>,
     blocks: usize,
 }
@@ -38,7 +39,7 @@ impl Input {
     /// X must be readable.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub(super) unsafe fn new(weight: &Weight, device: CpuDevice, way: Way, m: usize, x: *const f32) -> Result<Self> {
         let (k, blocks) = (weight.k, weight.blocks());
         let step = k / way.group();
@@ -87,7 +88,7 @@ impl Input {
         self.scales.ptr::<f32>().wrapping_add(row * self.blocks)
     }
 
-    /// What a row's sums begin with.
+    /// The initial values of a row's sums.
     #[inline(always)]
     pub(super) fn starts(&self, row: usize) -> *const u32 {
         self.starts.ptr::<u32>().wrapping_add(row * self.blocks)
@@ -115,7 +116,7 @@ struct Round {
     sums: Option<*mut f32>,
 }
 
-/// Numbers that are rounded together: the fewest that a block has.
+/// The count of numbers rounded together, which is the smallest block size.
 const STEP: usize = 16;
 
 impl Kernel for Round {
@@ -133,7 +134,7 @@ impl Kernel for Round {
                 for i in 0..STEP {
                     let magnitude = part[i].abs();
                     most[i] = if magnitude > most[i] { magnitude } else { most[i] };
-                    // What is no finite number makes NaN of it.
+                    // An infinite or NaN number makes this NaN.
                     nothing[i] += part[i] * 0.0;
                 }
             }
@@ -169,8 +170,8 @@ impl Kernel for Round {
 }
 
 impl Round {
-    /// Writes the bytes of numbers from `at` on. A word of the weight has `per` numbers, of which one register after
-    /// the other is made: of `parts`, part `p` has every `parts`-th number from `p` on.
+    /// Writes the bytes of the numbers from `at` on. A word of the weight has `per` numbers and is unpacked to one
+    /// register after another: of `parts` registers, register `p` has every `parts`-th number, starting at `p`.
     #[inline(always)]
     unsafe fn write(&self, at: usize, bytes: [i8; STEP]) {
         let (bits, group) = (self.bits, self.group);

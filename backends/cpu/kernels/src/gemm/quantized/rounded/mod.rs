@@ -1,17 +1,17 @@
-//! A weight times rows whose numbers are rounded to 8 bits, as products of integers.
+//! Products of a weight and rows rounded to 8 bits, as integer products.
 //!
-//! Each block of a row of X becomes signed bytes `q`, the largest of which has magnitude 127, and a scale `t`. With the
+//! Each block of a row of X becomes signed bytes `q`, whose greatest magnitude is 127, and a scale `t`. With the
 //! weight's numbers `p`, scales `s` and zero points `z`
 //!
 //! ```text
 //! y = Σ over blocks of s t Σ (p - z) q
 //! ```
 //!
-//! where the inner sum is exact if the zero point is one whole number for all, and else `Σ p q`, from which `s z t Σ q`
-//! is taken off. Blocks are added one after the other, so a row of the result does not depend on how many rows there
-//! are, or threads, or which instructions multiply.
+//! where the inner sum is exact if there is a single integer zero point. Otherwise it is `Σ p q`, from which
+//! `s z t Σ q` is subtracted. Blocks are added in order, so that a row of the result does not depend on the number of
+//! rows or threads, or on the instructions used.
 //!
-//! Rows of the weight are the lanes of registers: some of them at a time are brought into columns of words (`turn`),
+//! Rows of the weight are the lanes of registers: a few rows at a time are transposed to columns of words (`turn`),
 //! which stay in the first-level cache while all rows of X are multiplied with them (`times`).
 
 mod input;
@@ -39,13 +39,13 @@ use crate::gemm::bytes::Way;
 /// As for [`Weight::product`].
 ///
 /// # Errors
-/// When memory runs out.
+/// If memory runs out.
 pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, m: usize, x: *const f32, c: *mut f32) -> Result<()> {
     // SAFETY: passed on.
     unsafe { by(weight, device, Way::of(device), m, x, c) }
 }
 
-/// [`run`] with certain instructions.
+/// [`run`] with given instructions.
 ///
 /// # Safety
 /// As for [`run`]; the machine must have the instructions.
@@ -89,7 +89,7 @@ pub(super) unsafe fn by(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Memory for some numbers of 32 bits.
+/// Memory for 32-bit numbers.
 struct Words(Buffer);
 
 impl Words {

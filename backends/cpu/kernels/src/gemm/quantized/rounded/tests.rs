@@ -2,7 +2,7 @@ use super::super::tests::{Given, numbers};
 use super::*;
 use crate::Kernels;
 
-/// X as it is rounded: bytes, and the scale of each block.
+/// X after rounding: bytes, and the scale of each block.
 fn rounded(x: &[f32], size: usize) -> (Vec<i32>, Vec<f32>) {
     let (mut bytes, mut scales) = (Vec::new(), Vec::new());
     for block in x.chunks_exact(size) {
@@ -14,11 +14,11 @@ fn rounded(x: &[f32], size: usize) -> (Vec<i32>, Vec<f32>) {
     (bytes, scales)
 }
 
-/// The product with certain instructions, on certain threads.
+/// The product with given instructions and threads.
 fn product(given: &Given, (threads, way): (usize, Way), m: usize, x: &[f32]) -> Vec<f32> {
     let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
     let mut c = vec![f32::NAN; m * given.n];
-    // SAFETY: all have the sizes.
+    // SAFETY: all buffers have the right sizes.
     given.with(|weight| unsafe { by(weight, device, way, m, x.as_ptr(), c.as_mut_ptr()).unwrap() });
     c
 }
@@ -27,7 +27,7 @@ fn check(given: &Given, m: usize) {
     let Given { scheme, n, k, .. } = *given;
     let (size, blocks) = (scheme.size(), k / scheme.size());
     let mut x: Vec<f32> = numbers(m * k, 4).iter().map(|x| x * 2.0 - 0.8).collect();
-    // Blocks of nothing, of hardly anything, and of an outlier.
+    // Blocks of zeros, of tiny numbers, and with an outlier.
     x[..size].fill(0.0);
     x[(m - 1) * k..].iter_mut().take(size).for_each(|x| *x *= 1e-25);
     x[m * k - 1] = 1000.0;
@@ -39,7 +39,7 @@ fn check(given: &Given, m: usize) {
             let (i, j) = (at / n, at % n);
             let terms = (0..k).map(|p| {
                 let x = f64::from(bytes[i * k + p]) * f64::from(scales[i * blocks + p / size]);
-                // What a zero point takes off may be larger than what is left.
+                // A zero point may subtract more than the remaining result.
                 (
                     x * given.get(j, p),
                     (x * given.scale(j, p)).abs() * f64::from(1 << scheme.bits()),
@@ -52,7 +52,7 @@ fn check(given: &Given, m: usize) {
                 "{scheme:?} [{m}, {n}, {k}] {way:?}: {found} for {wanted}"
             );
         }
-        // Portable sums are rounded twice, which hardly ever shows.
+        // The portable version rounds sums twice, which rarely makes a difference.
         if *way != Way::Portable {
             assert_eq!(c, &results[1], "{way:?} differs from {:?}", ways[1]);
         }
@@ -86,7 +86,7 @@ fn products_are_those_of_rounded_numbers() {
     check(&Given::new(4, 32, 1030, 18, true), 3);
 }
 
-/// A zero point of all that is no whole number.
+/// A single zero point that is not an integer.
 #[test]
 fn a_zero_point_may_be_no_whole_number() {
     let mut given = Given::new(4, 32, 19, 5, false);
@@ -94,7 +94,7 @@ fn a_zero_point_may_be_no_whole_number() {
     check(&given, 5);
 }
 
-/// What is no finite number, in X or in a scale, makes NaN of what it is multiplied by, and of nothing else.
+/// An infinite or NaN number in X or in a scale makes only the results that it contributes to NaN.
 #[test]
 fn what_is_no_number_stays_in_its_row() {
     let mut given = Given::new(4, 32, 20, 3, false);

@@ -1,4 +1,4 @@
-//! Rows of bytes times columns of a weight.
+//! Products of rows of bytes and columns of a weight.
 
 use super::Weight;
 use super::input::Input;
@@ -10,9 +10,9 @@ pub(super) struct Times<'a> {
     pub(super) weight: &'a Weight,
     pub(super) input: &'a Input,
     pub(super) columns: &'a Columns,
-    /// Columns that there are; lanes after them are not written.
+    /// The number of columns; lanes after them are not written.
     pub(super) count: usize,
-    /// Where the first row's numbers go, and how far the next row's are.
+    /// The destination of the first row's results, and the distance to the next row's.
     pub(super) to: (*mut f32, usize),
 }
 
@@ -33,7 +33,7 @@ impl Times<'_> {
     fn all<D: Dot, const BITS: usize>(&self, d: D) {
         let rows = self.input.rows;
         let mut row = 0;
-        // With 32 registers there is room for the sums of twelve rows, as integers and as floats.
+        // With 32 registers there is room for the sums of twelve rows, both as integers and as floats.
         while D::LANES == 16 && rows - row >= 12 {
             self.some::<D, BITS, 12>(d, row);
             row += 12;
@@ -48,12 +48,12 @@ impl Times<'_> {
         }
     }
 
-    /// `R` rows from one on.
+    /// Computes `R` rows from `row` on.
     #[inline(always)]
     fn some<D: Dot, const BITS: usize, const R: usize>(&self, d: D, row: usize) {
         let (input, size) = (self.input, self.weight.scheme.size());
         let words = size / (32 / BITS);
-        // Registers that are made of each word.
+        // Registers unpacked from each word.
         let parts = 32 / BITS / D::GROUP;
         let x: [_; R] = std::array::from_fn(|r| input.words(row + r));
         let scales: [_; R] = std::array::from_fn(|r| input.scales(row + r));
@@ -67,7 +67,8 @@ impl Times<'_> {
                 let mut sum: [D::V; R] = std::array::from_fn(|r| d.splat(starts[r].add(block).read()));
                 for word in block * words..(block + 1) * words {
                     let numbers = d.load(self.columns.words().add(word * D::LANES));
-                    // No closure: one that is called so often stays a function, without the instructions.
+                    // A macro instead of a closure: a closure called this often is not inlined and would lack the
+                    // target's instructions.
                     macro_rules! add {
                         ($($part:literal: $numbers:expr),*) => { $(
                             let numbers = $numbers;

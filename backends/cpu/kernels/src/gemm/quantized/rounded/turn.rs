@@ -1,28 +1,28 @@
-//! Rows of a weight as columns.
+//! Transposes rows of a weight to columns.
 
 use polygrad_core::Result;
 
 use super::{Factors, Weight, Words};
 use crate::simd::{Kernel, Simd};
 
-/// As many rows of a weight as there are lanes, turned: lane `i` of each register belongs to row `i`.
+/// Transposed rows of a weight, one per lane: lane `i` of each register belongs to row `i`.
 pub(super) struct Columns {
     pub(super) lanes: usize,
     /// A register for each word of a row.
     words: Words,
     /// A register for each block, as f32.
     scales: Words,
-    /// Likewise zero points, if they are not one whole number.
+    /// The same for zero points, unless there is a single integer one.
     zeros: Option<Words>,
-    /// Factors of the rows, before they are turned.
+    /// Factors of the rows, before the transposition.
     room: Words,
 }
 
 impl Columns {
-    /// Room for any rows of a weight.
+    /// Room for any rows of a weight, one per lane.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// If memory runs out.
     pub(super) fn new(weight: &Weight, lanes: usize) -> Result<Self> {
         let (words, blocks) = (weight.words(), weight.blocks());
         let factors = || Words::new(blocks * lanes);
@@ -37,19 +37,19 @@ impl Columns {
         })
     }
 
-    /// The register of the rows' first words.
+    /// The register with the rows' first words.
     #[inline(always)]
     pub(super) fn words(&self) -> *const u32 {
         self.words.ptr()
     }
 
-    /// The register of the scales of their first blocks.
+    /// The register with the scales of their first blocks.
     #[inline(always)]
     pub(super) fn scales(&self) -> *const f32 {
         self.scales.ptr()
     }
 
-    /// Likewise of zero points.
+    /// The same for zero points.
     #[inline(always)]
     pub(super) fn zeros(&self) -> Option<*const f32> {
         self.zeros.as_ref().map(|zeros| zeros.ptr::<f32>().cast_const())
@@ -59,7 +59,7 @@ impl Columns {
 /// Fills columns; lanes without a row are 0.
 pub(super) struct Turn<'a> {
     pub(super) weight: &'a Weight,
-    /// The first, and how many.
+    /// The first row and the number of rows.
     pub(super) rows: (usize, usize),
     pub(super) to: &'a Columns,
 }
@@ -73,7 +73,7 @@ impl Kernel for Turn<'_> {
         let ((first, count), words, blocks) = (self.rows, weight.words(), weight.blocks());
         let lanes = to.lanes;
         let from = weight.bytes.cast::<f32>().wrapping_add(first * words);
-        // SAFETY: the rows are inside the weight, and there is room for as many as there are lanes.
+        // SAFETY: the rows are inside the weight, and there is room for one row per lane.
         unsafe {
             turn(s, (from, words, count), to.words.ptr(), lanes);
             self.factors(s, weight.scales, &to.scales);
@@ -87,14 +87,14 @@ impl Kernel for Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Turns the factors of the rows' blocks.
+    /// Transposes the factors of the rows' blocks.
     ///
     /// # Safety
-    /// Each block must have its own.
+    /// Each block must have its own factor.
     #[inline(always)]
     unsafe fn factors<S: Simd>(&self, s: S, of: Factors, turned: &Words) {
         let ((first, count), blocks, room) = (self.rows, self.weight.blocks(), self.to.room.ptr::<f32>());
-        // SAFETY: the rows are inside the weight, and there is room for as many as there are lanes.
+        // SAFETY: the rows are inside the weight, and there is room for one row per lane.
         unsafe {
             let from = match of.floats(first * blocks) {
                 Some(floats) => floats,
@@ -108,10 +108,11 @@ impl Turn<'_> {
     }
 }
 
-/// `count` rows of `words` numbers, in squares where they fit; the last square begins where it still does.
+/// Transposes `count` rows of `words` numbers, in squares if they fit; the last square starts early enough to fit, and
+/// may overlap the one before.
 ///
 /// # Safety
-/// The rows must be readable, and `to` have room for as many as there are lanes.
+/// The rows must be readable, and `to` must have room for one row per lane.
 #[inline(always)]
 unsafe fn turn<S: Simd>(s: S, (from, words, count): (*const f32, usize, usize), to: *mut f32, lanes: usize) {
     // SAFETY: by the caller.
@@ -121,7 +122,7 @@ unsafe fn turn<S: Simd>(s: S, (from, words, count): (*const f32, usize, usize), 
         }
         for at in (0..words).step_by(S::N) {
             let at = at.min(words - S::N);
-            // The rows after these.
+            // Prefetches the rows after these.
             for row in 0..S::N {
                 s.prefetch(from.wrapping_add((lanes + row) * words + at).cast());
             }
@@ -136,7 +137,7 @@ unsafe fn turn<S: Simd>(s: S, (from, words, count): (*const f32, usize, usize), 
 unsafe fn turn_slowly((from, words, count): (*const f32, usize, usize), to: *mut f32, lanes: usize) {
     for at in 0..words {
         for row in 0..lanes {
-            // As bits, whatever number they are. SAFETY: by the caller.
+            // Copies bits, since they may be any number. SAFETY: by the caller.
             unsafe {
                 let word = if row < count {
                     from.cast::<u32>().add(row * words + at).read()
