@@ -78,7 +78,7 @@ pub(crate) struct Lora {
     pub(super) r: usize,
     pub(super) alpha: f64,
     pub(super) dropout: f64,
-    /// None for those that are usual for the kind of model.
+    /// Empty for the usual layers of the kind of model.
     pub(super) targets: Vec<String>,
     pub(super) dora: bool,
     pub(super) rslora: bool,
@@ -102,7 +102,7 @@ impl std::fmt::Display for Lora {
     }
 }
 
-/// Reads `r=8,targets=a,b`: a word without `=` goes on with what is before it.
+/// Reads `r=8,targets=a,b`: a word without `=` is another value of the key before it.
 fn lora(text: &str) -> Result<Lora, String> {
     let mut lora = Lora {
         r: 8,

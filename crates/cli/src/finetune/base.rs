@@ -16,17 +16,17 @@ use super::goal::Goal;
 use super::model::{Encoder, Lm, Tuned};
 use crate::failure::{Failure, Result, Shown};
 
-/// A longer config is none.
+/// Longer configs are rejected.
 const LONGEST: u64 = 1 << 24;
 
-/// What classifies, in the names of parameters.
+/// The classification head in parameter names.
 pub(super) const HEAD: &str = "classifier";
 
 /// What a folder or a file says of its model.
 pub(super) struct Base {
     path: PathBuf,
     kind: Kind,
-    /// The token behind the end of a text.
+    /// The token that ends a text.
     pub(super) end: Option<i64>,
     /// The file `config.json`, or what it would be.
     pub(super) config: Value,
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Base {
-    /// Reads the config of a model that is to learn something.
+    /// Reads the config of a model to be trained.
     ///
     /// # Errors
     /// A folder without one, a file that is none of GGUF's or is damaged, or a model of a kind that is not there or
@@ -123,7 +123,7 @@ impl Base {
         })
     }
 
-    /// The longest sequence, and how many tokens there are.
+    /// The longest sequence, and the size of the vocabulary.
     pub(super) fn sizes(&self) -> (usize, usize) {
         match &self.kind {
             Kind::Llama(config) => (config.max_position_embeddings, config.vocab_size),
@@ -139,7 +139,7 @@ impl Base {
         }
     }
 
-    /// The layers that usually have adapters.
+    /// The layers that usually get adapters.
     pub(super) fn targets(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Llama(_) | Kind::Gguf(_) => &["q_proj", "v_proj"],
@@ -148,7 +148,7 @@ impl Base {
         }
     }
 
-    /// What the classes of its head are called, by their numbers; none without a head.
+    /// The names of its head's classes, by index; empty without a head.
     pub(super) fn labels(&self) -> Vec<String> {
         let Kind::Bert(config, _) = &self.kind else {
             return Vec::new();
@@ -163,17 +163,17 @@ impl Base {
         {
             return Vec::new();
         }
-        // Two classes that have no names are left out of the file.
+        // If there are two unnamed classes, the file omits them.
         let name = |class: usize| config.id2label.get(&class.to_string()).cloned();
         (0..config.labels())
             .map(|class| name(class).unwrap_or_else(|| format!("LABEL_{class}")))
             .collect()
     }
 
-    /// The files with the weights: one, or those of an index.
+    /// The file with the weights: a single one, or an index of several.
     ///
     /// # Errors
-    /// There are none.
+    /// If there is none.
     pub(super) fn weights(&self) -> Result<PathBuf> {
         if let Kind::Gguf(_) = self.kind {
             return Ok(self.path.clone());
@@ -192,7 +192,7 @@ impl Base {
     /// The model without weights.
     ///
     /// # Errors
-    /// A config that contradicts itself; those of the device.
+    /// If the config contradicts itself; those of the device.
     pub(super) fn shell(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         let model = skip_init(|| match (&self.kind, goal) {
             (Kind::Llama(config), _) => Llama::new(config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model)))),
@@ -219,11 +219,11 @@ impl Base {
         Ok(model?)
     }
 
-    /// The model with its weights, all of which can be trained but those that nothing is learnt by. A head that the
-    /// folder does not have begins with weights from this thread's generator.
+    /// The model with its weights, all trainable except those that do not affect the loss. If the folder has no head,
+    /// the head starts with weights from this thread's generator.
     ///
     /// # Errors
-    /// Files that cannot be read or do not fit; those of the device.
+    /// If files cannot be read or do not fit; those of the device.
     pub(super) fn model(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         if let Kind::Gguf(file) = &self.kind {
             return Ok(Tuned::Lm(Lm::Llama(Box::new(file.model(device, true)?))));
@@ -263,13 +263,13 @@ impl Base {
             }
         }
         if let Tuned::Encoder(model) = &model {
-            // Vectors of texts do not come from it.
+            // The pooler does not contribute to vectors of texts.
             model.freeze(["pooler"])?;
         }
         Ok(model)
     }
 
-    /// The weights of a file under the names of the model, without those of other heads.
+    /// The weights of a file under the model's names, without those of other heads.
     fn named(&self, state: StateDict, has_head: bool) -> StateDict {
         let is_whole = |prefix: &str| state.keys().any(|name| name.starts_with(prefix));
         let pooled = match &self.kind {
@@ -286,7 +286,7 @@ impl Base {
         };
         let is_whole = is_whole("bert.");
         let own = |name: &str| {
-            // As the first files of BERT call them.
+            // The names in BERT's first files.
             let name = name
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias");
@@ -308,10 +308,10 @@ impl Base {
             .collect()
     }
 
-    /// What tells the model from another one: a digest of the files with values, its settings and its tokenizer.
+    /// Identifies the model: a digest of the weight files, its settings and its tokenizer.
     ///
     /// # Errors
-    /// Files that cannot be read.
+    /// If files cannot be read.
     pub(super) fn digest(&self) -> Result<String> {
         if let Kind::Gguf(_) = self.kind {
             return digest(std::slice::from_ref(&self.path));
@@ -379,7 +379,7 @@ impl Base {
     }
 }
 
-/// Whether a file would lie in a folder.
+/// Whether a file would be in a folder.
 pub(super) fn is_in(path: &Path, folder: &Path) -> bool {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize();
@@ -389,7 +389,7 @@ pub(super) fn is_in(path: &Path, folder: &Path) -> bool {
 /// A digest of the contents of files.
 ///
 /// # Errors
-/// One that cannot be read.
+/// If one cannot be read.
 pub(super) fn digest(files: &[PathBuf]) -> Result<String> {
     let mut hash = Hash::new();
     let mut part = vec![0; 1 << 20];
@@ -405,7 +405,7 @@ pub(super) fn digest(files: &[PathBuf]) -> Result<String> {
                 }
             }
         }
-        // So that what moves from one file to the next is seen.
+        // Makes moving bytes from one file to the next change the digest.
         hash.update(count.to_le_bytes());
     }
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

@@ -1,5 +1,4 @@
-//! `polygrad eval` of models that others trained, trained further: how well they do on examples that they did not
-//! learn from.
+//! `polygrad eval` of finetuned models: their quality on examples that they were not trained on.
 
 use polygrad::no_grad;
 use polygrad::train::{Accuracy, Metric, Perplexity};
@@ -15,11 +14,11 @@ use crate::progress::{grouped, say};
 use crate::task::Task;
 use crate::trained::{self, Trained};
 
-/// Evaluates a run's model on the examples that it was judged by, or on all lines of `--data`.
+/// Evaluates a run's model on its validation examples, or on all lines of `--data`.
 ///
 /// # Errors
-/// A run, a base or examples that are missing, damaged or have become others; a label that the model does not know;
-/// those of the device.
+/// If a run, a base or examples are missing, damaged or changed; if the model does not know a label; those of the
+/// device.
 pub(crate) fn command(args: &Eval) -> Result<Outcome> {
     let trained = trained::load::<Settings>(&args.run, args.backend.as_deref(), args.threads)?;
     let Trained { config, device, model } = &trained;

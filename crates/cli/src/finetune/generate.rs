@@ -1,4 +1,4 @@
-//! `polygrad generate` with a language model of others, trained further or as it came.
+//! `polygrad generate` with a pretrained language model, finetuned or not.
 
 use polygrad::manual_seed;
 use polygrad::nn::models::CausalLm;
@@ -10,10 +10,10 @@ use crate::chargpt::generate::{Generate, Out};
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
 
-/// Writes a text that begins with the prompt, or the answer to it, token by token, up to the one that ends it.
+/// Writes a text that begins with the prompt, or the answer to it, token by token, up to the end token.
 ///
 /// # Errors
-/// A model that is missing or damaged, or is not for chats; a base that has gone; those of the device.
+/// If a model is missing or damaged, or is not for chats; if a base is gone; those of the device.
 pub(crate) fn command(args: &Generate) -> Result<Outcome> {
     let Language { model, format } = Language::open(&args.run, args.backend.as_deref(), args.threads)?;
     manual_seed(args.seed);

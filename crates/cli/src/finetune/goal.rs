@@ -1,9 +1,9 @@
-//! What a model is to learn.
+//! The goal of the training.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What `--task` names.
+/// The values of `--task`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Named {
     /// Generate completions, or the assistant's messages in chats
@@ -14,16 +14,16 @@ pub(crate) enum Named {
     Embed,
 }
 
-/// The same, as settings have it.
+/// The same, in the form of settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Goal {
-    /// To write.
+    /// Writing text.
     #[default]
     Text,
-    /// To tell classes apart, which are called so, by their numbers; none until the data are read.
+    /// Classifying, with these class names by index; empty until the data are read.
     Classify(Vec<String>),
-    /// To make vectors.
+    /// Computing vectors.
     Embed,
 }
 
@@ -38,12 +38,12 @@ impl From<Named> for Goal {
 }
 
 impl Goal {
-    /// For `skip_serializing_if`: settings of runs that write do not say it.
+    /// For `skip_serializing_if`: settings of runs that write text omit the goal.
     pub(super) fn is_text(&self) -> bool {
         *self == Self::Text
     }
 
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -52,18 +52,18 @@ impl Goal {
         }
     }
 
-    /// Epochs, examples per step and learning rate where the command line does not say.
+    /// The default epochs, examples per step and learning rate.
     pub(super) fn defaults(&self, has_adapter: bool) -> (usize, usize, f64) {
         let batch_size = match self {
             Self::Text => 8,
             Self::Classify(_) => 16,
-            // More texts in a batch are more to tell apart.
+            // A larger batch has more texts to distinguish.
             Self::Embed => 32,
         };
         (3, batch_size, if has_adapter { 2e-4 } else { 2e-5 })
     }
 
-    /// How a line of the examples looks.
+    /// The format of a line of examples.
     pub(super) fn form(&self) -> &'static str {
         match self {
             Self::Text => {
@@ -74,7 +74,7 @@ impl Goal {
         }
     }
 
-    /// Which models can learn it.
+    /// The models that can be trained for it.
     pub(super) fn models(&self) -> &'static str {
         match self {
             Self::Text => {

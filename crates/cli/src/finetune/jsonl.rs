@@ -1,4 +1,4 @@
-//! Files with a line of JSON for each example.
+//! Files with one JSON example per line.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,18 +8,18 @@ use polygrad::nn::open_file;
 
 use crate::failure::{Failure, Result, Shown};
 
-/// A longer line is none.
+/// Longer lines are rejected.
 const LONGEST: usize = 1 << 24;
 
-/// A line of a file that is no example, and how one looks.
+/// The failure for an invalid line of a file, with the right format.
 pub(super) fn bad(path: &Path, line: usize, what: &str, form: &str) -> Failure {
     Failure::new(format!("{}, line {line}: {what}", path.shown())).fix(form)
 }
 
-/// Takes each line that is not empty, with its number, from 1; `form` says how one looks.
+/// Calls `take` with each non-empty line and its number, from 1; `form` describes the format.
 ///
 /// # Errors
-/// A file that cannot be read; a line that is too long, is no UTF-8, or that `take` says is wrong, by its number.
+/// If the file cannot be read; if a line is too long, is not UTF-8, or `take` rejects it; the failure has its number.
 pub(super) fn each(
     path: &Path,
     form: &str,
@@ -46,13 +46,13 @@ pub(super) fn each(
     Ok(())
 }
 
-/// What is wrong with the JSON of a line.
+/// The fault in the JSON of a line.
 pub(super) fn json(error: serde_json::Error) -> String {
-    // It counts the lines of this text alone.
+    // serde counts the lines of this text only.
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// What an error says, with its way out.
+/// The message of an error, with its hint.
 pub(super) fn said(error: Error) -> String {
     match error.hint() {
         Some(hint) => format!("{}: {hint}", error.message()),

@@ -1,4 +1,4 @@
-//! Language models that write: of runs, of folders as the Hub has them, and of GGUF files.
+//! Language models: of runs, of folders in the Hub's format, and of GGUF files.
 
 use std::path::Path;
 
@@ -14,18 +14,18 @@ use crate::failure::{Failure, Result, Shown};
 use crate::run;
 use crate::trained::{self, Trained};
 
-/// A model that writes, in evaluation mode, and how texts become its tokens.
+/// A language model in evaluation mode, with its text format.
 pub(crate) struct Language {
     pub(crate) model: Lm,
     pub(crate) format: TextFormat,
 }
 
 impl Language {
-    /// The model that lies under a path, on the device that `backend` names: by default that of a run's training, else
-    /// the CPU.
+    /// Opens the model at a path, on the device that `backend` names. Default: the device of a run's training,
+    /// otherwise the CPU.
     ///
     /// # Errors
-    /// No model of a kind that writes, files that are damaged or do not fit together; those of the device.
+    /// If there is no language model, or files are damaged or do not fit together; those of the device.
     pub(crate) fn open(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<Self> {
         let language = if run::is_of_others(path) {
             let base = Base::open(path, &Goal::Text)?;
@@ -56,7 +56,7 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
     Ok(Language { model, format })
 }
 
-/// A model that writes.
+/// The language model.
 fn writer(model: Tuned, path: &Path, goal: &Goal) -> Result<Lm> {
     match model {
         Tuned::Lm(model) => Ok(model),

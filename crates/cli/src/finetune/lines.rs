@@ -1,4 +1,4 @@
-//! Examples in lines of JSON, as tokens.
+//! Examples in lines of JSON, converted to tokens.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,22 +17,22 @@ use super::{Settings, jsonl};
 use crate::failure::{Failure, Result, Shown};
 use crate::task::Batch;
 
-/// Among how many texts at most the one is looked for that belongs to an anchor.
+/// The most texts among which an anchor's own text is searched.
 const CANDIDATES: usize = 4096;
 
 /// The examples of a run.
 pub(crate) struct Lines {
     train: Arc<Vec<Example>>,
     validation: Arc<Vec<Example>>,
-    /// How many examples there are to learn from, and to judge by.
+    /// The numbers of training and validation examples.
     pub(super) counts: [usize; 2],
-    /// The longest row, in tokens that are seen.
+    /// The length of the longest row, in input tokens.
     pub(super) width: usize,
-    /// What was cut or left out.
+    /// Notices about truncated or omitted lines.
     pub(super) cuts: Vec<String>,
-    /// Whether there are any by the model's template.
+    /// Whether there are any chats, which use the model's template.
     pub(super) has_chats: bool,
-    /// What the classes are called, by their numbers.
+    /// The names of the classes, by index.
     pub(super) labels: Vec<String>,
 }
 
@@ -44,11 +44,11 @@ enum Example {
 }
 
 impl Lines {
-    /// Reads the files of a run whose model begins as `base`.
+    /// Reads the files of a run whose model starts as `base`.
     ///
     /// # Errors
-    /// A file that cannot be read, a line that is no example, by its number; too few examples, or of one class alone;
-    /// a tokenizer with more tokens than the model.
+    /// If a file cannot be read or a line is not an example (the failure has its number); if there are too few examples
+    /// or only one class; if the tokenizer has more tokens than the model.
     pub(super) fn load(settings: &Settings, base: &Base) -> Result<Self> {
         let (format, goal) = (base.format()?, &settings.goal);
         let data = settings.data()?;
@@ -81,10 +81,10 @@ impl Lines {
         Ok(Self::of(train, validation, labels, settings))
     }
 
-    /// The lines of another file, all of them to judge the model of a run by.
+    /// Reads another file, all of whose lines are used to validate the model of a run.
     ///
     /// # Errors
-    /// As [`Lines::load`]; a label that the model does not know.
+    /// Those of [`Lines::load`]; if the model does not know a label.
     pub(super) fn judging(path: &Path, settings: &Settings) -> Result<Self> {
         let (base, goal) = (Settings::base(settings)?, &settings.goal);
         let mut found = Found::read(path, settings, &base.format()?, &base)?;
@@ -124,12 +124,12 @@ impl Lines {
         }
     }
 
-    /// How many rows there are to learn from: as many as examples, unless these are packed.
+    /// The number of training rows: one per example, unless examples are packed.
     pub(super) fn rows(&self) -> usize {
         self.train.len()
     }
 
-    /// Batches of what is seen and of what is to be said of it, filled up to one width.
+    /// Batches of inputs and targets, padded to one width.
     pub(super) fn loaders(
         &self,
         settings: &Settings,
@@ -148,7 +148,7 @@ impl Lines {
         Ok((train.build(device)?, config(&self.validation, judged).build(device)?))
     }
 
-    /// Batches to judge by.
+    /// Validation batches.
     ///
     /// # Errors
     /// Those of the device.
@@ -184,7 +184,7 @@ impl Example {
     }
 }
 
-/// Examples in rows of up to `width` tokens; those that are no completions stay as they are.
+/// Packs completions into rows of up to `width` tokens; other examples stay as they are.
 fn packed(examples: Vec<Example>, width: usize) -> Vec<Example> {
     let (mut completions, mut rest) = (Vec::new(), Vec::new());
     for example in examples {
@@ -198,7 +198,7 @@ fn packed(examples: Vec<Example>, width: usize) -> Vec<Example> {
     rest
 }
 
-/// How many lines, and the first of them.
+/// The number of lines, and the first of them.
 #[derive(Clone, Copy, Default)]
 struct Lost {
     count: usize,
@@ -218,9 +218,9 @@ impl Lost {
 struct Found<'a> {
     path: &'a Path,
     examples: Vec<Example>,
-    /// The lines that lost their end.
+    /// Lines whose end was truncated.
     cut: Lost,
-    /// Those of which nothing was left to learn.
+    /// Lines with nothing left to learn.
     lost: Lost,
     has_chats: bool,
 }
@@ -256,7 +256,7 @@ impl<'a> Found<'a> {
         Ok(found)
     }
 
-    /// Takes an example, cut to its first `context` tokens.
+    /// Adds an example, truncated to its first `context` tokens.
     fn add(&mut self, mut example: Completion, line: usize, context: usize) {
         let (is_cut, has_rest) = example.cut(context);
         match (is_cut, has_rest) {
@@ -273,7 +273,7 @@ impl<'a> Found<'a> {
         Self { examples, ..*self }
     }
 
-    /// Leaves all but the last tenth of the examples, and gives those.
+    /// Splits off and returns the last tenth of the examples.
     fn split_off(&mut self) -> Self {
         let count = self.examples.len();
         let last = self.examples.split_off(count.saturating_sub((count / 10).max(1)));
@@ -297,7 +297,7 @@ impl<'a> Found<'a> {
         cut.into_iter().chain(lost).collect()
     }
 
-    /// Fails where a token is unknown to the model.
+    /// Fails if the model does not know a token.
     fn must_be_of(&self, vocabulary: usize) -> Result<()> {
         let largest = self.examples.iter().map(Example::largest).max().unwrap_or(0);
         match usize::try_from(largest).is_ok_and(|largest| largest < vocabulary) {
@@ -317,7 +317,7 @@ impl<'a> Found<'a> {
         })
     }
 
-    /// What the classes are called: as in the base, if it knows all labels that are here, else these in order.
+    /// The names of the classes: those of the base if it knows all labels in the file, otherwise these labels in order.
     fn classes(&self, known: &[String]) -> Result<Vec<String>> {
         let own: BTreeSet<&String> = self.texts().map(|texts| &texts.label).collect();
         if let (1, Some(only)) = (own.len(), own.first()) {
@@ -335,7 +335,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Gives texts the numbers of their classes.
+    /// Assigns class indices to texts.
     fn number(&mut self, labels: &[String], goal: &Goal) -> Result<()> {
         let Goal::Classify(_) = goal else {
             return Ok(());
@@ -358,7 +358,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Fails unless either all lines have a text that does not belong to the others, or none has.
+    /// Fails unless either all lines or none have a negative text.
     fn must_be_alike(&self, other: &Self, goal: &Goal) -> Result<()> {
         let Some(first) = self.texts().next() else {
             return Ok(());

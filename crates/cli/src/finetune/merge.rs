@@ -1,4 +1,4 @@
-//! `polygrad merge`: a model with what was learnt in its weights.
+//! `polygrad merge`: a model with its training merged into the weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::{self, Trained};
 
-/// What goes along from the folder of the base, where it is there: how texts become tokens, and vectors those of texts.
+/// Files copied from the base's folder, if they exist: for tokenization and pooling.
 const ALONG: [&str; 15] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -66,18 +66,18 @@ pub(crate) enum Weights {
     Q4,
 }
 
-/// Writes the whole model of a run, as others load it.
+/// Writes the whole model of a run in a format that other programs load.
 ///
 /// # Errors
-/// A run that is missing, damaged or of something else; a base that has gone or has changed; a place among the files of
-/// the base or the run; a folder that has files; a file for a model whose base's config does not fit it; weights that
-/// cannot be merged; those of the device and the disk.
+/// If a run is missing, damaged or not a finetuning; if a base is gone or has changed; if the destination is in the
+/// folder of the base or the run; if the folder has files; if the base's config does not fit a model that is to be a
+/// single file; if weights cannot be merged; those of the device and the disk.
 pub(crate) fn command(args: &Merge) -> Result<Outcome> {
     say(&merge(&args.run, &args.out, args.weights)?);
     Ok(Outcome::Done)
 }
 
-/// What [`command`] does; gives what to say of it.
+/// Performs [`command`]; returns its output.
 ///
 /// # Errors
 /// As of [`command`].
@@ -212,7 +212,7 @@ fn save(model: &Tuned, path: &Path) -> Result<()> {
     Ok(model.state_dict()?.save_with_metadata(path, &format)?)
 }
 
-/// Writes all files of a model; last the one that makes the folder a model's.
+/// Writes all files of a model; the config comes last, since it makes the folder a model.
 fn folder(model: &Tuned, goal: &Goal, base: &Base, out: &Path) -> Result<()> {
     if let Some(file) = base.gguf() {
         tokenizer(file, out)?;
@@ -252,10 +252,10 @@ fn write_json(path: &Path, value: &Value) -> Result<()> {
     Ok(replace_file(path, |file| file.write_all(&text))?)
 }
 
-/// That of the base, with the classes and the kind of model that was trained.
+/// The config of the base, with the classes and the kind of the trained model.
 fn config(goal: &Goal, base: &Base) -> Value {
     let mut config = base.config.clone();
-    // What was trained and is written are numbers of 32 bits.
+    // The trained weights are written as f32.
     for name in ["dtype", "torch_dtype"] {
         if let Some(dtype) = config.get_mut(name) {
             *dtype = "float32".into();

@@ -1,5 +1,5 @@
-//! `polygrad finetune`: a model that others trained, or an adapter for it, learns to write from prompts and completions
-//! or from chats, to tell texts apart, or to make vectors of them.
+//! `polygrad finetune`: trains a pretrained model, or an adapter for it, to write from prompts and completions or
+//! chats, to classify texts, or to compute their vectors.
 
 mod args;
 mod base;
@@ -48,10 +48,10 @@ use goal::{Goal, Named};
 use lines::Lines;
 use model::Tuned;
 
-/// What an adapter is called in the model; files do not say it.
+/// The adapter's name in the model; files do not contain it.
 const ADAPTER: &str = "default";
 
-/// The settings of a run, as `config.json` has them.
+/// The settings of a run, as stored in `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     /// The folder or file of the base, as an absolute path.
     #[serde(with = "crate::run::any_path")]
     base: Option<PathBuf>,
-    /// A digest of its weights.
+    /// A digest of its weights, settings and tokenizer.
     base_digest: String,
     #[serde(with = "crate::run::any_path")]
     data: Option<PathBuf>,
@@ -69,13 +69,13 @@ pub(crate) struct Settings {
     /// The most tokens of an example.
     context: usize,
     lora: Option<Lora>,
-    /// What is learnt.
+    /// The goal of the training.
     #[serde(default, skip_serializing_if = "Goal::is_text")]
     goal: Goal,
     /// Whether examples share rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pack: bool,
-    /// How many evaluations in a row that are no better end the run.
+    /// The number of evaluations in a row without an improvement that ends the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<usize>,
 }
@@ -88,7 +88,7 @@ impl Settings {
         Base::open(folder, &self.goal)
     }
 
-    /// The adapter's layers, put into a model; and what is trained beside it.
+    /// Attaches the adapter's layers to a model, and unfreezes a classification head.
     fn attach(&self, model: &Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
         let layers = lora::attach(model, ADAPTER, adapter)?;
         if let Tuned::Classifier(_) = model {
@@ -168,7 +168,7 @@ impl RunSettings for Settings {
         }
     }
 
-    /// The base with an adapter that changes nothing as yet; or all of it, to be trained.
+    /// The base, with a new adapter that does not change it yet or, without one, with all weights trainable.
     fn model(&self, device: &Device) -> Result<Self::Model> {
         let base = Self::base(self)?;
         if base.digest()? != self.base_digest {
@@ -239,7 +239,7 @@ impl Task for Settings {
             return Err(Failure::new(what).fix("train an adapter beside them with --lora"));
         }
         if let Some(lora) = &self.lora {
-            // What the layers are called is known without their weights.
+            // Layer names are known without the weights.
             let device = backend::open(&self.training.base.backend, self.training.base.threads)?;
             let names = self.adapter(lora, &base).dora(false);
             let model = base.shell(&device, &self.goal)?;
@@ -258,7 +258,7 @@ impl Task for Settings {
         }
         let mut files: Vec<PathBuf> = self.data.iter().chain(&self.validation).cloned().collect();
         if let Some(base) = self.base.as_deref().filter(|_| data.has_chats) {
-            // What chats are written by.
+            // The files of the chat template.
             let template = ChatTemplate::FILES.map(|name| base.join(name));
             files.extend(template.into_iter().filter(|path| path.is_file()));
         }
@@ -401,7 +401,7 @@ impl Batches for Settings {
         let options = options.schedule(schedule(steps)).clip_grad_norm(1.0);
         let options = match self.goal {
             Goal::Text => options.metric(Perplexity::new()),
-            // Of vectors: how often the nearest of the texts is the one that belongs to an anchor.
+            // For vectors: how often an anchor's own text is the nearest.
             Goal::Classify(_) | Goal::Embed => options.metric(Accuracy::new()),
         };
         let options = match self.patience {
@@ -421,17 +421,17 @@ impl Batches for Settings {
 }
 
 impl Settings {
-    /// How many texts become vectors at a time, at most: those of a batch of anchors, each with two more.
+    /// The most texts that are converted to vectors at a time: a batch of anchors, each with two more texts.
     fn rows(&self) -> usize {
         3 * self.training.batch_size
     }
 
-    /// What is said of an evaluation.
+    /// The summary of an evaluation.
     fn figure(&self, loss: f64, metrics: &[f64]) -> String {
         let metric = metrics.first().copied().unwrap_or(f64::NAN);
         match self.goal {
             Goal::Text => {
-                // Of all tokens alike: the mean of the losses is one of batches.
+                // From the perplexity, which weighs all tokens equally: the mean loss is over batches.
                 let loss = short((metric.ln() * 1e4).round() / 1e4);
                 format!("loss {loss} nats a token of the completions")
             }
@@ -440,7 +440,7 @@ impl Settings {
         }
     }
 
-    /// Says which classes there are, and whose head tells them apart.
+    /// Describes the classes and the head that is used.
     fn classes(&self) -> Option<String> {
         let Goal::Classify(labels) = &self.goal else {
             return None;

@@ -1,4 +1,4 @@
-//! What is trained: a language model, a classifier of texts, or what makes vectors of them.
+//! The trained models: a language model, a text classifier, or a text encoder.
 
 use polygrad::nn::loss::{CrossEntropyLoss, Reduction, cross_entropy};
 use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm, CausalLmCache, Gpt2, Llama};
@@ -10,13 +10,13 @@ use polygrad::{AnyBackend, Error, Tensor};
 use super::prompts::MASKED;
 use crate::task::Batch;
 
-/// What similarities are multiplied by before the softmax, as in sentence-transformers.
+/// The factor of similarities before the softmax, as in sentence-transformers.
 const SCALE: f64 = 20.0;
 
-/// How many logits are held at a time, 16 MiB of them in f32.
+/// The most logits held at a time, 16 MiB in f32.
 const MOST_LOGITS: usize = 1 << 22;
 
-/// A model of others of one of the kinds that can be trained further.
+/// A pretrained model of a kind that can be finetuned.
 #[derive(Debug, Module)]
 pub(crate) enum Tuned {
     Lm(Lm),
@@ -25,7 +25,7 @@ pub(crate) enum Tuned {
 }
 
 impl Tuned {
-    /// The loss of a batch, and what metrics compare. At most `rows` texts become vectors at a time.
+    /// The loss of a batch, and the values for metrics. At most `rows` texts are converted to vectors at a time.
     ///
     /// # Errors
     /// Those of the device.
@@ -48,7 +48,7 @@ impl Tuned {
             Self::Classifier(_) => (self.logits(x)?, y.clone()),
             Self::Encoder(model) => {
                 let scores = model.scores(x, rows)?;
-                // The text that belongs to an anchor has its place.
+                // The text of an anchor has the anchor's index.
                 let own = Tensor::arange(0i64, x.dims()[0] as i64, 1, &x.device())?;
                 (scores, own)
             }
@@ -69,7 +69,7 @@ impl Tuned {
     }
 }
 
-/// A BERT whose vectors of tokens become one of a text. Its parameters keep their names.
+/// A BERT whose token vectors are pooled to one per text. Its parameters keep their names.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     pub(super) bert: Bert,
@@ -85,8 +85,8 @@ impl Visit<AnyBackend> for Encoder {
 impl Module<AnyBackend> for Encoder {}
 
 impl Encoder {
-    /// How close `N` anchors are to all other texts of their batch `[N, texts of an example, 3, S]`, first to those
-    /// that belong to an anchor, in their order: `[N, N · (texts of an example - 1)]`.
+    /// The similarities of `N` anchors to all other texts of their batch `[N, texts of an example, 3, S]`, the texts
+    /// that belong to the anchors first, in order: `[N, N · (texts of an example - 1)]`.
     ///
     /// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines
     /// as in sentence-transformers.
@@ -108,7 +108,7 @@ impl Encoder {
         vectors.narrow(0, 0, count)?.matmul(&others.t()?)? * SCALE
     }
 
-    /// Texts `[N, 3, S]` to vectors `[N, width]`.
+    /// Converts texts `[N, 3, S]` to vectors `[N, width]`.
     fn vectors(&self, texts: &Tensor) -> polygrad::Result<Tensor> {
         let [ids, mask, types] = columns(texts)?;
         let input = input(&[&ids, &mask, &types], self.bert.config().type_vocab_size);
@@ -129,7 +129,7 @@ fn input<'a>([ids, mask, types]: &[&'a Tensor; 3], kinds: usize) -> BertInput<'a
     }
 }
 
-/// A language model of one of the kinds that can be trained further.
+/// A language model of a kind that can be finetuned.
 #[derive(Debug, Module)]
 pub(crate) enum Lm {
     Llama(Box<Llama>),
@@ -137,8 +137,8 @@ pub(crate) enum Lm {
 }
 
 impl Lm {
-    /// The cross entropy of each of the tokens `targets [N, S]` that follow `x [N, S]`; or of packed ones `x [N, 2, S]`
-    /// with the places at which their examples begin.
+    /// The cross entropy of each of the tokens `targets [N, S]` that follow `x [N, S]`. For packed examples,
+    /// `x [N, 2, S]` also has the position at which each token's example begins.
     fn losses(&self, x: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
         let (ids, starts) = match x.rank() {
             3 => (x.select(1, 0)?, Some(x.select(1, 1)?)),
@@ -157,7 +157,7 @@ impl Lm {
     }
 }
 
-/// What a method of the model says, whichever it is.
+/// Calls a method of either kind of model.
 macro_rules! either {
     ($lm:expr, $method:ident($($argument:expr),*)) => {
         match $lm {
@@ -235,7 +235,7 @@ mod tests {
             Lm::Llama(Box::new(Llama::new(&llama, &device).unwrap())),
         ] {
             let padded = || lm.new_cache().with_left_padding(&[1], &device).unwrap();
-            // Padding is refused where sequences share products, and goes where they are computed in turn.
+            // Padding is rejected if sequences share products, and works if they are computed in turn.
             let at_once = lm.next_logits_each(&ids, &[1, 2], &mut [&mut padded(), &mut padded()]);
             let error = at_once.unwrap_err().to_string();
             assert!(error.contains("a cache with padding"), "{error}");

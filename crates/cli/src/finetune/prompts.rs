@@ -1,4 +1,4 @@
-//! Examples for a model that writes: prompts with completions, and chats.
+//! Examples for a language model: prompts with completions, and chats.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use super::jsonl::{json, said};
 
-/// What targets are that nothing is learnt from.
+/// The target of tokens that are not learned.
 pub(super) const MASKED: i64 = -100;
 
-/// What a line with a prompt has.
+/// The fields of a line with a prompt.
 #[derive(Deserialize)]
 struct Line {
     prompt: String,
     completion: String,
 }
 
-/// Tokens, and which of them are learnt.
+/// Tokens, and which of them are learned.
 #[derive(Clone)]
 pub(super) struct Completion {
     pub(super) tokens: Vec<i64>,
@@ -27,12 +27,12 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    /// How many tokens are seen.
+    /// The number of input tokens.
     pub(super) fn width(&self) -> usize {
         self.tokens.len() - 1
     }
 
-    /// What is seen, and what is to follow each token, filled up to a width.
+    /// The inputs, and the target of each, padded to a width.
     pub(super) fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
         let (mut seen, mut next) = self.columns();
         seen.resize(width, 0);
@@ -43,7 +43,7 @@ impl Completion {
         ))
     }
 
-    /// What is seen, and what is to follow each token.
+    /// The inputs, and the target of each.
     fn columns(&self) -> (Vec<i64>, Vec<i64>) {
         let count = self.width();
         let next = |at: usize| match self.learnt[at + 1] {
@@ -53,12 +53,12 @@ impl Completion {
         (self.tokens[..count].to_vec(), (0..count).map(next).collect())
     }
 
-    /// Keeps the first `context` tokens; says whether some were behind them, and whether anything is left to learn.
+    /// Keeps the first `context` tokens. Returns whether any were dropped, and whether anything is left to learn.
     pub(super) fn cut(&mut self, context: usize) -> (bool, bool) {
         let is_cut = self.tokens.len() > context;
         self.tokens.truncate(context);
         self.learnt.truncate(context);
-        // The first token follows none.
+        // The first token follows no other, so that it is never a target.
         (is_cut, self.learnt.iter().skip(1).any(|&is_learnt| is_learnt))
     }
 }
@@ -68,14 +68,14 @@ impl Completion {
 pub(super) struct Packed(Vec<Completion>);
 
 impl Packed {
-    /// Puts examples into rows of up to `width` tokens: the longest first, each where it leaves the least room. The
-    /// same examples always lie in the same rows.
+    /// Packs examples into rows of up to `width` tokens: the longest first, each into the row where it leaves the least
+    /// room. The result is deterministic.
     pub(super) fn rows_of(examples: Vec<Completion>, width: usize) -> Vec<Self> {
         let mut examples = examples;
-        // Stable, so that those of a length stay in their order.
+        // Stable, so that examples of equal length keep their order.
         examples.sort_by_key(|example| std::cmp::Reverse(example.width()));
         let mut rows: Vec<Self> = Vec::new();
-        // The rows that have so much room left.
+        // The rows by their remaining room.
         let mut by_room: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for example in examples {
             let needed = example.width();
@@ -104,8 +104,8 @@ impl Packed {
         self.0.iter().flat_map(|example| &example.tokens).max().copied()
     }
 
-    /// What is seen, with the place at which each token's example begins, `[2, width]`, and what is to follow each
-    /// token, filled up to a width.
+    /// The inputs with the position at which each token's example begins, `[2, width]`, and the target of each token,
+    /// padded to a width.
     pub(super) fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
         let (mut seen, mut starts, mut next) = (Vec::new(), Vec::new(), Vec::new());
         for example in &self.0 {
@@ -124,10 +124,10 @@ impl Packed {
     }
 }
 
-/// What a line says, and whether it is a chat.
+/// The example of a line, and whether it is a chat.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the line's fault.
 pub(super) fn example(text: &str, format: &TextFormat, end: Option<i64>) -> Result<(Completion, bool), String> {
     let fields: Value = serde_json::from_str(text).map_err(json)?;
     match fields.get("messages") {
@@ -203,7 +203,7 @@ mod tests {
             y.to_vec::<i64>().unwrap(),
             [-100, 702, 703, 704, -100, 202, -100, -100, -100]
         );
-        // One that is longer than a row has its own.
+        // An example longer than a row gets its own row.
         assert_eq!(Packed::rows_of(examples, 1).len(), 8);
         assert!(Packed::rows_of(Vec::new(), 10).is_empty());
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::jsonl::{json, said};
 
-/// What a line with a label has.
+/// The fields of a line with a label.
 #[derive(Deserialize)]
 struct Labelled {
     text: String,
@@ -14,7 +14,7 @@ struct Labelled {
     label: String,
 }
 
-/// What a line of texts that belong together has.
+/// The fields of a line of texts that belong together.
 #[derive(Deserialize)]
 struct Group {
     anchor: String,
@@ -22,13 +22,13 @@ struct Group {
     negative: Option<String>,
 }
 
-/// The texts of a line: one with its label, or several that belong together, or do not.
+/// The texts of a line: one with its label, or a group of an anchor, its text, and perhaps a negative text.
 #[derive(Clone)]
 pub(super) struct Texts {
     texts: Vec<Encoded>,
-    /// What its class is called; nothing for texts without.
+    /// The name of its class; empty for texts without a class.
     pub(super) label: String,
-    /// The number of the class.
+    /// The index of the class.
     pub(super) class: usize,
     pub(super) line: usize,
 }
@@ -37,15 +37,15 @@ pub(super) struct Texts {
 #[derive(Clone)]
 struct Encoded {
     ids: Vec<i64>,
-    /// To which of the two texts a token belongs.
+    /// The text of the pair that each token belongs to.
     types: Vec<i64>,
 }
 
 impl Texts {
-    /// Texts whose class is known by its name.
+    /// A text with the name of its class.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// A description of the line's fault.
     pub(super) fn labelled(line: (usize, &str), encode: &Encode<'_>) -> Result<(Self, bool), String> {
         let Labelled { text, text_pair, label } = serde_json::from_str(line.1).map_err(json)?;
         if label.is_empty() {
@@ -58,10 +58,10 @@ impl Texts {
         Self::of(line.0, label, &[("text", input)], encode)
     }
 
-    /// Texts that belong together, and perhaps one that does not.
+    /// Texts that belong together, and perhaps a negative text.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// A description of the line's fault.
     pub(super) fn group(line: (usize, &str), encode: &Encode<'_>) -> Result<(Self, bool), String> {
         let group: Group = serde_json::from_str(line.1).map_err(json)?;
         let texts = [
@@ -75,7 +75,7 @@ impl Texts {
         Self::of(line.0, String::new(), &inputs.collect::<Vec<_>>(), encode)
     }
 
-    /// The texts as tokens, and whether any of them was cut.
+    /// The texts as tokens, and whether any of them was truncated.
     fn of(
         line: usize,
         label: String,
@@ -105,12 +105,12 @@ impl Texts {
         Ok((texts, is_cut))
     }
 
-    /// How many texts it has.
+    /// The number of texts.
     pub(super) fn count(&self) -> usize {
         self.texts.len()
     }
 
-    /// The most tokens of a text.
+    /// The length of the longest text, in tokens.
     pub(super) fn width(&self) -> usize {
         self.texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
     }
@@ -120,7 +120,7 @@ impl Texts {
         self.texts.iter().flat_map(|text| &text.ids)
     }
 
-    /// `[texts, 3, width]`: of each the tokens, the mask and the types; and the class.
+    /// `[texts, 3, width]`: the tokens, the mask and the types of each text; and the class.
     pub(super) fn rows(&self, width: usize) -> polygrad::Result<(HostTensor, HostTensor)> {
         let mut all = Vec::with_capacity(self.texts.len() * 3 * width);
         for text in &self.texts {
@@ -136,14 +136,14 @@ impl Texts {
     }
 }
 
-/// How texts become tokens.
+/// Converts texts to tokens.
 pub(super) struct Encode<'a> {
     tokenizer: &'a Tokenizer,
     config: BatchConfig,
 }
 
 impl<'a> Encode<'a> {
-    /// Texts of at most `context` tokens, special ones included.
+    /// For texts of at most `context` tokens, including special ones.
     pub(super) fn new(tokenizer: &'a Tokenizer, context: usize) -> Self {
         let config = BatchConfig::default().max_length(context);
         Self { tokenizer, config }
