@@ -1,7 +1,7 @@
-"""Polygrad: models and policies that were written and trained in Rust, from Python.
+"""Polygrad: models and policies, implemented and trained in Rust, for Python.
 
 - :class:`Tensor` and :func:`from_dlpack`: tensors that share their memory with NumPy, PyTorch and JAX.
-- :class:`Model`: a model of sizes, of an ONNX file, of a run or of the Hub, which learns and answers.
+- :class:`Model`: a new model, or one from an ONNX file, a run or the Hub, for training and inference.
 - :mod:`polygrad.rl`: policies that learn in Gymnasium's vector environments.
 - :mod:`polygrad.envs`: environments in Rust, for Gymnasium.
 - :mod:`polygrad.communicator`: processes that train together.

@@ -1,4 +1,4 @@
-"""What is learnt from, as lists of arrays: the inputs in order, and behind them the target."""
+"""Training data as lists of arrays: the inputs in order, followed by the target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def given(x: Any, y: Any, names: Sequence[str]) -> list[Any] | Batches:
-    """Arrays whose rows are examples, or batches of such."""
+    """Arrays whose rows are examples, or batches of them."""
     if y is None:
         return Batches(x, lambda batch: pair(batch, names))
     if isinstance(y, str):
@@ -35,7 +35,7 @@ def pair(batch: Any, names: Sequence[str]) -> list[Any]:
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Of a table of pandas or Arrow."""
+    """The column names of a table of pandas or Arrow; None for other objects."""
     if hasattr(table, "column_names"):
         return list(table.column_names)
     if hasattr(table, "columns") and (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__dataframe__")):
@@ -44,7 +44,7 @@ def column_names(table: Any) -> list[str] | None:
 
 
 def columns(table: Any, target: str) -> list[Any]:
-    """All columns but one as a matrix, and that one."""
+    """All columns except the target as a matrix, and the target."""
     names = column_names(table)
     if names is None:
         kind = type(table).__name__
@@ -78,7 +78,7 @@ def column(table: Any, name: str) -> Any:
 
 
 class Batches:
-    """What gives batches each time that it is iterated over."""
+    """An iterable of batches."""
 
     def __init__(self, source: Any, made: Callable[[Any], list[Any]]) -> None:
         self.source, self.made, self.used = source, made, False

@@ -1,10 +1,10 @@
-"""What the package raises of its own."""
+"""The exceptions of this package."""
 
 
 class Error(RuntimeError):
     """What went wrong, where, and what to do about it.
 
-    ``kind`` says it in a word or two, as to branch on: ``"shape mismatch"``, ``"unsupported"``, ``"malformed data"``.
+    ``kind`` is a short category to branch on: ``"shape mismatch"``, ``"unsupported"``, ``"malformed data"``.
     """
 
     kind: str
@@ -18,7 +18,7 @@ class Error(RuntimeError):
 
 
 class ArgumentError(Error, ValueError):
-    """An :class:`Error` about a value, a shape, a dtype or a file that was given."""
+    """An :class:`Error` about an invalid value, shape, dtype or file in an argument."""
 
 
 Error.__module__ = ArgumentError.__module__ = "polygrad"

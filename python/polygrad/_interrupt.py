@@ -1,16 +1,16 @@
-"""Ctrl-C while Rust is at work."""
+"""Ctrl-C during calls of Rust."""
 
 from __future__ import annotations
 
-# `typing` takes as long to import as all else, and type checkers know the name.
+# Importing `typing` would take as long as everything else; type checkers know this name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
 class Interruptible:
-    """Ctrl-C is noted the first time, and raises ``KeyboardInterrupt`` the second. Where signals are another thread's,
-    or are not Python's own, they stay as they are."""
+    """Records the first Ctrl-C, and raises ``KeyboardInterrupt`` at the second. In other threads than the main one, or
+    if the program has its own handler, signals are left unchanged."""
 
     asked = False
     listens = False
@@ -31,7 +31,7 @@ class Interruptible:
         self.asked = True
 
     def stopped(self, out: object) -> None:
-        """Raises what a training that Ctrl-C has stopped ends with; ``out`` is its folder."""
+        """Raises ``KeyboardInterrupt`` if Ctrl-C has stopped the training; ``out`` is its folder."""
         if self.asked:
             where = "" if out is None else f", with a checkpoint in {out}"
             raise KeyboardInterrupt(f"training was stopped{where}")

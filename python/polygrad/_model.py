@@ -1,4 +1,4 @@
-"""Models that learn and answer."""
+"""Models for training and inference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ._interrupt import Interruptible
 from ._polygrad import Model as _Core
 from ._polygrad import Server
 
-# `typing` takes as long to import as all else, and type checkers know the name.
+# Importing `typing` would take as long as everything else; type checkers know this name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as JSON has it."""
+    """Converts a NumPy number to one that JSON supports."""
     return value.item() if hasattr(value, "item") else float(value)
 
 
 class History:
-    """How a training went: what :meth:`Model.fit` gives.
+    """The summary of a training, returned by :meth:`Model.fit`.
 
     Attributes:
-        epochs: What callbacks were told after each epoch, in order.
+        epochs: The arguments of callbacks after each epoch, in order.
         rows: Every measurement, oldest first: ``split`` (``"train"`` or ``"validation"``), ``step``, ``epoch``,
-            ``loss``, the metrics, ``learning_rate`` and ``seconds``. Of a run that was resumed with all of its past.
+            ``loss``, the metrics, ``learning_rate`` and ``seconds``. A resumed run includes all earlier measurements.
         ended: ``"done"``, ``"early_stopping"``, or ``"stopped"`` by a callback.
-        steps: Steps of the optimizer, those of before a run was resumed too.
-        seconds: Seconds on the clock, in the same way.
-        best: The lowest loss on the validation data, if there were some.
+        steps: Steps of the optimizer, including those before a resume.
+        seconds: Elapsed seconds, including those before a resume.
+        best: The lowest loss on the validation data; None without such data.
     """
 
     def __init__(self, epochs: list[dict[str, Any]], told: dict[str, Any]) -> None:
@@ -50,13 +50,13 @@ class History:
 
 
 class Quantized:
-    """What :meth:`Model.quantize` gives.
+    """The result of :meth:`Model.quantize`.
 
     Attributes:
         model: The model in 8 bits.
         layers: The layers that can be quantized, in order: ``name`` and ``op`` of the node, ``snr``, the
             signal-to-noise ratio of its result in decibels (20 is an error of a tenth, 40 of a hundredth), and
-            ``left_out``, why it stayed in float32, or None.
+            ``left_out``, the reason why it stayed in float32, or None.
     """
 
     def __init__(self, model: Model, layers: list[dict[str, Any]]) -> None:
@@ -68,10 +68,10 @@ class Quantized:
 
 
 class Model:
-    """A model that learns and answers.
+    """A model for training and inference.
 
-    :meth:`load` reads one, :meth:`mlp`, :meth:`lenet`, :meth:`resnet` and :meth:`vit` make new ones. It is used by
-    several threads at once; one of them may train it, and the others see its new weights when training is over.
+    :meth:`load` reads one; :meth:`mlp`, :meth:`lenet`, :meth:`resnet` and :meth:`vit` create new ones. Several threads
+    may use it at once; one of them may train it, and the others see its new weights after the training.
     """
 
     __slots__ = ("_core",)
@@ -90,16 +90,16 @@ class Model:
     def __repr__(self) -> str:
         return repr(self._core)
 
-    # Making one.
+    # Creation.
 
     @staticmethod
     def load(path: str | PathLike[str], /) -> Model:
-        """Loads an ONNX file, the folder that ``fit(out=…)`` or the command ``polygrad train`` has left, or a folder as
-        the Hub has it, with ``config.json``, weights and for texts ``tokenizer.json``.
+        """Loads an ONNX file, a folder written by ``fit(out=…)`` or the command ``polygrad train``, or a folder in the
+        Hub's format, with ``config.json``, weights and for texts ``tokenizer.json``.
 
-        Of the Hub there may be BERT (with ``1_Pooling``, as sentence-transformers has it, :meth:`embed` is for it),
-        GPT-2, Llama, Mistral and Qwen2 (:meth:`generate` is for them), T5, and torchvision's ResNet and ViT. These
-        answer, and do not learn here. What ``polygrad.rl.train`` has left is loaded by ``polygrad.rl.Policy.load``.
+        The Hub's models may be BERT (with ``1_Pooling`` of sentence-transformers, it supports :meth:`embed`), GPT-2,
+        Llama, Mistral and Qwen2 (which support :meth:`generate`), T5, and torchvision's ResNet and ViT. These cannot
+        be trained here. Use ``polygrad.rl.Policy.load`` for folders of ``polygrad.rl.train``.
         """
         return Model._of(_Core.load(path))
 
@@ -115,7 +115,7 @@ class Model:
     ) -> Model:
         """A new network of linear layers: ``[n, inputs]`` to ``[n, outputs]``, float32.
 
-        Its weights are drawn as PyTorch's are, by ``seed``, and have the names that they have in PyTorch's
+        Its weights are initialized like PyTorch's, with ``seed``, and have the names of PyTorch's
         ``nn.Sequential(Linear, ReLU, …)``. ``activation`` is ``"relu"``, ``"leaky_relu"``, ``"elu"``, ``"gelu"``,
         ``"gelu_new"``, ``"silu"``, ``"tanh"`` or ``"sigmoid"``.
         """
@@ -140,8 +140,8 @@ class Model:
         seed: int = 0,
     ) -> Model:
         """A new ResNet, by default ResNet-18, with torchvision's names: images ``[n, channels, height, width]``,
-        float32, to ``[n, outputs]``. ``layers`` are blocks in each of the four stages, ``width`` the channels of the
-        first; ``small_images`` is for such as CIFAR's, of 32×32."""
+        float32, to ``[n, outputs]``. ``layers`` are the blocks of the four stages, ``width`` the channels of the first;
+        ``small_images`` is for images such as CIFAR's, of 32×32."""
         config = {
             "layers": list(layers),
             "in_channels": channels,
@@ -168,7 +168,7 @@ class Model:
     ) -> Model:
         """A new vision transformer, by default ViT-B/16, with torchvision's names: images
         ``[n, channels, image_size, image_size]``, float32, to ``[n, outputs]``. ``hidden`` is the width of the vectors,
-        ``mlp`` that between the two linear layers of a layer."""
+        ``mlp`` the width between the two linear layers of an MLP block."""
         config = {
             "image_size": image_size,
             "patch_size": patch_size,
@@ -182,7 +182,7 @@ class Model:
         }
         return Model._built("vit", config, seed)
 
-    # What it is.
+    # Properties.
 
     @property
     def input_names(self) -> list[str]:
@@ -191,7 +191,7 @@ class Model:
 
     @property
     def optional_input_names(self) -> list[str]:
-        """Names of the inputs that may be left out."""
+        """Names of the inputs that may be omitted."""
         return self._core.optional_input_names
 
     @property
@@ -201,32 +201,31 @@ class Model:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the file says of itself, texts by name."""
+        """The file's metadata, texts by name."""
         return self._core.metadata
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """The weights and statistics by PyTorch's names, or of an ONNX file those by which training changes it;
-        copies."""
+        """Copies of the weights and statistics by PyTorch's names; for an ONNX file, of those that training changes."""
         return self._core.state_dict()
 
     def load_state_dict(self, weights: Mapping[str, Any]) -> None:
-        """Sets all that :meth:`state_dict` gives, to arrays of NumPy or tensors of PyTorch."""
+        """Sets all values of :meth:`state_dict`, from NumPy arrays or PyTorch tensors."""
         self._core.load_state_dict(dict(weights))
 
-    # Using it.
+    # Use.
 
     def run(self, inputs: Mapping[str, Any] | Sequence[Any] | Any, /) -> dict[str, np.ndarray]:
-        """Runs the model, and gives arrays of NumPy by the names of the outputs.
+        """Runs the model, and returns NumPy arrays by the names of the outputs.
 
         ``inputs`` are arrays by name, or a tuple or list of them in the order of ``input_names``, or for a model of one
-        input the array. An array is whatever has ``__dlpack__`` in the memory of the CPU, or NumPy makes one of; it is
-        read where it lies, while other threads of Python go on, and must not be written to meanwhile. Its dtype is that
-        which the model says. A model of texts takes and gives lists of ``str``.
+        input the array. An array is any object that has ``__dlpack__`` in the memory of the CPU, or that NumPy converts
+        to an array. It is read without a copy, while other threads of Python continue, and must not be written to
+        meanwhile. Its dtype must be the model's. A model of texts takes and returns lists of ``str``.
         """
         return self._core.run(inputs)
 
     def embed(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
-        """A vector for each text, ``[n, width]``, float32, of a model as sentence-transformers has it."""
+        """A vector for each text, ``[n, width]``, float32, from a model in the format of sentence-transformers."""
         if isinstance(texts, str):
             raise TypeError("embed takes a list of texts, and this is one: give [text]")
         return self._core.embed(list(texts), batch_size)
@@ -245,19 +244,19 @@ class Model:
         stop: Sequence[str] = (),
         stream: Callable[[str], Any] | None = None,
     ) -> str:
-        """What a language model writes behind a text, or as its answer in a chat.
+        """The text that a language model writes after a text, or as its answer in a chat.
 
         Args:
             prompt: The text, or the messages of a chat, each with ``role`` and ``content``.
             max_tokens: The most tokens that are written.
-            temperature: What logits are divided by; 0 takes the likeliest token each time.
-            top_p: Draws from the likeliest tokens whose probabilities add up to this.
-            top_k: Draws from this many of the likeliest tokens. Default: all.
-            min_p: Draws from tokens whose probability is at least this share of the highest one.
-            repetition_penalty: Above 1, tokens that are there already become rarer.
-            seed: Where chance begins. Default: anew each time.
+            temperature: The divisor of logits; 0 always takes the likeliest token.
+            top_p: Samples from the likeliest tokens whose probabilities add up to this.
+            top_k: Samples from this many of the likeliest tokens. Default: all.
+            min_p: Samples from tokens whose probability is at least this share of the highest one.
+            repetition_penalty: Above 1, tokens that already occur become less likely.
+            seed: Seed of the random numbers. Default: a different one each time.
             stop: The text ends before any of these.
-            stream: Is called with each piece of the text as it is written; ``False`` ends the text.
+            stream: Called with each piece of the text as it is written; returning ``False`` ends the text.
         """
         import json
 
@@ -278,7 +277,7 @@ class Model:
         return text
 
     def export(self, path: str | PathLike[str], /) -> None:
-        """Writes an ONNX file, or to a file that ends in ``.safetensors`` what :meth:`state_dict` gives."""
+        """Writes an ONNX file, or the :meth:`state_dict` if the path ends in ``.safetensors``."""
         self._core.export(path)
 
     def quantize(
@@ -293,17 +292,17 @@ class Model:
         min_snr: float | None = None,
         batch_size: int = 64,
     ) -> Quantized:
-        """The model with its products on integers of 8 bits, and what each layer lost.
+        """The model with 8-bit integer products, and the loss of accuracy of each layer.
 
         Args:
-            x: Some hundred rows of inputs, as :meth:`fit` takes them: ranges follow from them, and the losses.
-            int8: ``"static"``, with ranges from ``x``, or ``"dynamic"``, with ranges that are found in each run.
-            calibration: How static ranges follow from what was seen: ``"minmax"``, ``"percentile"`` or ``"mse"``.
-            percentile: How much of it, of ``"percentile"``. Default: 99.99.
+            x: A few hundred rows of inputs, in the form of :meth:`fit`, from which ranges and losses are computed.
+            int8: ``"static"``, with ranges from ``x``, or ``"dynamic"``, with ranges that are computed in each run.
+            calibration: How static ranges are computed from ``x``: ``"minmax"``, ``"percentile"`` or ``"mse"``.
+            percentile: The percentile for ``"percentile"``. Default: 99.99.
             per_channel: Whether weights have a scale for each output channel.
             skip: Layers that stay in float32: names of nodes, with ``*`` for any text.
-            min_snr: Layers stay in float32, too, whose result has a signal-to-noise ratio below this, in decibels.
-            batch_size: Rows that are computed at once.
+            min_snr: Layers also stay in float32 if their result has a signal-to-noise ratio below this, in decibels.
+            batch_size: Rows computed at a time.
         """
         import json
 
@@ -323,16 +322,16 @@ class Model:
     def serve(
         self, *, name: str = "model", host: str = "127.0.0.1", port: int = 0, threads: int | None = None
     ) -> Server:
-        """Answers over HTTP and gRPC in threads of this process, by the Open Inference Protocol and, of texts, for
-        clients of OpenAI's API, with the weights that the model has now.
+        """Serves the model with its current weights over HTTP and gRPC in threads of this process, by the Open
+        Inference Protocol and, for texts, by OpenAI's API.
 
-        It ends by ``stop()`` of what is returned, or at the end of a ``with`` block, and with the process.
+        The server ends with ``stop()`` of the returned object, at the end of its ``with`` block, or with the process.
 
         Args:
-            name: What the model is called in requests: ``POST {url}/v2/models/{name}/infer``.
-            host: An IP address of this machine. Default: requests come from this machine alone.
-            port: Default: one that is free.
-            threads: Requests that are computed at the same time. Default: one for each core.
+            name: The model's name in requests: ``POST {url}/v2/models/{name}/infer``.
+            host: An IP address of this machine. Default: only accepts requests from this machine.
+            port: Default: a free one.
+            threads: Requests that are computed at the same time. Default: one per core.
         """
         import os
 
@@ -367,58 +366,58 @@ class Model:
         resume: bool = False,
         communicator: Communicator | None = None,
     ) -> History:
-        """Trains the model, and gives how that went. Steps are taken in Rust, while other threads of Python go on.
+        """Trains the model, and returns a summary. Steps run in Rust, while other threads of Python continue.
 
-        Dropout and batch normalization of a network that was made here are those of training; an ONNX file is trained
-        as it is, its statistics of batch normalization as constants, and by its first output.
+        A network created here uses dropout and batch normalization in training mode. An ONNX file is trained unchanged,
+        with its batch normalization statistics as constants, on its first output.
 
         Args:
-            x: An array whose rows are examples: of NumPy, or whatever has ``__dlpack__`` on the CPU; a tuple or a dict
-                of such for several inputs; a table of pandas or Arrow. Or, without ``y``, an iterable of
-                batches, each of them ``(x, y)``, that begins anew in each epoch, such as a ``DataLoader`` of PyTorch.
-                Inputs get the dtype that the model takes, and must not be written to meanwhile.
-            y: The targets, row by row; or the name of a column of the table ``x``, or of the tables that ``x`` gives:
-                all other columns are the inputs.
-            epochs: How often all examples are seen; those of before a run was resumed count.
-            learning_rate: That of the first step.
+            x: An array whose rows are examples: of NumPy, or any object that has ``__dlpack__`` on the CPU; a tuple or
+                a dict of arrays for several inputs; a table of pandas or Arrow. Or, without ``y``, an iterable of
+                batches ``(x, y)`` that restarts in each epoch, such as a ``DataLoader`` of PyTorch. Inputs are
+                converted to the model's dtypes, and must not be written to meanwhile.
+            y: The targets, row by row; or the name of a column of the table ``x``, or of the tables in the iterable
+                ``x``; all other columns are the inputs.
+            epochs: Passes over all examples, including those before a resume.
+            learning_rate: The learning rate of the first step.
             optimizer: ``"adamw"``, ``"adam"``, ``"sgd"``, ``"rmsprop"``, ``"adagrad"`` or ``"lion"``, with PyTorch's
                 defaults.
-            loss: ``"cross_entropy"`` of logits and class numbers or probabilities, ``"bce_with_logits"``, ``"mse"``,
-                ``"l1"``, ``"smooth_l1"`` or ``"huber"``, as PyTorch has them: means over the batch. Of outputs
+            loss: ``"cross_entropy"`` of logits and class indices or probabilities, ``"bce_with_logits"``, ``"mse"``,
+                ``"l1"``, ``"smooth_l1"`` or ``"huber"``, as in PyTorch: means over the batch. For outputs
                 ``[n, 1]``, targets may be ``[n]``.
-            metrics: What is measured, too: ``"accuracy"``, ``"f1"``, ``"precision"``, ``"recall"``, ``"auroc"``,
+            metrics: Further measurements: ``"accuracy"``, ``"f1"``, ``"precision"``, ``"recall"``, ``"auroc"``,
                 ``"mae"``, ``"mse"``, ``"rmse"`` or ``"r2"``.
-            validation: What the model is judged by after each epoch: a tuple of ``x`` and ``y``, an iterable of
+            validation: The data for an evaluation after each epoch: a tuple of ``x`` and ``y``, an iterable of
                 batches, or a table if ``y`` names a column.
-            batch_size: Examples in a batch, if ``x`` gives none.
-            shuffle: Whether each epoch has an order of its own, if ``x`` gives no batches.
-            seed: Where all chance begins.
-            schedule: ``"constant"``, or a rate that falls to 0 at the end, ``"linear"`` or by half a ``"cosine"``.
-            weight_decay: That of the optimizer. Default: PyTorch's, 0.01 for adamw and 0 for others.
-            momentum: That of sgd or rmsprop. Default: 0.
-            clip_grad_norm: The largest norm of all gradients together. Default: any.
-            accumulate: Batches whose gradients make a step.
-            early_stopping: Epochs without a better validation loss before training ends. Default: it goes on.
-            restore_best: Whether the model gets the weights with which the validation loss was lowest.
-            freeze: Weights that stay as they are: names, or those of modules, with ``*`` for any text.
-            callbacks: Each is called after each epoch with what is known: ``epoch``, ``epochs``, ``steps``,
-                ``total_steps``, ``seconds``, ``learning_rate``, ``loss`` and the metrics over the epoch, and of the
-                validation data ``validation_loss`` and so on. ``False`` stops the training.
+            batch_size: Examples in a batch, if ``x`` is not batches.
+            shuffle: Whether each epoch has a new random order, if ``x`` is not batches.
+            seed: Seed of all randomness.
+            schedule: ``"constant"``, or a rate that falls to 0 at the end: ``"linear"``, or half a ``"cosine"``.
+            weight_decay: The optimizer's weight decay. Default: PyTorch's, 0.01 for adamw and 0 for others.
+            momentum: The momentum of sgd or rmsprop. Default: 0.
+            clip_grad_norm: The largest norm of all gradients together. Default: no limit.
+            accumulate: Batches whose gradients are accumulated for a step.
+            early_stopping: Epochs without a better validation loss that end the training. Default: no limit.
+            restore_best: Whether the model gets the weights of the lowest validation loss.
+            freeze: Weights that are not trained: their names, or those of modules, with ``*`` for any text.
+            callbacks: Each is called after each epoch with a dict of ``epoch``, ``epochs``, ``steps``, ``total_steps``,
+                ``seconds``, ``learning_rate``, ``loss`` and the metrics over the epoch, and for validation data
+                ``validation_loss`` and so on. Returning ``False`` stops the training.
             log_every: Steps between two training rows of :class:`History`. Default: a tenth of an epoch.
             progress: Whether to print a line for each epoch.
             out: A folder for the model, a checkpoint and all measurements, which must not hold a run yet;
                 :meth:`load` reads it. Default: nothing is written.
-            resume: Go on from the checkpoint in ``out``, with the same data and settings: as if it had never stopped.
-            communicator: That of processes that train together, as of ``polygrad.communicator.mpi()``: each of them
-                gives the same model, arrays and settings, and takes a part of every batch, so that a step sees
+            resume: Continue from the checkpoint in ``out``, with the same data and settings, as if it had not stopped.
+            communicator: The group of processes that train together, such as ``polygrad.communicator.mpi()``. Each
+                passes the same model, arrays and settings, and takes a part of every batch, so that a step sees
                 ``batch_size`` examples of each. The first one keeps ``out`` and prints.
 
         Raises:
-            polygrad.Error: Data or settings that do not fit, a loss that is not finite, a folder that cannot be
-                written. The model then is as before.
-            KeyboardInterrupt: After Ctrl-C, once the running step is over; the model has learnt so far, and with
-                ``out`` there is a checkpoint. A second Ctrl-C ends at once.
-            Exception: Whatever callbacks and iterables raise, as it is.
+            polygrad.Error: If data or settings do not fit, a loss is not finite, or a folder cannot be written. The
+                model is then unchanged.
+            KeyboardInterrupt: After Ctrl-C, once the running step is over; the model keeps what it has learned so
+                far, and with ``out`` there is a checkpoint. A second Ctrl-C ends at once.
+            Exception: Exceptions of callbacks and iterables, unchanged.
         """
         import json
 
@@ -485,8 +484,8 @@ class Model:
         metrics: Sequence[str] = (),
         batch_size: int = 32,
     ) -> dict[str, float]:
-        """The mean loss over all examples and the metrics, by name; ``x``, ``y``, ``loss`` and ``metrics`` are as
-        :meth:`fit` has them."""
+        """The mean loss over all examples and the metrics, by name; ``x``, ``y``, ``loss`` and ``metrics`` are those
+        of :meth:`fit`."""
         import json
 
         settings = {"loss": loss, "metrics": list(metrics), "batch_size": batch_size}

@@ -1,10 +1,10 @@
-"""Our environments for Gymnasium, which looks for none by itself: they are registered as soon as both are imported."""
+"""Registers our environments in Gymnasium, which does not search for any, once both packages are imported."""
 
 from __future__ import annotations
 
 import sys
 
-# `typing` takes as long to import as all else, and type checkers know the name.
+# Importing `typing` would take as long as everything else; type checkers know this name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Registers them where Gymnasium is imported already, else once it will be, without waiting for it."""
+    """Registers them now if Gymnasium is imported already, otherwise as soon as it is."""
     if "gymnasium" in sys.modules:
         _import_envs()
     elif not any(isinstance(finder, _AfterGymnasium) for finder in sys.meta_path):
@@ -32,7 +32,7 @@ def _import_envs() -> None:
 
 
 class _AfterGymnasium:
-    """Finds the module ``gymnasium`` as the other finders do, with a loader that registers ours behind it."""
+    """Finds the module ``gymnasium`` with the other finders, and has its loader register ours afterwards."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -1,6 +1,6 @@
-"""Environments in Rust, as Gymnasium's: ``gymnasium.make("polygrad/CartPole-v0")``, or ``make_vec`` for many at once.
+"""Environments in Rust for Gymnasium: ``gymnasium.make("polygrad/CartPole-v0")``, or ``make_vec`` for many at once.
 
-They are registered once ``polygrad`` and ``gymnasium`` are imported, in whichever order.
+They are registered once ``polygrad`` and ``gymnasium`` are imported, in any order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IDS = {
     "polygrad/TMaze-v0": "t-maze",
     "polygrad/GridWorld-v0": "grid-world",
 }
-"""The environments by their names, and what the command line calls them. The first five are Gymnasium's own."""
+"""The environments' ids, and their names on the command line. The first five are Gymnasium's own environments."""
 
 
 def _space(text: str) -> spaces.Space:
@@ -44,7 +44,7 @@ def _space(text: str) -> spaces.Space:
 
 
 class Env(gymnasium.Env):
-    """One environment. It is not drawn: ``polygrad play`` of the command line does that."""
+    """One environment. It cannot be rendered here; use ``polygrad play`` on the command line."""
 
     metadata = {"render_modes": []}
 
@@ -62,16 +62,16 @@ class Env(gymnasium.Env):
         return self._envs.reset(chosen)[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Does an action; see ``gymnasium.Env.step``."""
+        """Takes an action; see ``gymnasium.Env.step``."""
         seen, rewards, terminated, truncated, last = self._envs.step(np.asarray(action))
-        # In Rust the next episode has begun already.
+        # In Rust the next episode has already begun.
         return (seen if last is None else last)[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
 
 class VectorEnv(gymnasium.vector.VectorEnv):
-    """Many environments, which step together in Rust: in one thread, or in ``threads``.
+    """Many environments that step together in Rust, in ``threads`` threads.
 
-    An episode begins in the step that ends another, ``AutoresetMode.SAME_STEP``; the last observation is then in
+    The step that ends an episode begins the next one, ``AutoresetMode.SAME_STEP``; the last observation is then in
     ``infos["final_obs"]``.
     """
 
@@ -86,14 +86,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode in each; all chance follows from ``seed``. See ``gymnasium.vector.VectorEnv.reset``."""
+        """Begins an episode in each; ``seed`` determines all randomness. See ``gymnasium.vector.VectorEnv.reset``."""
         super().reset(seed=seed)
         if options and "reset_mask" in options:
             raise ValueError("the environments begin their episodes themselves, and not by reset_mask")
         return self._envs.reset(int(self.np_random.integers(2**31)) if seed is None else seed), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Does an action in each; see ``gymnasium.vector.VectorEnv.step``."""
+        """Takes an action in each; see ``gymnasium.vector.VectorEnv.step``."""
         seen, rewards, terminated, truncated, last = self._envs.step(np.asarray(actions))
         infos: dict[str, Any] = {}
         if last is not None:

@@ -1,4 +1,4 @@
-"""Policies that learn in Gymnasium's vector environments: the environments are Python's, all else is Rust."""
+"""Policies that learn in Gymnasium's vector environments: these run in Python, everything else in Rust."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ._interrupt import Interruptible
 from ._polygrad import Policy
 from ._polygrad import train as _train
 
-# `typing` takes as long to import as all else, and type checkers know the name.
+# Importing `typing` would take as long as everything else; type checkers know this name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,31 +29,31 @@ def train(
     activation: str | None = None,
     **settings: Any,
 ) -> Policy:
-    """Trains a policy in vector environments, as of ``gymnasium.make_vec``, and gives it.
+    """Trains a policy in vector environments, such as those of ``gymnasium.make_vec``, and returns it.
 
     Args:
-        envs: A ``gymnasium.vector.VectorEnv``, of any autoreset mode, with actions of ``Discrete``, ``Box``,
+        envs: A ``gymnasium.vector.VectorEnv``, of any autoreset mode, with an action space ``Discrete``, ``Box``,
             ``MultiDiscrete`` or ``MultiBinary``, and observations that are vectors, or images of channels, height and
-            width. It is left open.
+            width. It is not closed.
         algorithm: ``"ppo"``, ``"dqn"``, ``"sac"`` or ``"td3"``; ``dqn`` is for ``Discrete`` actions, the last two for
             ``Box``.
         total_steps: Steps of all environments together. Default: CleanRL's, 500,000 or 1,000,000.
-        seed: Where all chance begins. The same seed gives the same training, if the environments keep to it.
+        seed: Seed of all randomness. The same seed gives the same training, if the environments are deterministic.
         out: A folder for the policy, a checkpoint and curves, which must not hold a run yet. Default: nothing is written.
-        resume: Go on from the checkpoint in ``out``, with the same settings. The environments begin new episodes.
-        callback: Is called after each iteration with what is known: ``steps``, ``total_steps``, ``seconds``, ``loss``,
-            and what the algorithm measures, such as ``return``, the mean of the last 100 episodes. ``False`` stops the
-            training, as if it had come to its end.
-        hidden: Features of each hidden layer. Default: CleanRL's, such as ``[64, 64]`` of PPO.
-        activation: Behind each layer, such as ``"tanh"`` or ``"relu"``.
-        settings: Those of the algorithm, such as ``gamma=0.98``, with the names of ``polygrad train --set``. Where a
-            number may change, ``[1e-3, 0]`` goes from the first to the second. Default: CleanRL's.
+        resume: Continue from the checkpoint in ``out``, with the same settings. The environments begin new episodes.
+        callback: Called after each iteration with ``steps``, ``total_steps``, ``seconds``, ``loss``, and the
+            measurements of the algorithm, such as ``return``, the mean of the last 100 episodes. Returning ``False``
+            stops the training as if it had reached its end.
+        hidden: Features of each hidden layer. Default: CleanRL's, such as ``[64, 64]`` for PPO.
+        activation: After each layer, such as ``"tanh"`` or ``"relu"``.
+        settings: Settings of the algorithm, such as ``gamma=0.98``, with the names of ``polygrad train --set``. For a
+            number that may change, ``[1e-3, 0]`` goes from the first to the second. Default: CleanRL's.
 
     Raises:
-        polygrad.Error: A setting that there is not, a folder that cannot be written, numbers that are not finite.
+        polygrad.Error: If a setting does not exist, a folder cannot be written, or numbers are not finite.
         KeyboardInterrupt: After Ctrl-C, once the running iteration is over and, with ``out``, a checkpoint is written. A
             second Ctrl-C ends at once.
-        Exception: Whatever the environments or the callback raise, as it is.
+        Exception: Exceptions of the environments or the callback, unchanged.
     """
     import json
 

@@ -7,25 +7,25 @@ use pyo3::prelude::*;
 
 use crate::errors::raised;
 
-/// This process's end of a group that a launcher has started: what `fit(communicator=…)` takes.
+/// This process's handle of a group that a launcher has started, for `fit(communicator=…)`.
 #[pyclass(module = "polygrad.communicator", frozen)]
 pub(crate) struct Communicator(pub(crate) Arc<dyn Group>);
 
 #[pymethods]
 impl Communicator {
-    /// Which of the processes this is, counted from 0.
+    /// The number of this process, counted from 0.
     #[getter]
     fn rank(&self) -> usize {
         self.0.rank()
     }
 
-    /// How many processes there are.
+    /// The number of processes.
     #[getter]
     fn size(&self) -> usize {
         self.0.size()
     }
 
-    /// Waits until all processes are here.
+    /// Waits until all processes have called this.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.barrier()).map_err(raised)
     }

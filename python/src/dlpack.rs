@@ -1,6 +1,6 @@
-//! Memory that is shared with others by DLPack: what they export, and what we do.
+//! Memory shared by DLPack: import of other libraries' tensors, and export of ours.
 //!
-//! Source of the layout: `dlpack.h` 1.1, whose structures other libraries compile in.
+//! Source of the layout: `dlpack.h` 1.1, whose structures are compiled into other libraries.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -16,13 +16,13 @@ use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 /// `kDLCPU`.
 pub(crate) const CPU: i32 = 1;
 
-/// The version that is written, of which others know the major one.
+/// The version that we write; consumers must know the major version.
 const VERSION: Version = Version { major: 1, minor: 1 };
 
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 
-/// The name of a capsule before a consumer takes its tensor, and the name it gets then.
+/// The name of a capsule before and after a consumer takes its tensor.
 const VERSIONED: [&CStr; 2] = [c"dltensor_versioned", c"used_dltensor_versioned"];
 const LEGACY: [&CStr; 2] = [c"dltensor", c"used_dltensor"];
 
@@ -102,14 +102,14 @@ fn from_dl(dtype: DlType) -> Result<DType> {
     })
 }
 
-// What others export.
+// Import.
 
-/// A tensor in the memory of others, which is given back when it is dropped.
+/// A tensor in foreign memory, which is released when this is dropped.
 struct Foreign {
     owner: Owner,
-    /// The first element; dangling where there is none.
+    /// The first element; dangling if there is none.
     data: NonNull<u8>,
-    /// Bytes from the first element on, of what is contiguous.
+    /// Bytes from the first element on, if the tensor is contiguous.
     len: usize,
 }
 
@@ -118,24 +118,23 @@ enum Owner {
     Legacy(NonNull<LegacyManaged>),
 }
 
-// SAFETY: the memory belongs to the exporter, who may be told from any thread that it is no longer needed (DLPack
-// demands it of deleters); it is only read here.
+// SAFETY: the memory belongs to the exporter, which accepts calls of its deleter from any thread (DLPack demands it);
+// we only read the memory.
 unsafe impl Send for Foreign {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Foreign {}
 
 impl HostBytes for Foreign {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `data` is the first of `len` bytes of a contiguous tensor, or dangling with `len` 0, and the exporter
-        // keeps them until its deleter is called, by `drop`. That nobody writes meanwhile is what `from_dlpack` asks
-        // of its caller.
+        // SAFETY: `data` is the first of `len` bytes of a contiguous tensor, or dangling with `len` 0. The exporter
+        // keeps them until `drop` calls its deleter. `from_dlpack` requires its caller to prevent writes meanwhile.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // Exporters give references of Python back. An interpreter that is gone has no use for them.
+        // Exporters release Python references, which is not needed once the interpreter has ended.
         let _ = Python::try_attach(|_| match self.owner {
             // SAFETY: the deleter belongs to the pointer, and this, its only owner, calls it once.
             Owner::Versioned(managed) => unsafe {
@@ -153,7 +152,7 @@ impl Drop for Foreign {
     }
 }
 
-/// A tensor of somebody else as it lies there.
+/// A foreign tensor in its own layout.
 pub(crate) struct View {
     foreign: Foreign,
     dtype: DType,
@@ -162,10 +161,10 @@ pub(crate) struct View {
     strides: Vec<isize>,
 }
 
-/// What an object exports.
+/// The tensor that an object exports.
 ///
 /// # Errors
-/// The exporter's own; an object that exports nothing, or not to the CPU, or a dtype that we do not have.
+/// Those of the exporter; if the object exports nothing, or not to the CPU, or has an unsupported dtype.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let py = object.py();
     let device: (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
@@ -177,19 +176,19 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     }
     let versions = [("max_version", (VERSION.major, VERSION.minor))].into_py_dict(py)?;
     let capsule = match object.call_method("__dlpack__", (), Some(&versions)) {
-        // Of before DLPack 1.0.
+        // Exporters from before DLPack 1.0.
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => object.call_method0("__dlpack__")?,
         capsule => capsule?,
     };
     take(&capsule)
 }
 
-/// Takes over what is in a capsule.
+/// Takes over the tensor in a capsule.
 fn take(capsule: &Bound<'_, PyAny>) -> PyResult<View> {
     if let Some(managed) = opened::<Managed>(capsule, VERSIONED)? {
         let owner = Owner::Versioned(managed);
-        // SAFETY: a capsule of this name holds such a structure, which is alive until its deleter is called. Of another
-        // major version only the version and the deleter are where they are here.
+        // SAFETY: a capsule of this name holds such a structure, which is alive until its deleter is called. In another
+        // major version, only the version and the deleter are at the same places.
         let version = unsafe { managed.as_ref() }.version;
         if version.major != VERSION.major {
             drop(Foreign {
@@ -215,7 +214,7 @@ fn take(capsule: &Bound<'_, PyAny>) -> PyResult<View> {
     }
 }
 
-/// The structure in a capsule of this name, which is renamed so that nobody else takes it over.
+/// The structure in a capsule of this name, which is renamed so that it is not taken over twice.
 fn opened<T>(capsule: &Bound<'_, PyAny>, [name, used]: [&CStr; 2]) -> PyResult<Option<NonNull<T>>> {
     // SAFETY: the object is alive and the interpreter attached; the names live forever.
     unsafe {
@@ -254,7 +253,7 @@ fn view(owner: Owner, tensor: &DlTensor) -> PyResult<View> {
     let contiguous = row_major(&shape);
     let strides = match tensor.strides.is_null() {
         true => contiguous,
-        // On 64 bits it is the same type.
+        // On 64 bits, the types are the same.
         false => numbers(tensor.strides).iter().map(|&stride| stride as isize).collect(),
     };
     let bytes = shape
@@ -275,11 +274,11 @@ fn view(owner: Owner, tensor: &DlTensor) -> PyResult<View> {
     })
 }
 
-/// Strides of a tensor that lies row by row.
+/// Strides of a row-major tensor.
 fn row_major(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
-        // Where it would not fit, the number of bytes does not either, which is told.
+        // If it would overflow, the number of bytes does, too, and that is reported.
         strides[axis - 1] = shape[axis].cast_signed().wrapping_mul(strides[axis]);
     }
     strides
@@ -294,7 +293,7 @@ impl View {
         self.foreign.len / self.dtype.size()
     }
 
-    /// Whether it can be shared as it lies: row by row, and aligned. Of extents of 1, strides mean nothing.
+    /// Whether it can be shared in its layout: row-major, and aligned. Strides of extents of 1 are ignored.
     fn is_plain(&self) -> bool {
         let aligned = self.foreign.data.as_ptr().addr().is_multiple_of(self.dtype.size());
         let same = row_major(&self.shape);
@@ -302,10 +301,10 @@ impl View {
         self.numel() == 0 || aligned && axes.all(|((&extent, own), expected)| extent == 1 || own == expected)
     }
 
-    /// The tensor, in the memory where it lies: `None` if it has to be copied. `copy` is what the caller demands.
+    /// The tensor in its own memory, or `None` if it has to be copied. `copy` is the caller's request.
     ///
     /// # Errors
-    /// A copy that is needed and not wanted; a rank above ours, or a bool that is neither 0 nor 1.
+    /// If a copy is needed but not allowed; if the rank exceeds ours; if a bool is neither 0 nor 1.
     pub(crate) fn tensor(self, copy: Option<bool>) -> Result<HostTensor> {
         let shape = Shape::new(&self.shape)?;
         if self.is_plain() && copy != Some(true) {
@@ -324,7 +323,7 @@ impl View {
         HostTensor::from_bytes(self.dtype, shape, &bytes)
     }
 
-    /// Writes the elements as f32, row by row; as many as there is room for.
+    /// Writes the elements as f32, row by row, up to the length of `out`.
     pub(crate) fn write_f32(&self, out: &mut [f32]) {
         let mut out = out.iter_mut();
         let dtype = self.dtype;
@@ -341,7 +340,7 @@ impl View {
         let mut index = vec![0_usize; self.shape.len()];
         let mut offset = 0_isize;
         for _ in 0..count {
-            // SAFETY: `index` is inside of the shape, and so the element at its strides inside of the exporter's
+            // SAFETY: `index` is inside of the shape, so that the element at its strides is inside of the exporter's
             // tensor, which lives as long as `foreign`.
             visit(unsafe {
                 let at = self.foreign.data.as_ptr().offset(offset * size.cast_signed());
@@ -371,17 +370,17 @@ fn room(bytes: usize) -> Result<Vec<u8>> {
     Ok(room)
 }
 
-// What we export.
+// Export.
 
-/// Keeps a tensor's memory, and its extents and strides, while somebody else uses it.
+/// Keeps a tensor's memory, extents and strides alive while a consumer uses it.
 struct Exported {
     _memory: HostTensor,
     shape: Box<[i64]>,
     strides: Box<[i64]>,
 }
 
-/// A tensor of ours as a capsule. Its memory is shared, and read-only; with `own` it is for the consumer alone, who may
-/// write to it: the caller has made it and keeps no handle.
+/// A tensor of ours as a capsule. Its memory is shared and read-only, unless `own`: then the consumer may write to it,
+/// since the caller has created it and keeps no handle.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     memory: HostTensor,
@@ -439,16 +438,16 @@ fn capsule<'py, T>(
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
     delete: unsafe extern "C" fn(*mut T),
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the pointer is not null and the name lives forever; the destructor frees what nobody has taken over. The
-    // capsule is a new reference, or null with an exception, and then what it was to hold is deleted once, here.
+    // SAFETY: the pointer is not null and the name lives forever; the destructor frees a tensor that was not taken
+    // over. The capsule is a new reference, or null with an exception; in that case its content is deleted once, here.
     unsafe {
         let made = ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(destructor));
         Bound::from_owned_ptr_or_err(py, made).inspect_err(|_| delete(managed))
     }
 }
 
-// SAFETY of the four: consumers call a deleter once with the pointer that was exported, from any thread, and Python a
-// destructor once with the capsule, whose name says whether its content was taken over.
+// SAFETY of the four: consumers call a deleter once, with the exported pointer, from any thread. Python calls a
+// destructor once, with the capsule, whose name tells whether its content was taken over.
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
     // SAFETY: see above; both were boxes.
@@ -484,7 +483,7 @@ unsafe extern "C" fn destroy_legacy(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// What is in a capsule that nobody has taken over.
+/// The content of a capsule that was not taken over.
 unsafe fn unused<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<*mut T> {
     // SAFETY: the caller has the capsule, which is being destroyed.
     unsafe {
@@ -496,7 +495,7 @@ unsafe fn unused<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<*mut T> 
     }
 }
 
-/// An object that exports a tensor once, to whom it belongs: what `numpy.from_dlpack` takes.
+/// An object that exports a tensor once and gives up its ownership, for `numpy.from_dlpack`.
 #[pyclass(module = "polygrad", frozen)]
 struct Handed(std::sync::Mutex<Option<HostTensor>>);
 
@@ -514,10 +513,10 @@ impl Handed {
     }
 }
 
-/// A NumPy array that owns this memory; nobody else may have a handle of it.
+/// A NumPy array that owns this memory; there must be no other handle of it.
 ///
 /// # Errors
-/// NumPy's, such as that it is not there; and bf16, which it does not have.
+/// Those of NumPy, for example if it is not installed; for bf16, which it does not have.
 pub(crate) fn owned_array<'py>(py: Python<'py>, memory: HostTensor) -> PyResult<Bound<'py, PyAny>> {
     let memory = match memory.dtype() {
         DType::BF16 => return Err(crate::errors::raised(no_bf16())),

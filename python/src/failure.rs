@@ -1,16 +1,16 @@
-//! Exceptions of Python on their way through Rust.
+//! Python exceptions on their way through Rust.
 
 use std::sync::{Arc, Mutex};
 
 use polygrad::{Error, ErrorKind};
 use pyo3::PyErr;
 
-/// The first exception that was raised inside of a training, which its caller gets as it is.
+/// The first exception raised during a training, which its caller receives unchanged.
 #[derive(Clone, Default)]
 pub(crate) struct Failure(Arc<Mutex<Option<PyErr>>>);
 
 impl Failure {
-    /// Keeps an exception, and gives an error that ends the training.
+    /// Stores an exception, and returns an error that ends the training.
     pub(crate) fn of(&self, exception: PyErr) -> Error {
         if let Ok(mut first) = self.0.lock() {
             first.get_or_insert(exception);

@@ -1,4 +1,4 @@
-//! The Python package `polygrad`: tensors by DLPack, models that learn and answer, and policies that learn in
+//! The Python package `polygrad`: tensors by DLPack, models for training and inference, and policies that learn in
 //! Gymnasium's environments.
 
 mod communicator;

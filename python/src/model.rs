@@ -1,4 +1,4 @@
-//! Models that run, and learn.
+//! Models for inference and training.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,21 +19,21 @@ use crate::serving::Server;
 use crate::tensor::{copied, cpu, tensor_of};
 use crate::{quantize, texts, training};
 
-/// A model: what `polygrad.Model` is made of.
+/// The implementation of `polygrad.Model`.
 #[pyclass(module = "polygrad", frozen)]
 pub(crate) struct Model(RwLock<Held>);
 
 #[derive(Clone)]
 enum Held {
     Graph(Arc<State>),
-    /// Of a folder as the Hub has it.
+    /// From a folder in the Hub's format.
     Service(Arc<dyn Service>),
 }
 
-/// A graph as it is between two trainings.
+/// A graph between two trainings.
 struct State {
     running: Arc<OnnxModel>,
-    /// What runs, as a file would have it.
+    /// The running graph in the form of a file.
     graph: Graph,
     origin: Origin,
 }
@@ -47,7 +47,7 @@ impl State {
         })
     }
 
-    /// The model as what learns, to read or to change its weights.
+    /// The trainable network, to read or to change its weights.
     fn network(&self, device: &Device) -> Result<Network> {
         Network::of(&self.origin, &self.graph, device)
     }
@@ -87,7 +87,7 @@ impl Model {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The graph of a model that is one.
+    /// The graph, if the model is one.
     fn state(&self) -> PyResult<Arc<State>> {
         match self.held() {
             Held::Graph(state) => Ok(state),
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// The folder's model, which `what` is for.
+    /// The folder's model, if the model is one; `what` names the purpose.
     fn service(&self, what: &str) -> PyResult<Arc<dyn Service>> {
         match self.held() {
             Held::Service(service) => Ok(service),
@@ -138,7 +138,7 @@ impl Model {
         py.detach(build).map(Self::made).map_err(raised)
     }
 
-    /// Trains it; gives how that went.
+    /// Trains it; returns a summary.
     #[pyo3(signature = (order, /))]
     fn fit<'py>(&self, py: Python<'py>, order: training::Order<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = self.state()?;
@@ -259,7 +259,7 @@ impl Model {
         format!("polygrad.Model({inputs} -> {outputs})")
     }
 
-    /// Writes an ONNX file, or one of safetensors, as the ending says.
+    /// Writes an ONNX or a safetensors file, depending on the ending.
     #[pyo3(signature = (path, /))]
     fn export(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let (state, device) = (self.state()?, cpu()?);
@@ -272,7 +272,7 @@ impl Model {
         py.detach(export).map_err(raised)
     }
 
-    /// The model in 8 bits, and what its layers lost; `order` is JSON.
+    /// The model in 8 bits, and the loss of accuracy of its layers; `order` is JSON.
     #[pyo3(signature = (order, inputs, /))]
     fn quantize<'py>(
         &self,
@@ -305,7 +305,7 @@ impl Model {
         texts::generate(py, &self.service("generate")?, order)
     }
 
-    /// Begins to answer over HTTP.
+    /// Starts a server that answers over HTTP.
     #[pyo3(signature = (name, host, port, threads, /))]
     fn serve(&self, py: Python<'_>, name: &str, host: &str, port: u16, threads: usize) -> PyResult<Server> {
         let held = self.held();
@@ -313,7 +313,7 @@ impl Model {
             let service = match held {
                 Held::Service(service) => service,
                 Held::Graph(state) => {
-                    // Requests are computed side by side: more threads of a device would wait for each other.
+                    // Requests are computed in parallel, so that a device's own threads would only wait for each other.
                     let device = Device::new("cpu:threads=1")?;
                     let model = OnnxModel::from_graph(&state.graph, &device, Options::default())?;
                     Arc::new(OnnxService::new(model)?)
@@ -351,8 +351,8 @@ impl Model {
     }
 }
 
-/// Writes the model of a run of `polygrad finetune` with what was learnt in its weights: to a new folder as the Hub has
-/// it, which `Model.load` takes, or the weights alone to a file that ends in `.safetensors`.
+/// Writes the model of a run of `polygrad finetune` with its training merged into the weights: to a new folder in the
+/// Hub's format, which `Model.load` takes, or only the weights to a file that ends in `.safetensors`.
 #[pyfunction]
 #[pyo3(signature = (run, out, /))]
 pub(crate) fn merge(py: Python<'_>, run: PathBuf, out: PathBuf) -> PyResult<()> {
@@ -402,7 +402,7 @@ impl Model {
     }
 }
 
-/// An exception about an input, with its name as a note where Python has notes.
+/// An exception about an input, with its name as a note if this Python has notes.
 fn noted(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     let _ = error
         .value(py)

@@ -1,4 +1,4 @@
-//! What a model is made of, and what learns.
+//! The sources of models, and trainable networks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use polygrad::{AnyBackend, DType, Device, Error, Result, Tensor, no_grad};
 use serde::{Deserialize, Serialize};
 
-/// A network that Rust has, by its sizes.
+/// A network that exists in Rust, by its sizes.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum NetworkConfig {
@@ -53,20 +53,20 @@ impl NetworkConfig {
     }
 }
 
-/// Where a model's graph comes from.
+/// The source of a model's graph.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    /// It is recorded of a network with these parameters and buffers.
+    /// Recorded from a network with these parameters and buffers.
     Network(NetworkConfig, StateDict),
-    /// It is all that there is.
+    /// Only the graph exists.
     Graph,
 }
 
-/// A model that learns: from inputs in order to the output that is learnt.
+/// A trainable model: from inputs in order to the output that is trained.
 pub(crate) enum Network {
     Built(NetworkConfig, Box<dyn Forward>),
     Graph(Box<GraphNetwork>),
-    /// A model that answers and does not learn.
+    /// A model for inference only.
     Running(Arc<OnnxModel>),
 }
 
@@ -77,7 +77,7 @@ impl Network {
         Ok(Self::Built(config, built))
     }
 
-    /// The same with the weights that a model has.
+    /// A network with the weights of a model.
     pub(crate) fn of(origin: &Origin, graph: &Graph, device: &Device) -> Result<Self> {
         match origin {
             Origin::Network(config, weights) => {
@@ -101,7 +101,7 @@ impl Network {
         }
     }
 
-    /// As a graph that runs: `before` with what was learnt.
+    /// The result as a graph that runs: `before` with the trained weights.
     pub(crate) fn finished(&self, before: &Graph) -> Result<(Origin, Graph)> {
         self.eval();
         match self {
@@ -127,7 +127,7 @@ impl Visit<AnyBackend> for Network {
 
 impl Module for Network {}
 
-/// Ops of graphs in 8 bits.
+/// Ops of 8-bit graphs.
 const ROUNDING: [&str; 7] = [
     "ConvInteger",
     "DequantizeLinear",
@@ -138,7 +138,7 @@ const ROUNDING: [&str; 7] = [
     "QuantizeLinear",
 ];
 
-/// The weights of a graph, by their names in it, and what computes with them.
+/// The weights of a graph by name, and the model that computes with them.
 pub(crate) struct GraphNetwork {
     model: Mutex<OnnxModel>,
     params: Vec<(String, Param)>,
@@ -182,7 +182,7 @@ impl GraphNetwork {
         model.forward(inputs)?.tensor(0)
     }
 
-    /// The graph with the present weights.
+    /// The graph with the current weights.
     fn written(&self, graph: &Graph) -> Result<Graph> {
         let mut graph = graph.clone();
         for (name, param) in &self.params {
@@ -211,8 +211,8 @@ impl Visit<AnyBackend> for GraphNetwork {
     }
 }
 
-/// Names of the initializers that a training changes: those of floats, apart from numbers alone, the statistics of
-/// batch normalization, and what says how images are resized.
+/// Names of the initializers that a training changes: floats, except scalars, the statistics of batch normalization,
+/// and the sizes for resizing images.
 fn weights(body: &Body) -> Vec<&str> {
     let is_fixed = |value| {
         body.nodes.iter().any(|node| {

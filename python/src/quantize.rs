@@ -1,4 +1,4 @@
-//! Models whose products are on integers of 8 bits.
+//! Models whose products use 8-bit integers.
 
 use polygrad::backend::HostTensor;
 use polygrad::onnx::graph::Graph;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 use serde::Deserialize;
 
-/// How that is to be done, as `polygrad.Model.quantize` says it.
+/// The settings of `polygrad.Model.quantize`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
@@ -41,10 +41,10 @@ impl Order {
         serde_json::from_str(json).map_err(|error| Error::invalid(format!("a setting is wrong: {error}")))
     }
 
-    /// Quantizes a graph by the rows of its inputs.
+    /// Quantizes a graph with the rows of its inputs as calibration data.
     ///
     /// # Errors
-    /// Those of [`Quantize::run`]; inputs that do not fit.
+    /// Those of [`Quantize::run`]; if inputs do not fit.
     pub(crate) fn run(
         &self,
         graph: &Graph,
@@ -99,7 +99,7 @@ impl Order {
     }
 }
 
-/// What each layer lost, for Python.
+/// The loss of accuracy of each layer, for Python.
 pub(crate) fn report<'py>(py: Python<'py>, quantized: &Quantized) -> PyResult<Vec<Bound<'py, pyo3::types::PyDict>>> {
     let layers = quantized.layers.iter().map(|layer| {
         let told = [("name", &layer.name), ("op", &layer.op)].into_py_dict(py)?;

@@ -1,4 +1,4 @@
-//! Models as a service, in a thread of this process.
+//! Serves models in a thread of this process.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::errors::raised;
 
-/// A model that answers over HTTP and gRPC until `stop`, or the end of a `with` block.
+/// A model that is served over HTTP and gRPC until `stop`, or the end of a `with` block.
 #[pyclass(module = "polygrad", frozen)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -53,7 +53,7 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("polygrad-serve".to_owned())
             .spawn(move || {
-                // A sender that is gone ends it, too.
+                // Dropping the sender ends it, too.
                 runtime.block_on(server.serve(listener, async { drop(told.await) }));
                 runtime.shutdown_background();
             });
@@ -70,7 +70,7 @@ impl Server {
         let Some(Running { shutdown, thread }) = running else {
             return Ok(());
         };
-        // A server that has ended by itself is told by its thread.
+        // If the server has ended by itself, its thread reports the reason.
         let _ = shutdown.send(());
         thread
             .join()
@@ -80,19 +80,19 @@ impl Server {
 
 #[pymethods]
 impl Server {
-    /// Where it answers: `http://127.0.0.1:8000`.
+    /// The address: `http://127.0.0.1:8000`.
     #[getter]
     fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What the model is called in requests.
+    /// The model's name in requests.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// Accepts no more requests, answers those that were accepted, and ends. What has ended stays so.
+    /// Accepts no more requests, answers those already accepted, and ends. A second call does nothing.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.end()).map_err(raised)
     }
@@ -115,7 +115,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // An error can no longer be reported.
         let _ = Python::try_attach(|py| py.detach(|| self.end()));
     }
 }

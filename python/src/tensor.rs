@@ -1,4 +1,4 @@
-//! A tensor that Python sees.
+//! The tensor type of Python.
 
 use polygrad::backend::HostTensor;
 use polygrad::{DType, Device, Tensor};
@@ -9,10 +9,10 @@ use pyo3::types::{IntoPyDict, PyTuple};
 use crate::dlpack::{self, CPU, no_bf16, numpy};
 use crate::errors::raised;
 
-/// An array of up to eight dimensions in the memory of the CPU. Its values do not change.
+/// An array of up to eight dimensions in the memory of the CPU. It is immutable.
 ///
-/// `polygrad.from_dlpack` makes one; NumPy, PyTorch, JAX and whatever else knows DLPack take it, and see the same
-/// memory. What knows DLPack 1.0 or newer is told that it is read-only; nobody may write to it.
+/// `polygrad.from_dlpack` makes one. NumPy, PyTorch, JAX and all others that support DLPack accept it and share its
+/// memory. Consumers of DLPack 1.0 or newer are told that it is read-only; nothing may write to it.
 #[pyclass(name = "Tensor", module = "polygrad", frozen)]
 pub(crate) struct PyTensor(pub(crate) Tensor);
 
@@ -35,12 +35,12 @@ pub(crate) fn cpu() -> PyResult<Device> {
     Device::new("cpu").map_err(raised)
 }
 
-/// A copy in memory of its own.
+/// A copy in separate memory.
 pub(crate) fn copied(memory: &HostTensor) -> polygrad::Result<HostTensor> {
     polygrad::backend::dispatch_dtype!(memory.dtype(), T => HostTensor::new(*memory.shape(), memory.to_vec::<T>()?))
 }
 
-/// The tensor that an object has, in the memory where it is, if that can be; or of what NumPy makes an array of.
+/// The tensor of an object, in the object's own memory if possible; otherwise of the array that NumPy makes of it.
 pub(crate) fn tensor_of(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     if let Ok(tensor) = object.cast::<PyTensor>()
         && copy != Some(true)
@@ -58,12 +58,12 @@ pub(crate) fn tensor_of(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResu
 /// A tensor of an object that has `__dlpack__` and is in the memory of the CPU: an array of NumPy or JAX, a tensor of
 /// PyTorch, and so on.
 ///
-/// It has the same memory, which must not be written to as long as the tensor is there. What does not lie row by row,
-/// or is not aligned for its dtype, is copied; with `copy=True` everything is, with `copy=False` nothing, and what
-/// would have to be is an error.
+/// It shares the object's memory, which must not be written to while the tensor exists. Objects that are not row-major,
+/// or not aligned for their dtype, are copied. With `copy=True` all are copied; with `copy=False` none, and a necessary
+/// copy is an error.
 ///
-/// Dtypes: bool, uint8, int32, int64, float16, bfloat16, float32, float64. Others are an error, and so is a tensor on a
-/// GPU.
+/// Dtypes: bool, uint8, int32, int64, float16, bfloat16, float32, float64. Other dtypes are an error, and so are
+/// tensors on a GPU.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, copy = None))]
 pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyTensor> {
@@ -85,7 +85,7 @@ impl PyTensor {
         PyTuple::new(py, self.0.dims())
     }
 
-    /// How many extents there are.
+    /// The number of extents.
     #[getter]
     fn ndim(&self) -> usize {
         self.0.rank()
@@ -111,8 +111,8 @@ impl PyTensor {
         (CPU, 0)
     }
 
-    /// A capsule of DLPack that shares the memory, which it keeps alive; with `copy=True` it has a copy, to write to. A
-    /// consumer of versions before 1.0 is not told that the memory is read-only, as with JAX's arrays.
+    /// A DLPack capsule that shares the memory and keeps it alive; with `copy=True` it has a copy, which may be written
+    /// to. Consumers of versions before 1.0 are not told that the memory is read-only, as with JAX's arrays.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -140,7 +140,7 @@ impl PyTensor {
         dlpack::export(py, memory, own, versioned)
     }
 
-    /// The same memory as an array of NumPy, which is read-only.
+    /// A read-only NumPy array that shares the memory.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if slf.get().0.dtype() == DType::BF16 {
             return Err(raised(no_bf16()));

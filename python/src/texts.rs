@@ -1,4 +1,4 @@
-//! Models of folders as the Hub has them: those that read texts, and those that write them.
+//! Models of folders in the Hub's format: those that read texts, and those that write them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::errors::raised;
 use crate::failure::Failure;
 use crate::tensor::{copied, tensor_of};
 
-/// Whether a folder says what kind of model it has, as those of the Hub do.
+/// Whether a folder's config names the kind of its model, as in the Hub's folders.
 pub(crate) fn is_folder(path: &Path) -> bool {
     let config = std::fs::read(path.join("config.json"));
     let config = config
@@ -24,11 +24,11 @@ pub(crate) fn is_folder(path: &Path) -> bool {
     config.is_some_and(|config| config.get("model_type").is_some())
 }
 
-/// How a text is to be written, as `polygrad.Model.generate` says it.
+/// The settings of `polygrad.Model.generate`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Writing {
-    /// A text; or messages as JSON.
+    /// A text, or messages as JSON.
     prompt: String,
     is_chat: bool,
     max_tokens: usize,
@@ -39,11 +39,11 @@ pub(crate) struct Writing {
     repetition_penalty: f64,
     seed: Option<u64>,
     stop: Vec<String>,
-    /// Is called with each piece; false ends the text.
+    /// Called with each piece; returning false ends the text.
     piece: Option<Py<PyAny>>,
 }
 
-/// Texts, or numbers of the dtype that the model says.
+/// Texts, or numbers of the dtype in the signature.
 fn value(spec: ElementType, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if spec != ElementType::String {
         let host = tensor_of(given, None)?.to_host().map_err(raised)?;
@@ -61,7 +61,7 @@ fn strings(texts: Vec<String>) -> Result<Value> {
     Strings::new(shape, texts.into_iter().map(Into::into).collect()).map(Value::Strings)
 }
 
-/// The inputs in the signature's order, with the defaults of those that are left out.
+/// The inputs in the signature's order, with defaults for omitted ones.
 fn filled(signature: &Signature, mut inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
     signature.fill(&mut inputs)?;
     let named = signature.inputs.iter().zip(inputs);
@@ -70,7 +70,7 @@ fn filled(signature: &Signature, mut inputs: Vec<Option<Value>>) -> Result<Vec<V
     values.collect()
 }
 
-/// Inputs by name, or the first one.
+/// Inputs by name, or only the first one.
 fn given(signature: &Signature, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value>>> {
     let mut found: Vec<Option<Value>> = vec![None; signature.inputs.len()];
     let Ok(inputs) = inputs.cast::<PyMapping>() else {
@@ -88,7 +88,7 @@ fn given(signature: &Signature, inputs: &Bound<'_, PyAny>) -> PyResult<Vec<Optio
     Ok(found)
 }
 
-/// Runs a model, and gives arrays and lists of texts by the names of the outputs.
+/// Runs a model; returns arrays and lists of texts by the names of the outputs.
 pub(crate) fn run<'py>(
     py: Python<'py>,
     model: &Arc<dyn Service>,
@@ -152,7 +152,7 @@ pub(crate) fn embed<'py>(
     owned_array(py, vectors.map_err(raised)?)
 }
 
-/// What a model writes behind a prompt, and whether it came to an end by itself.
+/// The text that a model writes after a prompt, and whether it ended by itself.
 pub(crate) fn generate<'py>(
     py: Python<'py>,
     model: &Arc<dyn Service>,
@@ -198,7 +198,7 @@ impl Writing {
         let mut writing = language.begin()?;
         writing.join(&tokens, count, &style)?;
         loop {
-            // A step may read a part of the prompt, and write nothing.
+            // A step may only read a part of the prompt, and write nothing.
             Python::attach(|py| py.check_signals()).map_err(|exception| failure.of(exception))?;
             for (_, piece) in writing.step()? {
                 let piece = piece?;
@@ -213,7 +213,7 @@ impl Writing {
         }
     }
 
-    /// Gives a piece to whoever asked for them; says whether more is wanted.
+    /// Passes a piece to the callback, if there is one; returns whether to continue.
     fn tell(&self, piece: &str, failure: &Failure) -> bool {
         let told = Python::attach(|py| match &self.piece {
             Some(told) if !piece.is_empty() => {

@@ -1,4 +1,4 @@
-//! Gymnasium's vector environments as ours.
+//! Adapts Gymnasium's vector environments.
 
 use polygrad::rl::{Rng, Space, StepSlices, VectorEnv};
 use polygrad::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 enum Autoreset {
     NextStep,
     SameStep,
-    /// It is told to.
+    /// The caller has to reset it.
     Disabled,
 }
 
@@ -28,18 +28,18 @@ pub(super) struct Gymnasium {
     observation: Space,
     action: Space,
     autoreset: Autoreset,
-    /// Whether the last step of a row has ended its episode.
+    /// Whether a row's episode ended in the last step.
     ended: Vec<bool>,
-    /// Whether it has only begun one.
+    /// Whether a row's last step only began an episode.
     begun: Vec<bool>,
-    /// A column as it was read.
+    /// A column of numbers as read.
     column: Vec<f32>,
-    /// Of the first reset, and how many there were.
+    /// The seed of the first reset, and the number of resets.
     resets: Resets,
     failure: Failure,
 }
 
-/// What a checkpoint has of the environments, which cannot be saved themselves.
+/// The state in a checkpoint, since the environments themselves cannot be saved.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resets {
@@ -90,7 +90,7 @@ impl Gymnasium {
         (&self.observation, &self.action)
     }
 
-    /// Does something with the environments; an exception ends the training.
+    /// Calls `act` with the environments; an exception ends the training.
     fn with<T>(&mut self, act: impl FnOnce(&mut Self, &Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
         let done = Python::attach(|py| {
             let envs = self.envs.clone_ref(py).into_bound(py);
@@ -103,7 +103,7 @@ impl Gymnasium {
         let Resets { seed, count } = self.resets;
         let seed = match count {
             0 => seed,
-            // As many bits as every environment takes.
+            // Limited to the bits that every environment accepts.
             count => Rng::at(seed, count).next_u64() >> 33,
         };
         self.resets.count += 1;
@@ -118,7 +118,7 @@ impl Gymnasium {
         self.check("observation", observations)
     }
 
-    /// A column of flags.
+    /// Reads a column of flags.
     fn flags(&mut self, object: &Bound<'_, PyAny>, what: &str, out: &mut [bool]) -> PyResult<()> {
         read(object, what, &mut self.column)?;
         for (out, x) in out.iter_mut().zip(&self.column) {
@@ -127,7 +127,7 @@ impl Gymnasium {
         Ok(())
     }
 
-    /// Puts the last observations of episodes that have ended where they belong, and has the next ones begin.
+    /// Stores the last observations of ended episodes, and begins the next ones.
     fn finish(&mut self, envs: &Bound<'_, PyAny>, infos: &Bound<'_, PyAny>, out: &mut StepSlices<'_>) -> PyResult<()> {
         let (py, width) = (envs.py(), self.observation.len());
         let rows = || {
@@ -239,12 +239,12 @@ impl VectorEnv for Gymnasium {
         true
     }
 
-    /// How often episodes were begun, since environments of Python cannot be saved.
+    /// The number of resets, since Python environments cannot be saved.
     fn state(&self) -> Result<Value> {
         Ok(json!(self.resets))
     }
 
-    /// Begins other episodes than before.
+    /// Begins episodes that differ from the earlier ones.
     fn restore(&mut self, state: &Value, observations: &mut [f32]) -> Result<()> {
         self.resets = Resets::deserialize(state).map_err(|error| {
             let message = format!("the checkpoint is not of environments of Python: {error}");

@@ -28,7 +28,7 @@ pub(crate) use own::Environments;
 pub(crate) use policy::Policy;
 use policy::{Described, KEY};
 
-/// What the `task` of a run's settings is.
+/// The `task` in a run's settings.
 pub(crate) const TASK: &str = "gymnasium";
 
 /// The networks' part of the settings.
@@ -39,7 +39,7 @@ struct Network {
     activation: Option<ActivationFn>,
 }
 
-/// How training is to go, as `polygrad.rl` has it.
+/// The training settings of `polygrad.rl`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Order {
@@ -54,8 +54,8 @@ pub(crate) struct Order {
     settings: String,
 }
 
-/// Trains a policy; gives it, and whether training was stopped before its end. `told` is called with what is known
-/// after each step of the training, and stops it by giving true.
+/// Trains a policy; returns it, and whether training was stopped before its end. `told` is called with the progress
+/// after each step of the training, and stops it by returning true.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -135,7 +135,7 @@ fn read<T: for<'de> Deserialize<'de>>(what: &str, json: &str) -> Result<T> {
     serde_json::from_str(json).map_err(|error| Error::invalid(format!("{what}: {error}")))
 }
 
-/// The network that an algorithm has for such spaces: CleanRL's sizes, unless others are asked for.
+/// An algorithm's network for these spaces: CleanRL's sizes, unless others are requested.
 fn policy_config(
     algorithm: &Algorithm,
     observation: &Space,
@@ -182,7 +182,7 @@ fn policy_config(
     }
 }
 
-/// Tells Python where training stands, after whatever signals have come.
+/// Reports the progress to Python, after checking for signals.
 fn tell(told: &Py<PyAny>, progress: &Progress<'_>) -> PyResult<Control> {
     Python::attach(|py| {
         py.check_signals()?;
@@ -197,7 +197,7 @@ fn tell(told: &Py<PyAny>, progress: &Progress<'_>) -> PyResult<Control> {
     })
 }
 
-/// What the settings of the run in a folder say that it is, if they say it.
+/// The `task` in the settings of the run in a folder, if there is one.
 pub(crate) fn task(path: &Path) -> Result<Option<String>> {
     let folder = RunFolder::new(path);
     if !folder.config().is_file() || !folder.checkpoint().is_file() {
@@ -207,7 +207,7 @@ pub(crate) fn task(path: &Path) -> Result<Option<String>> {
     Ok(settings.get("task").and_then(Value::as_str).map(str::to_owned))
 }
 
-/// A run that is no model: what is in it is a policy.
+/// The error for a run that holds a policy and not a model.
 pub(crate) fn refused(path: &Path) -> Error {
     let message = format!("{} is a run of polygrad.rl.train", path.display());
     Error::new(ErrorKind::InvalidArgument, message)

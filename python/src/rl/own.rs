@@ -1,4 +1,4 @@
-//! Our environments, for Gymnasium.
+//! Our environments for Gymnasium.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::errors::raised;
 
 type Vector = Box<dyn VectorEnv + Send>;
 
-/// Environments of one kind that step together; those of `polygrad.envs` are made of it.
+/// Environments of one kind that step together; the implementation of `polygrad.envs`.
 #[pyclass(module = "polygrad.envs", frozen)]
 pub(crate) struct Environments {
     inner: Mutex<Inner>,
@@ -38,7 +38,7 @@ fn vectorized<E: Env + Clone + Send + 'static>(env: E, count: usize, threads: us
     })
 }
 
-/// The environments of a name of the command line.
+/// The environments with this name on the command line.
 fn made(name: &str, count: usize, threads: usize) -> Result<Vector> {
     let limit = zoo::find(name)?.max_episode_steps.unwrap_or(usize::MAX);
     match name {
@@ -55,8 +55,8 @@ fn made(name: &str, count: usize, threads: usize) -> Result<Vector> {
     }
 }
 
-/// What a step gives: observations, rewards, terminations, truncations, and the last observations of episodes that
-/// ended, if some did.
+/// The result of a step: observations, rewards, terminations, truncations, and the last observations of ended episodes,
+/// if there are any.
 type Stepped<'py> = (
     Bound<'py, PyAny>,
     Bound<'py, PyAny>,
@@ -83,7 +83,7 @@ impl Environments {
         })
     }
 
-    /// What is observed and done, as JSON.
+    /// The observation and action spaces as JSON.
     #[getter]
     fn spaces(&self) -> (String, String) {
         (
@@ -92,7 +92,7 @@ impl Environments {
         )
     }
 
-    /// Begins an episode in each; gives the first observations.
+    /// Begins an episode in each environment; returns the first observations.
     #[pyo3(signature = (seed, /))]
     fn reset<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyAny>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);

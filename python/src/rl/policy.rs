@@ -20,10 +20,10 @@ use super::spaces::{array, values};
 use crate::errors::raised;
 use crate::tensor::cpu;
 
-/// Under this name the header of a file says what policy it has.
+/// The key of the policy's description in the header of a file.
 pub(super) const KEY: &str = "polygrad.policy";
 
-/// What has to be known of a policy beside its weights.
+/// The description of a policy, without its weights.
 pub(super) struct Described {
     pub(super) algorithm: Algorithm,
     pub(super) policy: PolicyConfig,
@@ -31,7 +31,7 @@ pub(super) struct Described {
     pub(super) action: Space,
 }
 
-/// The same as JSON has it.
+/// The same in the form of JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -70,13 +70,13 @@ impl Described {
     }
 }
 
-/// What has learnt to act. `polygrad.rl.train` gives one, `Policy.load` reads one that was saved.
+/// A trained policy. `polygrad.rl.train` returns one, and `Policy.load` reads a saved one.
 #[pyclass(module = "polygrad.rl", frozen)]
 pub(crate) struct Policy {
     policy: Box<dyn polygrad::rl::Policy>,
     described: Described,
     mean_return: Option<f64>,
-    /// How often actions were drawn by chance.
+    /// The number of calls that sampled actions.
     draws: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ fn shape_of(space: &Space) -> Vec<usize> {
 
 #[pymethods]
 impl Policy {
-    /// Loads what `save` has written, or the folder that `train(out=…)` has left.
+    /// Loads a file written by `save`, or the folder of `train(out=…)`.
     #[staticmethod]
     #[pyo3(signature = (path, /))]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
@@ -150,7 +150,7 @@ impl Policy {
         py.detach(|| Self::read(path, &device)).map_err(raised)
     }
 
-    /// Writes the policy to a safetensors file, whose header says what it is.
+    /// Writes the policy to a safetensors file, whose header describes it.
     #[pyo3(signature = (path, /))]
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let save = || {
@@ -160,8 +160,9 @@ impl Policy {
         py.detach(save).map_err(raised)
     }
 
-    /// Writes an ONNX file that takes `observation`, `[batch, …]` in float32, whole numbers as one-hot vectors, and
-    /// gives `logits`, `mean` and `std`, or `action`; of PPO also `value`. What normalizes observations is in it.
+    /// Writes an ONNX file. Its input is `observation`, `[batch, …]` in float32, with integers as one-hot vectors. Its
+    /// outputs are `logits`, `mean` and `std`, or `action`; for PPO also `value`. It includes the normalization of
+    /// observations.
     #[pyo3(signature = (path, /, *, opset = 20))]
     fn export_onnx(&self, py: Python<'_>, path: PathBuf, opset: i64) -> PyResult<()> {
         let export = || {
@@ -182,9 +183,9 @@ impl Policy {
         py.detach(export).map_err(raised)
     }
 
-    /// The actions for observations, and None, as Stable-Baselines3 has it: of one observation, or of several at once,
-    /// `[n, …]`. Actions are as the environments take them: within the bounds of their Box, from the start of their
-    /// Discrete on. `deterministic=False` draws them by their probabilities.
+    /// Returns the actions for observations, and None, like Stable-Baselines3: for one observation, or for several at
+    /// once, `[n, …]`. Actions are in the form that environments take: within the bounds of their Box, counted from the
+    /// start of their Discrete. `deterministic=False` samples them.
     #[pyo3(signature = (observation, *, deterministic = true))]
     fn predict<'py>(
         &self,
@@ -216,13 +217,13 @@ impl Policy {
         Ok((values(py, &self.described.action, &rows, &chosen)?, None))
     }
 
-    /// The algorithm that it has learnt by, such as "ppo".
+    /// The algorithm of its training, such as "ppo".
     #[getter]
     fn algorithm(&self) -> &'static str {
         self.described.algorithm.name()
     }
 
-    /// The mean return of the last 100 episodes of its training; None of a policy that was loaded.
+    /// The mean return of the last 100 episodes of its training; None for a loaded policy.
     #[getter]
     fn mean_return(&self) -> Option<f64> {
         self.mean_return

@@ -1,4 +1,4 @@
-//! Gymnasium's spaces, and arrays of what is in them.
+//! Gymnasium's spaces, and arrays of their values.
 
 use polygrad::backend::HostTensor;
 use polygrad::rl::Space;
@@ -10,7 +10,7 @@ use pyo3::types::IntoPyDict;
 use crate::dlpack::{self, View, numpy, owned_array};
 use crate::errors::raised;
 
-/// Our form of a space of Gymnasium.
+/// Converts a space of Gymnasium to ours.
 pub(super) fn space_of(space: &Bound<'_, PyAny>, what: &str) -> PyResult<Space> {
     let kind = space.get_type().name()?.to_string();
     let attribute = |name: &str| space.getattr(name);
@@ -37,7 +37,7 @@ pub(super) fn space_of(space: &Bound<'_, PyAny>, what: &str) -> PyResult<Space> 
                 low: whole("low")?.extract()?,
                 high: whole("high")?.extract()?,
                 shape,
-                // Of others only this matters here: whether there are fractions.
+                // For other dtypes, it only matters whether there are fractions.
                 dtype: known.unwrap_or(if dtype.contains("int") { DType::I64 } else { DType::F32 }),
             }
         }
@@ -52,20 +52,20 @@ pub(super) fn space_of(space: &Bound<'_, PyAny>, what: &str) -> PyResult<Space> 
     Ok(found)
 }
 
-/// Numbers of an array, of whatever dtype NumPy has.
+/// Numbers of an array, of any dtype of NumPy.
 pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let imported = match object.hasattr("__dlpack__")? {
         true => dlpack::import(object),
         false => dlpack::import(&numpy(object.py())?.call_method1("asarray", (object,))?),
     };
     imported.or_else(|_| {
-        // A dtype that we do not have, or memory elsewhere.
+        // The dtype is unsupported, or the memory is elsewhere.
         let settings = [("dtype", "float64")].into_py_dict(object.py())?;
         dlpack::import(&numpy(object.py())?.call_method("asarray", (object,), Some(&settings))?)
     })
 }
 
-/// Reads an array of as many numbers as there is room for.
+/// Reads an array with as many numbers as `out`.
 pub(super) fn read(object: &Bound<'_, PyAny>, what: &str, out: &mut [f32]) -> PyResult<()> {
     let view = array(object)?;
     let numbers: usize = view.shape().iter().product();
@@ -81,7 +81,7 @@ pub(super) fn read(object: &Bound<'_, PyAny>, what: &str, out: &mut [f32]) -> Py
     Ok(())
 }
 
-/// Values of a space as an array: of shape `rows` and that of a value, in the dtype of the space.
+/// Values of a space as an array, of shape `rows` followed by that of a value, in the dtype of the space.
 pub(super) fn values<'py>(
     py: Python<'py>,
     space: &Space,

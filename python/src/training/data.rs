@@ -1,4 +1,4 @@
-//! What Python gives to learn from, as loaders of batches.
+//! Training data from Python, as loaders of batches.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::errors::raised;
 use crate::failure::Failure;
 use crate::tensor::tensor_of;
 
-/// The inputs of a model in order, and behind them the target.
+/// The inputs of a model in order, followed by the target.
 #[derive(Clone)]
 pub(super) struct Batch(pub(super) Vec<Tensor>);
 
@@ -27,7 +27,7 @@ impl Tensors for Batch {
     }
 }
 
-/// The dtypes that a model's inputs are brought to, and whether targets that are whole numbers are classes.
+/// The dtypes to which a model's inputs are converted, and whether integer targets are classes.
 #[derive(Clone)]
 pub(super) struct Form {
     pub(super) inputs: Vec<DType>,
@@ -35,7 +35,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Inputs and a target as the model and the loss take them.
+    /// Inputs and a target in the form that the model and the loss take.
     fn fit(&self, arrays: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
         let wanted = self.inputs.len() + 1;
         if arrays.len() != wanted {
@@ -74,17 +74,17 @@ impl Form {
     }
 }
 
-/// How batches are made of arrays.
+/// The options for batches of arrays.
 pub(super) struct Batches {
     pub(super) size: usize,
-    /// By a seed, or in order.
+    /// With a seed, or in order.
     pub(super) shuffle: Option<u64>,
 }
 
-/// A loader of a list of arrays, whose rows are examples; or of whatever else gives such lists, each of them a batch.
+/// A loader of a list of arrays, whose rows are examples, or of an iterable of such lists, each of them a batch.
 ///
 /// # Errors
-/// Arrays that do not fit the model or each other; Python's own exceptions.
+/// If arrays do not fit the model or each other; Python's own exceptions.
 pub(super) fn loader(
     given: &Bound<'_, PyAny>,
     form: &Form,
@@ -133,7 +133,7 @@ fn hosts(list: &Bound<'_, PyList>) -> PyResult<Vec<HostTensor>> {
         .collect()
 }
 
-/// Arrays whose rows belong together; an example is its number.
+/// Arrays whose rows belong together; an example is an index.
 #[derive(Clone)]
 struct Rows(Arc<Vec<HostTensor>>);
 

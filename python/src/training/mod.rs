@@ -1,4 +1,4 @@
-//! Models that learn.
+//! Training of models.
 
 mod data;
 mod settings;
@@ -28,26 +28,26 @@ use crate::network::{Network, NetworkConfig, Origin, input_dtypes};
 use data::{Batch, Batches, Form};
 use settings::{Judged, Loss, Settings};
 
-/// What the `task` of a run's settings is.
+/// The `task` in a run's settings.
 pub(crate) const TASK: &str = "fit";
 
-/// The graph that is trained, in a run of one that was not built here.
+/// The file of the trained graph, in a run of a graph that was not built here.
 const GRAPH: &str = "graph.onnx";
 
-/// How often signals are looked for.
+/// The interval at which signals are checked.
 const LOOKED: Duration = Duration::from_millis(50);
 
-/// What `config.json` of a run says.
+/// The contents of a run's `config.json`.
 #[derive(Serialize, Deserialize)]
 struct Written {
     task: String,
-    /// None of an imported graph.
+    /// `None` for an imported graph.
     network: Option<NetworkConfig>,
     #[serde(flatten)]
     settings: serde_json::Value,
 }
 
-/// How training is to go, as `polygrad.Model.fit` says it.
+/// The settings of `polygrad.Model.fit`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Order<'py> {
@@ -55,18 +55,18 @@ pub(crate) struct Order<'py> {
     settings: String,
     train: Bound<'py, PyAny>,
     validation: Option<Bound<'py, PyAny>>,
-    /// How many batches there are in an epoch, where these are given and that is known.
+    /// The number of batches per epoch, if batches are given and their number is known.
     batches: Option<u64>,
     out: Option<PathBuf>,
     resume: bool,
     progress: bool,
-    /// That of processes that train together, of which the first keeps the folder and prints.
+    /// The group of processes that train together; the first one keeps the folder and prints.
     communicator: Option<Bound<'py, Communicator>>,
-    /// Is called with what is known after each epoch, and with nothing now and then; stops by giving true.
+    /// Called with the progress after each epoch, and with None from time to time; returning true stops the training.
     told: Py<PyAny>,
 }
 
-/// What a training has left.
+/// The result of a training.
 pub(crate) struct Fitted {
     pub(crate) origin: Origin,
     pub(crate) graph: Graph,
@@ -106,7 +106,7 @@ fn trainer(
     })
 }
 
-/// Trains a model with the present weights of `origin` and `graph`.
+/// Trains a model, starting with the current weights of `origin` and `graph`.
 ///
 /// # Errors
 /// Those of settings, data, training and disk; Python's own exceptions.
@@ -216,7 +216,7 @@ impl Session<'_> {
     }
 }
 
-/// What serde calls it.
+/// The name in serde's format.
 fn name(named: &impl Serialize) -> Result<String> {
     let name = serde_json::to_value(named).map_err(|error| Error::invalid(error.to_string()))?;
     Ok(name.as_str().unwrap_or_default().to_owned())
@@ -233,10 +233,10 @@ fn written(settings: &Settings, origin: &Origin) -> Result<Written> {
     })
 }
 
-/// The model of a run that [`fit`] has left.
+/// The model of a run of [`fit`].
 ///
 /// # Errors
-/// Files that are missing or damaged.
+/// If files are missing or damaged.
 pub(crate) fn load(path: &Path, device: &Device) -> Result<(Origin, Graph)> {
     let folder = RunFolder::new(path);
     let written: Written = serde_json::from_value(folder.settings()?).map_err(|error| {
@@ -256,7 +256,7 @@ pub(crate) fn load(path: &Path, device: &Device) -> Result<(Origin, Graph)> {
     network.finished(&graph)
 }
 
-/// Tells Python where training stands, after whatever signals have come.
+/// Reports the progress to Python, after checking for signals.
 fn telling(told: Py<PyAny>, failure: Failure) -> impl FnMut(Event<'_>, &Progress<'_>) -> Result<Control> {
     let looked = Cell::new(Instant::now());
     move |event, progress| {
@@ -301,10 +301,10 @@ fn known<'py>(py: Python<'py>, progress: &Progress<'_>, row: Option<&Row>) -> Py
     Ok(known)
 }
 
-/// A line where Python prints, which in notebooks is not the standard output.
+/// Prints a line with Python's `print`, which in notebooks is not the standard output.
 fn print(line: &str) {
     Python::attach(|py| {
-        // Where nothing can be printed, nobody is there to be told of it.
+        // If printing fails, the failure cannot be reported either.
         let _ = py
             .import("builtins")
             .and_then(|builtins| builtins.call_method1("print", (line,)));
@@ -312,7 +312,7 @@ fn print(line: &str) {
 }
 
 impl Fitted {
-    /// How training went, for Python.
+    /// A summary of the training, for Python.
     pub(crate) fn told<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let ended = match self.ended {
             Ended::EarlyStopping => "early_stopping",
@@ -344,7 +344,7 @@ impl Fitted {
     }
 }
 
-/// Loss and metrics of a model on data, by their names; `settings` are those of [`Judged`].
+/// Loss and metrics of a model on data, by name; `settings` are those of [`Judged`].
 ///
 /// # Errors
 /// Those of settings, data and model; Python's own exceptions.
@@ -365,7 +365,7 @@ pub(crate) fn evaluate<'py>(
     let data = data::loader(data, &form, &batches, &failure)?;
     let device = crate::tensor::cpu()?;
     let evaluate = || {
-        // A trainer has an optimizer, and an optimizer parameters.
+        // A trainer needs an optimizer, and an optimizer needs parameters.
         let unused = Param::new(Tensor::zeros([1], &device)?)?;
         let optimizer = Box::new(SGD::new([unused], 0.0)?);
         let options = judged.metrics(TrainerConfig::epochs(1));

@@ -1,4 +1,4 @@
-//! How a model is trained, as `polygrad.Model.fit` has it.
+//! The training settings of `polygrad.Model.fit`.
 
 use polygrad::nn::Param;
 use polygrad::nn::loss::{bce_with_logits, cross_entropy, huber_loss, l1_loss, mse_loss, smooth_l1_loss};
@@ -12,7 +12,7 @@ use polygrad::train::{
 use polygrad::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// All of them, as `config.json` of a run has them.
+/// All settings, as stored in a run's `config.json`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) freeze: Vec<String>,
 }
 
-/// What an evaluation needs to know.
+/// The settings that an evaluation needs.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Judged {
     pub(super) loss: Loss,
@@ -88,7 +88,7 @@ pub(super) enum Figure {
 
 impl Settings {
     /// # Errors
-    /// A rate or a share that the optimizer does not take, or does not have.
+    /// If a rate or a share is out of range for the optimizer, or the optimizer does not have it.
     pub(super) fn optimizer(&self, params: Vec<Param>) -> Result<Box<dyn Optimizer>> {
         let (lr, decay) = (self.learning_rate, self.weight_decay);
         if self.momentum.is_some() && !matches!(self.optimizer, Rule::Sgd | Rule::RmsProp) {
@@ -123,10 +123,10 @@ impl Settings {
         })
     }
 
-    /// The options of a training of so many steps, where that is known.
+    /// The options of a training of this number of steps, if it is known.
     ///
     /// # Errors
-    /// A schedule whose end is not known.
+    /// If a schedule needs an unknown number of steps.
     pub(super) fn options(&self, steps: Option<u64>) -> Result<TrainerConfig> {
         let end = || {
             steps.ok_or_else(|| {
@@ -175,7 +175,7 @@ impl Judged {
 }
 
 impl Loss {
-    /// Of a model's output and a target, in which a last extent of 1 may be left out.
+    /// The loss of a model's output and a target, which may omit a last extent of 1.
     pub(super) fn of(self, output: Tensor, target: &Tensor) -> Result<Step> {
         let is_float = target.dtype().is_float();
         let mut target = if is_float {
